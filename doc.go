@@ -1,11 +1,11 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replicakit is the map of a library for controllers that must keep N
-// copies of something: the primitives of Kubernetes' ReplicaSet controller as
-// small packages, and their composition.
+// Package replicakit is the overview of a library for controllers that must keep N copies of
+// something. The library has the primitives of Kubernetes' ReplicaSet controller as small packages,
+// and combines them.
 //
-// A controller of this kind goes round a loop, and each step has its package:
+// A controller of this kind runs a loop, and each step has its package:
 //
 //	observe   expectations   what have I started but not yet seen?
 //	claim     selector       which ones are mine?
@@ -13,33 +13,38 @@
 //	apply     slowstart      how fast do I dare?
 //	report    status         what do I say about it?
 //
-// Package replicas puts them together. Its Manage takes facts and returns a
-// plan, and calls nothing:
+// Package replicas combines them. Its function Manage takes facts, returns a plan, and calls
+// nothing:
 //
 //	spec, err := replicas.ReplicaSetSpec(rs) // what is wanted
 //	spec.Now = time.Now()
 //	plan, err := replicas.Manage(pods, spec) // adopt, release, create or delete
 //
-// Package replicas/controller goes once round the loop, for owners and children of
-// any kind and over any client, and turns watch events into owners to look at:
+// Package replicas/controller runs the loop once, for owners and children of any kind and over any
+// client. It also turns watch events into owners to sync:
 //
 //	c, err := controller.New(controller.ReplicaSets(), client, cache, queue.AddAfter, controller.Options{})
 //	requeueAfter, err := c.Sync(ctx, key)
 //
 // Package replicas/typed makes the client and the cache from client-go's typed clients and
-// informers, without importing it.
+// informers, without importing client-go.
 //
-// Package replicas/ledger keeps what calls have shown of the children until the cache
-// shows it: a loop of your own needs it as much.
+// Package replicas/ledger remembers what calls have shown of the children until the cache shows it.
+// A loop of your own needs it too.
 //
-// The modules replicas/clientgo and replicas/controllerruntime run all of it with
-// client-go and with controller-runtime; the first also has a complete ReplicaSet
-// controller and ReplicationController manager.
+// The modules replicas/clientgo and replicas/controllerruntime run all of this with client-go and
+// with controller-runtime. The first also has a complete ReplicaSet controller and
+// ReplicationController manager.
 //
-// Whatever package you use, these rules hold: time comes in as an argument or a
-// field; inputs are never changed; no argument causes a panic, except a nil context and
-// those of functions whose name begins with Must; nil and empty mean the same, except
-// for selectors, which are refused if they are nil or empty; no package keeps state of
-// its own. What Kubernetes does is followed to the letter, fact by fact, in
-// docs/behaviour.md; if it is wrong, the doc comment says "Differs from Kubernetes:".
+// These rules hold in every package:
+//
+//   - Time is an argument or a field.
+//   - Inputs are never changed.
+//   - No argument causes a panic, except a nil context and the arguments of functions whose name
+//     begins with Must.
+//   - Nil and empty mean the same, except for selectors. A nil or empty selector is refused.
+//   - No package keeps state of its own.
+//
+// The library does exactly what Kubernetes does, and docs/behaviour.md lists each fact. If
+// Kubernetes is wrong, the doc comment says "Differs from Kubernetes:".
 package replicakit

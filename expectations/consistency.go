@@ -19,61 +19,55 @@ import (
 // ConsistencyStore.GiveUpAfter is 0.
 const DefaultGiveUpAfter = 10 * time.Minute
 
-// A stale cache is looked at again after shortestRetry, then after twice as long
-// each time, up to longestRetry.
+// A stale cache is checked again after shortestRetry, then after twice as long each time, up to
+// longestRetry.
 const (
 	shortestRetry = 50 * time.Millisecond
 	longestRetry  = time.Second
 )
 
-// ConsistencyStore remembers the resource versions of each owner's writes, and
-// tells whether the cache shows these writes yet. It needs no events. It
-// complements expectations and does not replace them: it knows nothing of a write
-// whose answer was lost. Ask it first in a pass, before you read anything from
-// the cache:
+// ConsistencyStore remembers the resource versions of each owner's writes, and reports whether the
+// cache shows these writes yet. It needs no events. It complements expectations and does not
+// replace them, because it does not see a write whose answer was lost. Ask it first in a pass,
+// before you read anything from the cache:
 //
 //	if stale, ready := store.Ready(key); !ready {
-//		return requeueAfter(stale.RetryAfter) // no error: nothing failed
+//		return requeueAfter(stale.RetryAfter) // no error, since nothing failed
 //	}
 //
-// Call WroteAt for every write whose answer has a resource version: creates,
-// adoptions, releases, status writes, and deletes of objects that stay for their
-// grace period.
+// Call WroteAt for every write whose answer has a resource version, such as creates, adoptions,
+// releases, status writes, and deletes of objects that stay for their grace period.
 //
-// The zero value and a nil pointer remember nothing, and every owner is ready. A
-// ConsistencyStore is safe for concurrent use, and must not be copied after first
-// use.
+// The zero value and a nil pointer remember nothing, and every owner is ready. A ConsistencyStore
+// is safe for concurrent use, and must not be copied after first use.
 //
-// Differs from Kubernetes (pkg/controller/util/consistency, KEP-5647): waiting is
-// not an error and has no error back-off. A write that is never seen, or whose
-// version cannot be compared, is given up and counted. Each resource is forgotten
-// as soon as its cache has caught up. Ready and WroteAt may be called at the same
-// time.
+// Differs from Kubernetes (pkg/controller/util/consistency, KEP-5647): waiting is not an error and
+// has no error back-off. A write that is never seen, or whose version cannot be compared, is given
+// up and counted. Each resource is forgotten as soon as its cache has caught up. Ready and WroteAt
+// may be called at the same time.
 type ConsistencyStore struct {
-	// ReadVersion returns the resource version up to which the cache of a resource
-	// is filled. "" means that this is not known: the resource is then not checked.
-	// The version must be that of the store from which you read objects. An
-	// informer's LastSyncResourceVersion is not: it runs ahead of its store, so a
-	// write would count as seen before the store has it.
+	// ReadVersion returns the resource version up to which the cache of a resource is filled. If it
+	// returns "", the version is not known, and the resource is not checked. The version must be
+	// that of the store from which you read objects. Do not use an informer's
+	// LastSyncResourceVersion, because it runs ahead of its store. A write would then count as seen
+	// before the store has it.
 	//
-	// If ReadVersion is nil, nothing is checked. Set it before first use. It may be
-	// called from several goroutines at once, and is called with no lock held.
+	// If ReadVersion is nil, nothing is checked. Set it before first use. It may be called from
+	// several goroutines at once, and is called with no lock held.
 	ReadVersion func(resource schema.GroupResource) string
 
-	// GiveUpAfter is how long an owner waits for one write, counted from the first
-	// Ready that does not find it: 0 or less means DefaultGiveUpAfter. Set it
-	// before first use.
+	// GiveUpAfter is how long an owner waits for one write, counted from the first Ready that does
+	// not find it. 0 or less means DefaultGiveUpAfter. Set it before first use.
 	GiveUpAfter time.Duration
 
-	// Now tells the time: nil means time.Now. Set it before first use. If the clock
-	// goes back or stands still, an owner looks again every 50 milliseconds, and
-	// gives up later.
+	// Now returns the time. Nil means time.Now. Set it before first use. If the clock goes back or
+	// stands still, an owner looks again every 50 milliseconds, and gives up later.
 	Now func() time.Time
 
 	mu      sync.Mutex
 	owners  map[types.NamespacedName]*writer
 	givenUp uint64
-	changes uint64 // how many writes were made, or read further on
+	changes uint64 // number of the last change of a write
 }
 
 // A writer is one incarnation of an owner, with its latest write of each resource.
@@ -85,9 +79,9 @@ type writer struct {
 type write struct {
 	resource schema.GroupResource
 	version  string
-	read     string    // the newest the cache is known to have been at
-	missing  time.Time // since when it is known to be missing; zero: nobody has looked
-	change   uint64    // which change set version and read: no other has that number
+	read     string    // the newest version that the cache had
+	missing  time.Time // when it was first found missing, or zero
+	change   uint64    // the change that set version and read; unique
 }
 
 // Stale says which cache does not show the owner's own writes yet.
@@ -96,8 +90,8 @@ type Stale struct {
 	// Read is the version up to which the cache is filled.
 	Resource    schema.GroupResource
 	Read, Wrote string
-	// RetryAfter is how long to wait before the next look: 50 milliseconds at
-	// first, doubling up to a second.
+	// RetryAfter is how long to wait before the next look. It is 50 milliseconds at first, and
+	// doubles up to a second.
 	RetryAfter time.Duration
 }
 
@@ -106,11 +100,10 @@ func (s Stale) String() string {
 	return fmt.Sprintf("%s: read %s, wrote %s", s.Resource, s.Read, s.Wrote)
 }
 
-// WroteAt records that an owner wrote a resource, and the resource version that
-// the server answered. If an owner writes a resource several times, the highest
-// version counts; if the versions cannot be compared, the last one. If the
-// owner's UID is new, everything that was recorded under the owner's name is
-// replaced. An empty version is ignored.
+// WroteAt records that an owner wrote a resource, and the resource version that the server
+// answered. If an owner writes a resource several times, the highest version counts. If the
+// versions cannot be compared, the last one counts. If the owner's UID is new, everything that was
+// recorded under the owner's name is replaced. An empty version is ignored.
 func (s *ConsistencyStore) WroteAt(owner Key, resource schema.GroupResource, version string) {
 	if s == nil || s.ReadVersion == nil || version == "" {
 		return
@@ -132,18 +125,16 @@ func (s *ConsistencyStore) WroteAt(owner Key, resource schema.GroupResource, ver
 	}
 }
 
-// Ready reports whether the caches show everything that the owner wrote. If not,
-// Stale tells which cache does not; of several, the one that was written first.
-// Writes that were seen are forgotten. An owner that wrote nothing is ready, and
-// so is an owner with another UID than the one that wrote. An empty UID stands
-// for any UID.
+// Ready reports whether the caches show everything that the owner wrote. If not, Stale names the
+// cache that does not. If there are several, it names the one that was written first. Writes that
+// were seen are forgotten. An owner that wrote nothing is ready, and so is an owner with another
+// UID than the one that wrote. An empty UID stands for any UID.
 //
-// Ready gives up a write if the owner has waited for GiveUpAfter, if a version is
-// not a number, or if the cache has gone back, as after a restore of etcd: the
-// version may then never come. If no other write is missing, Ready returns true
-// and a Stale that names one of the writes that it gave up. The cache is then
-// known to be old: list live before you act. Stale is zero if Ready returns true
-// and gave up nothing. GivenUp counts these writes.
+// Ready gives up a write if the owner has waited for GiveUpAfter, or if a version is not a number.
+// It also does if the cache has gone back, as after a restore of etcd, because the version may then
+// never come. If no other write is missing, Ready returns true and a Stale that names one of the
+// writes that it gave up. The cache is then old, so list live before you act. Stale is zero if
+// Ready returns true and gave up nothing. GivenUp counts these writes.
 func (s *ConsistencyStore) Ready(owner Key) (Stale, bool) {
 	reads := s.reads(owner)
 	if len(reads) == 0 {
@@ -176,9 +167,9 @@ func (s *ConsistencyStore) Clear(owner Key) {
 	}
 }
 
-// GivenUp returns how many writes were given up before they were seen. If the
-// number grows, the check does not protect you: a watch is broken for minutes,
-// etcd was restored, or versions are not numbers.
+// GivenUp returns how many writes were given up before they were seen. If the number grows, the
+// check does not protect you, because a watch is broken for minutes, etcd was restored, or versions
+// are not numbers.
 func (s *ConsistencyStore) GivenUp() uint64 {
 	if s == nil {
 		return 0
@@ -188,8 +179,8 @@ func (s *ConsistencyStore) GivenUp() uint64 {
 	return s.givenUp
 }
 
-// reads returns how far the caches are of what an owner wrote, by the change of
-// each write: a write that changes meanwhile was not asked about.
+// reads returns the cache versions of the resources that an owner wrote, by the change of each
+// write. A write that changes meanwhile is not among them.
 func (s *ConsistencyStore) reads(owner Key) map[uint64]string {
 	writes := s.written(owner)
 	if len(writes) == 0 {
@@ -214,8 +205,8 @@ func (s *ConsistencyStore) written(owner Key) []write {
 	return nil
 }
 
-// find returns the record under an owner's name, or nil where it is of another
-// UID. The caller holds mu.
+// find returns the record under an owner's name, or nil if the record has another UID. The caller
+// holds mu.
 func (s *ConsistencyStore) find(owner Key) *writer {
 	w := s.owners[owner.NamespacedName]
 	if w == nil || owner.UID != "" && owner.UID != w.uid {
@@ -224,8 +215,8 @@ func (s *ConsistencyStore) find(owner Key) *writer {
 	return w
 }
 
-// writerFor returns the record of one incarnation of an owner, in place of any
-// other's. The caller holds mu.
+// writerFor returns the record of one incarnation of an owner, and replaces that of any other. The
+// caller holds mu.
 func (s *ConsistencyStore) writerFor(owner Key) *writer {
 	w := s.owners[owner.NamespacedName]
 	if w != nil && w.uid == owner.UID {
@@ -239,9 +230,9 @@ func (s *ConsistencyStore) writerFor(owner Key) *writer {
 	return w
 }
 
-// settle drops the writes that were seen or given up, and reports whether none
-// is missing, or else the first that is. What changed since the caches were asked
-// was held against a cache that was at least as far on. The caller holds mu.
+// settle drops the writes that were seen or given up. It reports whether none is missing, and
+// returns the first that is. A write that changed since reads was compared with a cache at least as
+// new. The caller holds mu.
 func (s *ConsistencyStore) settle(w *writer, reads map[uint64]string, now time.Time) (stale Stale, ready bool) {
 	ready = true
 	var gaveUp Stale
@@ -251,7 +242,7 @@ func (s *ConsistencyStore) settle(w *writer, reads map[uint64]string, now time.T
 		if !asked {
 			read = made.read
 		}
-		if !asked && read == "" { // nothing was known then; the next look may know more
+		if !asked && read == "" { // not known then; the next look may find more
 			left = append(left, made)
 			continue
 		}
@@ -293,9 +284,9 @@ const (
 	givenUp
 )
 
-// look compares a write with how far its cache is. A missing one is to be looked
-// at again after retryAfter: waiting once more for as long as it waited already
-// doubles the time between two looks, however many others there are in between.
+// look compares a write with the version of its cache. A missing write must be checked again after
+// retryAfter, about as long as it has already waited. So the time between two looks doubles,
+// however many others come in between.
 func (w *write) look(read string, now time.Time, giveUpAfter time.Duration) (found finding, retryAfter time.Duration) {
 	if read == "" {
 		return seen, 0

@@ -1,44 +1,41 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package expectations remembers what a controller has started but not yet seen
-// in its cache: the objects that it created and those that it deleted. A
-// controller that acts again before it has seen them creates or deletes too much.
+// Package expectations remembers the objects that a controller has created or deleted and not yet
+// seen in its cache. A controller that acts before it has seen them creates or deletes too much.
 //
-// Look before listing, record before calling the API, and settle as the events
-// come in:
+// Ask for the state before you list, record before you call the API, and settle as the events
+// arrive:
 //
 //	var exp expectations.Store[expectations.Key]
 //
 //	if state, remaining := exp.State(key); state == expectations.Waiting {
-//		return requeueAfter(remaining) // nobody else wakes the owner when it expires
+//		return requeueAfter(remaining) // no event wakes the owner when it expires
 //	}
 //	pods := list()                                     // after State, never before
 //	exp.Set(key, expectations.Changes{Creations: 3})   // then create three pods; the
 //	                                                   // event handlers call exp.CreationObserved
 //
-// Which events belong to which owner, lowering what failed, and forgetting an
-// owner that is gone are left to the caller.
+// The caller decides which events belong to which owner, lowers what failed, and forgets an owner
+// that is gone.
 //
-// A [Store] holds one record for each owner: creations and deletions, each by
-// number, by name or by UID. [ControllerExpectations] and
-// [UIDTrackingControllerExpectations] are the same under the names that
-// Kubernetes uses. Any comparable type can be the key of a record. Choose [Key]:
-// it holds the owner's UID, so an owner that was deleted and created again with
-// the same name starts without a record. Use one store for each controller, kind
-// of owner and cluster.
+// A [Store] holds one record for each owner. It has creations and deletions, each by number, by
+// name or by UID. [ControllerExpectations] and [UIDTrackingControllerExpectations] do the same
+// under the names that Kubernetes uses. Any comparable type can be the key of a record. Choose
+// [Key], because it holds the owner's UID. An owner that was deleted and created again with the
+// same name then starts without a record. Use one store for each controller, kind of owner and
+// cluster.
 //
-// [ConsistencyStore] answers the same question from resource versions instead of
-// events; the two complement each other. It needs the version of the cache. [Writes]
-// compares one object with your last write to it, and needs no other version.
+// [ConsistencyStore] answers the same question from resource versions instead of events, and needs
+// the version of the cache. The two complement each other. [Writes] compares one object with your
+// last write to it, and needs no other version.
 //
 // Everything here is safe for concurrent use.
 //
-// Differs from Kubernetes (pkg/controller/controller_utils.go): the clock and the
-// timeout can be set; Expired is a state of its own; one call changes creations
-// and deletions together; deletions are known by UID instead of by name;
-// creations can be known by name instead of only being counted; and nothing is
-// logged.
+// Differs from Kubernetes (pkg/controller/controller_utils.go): the clock and the timeout can be
+// set; Expired is a state of its own; one call changes creations and deletions together; deletions
+// are known by UID instead of by name; creations can be known by name instead of only being
+// counted; and nothing is logged.
 package expectations
 
 import (
@@ -55,9 +52,8 @@ import (
 // record expires.
 const DefaultTimeout = 5 * time.Minute
 
-// A Key names one incarnation of an owner: an owner that was deleted and created
-// again with the same name has another UID, and so another record. In a work
-// queue, use the NamespacedName alone.
+// A Key names one incarnation of an owner. An owner that was deleted and created again with the
+// same name has another UID, and so another record. In a work queue, use the NamespacedName alone.
 type Key struct {
 	types.NamespacedName
 	UID types.UID
@@ -83,20 +79,18 @@ func (k Key) MarshalLog() any {
 	}{k.Name, k.Namespace, k.UID}
 }
 
-// A State tells whether an owner may act.
+// A State says whether an owner may act.
 type State uint8
 
 const (
 	// Satisfied means that nothing is recorded for the owner, or all of it was seen.
 	Satisfied State = iota
-	// Waiting means that something is outstanding: the owner must not create or
-	// delete.
+	// Waiting means that something is outstanding, so the owner must not create or delete.
 	Waiting
-	// Expired means that something has been outstanding for longer than the
-	// timeout. An event was lost or is late, and the record can no longer be
-	// trusted: list live before you create or delete anything. A list still has the
-	// objects that are being deleted. If you count those as there, go on waiting for
-	// the deletions that you expect.
+	// Expired means that something has been outstanding for longer than the timeout. An event was
+	// lost or is late, so the record can no longer be trusted. List live before you create or
+	// delete anything. A list still has the objects that are being deleted. If you count those
+	// objects, keep waiting for the deletions that you expect.
 	Expired
 )
 
@@ -113,17 +107,15 @@ func (s State) String() string {
 	return fmt.Sprintf("State(%d)", uint8(s))
 }
 
-// Changes are creations and deletions that an owner started. The zero value is
-// none.
+// Changes are creations and deletions that an owner started. The zero value is none.
 //
-// Numbers and names add up: Changes{Creations: 2, Creating: []string{"web-0"}}
-// are three creations. A negative number expects nothing, and lowers the sum.
-// Numbers are kept between -math.MaxInt32 and math.MaxInt32. A name or UID that
-// is given twice counts once. Empty names or UIDs cannot be told apart, so they
-// are only counted: Deleting: []types.UID{"", ""} means Deletions: 2.
+// Numbers and names add up. For example, Changes{Creations: 2, Creating: []string{"web-0"}} are
+// three creations. A negative number expects nothing, and lowers the sum. Numbers are kept between
+// -math.MaxInt32 and math.MaxInt32. A name or UID that is given twice counts once. Empty names and
+// UIDs are only counted, so Deleting: []types.UID{"", ""} means Deletions: 2.
 type Changes struct {
-	// Creations and Deletions are only counted: any object that was created settles
-	// one creation, and any object that was deleted one deletion.
+	// Creations and Deletions are only counted. Any object that was created settles one creation,
+	// and any object that was deleted settles one deletion.
 	Creations, Deletions int
 	// Creating are the names of objects to create, if you choose them before the
 	// call. Any other string works too, if CreationObserved is called with the same
@@ -166,9 +158,8 @@ func UIDs[T metav1.Object](objs []T) []types.UID {
 	return uids
 }
 
-// Pending is what one owner has started and not yet seen, with names and UIDs
-// sorted. It is a copy: you may change it. A total can be negative, if Lower took
-// away more than was expected.
+// Pending is what one owner has started and not yet seen, with names and UIDs sorted. It is a copy,
+// so you may change it. A total can be negative, if Lower subtracted more than was expected.
 type Pending struct {
 	Changes
 	// Since is when this was recorded, or when Add was last called.

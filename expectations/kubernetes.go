@@ -5,24 +5,22 @@ package expectations
 
 import "k8s.io/apimachinery/pkg/types"
 
-// ControllerExpectations is a [Store] under the names that Kubernetes uses, for
-// those who port a controller: creations and deletions are only counted. The zero
-// value is ready to use. The methods of its Store work on the same records.
+// ControllerExpectations is a [Store] under the names that Kubernetes uses, for those who port a
+// controller. Creations and deletions are only counted. The zero value is ready to use. The methods
+// of its Store work on the same records.
 type ControllerExpectations[K comparable] struct{ Store[K] }
 
-// SetExpectations records how many creations and deletions an owner expects from
-// now on. It replaces what was recorded for the owner, its time too. Negative and
-// zero counts are legal, and are fulfilled at once.
+// SetExpectations records how many creations and deletions an owner expects from now on. It
+// replaces what was recorded for the owner, and its time. Negative and zero counts are legal, and
+// are fulfilled at once.
 func (e *ControllerExpectations[K]) SetExpectations(key K, adds, dels int) {
 	e.Set(key, Changes{Creations: adds, Deletions: dels})
 }
 
-// ExpectCreations is SetExpectations(key, adds, 0): outstanding deletions are
-// forgotten.
+// ExpectCreations is SetExpectations(key, adds, 0). Outstanding deletions are forgotten.
 func (e *ControllerExpectations[K]) ExpectCreations(key K, adds int) { e.SetExpectations(key, adds, 0) }
 
-// ExpectDeletions is SetExpectations(key, 0, dels): outstanding creations are
-// forgotten.
+// ExpectDeletions is SetExpectations(key, 0, dels). Outstanding creations are forgotten.
 func (e *ControllerExpectations[K]) ExpectDeletions(key K, dels int) { e.SetExpectations(key, 0, dels) }
 
 // CreationObserved is LowerExpectations(key, 1, 0).
@@ -37,9 +35,8 @@ func (e *ControllerExpectations[K]) RaiseExpectations(key K, adds, dels int) {
 	e.LowerExpectations(key, -int(bounded(adds)), -int(bounded(dels)))
 }
 
-// LowerExpectations subtracts from both counts at once; they may become
-// negative. It does nothing for an owner without a record, and the time of the
-// record stays.
+// LowerExpectations subtracts from both counts at once. They may become negative. It does nothing
+// for an owner without a record, and the time of the record stays.
 func (e *ControllerExpectations[K]) LowerExpectations(key K, adds, dels int) {
 	e.Lower(key, Changes{Creations: adds, Deletions: dels})
 }

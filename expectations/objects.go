@@ -13,24 +13,24 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// Creating returns the creations of these objects, by name: Changes{Creating:
-// Names(objs)}. Nil objects are skipped.
+// Creating returns the creations of these objects, by name, as Changes{Creating: Names(objs)}. Nil
+// objects are skipped.
 func Creating[T metav1.Object](objs ...T) Changes { return Changes{Creating: Names(objs)} }
 
-// Deleting returns the deletions of these objects, by UID: Changes{Deleting:
-// UIDs(objs)}. Nil objects are skipped. An object without a UID, as fake clients make
-// them, is known by "namespace/name": DeletionObserved must be called with that string.
+// Deleting returns the deletions of these objects, by UID, as Changes{Deleting: UIDs(objs)}. Nil
+// objects are skipped. An object without a UID, as fake clients make them, is known by
+// "namespace/name", so DeletionObserved must be called with that string.
 //
-// If the cache has not shown the creation of an object that you delete, it may never
-// show it. Then take the creation back first:
+// If the cache has not shown the creation of an object that you delete, it may never show it. Then
+// lower the creation first:
 //
 //	exp.Lower(key, expectations.Creating(pod))
 //	exp.Add(key, expectations.Deleting(pod))
 func Deleting[T metav1.Object](objs ...T) Changes { return Changes{Deleting: UIDs(objs)} }
 
-// IDs returns strings of any type as Changes.Deleting wants them. Use it if something
-// other than a UID tells deletions apart, such as the node of a pod. DeletionObserved
-// must then be called with the same string.
+// IDs returns strings of any type for Changes.Deleting. Use it if something other than a UID
+// identifies deletions, such as the node of a pod. DeletionObserved must then be called with the
+// same string.
 func IDs[S ~string](ids ...S) []types.UID {
 	var uids []types.UID
 	for _, id := range ids {
@@ -39,10 +39,9 @@ func IDs[S ~string](ids ...S) []types.UID {
 	return uids
 }
 
-// KeyOfController returns the key of the owner that controls the child. The kind of the
-// owner must be the given one, of any version. ok is false if no owner of that kind
-// controls the child, and if the child is nil. The owner is taken to be in the child's
-// namespace: if owners are in none, clear the namespace of the key.
+// KeyOfController returns the key of the owner that controls the child. The owner must be of the
+// given kind, in any version. If no owner of that kind controls the child, or the child is nil, ok
+// is false. The namespace of the key is that of the child. If owners are cluster-scoped, clear it.
 func KeyOfController(child metav1.Object, kind schema.GroupKind) (key Key, ok bool) {
 	if object.IsNil(child) {
 		return Key{}, false
@@ -65,9 +64,9 @@ func Pointers[T any](items []T) []*T {
 	return pointers
 }
 
-// ForgetFunc drops the records of all owners for which drop is true: those of a namespace
-// that is gone, for example. It calls drop once for each owner that has a record, with no
-// lock held. A nil drop drops nothing. It costs O(n) in the number of owners.
+// ForgetFunc drops the records of all owners for which drop is true, such as those of a namespace
+// that is gone. It calls drop once for each owner that has a record, with no lock held. A nil drop
+// drops nothing. It costs O(n) in the number of owners.
 func (s *Store[K]) ForgetFunc(drop func(K) bool) {
 	if drop == nil {
 		return
@@ -83,7 +82,6 @@ func (s *Store[K]) ForgetFunc(drop func(K) bool) {
 	}
 }
 
-// keys returns the keys of all records.
 func (sh *shard[K]) keys() (keys []K) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -93,10 +91,9 @@ func (sh *shard[K]) keys() (keys []K) {
 	return keys
 }
 
-// TryAnyway is Try, but an owner whose record has Expired acts too: then the changes are
-// recorded, and found is Expired. That is what SatisfiedExpectations and
-// SetExpectations do in Kubernetes, in one step. If found is Expired, list live before you
-// act.
+// TryAnyway is Try, but an owner whose record has Expired acts too. The changes are then recorded,
+// and found is Expired. It does in one step what SatisfiedExpectations and SetExpectations do in
+// Kubernetes. If found is Expired, list live before you act.
 func (s *Store[K]) TryAnyway(key K, what Changes) (found State, remaining time.Duration) {
 	return s.try(key, what, Expired)
 }

@@ -20,7 +20,7 @@ type record[K comparable] struct {
 	next     *record[K] // another key with the same hash, or nil
 	since    time.Time
 	patience time.Duration
-	// Those that are only counted; below zero, they make up for names or UIDs.
+	// Counted only. A number below zero offsets names or UIDs.
 	creations, deletions int32
 	names                sets.Set[string]
 	uids                 sets.Set[types.UID]
@@ -33,9 +33,8 @@ func (r *record[K]) outstanding() bool {
 	return r != nil && (int(r.creations) > -len(r.names) || int(r.deletions) > -len(r.uids))
 }
 
-// after tells where a record of that age stands in which something is
-// outstanding. A clock that went back makes nobody wait longer than patience
-// before looking again.
+// after returns the state of a record of that age in which something is outstanding. If the clock
+// went back, no owner waits longer than patience.
 func after(age, patience time.Duration) (State, time.Duration) {
 	left := patience - max(age, 0)
 	if left < 0 {
@@ -53,7 +52,7 @@ func (r *record[K]) pending() Pending {
 	}}
 }
 
-// lowerOne takes one from a number that is above zero.
+// lowerOne subtracts one from a number that is above zero.
 func lowerOne(n *int32) bool {
 	if *n <= 0 {
 		return false
@@ -68,8 +67,7 @@ func bounded(n int) int32 { return clamp(int64(n)) }
 
 func clamp(n int64) int32 { return int32(min(max(n, -math.MaxInt32), math.MaxInt32)) }
 
-// insert puts tokens into a set. It returns those that are new, and how many are
-// empty.
+// insert adds tokens to a set. It returns those that are new, and how many are empty.
 func insert[T ~string](set *sets.Set[T], tokens []T) (fresh []T, empty int) {
 	if *set == nil && len(tokens) > 0 {
 		*set = make(sets.Set[T], len(tokens))
@@ -86,7 +84,7 @@ func insert[T ~string](set *sets.Set[T], tokens []T) (fresh []T, empty int) {
 	return fresh, empty
 }
 
-// An index knows which owners expect something of a name or UID.
+// An index holds the owners that expect a creation or deletion, by its name or UID.
 type index[T, K comparable] struct {
 	mu   sync.Mutex
 	keys map[T][]K // in the order they came; never empty
@@ -107,7 +105,7 @@ func (x *index[T, K]) add(key K, tokens ...T) {
 	if x.keys == nil {
 		x.keys = make(map[T][]K)
 	}
-	alone := []K{key} // shared by all tokens: it is full, so appending copies it
+	alone := []K{key} // shared by all tokens; it is full, so append copies it
 	for _, token := range tokens {
 		if before := x.keys[token]; len(before) > 0 {
 			x.keys[token] = append(before, key)

@@ -17,31 +17,28 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// A Store holds one record for each owner: what it created and deleted and has
-// not seen yet. The zero value is ready to use and empty. It must not be copied
-// after first use. All methods may be called from any number of goroutines, and
-// each method changes a record in one step.
+// A Store holds one record for each owner, of what it created and deleted and has not seen yet. The
+// zero value is ready to use and empty. It must not be copied after first use. All methods may be
+// called from any number of goroutines, and each method changes a record in one step.
 //
-// A record stays until it is replaced or forgotten, also if it is satisfied or
-// expired. All methods but Set, Add, Try and TryAnyway do nothing for an owner without one.
+// A record stays until it is replaced or forgotten, even if it is satisfied or expired. If an owner
+// has no record, all methods except Set, Add, Try and TryAnyway do nothing.
 type Store[K comparable] struct {
-	// Timeout is how long an owner waits: 0 or less means DefaultTimeout. Set it
-	// before first use.
+	// Timeout is how long an owner waits. 0 or less means DefaultTimeout. Set it before first use.
 	Timeout time.Duration
 
-	// Now tells the time: nil means time.Now. Set it before first use. It is
-	// called with no lock held.
+	// Now returns the time. Nil means time.Now. Set it before first use. It is called with no lock
+	// held.
 	//
-	// If Now is nil, changes of the wall clock do no harm, since time.Now has a
-	// monotonic reading. If the times that Now returns have none and the clock goes
-	// back, records expire later, by as much as the clock went back. While the
-	// clock stands still, nothing expires.
+	// If Now is nil, changes of the wall clock do no harm, because time.Now has a monotonic
+	// reading. If the times that Now returns have none and the clock goes back, records expire
+	// later, by as much as the clock went back. While the clock stands still, nothing expires.
 	Now func() time.Time
 
-	// Jitter returns how much longer than Timeout a record waits, so that owners
-	// that lost their events in the same outage do not all expire at the same
-	// moment. Set, Add, Try and TryAnyway call it once, with no lock held. Less than 0 means
-	// 0; nil means that no record waits longer. Set it before first use.
+	// Jitter returns how much longer than Timeout a record waits. With it, owners that lost their
+	// events in the same outage do not all expire at the same moment. Set, Add, Try and TryAnyway
+	// call it once, with no lock held. Less than 0 means 0, and nil means that no record waits
+	// longer. Set it before first use.
 	//
 	//	Jitter: func() time.Duration { return rand.N(30 * time.Second) }
 	Jitter func() time.Duration
@@ -61,10 +58,9 @@ func (s *Store[K]) Set(key K, what Changes) {
 	s.add(sh, r, key, what, made)
 }
 
-// Add is Set, but keeps what was recorded before: an owner that acts again before
-// it has seen everything waits for both. The timeout of the whole record starts
-// anew, even if the record had expired. A total that is negative is set to 0
-// first, so that it hides none of the new changes.
+// Add is Set, but keeps what was recorded before. An owner that acts again before it has seen
+// everything waits for both. The timeout of the whole record starts again, even if the record had
+// expired. A negative total is set to 0 first, so that it hides none of the new changes.
 func (s *Store[K]) Add(key K, what Changes) {
 	made := s.now()
 	sh, r := s.lock(&key)
@@ -72,15 +68,15 @@ func (s *Store[K]) Add(key K, what Changes) {
 	s.add(sh, r, key, what, made)
 }
 
-// Try is State and Set in one step: it returns the state of the owner, and
-// records what the owner is about to do only if that state is Satisfied. If
-// several callers try at the same time, at most one finds Satisfied. If the state
-// is Expired, nothing is recorded: list live, decide again, and call Set.
+// Try is State and Set in one step. It returns the state of the owner, and records what the owner
+// is about to do only if that state is Satisfied. If several callers try at the same time, at most
+// one finds Satisfied. If the state is Expired, nothing is recorded, so list live, decide again,
+// and call Set.
 func (s *Store[K]) Try(key K, what Changes) (found State, remaining time.Duration) {
 	return s.try(key, what, Satisfied)
 }
 
-// try records what the owner is about to do if its state is Satisfied, or the other one.
+// try records what the owner is about to do if its state is Satisfied or the given one.
 func (s *Store[K]) try(key K, what Changes, or State) (found State, remaining time.Duration) {
 	made := s.now()
 	sh, r := s.lock(&key)
@@ -95,10 +91,9 @@ func (s *Store[K]) try(key K, what Changes, or State) (found State, remaining ti
 	return found, 0
 }
 
-// Lower takes back what will never be seen, because the call failed or was not
-// made. Names and UIDs that are not outstanding are skipped. Numbers are
-// subtracted, even below zero: then a creation that is known by name keeps its
-// name, but the total is one less. The time of the record stays.
+// Lower subtracts what will never be seen, because the call failed or was not made. Names and UIDs
+// that are not outstanding are skipped. Numbers are subtracted, even below zero. A creation that is
+// known by name then keeps its name, but the total is one less. The time of the record stays.
 func (s *Store[K]) Lower(key K, what Changes) {
 	sh, r := s.lock(&key)
 	defer sh.mu.Unlock()
@@ -129,26 +124,25 @@ func (s *Store[K]) CreationObserved(key K, name string) bool {
 	return r != nil && (s.takeName(r, name) || lowerOne(&r.creations))
 }
 
-// DeletionObserved settles the deletion of an object that is gone, or is being
-// deleted. If the UID is expected, DeletionObserved removes it. If not, it lowers
-// the number of deletions that are only counted by one, but never below zero. It
-// reports whether it changed anything. A deletion is often seen twice, as an
-// update with a deletionTimestamp and as a delete. So do not mix counted
-// deletions with UIDs in one record: the second event would settle a counted one.
+// DeletionObserved settles the deletion of an object that is gone, or is being deleted. If the UID
+// is expected, DeletionObserved removes it. If not, it lowers the number of deletions that are only
+// counted by one, but never below zero. It reports whether it changed anything.
+//
+// A deletion is often seen twice, as an update with a deletionTimestamp and as a delete. So do not
+// mix counted deletions with UIDs in one record, or the second event would settle a counted one.
 func (s *Store[K]) DeletionObserved(key K, uid types.UID) bool {
 	sh, r := s.lock(&key)
 	defer sh.mu.Unlock()
 	return r != nil && (s.takeUID(r, uid) || lowerOne(&r.deletions))
 }
 
-// State returns the state of an owner. If it is Waiting, remaining is the time
-// after which the record will be Expired: put the owner back in the queue for
-// that time, since no event may wake it. Otherwise remaining is 0. An owner
-// without a record is Satisfied.
+// State returns the state of an owner. If it is Waiting, remaining is the time after which the
+// record will be Expired. Put the owner back in the queue for that time, since no event may wake
+// it. Otherwise remaining is 0. An owner without a record is Satisfied.
 //
-// Call State before you list the objects, not after. If an object arrived between
-// the list and State, State would count it as seen, but the list would not have
-// it: one more would be created.
+// Call State before you list the objects, not after. If an object arrived between the list and
+// State, State would count it as seen, but the list would not have it. The owner would then create
+// one too many.
 func (s *Store[K]) State(key K) (state State, remaining time.Duration) {
 	sh, r := s.lock(&key)
 	if !r.outstanding() {
@@ -174,25 +168,25 @@ func (s *Store[K]) Get(key K) (Pending, bool) {
 	return r.pending(), true
 }
 
-// Deleting reports whether the owner expects the deletion of this UID: it has
-// started to delete the object, and has not seen it go.
+// Deleting reports whether the owner expects the deletion of this UID. If so, it has started to
+// delete the object, and has not seen it go.
 func (s *Store[K]) Deleting(key K, uid types.UID) bool {
 	sh, r := s.lock(&key)
 	defer sh.mu.Unlock()
 	return r != nil && r.uids.Has(uid)
 }
 
-// OwnersOfCreation returns the owners that expect the creation of an object with
-// this name, in the order in which they recorded it; nil if there are none. The
-// new object settles their creations, even if it belongs to another owner. Names
-// are not unique across namespaces, so compare the namespaces of the owners.
+// OwnersOfCreation returns the owners that expect the creation of an object with this name, in the
+// order in which they recorded it. It returns nil if there are none. The new object settles their
+// creations, even if it belongs to another owner. Names are not unique across namespaces, so
+// compare the namespaces of the owners.
 func (s *Store[K]) OwnersOfCreation(name string) []K { return s.creating.get(name) }
 
-// OwnersOfDeletion returns the owners that expect the deletion of this UID, in
-// the order in which they recorded it; nil if there are none. So an object that
-// lost its owner reference while it was being deleted still settles the deletion.
-// There is seldom more than one: an owner that was created again with the same
-// name may adopt and delete what the former one already deletes.
+// OwnersOfDeletion returns the owners that expect the deletion of this UID, in the order in which
+// they recorded it. It returns nil if there are none. With it, an object that lost its owner
+// reference while it was being deleted still settles the deletion. There is seldom more than one.
+// For example, an owner that was created again with the same name may adopt and delete what the
+// former one already deletes.
 func (s *Store[K]) OwnersOfDeletion(uid types.UID) []K { return s.deleting.get(uid) }
 
 // Forget drops the record of an owner.
@@ -205,9 +199,9 @@ func (s *Store[K]) Forget(key K) {
 	}
 }
 
-// ForgetName drops the records of all owners that have this name, with any UID:
-// call it if the API server says NotFound, which tells no UID. It works if K is
-// Key or types.NamespacedName. For any other type of key use Forget.
+// ForgetName drops the records of all owners that have this name, with any UID. Call it if the API
+// server says NotFound, because that answer has no UID. It works if K is Key or
+// types.NamespacedName. For any other type of key use Forget.
 func (s *Store[K]) ForgetName(name types.NamespacedName) {
 	hash := hashOfName(name)
 	sh := &s.shards[hash%shards]
@@ -221,10 +215,9 @@ func (s *Store[K]) ForgetName(name types.NamespacedName) {
 	}
 }
 
-// All yields every owner for which something is outstanding, expired or not, in
-// no particular order. It yields from a snapshot taken when the loop starts: the
-// body of the loop may call any method of the store, and does not see its own
-// changes. It costs O(n) in the number of owners.
+// All yields every owner for which something is outstanding, expired or not, in no particular
+// order. It yields from a snapshot taken when the loop starts. So the body of the loop may call any
+// method of the store, and does not see its own changes. It costs O(n) in the number of owners.
 func (s *Store[K]) All() iter.Seq2[K, Pending] {
 	return func(yield func(K, Pending) bool) {
 		var keys []K
@@ -242,24 +235,21 @@ func (s *Store[K]) All() iter.Seq2[K, Pending] {
 	}
 }
 
-// Sync settles what a complete list of an owner's objects proves, and returns
-// what is still outstanding. Use it if you plan with what is outstanding instead
-// of waiting for it:
+// Sync settles what a complete list of an owner's objects proves, and returns what is still
+// outstanding. Use it if you plan with what is outstanding instead of waiting for it:
 //
 //	creations, deletions := expectations.Sync(&exp, key, live, terminating).Total()
 //	missing := want - (len(live) + creations - deletions)
 //
-// A creation by name is settled if the name is in live or in terminating. A
-// deletion by UID is settled if the UID is not in live; an object without a UID,
-// as fake clients make them, is known by "namespace/name". What is only counted
-// stays, since a list does not tell which objects were counted. If a deletion
-// shall count only when the object is gone, pass objects that are being deleted
-// in live.
+// A creation by name is settled if the name is in live or in terminating. A deletion by UID is
+// settled if the UID is not in live. An object without a UID, as fake clients make them, is known
+// by "namespace/name". Counted creations and deletions stay, since a list does not show which
+// objects were counted. If a deletion should count only when the object is gone, pass objects that
+// are being deleted in live.
 //
-// The lists must be complete, and no older than the one from which the deletions
-// were chosen: an empty list after a failed read would settle all deletions. Nil
-// objects are skipped, and the lists are not kept. It costs O(n) in the length of
-// the lists.
+// The lists must be complete, and no older than the one from which the deletions were chosen. For
+// example, an empty list after a failed read would settle all deletions. Nil objects are skipped,
+// and the lists are not kept. It costs O(n) in the length of the lists.
 func Sync[K comparable, T metav1.Object](s *Store[K], key K, live, terminating []T) Pending {
 	pending, _ := s.Get(key)
 	creating, gone := sets.New(pending.Creating...), sets.New(pending.Deleting...)
@@ -300,7 +290,7 @@ func (s *Store[K]) now() instant {
 	return instant{timeBy(s.Now), patience}
 }
 
-// timeBy returns the time by a clock that may be nil.
+// timeBy returns the time of a clock that may be nil.
 func timeBy(now func() time.Time) time.Time {
 	if now == nil {
 		return time.Now()
@@ -308,8 +298,7 @@ func timeBy(now func() time.Time) time.Time {
 	return now()
 }
 
-// clear takes everything out of a record, if there is one. The caller holds the
-// lock of the shard.
+// clear empties a record, if there is one. The caller holds the lock of the shard.
 func (s *Store[K]) clear(r *record[K]) {
 	if r == nil {
 		return
@@ -323,8 +312,7 @@ func (s *Store[K]) clear(r *record[K]) {
 	*r = record[K]{key: r.key, next: r.next}
 }
 
-// add adds to a record, which is made if there is none. The caller holds the lock of
-// the shard.
+// add adds to a record, and makes it if there is none. The caller holds the lock of the shard.
 func (s *Store[K]) add(sh *shard[K], r *record[K], key K, what Changes, made instant) {
 	if r == nil {
 		r = sh.make(key)
@@ -340,8 +328,8 @@ func (s *Store[K]) add(sh *shard[K], r *record[K], key K, what Changes, made ins
 	s.deleting.add(key, uids...)
 }
 
-// takeName takes a name out of a record, and reports whether it was there. The
-// caller holds the lock of the shard, as for takeUID.
+// takeName removes a name from a record, and reports whether it was there. The caller holds the
+// lock of the shard, as for takeUID.
 func (s *Store[K]) takeName(r *record[K], name string) bool {
 	if !r.names.Has(name) {
 		return false
@@ -360,18 +348,18 @@ func (s *Store[K]) takeUID(r *record[K], uid types.UID) bool {
 	return true
 }
 
-// shards is how many locks there are. It is far more than there are processors,
-// because a lock that another processor had last is slow to take.
+// shards is the number of locks. It is far larger than the number of processors, because a lock
+// that another processor had last is slow to take.
 const shards = 256
 
-// A shard holds some of the records by the hashes of their keys. Records of one hash
-// are chained. The lock covers the records too, and is taken before that of an index.
+// A shard holds some of the records by the hashes of their keys. Records with the same hash are
+// chained. The lock also covers the records, and is taken before that of an index.
 type shard[K comparable] struct {
 	mu      sync.Mutex
 	records map[uint64]*record[K]
 }
 
-// seed is that of all hashes, and never changes.
+// seed is the seed of all hashes, and never changes.
 var seed = maphash.MakeSeed()
 
 // hashOf returns one hash for all keys with the same name, so that ForgetName finds
@@ -383,7 +371,8 @@ func hashOf[K comparable](key *K) uint64 {
 	return maphash.Comparable(seed, *key)
 }
 
-// hashOfName takes less time than maphash.Comparable. The factor keeps a/b and b/a apart.
+// hashOfName takes less time than maphash.Comparable. The factor gives a/b and b/a different
+// hashes.
 func hashOfName(name types.NamespacedName) uint64 {
 	return maphash.String(seed, name.Name) + 31*maphash.String(seed, name.Namespace)
 }
@@ -421,7 +410,7 @@ func (sh *shard[K]) make(key K) *record[K] {
 	return r
 }
 
-// remove takes a record out of its chain.
+// remove removes a record from its chain.
 func (sh *shard[K]) remove(r *record[K]) {
 	hash := hashOf(&r.key)
 	first := sh.records[hash]

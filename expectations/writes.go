@@ -14,10 +14,10 @@ import (
 	"github.com/replicakit/replicakit/internal/resourceversion"
 )
 
-// Writes remembers, for each object, the resource version of your last write to it, and
-// tells whether an object from the cache is older. Use it before you decide by what you
-// wrote: by a label that you set, for example. It needs neither events nor the version of
-// the cache, which [ConsistencyStore] needs.
+// Writes remembers, for each object, the resource version of your last write to it, and reports
+// whether an object from the cache is older. Use it before you decide by what you wrote, such as a
+// label that you set. It needs neither events nor the version of the cache, which
+// [ConsistencyStore] needs.
 //
 //	pod, err = client.Update(ctx, pod)
 //	wrote.At(pod) // the answer
@@ -26,14 +26,14 @@ import (
 //		return requeueAfter(remaining)
 //	}
 //
-// The zero value is ready to use and empty. It must not be copied after first use. All
-// methods may be called from any number of goroutines.
+// The zero value is ready to use and empty. It must not be copied after first use. All methods may
+// be called from any number of goroutines.
 type Writes struct {
-	// Timeout is how long a write may stay unseen: 0 or less means DefaultTimeout. Set
-	// it before first use.
+	// Timeout is how long a write may stay unseen. 0 or less means DefaultTimeout. Set it before
+	// first use.
 	Timeout time.Duration
-	// Now tells the time: nil means time.Now. Set it before first use. It is called
-	// with no lock held.
+	// Now returns the time. Nil means time.Now. Set it before first use. It is called with no lock
+	// held.
 	Now func() time.Time
 
 	mu    sync.Mutex
@@ -46,10 +46,10 @@ type written struct {
 	at      time.Time
 }
 
-// At records a write to an object, by the object that the server answered with. The
-// highest resource version counts; of versions that cannot be compared, the last. An
-// object that is nil or has no resource version is ignored. An object without a UID, as
-// fake clients make them, is known by "namespace/name".
+// At records a write to an object, by the object that the server answered with. The highest
+// resource version counts. If versions cannot be compared, the last one counts. An object that is
+// nil or has no resource version is ignored. An object without a UID, as fake clients make them, is
+// known by "namespace/name".
 func (w *Writes) At(answer metav1.Object) {
 	if object.IsNil(answer) || answer.GetResourceVersion() == "" {
 		return
@@ -66,12 +66,11 @@ func (w *Writes) At(answer metav1.Object) {
 	w.wrote[id] = made
 }
 
-// State tells whether an object from the cache shows your last write to it. If it is
-// older, the state is Waiting, and remaining is the time after which it will be Expired:
-// put the owner back in the queue for that time. Expired means that the write has not come
-// for longer than the timeout, so read the object from the server. Otherwise the state is
-// Satisfied, and the write is forgotten; so it is if the versions cannot be compared. If
-// the object is nil, the state is Satisfied.
+// State says whether an object from the cache shows your last write to it. If the object is older,
+// the state is Waiting, and remaining is the time after which it will be Expired. Put the owner
+// back in the queue for that time. Expired means that the write has not arrived for longer than the
+// timeout, so read the object from the server. Otherwise, or if the versions cannot be compared,
+// the state is Satisfied and the write is forgotten. If the object is nil, the state is Satisfied.
 func (w *Writes) State(cached metav1.Object) (state State, remaining time.Duration) {
 	if object.IsNil(cached) {
 		return Satisfied, 0

@@ -11,15 +11,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ActivePods sorts pods by the six criteria of older releases: node, phase,
-// readiness, ready time, restarts and creation time, but not deletion cost and
-// co-location. The pod to delete first comes first. Times are compared exactly:
-// the zero instant first, then the later one. It is the sort of the same name in
-// pkg/controller/controller_utils.go.
+// ActivePods sorts pods by the six criteria of older releases. These are node, phase, readiness,
+// ready time, restarts and creation time, but not deletion cost and co-location. The pod to delete
+// first comes first. Times are compared exactly, with the zero instant first and then the later
+// one. It is the sort of the same name in pkg/controller/controller_utils.go.
 //
-// Pods that agree on all six are equal, whatever their names: the order is not
-// total, and sort.Sort leaves equal pods in any order. A nil pod comes first. To
-// choose pods use Select: it looks at each pod once, not at each comparison.
+// Pods that agree on all six are equal, even if their names differ. So the order is not total, and
+// sort.Sort leaves equal pods in any order. A nil pod comes first. To choose pods, use Select,
+// which looks at each pod once, not at each comparison.
 type ActivePods []*corev1.Pod
 
 // Len returns the number of pods.
@@ -37,29 +36,28 @@ func (s ActivePods) Less(i, j int) bool {
 	return comparePods(early, p, q, time.Time{}) < 0
 }
 
-// early are the six criteria, restarts being in two.
+// early are the six criteria. Restarts are two of them.
 var early = []Criterion[*corev1.Pod]{Unassigned(), Phase(), NotReady(), ReadyTime(), Restarts(), SidecarRestarts(), CreationTime()}
 
-// ActivePodsWithRanks sorts pods by Kubernetes' order, as the package comment
-// describes it. The pod to delete first comes first. Swap moves a pod with its
-// rank. It is the sort of the same name in pkg/controller/controller_utils.go. To
-// choose pods use Select: it looks at each pod once, not at each comparison.
+// ActivePodsWithRanks sorts pods by Kubernetes' order, as the package comment describes it. The pod
+// to delete first comes first. Swap moves a pod with its rank. It is the sort of the same name in
+// pkg/controller/controller_utils.go. To choose pods, use Select, which looks at each pod once, not
+// at each comparison.
 //
-// Differs from Kubernetes: the order is total, as the package comment says; only
-// pods of the same UID, namespace and name can be equal. A nil pod comes first,
-// and a missing rank is 0; both panic upstream.
+// Differs from Kubernetes: the order is total, as the package comment says. Only pods of the same
+// UID, namespace and name can be equal. A nil pod comes first, and a missing rank is 0; both panic
+// upstream.
 type ActivePodsWithRanks struct {
 	// Pods are the pods to sort.
 	Pods []*corev1.Pod
 
-	// Rank holds the rank of each pod, as ColocationRanks returns it; a pod with a
-	// higher rank goes first. Nil means that all ranks are 0. To sort, Rank must be
-	// nil or as long as Pods: a rank is lost if its pod moves behind the end of
-	// Rank.
+	// Rank holds the rank of each pod, as ColocationRanks returns it. A pod with a higher rank goes
+	// first. Nil means that all ranks are 0. To sort, Rank must be nil or as long as Pods, because
+	// a rank is lost if its pod moves behind the end of Rank.
 	Rank []int
 
-	// Now is the instant from which ages are counted. If it is zero, times are
-	// compared exactly: the zero instant first, then the later one.
+	// Now is the instant from which ages are counted. If it is zero, times are compared exactly,
+	// with the zero instant first and then the later one.
 	Now metav1.Time
 }
 
@@ -94,7 +92,7 @@ func (s ActivePodsWithRanks) Less(i, j int) bool {
 	return c < 0
 }
 
-// The criteria of Kubernetes() beside Colocation, in whose place the ranks are.
+// The criteria of Kubernetes() before and after Colocation. The ranks replace that one.
 var (
 	colocation = index(kubernetes.criteria, "colocation")
 	beforeRank = kubernetes.criteria[:colocation]
@@ -108,7 +106,7 @@ func (s ActivePodsWithRanks) rank(i int) int {
 	return 0
 }
 
-// comparePods compares two pods by criteria that count nothing.
+// comparePods compares two pods by criteria that do not count pods.
 func comparePods(criteria []Criterion[*corev1.Pod], p, q *corev1.Pod, now time.Time) int {
 	var two struct { // one allocation
 		facts Facts[*corev1.Pod]

@@ -12,11 +12,10 @@ import (
 	"github.com/replicakit/replicakit/internal/pod"
 )
 
-// NotAvailable puts pods first that are not available at Options.Now: they are
-// not ready, or have been ready for less than minReadySeconds. If minReadySeconds
-// is positive, pods whose Ready condition has no transition time are not
-// available, and no pod is available if Now is zero. NewOrder refuses a negative
-// number.
+// NotAvailable puts pods first that are not available at Options.Now. They are not ready, or have
+// been ready for less than minReadySeconds. If minReadySeconds is positive, pods whose Ready
+// condition has no transition time are not available, and no pod is available if Now is zero.
+// NewOrder refuses a negative number.
 func NotAvailable(minReadySeconds int32) Criterion[*corev1.Pod] {
 	available := func(now time.Time, p *corev1.Pod) bool { return pod.IsAvailable(p, minReadySeconds, now) }
 	col := &column[*corev1.Pod]{

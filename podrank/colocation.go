@@ -14,10 +14,9 @@ import (
 	"github.com/replicakit/replicakit/internal/pod"
 )
 
-// Colocation puts pods first that share their node with more related pods: pods
-// with a higher rank, as ColocationRanks computes it from Options.Related. If
-// Related is empty, all ranks are 0. Ranks are computed once; Spread counts again
-// after each victim.
+// Colocation puts pods first that share their node with more related pods. These pods have a higher
+// rank, as ColocationRanks computes it from Options.Related. If Related is empty, all ranks are 0.
+// Ranks are computed once, but Spread counts again after each victim.
 func Colocation() Criterion[*corev1.Pod] {
 	return Criterion[*corev1.Pod]{name: "colocation", open: func(facts Facts[*corev1.Pod]) *column[*corev1.Pod] {
 		if len(facts.Related) == 0 {
@@ -44,15 +43,14 @@ func nodeName(p *corev1.Pod) string {
 	return p.Spec.NodeName
 }
 
-// ColocationRanks returns, for each pod, the number of active related pods on its
-// node; the pod itself counts if it is in related. Active means neither finished
-// nor being deleted. A pod that is not ready counts too, although the comment on
-// the sort in pkg/controller/controller_utils.go says otherwise. Unassigned pods
-// share the node "". The rank of a nil pod is 0. If there are no pods, the result
-// is nil.
+// ColocationRanks returns, for each pod, the number of active related pods on its node. The pod
+// itself counts if it is in related. Active means neither finished nor being deleted. A pod that is
+// not ready counts too, although the comment on the sort in pkg/controller/controller_utils.go says
+// otherwise. Unassigned pods share the node "". The rank of a nil pod is 0. If there are no pods,
+// the result is nil.
 //
-// A pod that is twice in related counts twice: if you collect the pods of several
-// owners, drop duplicates, as package replicas does.
+// A pod that is twice in related counts twice. If you collect the pods of several owners, drop
+// duplicates, as package replicas does.
 func ColocationRanks(pods, related []*corev1.Pod) []int {
 	if len(pods) == 0 {
 		return nil

@@ -19,10 +19,9 @@ func DeletionCost() Criterion[*corev1.Pod] {
 	return Cost[*corev1.Pod]("deletion-cost", corev1.PodDeletionCost) // (R4)
 }
 
-// Cost is DeletionCost for any object and any annotation: the object with the
-// lower number goes first. The number is decimal and has 32 bits. If the
-// annotation is missing, the cost is 0; if it is invalid, the cost is 0 too, and
-// Check reports it. NewOrder refuses an empty annotation.
+// Cost is DeletionCost for any object and any annotation. The object with the lower number goes
+// first. The number is decimal and has 32 bits. If the annotation is missing or invalid, the cost
+// is 0. Check reports an invalid one. NewOrder refuses an empty annotation.
 func Cost[T metav1.Object](name, annotation string) Criterion[T] {
 	cost := func(obj T) int64 {
 		n, _ := annotatedCost(obj.GetAnnotations(), annotation)
@@ -43,13 +42,12 @@ func Cost[T metav1.Object](name, annotation string) Criterion[T] {
 }
 
 // ParseDeletionCost returns the deletion cost of a pod from its annotation
-// controller.kubernetes.io/pod-deletion-cost: a decimal number of 32 bits, or 0
-// if there is no annotation. For an invalid value it returns 0 and an error that
-// quotes the value. Select ignores this error, as upstream does.
+// controller.kubernetes.io/pod-deletion-cost. It is a decimal number of 32 bits, or 0 if there is
+// no annotation. For an invalid value it returns 0 and an error that quotes the value. Select
+// ignores this error, as upstream does.
 //
-// Differs from Kubernetes: leading zeros are refused behind a sign too: "-008" is
-// invalid like "008". GetDeletionCostFromPodAnnotations in pkg/apis/core/helper
-// reads "-008" as -8.
+// Differs from Kubernetes: leading zeros are refused behind a sign too, so "-008" is invalid like
+// "008". GetDeletionCostFromPodAnnotations in pkg/apis/core/helper reads "-008" as -8.
 func ParseDeletionCost(annotations map[string]string) (int32, error) {
 	cost, ok := annotatedCost(annotations, corev1.PodDeletionCost)
 	if !ok {
@@ -58,8 +56,8 @@ func ParseDeletionCost(annotations map[string]string) (int32, error) {
 	return cost, nil
 }
 
-// annotatedCost returns the cost that an annotation states: 0 if there is none
-// (R5), 0 and false if it is invalid.
+// annotatedCost returns the cost in an annotation. It is 0 if there is none (R5), and 0 and false
+// if it is invalid.
 func annotatedCost(annotations map[string]string, key string) (cost int32, ok bool) {
 	value, ok := annotations[key]
 	if !ok {

@@ -17,21 +17,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A Criterion is one question of an Order: which of two objects goes first, or
-// neither. By, First, ByTime and ByFacts make criteria; other functions of this
-// package return ready-made criteria. A Criterion never changes. It is safe for
-// concurrent use if the functions that it was made from are. NewOrder refuses the
-// zero Criterion.
+// A Criterion is one question of an Order. It says which of two objects goes first, or neither. By,
+// First, ByTime and ByFacts make criteria. Other functions of this package return ready-made
+// criteria. A Criterion never changes. It is safe for concurrent use if the functions that it was
+// made from are. NewOrder refuses the zero Criterion.
 type Criterion[T any] struct {
 	name   string
-	err    error // what NewOrder refuses it for
+	err    error // why NewOrder refuses it
 	phrase string
 	open   func(Facts[T]) *column[T]
 	check  func(T) error // nil if the criterion can read every object
 }
 
-// Facts are what a criterion may look at besides the object itself. They are read
-// only.
+// Facts are what a criterion may look at in addition to the object itself. They are read only.
 type Facts[T any] struct {
 	// Now is Options.Now.
 	Now time.Time
@@ -41,19 +39,18 @@ type Facts[T any] struct {
 	Related []T
 }
 
-// A column is a criterion at work in one selection. It is not changed when it is
-// made: selections may share it.
+// A column is a criterion in one selection. It does not change once it is made, so selections may
+// share it.
 type column[T any] struct {
-	// weigh are asked one after the other, each about the objects that the one
-	// before left equal.
+	// weigh are asked one after the other, each about the objects that the one before left equal.
 	weigh []weigher[T]
-	// level, if not nil, returns the only weigher. It is called before all others are
-	// asked, with the places of all objects as the other criteria order them.
+	// level, if not nil, returns the only weigher. It is called before the final ranking, with the
+	// places of all objects as the other criteria order them.
 	level func(sorted []int32) weigher[T]
-	// value says what the criterion looks at in the object.
+	// value returns what the criterion looks at in the object.
 	value func(now time.Time, i int, obj T) string
-	// phrase is how a decision is told, if not as Criterion.phrase has it, and what
-	// stands for the detail in it.
+	// phrase, if not nil, returns the words for a decision instead of Criterion.phrase, and their
+	// detail.
 	phrase func(now time.Time, i int, obj T) (phrase, detail string)
 }
 
@@ -93,18 +90,17 @@ func eachPlace[T any](weight func(place int32) int64) weigher[T] {
 	}
 }
 
-// What stands for the values, and a detail, in how a decision is told.
+// Placeholders for the values and a detail in the words for a decision.
 const (
 	victimHere   = "{victim}"
 	survivorHere = "{survivor}"
 	detailHere   = "{detail}"
 )
 
-// By returns a criterion: the object with the lower value goes first, that is the
-// lower number, or the string that sorts first. NaN is the lowest. value is
-// called at most once for each object of a Select, and again for Victim.Values and
-// for each Spread of the order. Use Criterion.Reverse if the higher value shall go
-// first.
+// By returns a criterion by which the object with the lower value goes first. That is the lower
+// number, or the string that sorts first. NaN is the lowest. value is called at most once for each
+// object of a Select, and again for Victim.Values and for each Spread of the order. If the higher
+// value should go first, use Criterion.Reverse.
 func By[T any, V cmp.Ordered](name string, value func(T) V) Criterion[T] {
 	c := ByFacts(name, func(Facts[T]) func(T) V { return value })
 	if value == nil {
@@ -154,8 +150,8 @@ func valuesOf[T, V any](objs []T, value func(T) V) []V {
 	return values
 }
 
-// wordOf returns the function that makes a weight of a value, nil if a value
-// does not fit into one.
+// wordOf returns the function that makes a weight of a value, or nil if a value does not fit into
+// one.
 func wordOf[V cmp.Ordered]() func(V) int64 {
 	switch kind := reflect.TypeFor[V]().Kind(); {
 	case kind >= reflect.Int && kind <= reflect.Int64:
@@ -166,8 +162,8 @@ func wordOf[V cmp.Ordered]() func(V) int64 {
 	return nil
 }
 
-// ordinals weighs objects by the places that their values have among all. all returns
-// the values of all objects.
+// ordinals weighs objects by the rank of their values among all values. all returns the values of
+// all objects.
 func ordinals[T any, V cmp.Ordered](all func() []V) weigher[T] {
 	sort := sync.OnceValues(func() (values, sorted []V) {
 		values = all()
@@ -182,8 +178,8 @@ func ordinals[T any, V cmp.Ordered](all func() []V) weigher[T] {
 	})
 }
 
-// First returns a criterion: objects for which the function returns true go
-// first. By says how often the function is called.
+// First returns a criterion by which objects for which the function returns true go first. By says
+// how often the function is called.
 func First[T any](name string, is func(T) bool) Criterion[T] {
 	no, negative := strings.CutPrefix(name, "not ")
 	if !negative {
@@ -216,9 +212,9 @@ func flag[T any](name, yes, no string, is func(T) bool) Criterion[T] {
 	return c
 }
 
-// ByTime returns a criterion: the object with the earlier instant goes first. The
-// zero instant is the earliest. By says how often the function is called; it is
-// called once more if the instants of two objects are in the same second.
+// ByTime returns a criterion by which the object with the earlier instant goes first. The zero
+// instant is the earliest. By says how often the function is called. If the instants of two objects
+// are in the same second, it is called once more.
 func ByTime[T any](name string, at func(T) time.Time) Criterion[T] {
 	c := Criterion[T]{name: name, phrase: name + " " + victimHere + " < " + survivorHere}
 	if at == nil {
@@ -232,8 +228,8 @@ func ByTime[T any](name string, at func(T) time.Time) Criterion[T] {
 	return c
 }
 
-// byInstant weighs by seconds, then by nanoseconds, both times sign. The zero instant
-// comes first.
+// byInstant weighs by seconds, then by nanoseconds, each multiplied by sign. The zero instant comes
+// first.
 func byInstant[T any](at func(T) time.Time, sign int64) []weigher[T] {
 	seconds := func(obj T) int64 {
 		t := at(obj)
@@ -245,17 +241,17 @@ func byInstant[T any](at func(T) time.Time, sign int64) []weigher[T] {
 	return []weigher[T]{each(seconds), each(func(obj T) int64 { return sign * int64(at(obj).Nanosecond()) })}
 }
 
-// Newest returns a criterion: the object that was created last goes first.
-// Objects without a creation time go before all others.
+// Newest returns a criterion by which the object that was created last goes first. Objects without
+// a creation time go before all others.
 //
-// It compares the instants exactly, to the nanosecond. CreationTime is
-// Kubernetes' rule for pods, which compares ages only roughly.
+// It compares the instants exactly, to the nanosecond. CreationTime is Kubernetes' rule for pods,
+// which compares ages only roughly.
 func Newest[T metav1.Object]() Criterion[T] {
 	return created[T]("newest", -1, " < ", " > ")
 }
 
-// Oldest returns a criterion: the object that was created first goes first.
-// Objects without a creation time go before all others.
+// Oldest returns a criterion by which the object that was created first goes first. Objects without
+// a creation time go before all others.
 func Oldest[T metav1.Object]() Criterion[T] {
 	return created[T]("oldest", 1, " > ", " < ")
 }
@@ -278,13 +274,11 @@ func created[T metav1.Object](name string, sign int64, ages, instants string) Cr
 	return Criterion[T]{name: name, open: func(Facts[T]) *column[T] { return col }}
 }
 
-// Name returns the name of the criterion, as it stands in an Order and in a
-// Victim.
+// Name returns the name of the criterion, as it is in an Order and in a Victim.
 func (c Criterion[T]) Name() string { return c.name }
 
-// Reverse returns the opposite criterion: the higher value goes first or, for
-// First, the object for which the function returns false. The name stays the
-// same.
+// Reverse returns the opposite criterion. The higher value goes first or, for First, the object for
+// which the function returns false. The name stays the same.
 func (c Criterion[T]) Reverse() Criterion[T] {
 	open := c.open
 	if open == nil {
@@ -312,7 +306,7 @@ func (c Criterion[T]) Reverse() Criterion[T] {
 	return c
 }
 
-// reverse turns the order of the weights round.
+// reverse reverses the order of the weights.
 func (w weigher[T]) reverse() weigher[T] {
 	return func(facts *Facts[T], objs []weighed) {
 		w(facts, objs)

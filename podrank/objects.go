@@ -3,7 +3,7 @@
 
 package podrank
 
-// Objects returns the objects of victims, in their order, in a new slice; nil if there
+// Objects returns the objects of victims, in their order, in a new slice. It returns nil if there
 // are none.
 func Objects[T any](victims []Victim[T]) []T {
 	var objs []T

@@ -16,20 +16,19 @@ import (
 // Victim.Criterion has one of these names if no criterion of the order decided. A
 // criterion cannot have one of these names.
 const (
-	None     = "none"      // nothing tells the two objects apart
+	None     = "none"      // the two objects do not differ
 	MustGo   = "must-go"   // Options.MustGo
 	MustStay = "must-stay" // Options.MustStay
 	UID      = "uid"       // the lexically smaller goes first
 	Name     = "name"      // the lexically smaller namespace, then name, goes first
-	All      = "all"       // no order: no object survives
+	All      = "all"       // no object survives
 )
 
-// An Order says which of two objects goes first: the first of its criteria on
-// which the two differ decides. If there is none, UID, then namespace, then name
-// decide. NewOrder makes an Order. The zero Order stands for Kubernetes() for
-// pods, and for the order of Newest for other objects.
+// An Order says which of two objects goes first. The first of its criteria on which the two differ
+// decides. If there is none, UID, then namespace, then name decide. NewOrder makes an Order. The
+// zero Order means Kubernetes() for pods, and the order of Newest for other objects.
 //
-// An Order never changes; it is safe for concurrent use if its criteria are.
+// An Order never changes. It is safe for concurrent use if its criteria are.
 type Order[T metav1.Object] struct {
 	criteria []Criterion[T]
 }
@@ -62,8 +61,8 @@ func index[T any](criteria []Criterion[T], name string) int {
 	return slices.IndexFunc(criteria, func(c Criterion[T]) bool { return c.name == name })
 }
 
-// Must returns the order, and panics if err is not nil. Use it for package
-// variables, like regexp.MustCompile.
+// Must returns the order, and panics if err is not nil. Use it for package variables, like
+// regexp.MustCompile.
 func Must[T metav1.Object](order Order[T], err error) Order[T] {
 	if err != nil {
 		panic(err)
@@ -89,9 +88,8 @@ var kubernetes = Must(NewOrder(
 	CreationTime(),
 ))
 
-// Criteria returns the criteria in their order, without UID, namespace and name,
-// which come last in every order. The slice is a copy; it is nil for the zero
-// Order.
+// Criteria returns the criteria in their order, without UID, namespace and name, which come last in
+// every order. The slice is a copy. It is nil for the zero Order.
 func (o Order[T]) Criteria() []Criterion[T] { return slices.Clone(o.criteria) }
 
 // Without returns a new order without the criteria that have these names. If
@@ -134,7 +132,7 @@ func (o Order[T]) String() string {
 	return strings.Join(names, ", ")
 }
 
-// orDefault returns what the order stands for.
+// orDefault returns the order, or the default if it is zero.
 func (o Order[T]) orDefault() Order[T] {
 	if len(o.criteria) > 0 {
 		return o

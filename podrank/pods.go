@@ -41,8 +41,7 @@ func phaseOrdinal(p *corev1.Pod) int64 {
 	return 0
 }
 
-// NotReady puts pods first that are not ready: whose first condition of type
-// Ready is not True.
+// NotReady puts pods first that are not ready. Their first condition of type Ready is not True.
 func NotReady() Criterion[*corev1.Pod] {
 	return flag("not-ready", "not ready", "ready", func(p *corev1.Pod) bool { return !pod.IsReady(p) }) // (R3)
 }
@@ -55,7 +54,7 @@ func ReadyTime() Criterion[*corev1.Pod] {
 	return ages("ready-time", "ready for ", "ready time ", readySince)
 }
 
-// readySince returns since when the pod is ready, nil if it is not (R7).
+// readySince returns the instant since which the pod is ready, or nil if it is not ready (R7).
 func readySince(p *corev1.Pod) *metav1.Time {
 	if c := pod.ReadyCondition(p); c != nil && c.Status == corev1.ConditionTrue {
 		return &c.LastTransitionTime
@@ -69,8 +68,8 @@ func CreationTime() Criterion[*corev1.Pod] { // (R11)
 	return ages("creation-time", "age ", "creation time ", func(p *corev1.Pod) *metav1.Time { return &p.CreationTimestamp })
 }
 
-// Restarts puts pods with more restarts first. The restarts of a pod are those of
-// the regular container that has restarted most often.
+// Restarts puts pods with more restarts first. The restarts of a pod are those of the regular
+// container that has restarted most often.
 func Restarts() Criterion[*corev1.Pod] {
 	return restarts("restarts", " restart", containerRestarts)
 }
@@ -101,8 +100,8 @@ func sidecarRestarts(p *corev1.Pod) int32 {
 	return most
 }
 
-// isSidecar reports whether the spec has an init container of that name which is
-// restarted always: other init containers are over when the pod runs.
+// isSidecar reports whether the spec has an init container of that name with restartPolicy Always.
+// Other init containers have ended when the pod runs.
 func isSidecar(p *corev1.Pod, name string) bool {
 	for i := range p.Spec.InitContainers {
 		c := &p.Spec.InitContainers[i]
@@ -128,10 +127,10 @@ func restarts(name, unit string, of func(*corev1.Pod) int32) Criterion[*corev1.P
 	return Criterion[*corev1.Pod]{name: name, open: func(Facts[*corev1.Pod]) *column[*corev1.Pod] { return col }}
 }
 
-// weighRestarts weighs restarts: more of them go first.
+// weighRestarts gives more restarts a lower weight, so they go first.
 func weighRestarts(n int32) int64 { return -int64(n) }
 
-// number returns a criterion that weighs by a number, the lower going first.
+// number returns a criterion by which the lower number goes first.
 func number[T any](name, phrase string, of func(T) int64, show func(T) string) Criterion[T] {
 	col := &column[T]{
 		weigh: []weigher[T]{each(of)},
@@ -140,8 +139,8 @@ func number[T any](name, phrase string, of func(T) int64, show func(T) string) C
 	return Criterion[T]{name: name, phrase: phrase, open: func(Facts[T]) *column[T] { return col }}
 }
 
-// ages returns a criterion by which the later instant goes first, as Kubernetes
-// compares instants; nil is none.
+// ages returns a criterion by which the later instant goes first, as Kubernetes compares instants.
+// A nil instant means none.
 func ages(name, age, instant string, at func(*corev1.Pod) *metav1.Time) Criterion[*corev1.Pod] {
 	aged := age + victimHere + " < " + survivorHere
 	exact, unknown := instant+victimHere+" > "+survivorHere, instant+victimHere
@@ -179,8 +178,8 @@ func ages(name, age, instant string, at func(*corev1.Pod) *metav1.Time) Criterio
 	return Criterion[*corev1.Pod]{name: name, open: open}
 }
 
-// weighSecond weighs the second of an instant, the later one being the lighter, and
-// before all of them the zero instant, and before that none.
+// weighSecond weighs the second of an instant. The later one is lighter, the zero instant is
+// lighter than all of them, and nil is the lightest.
 func weighSecond(t *metav1.Time) int64 {
 	switch {
 	case t == nil:
@@ -199,9 +198,9 @@ func weighNanosecond(t *metav1.Time) int64 {
 	return -int64(t.Nanosecond())
 }
 
-// weighAge weighs how long ago an instant was, as far as Kubernetes tells ages
-// apart (R8, R9): by how many bits the nanoseconds have, and instants to come
-// alike. As by weighSecond none comes first, then the zero instant.
+// weighAge weighs an age as exactly as Kubernetes does (R8, R9), by the number of bits of its
+// nanoseconds. All future instants weigh the same. As in weighSecond, nil comes first, then the
+// zero instant.
 func weighAge(t *metav1.Time, now time.Time) int64 {
 	switch {
 	case t == nil:

@@ -16,10 +16,9 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// A ranking finds the objects that go first. It is a multikey quicksort: it weighs
-// objects by the first criterion, sorts them, and weighs by the next criterion only
-// those that are equal so far. It ends as soon as enough objects are found, so that
-// most of them are never asked about most criteria.
+// A ranking finds the objects that go first. It is a multikey quicksort. It weighs objects by the
+// first criterion, sorts them, and weighs by the next criterion only those that are equal so far.
+// It ends as soon as enough objects are found, so most objects are never asked about most criteria.
 type ranking[T metav1.Object] struct {
 	facts    Facts[T]
 	criteria []Criterion[T]
@@ -27,14 +26,14 @@ type ranking[T metav1.Object] struct {
 	steps    []step[T]
 	stays    func(T) bool // Options.MustStay
 
-	want    int // how many are to be found
+	want    int // how many to find
 	found   []found
 	differs int // the criterion on which the next object differs from the last one that was found
 
 	distinct *distinct.Table // of found, by UID, or nil if an object may be found twice
 	pointers map[any]struct{}
 
-	survivor struct { // the last whose value was asked for
+	survivor struct { // the last survivor whose value was returned
 		criterion int
 		place     int32
 		value     string
@@ -51,8 +50,7 @@ type step[T any] struct {
 	weigh     weigher[T]
 }
 
-// newRanking finds the first n different objects in their order, all of them if
-// there are fewer.
+// newRanking finds the first n different objects in their order, or all of them if there are fewer.
 func newRanking[T metav1.Object](objs []T, n int, opts Options[T]) *ranking[T] {
 	r := &ranking[T]{
 		facts:    Facts[T]{Now: opts.Now, Objects: withoutNil(objs), Related: opts.Related},
@@ -68,7 +66,7 @@ func newRanking[T metav1.Object](objs []T, n int, opts Options[T]) *ranking[T] {
 	return r
 }
 
-// level has the columns weigh that need the order of all objects by the others.
+// level makes the weighers of the columns that need the order of all objects by the other criteria.
 func (r *ranking[T]) level() {
 	for i, col := range r.columns {
 		if col.level == nil {
@@ -85,7 +83,7 @@ func (r *ranking[T]) level() {
 	}
 }
 
-// run finds the first n objects, each once if so wanted.
+// run finds the first n objects. If once is true, it finds each object once.
 func (r *ranking[T]) run(n int, once bool) {
 	objs := make([]weighed, len(r.facts.Objects))
 	for i := range objs {
@@ -123,9 +121,8 @@ func (r *ranking[T]) rank(objs []weighed, at int) {
 	}
 }
 
-// sort finds objects that this step has weighed, the lightest first. If parting them
-// goes badly again and again, the rest is simply sorted, so that the time never
-// becomes quadratic.
+// sort finds objects that this step has weighed, the lightest first. If the parts are uneven again
+// and again, it sorts the rest, so the time never becomes quadratic.
 func (r *ranking[T]) sort(objs []weighed, at, tries int) {
 	const few = 12
 	for ; len(objs) > few && tries > 0 && len(r.found) < r.want; tries-- {
@@ -151,7 +148,7 @@ func (r *ranking[T]) next(objs []weighed, at int) {
 	r.differs = min(r.differs, r.steps[at].criterion)
 }
 
-// lightest returns how many of the first objects weigh the same.
+// lightest returns how many objects at the front weigh the same.
 func lightest(sorted []weighed) int {
 	n := 1
 	for n < len(sorted) && sorted[n].weight == sorted[0].weight {
@@ -160,8 +157,7 @@ func lightest(sorted []weighed) int {
 	return n
 }
 
-// pivot returns a weight of a sample, so that those to be found weigh less, but not
-// many others do.
+// pivot returns a weight of a sample. The objects to find weigh less, but not many others do.
 func (r *ranking[T]) pivot(objs []weighed) int64 {
 	var sample [15]int64
 	for i := range sample {
@@ -172,8 +168,8 @@ func (r *ranking[T]) pivot(objs []weighed) int64 {
 	return sample[min(share+1, len(sample)/2)]
 }
 
-// part moves the objects that are lighter than the pivot to the front, and behind
-// them those that weigh the same. It returns where each part ends.
+// part moves the objects that are lighter than the pivot to the front, followed by those that weigh
+// the same. It returns where each part ends.
 func part(objs []weighed, pivot int64) (lower, equal int) {
 	for heavier := len(objs); equal < heavier; {
 		switch w := objs[equal].weight; {
@@ -191,7 +187,7 @@ func part(objs []weighed, pivot int64) (lower, equal int) {
 	return lower, equal
 }
 
-// find adds an object to those that are found, unless it is there.
+// find adds an object to those that are found, unless it is already there.
 func (r *ranking[T]) find(place int32) {
 	if len(r.found) == r.want {
 		return
@@ -205,8 +201,8 @@ func (r *ranking[T]) find(place int32) {
 	r.differs = len(r.columns)
 }
 
-// isFirst reports whether an object is found for the first time. Objects are known by
-// UID, failing that by pointer.
+// isFirst reports whether an object is found for the first time. Objects are known by UID or,
+// without a UID, by pointer.
 func (r *ranking[T]) isFirst(i int) bool {
 	obj := r.facts.Objects[r.found[i].place]
 	switch uid := obj.GetUID(); {
@@ -233,8 +229,8 @@ func weighUID[T metav1.Object](facts *Facts[T], objs []weighed) {
 	}
 }
 
-// compareIdentity is what comes last in every order: UID, namespace and name, and at
-// last the place in the list (R12, R14).
+// compareIdentity is the end of every order: UID, namespace and name, and then the place in the
+// list (R12, R14).
 func (r *ranking[T]) compareIdentity(i, j int32) int {
 	return cmp.Or(compareIdentity(r.facts.Objects[i], r.facts.Objects[j]), cmp.Compare(i, j))
 }
@@ -246,12 +242,11 @@ func compareIdentity[T metav1.Object](p, q T) int {
 	return cmp.Or(cmp.Compare(p.GetNamespace(), q.GetNamespace()), cmp.Compare(p.GetName(), q.GetName()))
 }
 
-// mustStay reports whether the object at that place must stay.
 func (r *ranking[T]) mustStay(place int32) bool {
 	return r.stays != nil && r.stays(r.facts.Objects[place])
 }
 
-// withoutNil returns the objects that are not nil: the slice itself if none is.
+// withoutNil returns the objects that are not nil. If none is nil, it returns the slice itself.
 func withoutNil[T metav1.Object](objs []T) []T {
 	if object.IndexNil(objs) < 0 {
 		return objs

@@ -16,13 +16,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Spread keeps objects spread evenly over domains, such as nodes or zones: each
-// victim comes from the domain that has the most objects left, and the other
-// criteria decide within this domain. Objects whose domain is "" share one
-// domain.
+// Spread keeps objects spread evenly over domains, such as nodes or zones. Each victim comes from
+// the domain that has the most objects left, and the other criteria decide within this domain.
+// Objects whose domain is "" share one domain.
 //
-// Spread counts the objects in Options.Related or, if that is empty, the objects
-// that were passed to Select. Objects that are being deleted are not counted.
+// Spread counts the objects in Options.Related or, if that is empty, the objects that were passed
+// to Select. Objects that are being deleted are not counted.
 func Spread[T metav1.Object](name string, domain func(T) string) Criterion[T] {
 	c := Criterion[T]{name: name, phrase: victimHere + " > " + survivorHere}
 	if domain == nil {
@@ -45,9 +44,9 @@ func Spread[T metav1.Object](name string, domain func(T) string) Criterion[T] {
 	return c
 }
 
-// Packed empties domains, such as nodes, one after the other: objects in the
-// domain with the fewest objects go first. Objects are counted as by Spread. If
-// two domains have equally many, the one whose name sorts first is emptied first.
+// Packed empties domains, such as nodes, one after the other. Objects in the domain with the fewest
+// objects go first. Objects are counted as by Spread. If two domains have equally many, the one
+// whose name sorts first is emptied first.
 func Packed[T metav1.Object](name string, domain func(T) string) Criterion[T] {
 	c := Criterion[T]{name: name, phrase: victimHere + " < " + survivorHere}
 	if domain == nil {
@@ -64,11 +63,11 @@ func Packed[T metav1.Object](name string, domain func(T) string) Criterion[T] {
 	return c
 }
 
-// domains are the objects' domains, and how many objects these have.
+// domains are the objects' domains, and how many objects each has.
 type domains struct {
 	counts map[string]int64
 	of     []string // domain of each object
-	count  []int64  // of its domain, when it is the object's turn
+	count  []int64  // objects in its domain when its turn comes
 }
 
 func newDomains[T metav1.Object](facts Facts[T], domain func(T) string) *domains {
@@ -85,7 +84,7 @@ func newDomains[T metav1.Object](facts Facts[T], domain func(T) string) *domains
 	return d
 }
 
-// countIn says how many objects were in an object's domain when it was its turn.
+// countIn says how many objects were in an object's domain when its turn came.
 func countIn[T any](d *domains, name string) func(now time.Time, i int, obj T) string {
 	return func(_ time.Time, i int, _ T) string {
 		if d.of[i] == "" {
@@ -95,11 +94,10 @@ func countIn[T any](d *domains, name string) func(now time.Time, i int, obj T) s
 	}
 }
 
-// Topology is Spread over the values of a node label, such as
-// topology.kubernetes.io/zone: values holds the value for each node name. Pods
-// without a node and pods whose node has no value share one domain; Check reports
-// the latter. NewOrder refuses it if values is empty, or if the value of a node
-// is empty.
+// Topology is Spread over the values of a node label, such as topology.kubernetes.io/zone. values
+// holds the value for each node name. Pods without a node and pods whose node has no value share
+// one domain. Check reports the latter. NewOrder refuses it if values is empty, or if the value of
+// a node is empty.
 func Topology(name string, values map[string]string) Criterion[*corev1.Pod] {
 	c := Spread(name, func(p *corev1.Pod) string { return values[p.Spec.NodeName] })
 	if len(values) == 0 {

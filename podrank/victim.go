@@ -22,7 +22,7 @@ type Victim[T any] struct {
 	// survives.
 	Criterion string
 
-	// Values are the two objects' values for the criterion, both empty for All.
+	// Values are the two objects' values for the criterion. Both are empty for All.
 	// For Kubernetes' criteria:
 	//
 	//	unassigned        unassigned  assigned
@@ -37,8 +37,8 @@ type Victim[T any] struct {
 	//	uid               9c2e1f...   a0b1c2...
 	//	name              default/a   default/b
 	//
-	// Times are ages in whole seconds, as time.ParseDuration reads them; the age is
-	// negative if the instant lies in the future. If Options.Now is zero, times are
+	// Times are ages in whole seconds, as time.ParseDuration reads them. The age is
+	// negative if the instant is in the future. If Options.Now is zero, times are
 	// instants in RFC 3339. The zero instant is "unknown".
 	Values struct{ Victim, Survivor string }
 
@@ -59,9 +59,8 @@ func (v Victim[T]) Explain() string {
 	return strings.NewReplacer(victimHere, v.Values.Victim, survivorHere, v.Values.Survivor, detailHere, v.detail).Replace(phrase)
 }
 
-// victim makes a victim of the object found at index i. The first survivor is found
-// at index survivor, if any object survives, and c is the criterion on which the two
-// differ.
+// victim makes a victim of the object found at index i. If any object survives, the first survivor
+// is found at index survivor. c is the criterion on which the two differ.
 func (r *ranking[T]) victim(i, survivor, c int) Victim[T] {
 	place := r.found[i].place
 	v := Victim[T]{Object: r.facts.Objects[place]}
@@ -84,7 +83,7 @@ func (r *ranking[T]) victim(i, survivor, c int) Victim[T] {
 	return v
 }
 
-// survivorValue returns the value of the survivor. One after the other asks for
+// survivorValue returns the value of the survivor, and remembers it, because all victims ask for
 // the same one.
 func (r *ranking[T]) survivorValue(c int, i int32) string {
 	if m := &r.survivor; m.value == "" || m.criterion != c || m.place != i {
@@ -93,7 +92,7 @@ func (r *ranking[T]) survivorValue(c int, i int32) string {
 	return r.survivor.value
 }
 
-// byIdentity says what decides between two objects that no criterion tells apart.
+// byIdentity returns a victim with what decides if no criterion does.
 func byIdentity[T metav1.Object](victim, survivor T) Victim[T] {
 	v := Victim[T]{Object: victim, Criterion: None}
 	if a, b := victim.GetUID(), survivor.GetUID(); a != b {

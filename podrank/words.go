@@ -12,16 +12,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// OrderAnnotation is the annotation of a ReplicaSet or ReplicationController that has the
-// words of its order, as ParseOrder reads them. replicakit-controller goes by it.
+// OrderAnnotation is the annotation of a ReplicaSet or ReplicationController that has the words of
+// its order, as ParseOrder reads them. replicakit-controller uses that order.
 const OrderAnnotation = "replicakit.dev/scale-down-order"
 
-// ErrNoNodes is in the error of ParseOrder if a word asks about nodes, and the function
-// that returns them is nil.
+// ErrNoNodes is in the error of ParseOrder if a word asks about nodes, and the function that
+// returns them is nil.
 var ErrNoNodes = errors.New("it asks about nodes, and there is nothing to ask")
 
-// The taints of nodes that a program is about to remove. Such programs need not cordon
-// the node.
+// The taints of nodes that a program will soon remove. Such programs need not cordon the node.
 var leavingTaints = []string{"ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"}
 
 // words are the criteria that an order in words may name. node may be nil.
@@ -53,25 +52,24 @@ func OrderWords() []string {
 	return names
 }
 
-// ParseOrder returns the order of words that are separated by commas, such as
-// "zones,packed". It is for flags and annotations. The criteria of the words stand behind
-// Unassigned, Phase and NotReady, so that pods that do no work go first in any order. The
-// rest of Kubernetes' order comes after them. The words are:
+// ParseOrder returns the order of words that are separated by commas, such as "zones,packed". It is
+// for flags and annotations. The criteria of the words come after Unassigned, Phase and NotReady,
+// so that pods that do no work go first in any order. The rest of Kubernetes' order comes after
+// them. The words are:
 //
-//	deletion-cost  DeletionCost, to stand in front of other words
-//	kubernetes     no criterion: as the only word it is Kubernetes' order
+//	deletion-cost  DeletionCost, to put it in front of other words
+//	kubernetes     no criterion, so alone it is Kubernetes' order
 //	leaving        NodeLeaving: pods on nodes that are cordoned, being deleted, or marked
 //	               for removal by cluster-autoscaler or Karpenter go first
 //	newest         Newest: the pod that was created last goes first, by the exact instant
 //	packed         Packed by node: nodes are emptied one after the other
 //	zones          Spread by the zone of the node: zones stay even
 //
-// node returns the node with a name, or nil if it does not know the node. Such a node is
-// in no zone, and stays. The nodes are read only. The Order is safe for concurrent use if
-// node is.
+// node returns the node with a name, or nil if it does not know the node. Such a node is in no
+// zone, and stays. The nodes are read only. The Order is safe for concurrent use if node is.
 //
-// If a word is not known or is listed twice, it is an error. If a word asks about nodes
-// and node is nil, the error is ErrNoNodes.
+// It is an error if a word is not known or is listed twice. If a word asks about nodes and node is
+// nil, the error is ErrNoNodes.
 func ParseOrder(text string, node func(name string) *corev1.Node) (Order[*corev1.Pod], error) {
 	all := Kubernetes().Criteria()
 	behind := index(all, "not-ready") + 1

@@ -5,12 +5,12 @@ package replicas
 
 import "time"
 
-// A Blocked says why a plan creates and deletes nothing. The zero Blocked means
-// that nothing blocks it.
+// A Blocked says why a plan creates and deletes nothing. The zero Blocked means that nothing blocks
+// the plan.
 type Blocked struct {
 	Reason Reason `json:"reason"`
-	// Until is when the expectation expires, if the Reason is ExpectationsPending:
-	// plan again then, if not before. For any other Reason it is zero.
+	// Until is when the expectation expires, if the Reason is ExpectationsPending. Plan again then,
+	// if not before. For any other Reason it is zero.
 	Until time.Time `json:"until,omitzero"`
 }
 
@@ -28,16 +28,15 @@ type Reason string
 
 // The reasons of Plan.Blocked.
 const (
-	// ExpectationsPending means that earlier creations or deletions have not been
-	// observed. Plan again when they are, or at Blocked.Until, when the expectation
-	// expires: no event wakes the owner then.
+	// ExpectationsPending means that earlier creations or deletions have not been observed. Plan
+	// again when they are, or at Blocked.Until, when the expectation expires. No event wakes the
+	// owner then.
 	ExpectationsPending Reason = "expectations are pending"
-	// ViewIsStale means that the expectation has expired: the list may be stale, and
-	// the plan would create or delete something. List the children from the API
-	// server, not from a cache, and call Manage again with that list and Pending
-	// Satisfied. If the list fails, change nothing. Settle the record with
-	// expectations.SyncLive, which keeps what the cache does not show yet; if you
-	// forget the record instead, the next plan is made from the old cache. Then
+	// ViewIsStale means that the expectation has expired, so the list may be stale, and the plan
+	// would create or delete something. List the children from the API server instead of a cache.
+	// Then call Manage again with that list and Pending Satisfied. If the list fails, change
+	// nothing. Settle the record with expectations.SyncLive, which keeps what the cache does not
+	// show yet. If you forget the record instead, the next plan is made from the old cache. Then
 	// record what you start with Add, not with Set.
 	ViewIsStale Reason = "view is stale"
 	// OwnerDeleted means that the owner has a deletionTimestamp. The garbage

@@ -13,7 +13,7 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// withoutNil returns the children that are not nil: the slice itself if none is.
+// withoutNil returns the children that are not nil, or the slice itself if none is nil.
 func withoutNil[T metav1.Object](children []T) []T {
 	if object.IndexNil(children) < 0 {
 		return children
@@ -21,10 +21,10 @@ func withoutNil[T metav1.Object](children []T) []T {
 	return slices.DeleteFunc(slices.Clone(children), object.NilOf[T]())
 }
 
-// repeated returns the indices of the objects that have the UID of an object before. An
-// object without a UID, as fake clients make them, is another one each time.
+// repeated returns the indices of the objects that have the UID of an earlier object. Objects
+// without a UID, as fake clients make them, are all different.
 func repeated[T metav1.Object](objs []T) []int {
-	if pods, ok := any(objs).([]*corev1.Pod); ok { // nearly always: without a call for each question
+	if pods, ok := any(objs).([]*corev1.Pod); ok { // nearly always; it avoids method calls
 		return repeatedBy(pods, func(p *corev1.Pod) string { return string(p.UID) })
 	}
 	return repeatedBy(objs, func(obj T) string { return string(obj.GetUID()) })
@@ -32,7 +32,7 @@ func repeated[T metav1.Object](objs []T) []int {
 
 func repeatedBy[T any](objs []T, uidOf func(T) string) (again []int) {
 	seen := distinct.New(len(objs), func(i int) string { return uidOf(objs[i]) })
-	var uids [32]string // of a few objects, so that the processor reads several at once
+	var uids [32]string // of a few objects at a time, so that the processor reads several at once
 	at := 0
 	for some := range slices.Chunk(objs, len(uids)) {
 		for i, obj := range some {

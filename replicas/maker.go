@@ -23,7 +23,7 @@ type maker[T metav1.Object] struct {
 	kind     schema.GroupVersionKind
 	selector labels.Selector
 	template *corev1.PodTemplateSpec
-	make     func(name string) (T, error) // nil: from the template
+	make     func(name string) (T, error) // if nil, the template is used
 }
 
 func (m *maker[T]) failure(i int, format string, args ...any) error {
@@ -49,7 +49,7 @@ func (m *maker[T]) child(i int, names []string) (T, error) {
 	return child, nil
 }
 
-// nameAt returns the name of child number i, "" if the API server chooses it.
+// nameAt returns the name of child number i, or "" if the API server chooses it.
 func nameAt(names []string, i int) string {
 	if i < len(names) {
 		return names[i]
@@ -57,7 +57,7 @@ func nameAt(names []string, i int) string {
 	return ""
 }
 
-// bare returns a child that nobody has. It will have the name.
+// bare makes a child with Spec.New or from the template. The child will have the name.
 func (m *maker[T]) bare(name string) (T, error) {
 	if m.make != nil {
 		return m.make(name)
@@ -70,8 +70,7 @@ func (m *maker[T]) bare(name string) (T, error) {
 	return child, err
 }
 
-// check refuses children that would not be the owner's: they would be created for
-// ever.
+// check refuses children that would not be the owner's, because they would be created forever.
 func (m *maker[T]) check(child T) error {
 	if object.IsNil(child) {
 		return errors.New("New returned nil")
@@ -91,7 +90,7 @@ func (m *maker[T]) check(child T) error {
 	return nil
 }
 
-// namespace is the child's own or the owner's, for lack of another.
+// namespace returns the child's own namespace or, if it has none, the owner's.
 func (m *maker[T]) namespace(child T) string {
 	if namespace := child.GetNamespace(); namespace != "" {
 		return namespace
@@ -99,8 +98,8 @@ func (m *maker[T]) namespace(child T) string {
 	return m.owner.GetNamespace()
 }
 
-// name gives a new child its name, and the prefix that others derive its workload
-// from beside it. Without a name for it, a name or prefix of its own stays.
+// name sets a new child's name and generateName. Others derive its workload from generateName.
+// Without a name, the child keeps its own name or prefix.
 func (m *maker[T]) name(child T, name string) {
 	switch {
 	case name != "":

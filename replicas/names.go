@@ -12,17 +12,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// What the API server makes of a generateName: at most 58 characters of it and 5
-// more, together no longer than the label values that names often become (W11).
+// The API server uses at most 58 characters of a generateName and adds 5. The result is no longer
+// than the label values that names often become (W11).
 const (
 	maxNamePrefix = 58
-	// spareTries is how often Spec.Names may be asked in vain, beside once for
-	// each child that there is.
+	// spareTries is how often Spec.Names may return a name that is taken, in addition to once for
+	// each child that exists.
 	spareTries = 100
 )
 
-// names returns n names for new children that no object of objs has, those in flight first. If
-// the spec has slots, they are the first of those that are free.
+// names returns n names for new children that no object of objs has. Names in flight come first.
+// With slots, they are the first free slots.
 func (s *Spec[T]) names(n int, free []string, objs []T) ([]string, error) {
 	if s.Slots != nil {
 		return free[:n], nil
@@ -60,12 +60,12 @@ func (s *Spec[T]) names(n int, free []string, objs []T) ([]string, error) {
 	return names, nil
 }
 
-// base is what the names of new children begin with.
+// base returns the beginning of the names of new children.
 func (s *Spec[T]) base() string { return cmp.Or(s.BaseName, s.Owner.GetName()) }
 
-// checkNames returns what checks the names of children.
+// checkNames returns the function that checks the names of children.
 func (s *Spec[T]) checkNames() func(name string) error {
-	if checkName(s.base()) != nil { // no API server has it, but fake clients do
+	if checkName(s.base()) != nil { // no API server has such a name, but fake clients do
 		return checkNotEmpty
 	}
 	return checkName
@@ -78,8 +78,8 @@ func checkNotEmpty(name string) error {
 	return nil
 }
 
-// generateName is the owner's name and "-", or the bare name where that would be
-// no legal prefix (P4).
+// generateName returns the owner's name and "-", or the name alone if that is not a legal prefix
+// (P4).
 func generateName(owner string) string {
 	prefix := owner + "-"
 	if len(validation.NameIsDNSSubdomain(prefix, true)) > 0 {

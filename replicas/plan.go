@@ -19,16 +19,16 @@ import (
 // A PodPlan is a Plan for pods.
 type PodPlan = Plan[*corev1.Pod]
 
-// A Plan is what Manage decided. It is data: carry it out, log it, or show it as
-// a dry run. It points to the children that were passed to Manage and to the owner:
-// read them only. The zero Plan means that there is nothing to do.
+// A Plan is what Manage decided. It is data, so you can carry it out, log it, or show it as a dry
+// run. It points to the owner and the children that were passed to Manage. Only read them. The zero
+// Plan means that there is nothing to do.
 type Plan[T metav1.Object] struct {
 	// Claims says which children are the owner's. Send the patches of Adopt and
 	// Release BEFORE you create or delete anything. Owned and Ignored need no call.
 	Claims selector.Claims[T]
-	// Scale is what to do AFTER the claims, if all of them succeeded. If one
-	// failed, call ScaleTo with the children that the owner really has, and do what
-	// that says instead. Otherwise a failed adoption could cost a healthy child.
+	// Scale is what to do AFTER the claims, if all of them succeeded. If a claim failed, call
+	// ScaleTo with the children that the owner really has, and use its result instead. Otherwise a
+	// failed adoption could cost a healthy child.
 	Scale Scale[T]
 	// Blocked says why Scale is zero although there may be too few or too many
 	// children. It is zero if nothing blocks the plan.
@@ -123,8 +123,8 @@ func (p Plan[T]) MarshalJSON() ([]byte, error) {
 	})
 }
 
-// MarshalJSON writes the scale step. A child is written as its namespace, name and
-// UID, one to delete also with what decided.
+// MarshalJSON writes the scale step. A child is written as its namespace, name and UID. A child to
+// delete also has the criterion that decided.
 func (s Scale[T]) MarshalJSON() ([]byte, error) {
 	discard := make([]reference, len(s.Discard))
 	for i, d := range s.Discard {
@@ -151,8 +151,7 @@ func (s Scale[T]) MarshalJSON() ([]byte, error) {
 	}{s.Create, s.Names, victims, discard, s.Deferred, s.Kept, s.MustStay})
 }
 
-// marshal leaves the "<" of a reason readable, where the encoder that asked lets
-// it be.
+// marshal does not escape the "<" of a reason. The encoder that called MarshalJSON may escape it.
 func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)

@@ -20,14 +20,13 @@ const (
 	InvalidSlots    = "InvalidSlots"
 )
 
-// A RefusedError says that an owner's own spec cannot be acted on: trying again is
-// useless until the owner changes. Find it with errors.As. For a kind of your own,
-// return one from the function that makes the Spec, if the owner can only be a
-// mistake: a controller.Controller tells it by one event, and does not try again
-// until the owner changes.
+// A RefusedError says that an owner's own spec cannot be used. Retrying is useless until the owner
+// changes. Find it with errors.As. For a kind of your own, return a RefusedError from the function
+// that makes the Spec, if the owner can only be a mistake. A controller.Controller then reports one
+// event, and does not try again until the owner changes.
 type RefusedError struct {
-	// Reason becomes that of the event on the owner, in CamelCase: InvalidSelector,
-	// InvalidReplicas, InvalidTemplate, InvalidSlots, or one of your own.
+	// Reason is the reason of the event on the owner, in CamelCase. It is InvalidSelector,
+	// InvalidReplicas, InvalidTemplate, InvalidSlots, InvalidRollout, or one of your own.
 	Reason string
 	// Err names the object and the field. If it is nil, Reason says everything.
 	Err error
@@ -56,7 +55,7 @@ func refuse(owner metav1.Object, kind schema.GroupVersionKind, reason, format st
 	return &RefusedError{Reason: reason, Err: failure(owner, kind, format, args...)}
 }
 
-// failure is an error that names the owner.
+// failure returns an error that names the owner.
 func failure(owner metav1.Object, kind schema.GroupVersionKind, format string, args ...any) error {
 	return fmt.Errorf("replicas: %s %q: %w", kind.Kind, object.Name(owner), fmt.Errorf(format, args...))
 }

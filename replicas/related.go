@@ -14,24 +14,22 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// Related finds what Spec.Related wants: those of children that belong to the owner
-// or to one of its siblings. Siblings are the owners with the same controller, such
-// as the ReplicaSets of one Deployment. owners are the owners to look through, this
-// one included.
+// Related returns the children that belong to the owner or to one of its siblings, for
+// Spec.Related. Siblings are the owners with the same controller, such as the ReplicaSets of one
+// Deployment. owners are the owners to search, including this one.
 //
-// A child belongs to the sibling in its namespace that controls it. A child without a
-// controller belongs to each sibling in its namespace whose selector matches it. The
-// children of a cluster-scoped sibling may be in any namespace. sel returns
-// the selector of an owner, as selector.ForReplicaSet does; if it returns an error,
-// nil or an empty selector, no such child belongs to that owner, and if sel is nil,
-// to none. Controllers are the same if their UIDs are equal or, if there are no
-// UIDs, as with fake clients, if namespace, group, kind and name are.
+// A child belongs to the sibling in its namespace that controls it. A child without a controller
+// belongs to each sibling in its namespace whose selector matches it. The children of a
+// cluster-scoped sibling may be in any namespace. sel returns the selector of an owner, as
+// selector.ForReplicaSet does. If sel returns an error, nil or an empty selector, no such child
+// belongs to that owner. If sel is nil, it belongs to none. Controllers are the same if their UIDs
+// are equal or, without UIDs as with fake clients, if namespace, group, kind and name are.
 //
-// The result is in the order of children, without nil ones. If the owner is nil or
-// has no controller, the result is nil: not even its own children are related then.
+// The result is in the order of children, without nil ones. If the owner is nil or has no
+// controller, the result is nil, so not even its own children are related.
 //
-// Differs from Kubernetes: a pod that somebody else controls does not count,
-// whatever its labels are.
+// Differs from Kubernetes: a pod that someone else controls does not count, even if its labels
+// match.
 func Related[O, C metav1.Object](owner metav1.Object, owners []O, sel func(O) (labels.Selector, error), children []C) []C {
 	if object.IsNil(owner) {
 		return nil
@@ -70,8 +68,8 @@ type sibling struct {
 	selector labels.Selector
 }
 
-// belongs reports whether a child is related (L3), by the siblings by UID and those
-// that have a selector.
+// belongs reports whether a child is related (L3). siblings are by UID, and selecting have a
+// selector.
 func belongs(child metav1.Object, siblings map[types.UID][]sibling, selecting []sibling) bool {
 	if ref := metav1.GetControllerOfNoCopy(child); ref != nil {
 		return slices.ContainsFunc(siblings[ref.UID], func(s sibling) bool { return s.IsNamed(ref, child) && s.Reaches(child) })
@@ -79,9 +77,8 @@ func belongs(child metav1.Object, siblings map[types.UID][]sibling, selecting []
 	return slices.ContainsFunc(selecting, func(s sibling) bool { return s.Reaches(child) && s.selector.Matches(labels.Set(child.GetLabels())) })
 }
 
-// related returns the children that count for co-location: nil for none (L2), else
-// the owned and the related ones, each once. Of two views of an owned child its
-// own counts.
+// related returns the children that count for co-location, or nil if Spec.Related has none (L2).
+// They are the owned and the related ones, each once. An owned one comes before its other view.
 func (s *Spec[T]) related(owned []T) []T {
 	var others []T
 	if s.Related != nil {

@@ -16,27 +16,25 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// Manage decides what to do so that the owner has the children that spec asks for:
-// which to adopt and to release, and how many to create or which to delete. It
-// makes no call and changes nothing; Plan says how to carry the plan out.
-// Children are pods or objects of any other type.
+// Manage decides what to do so that the owner has the children that spec asks for. It decides which
+// to adopt and to release, and how many to create or which to delete. It makes no call and changes
+// nothing. Plan says how to carry the plan out. Children are pods or objects of any other type.
 //
-// objs are the candidates: all objects of that type in the owner's namespace, or at
-// least the owner's own and those without a controller. Manage ignores objects that
-// are neither active nor to be discarded, and objects in another namespace than the owner's; a
-// cluster-scoped owner has children in any namespace. The lists of the plan are in
-// the order of objs and point to the same objects. Which of them are deleted does
-// not depend on that order.
+// objs are the candidates. They are all objects of that type in the owner's namespace, or at least
+// the owner's own and those without a controller. Manage ignores objects that are neither active
+// nor discarded, and objects in another namespace than the owner's. A cluster-scoped owner has
+// children in any namespace. The lists of the plan are in the order of objs and point to the same
+// objects. Which of them are deleted does not depend on that order.
 //
-// With an error comes the zero plan. The error names the owner and the field; if
-// the owner's own spec is wrong, it is a *RefusedError. A nil object is an error.
-// So is a child that is listed twice, unless the plan ignores it: it is not known
-// then how many there are. Two entries are the same child if their UIDs are equal;
-// entries without a UID, as fake clients make them, are different children.
+// With an error, the plan is zero. The error names the owner and the field. If the owner's own spec
+// is wrong, the error is a *RefusedError. A nil object is an error. So is a child that is listed
+// twice, unless the plan ignores it, because the number of children is then unknown. Two entries
+// are the same child if their UIDs are equal. Entries without a UID, as fake clients make them, are
+// different children.
 //
-// Differs from Kubernetes: negative replicas, a selector that matches everything or
-// nothing, and a template that the selector does not match are refused. Kubernetes
-// panics, adopts every orphan, releases every pod, or creates pods for ever.
+// Differs from Kubernetes: negative replicas, a selector that matches everything or nothing, and a
+// template that the selector does not match are refused. Kubernetes panics, adopts every orphan,
+// releases every pod, or creates pods forever.
 func Manage[T metav1.Object](objs []T, spec Spec[T]) (Plan[T], error) {
 	if err := spec.check(); err != nil {
 		return Plan[T]{}, err
@@ -64,7 +62,7 @@ func Manage[T metav1.Object](objs []T, spec Spec[T]) (Plan[T], error) {
 	if err != nil {
 		return Plan[T]{}, err
 	}
-	if err := spec.once(join(all, ended)); err != nil { // what is ignored is for others to stumble over
+	if err := spec.once(join(all, ended)); err != nil { // objects that the plan ignores may be listed twice
 		return Plan[T]{}, err
 	}
 	scale, blocked, err := spec.scale(owned, ended, objs, wanted)
@@ -74,15 +72,14 @@ func Manage[T metav1.Object](objs []T, spec Spec[T]) (Plan[T], error) {
 	return Plan[T]{Claims: claims, Scale: scale, Blocked: blocked}, nil
 }
 
-// ScaleTo is the second half of Manage: given the children that the owner has, it
-// decides how many to create or which to delete. Call it if a claim of a plan
-// failed, before you create or delete anything, and use its result in place of
-// Plan.Scale. Inactive children are ignored, except those to discard; who owns the others
-// is not checked. If Manage would say that the plan is Blocked, ScaleTo returns the zero
-// Scale.
+// ScaleTo is the second half of Manage. It takes the children that the owner has, and decides how
+// many to create or which to delete. If a claim of a plan failed, call ScaleTo before you create or
+// delete anything, and use its result instead of Plan.Scale. Inactive children are ignored, except
+// those to discard. ScaleTo does not check who owns the others. If the plan of Manage would be
+// Blocked, ScaleTo returns the zero Scale.
 //
-// Spec.Selector, Spec.New and Spec.Template are needed only if children must be
-// created. Only the names in owned count as taken. Errors are those of Manage.
+// Spec.Selector, Spec.New and Spec.Template are needed only if children must be created. Only the
+// names in owned and in Spec.Taken count as taken. Errors are those of Manage.
 func ScaleTo[T metav1.Object](owned []T, spec Spec[T]) (Scale[T], error) {
 	if err := spec.begin(); err != nil {
 		return Scale[T]{}, err
@@ -106,7 +103,7 @@ func ScaleTo[T metav1.Object](owned []T, spec Spec[T]) (Scale[T], error) {
 	return scale, err
 }
 
-// join returns the children of both lists: the first list itself if the second is empty.
+// join returns the children of both lists, which is a itself if b is empty.
 func join[T any](a, b []T) []T {
 	if len(b) == 0 {
 		return a
@@ -114,8 +111,8 @@ func join[T any](a, b []T) []T {
 	return slices.Concat(a, b)
 }
 
-// ended returns those of the owner's children that are to be discarded, by their names.
-// ours reports whether a child is the owner's.
+// ended returns the owner's children that must be discarded, sorted by name. ours reports whether a
+// child is the owner's.
 func (s *Spec[T]) ended(objs []T, ours func(T) bool) (ended []T, err error) {
 	if s.Rules.NoneEnds() {
 		return nil, nil
@@ -158,11 +155,10 @@ func (s *Spec[T]) active(objs []T) ([]T, error) {
 	return active, nil
 }
 
-// counts returns the function that reports whether a child counts as a replica of
-// the owner, if it is one of its own.
+// counts returns the function that reports whether a child of the owner counts as a replica.
 func (s *Spec[T]) counts() func(T) bool {
 	namespace, isActive := s.Owner.GetNamespace(), s.Rules.active()
-	if s.Rules.Active == nil && s.Rules.NoneEnds() { // nearly always pods: without a call for each question
+	if s.Rules.Active == nil && s.Rules.NoneEnds() { // nearly always pods; it avoids method calls
 		podCounts := func(p *corev1.Pod) bool {
 			return (namespace == "" || namespace == p.Namespace) && pod.IsActive(p)
 		}

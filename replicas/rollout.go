@@ -17,7 +17,7 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 )
 
-// InvalidRollout is the reason of a spec whose MaxUnavailable or MaxSurge cannot be acted on.
+// InvalidRollout is the reason of a spec whose MaxUnavailable or MaxSurge cannot be used.
 const InvalidRollout = "InvalidRollout"
 
 // rolls reports whether the spec says how many children may be unavailable while others are replaced.
@@ -89,7 +89,7 @@ func (s *Spec[T]) available() (func(T) bool, error) {
 	return rules.Ready, nil
 }
 
-// checkRollout refuses what nothing can be replaced by.
+// checkRollout refuses wrong limits, and rules that cannot say which children are available.
 func (s *Spec[T]) checkRollout() error {
 	if !s.rolls() {
 		return nil
@@ -104,31 +104,33 @@ func (s *Spec[T]) checkRollout() error {
 // A rolling is the part of a Room that bounds a rollout.
 type rolling[T metav1.Object] struct {
 	available func(T) bool
-	spare     int  // children that are available and may go
-	most      int  // children that must go and may go now
-	surplus   int  // other children that are too many and may go
-	again     bool // those of them whose deletion is in flight are still too many
-	enough    bool // are available without those whose deletion is in flight
-	extra     int  // children that go and are not replaced
+	spare     int  // available children that may be deleted
+	most      int  // children that must go and may be deleted now
+	surplus   int  // other children that are too many and may be deleted
+	again     bool // enough new children exist without those in flight
+	enough    bool // enough are available without those whose deletion is in flight
+	extra     int  // children that are deleted and not replaced
 }
 
-// roll returns the room of a rollout, in which some children must go. R are wanted, U may be unavailable,
-// and S may be there in addition. Children that must go are old, the others are new. Then
+// roll returns the room of a rollout, in which some children must go. R children are wanted, U may
+// be unavailable, and S may exist in addition. Children that must go are old, and the others are
+// new. Then
 //
 //	create <= min(R - new, R + S - all)
 //	delete <= all - (R - U) - new ones that are not available, for old ones
 //	delete <= available - (R - U), for those that are available
 //
-// so a plan leaves no fewer than R - U available and no more than R + S, and no new one is created in
-// vain. With Slots S is 0; if nothing can go, one slot is filled all the same. For creations a child
-// counts although its deletion may have taken effect, and for deletions it does not. A child that is
-// being deleted and that Rules.Active counts is a new one here, so it holds its place until it is gone.
+// So a plan leaves at least R - U available and at most R + S, and creates no new child in vain.
+// With Slots, S is 0, and if nothing can be deleted, one slot is filled anyway. For creations, a
+// child counts even if its deletion may have taken effect. For deletions, it does not count. A
+// child that is being deleted and that Rules.Active counts is a new one here, so it holds its place
+// until it is gone.
 func (s *Spec[T]) roll(r Room[T], active, staying []T) Room[T] {
-	unavailable, surge, _ := s.rollout() // which were checked
+	unavailable, surge, _ := s.rollout() // checkRollout has found no error
 	available, _ := s.available()
 	roll := &rolling[T]{available: available}
 	wanted, old, fresh, mayGo, ready, oldUnready, freshUnready, mayGoUnready := int(s.Replicas), 0, 0, 0, 0, 0, 0, 0
-	var again []T // the deletions that are in flight
+	var again []T // children whose deletion is in flight
 	for _, c := range staying {
 		must, isAvailable := r.mustGo(c), available(c)
 		if r.deleting.Has(object.ID(c)) {
@@ -166,12 +168,13 @@ func (s *Spec[T]) roll(r Room[T], active, staying []T) Room[T] {
 	return r
 }
 
-// mayGoAgain reports whether a deletion that is in flight may be sent again: the child may be there still.
+// mayGoAgain reports whether a deletion in flight may be sent again, because the child may still
+// exist.
 func (r *rolling[T]) mayGoAgain(room *Room[T], c T) bool {
 	return (room.mustGo(c) || r.again && room.mayGo(c)) && (r.enough || !r.available(c))
 }
 
-// clamp leaves out the deletions that there is no room for.
+// clamp removes the deletions for which there is no room.
 func (r *rolling[T]) clamp(room *Room[T], victims []Deletion[T]) []Deletion[T] {
 	isNil := object.NilOf[T]()
 	spare, most, surplus := r.spare, r.most, r.surplus
@@ -206,8 +209,8 @@ func (s *Spec[T]) checkReplaces(room Room[T]) error {
 	return nil
 }
 
-// rolled chooses n of the children: those whose deletion is in flight first, then those that must go. Of
-// these the ones that are not ready or not available go first, except with Slots.
+// rolled chooses n of the children. Those whose deletion is in flight come first, then those that
+// must go. Of the latter, those that are not ready or not available come first, except with Slots.
 func (s *Spec[T]) rolled(staying []T, n int, ranking podrank.Options[T], room Room[T]) ([]Deletion[T], error) {
 	again := func(c T) bool { return room.deleting.Has(object.ID(c)) && room.roll.mayGoAgain(&room, c) }
 	first := []podrank.Criterion[T]{podrank.First("in flight", again)}

@@ -12,30 +12,30 @@ import (
 )
 
 // A Room says how many children may be created and deleted, so that there are neither more nor
-// fewer than wanted, whatever becomes of the calls in flight. RoomOf returns it, and
-// docs/guarantee.md says what it promises. The zero Room allows nothing. A Room may be used by
-// several goroutines at once if the functions of Spec.Rules may.
+// fewer than wanted, regardless of how the calls in flight end. RoomOf returns a Room, and
+// docs/guarantee.md says what it promises. The zero Room allows nothing. Goroutines may share a
+// Room if they may share the functions of Spec.Rules.
 type Room[T metav1.Object] struct {
-	// Create and Delete are how many children may be created and deleted at most, if all names
-	// and victims in flight are among them. Otherwise it is fewer: Clamp counts those of one
+	// Create and Delete are how many children may be created and deleted at most, if all names and
+	// victims in flight are among them. Otherwise the limit is lower, and Clamp applies it to one
 	// Scale.
 	Create, Delete int
 
-	places   int                 // that no child has
+	places   int                 // places that no child has
 	creating sets.Set[string]    // names in flight; each holds a place
-	surplus  int                 // children that stay, less those that are wanted
-	deleting sets.Set[types.UID] // of the children that stay: each may be gone
+	surplus  int                 // children that are not being deleted, less those wanted
+	deleting sets.Set[types.UID] // those of them with a deletion in flight
 	rules    Rules[T]
 	held     sets.Set[string] // the wanted slots that are not free; nil without slots
-	replaces bool             // those that must go may all go now
-	must     int              // how many these are
+	replaces bool             // all that must go may go now
+	must     int              // how many must go
 	kept     int              // how many of them stay because another child is missing
 	stuck    int              // how many of the surplus must stay
 	roll     *rolling[T]      // nil without MaxUnavailable and MaxSurge
 }
 
-// RoomOf returns the room of an owner that has the children. Inactive ones take no place. spec
-// is as for ScaleTo, and so are the errors.
+// RoomOf returns the Room of an owner that has the children. Inactive children take no place. spec
+// and the errors are as for ScaleTo.
 func RoomOf[T metav1.Object](owned []T, spec Spec[T]) (Room[T], error) {
 	if err := spec.begin(); err != nil {
 		return Room[T]{}, err
@@ -56,28 +56,28 @@ func RoomOf[T metav1.Object](owned []T, spec Spec[T]) (Room[T], error) {
 
 // room returns the room of active children. Its terms are:
 //
-//   - Each active child takes a place, also while it is being deleted. PendingAdoptions takes
-//     places, and so does each creation in flight that is not sent again. With slots, each
-//     slot is a place of its own, and these two take none.
-//   - The surplus may go, less the deletions in flight that are not sent again. With slots, only
+//   - Each active child takes a place, even while it is being deleted. PendingAdoptions takes
+//     places, and so does each creation in flight that is not sent again. With slots, each slot is
+//     a place of its own, and these two take none.
+//   - The surplus may go, minus the deletions in flight that are not sent again. With slots, only
 //     children in no wanted slot are surplus.
-//   - All children that must go may go at once if as many as wanted are there. A child whose
-//     deletion is in flight and that need not go does not count as there. With slots, children in
-//     no wanted slot must go, and only those in wanted slots count.
+//   - If as many children exist as are wanted, all that must go may go at once. A child with a
+//     deletion in flight counts here only if it must go. With slots, children in no wanted slot
+//     must go, and only those in wanted slots count.
 //   - With MaxUnavailable or MaxSurge, see roll.
-//   - Children that must stay do not go. Children to discard, and those of other owners, take no
-//     place, and their deletions do not count.
+//   - Children that must stay are not deleted. Children to discard, and those of other owners, take
+//     no place, and their deletions do not count.
 func (s *Spec[T]) room(active []T, wanted slots) Room[T] {
 	staying := s.staying(active)
 	r := Room[T]{places: max(int(s.Replicas)-len(active), 0), surplus: len(staying) - int(s.Replicas), rules: s.Rules, held: wanted.held}
-	r.places -= min(r.places, s.PendingAdoptions) // which may be many
+	r.places -= min(r.places, s.PendingAdoptions) // there may be more of them
 	if s.Slots != nil {
 		r.places = wanted.missing
 	} else if len(s.CreationsInFlight) > 0 {
 		r.creating = sets.New(s.CreationsInFlight...)
 	}
 	may, again, lost, standIns := len(staying), 0, 0, 0
-	if s.Rules.MustGo != nil || s.Rules.MustStay != nil || len(s.DeletionsInFlight) > 0 { // else all are alike
+	if s.Rules.MustGo != nil || s.Rules.MustStay != nil || len(s.DeletionsInFlight) > 0 { // otherwise all children are alike
 		inFlight := sets.New(s.DeletionsInFlight...)
 		r.deleting, may = sets.New[types.UID](), 0
 		for _, c := range staying {
@@ -109,21 +109,21 @@ func (s *Spec[T]) room(active []T, wanted slots) Room[T] {
 	return r
 }
 
-// mayGo reports whether a child may go as one of the surplus.
+// mayGo reports whether a child may be deleted as one of the surplus.
 func (r *Room[T]) mayGo(c T) bool { return r.isOut(c) && !r.mustStay(c) }
 
-// mustGo reports whether a child may go if it is replaced.
+// mustGo reports whether a child may be deleted if it is replaced.
 func (r *Room[T]) mustGo(c T) bool {
 	return r.rules.MustGo != nil && r.rules.MustGo(c) && !r.mustStay(c)
 }
 
 func (r *Room[T]) mustStay(c T) bool { return r.rules.MustStay != nil && r.rules.MustStay(c) }
 
-// isOut reports whether a child is in no wanted slot. Without slots there is none.
+// isOut reports whether a child is in no wanted slot. Without slots, every child is.
 func (r *Room[T]) isOut(c T) bool { return !r.held.Has(c.GetName()) }
 
-// Clamp leaves out of a Scale what there is no room for. It keeps the names and the victims in
-// flight, and of the others the first. Discard stays as it is. Victims that are nil are left out.
+// Clamp removes from a Scale what there is no room for. It keeps the names and victims in flight,
+// and the first of the others. Discard does not change. Victims that are nil are removed.
 func (r *Room[T]) Clamp(scale Scale[T]) Scale[T] {
 	free := r.places - len(r.creating)
 	switch {
@@ -155,13 +155,13 @@ func (r *Room[T]) Clamp(scale Scale[T]) Scale[T] {
 	return scale
 }
 
-// take takes one of those that are left, and reports whether there was one.
+// take subtracts one from left, and reports whether one was left.
 func take(left *int) bool {
 	*left--
 	return *left >= 0
 }
 
-// some returns those of the list that are to be kept; nil if none is.
+// some returns the elements for which keep is true, or nil if there are none.
 func some[E any](list []E, keep func(E) bool) (kept []E) {
 	for _, e := range list {
 		if keep(e) {

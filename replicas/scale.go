@@ -19,36 +19,34 @@ import (
 // A PodScale is a Scale for pods.
 type PodScale = Scale[*corev1.Pod]
 
-// A Scale says how to get from the number of children that the owner has to the
-// number that is wanted. At most one of Create and Delete is set, unless Spec.MaxUnavailable or
-// Spec.MaxSurge is; then create before you delete. Discard may be set with each.
+// A Scale says how to get from the number of children that the owner has to the number that is
+// wanted. At most one of Create and Delete is set, unless Spec.MaxUnavailable or Spec.MaxSurge is
+// set. In that case, create before you delete. Discard may be set with either.
 type Scale[T metav1.Object] struct {
-	// Create is how many children to create; New makes each of them. Record the
-	// expectation BEFORE the first call, and create in slow start.
+	// Create is how many children to create. New makes each of them. Record the expectation BEFORE
+	// the first call, and create in slow start.
 	Create int
-	// Names are the names of the children to create: Names[i] is that of New(i). It
-	// is nil if Spec.Slots and Spec.Names are: then the API server chooses the names, and the
-	// creations can only be counted.
+	// Names are the names of the children to create. Names[i] is the name of New(i). If Spec.Slots
+	// and Spec.Names are nil, Names is nil too. The API server then chooses them, and the creations
+	// can only be counted.
 	Names []string
-	// Delete are the children to delete, the first to go first, each with the
-	// reason why it goes and another one stays. Record the expectation BEFORE the
-	// first call.
+	// Delete are the children to delete, in this order. Each has the reason why it is deleted and
+	// another one stays. Record the expectation BEFORE the first call.
 	Delete []Deletion[T]
-	// Discard are the children to clean up, as Rules.Discard says, in the order of their
-	// names. Record the expectation BEFORE the first call. It does not matter whether they
-	// are deleted before or after others are created, except that a child of the same name
-	// has to wait. Spec.BurstReplicas limits them by themselves; Spec.MaxDeletions does not,
-	// as they are no replicas.
+	// Discard are the children to clean up, as Rules.Discard says, sorted by name. Record the
+	// expectation BEFORE the first call. They may be deleted before or after others are created,
+	// except that a child of the same name has to wait. Spec.BurstReplicas limits them separately.
+	// Spec.MaxDeletions does not limit them, because they are no replicas.
 	Discard []Deletion[T]
-	// Deferred is how many more children have to be created, deleted or discarded than
-	// Spec.BurstReplicas and Spec.MaxDeletions allow in this plan. Plan again when
-	// what this plan starts has been observed, or when more may be deleted.
+	// Deferred is how many more children must be created, deleted or discarded than
+	// Spec.BurstReplicas and Spec.MaxDeletions allow in this plan. Plan again when the effects of
+	// this plan have been observed, or when more may be deleted.
 	Deferred int
-	// Kept is how many children stay, although they have to go by Rules.MustGo or are in no
-	// wanted slot, because another child is missing or too few are available. Plan again when that
-	// is there, or more are.
+	// Kept is how many children stay because another child is missing or too few are available,
+	// although Rules.MustGo names them or they are in no wanted slot. Plan again when that child
+	// exists or more are available.
 	Kept int
-	// MustStay is how many children are too many and stay, because Rules.MustStay says so.
+	// MustStay is how many children are too many but stay, because Rules.MustStay says so.
 	MustStay int
 
 	maker *maker[T] // nil if nothing is created
@@ -57,28 +55,32 @@ type Scale[T metav1.Object] struct {
 // A Deletion is a child to delete, and the options of the delete call.
 type Deletion[T any] struct {
 	podrank.Victim[T]
-	// Options have preconditions: the UID, so that no other child of the same name is
-	// deleted, and the resourceVersion, so that the child is deleted only as it was judged.
-	// A child that has changed may have begun to work, or may be another owner's. There is
-	// one exception: a pod that is not ready goes by its UID alone if Rules.MustStay is nil and
-	// Rules.ReadyWithin is 0.
-	// What a child does not have, as with fake clients, is left out.
+	// Options have preconditions. The UID prevents the deletion of another child of the same name.
+	// The resourceVersion prevents that of a child that has changed since the decision. Such a
+	// child may have begun to work, or belong to another owner. There is one exception. If
+	// Rules.MustStay is nil and Rules.ReadyWithin is 0, the deletion of a pod that is not ready has
+	// only the UID. A precondition that the child has no value for, as with fake clients, is left
+	// out.
 	Options metav1.DeleteOptions
-	// Replaced says that another child comes in its place: it has to go by Rules.MustGo or
-	// Rules.ReadyWithin, although there are not too many children. Otherwise it is one of
-	// those that are too many.
+	// Replaced says that another child comes in its place. The child must go because of
+	// Rules.MustGo or Rules.ReadyWithin, although there are not too many children. Otherwise the
+	// child is one too many.
 	Replaced bool
 }
 
-// New makes child number i, counted from 0. Each call makes another one, which the
-// caller may change. Its namespace, name, generateName and controller reference are
-// set; if Names is nil, a name or generateName that Spec.New set is kept. New may
-// be called by several goroutines at once if Spec.New may.
+// New makes child number i, counted from 0. Each call makes another child, which the caller may
+// change. New sets its namespace, name, generateName and controller reference. If Names is nil, a
+// name or generateName that Spec.New set is kept. Goroutines may call New at once if they may call
+// Spec.New so.
 //
-// It is an error if i is not below Create, or if Spec.New returned an error, nil, a
-// child that was created already, a child of another name than Names[i], a child whose labels do not match the selector, a child in another namespace than
-// the owner's, a pod in no namespace, or a child that another owner controls. The
-// error names the owner and i.
+// New returns an error that names the owner and i if i is not below Create, or if Spec.New returned
+//
+//   - an error or nil,
+//   - a child that was created already,
+//   - a child with another name than Names[i],
+//   - a child whose labels do not match the selector,
+//   - a child in another namespace than the owner's, or a pod in no namespace,
+//   - a child that another owner controls.
 func (s Scale[T]) New(i int) (T, error) {
 	if s.maker == nil {
 		return *new(T), fmt.Errorf("replicas: new child %d: nothing is to be created", i)
@@ -89,7 +91,7 @@ func (s Scale[T]) New(i int) (T, error) {
 	return s.maker.child(i, s.Names)
 }
 
-// staying returns those of the active children that are not being deleted: all, unless
+// staying returns the active children that are not being deleted. These are all, unless
 // Rules.Active says otherwise.
 func (s *Spec[T]) staying(active []T) []T {
 	if s.Rules.Active == nil || !slices.ContainsFunc(active, isDeleted[T]) {
@@ -105,12 +107,12 @@ func (s *Spec[T]) burst() int {
 	return s.BurstReplicas
 }
 
-// scale says how to get from owned, each of which is active and listed once, to
-// what is wanted, and why nothing is created or deleted if so. Those that have ended are
-// discarded. The names of objs are taken.
+// scale says how to get from owned to what is wanted, or why nothing may be created or deleted.
+// Each child of owned is active and listed once. Children that have ended are discarded. The names
+// of objs are taken.
 //
-// Except in a rollout, nothing is created while something is deleted. What is being deleted is not
-// missing yet.
+// Except in a rollout, nothing is created while something is deleted. A child that is being deleted
+// is not missing yet.
 func (s *Spec[T]) scale(owned, ended, objs []T, wanted slots) (Scale[T], Blocked, error) {
 	none := Scale[T]{}
 	if blocked := s.blocked(); blocked.Reason != "" {
@@ -153,13 +155,13 @@ func (s *Spec[T]) scale(owned, ended, objs []T, wanted slots) (Scale[T], Blocked
 		scale.Create = create
 		scale.maker = &maker[T]{owner: s.Owner, base: s.base(), kind: s.Kind, selector: s.Selector, template: s.Template, make: s.New}
 	}
-	if len(s.CreationsInFlight)+len(s.DeletionsInFlight) > 0 { // else all of it fits
+	if len(s.CreationsInFlight)+len(s.DeletionsInFlight) > 0 { // otherwise all of it fits
 		scale = room.Clamp(scale)
 	}
 	return scale, Blocked{}, nil
 }
 
-// deletions chooses n of the children, those whose deletion is in flight first.
+// deletions chooses n of the children. Those whose deletion is in flight come first.
 func (s *Spec[T]) deletions(owned []T, n int, room Room[T]) ([]Deletion[T], error) {
 	staying := s.staying(owned)
 	ranking := s.ranking(staying)
@@ -212,7 +214,7 @@ func (s *Spec[T]) guarded(victims []podrank.Victim[T]) []Deletion[T] {
 	return deletions
 }
 
-// ranking returns what the owned children are ranked by.
+// ranking returns the options that rank the owned children.
 func (s *Spec[T]) ranking(owned []T) podrank.Options[T] {
 	rules := s.Rules.Complete()
 	return podrank.Options[T]{
@@ -220,15 +222,15 @@ func (s *Spec[T]) ranking(owned []T) podrank.Options[T] {
 	}
 }
 
-// A guard is what the preconditions of a deletion point to.
+// A guard holds the values that the preconditions of a deletion point to.
 type guard struct {
 	metav1.Preconditions
 	uid     types.UID
 	version string
 }
 
-// of returns the preconditions that keep a delete from meeting another child of
-// that name and, if it goes only as it was judged, one that has changed.
+// of returns the preconditions that prevent the deletion of another child of that name. If asJudged
+// is set, they also prevent the deletion of a child that has changed.
 func (g *guard) of(child metav1.Object, asJudged bool) *metav1.Preconditions {
 	if g.uid = child.GetUID(); g.uid != "" {
 		g.UID = &g.uid

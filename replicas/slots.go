@@ -15,26 +15,26 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 )
 
-// Ordinals returns a function for Spec.Slots, which names base-0, base-1 and so on. base is
+// Ordinals returns a function for Spec.Slots that names the slots base-0, base-1 and so on. base is
 // usually the owner's name.
 func Ordinals(base string) func(i int) string {
 	return func(i int) string { return base + "-" + strconv.Itoa(i) }
 }
 
-// MaxSlots is how many slots a spec can have. More Replicas are refused if the spec has slots.
+// MaxSlots is how many slots a spec can have. If the spec has slots, more Replicas are refused.
 const MaxSlots = 1_000_000
 
-// slots are the wanted slots, with as many of their names as a plan needs. The zero value is
-// that of a spec without slots.
+// slots are the wanted slots, with as many of their names as a plan needs. The zero value is for a
+// spec without slots.
 type slots struct {
 	held    sets.Set[string] // names of wanted slots that an object has, or that are in Spec.Taken
 	free    []string         // the first of the other wanted slots, at most as many as a plan fills
 	missing int              // how many other wanted slots there are
 }
 
-// wanted returns the wanted slots. It names them in their order until it has found a slot for
-// each name that objs and Taken have, and as many free ones as a plan fills. It refuses a free
-// slot that no child can have, and a name that it meets twice.
+// wanted returns the wanted slots. It names them in order until it has found a slot for each name
+// that objs and Taken have, and as many free slots as a plan fills. It refuses a free slot that no
+// child can have, and a name that it meets twice.
 func (s *Spec[T]) wanted(objs []T) (is slots, err error) {
 	if s.Slots == nil {
 		return is, nil
@@ -69,8 +69,8 @@ func (s *Spec[T]) wanted(objs []T) (is slots, err error) {
 	return is, nil
 }
 
-// mayAdopt returns the filter of orphans: those that have a wanted slot to themselves. It is
-// nil if there are no slots.
+// mayAdopt returns the filter of orphans, which allows those alone in a wanted slot. Without slots,
+// it is nil.
 func (s *Spec[T]) mayAdopt(objs []T, wanted slots) func(T) bool {
 	if s.Slots == nil {
 		return nil
@@ -91,8 +91,8 @@ func (s *Spec[T]) mayAdopt(objs []T, wanted slots) func(T) bool {
 	}
 }
 
-// fitSlots makes those of the owned children go that are in no wanted slot, the highest
-// slot first.
+// fitSlots changes the rules so that owned children in no wanted slot must go, the highest slot
+// first.
 func (s *Spec[T]) fitSlots(owned []T, wanted slots) error {
 	if s.Slots == nil {
 		return nil
@@ -117,7 +117,7 @@ func (s *Spec[T]) fitSlots(owned []T, wanted slots) error {
 	return nil
 }
 
-// orderAfter returns the order of the rules after other criteria.
+// orderAfter returns an order with the first criteria, then those of the rules.
 func (s *Spec[T]) orderAfter(first ...podrank.Criterion[T]) (podrank.Order[T], error) {
 	order := s.Rules.Complete().Order
 	if pods, ok := any(podrank.Kubernetes()).(podrank.Order[T]); ok && len(order.Criteria()) == 0 {
@@ -130,17 +130,18 @@ func (s *Spec[T]) orderAfter(first ...podrank.Criterion[T]) (podrank.Order[T], e
 	return order, nil
 }
 
-// A slot is a name that follows its length, as text. The greater text is the higher slot, so
+// A slot is the length of a name, as text, and the name. The greater text is the higher slot, so
 // web-10 is above web-9.
 type slot string
 
 // String returns the name.
 func (s slot) String() string { return string(s[min(slotLength, len(s)):]) }
 
-// slotLength is how long a length is, as text.
+// slotLength is how many digits the length has.
 const slotLength = 8
 
-// highestSlot is the criterion by which the highest slot goes first of those that are out.
+// highestSlot is the criterion that puts the highest slot first. It ranks only children for which
+// isOut is true.
 func highestSlot[T metav1.Object](isOut func(T) bool) podrank.Criterion[T] {
 	return podrank.By("highest slot", func(child T) slot {
 		if !isOut(child) {

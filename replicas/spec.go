@@ -32,155 +32,152 @@ const DefaultBurstReplicas = 500
 // A PodSpec is a Spec for pods.
 type PodSpec = Spec[*corev1.Pod]
 
-// A Spec says what is wanted: everything that a decision needs besides the
-// children. ReplicaSetSpec and ReplicationControllerSpec make one; for a kind of
-// your own, fill it in by hand. No function changes it. It may be shared between
-// goroutines if its functions may.
+// A Spec says what is wanted. It has everything that a decision needs, except the children.
+// ReplicaSetSpec and ReplicationControllerSpec make one. For a kind of your own, fill it in by
+// hand. No function changes a Spec. Goroutines may share it if its functions allow that.
 type Spec[T metav1.Object] struct {
-	// Owner is the object that owns the children. Its UID decides which children it
-	// has; if it has none, as with fake clients, its group, kind and name decide.
-	// If it has a deletionTimestamp, nothing is adopted, released, created or
-	// deleted, unless it has the Finalizer. Required.
+	// Owner is the object that owns the children. Required. Its UID decides which children it has.
+	// If it has no UID, as with fake clients, its group, kind and name decide. If it has a
+	// deletionTimestamp, nothing is adopted, released, created or deleted, unless it has the
+	// Finalizer.
 	Owner metav1.Object
-	// Finalizer is one of the owner that keeps it until its children are gone. While an owner
-	// that is being deleted has it, no child is wanted, so that all are deleted by the rules,
-	// in the order and with the limits of any other plan. None is adopted or released. An owner
-	// that also has the finalizer "orphan" keeps its children. Put the finalizer on the owner
-	// yourself, and take it off when it has no children any more. While such an owner is Paused
-	// or its spec is refused, its children stay, and so does the owner. "" means none.
+	// Finalizer is a finalizer that keeps the owner until its children are gone. While an owner
+	// that is being deleted has it, no child is wanted. So all children are deleted with the rules,
+	// order and limits of any other plan. None is adopted or released. An owner that also has the
+	// finalizer "orphan" keeps its children. Add the finalizer to the owner yourself, and remove it
+	// when the owner no longer has children. While such an owner is Paused or its spec is refused,
+	// its children stay, and so does the owner. "" means none.
 	//
-	// With foreground deletion, which is the finalizer "foregroundDeletion", the garbage
-	// collector deletes the children too, in an order of its own.
+	// With foreground deletion, which is the finalizer "foregroundDeletion", the garbage collector
+	// also deletes the children, in an order of its own.
 	Finalizer string
-	// Kind is the owner's kind, for the owner references of adopted and created
-	// children. Version and Kind are required; Group is empty for the core group. A
-	// Kind that differs from what the owner's own TypeMeta says is refused.
+	// Kind is the owner's kind, for the owner references of adopted and created children. Version
+	// and Kind are required. Group is empty for the core group. A Kind that differs from the
+	// owner's own TypeMeta is refused.
 	Kind schema.GroupVersionKind
-	// BaseName is what the names of new children begin with, before the "-". "" means
-	// the owner's name. It is refused if no name can begin so.
+	// BaseName is the beginning of the names of new children, before the "-". "" means the owner's
+	// name. If no name can begin with it, it is refused.
 	BaseName string
-	// Paused says that nothing is created or deleted now. A plan has claims, and is
-	// Blocked by Paused. A Controller goes on writing the status.
+	// Paused says that nothing is created or deleted now. A plan has claims, and is Blocked by
+	// Paused. A Controller still writes the status.
 	Paused bool
 	// Replicas is how many active children are wanted. Negative is refused.
 	Replicas int32
-	// Slots returns the name of slot i, counted from 0, if each child has a place of its own,
-	// such as an ordinal, a zone or a node. The slots below Replicas are wanted, and their
-	// children have their names. The function Ordinals makes such a function. A name that is
-	// not legal, such as "", the same name for two slots, and more than MaxSlots are refused.
-	// A plan calls Slots for as many slots as it needs, in their order, so it may refuse such
-	// a name only when its slot has its turn. If Slots is nil, all children are alike.
+	// Slots returns the name of slot i, counted from 0. Set it if each child has its own place,
+	// such as an ordinal, a zone or a node. The slots below Replicas are wanted, and their children
+	// have their names. The function Ordinals makes such a function. A name that is not legal, such
+	// as "", the same name for two slots, and more than MaxSlots are refused. A plan calls Slots in
+	// order, for as many slots as it needs. So it refuses such a name only when it needs the slot.
+	// If Slots is nil, all children are alike.
 	//
 	// A plan creates a child in each wanted slot that has none, in the order of the slots. If
-	// another object in the list has the name, such as a child that is being deleted, the
-	// slot waits until that object is gone. Orphans are adopted only in an empty slot.
+	// another object in the list has the name, such as a child that is being deleted, the slot
+	// waits until that object is gone. Orphans are adopted only in an empty slot.
 	//
-	// An active child in no wanted slot must go, unless MustStay keeps it. These children go
-	// before all others, the longest name first and of those the last in the alphabet, so
-	// web-10 goes before web-9. As long as a wanted slot is missing, only as many of them
-	// go as there are children more than Replicas in all: with web-0, web-2, web-3 and web-4 there and 3
-	// wanted, web-4 goes, then web-1 is created, then web-3 goes. So a quota must have room for
-	// one more than Replicas. Two active children with one
-	// name, which a cluster-scoped owner may have, are an error.
+	// An active child in no wanted slot must go, unless MustStay keeps it. These children are
+	// deleted before all others. The longest name goes first, and of those the last in the
+	// alphabet, so web-10 goes before web-9. While a wanted slot has no child, only as many of them
+	// are deleted as there are children above Replicas. For example, with web-0, web-2, web-3,
+	// web-4 and 3 wanted, web-4 is deleted, web-1 is created, then web-3 is deleted. So a quota
+	// must have room for one more than Replicas. Two active children with one name, which a
+	// cluster-scoped owner may have, are an error.
 	//
 	// With Slots, Names is not called and PendingAdoptions is ignored. Put the names of such
 	// orphans into Taken.
 	Slots func(i int) string
-	// Taken are names that no new child can have now, in addition to those of the objects in
-	// the list. Another object has them, or may still get them.
+	// Taken are names that no new child can have now, in addition to those of the objects in the
+	// list. Another object has these names, or may still get them.
 	Taken []string
-	// Selector says which children may be owned. It is refused if it is nil,
-	// matches everything or can match nothing.
+	// Selector says which children may be owned. It is refused if it is nil, matches everything or
+	// can match nothing.
 	Selector labels.Selector
-	// Template is what new pods are made from if New is nil. Its labels must match
-	// Selector. It is ignored for children that are not pods.
+	// Template is the template of new pods if New is nil. Its labels must match Selector. It is
+	// ignored for children that are not pods.
 	Template *corev1.PodTemplateSpec
-	// New returns a new child, another one with each call. name is the name that the
-	// child will have, such as its slot; it is "" if the API server chooses the name. If there
-	// is a name, the child must have that one or none. New
-	// sets the labels, which must match Selector, and what the child is to be; Scale.New
-	// sets the rest. If New is nil, pods are made from Template, and for other children it is
-	// an error if one has to be created.
+	// New returns a new child, another one with each call. name is the name that the child will
+	// have, such as its slot. It is "" if the API server chooses the name. If there is a name, the
+	// child must have that name or none. New sets the labels, which must match Selector, and the
+	// content of the child. Scale.New sets the rest. If New is nil, pods are made from Template.
+	// For other children, it is an error if one must be created.
 	New func(name string) (T, error)
-	// MinReadySeconds is for how many seconds a child must be ready to count as
-	// available. It changes no plan but those of MaxUnavailable and MaxSurge. Negative is refused.
+	// MinReadySeconds is for how many seconds a child must be ready to count as available. It
+	// changes only plans with MaxUnavailable or MaxSurge. A negative number is refused.
 	MinReadySeconds int32
-	// BurstReplicas is how many children one plan creates, deletes or discards at most; the
-	// rest is left to later plans. 0 means DefaultBurstReplicas. Negative is
-	// refused.
+	// BurstReplicas is how many children one plan creates, deletes or discards at most. Later plans
+	// do the rest. 0 means DefaultBurstReplicas. A negative number is refused.
 	BurstReplicas int
-	// MaxDeletions is how many children one plan may delete, if that is less than
-	// BurstReplicas. It is no disruption budget, because the next plan may delete more before
-	// other children have become ready. nil means that only BurstReplicas counts, 0 that
-	// nothing may be deleted now. Negative is refused.
+	// MaxDeletions is how many children one plan may delete, if that is less than BurstReplicas. It
+	// is no disruption budget, because the next plan may delete more before other children are
+	// ready. nil means that only BurstReplicas counts. 0 means that nothing may be deleted now. A
+	// negative number is refused.
 	MaxDeletions *int
-	// MaxUnavailable and MaxSurge bound a rollout, which replaces the children that have to go by
-	// Rules.MustGo or Rules.ReadyWithin. MaxUnavailable is how many fewer than Replicas may be
-	// available, and MaxSurge how many more there may be, while others have to go. Each is a
-	// number or a percentage of Replicas; as in a Deployment, that of MaxUnavailable is rounded
-	// down and that of MaxSurge up, and if both become 0, one may be unavailable. While a child has
-	// to go, a plan may create and delete, those that are not ready or not available go first
-	// (with Slots the order of the rules decides), and none that is available goes while too few
-	// are. No child is created that a later plan of the same rollout deletes. A child in no wanted
-	// slot has to go, too.
+	// MaxUnavailable and MaxSurge bound a rollout, which replaces the children that must go because
+	// of Rules.MustGo or Rules.ReadyWithin. While children must go, MaxUnavailable is how many
+	// fewer than Replicas may be available, and MaxSurge is how many more may exist. Each is a
+	// number or a percentage of Replicas. As in a Deployment, the percentage of MaxUnavailable is
+	// rounded down and that of MaxSurge up. If both become 0, one child may be unavailable.
 	//
-	// If only one of them is set, the other is 0. If both are nil, as many as must go are deleted at
-	// once. Refused are negative numbers, more than 100% unavailable, MaxSurge with Slots, and 0
-	// for both if so a child that has to go can never go.
+	// Meanwhile a plan may create and delete. Children that are not ready or not available are
+	// deleted first, except with Slots, where the order of the rules decides. No available child is
+	// deleted while too few are available. No child is created that a later plan of the same
+	// rollout deletes. A child in no wanted slot must go, too.
+	//
+	// If only one of them is set, the other is 0. If both are nil, as many as must go are deleted
+	// at once. Negative numbers, a MaxUnavailable above 100%, and a MaxSurge other than 0 with
+	// Slots are refused. So is 0 for both, if a child that must go can then never be deleted.
 	MaxUnavailable, MaxSurge *intstr.IntOrString
-	// PendingAdoptions is the number of orphans that may become the owner's, because it
-	// is not decided yet whether their adoption succeeds. So many fewer children
-	// are created, and none is deleted because of them. Do not pass these orphans
-	// to Manage: it would plan to adopt them. Negative is refused.
+	// PendingAdoptions is the number of orphans that may become the owner's, because their adoption
+	// is not decided yet. That many fewer children are created, and none is deleted because of
+	// them. Do not pass these orphans to Manage, because it would plan to adopt them. A negative
+	// number is refused.
 	PendingAdoptions int
-	// CreationsInFlight are names whose creation had no answer and may still take effect, the
-	// first to be sent again at the front. ledger.InFlight returns them. A plan sends again those
-	// that begin with the prefix of Names and that no object has. Each of the others holds a
-	// place. With Slots none does, as its slot is a place. A name that another object has
-	// belongs in Taken instead, because the server refuses it. If it is nil, nothing is in flight.
+	// CreationsInFlight are names whose creation had no answer and may still take effect. The first
+	// to send again is at the front. ledger.InFlight returns them. A plan sends a name again if it
+	// begins with the prefix of Names and no object has it. Each of the others holds a place. With
+	// Slots none does, because its slot is a place. If another object has a name, put it into Taken
+	// instead, because the server refuses it. nil means that nothing is in flight.
 	CreationsInFlight []string
 	// DeletionsInFlight are the UIDs of children whose deletion had no answer and may still take
-	// effect. These children count as there for what is created, and as gone for what is
-	// deleted. A plan deletes them again before others. UIDs of no child do no harm. For a child
-	// without a UID, as fake clients make it, write its namespace, "/" and its name. nil is as above.
+	// effect. For creations, these children count as there. For deletions, they count as gone. A
+	// plan deletes them again before others. UIDs of no child do no harm. For a child without a
+	// UID, as with fake clients, write its namespace, "/" and its name. nil means that nothing is
+	// in flight.
 	DeletionsInFlight []types.UID
 	// Rules say what the state of a child means, and which child is deleted first.
 	Rules Rules[T]
-	// Related returns the children of the owner and of its siblings, such as the
-	// ReplicaSets of one Deployment: the function Related finds them. In
-	// Kubernetes' order, the more of them are active on a pod's node, the sooner
-	// that pod goes. If it is nil or returns none, pods are not ranked by that. Otherwise
-	// the owned children count too, and a child in both lists, by UID, counts once. It is
-	// called once by a plan that deletes, and by no other.
+	// Related returns the children of the owner and of its siblings, such as the ReplicaSets of one
+	// Deployment. The function Related finds them. In Kubernetes' order, the more of them are
+	// active on a pod's node, the sooner that pod is deleted. If Related is nil or returns none, it
+	// does not rank pods. Otherwise the owned children count too, and a child in both lists, by
+	// UID, counts once. A plan that deletes calls Related once, and no other plan does.
 	Related func() []T
-	// Names returns a name for a new child: the prefix and up to 5 characters more.
-	// The prefix is BaseName or the owner's name, and "-", cut after 58 characters, so the name
-	// has at most 63. If the name is one that an object in the list has, that is in Taken, or
-	// that Names returned before for the same plan, Names is called again. A name that
-	// is not legal is an error; but if the owner's own name is not legal, as in
-	// tests with fake clients, only an empty name is an error. If Names is nil, the
-	// API server chooses the names.
+	// Names returns a name for a new child, which is the prefix and up to 5 more characters. The
+	// prefix is BaseName or the owner's name, and "-", cut after 58 characters, so the name has at
+	// most 63. Names is called again if an object in the list has the name, if it is in Taken, or
+	// if Names returned it before for the same plan. A name that is not legal is an error. If the
+	// owner's own name is not legal, as in tests with fake clients, only an empty name is an error.
+	// If Names is nil, the API server chooses the names.
 	Names func(prefix string) string
 	// Now is the instant of the decision. The zero time is refused.
 	Now time.Time
-	// Pending and PendingFor are what expectations.Store.State returned for the
-	// owner. Call State BEFORE you list the children. If Pending is Waiting, a plan
-	// has claims, but it creates and deletes nothing. If it is Expired, a plan that
-	// would create or delete something, or to which MaxDeletions or MustStay leave another
-	// number than Replicas, is Blocked by ViewIsStale and does nothing. A plan with nothing to
-	// do is not Blocked, though the number may be right by chance: list live then too,
-	// unless the list shows all that Store.Get says is outstanding.
+	// Pending and PendingFor are what expectations.Store.State returned for the owner. Call State
+	// BEFORE you list the children. If Pending is Waiting, a plan has claims, but it creates and
+	// deletes nothing.
+	//
+	// If Pending is Expired, a plan that would create or delete something is Blocked by ViewIsStale
+	// and does nothing. So is a plan to which MaxDeletions or MustStay leave another number than
+	// Replicas. A plan with nothing to do is not Blocked, but the number may be right by chance.
+	// List live then too, unless the list shows all that Store.Get says is outstanding.
 	Pending    expectations.State
 	PendingFor time.Duration
 }
 
-// ReplicaSetSpec returns the Spec of a ReplicaSet. Now must be set by the caller,
-// and Related, BurstReplicas, Names, Pending and PendingFor may be. Owner and
-// Template point into rs.
+// ReplicaSetSpec returns the Spec of a ReplicaSet. The caller must set Now, and may set Related,
+// BurstReplicas, Names, Pending and PendingFor. Owner and Template point into rs.
 //
-// Differs from Kubernetes: nil replicas, and a nil, empty or invalid selector, are
-// errors. No API server stores such a ReplicaSet, so its source is broken;
-// Kubernetes panics, releases every pod, or adopts every orphan.
+// Differs from Kubernetes: nil replicas, and a nil, empty or invalid selector, are errors. No API
+// server stores such a ReplicaSet, so its source is broken. Kubernetes panics, releases every pod,
+// or adopts every orphan.
 func ReplicaSetSpec(rs *appsv1.ReplicaSet) (PodSpec, error) {
 	if rs == nil {
 		return PodSpec{}, errors.New("replicas: replica set is nil")
@@ -234,7 +231,7 @@ func (s *Spec[T]) failure(format string, args ...any) error {
 	return failure(s.Owner, s.Kind, format, args...)
 }
 
-// checkOwner refuses what would make any decision dangerous.
+// checkOwner refuses owners and kinds that make any decision dangerous.
 func (s *Spec[T]) checkOwner() error {
 	switch {
 	case object.IsNil(s.Owner):
@@ -249,8 +246,8 @@ func (s *Spec[T]) checkOwner() error {
 	return nil
 }
 
-// otherKind is the group and kind that the owner says it has, if it does, as
-// objects from typed caches do not, and if it is not that of the spec.
+// otherKind returns the group and kind in the owner's TypeMeta if they are not those of the spec.
+// Objects from typed caches have none there.
 func (s *Spec[T]) otherKind() string {
 	owner, ok := s.Owner.(runtime.Object)
 	if !ok {
@@ -263,7 +260,7 @@ func (s *Spec[T]) otherKind() string {
 	return kind.String()
 }
 
-// checkScale refuses what ScaleTo can not act on.
+// checkScale refuses a spec that ScaleTo cannot use.
 func (s *Spec[T]) checkScale() error {
 	if err := s.checkOwner(); err != nil {
 		return err
@@ -306,8 +303,8 @@ func (s *Spec[T]) checkReadyWithin() error {
 	return nil
 }
 
-// begin refuses what ScaleTo can not act on. It replaces what depends on the instant and on the
-// owner's deletion by what that means for this decision.
+// begin refuses a spec that ScaleTo cannot use. It sets Replicas and Rules to what the instant and
+// the owner's deletion make of them.
 func (s *Spec[T]) begin() error {
 	if err := s.checkScale(); err != nil {
 		return err
@@ -316,7 +313,7 @@ func (s *Spec[T]) begin() error {
 	return nil
 }
 
-// Wanted returns how many children are wanted: Replicas, or none if the owner is being deleted
+// Wanted returns how many children are wanted. That is Replicas, or 0 if the owner is being deleted
 // and has the Finalizer.
 func (s *Spec[T]) Wanted() int32 {
 	if s.Draining() {
@@ -334,7 +331,7 @@ func (s *Spec[T]) Draining() bool {
 	return slices.Contains(has, s.Finalizer) && !slices.Contains(has, metav1.FinalizerOrphanDependents)
 }
 
-// check refuses what Manage can not act on.
+// check refuses a spec that Manage cannot use.
 func (s *Spec[T]) check() error {
 	if err := s.begin(); err != nil {
 		return err
@@ -351,7 +348,7 @@ func (s *Spec[T]) check() error {
 	return nil
 }
 
-// checkCreate refuses what no child can be created from.
+// checkCreate refuses a spec from which no child can be created.
 func (s *Spec[T]) checkCreate() error {
 	if err := s.checkSelector(); err != nil {
 		return err
@@ -385,7 +382,7 @@ func (s *Spec[T]) checkTemplate() error {
 	return nil
 }
 
-// checkName refuses what no API server takes for a name.
+// checkName refuses a name that no API server accepts.
 func checkName(name string) error {
 	if faults := validation.NameIsDNSSubdomain(name, false); len(faults) > 0 {
 		return fmt.Errorf("%s", strings.Join(faults, "; "))
@@ -393,8 +390,8 @@ func checkName(name string) error {
 	return nil
 }
 
-// blocked says why nothing may be created or deleted, whatever it be. Deletion of
-// the owner comes first: it stays.
+// blocked says why nothing may be created or deleted, regardless of the plan. The owner's deletion
+// comes first, because it is final.
 func (s *Spec[T]) blocked() Blocked {
 	switch {
 	case s.Owner.GetDeletionTimestamp() != nil && !s.Draining():

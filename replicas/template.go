@@ -15,15 +15,14 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// PodFromTemplate returns the pod to create for owner. Labels, annotations,
-// finalizers and spec are copies of the template's; everything else in the
-// template's metadata is ignored. The only owner reference is a controller
-// reference to owner. generateName is the owner's name and "-", or the name alone
-// if that would not be a legal prefix. The namespace is left empty. The pod shares
-// nothing with the template, so the caller may change it.
+// PodFromTemplate returns the pod to create for owner. Labels, annotations, finalizers and spec are
+// copies of the template's. Everything else in the template's metadata is ignored. The only owner
+// reference is a controller reference to owner. generateName is the owner's name and "-", or the
+// name alone if that is not a legal prefix. The namespace is empty. The pod shares nothing with the
+// template, so the caller may change it.
 //
-// If the template is nil or has no labels, the error is a *RefusedError. A nil
-// owner and a kind without Version or Kind are errors too.
+// If the template is nil or has no labels, the error is a *RefusedError. A nil owner and a kind
+// without Version or Kind are errors too.
 func PodFromTemplate(template *corev1.PodTemplateSpec, owner metav1.Object, kind schema.GroupVersionKind) (*corev1.Pod, error) {
 	switch {
 	case object.IsNil(owner):
@@ -47,7 +46,7 @@ func PodFromTemplate(template *corev1.PodTemplateSpec, owner metav1.Object, kind
 	}, nil
 }
 
-// cloneMap never returns nil: the pod's maps are there to be added to (P2).
+// cloneMap never returns nil, so that callers can add to the pod's maps (P2).
 func cloneMap(m map[string]string) map[string]string {
 	clone := make(map[string]string, len(m))
 	maps.Copy(clone, m)

@@ -20,12 +20,12 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// A Claimer claims objects for one owner: Claim plans with Plan and makes the
-// calls. T is any API object: *corev1.Pod, *unstructured.Unstructured, the type of
-// a custom resource, or metav1.Object itself for a mixed list.
+// A Claimer claims objects for one owner. Claim plans with Plan and makes the calls. T is any API
+// object, such as *corev1.Pod, *unstructured.Unstructured, the type of a custom resource, or
+// metav1.Object itself for a mixed list.
 //
-// Make a new Claimer for each pass, since Owner and the answer of CanAdopt are
-// valid for one pass only. A Claimer has no state of its own and may be copied.
+// Make a new Claimer for each pass, since Owner and the answer of CanAdopt are valid for one pass
+// only. A Claimer has no state of its own and may be copied.
 type Claimer[T metav1.Object] struct {
 	// Owner is the object that claims. It is not changed. Required.
 	Owner metav1.Object
@@ -33,59 +33,57 @@ type Claimer[T metav1.Object] struct {
 	// Required by Claim. An empty group is the core group.
 	Kind schema.GroupVersionKind
 
-	// Active reports whether an object counts; the others are left alone and are in
-	// no list. nil: all objects count. As in Kubernetes, the controllers of pods pass
-	// over pods that are finished or being deleted.
+	// Active reports whether an object counts. The others are left alone and are in no list. Nil
+	// means that all objects count. As in Kubernetes, the controllers of pods skip pods that are
+	// finished or being deleted.
 	Active func(T) bool
 	// Selector says which labels the owner's objects have. If it is nil, Filter
 	// alone decides. A selector that is empty or can match nothing is an error.
 	Selector labels.Selector
-	// Filter says which of the objects that Selector matches shall be the owner's.
-	// It is called only for objects that Selector matches. nil: all of them. Named,
-	// All and None are such filters.
+	// Filter says which of the objects that Selector matches belong to the owner. It is called only
+	// for objects that Selector matches. Nil means all of them. Named, All and None are such
+	// filters.
 	//
-	// As in Kubernetes, if the owner has an object for which Filter is false, the
-	// object is released. To leave it alone instead, let Keep return true for it.
+	// As in Kubernetes, if the owner has an object for which Filter is false, the object is
+	// released. To leave it alone instead, let Keep return true for it.
 	Filter func(T) bool
-	// Keep says which of the owner's objects are left alone, neither claimed nor
-	// released, if they do not match. nil: none.
+	// Keep says which of the owner's objects are left alone, neither claimed nor released, if they
+	// do not match. Nil means none.
 	Keep func(T) bool
 
-	// Finalizers are added to what is adopted and removed from what is released.
+	// Finalizers are added to adopted objects and removed from released ones.
 	Finalizers []string
-	// Labels are set on what is adopted, over labels that have other values. What is
-	// released keeps them. An orphan that Selector does not match with them is not
-	// adopted: that is an error. nil: no label is set.
+	// Labels are set on adopted objects, and replace labels that have other values. Released
+	// objects keep them. An orphan that Selector does not match with them is not adopted, which is
+	// an error. Nil means that no label is set.
 	Labels map[string]string
-	// PatchType is types.StrategicMergePatchType or types.MergePatchType, which
-	// custom resources need. "" means strategic.
+	// PatchType is types.StrategicMergePatchType or types.MergePatchType, which custom resources
+	// need. "" means strategic.
 	PatchType types.PatchType
 
-	// CanAdopt is called once, before the first adoption of a Claim. If it returns
-	// an error, nothing is adopted. The function CanAdopt makes such a function.
-	// nil: the owner may adopt.
+	// CanAdopt is called once, before the first adoption of a Claim. If it returns an error,
+	// nothing is adopted. The function CanAdopt makes such a function. Nil means that the owner may
+	// adopt.
 	CanAdopt func(context.Context) error
-	// Patch sends a patch to an object and returns the object as the API server
-	// answered, or nil if the answer is not known. Errors must keep their type: if
-	// you wrap them, use %w. Required by Claim.
+	// Patch sends a patch to an object. It returns the object as the API server answered, or nil if
+	// the answer is not known. Errors must keep their type, so if you wrap them, use %w. Required
+	// by Claim.
 	Patch func(ctx context.Context, obj T, patch Patch) (T, error)
-	// Run calls call for each index from 0 to n-1 and returns when all calls have
-	// ended. If it leaves calls out, it returns the reason. nil: the calls are made
-	// one after the other in the order of the list, until ctx is done. With
-	// slowstart, 16 at a time:
+	// Run calls call for each index from 0 to n-1 and returns when all calls have ended. If it
+	// leaves calls out, it returns the reason. Nil means that the calls are made one after the
+	// other in the order of the list, until ctx is done. With slowstart, 16 at a time:
 	//
 	//	Run: func(ctx context.Context, n int, call func(context.Context, int) error) error {
 	//		return slowstart.Run(ctx, n, slowstart.Options{InitialBatchSize: n, MaxParallel: 16}, call).Err
 	//	}
 	//
-	// call returns an error if it is still not known whether the object belongs to
-	// the owner. If Run makes calls in parallel, Patch must be safe for concurrent
-	// use.
+	// call returns an error if it is still not known whether the object belongs to the owner. If
+	// Run makes calls in parallel, Patch must be safe for concurrent use.
 	Run func(ctx context.Context, n int, call func(ctx context.Context, i int) error) error
 }
 
-// Claimed says what became of each object: every object that counts is in exactly
-// one list, in the order of the input.
+// Claimed says what happened to each object. Every object that counts is in exactly one list, in
+// the order of the input.
 type Claimed[T metav1.Object] struct {
 	// Owned are objects that the owner had before and that match. Adopted are new
 	// objects of the owner, as the API server answered.
@@ -97,29 +95,28 @@ type Claimed[T metav1.Object] struct {
 	// Ignored are all others; see Claims.
 	Ignored []T
 
-	// Refused are orphans that the API server does not let the owner adopt (422,
-	// Invalid): another owner was faster, another object has the name now, or a
-	// policy forbids it. Trying again is useless until something changes. Orphans
-	// are here too if the server took the patch, but answered with an object that
-	// another owner controls.
+	// Refused are orphans that the API server does not let the owner adopt (422, Invalid). Another
+	// owner was faster, another object has the name now, or a policy forbids it. Trying again is
+	// useless until something changes. Orphans are here too if the server accepted the patch, but
+	// answered with an object that another owner controls.
 	Refused []Failure[T]
-	// AdoptionPending are orphans that may belong to the owner now, or soon: the call
-	// failed with an error other than NotFound and Invalid, had no answer, or was
-	// not made because CanAdopt returned an error or Run left it out. Orphans are here
-	// too if the server took the patch, but answered with an object that no owner
-	// controls, because a webhook removes owner references.
+	// AdoptionPending are orphans that may belong to the owner now, or soon. The call failed with
+	// an error other than NotFound and Invalid, or had no answer. Or it was not made, because
+	// CanAdopt returned an error or Run left it out. Orphans are here too if the server accepted
+	// the patch, but answered with an object that no owner controls, because a webhook removes
+	// owner references.
 	AdoptionPending []Failure[T]
 	// Gone are orphans that no longer exist (404, NotFound).
 	Gone []Failure[T]
-	// NotReleased no longer match, but still belong to the owner as far as is
-	// known: their release failed or was not tried.
+	// NotReleased no longer match, but still belong to the owner as far as is known. Their release
+	// failed or was not tried.
 	NotReleased []Failure[T]
-	// CanAdoptErr is the error of CanAdopt, which is then why nothing was adopted.
+	// CanAdoptErr is the error of CanAdopt. If it is set, nothing was adopted.
 	CanAdoptErr error
 }
 
-// A Failure is an object and the error of its call, as Patch returned it; of an answer
-// that the owner does not control, it says that.
+// A Failure is an object and the error of its call, as Patch returned it. If the owner does not
+// control the object in the answer, the error says that.
 type Failure[T any] struct {
 	Object T
 	Err    error
@@ -129,14 +126,14 @@ type Failure[T any] struct {
 // Adopted, in a new slice.
 func (c Claimed[T]) Ours() []T { return slices.Concat(c.Owned, c.Adopted) }
 
-// Claim plans as Plan does, and then makes the calls as Apply does. A failed call
-// does not stop the others.
+// Claim plans as Plan does, and then makes the calls as Apply does. A failed call does not stop the
+// others.
 //
-// Claimed tells what was done, even if there is an error. The error joins the
-// errors of AdoptionPending and NotReleased, each with the object's name; it is nil if
-// there are none. If CanAdopt fails, its error is joined once, in place of those
-// of AdoptionPending. Refused and Gone are answers, not errors. If the Claimer or an
-// object is invalid, no call is made and Claimed is empty.
+// Claimed says what was done, even if there is an error. The error joins the errors of
+// AdoptionPending and NotReleased, each with the object's name. It is nil if there are none. If
+// CanAdopt fails, its error is joined once, in place of those of AdoptionPending. Refused and Gone
+// are answers, not errors. If the Claimer or an object is invalid, no call is made and Claimed is
+// empty.
 func (c Claimer[T]) Claim(ctx context.Context, objs []T) (Claimed[T], error) {
 	if err := c.check(ctx); err != nil {
 		return Claimed[T]{}, err
@@ -148,9 +145,8 @@ func (c Claimer[T]) Claim(ctx context.Context, objs []T) (Claimed[T], error) {
 	return c.Apply(ctx, claims)
 }
 
-// Apply makes the calls of claims: adoptions first, then releases. You may
-// reorder or shorten the lists of claims before. The result shares the lists
-// Owned and Ignored with claims.
+// Apply makes the calls of claims, first adoptions and then releases. You may reorder or shorten
+// the lists of claims before. The result shares the lists Owned and Ignored with claims.
 func (c Claimer[T]) Apply(ctx context.Context, claims Claims[T]) (Claimed[T], error) {
 	if err := c.check(ctx); err != nil {
 		return Claimed[T]{}, err
@@ -211,9 +207,9 @@ func (c Claimer[T]) release(ctx context.Context, objs []T, claimed *Claimed[T]) 
 	return c.join("releasing", claimed.NotReleased)
 }
 
-// decided reports whether a patch's answer will stay the same: it was taken
-// (C8), there is nothing to patch (C15, C16), or it can not be (C22). What was not
-// tried has no answer.
+// decided reports whether a patch's answer will stay the same. The patch was accepted (C8), there
+// is nothing to patch (C15, C16), or it is not possible (C22). A patch that was not tried has no
+// answer.
 func decided(err error) bool {
 	return err == nil || !errors.Is(err, errNotTried) && (apierrors.IsNotFound(err) || apierrors.IsInvalid(err))
 }
@@ -260,13 +256,12 @@ func notTried(ctx context.Context, reason error) error {
 	return errNotTried
 }
 
-// oneByOne is Run's default.
 func oneByOne(ctx context.Context, n int, call func(context.Context, int) error) error {
 	for i := range n {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		_ = call(ctx, i) // it is kept
+		_ = call(ctx, i) // send keeps the error
 	}
 	return nil
 }
@@ -298,7 +293,7 @@ func (c Claimer[T]) failure(format string, args ...any) error {
 	return fmt.Errorf("selector: %s %q: %w", c.Kind.Kind, object.Name(c.Owner), fmt.Errorf(format, args...))
 }
 
-// check refuses what no call can be made with.
+// check returns an error if no call can be made with the Claimer.
 func (c Claimer[T]) check(ctx context.Context) error {
 	if err := c.patches().check(); err != nil {
 		return err

@@ -15,9 +15,8 @@ func Named[T metav1.Object](names ...string) func(T) bool {
 	return func(obj T) bool { return set.Has(obj.GetName()) }
 }
 
-// All is a filter that is true for every object. As Claimer.Filter without a
-// Selector it takes every object of the list. As Claimer.Keep it means that no
-// object is released.
+// All is a filter that is true for every object. As Claimer.Filter without a Selector, it takes
+// every object of the list. As Claimer.Keep, it means that no object is released.
 func All[T metav1.Object](T) bool { return true }
 
 // None is a filter that is true for no object. As Claimer.Filter it releases all

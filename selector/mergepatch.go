@@ -17,15 +17,15 @@ type mergeBody struct {
 	Metadata mergeMetadata `json:"metadata"`
 }
 
-// mergeMetadata replaces the lists that are not nil as a whole. UID and resource
-// version make the API server refuse the patch if the child is another one, or
-// another version of it, than the one that was read.
+// mergeMetadata replaces each list that is not nil as a whole. With UID and resource version, the
+// API server refuses the patch if the child is another object or another version than the one that
+// was read.
 type mergeMetadata struct {
 	UID             types.UID               `json:"uid,omitempty"`
 	ResourceVersion string                  `json:"resourceVersion,omitempty"`
 	OwnerReferences []metav1.OwnerReference `json:"ownerReferences,omitzero"`
 	Finalizers      []string                `json:"finalizers,omitzero"`
-	Labels          map[string]string       `json:"labels,omitempty"` // those to set
+	Labels          map[string]string       `json:"labels,omitempty"` // to set
 }
 
 func (p patches) adoptMerge(child metav1.Object, ref metav1.OwnerReference) (Patch, error) {
@@ -52,8 +52,8 @@ func (p patches) releaseMerge(child metav1.Object) (Patch, error) {
 	}})
 }
 
-// withController returns the child's owner references with ref in the place of
-// the one that names the owner already, or at the end.
+// withController returns the child's owner references. ref replaces the one that already names the
+// owner, or is added at the end.
 func (p patches) withController(child metav1.Object, ref metav1.OwnerReference) ([]metav1.OwnerReference, error) {
 	owner, refs := object.OwnerOf(p.owner, p.kind.GroupKind()), slices.Clone(child.GetOwnerReferences())
 	for _, r := range refs {
@@ -68,8 +68,7 @@ func (p patches) withController(child metav1.Object, ref metav1.OwnerReference) 
 	return append(refs, ref), nil
 }
 
-// withFinalizers returns have and those of more that it lacks, or nil if it lacks
-// none.
+// withFinalizers returns have and the elements of more that it lacks, or nil if it lacks none.
 func withFinalizers(have, more []string) []string {
 	all := slices.Clone(have)
 	for _, f := range more {

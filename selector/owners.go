@@ -11,16 +11,14 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// Owners returns the owners that would adopt an orphan, in the order of the
-// input. A controller must look at them when the orphan appears. If there is more
-// than one, their selectors overlap: the first to adopt wins, and the caller may
-// want to report it.
+// Owners returns the owners that would adopt an orphan, in the order of the input. A controller
+// must look at them when the orphan appears. If there is more than one, their selectors overlap.
+// The first to adopt wins, and the caller may want to report it.
 //
-// sel returns the selector of an owner, as ForReplicaSet and
-// ForReplicationController do. Owners returns nil if child is nil, has no labels
-// or has a controller already, or if sel is nil. An owner is left out if it is
-// nil or in another namespace, or if sel returns an error or a selector that is
-// nil or empty. An owner that is being deleted is not left out.
+// sel returns the selector of an owner, as ForReplicaSet and ForReplicationController do. Owners
+// returns nil if child is nil, has no labels or already has a controller, or if sel is nil. An
+// owner is left out if it is nil or in another namespace. It is also left out if sel returns an
+// error or a selector that is nil or empty. An owner that is being deleted is not left out.
 func Owners[O metav1.Object](child metav1.Object, owners []O, sel func(O) (labels.Selector, error)) []O {
 	if sel == nil || object.IsNil(child) || len(child.GetLabels()) == 0 || metav1.GetControllerOfNoCopy(child) != nil {
 		return nil

@@ -17,36 +17,32 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// Patch is what a client's Patch call needs besides the object's name. The zero
-// Patch, which is returned with every error, must not be sent.
+// Patch is what a client's Patch call needs in addition to the object's name. The zero Patch, which
+// is returned with every error, must not be sent.
 type Patch struct {
 	Type types.PatchType // the content type of Data
 	Data []byte
 }
 
-// AdoptPatch returns the patch that makes the owner the controller of child, adds the
-// finalizers and sets the labels; see Claimer.PatchType. If child has a reference to the
-// owner already, that reference becomes the controller reference.
+// AdoptPatch returns the patch that makes the owner the controller of child, adds the finalizers
+// and sets the labels; see Claimer.PatchType. If child already has a reference to the owner, that
+// reference becomes the controller reference.
 //
-// The bytes of a strategic merge patch are those that Kubernetes' controllers
-// send. The API server refuses it with Invalid (422) if the child has another
-// controller, or if another object has the child's name now: the patch holds the
-// child's UID. Sending it twice does no harm.
+// The bytes of a strategic merge patch are those that Kubernetes' controllers send. The API server
+// refuses it with Invalid (422) if the child has another controller. It also does if another object
+// has the child's name now, because the patch holds the child's UID. Sending it twice does no harm.
 //
-// A JSON merge patch can only replace whole lists. So it holds all owner
-// references and finalizers of child, and its UID and resource version: if
-// anybody has changed the child since it was read, the API server answers
-// Conflict (409) and nothing is lost. Then read the child again and make a new
-// patch. If the owner has no UID, as with fake clients, the patch is always a
-// JSON merge patch.
+// A JSON merge patch can only replace whole lists. So it holds all owner references and finalizers
+// of child, and its UID and resource version. If the child has changed since it was read, the API
+// server answers Conflict (409) and nothing is lost. Then read the child again and make a new
+// patch. If the owner has no UID, as with fake clients, the patch is always a JSON merge patch.
 //
-// If child has no UID or no resource version, the patch has none either, and the
-// API server does not check it. Bytes that are not UTF-8 are replaced by U+FFFD;
-// no API object has such bytes.
+// If child has no UID or no resource version, the patch has none either, and the API server does
+// not check it. Bytes that are not UTF-8 are replaced by U+FFFD. No API object has such bytes.
 //
-// It is an error if the owner is nil or has no name, if Kind has no version or no
-// kind, if PatchType is another type, if child is nil, and if Selector does not
-// match child with the Labels. For a JSON merge patch, it is an error too if child has another
+// It is an error if the owner is nil or has no name, if Kind has no version or no kind, or if
+// PatchType is another type. It is also an error if child is nil, or if Selector does not match
+// child with the Labels. For a JSON merge patch, it is an error too if child has another
 // controller.
 func (c Claimer[T]) AdoptPatch(child T) (Patch, error) {
 	p := c.patches()
@@ -56,14 +52,13 @@ func (c Claimer[T]) AdoptPatch(child T) (Patch, error) {
 	return p.adopt(child)
 }
 
-// ReleasePatch returns the patch that removes every reference to the owner, and
-// the finalizers, from child. It is no error if a reference or finalizer is not
-// there. The form of the patch is that of AdoptPatch. If the API server answers
-// Invalid, another object has the child's name now, so nothing is left to
+// ReleasePatch returns the patch that removes every reference to the owner, and the finalizers,
+// from child. A reference or finalizer may be missing. The form of the patch is that of AdoptPatch.
+// If the API server answers Invalid, another object has the child's name now, so nothing is left to
 // release.
 //
-// It is an error if the owner is nil or has neither UID nor name, if PatchType is
-// another type, and if child is nil. Kind is needed only if the owner has no UID.
+// It is an error if the owner is nil or has neither UID nor name, if PatchType is another type, or
+// if child is nil. Kind is needed only if the owner has no UID.
 func (c Claimer[T]) ReleasePatch(child T) (Patch, error) {
 	p := c.patches()
 	if err := p.checkRelease(); err != nil {
@@ -147,15 +142,15 @@ func (p patches) release(child metav1.Object) (Patch, error) {
 	}})
 }
 
-// merges reports whether a JSON merge patch is needed: in a strategic one the
-// UID tells owner references apart.
+// merges reports whether a JSON merge patch is needed. In a strategic one the UID identifies owner
+// references.
 func (p patches) merges() bool {
 	return p.patchType == types.MergePatchType || p.owner.GetUID() == ""
 }
 
 var errChildNil = errors.New("selector: child is nil")
 
-// check refuses what no adopt patch can be made with.
+// check returns an error if no adopt patch can be made.
 func (p patches) check() error {
 	if err := p.checkRelease(); err != nil {
 		return err
@@ -174,7 +169,7 @@ func (p patches) check() error {
 	return fmt.Errorf("selector: owner %q: %s", object.Name(p.owner), fault)
 }
 
-// checkLabels refuses labels with which an adopted child would be released at once.
+// checkLabels returns an error if an adopted child would be released at once because of the labels.
 func (p patches) checkLabels(child metav1.Object) error {
 	if len(p.labels) == 0 || p.selector == nil {
 		return nil
@@ -188,7 +183,7 @@ func (p patches) checkLabels(child metav1.Object) error {
 	return fmt.Errorf("selector: child %q: with the labels %q the selector %q does not match it", object.Name(child), labels.Set(p.labels), p.selector)
 }
 
-// checkRelease refuses what no release patch can be made with.
+// checkRelease returns an error if no release patch can be made.
 func (p patches) checkRelease() error {
 	if err := checkOwner(p.owner); err != nil {
 		return err

@@ -10,7 +10,7 @@ import (
 )
 
 // arePlain reports whether there are labels, and all of them are obviously valid. If so,
-// apimachinery need not check them, and the selector is made in a third of the time. If not,
+// apimachinery need not check them, and making the selector takes a third of the time. If not,
 // apimachinery decides, and words the error.
 func arePlain(set map[string]string) bool {
 	for key, value := range set {
@@ -21,7 +21,7 @@ func arePlain(set map[string]string) bool {
 	return len(set) > 0
 }
 
-// isPlainKey reports whether a key is a plain name, after a prefix in lower case or none.
+// isPlainKey reports whether a key is a plain name, with a prefix in lower case or none.
 func isPlainKey(key string) bool {
 	prefix, name, prefixed := strings.Cut(key, "/")
 	if !prefixed {
@@ -33,7 +33,7 @@ func isPlainKey(key string) bool {
 // isPlain reports whether a text is made of letters and digits, with single "-", "_" or "."
 // between them, and is no longer than the value of a label.
 func isPlain(text string) bool {
-	between := true // at the beginning, or after one of the signs
+	between := true // at the beginning, or after such a sign
 	for i := range len(text) {
 		switch c := text[i]; {
 		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':

@@ -15,44 +15,39 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// Claims says what an owner should do about each object: every object that counts
-// is in exactly one list, in the order of the input. The objects are not copied;
-// the lists are new.
+// Claims says what an owner should do about each object. Every object that counts is in exactly one
+// list, in the order of the input. The objects are not copied, and the lists are new.
 type Claims[T metav1.Object] struct {
-	// Owned are the owner's objects that match: nothing needs to be done.
+	// Owned are the owner's objects that match. They need no call.
 	Owned []T
 	// Adopt are orphans that match. Each belongs to the owner only when the API
 	// server has accepted its adopt patch.
 	Adopt []T
-	// Release are the owner's objects that no longer match: each needs a release
-	// patch.
+	// Release are the owner's objects that no longer match. Each needs a release patch.
 	Release []T
-	// Ignored are all others: objects of other owners, and orphans that do not
-	// match, are being deleted or are in another namespace. The owner's own objects
-	// that do not match are here too if Keep is true for them, or if the owner is
-	// being deleted.
+	// Ignored are all others. These are objects of other owners, and orphans that do not match, are
+	// being deleted or are in another namespace. The owner's own objects that do not match are here
+	// too if Keep is true for them, or if the owner is being deleted.
 	Ignored []T
 }
 
-// Plan sorts objs into those that the owner has, should adopt, should release and
-// should leave alone, as ClaimObject of Kubernetes' pkg/controller does for one
-// object. It calls no API: it is the dry run of Claim. It needs Owner, and
-// Selector or Filter; if the owner has no UID, Kind too.
+// Plan sorts objs into those that the owner has, should adopt, should release and should leave
+// alone, as ClaimObject of Kubernetes' pkg/controller does for one object. It is the dry run of
+// Claim and calls no API. It needs Owner, and Selector or Filter. If the owner has no UID, it needs
+// Kind too.
 //
-// The UID of the controller reference alone decides who owns an object; an object
-// with other owner references only is an orphan. If neither the owner nor the
-// reference has a UID, as with fake clients, group, kind and name decide. An
-// owner that is being deleted neither adopts nor releases. An owner adopts in its
-// own namespace only; an owner without a namespace is cluster-scoped and adopts
-// in all namespaces.
+// The UID of the controller reference alone decides who owns an object. An object that has only
+// other owner references is an orphan. If neither the owner nor the reference has a UID, as with
+// fake clients, group, kind and name decide. An owner that is being deleted neither adopts nor
+// releases. An owner adopts in its own namespace only. An owner without a namespace is
+// cluster-scoped and adopts in all namespaces.
 //
-// Finished and terminating pods of the owner are claimed or released like others,
-// unless Active is false for them. An object that is listed twice is sorted twice.
+// Finished and terminating pods of the owner are claimed or released like others, unless Active is
+// false for them. An object that is listed twice is sorted twice.
 //
-// It is an error if the owner is nil or has neither UID nor name, if the selector
-// is empty or matches nothing, if there is neither a selector nor a filter, and
-// if an object is nil (a typed nil too; the error tells its index). Then there
-// are no claims.
+// It is an error if the owner is nil or has neither UID nor name, if the selector is empty or
+// matches nothing, or if there is neither a selector nor a filter. It is also an error if an object
+// is nil, even a typed nil. The error names its index. With an error, there are no claims.
 func (c Claimer[T]) Plan(objs []T) (Claims[T], error) {
 	r, err := c.rule()
 	if err != nil {
@@ -73,11 +68,11 @@ func (c Claimer[T]) Plan(objs []T) (Claims[T], error) {
 	return claims, nil
 }
 
-// add appends obj to the list that v names; there are n objects at most.
+// add appends obj to the list that v names. There are at most n objects.
 func (c *Claims[T]) add(obj T, v verdict, n int) {
 	switch v {
 	case own:
-		if c.Owned == nil { // nearly always everything: grow once
+		if c.Owned == nil { // nearly always all objects, so grow once
 			c.Owned = make([]T, 0, n)
 		}
 		c.Owned = append(c.Owned, obj)
@@ -100,7 +95,7 @@ const (
 	release
 )
 
-// A rule is what the verdict on an object depends on, read once an owner.
+// A rule is what the verdict on an object depends on. It is read once for each owner.
 type rule struct {
 	owner        object.Owner
 	deleting     bool
@@ -109,9 +104,9 @@ type rule struct {
 	filter, keep func(metav1.Object) bool
 }
 
-// equalities returns the labels that the selector asks for, or nil if it asks for
-// anything else: so a claim takes two thirds of the time. A selector of the
-// caller's own making may match by more than its requirements.
+// equalities returns the labels that the selector asks for, or nil if it asks for anything else.
+// With them, a claim takes two thirds of the time. A selector of the caller's own type returns nil,
+// because it may match by more than its requirements.
 func equalities(sel labels.Selector) object.Labels {
 	if reflect.TypeOf(sel) != reflect.TypeOf(labels.NewSelector()) {
 		return nil
@@ -154,7 +149,7 @@ func (c Claimer[T]) rule() (rule, error) {
 	}, nil
 }
 
-// untyped returns f for any object. It is nil if f is.
+// untyped returns f for any object. It is nil if f is nil.
 func untyped[T metav1.Object](f func(T) bool) func(metav1.Object) bool {
 	if f == nil {
 		return nil
@@ -165,12 +160,12 @@ func untyped[T metav1.Object](f func(T) bool) func(metav1.Object) bool {
 	}
 }
 
-// blockSize is how many objects are looked at by one question after the other: few
-// enough to be at hand for the next question, and enough for the processor to read
-// several at once.
+// blockSize is how many objects one question is asked about before the next. They are few enough to
+// stay in the cache of the processor for the next question, and enough that it reads several at
+// once.
 const blockSize = 32
 
-// A block is a few objects, and what is found out about each of them.
+// A block is a few objects, and what is known about each of them.
 type block[T metav1.Object] struct {
 	n           int // how many objects there are
 	objs        [blockSize]T
@@ -179,7 +174,7 @@ type block[T metav1.Object] struct {
 	verdicts    [blockSize]verdict
 }
 
-// fill fills the block with those of the objects that count.
+// fill fills the block with the objects that count.
 func (b *block[T]) fill(objs []T, active func(T) bool) {
 	b.n = 0
 	for _, obj := range objs {
@@ -190,7 +185,7 @@ func (b *block[T]) fill(objs []T, active func(T) bool) {
 	}
 }
 
-// judge asks the selector first, and the filter only about what it selects (C11).
+// judge asks the selector first, and the filter only about objects that it selects (C11).
 func (b *block[T]) judge(r *rule) {
 	objs := b.objs[:b.n]
 	object.Controllers(objs, b.controllers[:])
@@ -211,7 +206,7 @@ func (b *block[T]) judge(r *rule) {
 	}
 }
 
-// matchLabels looks for one label after the other.
+// matchLabels checks one label after the other.
 func (b *block[T]) matchLabels(r *rule) {
 	object.LabelsOf(b.objs[:b.n], b.labels[:])
 	for i := range b.n {
@@ -232,7 +227,7 @@ func (b *block[T]) matchLabels(r *rule) {
 	}
 }
 
-// whose returns the verdict on an object if it matches.
+// whose returns the verdict on an object, assuming that it matches.
 func (r *rule) whose(obj metav1.Object, controller *metav1.OwnerReference) verdict {
 	switch {
 	case controller != nil && r.owner.IsNamed(controller, obj):
@@ -244,11 +239,10 @@ func (r *rule) whose(obj metav1.Object, controller *metav1.OwnerReference) verdi
 	}
 }
 
-// stands reports whether the object is the owner's, or is to be, if it matches.
+// stands reports whether the object, if it matches, is the owner's or will be.
 func (v verdict) stands() bool { return v == own || v == adopt }
 
-// fall makes the verdict on an object that does not match of the one that stands if it
-// does.
+// fall changes the verdict on an object that matches to that on one that does not.
 func (v *verdict) fall() {
 	if *v == own {
 		*v = release

@@ -1,8 +1,8 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package selector decides which objects an owner has: which it owns, which
-// orphans it adopts and which it lets go, and makes these claims.
+// Package selector decides which objects an owner has, which orphans it adopts and which objects it
+// releases, and makes these claims.
 //
 //	claimed, err := selector.Claimer[*corev1.Pod]{
 //		Owner:    rs,
@@ -13,17 +13,16 @@
 //	}.Claim(ctx, pods)
 //	pods = claimed.Ours()
 //
-// [Claimer.Plan] is the dry run: it returns the same claims as data. Left to the
-// caller: listing the objects, trying again, and what to do if an object could
-// not be claimed. [Claimed] holds every object, and every error with its object.
+// [Claimer.Plan] is the dry run, which returns the same claims as data. The caller lists the
+// objects, tries again, and decides what to do if an object could not be claimed. [Claimed] holds
+// every object, and every error with its object.
 //
-// Differs from Kubernetes: a selector that is nil, empty or invalid, or that can
-// match nothing, is an error, and nothing is adopted or released. Kubernetes'
-// controller releases all of its pods if the selector is nil, and adopts every
-// orphan of the namespace if it is empty. If the API server calls an adoption
-// Invalid, that is an answer and not an error. Calls may run in parallel, errors
-// keep their types, adopted objects are returned as the API server answered, and
-// Claimer.Keep can keep an object that the filter leaves out.
+// Differs from Kubernetes: a selector that is nil, empty or invalid, or that can match nothing, is
+// an error, and nothing is adopted or released. Kubernetes' controller releases all of its pods if
+// the selector is nil, and adopts every orphan of the namespace if it is empty. If the API server
+// calls an adoption Invalid, that is an answer and not an error. Calls may run in parallel, errors
+// keep their types, adopted objects are returned as the API server answered, and Claimer.Keep can
+// keep an object that the filter leaves out.
 //
 // Every function is safe for concurrent use and does not change its input.
 package selector

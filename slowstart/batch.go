@@ -22,10 +22,9 @@ type batch struct {
 
 	mu       sync.Mutex
 	failures []Failure
-	panics   []panicked // to be raised
+	panics   []panicked // to raise
 }
 
-// panicked is a call that panicked.
 type panicked struct {
 	index int
 	*Panic
@@ -42,8 +41,8 @@ func (b *batch) run(ctx context.Context, maxParallel int, fn call) {
 	}
 }
 
-// inline makes the calls in the caller's goroutine. After a panic the batch ends
-// with the call that panicked.
+// inline makes the calls in the caller's goroutine. The batch ends with the first call that panics,
+// unless panics are recovered.
 func (b *batch) inline(ctx context.Context, fn call) {
 	for i := b.start; i < b.end; i++ {
 		b.do(ctx, i, fn)
@@ -62,7 +61,7 @@ func (b *batch) concurrently(ctx context.Context, goroutines int, fn call) {
 	var work func()
 	work = func() {
 		defer func() {
-			// The loop was left early: fn ended this goroutine by runtime.Goexit.
+			// fn ended this goroutine by runtime.Goexit.
 			if next.Load() < int64(b.end) {
 				go work()
 				return
@@ -101,8 +100,8 @@ func (b *batch) do(ctx context.Context, i int, fn call) {
 	returned = true
 }
 
-// panicked returns the panic of a call as its error, and keeps it if it is to be
-// raised.
+// panicked returns the panic of a call as its error. Unless panics are recovered, raise panics with
+// it.
 func (b *batch) panicked(i int, p *Panic) error {
 	if !b.recoverPanics {
 		b.mu.Lock()
@@ -112,7 +111,7 @@ func (b *batch) panicked(i int, p *Panic) error {
 	return p
 }
 
-// record adds what became of the calls to the result of their Run.
+// record adds the outcome of the calls to the result of their Run.
 func (b *batch) record(result *Result) {
 	slices.SortFunc(b.failures, func(x, y Failure) int { return cmp.Compare(x.Index, y.Index) })
 	result.Skipped -= b.end - b.start
@@ -128,8 +127,7 @@ func (b *batch) record(result *Result) {
 	result.Err = join(b.failures)
 }
 
-// raise panics in the caller of Run if a call panicked: with the first, if there
-// are several.
+// raise panics in the caller of Run if a call panicked. If several did, it takes the first.
 func (b *batch) raise(result Result) {
 	if len(b.panics) == 0 {
 		return

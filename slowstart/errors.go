@@ -11,9 +11,9 @@ import (
 	"github.com/replicakit/replicakit/internal/joined"
 )
 
-// A Panic is what Run panics with if fn did, or the error of that call if
-// Options.RecoverPanics is set. If a deferred function has to know what
-// succeeded, recover, look at Result and panic again:
+// A Panic is what Run panics with if fn did, or the error of that call if Options.RecoverPanics is
+// set. If a deferred function has to know which calls succeeded, recover, look at Result and panic
+// again:
 //
 //	defer func() {
 //		value := recover()
@@ -31,10 +31,9 @@ type Panic struct {
 	// Stack is the stack of the goroutine that panicked, as debug.Stack returns it.
 	Stack []byte
 
-	// Result tells what became of the calls. The call that panicked counts as
-	// failed. If several calls panicked, Value and Stack belong to the first in
-	// index order, and the others are in Result.Err. With Options.RecoverPanics the
-	// Result is zero.
+	// Result says what happened to the calls. The call that panicked counts as failed. If several
+	// calls panicked, Value and Stack belong to the first in index order, and the others are in
+	// Result.Err. With Options.RecoverPanics the Result is zero.
 	Result Result
 
 	recovered bool // it is the error of a call
@@ -56,8 +55,8 @@ func (p *Panic) Unwrap() error {
 	return err
 }
 
-// stopped returns the error of a Run ended by its context, wrapping both the
-// context's error and its cause.
+// stopped returns the error of a Run that its context ended. It wraps the context's error and its
+// cause.
 func stopped(ctx context.Context, skipped, count int) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {

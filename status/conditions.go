@@ -15,9 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// A Condition is a condition of a ReplicaSet, of a ReplicationController, or, as
-// metav1.Condition, of your own status type. For a condition type of your own, see
-// Conditions.
+// A Condition is a condition of a ReplicaSet, of a ReplicationController, or, as metav1.Condition,
+// of your own status type. For a condition type of your own, see Conditions.
 type Condition interface {
 	appsv1.ReplicaSetCondition | corev1.ReplicationControllerCondition | metav1.Condition
 }
@@ -36,9 +35,9 @@ type Failure struct {
 	// Waiting is ignored.
 	Waiting bool
 
-	// Active is how many active replicas there are, and Desired how many are
-	// wanted; nil means not known. They decide the reason: FailedCreate if there
-	// are too few, FailedDelete if there are too many.
+	// Active is how many active replicas there are, and Desired how many are wanted. Nil means not
+	// known. They decide the reason, which is FailedCreate if there are too few and FailedDelete if
+	// there are too many.
 	Active  int32
 	Desired *int32
 
@@ -50,34 +49,32 @@ type Failure struct {
 	Now time.Time
 }
 
-// SetFailure sets, keeps or removes the ReplicaFailure condition. If Err is set,
-// the condition is True and becomes the last; but a condition that has the same
-// reason already, and a message that differs in the names of children at most, stays
-// as it is, and only the observedGeneration of a metav1.Condition is updated. These
-// names stand in quotes behind the resource that the error of the API server names, or end
-// as the API server makes names of a generateName.
-// If Err is nil, the condition is removed, unless
-// Waiting is true; if no condition remains, the list becomes nil. The old slice
-// is not written to. If conditions is nil, it does nothing.
+// SetFailure sets, keeps or removes the ReplicaFailure condition. If Err is set, the condition is
+// True and becomes the last. If the current condition has the same reason and its message differs
+// only in the names of children, it stays as it is. Then only the observedGeneration of a
+// metav1.Condition is updated. These names stand in quotes behind the resource that the error of
+// the API server names, or end as the API server makes names of a generateName.
 //
-// The reason is empty if Active equals Desired or Desired is nil. A
-// metav1.Condition must have a reason: there it is "Failed". Its message is cut
-// at 32,768 bytes, since the API server accepts at most as many characters.
+// If Err is nil, the condition is removed, unless Waiting is true. If no condition remains, the
+// list becomes nil. The old slice is not changed. If conditions is nil, SetFailure does nothing.
 //
-// Differs from Kubernetes: the condition is updated if the reason or the message
-// changes. Kubernetes keeps the first message for as long as there is a failure, such
-// as a quota that was raised since. The condition stays while Waiting, and its time is Now
-// instead of the wall clock.
+// The reason is empty if Active equals Desired or Desired is nil. A metav1.Condition must have a
+// reason, so it has "Failed". Its message is cut at 32,768 bytes, since the API server accepts at
+// most as many characters.
+//
+// Differs from Kubernetes: the condition is updated if the reason or the message changes.
+// Kubernetes keeps the first message for as long as there is a failure, such as a quota that was
+// raised since. The condition stays while Waiting, and its time is Now instead of the wall clock.
 func SetFailure[C Condition](conditions *[]C, f Failure) { setFailure(known[C]{}, conditions, f) }
 
-// A form is what the rules look at in a type of conditions.
+// A form is how the rules access a type of conditions.
 type form[C any] interface {
 	read(c *C) (conditionType, status, reason string)
 	messageOf(c *C) string
-	// failure returns the condition that tells of the failure.
+	// failure returns the condition for the failure.
 	failure(f Failure) C
-	// observe gives c the observedGeneration of the newer condition, and reports
-	// whether it had another.
+	// observe gives c the observedGeneration of the newer condition, and reports whether it was
+	// different.
 	observe(c, newer *C) bool
 }
 
@@ -104,8 +101,8 @@ func setFailure[C any, F form[C]](of F, conditions *[]C, f Failure) {
 // generated is the end of a name that was made of a generateName (P4).
 var generated = regexp.MustCompile(`-[bcdfghjklmnpqrstvwxz2456789]{5}\b`)
 
-// isSameCause reports whether two messages differ at most in the names of children, wherever a
-// webhook writes them. The second one is that of err.
+// isSameCause reports whether two messages differ at most in the names of children, at any place
+// where a webhook writes them. The second message is that of err.
 func isSameCause(was, is string, err error) bool {
 	was, is = generated.ReplaceAllLiteralString(was, "-?"), generated.ReplaceAllLiteralString(is, "-?")
 	var answer interface{ Status() metav1.Status } // an apierrors.APIStatus
@@ -144,7 +141,7 @@ func (known[C]) failure(f Failure) (condition C) {
 	return condition
 }
 
-// reason tells which way the number is wrong (T12).
+// reason says whether there are too few or too many replicas (T12).
 func (f Failure) reason() string {
 	switch {
 	case f.Desired == nil:
@@ -157,7 +154,7 @@ func (f Failure) reason() string {
 	return ""
 }
 
-// cut makes a message as long as a metav1.Condition may have it.
+// cut shortens a message to the longest that a metav1.Condition may have.
 func cut(message string) string {
 	const longest = 32768
 	if len(message) <= longest {
@@ -182,11 +179,10 @@ func get[C any, F form[C]](of F, conditions []C, conditionType string) *C {
 	return nil
 }
 
-// SetCondition replaces the conditions of the same type by the given condition,
-// which becomes the last. If the first of them has the same status and reason, it
-// stays with its old message and time; only the observedGeneration of a
-// metav1.Condition is updated. The old slice is not written to. If conditions is
-// nil, it does nothing.
+// SetCondition replaces the conditions of the same type by the given condition, which becomes the
+// last. If the first of them has the same status and reason, it stays with its old message and
+// time. Then only the observedGeneration of a metav1.Condition is updated. The old slice is not
+// changed. If conditions is nil, it does nothing.
 func SetCondition[C Condition](conditions *[]C, condition C) { set(known[C]{}, conditions, condition) }
 
 func set[C any, F form[C]](of F, conditions *[]C, condition C) {
@@ -202,8 +198,8 @@ func set[C any, F form[C]](of F, conditions *[]C, condition C) {
 	replace(of, conditions, current, condition, same)
 }
 
-// replace replaces the conditions of the type by a new one; if that says the same as
-// the current one, only by what it has observed.
+// replace replaces the conditions of the type by a new one. If the new one is the same as the
+// current one, only the observedGeneration changes.
 func replace[C any, F form[C]](of F, conditions *[]C, current *C, condition C, same bool) {
 	if same {
 		if !of.observe(current, &condition) {
@@ -215,17 +211,15 @@ func replace[C any, F form[C]](of F, conditions *[]C, current *C, condition C, s
 	*conditions = append(without(of, *conditions, conditionType), condition)
 }
 
-// RemoveCondition removes all conditions of the given type; if no condition
-// remains, the list becomes nil. The old slice is not written to. If conditions
-// is nil, it does nothing.
+// RemoveCondition removes all conditions of the given type. If no condition remains, the list
+// becomes nil. The old slice is not changed. If conditions is nil, it does nothing.
 func RemoveCondition[C Condition, T ~string](conditions *[]C, conditionType T) {
 	if conditions != nil {
 		*conditions = without(known[C]{}, *conditions, string(conditionType))
 	}
 }
 
-// without returns a new slice of the conditions of other types, nil if there are
-// none.
+// without returns a new slice of the conditions of other types, or nil if there are none.
 func without[C any, F form[C]](of F, conditions []C, conditionType string) []C {
 	var rest []C
 	for i := range conditions {

@@ -13,19 +13,18 @@ import (
 	"github.com/replicakit/replicakit/internal/pod"
 )
 
-// Counts are the numbers that a status reports: how many replicas of an owner are
-// in which state.
+// Counts are the numbers that a status reports, that is, how many replicas of an owner are in which
+// state.
 type Counts struct {
 	Replicas     int32 // active ones
-	FullyLabeled int32 // of those, with every label of the template
-	Ready        int32 // of those that are active
-	Available    int32 // of those that are ready
+	FullyLabeled int32 // active, with every label of the template
+	Ready        int32 // active and ready
+	Available    int32 // ready and available
 	Terminating  int32 // being deleted, and not active
 }
 
-// Rules tell Count the state of a child. By the zero Rules a child is active
-// unless it is being deleted, every active child is fully labeled, and none is
-// ready.
+// Rules define the state of a child for Count. By the zero Rules a child is active unless it is
+// being deleted, every active child is fully labeled, and none is ready.
 type Rules[T metav1.Object] struct {
 	Active       func(T) bool // nil: has no deletionTimestamp
 	FullyLabeled func(T) bool // of an active child; nil: each is
@@ -33,8 +32,8 @@ type Rules[T metav1.Object] struct {
 	Available    func(T) bool // of a ready child; nil: each is
 }
 
-// Count counts children of any type. A child that is listed twice counts twice;
-// nil children do not count. Count does not check who owns the children.
+// Count counts children of any type. A child that is listed twice counts twice, and nil children do
+// not count. Count does not check who owns the children.
 func Count[T metav1.Object](children []T, rules Rules[T]) (n Counts) {
 	rules = rules.complete()
 	isNil := object.NilOf[T]()
@@ -55,7 +54,7 @@ func Count[T metav1.Object](children []T, rules Rules[T]) (n Counts) {
 	return n
 }
 
-// complete returns the rules with those that are nil filled in.
+// complete returns the rules with a default for each that is nil.
 func (r Rules[T]) complete() Rules[T] {
 	yes, no := func(T) bool { return true }, func(T) bool { return false }
 	return Rules[T]{
@@ -80,11 +79,10 @@ func one(is bool) int32 {
 	return 0
 }
 
-// CountPods counts pods as the status of a ReplicaSet does, by IsPodActive,
-// IsPodReady, IsPodAvailable and IsPodTerminating. A pod is fully labeled if it
-// has all template labels with their values; without template labels every pod
-// is. A pod that is listed twice counts twice; nil pods do not count. CountPods
-// does not check who owns the pods.
+// CountPods counts pods as the status of a ReplicaSet does, by IsPodActive, IsPodReady,
+// IsPodAvailable and IsPodTerminating. A pod is fully labeled if it has all template labels with
+// their values. If there are no template labels, every pod is. A pod that is listed twice counts
+// twice, and nil pods do not count. CountPods does not check who owns the pods.
 func CountPods(pods []*corev1.Pod, templateLabels map[string]string, minReadySeconds int32, now time.Time) (n Counts) {
 	template, latest := object.ListLabels(templateLabels), pod.LatestReady(minReadySeconds, now)
 	for _, p := range pods {

@@ -10,25 +10,24 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Conditions do for a condition type of your own what the functions of this package do
-// for the types that they know. Make one with NewConditions, once for each type:
+// Conditions do for a condition type of your own what the functions of this package do for the
+// types that they know. Make one with NewConditions, once for each type:
 //
 //	var conditions = status.Must(status.NewConditions[fleetv1.PoolCondition]())
 //	...
 //	conditions.SetFailure(&pool.Status.Conditions, outcome.Failure())
 //
-// The methods of any other Conditions do nothing. It is safe for concurrent use.
+// The methods of Conditions made in another way do nothing. Conditions are safe for concurrent use.
 type Conditions[C any] struct{ form *fields }
 
 // fields are the places of the fields in a condition type.
 type fields struct{ conditionType, status, reason, message, transition, observed []int }
 
-// NewConditions returns the Conditions of a struct type. Its fields Type, Status, Reason
-// and Message must be strings, or of a type that is one, and LastTransitionTime must be a
-// metav1.Time. Fields of an embedded struct count, those of an embedded pointer do not. A
-// field ObservedGeneration, if there is one, must be an int64. It is an error if C is
-// anything else; the error names the field. Other fields of a condition that SetFailure
-// sets are zero.
+// NewConditions returns the Conditions of a struct type. Its fields Type, Status, Reason and
+// Message must be strings, or of a string type. LastTransitionTime must be a metav1.Time. Fields of
+// an embedded struct count, but those of an embedded pointer do not. A field ObservedGeneration, if
+// there is one, must be an int64. If C is anything else, the error names the field. Other fields of
+// a condition that SetFailure sets are zero.
 func NewConditions[C any]() (Conditions[C], error) {
 	of, f := reflect.TypeFor[C](), &fields{}
 	if of.Kind() != reflect.Struct {
@@ -63,7 +62,7 @@ func NewConditions[C any]() (Conditions[C], error) {
 	return Conditions[C]{f}, nil
 }
 
-// Must returns the Conditions, or panics with the error: for a variable that holds what
+// Must returns the Conditions, or panics with the error. Use it for a variable that holds what
 // NewConditions returns.
 func Must[C any](c Conditions[C], err error) Conditions[C] {
 	if err != nil {
@@ -84,8 +83,8 @@ func (c Conditions[C]) Get(conditions []C, conditionType string) *C {
 	return get(own[C]{c.form}, conditions, conditionType)
 }
 
-// Set is SetCondition. If the type has a field ObservedGeneration, that is updated as the
-// one of a metav1.Condition is.
+// Set is SetCondition. If the type has a field ObservedGeneration, it is updated as in a
+// metav1.Condition.
 func (c Conditions[C]) Set(conditions *[]C, condition C) {
 	if c.form != nil {
 		set(own[C]{c.form}, conditions, condition)
@@ -99,8 +98,7 @@ func (c Conditions[C]) Remove(conditions *[]C, conditionType string) {
 	}
 }
 
-// SetFailure is the function SetFailure. The reason may be empty, and the message is not
-// cut.
+// SetFailure is the function SetFailure. The reason may be empty, and the message is not cut.
 func (c Conditions[C]) SetFailure(conditions *[]C, f Failure) {
 	if c.form != nil {
 		setFailure(own[C]{c.form}, conditions, f)

@@ -27,27 +27,27 @@ func IsPodAvailable(p *corev1.Pod, minReadySeconds int32, now time.Time) bool {
 	return pod.IsAvailable(p, minReadySeconds, now)
 }
 
-// IsPodActive reports whether the pod counts as a replica: its phase is neither
-// Succeeded nor Failed, and it is not being deleted. A nil pod is not active.
+// IsPodActive reports whether the pod counts as a replica. Its phase is neither Succeeded nor
+// Failed, and it is not being deleted. A nil pod is not active.
 func IsPodActive(p *corev1.Pod) bool { return pod.IsActive(p) }
 
 // IsPodTerminating reports whether the pod is being deleted and its phase is
 // neither Succeeded nor Failed. A nil pod is not terminating.
 func IsPodTerminating(p *corev1.Pod) bool { return pod.IsTerminating(p) }
 
-// FilterActivePods returns the active pods, as IsPodActive defines them, in the
-// same order in a new slice; nil if there are none.
+// FilterActivePods returns the active pods, as IsPodActive defines them, in the same order in a new
+// slice. It returns nil if there are none.
 func FilterActivePods(pods []*corev1.Pod) []*corev1.Pod { return filter(pods, pod.IsActive) }
 
-// FilterTerminatingPods returns the terminating pods, as IsPodTerminating defines
-// them, in the same order in a new slice; nil if there are none.
+// FilterTerminatingPods returns the terminating pods, as IsPodTerminating defines them, in the same
+// order in a new slice. It returns nil if there are none.
 func FilterTerminatingPods(pods []*corev1.Pod) []*corev1.Pod { return filter(pods, pod.IsTerminating) }
 
-// FilterClaimedPods returns the pods whose controller reference has the owner's
-// UID and whose labels the selector matches, in the same order in a new slice;
-// nil if there are none, or if owner or selector is nil. Nothing is adopted. If
-// neither the owner nor the reference has a UID, as with fake clients, kind and
-// name must be equal, and the group too if the owner's TypeMeta is set.
+// FilterClaimedPods returns the pods whose controller reference has the owner's UID and whose
+// labels the selector matches, in the same order in a new slice. It returns nil if there are none,
+// or if owner or selector is nil. Nothing is adopted. If neither the owner nor the reference has a
+// UID, as with fake clients, kind and name must be equal. If the owner's TypeMeta is set, the group
+// must be equal too.
 func FilterClaimedPods(owner metav1.Object, selector labels.Selector, pods []*corev1.Pod) []*corev1.Pod {
 	if object.IsNil(owner) || selector == nil {
 		return nil
@@ -58,14 +58,13 @@ func FilterClaimedPods(owner metav1.Object, selector labels.Selector, pods []*co
 	})
 }
 
-// NextAvailabilityCheck returns how long it takes, counted from now, until the
-// next ready pod becomes available: calculate the status again then. ok is false
-// if there is no pod to wait for. Pods that are available already, pods that are
-// not active and nil pods are not looked at. If the time is too long for a
-// Duration, it is the longest Duration.
+// NextAvailabilityCheck returns how long it takes, counted from now, until the next ready pod
+// becomes available. Calculate the status again then. ok is false if there is no pod to wait for.
+// Pods that are already available, pods that are not active and nil pods are skipped. If the time
+// is too long for a Duration, the longest Duration is returned.
 //
-// Differs from Kubernetes: if no unavailable pod has a transition time, there is
-// nothing to wait for. Kubernetes checks again every minReadySeconds, for ever.
+// Differs from Kubernetes: if no unavailable pod has a transition time, there is nothing to wait
+// for. Kubernetes checks again every minReadySeconds, for ever.
 func NextAvailabilityCheck(pods []*corev1.Pod, minReadySeconds int32, now time.Time) (after time.Duration, ok bool) {
 	for _, p := range pods {
 		if !pod.IsActive(p) {

@@ -1,12 +1,11 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package status computes the status of an owner: what it reports about its
-// replicas, whether a write is needed, and when to calculate again: Calculate and
-// NeedsUpdate for ReplicaSets and ReplicationControllers, Count, CountPods and
-// SetFailure for a status type of your own.
+// Package status computes the status of an owner: what it reports about its replicas, whether a
+// write is needed, and when to calculate again. Use Calculate and NeedsUpdate for ReplicaSets and
+// ReplicationControllers, and Count, CountPods and SetFailure for a status type of your own.
 //
-// Reading the pods, claiming them and writing the status are left to the caller:
+// The caller reads the pods, claims them and writes the status:
 //
 //	newStatus := status.Calculate(rs, active, status.Options{Terminating: owned, ManageErr: err, Now: now})
 //	if status.NeedsUpdate(rs, newStatus) {
@@ -18,10 +17,9 @@
 // The rules are those of calculateStatus in Kubernetes'
 // pkg/controller/replicaset/replica_set_utils.go.
 //
-// Differs from Kubernetes: the ReplicaFailure condition changes with the reason
-// of the failure and stays while nothing is tried; its time is Options.Now; nil
-// replicas do not panic; and there is no check for pods without a transition
-// time.
+// Differs from Kubernetes: the ReplicaFailure condition changes with the reason of the failure and
+// stays while nothing is tried; its time is Options.Now; nil replicas do not panic; and there is no
+// check for pods without a transition time.
 package status
 
 import (
@@ -39,24 +37,23 @@ import (
 	"github.com/replicakit/replicakit/internal/replicaset"
 )
 
-// Options are what Calculate needs besides the owner and its active pods. With
-// the zero value no pod is terminating, nothing failed, and no pod is available
-// if minReadySeconds is positive, since Now is the zero time.
+// Options are what Calculate needs in addition to the owner and its active pods. With the zero
+// value no pod is terminating and nothing failed. No pod is available if minReadySeconds is
+// positive, since Now is the zero time.
 type Options struct {
-	// Terminating is any list that holds the owner's terminating pods, such as all
-	// pods that were listed, of any namespaces. A pod counts if IsPodTerminating is
-	// true, it is in the owner's namespace, its controller reference has the owner's
-	// UID, and the owner's selector matches it; a nil or invalid selector matches
-	// none. If the owner has no namespace, as in tests, pods of all namespaces count.
-	// A ReplicationController does not report terminating pods.
+	// Terminating is any list that holds the owner's terminating pods, such as all pods that were
+	// listed, of any namespaces. A pod counts if IsPodTerminating is true, it is in the owner's
+	// namespace, its controller reference has the owner's UID, and the owner's selector matches it.
+	// A nil or invalid selector matches none. If the owner has no namespace, as in tests, pods of
+	// all namespaces count. A ReplicationController does not report terminating pods.
 	Terminating []*corev1.Pod
 
 	// OmitTerminating leaves terminatingReplicas nil, even if the old status has a
 	// value. Use it for servers that drop the field.
 	OmitTerminating bool
 
-	// Waiting says that nothing was tried because the owner waits for its earlier
-	// creations and deletions: see Failure.
+	// Waiting says that nothing was tried because the owner waits for its earlier creations and
+	// deletions. See Failure.
 	Waiting bool
 
 	// ManageErr is the error of creating or deleting pods, or nil. It becomes the
@@ -70,19 +67,18 @@ type Options struct {
 
 // Calculate returns the status of a ReplicaSet that owns these active pods.
 //
-// The counts are those of CountPods: pods that are not active are left out.
-// Kubernetes passes the pods as they were before it created or deleted any, so
-// its status is one pass behind. If minReadySeconds is negative, a ready pod is
-// available only if its Ready condition has a transition time.
+// The counts are those of CountPods, which leaves out pods that are not active. Kubernetes passes
+// the pods as they were before it created or deleted any, so its status is one pass behind. If
+// minReadySeconds is negative, a ready pod is available only if its Ready condition has a
+// transition time.
 //
-// The ReplicaFailure condition is that of SetFailure. observedGeneration is the
-// generation of rs. Everything else is copied from the status of rs. The result
-// shares no memory with rs, and neither rs nor a pod is changed. If rs is nil,
-// the status is zero.
+// The ReplicaFailure condition is that of SetFailure. observedGeneration is the generation of rs.
+// Everything else is copied from the status of rs. The result shares no memory with rs, and neither
+// rs nor a pod is changed. If rs is nil, the status is zero.
 //
-// Differs from Kubernetes: the ReplicaFailure condition changes with the reason
-// of the failure, and stays while Waiting; see SetFailure. Pods that are not
-// active are not counted, even if they are in the list.
+// Differs from Kubernetes: the ReplicaFailure condition changes with the reason of the failure, and
+// stays while Waiting; see SetFailure. Pods that are not active are not counted, even if they are
+// in the list.
 func Calculate(rs *appsv1.ReplicaSet, active []*corev1.Pod, opts Options) appsv1.ReplicaSetStatus {
 	if rs == nil {
 		return appsv1.ReplicaSetStatus{}
@@ -132,7 +128,7 @@ func terminatingReplicas(rs *appsv1.ReplicaSet, opts Options) *int32 {
 	if rs.Spec.Selector == nil {
 		return n
 	}
-	// Apart, because parsing match labels costs more than matching them.
+	// Match labels are listed apart, because parsing them costs more than matching them.
 	matchLabels := object.ListLabels(rs.Spec.Selector.MatchLabels)
 	matchExpressions, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchExpressions: rs.Spec.Selector.MatchExpressions})
 	if err != nil {
@@ -147,10 +143,10 @@ func terminatingReplicas(rs *appsv1.ReplicaSet, opts Options) *int32 {
 	return n
 }
 
-// NeedsUpdate reports whether a calculated status has to be written: it differs from
-// the status of rs, or that status has another observedGeneration than the generation
-// of rs. For terminatingReplicas, nil and 0 differ; so do nil and empty conditions. The
-// observedGeneration of newStatus is not compared. If rs is nil, the answer is false.
+// NeedsUpdate reports whether a calculated status must be written. It must if it differs from the
+// status of rs, or if the observedGeneration of that status is not the generation of rs. For
+// terminatingReplicas, nil and 0 differ, and so do nil and empty conditions. The observedGeneration
+// of newStatus is not compared. If rs is nil, the answer is false.
 func NeedsUpdate(rs *appsv1.ReplicaSet, newStatus appsv1.ReplicaSetStatus) bool {
 	if rs == nil {
 		return false

@@ -21,8 +21,8 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// An answer is what comes of an owner that has its replicas: for a Deployment,
-// of each of its ReplicaSets that has any.
+// An answer says what happens if an owner has its replicas. A Deployment has a decision for each
+// ReplicaSet that has or gets any.
 type answer struct {
 	owner    owner
 	from     int32 // spec.replicas before
@@ -35,8 +35,8 @@ type answer struct {
 	sets     []decision
 }
 
-// A decision is what is to be done for one owner of pods. Of several steps it is the last:
-// the plan and the order begin with the pods that the others have deleted, which are gone.
+// A decision is what a controller does for one owner of pods. Of several steps it is the last. The
+// plan and the order begin with the pods that the earlier steps have deleted.
 type decision struct {
 	owner    owner
 	from     int32 // replicas before the last step
@@ -44,17 +44,17 @@ type decision struct {
 	asked    bool
 	at       time.Time
 	plan     replicas.PodPlan
-	order    []podrank.Victim[*corev1.Pod] // all that count, the first to go first
+	order    []podrank.Victim[*corev1.Pod] // all that count, first to go first
 	gone     int
-	related  []*corev1.Pod // that count when nodes are compared; nil: none do
+	related  []*corev1.Pod // count when nodes are compared; nil: none do
 	passes   []pass
-	tie      *tie // nil: it is certain who goes
+	tie      *tie // nil: certain
 	spec     replicas.PodSpec
 }
 
-// decide answers for an owner: once, or after each step.
+// decide answers for an owner, once or after each step.
 func (o *options) decide(objs *objects, w owner, steps []int32) ([]answer, error) {
-	if w.GetUID() == "" { // a file written by hand: its pods would seem to be nobody's
+	if w.GetUID() == "" { // in a file written by hand; its pods would seem to have no owner
 		return nil, fmt.Errorf("%s: metadata.uid is empty", w)
 	}
 	order, err := o.newOrder(objs)
@@ -92,7 +92,7 @@ func byUID(p, q *corev1.Pod) int {
 	return cmp.Or(cmp.Compare(p.UID, q.UID), cmp.Compare(p.Name, q.Name))
 }
 
-// decideDeployment decides for each ReplicaSet that has pods or is to have some.
+// decideDeployment decides for each ReplicaSet that has pods or will have some.
 func (a *answer) decideDeployment(objs *objects, d *appsv1.Deployment, steps []int32) error {
 	if d.Spec.Replicas == nil || *d.Spec.Replicas < 0 {
 		return fmt.Errorf("%s: spec.replicas is nil or negative", a.owner)
@@ -143,8 +143,8 @@ func (a *answer) paused() bool {
 	return ok && d.Spec.Paused
 }
 
-// decide adds what is to be done for the owner to have so many replicas, one number after
-// the other.
+// decide adds what a controller does for the owner to have these numbers of replicas, one after the
+// other.
 func (a *answer) decide(objs *objects, w owner, sizes []int32) error {
 	spec, related, err := w.spec(objs)
 	if err != nil {
@@ -155,7 +155,7 @@ func (a *answer) decide(objs *objects, w owner, sizes []int32) error {
 	d := decision{owner: w, from: from, replicas: wanted, asked: a.asked || spec.Replicas != wanted, at: a.window.from}
 	spec.Replicas, spec.Now, spec.Rules.Order = wanted, a.window.from, a.order
 	spec.Related = func() []*corev1.Pod { return related }
-	spec.BurstReplicas = math.MaxInt32 // asked about is the whole surplus
+	spec.BurstReplicas = math.MaxInt32 // the question is about the whole surplus
 	if d.plan, err = replicas.Manage(objs.pods, spec); err != nil {
 		return err
 	}
@@ -168,8 +168,8 @@ func (a *answer) decide(objs *objects, w owner, sizes []int32) error {
 	return nil
 }
 
-// deletePods goes through the passes of a controller: it deletes a burst at most, and ranks
-// the pods that are left anew.
+// deletePods follows the passes of a controller, which deletes at most a burst, and then ranks the
+// pods that are left again.
 func (d *decision) deletePods(rest, related []*corev1.Pod, spec replicas.PodSpec, sizes []int32) (err error) {
 	spec.Related = func() []*corev1.Pod { return related } // those that are left
 	if len(d.plan.Scale.Delete) == 0 {
@@ -208,8 +208,8 @@ func (d *decision) deletePods(rest, related []*corev1.Pod, spec replicas.PodSpec
 	return nil
 }
 
-// together returns the pods that count when nodes are compared: nil if nothing is
-// related, else those and the owned ones, each once.
+// together returns the pods that count when nodes are compared. If nothing is related, it is nil.
+// Otherwise it has the related and the owned pods, each once.
 func together(owned, related []*corev1.Pod) []*corev1.Pod {
 	if len(related) == 0 {
 		return nil
@@ -219,7 +219,7 @@ func together(owned, related []*corev1.Pod) []*corev1.Pod {
 	return slices.CompactFunc(all, func(p, q *corev1.Pod) bool { return byUID(p, q) == 0 })
 }
 
-// findTies finds which pods cannot be known. With an order of one's own replicakit-controller
+// findTies finds which pods cannot be known. If the order is not Kubernetes', replicakit-controller
 // decides, and it always knows.
 func (a *answer) findTies() {
 	if a.ours {
@@ -233,9 +233,8 @@ func (a *answer) findTies() {
 	}
 }
 
-// findTie finds which pods cannot be known. Where nodes are compared and it was not certain
-// who went before, all is open that the nodes decide: after an earlier pass, and if siblings
-// shrink at once.
+// findTie finds which pods cannot be known. If nodes are compared and an earlier pass was not
+// certain, or if siblings shrink at once, everything that the nodes decide is open.
 func (d *decision) findTie(w window, siblings bool) {
 	if d.related == nil {
 		if t, ok := w.tie(pass{d.order, d.goes()}); ok {
@@ -266,12 +265,12 @@ func (d *decision) findTie(w window, siblings bool) {
 // goes returns how many pods of the order are deleted.
 func (d *decision) goes() int { return len(d.plan.Scale.Delete) }
 
-// certain reports whether the pod at a place of the order surely goes, or stays.
+// certain reports whether the pod at a place of the order certainly goes or certainly stays.
 func (d *decision) certain(place int) bool {
 	return d.tie == nil || place < d.tie.from || place >= d.tie.to
 }
 
-// notes are what the reader has to know besides the answer.
+// notes are what the reader must know in addition to the answer.
 func (a *answer) notes() (notes []string) {
 	if note := a.owner.scaledByDeployment(); note != "" && a.asked {
 		notes = append(notes, note)
@@ -284,7 +283,7 @@ func (a *answer) notes() (notes []string) {
 	return notes
 }
 
-// scaledByDeployment says so if a Deployment controls the owner.
+// scaledByDeployment returns a note if a Deployment controls the owner.
 func (o owner) scaledByDeployment() string {
 	above := metav1.GetControllerOfNoCopy(o)
 	if above == nil || above.Kind != deploymentKind.name {
@@ -293,7 +292,7 @@ func (o owner) scaledByDeployment() string {
 	return fmt.Sprintf("%s belongs to Deployment %s, which sets its replicas again: scale that one, and ask for deployment/%s", o, above.Name, above.Name)
 }
 
-// incomplete says that pods seem to be missing in what was read, if so.
+// incomplete returns an error if pods seem to be missing in the input.
 func (a *answer) incomplete() error {
 	var errs []error
 	total := 0

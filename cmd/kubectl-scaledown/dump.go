@@ -27,7 +27,7 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 )
 
-// known are the kinds that are read from files. Objects of all others are only counted.
+// known are the kinds that are read from files. All other objects are only counted.
 var (
 	known   = runtime.NewScheme()
 	decoder = serializer.NewCodecFactory(known).UniversalDeserializer()
@@ -39,7 +39,7 @@ func init() {
 	known.AddKnownTypes(policyv1.SchemeGroupVersion, &policyv1.PodDisruptionBudget{})
 }
 
-// readFiles reads dumps, and of a directory what kubectl would.
+// readFiles reads dumps. Of a directory, it reads the files that kubectl would.
 func (o *options) readFiles(names []string) (*objects, error) {
 	objs := &objects{origin: "the input"}
 	for _, name := range names {
@@ -77,7 +77,7 @@ func (o *objects) addFile(path string) error {
 	return errors.Join(o.addStream(path, file), file.Close())
 }
 
-// addStream adds what kubectl has printed, also if PowerShell has saved it.
+// addStream adds what kubectl has printed, even if PowerShell has saved it.
 func (o *objects) addStream(name string, r io.Reader) error {
 	in := bufio.NewReader(transform.NewReader(r, unicode.BOMOverride(transform.Nop)))
 	add := o.addYAML
@@ -113,7 +113,7 @@ func (o *objects) addYAML(r io.Reader) error {
 	}
 }
 
-// A jsonStream is decoded piece by piece, and keeps the text of the last one.
+// A jsonStream is decoded piece by piece, and keeps the text of the last piece.
 type jsonStream struct {
 	json.Decoder
 
@@ -121,14 +121,14 @@ type jsonStream struct {
 	taken int64
 }
 
-// text returns what was decoded since the last call. It is valid until more is decoded.
+// text returns the text that was decoded since the last call. It is valid until more is decoded.
 func (s *jsonStream) text() []byte {
 	from := s.taken
 	s.taken = s.InputOffset()
 	return bytes.Trim(s.read.Next(int(s.taken-from)), ", \t\r\n")
 }
 
-// addJSON adds objects that follow each other, and what is behind them as YAML.
+// addJSON adds objects that follow each other. If the rest is not JSON, it adds it as YAML.
 func (o *objects) addJSON(r io.Reader) error {
 	s := &jsonStream{}
 	s.Decoder = json.NewDecoderCaseSensitivePreserveInts(io.TeeReader(r, &s.read))
@@ -152,7 +152,7 @@ func (o *objects) addJSON(r io.Reader) error {
 	}
 }
 
-// addObject adds an object whose first brace was read: of a list its items, one by one.
+// addObject adds an object whose first brace was read. Of a list, it adds the items one by one.
 func (o *objects) addObject(s *jsonStream) error {
 	var kind metav1.TypeMeta
 	var other gojson.RawMessage
@@ -189,7 +189,7 @@ func (o *objects) addObject(s *jsonStream) error {
 	return nil
 }
 
-// A leanPod is what is read of a pod in a list.
+// A leanPod has the fields that are read of a pod in a list.
 type leanPod struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -201,8 +201,8 @@ type leanPod struct {
 	Status corev1.PodStatus `json:"status"`
 }
 
-// addItems adds the items of a list. It returns those of unknown kind: they do not tell it, and
-// the list tells it behind them.
+// addItems adds the items of a list. It returns the items of unknown kind, because the kind of the
+// list may follow them.
 func (o *objects) addItems(s *jsonStream, list metav1.TypeMeta) (unknown [][]byte, err error) {
 	if token, err := s.Token(); err != nil || token == nil {
 		return nil, err
@@ -241,13 +241,13 @@ func (o *objects) addItems(s *jsonStream, list metav1.TypeMeta) (unknown [][]byt
 
 var podKind = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
 
-// ofItems returns the kind of the items of a list that tells one.
+// ofItems returns the kind of the items of a list, from the kind of the list.
 func ofItems(list metav1.TypeMeta) metav1.TypeMeta {
 	list.Kind = strings.TrimSuffix(list.Kind, "List")
 	return list
 }
 
-// addText adds an object of the kind that it tells, or else of the given one.
+// addText adds an object of its own kind or, if it has none, of the given one.
 func (o *objects) addText(text []byte, kind metav1.TypeMeta) error {
 	obj, _, err := decoder.Decode(text, new(kind.GroupVersionKind()), nil)
 	if runtime.IsNotRegisteredError(err) {

@@ -19,7 +19,7 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// A change is that of a number of pods. Of pods that are a tie between most and least stay.
+// A change is a number of pods before and after. Because of ties, between Least and Most stay.
 type change struct {
 	Name   string `json:"name"`
 	Before int    `json:"before"`
@@ -53,8 +53,7 @@ func (a *answer) zones(objs *objects) []change {
 	return list
 }
 
-// staying counts the pods of the set that count, and those that stay of them: at least and
-// at most.
+// staying counts the pods of the set that count, and how many of them stay at least and at most.
 func (d *decision) staying(counts func(*corev1.Pod) bool) (before, least, most int) {
 	tied := 0
 	for i, v := range d.order {
@@ -77,8 +76,8 @@ func (d *decision) staying(counts func(*corev1.Pod) bool) (before, least, most i
 	return before, least, most
 }
 
-// A budget is a PodDisruptionBudget with the pods that are ready then. It holds evictions
-// back, and no scaling down.
+// A budget is a PodDisruptionBudget with the pods that are ready afterwards. It limits evictions,
+// but not scaling down.
 type budget struct {
 	change `json:",inline"`
 
@@ -88,7 +87,7 @@ type budget struct {
 // broken reports whether the budget may have too few pods.
 func (b budget) broken() bool { return b.Least < b.Wanted }
 
-// budgets tells of each budget that has pods that go.
+// budgets returns each budget with pods of a set that shrinks.
 func (a *answer) budgets(objs *objects) (list []budget, err error) {
 	for _, pdb := range objs.budgets {
 		sel, err := metav1.LabelSelectorAsSelector(pdb.Spec.Selector)
@@ -131,7 +130,7 @@ func count(is bool) int {
 	return 0
 }
 
-// wanted returns how many ready pods a budget wants of so many.
+// wanted returns how many ready pods a budget wants out of so many.
 func wanted(pdb *policyv1.PodDisruptionBudget, pods int) (n int, err error) {
 	if most := pdb.Spec.MaxUnavailable; most != nil {
 		n, err = intstr.GetScaledValueFromIntOrPercent(most, pods, true)
@@ -145,7 +144,7 @@ func wanted(pdb *policyv1.PodDisruptionBudget, pods int) (n int, err error) {
 	return n, nil
 }
 
-// A position is why one pod goes or stays, and what would change that.
+// A position says why one pod goes or stays, and what would change that.
 type position struct {
 	Name    string   `json:"name"`
 	Place   int      `json:"place"` // from 1
@@ -156,7 +155,7 @@ type position struct {
 	Protect *costing `json:"protect,omitempty"`
 }
 
-// A costing is a deletion cost and the place that a pod would have by it.
+// A costing is a deletion cost and the place that a pod would have with it.
 type costing struct {
 	Cost  int64 `json:"cost"`
 	Place int   `json:"place"`
@@ -199,8 +198,8 @@ func (d *decision) position(place int) (position, error) {
 	return at, nil
 }
 
-// costs returns the deletion costs by which a pod would be the first or the last of those that
-// are as ready as it is. Costs decide among these only.
+// costs returns the deletion costs that would make a pod the first or the last of those that are as
+// ready as it is. Costs decide among these only.
 func (d *decision) costs(place int) (first, last *costing) {
 	before := map[string]bool{"unassigned": true, "phase": true, "not-ready": true}
 	from, to := place, place+1
@@ -222,19 +221,19 @@ func (d *decision) costs(place int) (first, last *costing) {
 	return &costing{slices.Min(costs) - 1, from + 1, from < d.goes()}, &costing{slices.Max(costs) + 1, to, to <= d.goes()}
 }
 
-// A comparison is which pods went, as a later dump shows it.
+// A comparison says which pods went, according to a later dump.
 type comparison struct {
 	Gone    int      `json:"gone"`
-	Certain int      `json:"certain"` // of those named as certain
+	Certain int      `json:"certain"` // that were named as certain
 	Named   int      `json:"named"`   // as certain
 	Tied    int      `json:"tied"`    // of the ties
 	Ties    int      `json:"ties"`    // pods that were ties
-	Drawn   int      `json:"drawn"`   // of the ties, as was said
+	Drawn   int      `json:"drawn"`   // of the ties, as predicted
 	Kept    []string `json:"kept,omitempty"`
 	Others  []string `json:"others,omitempty"`
 }
 
-// compare holds the answer against a later dump.
+// compare compares the answer with a later dump.
 func (a *answer) compare(after *objects) comparison {
 	there := map[any]bool{}
 	for _, p := range after.pods {

@@ -28,7 +28,7 @@ type scaleDown struct {
 	Compared *comparison `json:"compared,omitempty"`
 }
 
-// A named object is one of the API server.
+// A named identifies an object of the API server.
 type named struct {
 	Kind      string    `json:"kind"`
 	Namespace string    `json:"namespace"`
@@ -36,7 +36,7 @@ type named struct {
 	UID       types.UID `json:"uid"`
 }
 
-// A set is what is to be done for one owner of pods.
+// A set is what a controller does for one owner of pods.
 type set struct {
 	named `json:",inline"`
 
@@ -46,15 +46,14 @@ type set struct {
 	Order    []place        `json:"order,omitempty"` // with --explain
 }
 
-// A drawn is a tie. Of several steps it counts those that the steps before have drawn too.
+// A drawn is a tie. Of several steps, it also counts the pods that the earlier steps have drawn.
 type drawn struct {
 	Goes  int      `json:"goes"`
 	Of    []string `json:"of"`
 	cause `json:",inline"`
 }
 
-// A place is that of a pod in the order, and what decided between it and the
-// next.
+// A place is the place of a pod in the order, and what decided between it and the next.
 type place struct {
 	Name      string    `json:"name"`
 	UID       types.UID `json:"uid"`
@@ -117,7 +116,6 @@ func (d *decision) drawn() *drawn {
 	return &drawn{d.tie.goes, d.tied(), d.tie.cause}
 }
 
-// tied returns the names of the pods of the tie.
 func (d *decision) tied() (names []string) {
 	for _, v := range d.order[d.tie.from:d.tie.to] {
 		names = append(names, v.Object.Name)

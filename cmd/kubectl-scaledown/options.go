@@ -38,13 +38,13 @@ type options struct {
 	selector labels.Selector // labels; nil: any
 	all      bool            // every namespace
 	watch    bool
-	limit    time.Duration // for everything that is read; 0: none
+	limit    time.Duration // for all reads; 0: none
 
 	replicas int32
-	steps    []int32 // --steps, or --replicas; nil: what it itself asks for
+	steps    []int32 // --steps, or --replicas; nil: its spec.replicas
 	instant  string
 	at       time.Time     // instant; zero: when the input was read
-	within   time.Duration // how long after at the scaling may come
+	within   time.Duration // how long after at you may scale
 
 	explain         bool
 	whyNot          bool
@@ -165,12 +165,12 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	f.Lookup("request-timeout").Usage = "How long everything that is read may take, such as 5s or 2m. 0 is without end."
 }
 
-// formats are the values of --output: kubectl's, and those of this command.
+// formats are the values of --output, of kubectl and of this command.
 func (o *options) formats() []string {
 	return append([]string{"wide"}, o.format.AllowedFormats()...)
 }
 
-// complete understands what the flags alone do not, and refuses what does not go together.
+// complete reads what the flags alone do not, and refuses what does not fit together.
 func (o *options) complete(flags *pflag.FlagSet, args []string) (err error) {
 	if flags.Changed("replicas") {
 		if o.steps != nil {
@@ -246,13 +246,13 @@ func (o *options) refuse() error {
 	return nil
 }
 
-// several reports whether more than one may be answered for.
+// several reports whether there may be more than one owner.
 func (o *options) several() bool { return o.all || o.selector != nil }
 
-// live reports whether the cluster is read, rather than files.
+// live reports whether the cluster is read, not files.
 func (o *options) live() bool { return len(*o.files.Filenames) == 0 }
 
-// setTarget takes the words that are no flags: KIND/NAME, KIND NAME, KIND, NAME or none.
+// setTarget reads the words that are not flags: KIND/NAME, KIND NAME, KIND, NAME or none.
 func (o *options) setTarget(words []string) error {
 	var kind, name string
 	switch len(words) {
@@ -283,7 +283,7 @@ func (o *options) setTarget(words []string) error {
 	return nil
 }
 
-// completions are the names to continue a word with.
+// completions returns names that complete a word.
 func (o *options) completions(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 	kind, _, named := strings.Cut(word, "/")
 	prefix := kind + "/"
@@ -306,7 +306,7 @@ func (o *options) completions(cmd *cobra.Command, args []string, word string) ([
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// meantFlag adds to an unknown flag those that it may be meant to be.
+// meantFlag adds similar flags to the error for an unknown flag.
 func meantFlag(flags *pflag.FlagSet, err error) error {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) || len(unknown.GetSpecifiedName()) < 2 {
@@ -333,7 +333,8 @@ func question(words []string) string {
 	return fmt.Sprintf(" (did you mean %s?)", strings.Join(words, ", "))
 }
 
-// similarTo returns up to three of the others that a word may stand for, as cobra finds them for commands.
+// similarTo returns up to three others that are similar to a word, as cobra finds them for
+// commands.
 func similarTo(word string, others []string) []string {
 	cmd := &cobra.Command{SuggestionsMinimumDistance: 2}
 	slices.Sort(others)

@@ -18,7 +18,7 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// printTables writes the answers for people, those for several owners as a line each.
+// printTables writes the answers for people. If there are several owners, each is one line.
 func (o *options) printTables(out *bytes.Buffer, objs *objects, answers []answer) error {
 	if o.all || answers[0].owner.Object != answers[len(answers)-1].owner.Object {
 		return o.printOverview(out, answers)
@@ -74,7 +74,7 @@ func (o *options) printAnswer(out *bytes.Buffer, objs *objects, a *answer) error
 	return o.printEffects(out, objs, a)
 }
 
-// printSizes says of a Deployment what becomes of its ReplicaSets.
+// printSizes says how the ReplicaSets of a Deployment change.
 func (o *options) printSizes(out *bytes.Buffer, a *answer) error {
 	if len(a.sets) == 0 {
 		return nil
@@ -124,7 +124,7 @@ func (o *options) printSet(out *bytes.Buffer, d *decision) error {
 	return nil
 }
 
-// printPods writes those that go or, to explain, all of them.
+// printPods writes the pods that go or, with --explain, all pods.
 func (o *options) printPods(out *bytes.Buffer, d *decision) error {
 	if len(d.order) == 0 || !o.explain && d.goes() == d.gone {
 		out.WriteString("\n")
@@ -156,10 +156,10 @@ func (o *options) printPods(out *bytes.Buffer, d *decision) error {
 	return t.print(out)
 }
 
-// many is from how many pods on the reasons are counted first.
+// many is the number of pods from which the reasons are counted first.
 const many = 200
 
-// printReasons counts the pods that go by their reasons, if there are many pods.
+// printReasons counts the pods that go for each reason, if there are many pods.
 func (o *options) printReasons(out *bytes.Buffer, d *decision) error {
 	goes := d.plan.Scale.Delete[d.gone:]
 	if len(d.order) < many || len(goes) == 0 {
@@ -185,7 +185,7 @@ func (o *options) printReasons(out *bytes.Buffer, d *decision) error {
 	return nil
 }
 
-// printEffects says what becomes of zones and budgets.
+// printEffects says how zones and budgets change.
 func (o *options) printEffects(out *bytes.Buffer, objs *objects, a *answer) error {
 	zones := o.table("ZONE", "BEFORE", "AFTER")
 	for _, z := range a.zones(objs) {
@@ -215,7 +215,7 @@ func (o *options) printEffects(out *bytes.Buffer, objs *objects, a *answer) erro
 	return nil
 }
 
-// after is the number of pods then, or between which two it is.
+// after is the number of pods then, or its bounds.
 func (c change) after() string {
 	if c.Least == c.Most {
 		return strconv.Itoa(c.Most)
@@ -244,7 +244,7 @@ func (a *answer) printPosition(out *bytes.Buffer, name string) error {
 	return nil
 }
 
-// printComparison says which of the pods that were named have gone.
+// printComparison says which of the named pods have gone.
 func (a *answer) printComparison(out *bytes.Buffer, after *objects) {
 	c := a.compare(after)
 	fmt.Fprintf(out, "%s at %s\n\n%s\n", a.owner, a.window.from.UTC().Format(time.RFC3339Nano), a.summary())
@@ -260,7 +260,7 @@ func (a *answer) printComparison(out *bytes.Buffer, after *objects) {
 	}
 }
 
-// summary says in a line what comes of it.
+// summary says the result in one line.
 func (a *answer) summary() string {
 	if a.owner.kind != deploymentKind {
 		return a.sets[0].verdict()
@@ -298,7 +298,7 @@ func (d *decision) fate(place int) string {
 	return "no"
 }
 
-// String says how many pods go of how many.
+// String says how many of the pods go.
 func (t *tie) String() string {
 	if t == nil {
 		return ""
@@ -314,8 +314,7 @@ func (d *decision) because(i int) string {
 	return inWords(d.order[i])
 }
 
-// inWords is what the victim's own Explain says, without UIDs, which fill the
-// line and tell nobody anything.
+// inWords is Victim.Explain without UIDs, which fill the line and explain nothing.
 func inWords(v podrank.Victim[*corev1.Pod]) string {
 	if v.Criterion == podrank.UID {
 		return "UID, as nothing else differs"
@@ -323,7 +322,7 @@ func inWords(v podrank.Victim[*corev1.Pod]) string {
 	return v.Explain()
 }
 
-// verdict says in a line what is to be created or deleted.
+// verdict says in one line how many pods a controller creates or deletes.
 func (d *decision) verdict() string {
 	have := number(len(d.plan.Claims.Owned)+len(d.plan.Claims.Adopt)-d.gone, "pod")
 	wanted := fmt.Sprintf("%d wanted", d.replicas)

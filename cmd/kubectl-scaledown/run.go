@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// run reads, decides and prints, once or again and again.
+// run reads, decides and prints, once or, with --watch, repeatedly.
 func (o *options) run(ctx context.Context) error {
 	last := ""
 	for {
@@ -38,14 +38,14 @@ func (o *options) run(ctx context.Context) error {
 			return err
 		}
 		select {
-		case <-time.After(time.Second): // many changes come at once
+		case <-time.After(time.Second): // many changes arrive together
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// answers reads until the input is complete, as what a cluster counts may be behind. One
+// answers reads until the input is complete, because the counts of a cluster may be behind. One
 // deadline is for all of it.
 func (o *options) answers(ctx context.Context) (*objects, []answer, error) {
 	if o.limit > 0 {
@@ -67,7 +67,7 @@ func (o *options) answers(ctx context.Context) (*objects, []answer, error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		if o.whyNot { // which says itself what seems to be missing
+		if o.whyNot { // which itself says what is missing
 			return objs, answers, nil
 		}
 		var missing []error
@@ -94,7 +94,7 @@ func (o *options) answers(ctx context.Context) (*objects, []answer, error) {
 
 func (o *options) answersFrom(objs *objects) ([]answer, error) {
 	if o.instant == "" {
-		o.at = o.now() // after reading, which takes its time
+		o.at = o.now() // after reading, which takes time
 		if len(o.after) > 0 {
 			o.at = objs.newest()
 		}
@@ -102,7 +102,7 @@ func (o *options) answersFrom(objs *objects) ([]answer, error) {
 	if err := o.ask(objs); err != nil {
 		return nil, err
 	}
-	slices.SortFunc(objs.pods, byUID) // the plan keeps the order, which shall not be that of the dump
+	slices.SortFunc(objs.pods, byUID) // the plan keeps this order, which must not depend on the dump
 	owners, err := objs.find(o)
 	if err != nil {
 		return nil, err
@@ -130,7 +130,8 @@ func (o *options) answersFrom(objs *objects) ([]answer, error) {
 	return answers, o.existed(answers)
 }
 
-// existed refuses an instant at which a pod did not exist. Which pods went then is not in the input.
+// existed refuses an instant at which a pod did not exist, because the input does not say which
+// pods went then.
 func (o *options) existed(answers []answer) error {
 	for _, a := range answers {
 		for _, d := range a.sets {
@@ -144,7 +145,7 @@ func (o *options) existed(answers []answer) error {
 	return nil
 }
 
-// signature tells two answers apart, without the ages of pods.
+// signature is different for different answers. It ignores the ages of pods.
 func signature(answers []answer) string {
 	var text bytes.Buffer
 	for _, a := range answers {
@@ -159,7 +160,7 @@ func signature(answers []answer) string {
 	return text.String()
 }
 
-// print writes an answer whole or not at all.
+// print writes the whole answer or nothing.
 func (o *options) print(objs *objects, answers []answer) error {
 	var out bytes.Buffer
 	var err error
@@ -191,7 +192,7 @@ func (o *options) print(objs *objects, answers []answer) error {
 	return err
 }
 
-// colours reports whether a terminal shows what is printed.
+// colours reports whether the output is a terminal that may show colours.
 func (o *options) colours() bool {
 	file, ok := o.Out.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd())) && os.Getenv("NO_COLOR") == ""
@@ -213,7 +214,7 @@ func (o *options) printNames(out *bytes.Buffer, answers []answer) error {
 	return nil
 }
 
-// printObjects writes what kubectl's printers make of the answers.
+// printObjects writes the answers with kubectl's printers.
 func (o *options) printObjects(out *bytes.Buffer, objs *objects, answers []answer) error {
 	printer, err := o.format.ToPrinter()
 	if err != nil {

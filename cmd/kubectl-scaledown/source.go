@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/tools/pager"
 )
 
-// objects is what was read.
+// objects are the objects that were read.
 type objects struct {
 	origin      string // "the input", or where in the cluster
 	deployments []*appsv1.Deployment
@@ -32,14 +32,14 @@ type objects struct {
 	namespaces  []*corev1.Namespace
 	quotas      []*corev1.ResourceQuota
 	events      []*corev1.Event
-	others      int    // objects of other kinds, which are passed over
-	version     string // of a cluster before anything was read
+	others      int    // objects of other kinds, which are skipped
+	version     string // of a cluster when reading began
 	notes       []string
-	after       *objects // what there was later; nil: not asked
+	after       *objects // of a later dump; nil: not asked
 }
 
-// read reads the only source there is. When the time is over it does not wait for what cannot
-// be interrupted, such as a program that logs in.
+// read reads the cluster or the files. When the time is over, it does not wait for what cannot be
+// interrupted, such as a program that logs in.
 func (o *options) read(ctx context.Context, files []string) (*objects, error) {
 	type outcome struct {
 		objs *objects
@@ -65,8 +65,8 @@ func (o *options) read(ctx context.Context, files []string) (*objects, error) {
 	return nil, context.Cause(ctx)
 }
 
-// readCluster lists all that counts in a namespace, or in all of them. What is only told
-// about besides, nodes and budgets, may be forbidden.
+// readCluster lists everything that counts in a namespace, or in all of them. Lists that only add
+// information, such as nodes and budgets, may be forbidden.
 func (o *options) readCluster(ctx context.Context) (*objects, error) {
 	client, namespace, err := o.connect()
 	if err != nil {
@@ -120,7 +120,7 @@ func (o *options) readCluster(ctx context.Context) (*objects, error) {
 	return objs, nil
 }
 
-// pages are those of a list. The version of the first one is that from which on changes are awaited.
+// pages returns the pages of a list. Changes are awaited from the version of the first page.
 func pages[L interface {
 	metav1.ListInterface
 	runtime.Object
@@ -135,7 +135,7 @@ func pages[L interface {
 	}
 }
 
-// only is a list of one namespace, which more users may get than list.
+// only returns a list of one namespace, because more users may get it than list all.
 func only(get func(context.Context, string, metav1.GetOptions) (*corev1.Namespace, error), name string) pager.ListPageFunc {
 	return func(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
 		ns, err := get(ctx, name, metav1.GetOptions{})
@@ -146,7 +146,7 @@ func only(get func(context.Context, string, metav1.GetOptions) (*corev1.Namespac
 	}
 }
 
-// connect returns a client of the cluster, and the namespace that is meant.
+// connect returns a client of the cluster, and the chosen namespace.
 func (o *options) connect() (*kubernetes.Clientset, string, error) {
 	config, err := o.cluster.ToRESTConfig()
 	if err != nil {
@@ -163,7 +163,7 @@ func (o *options) connect() (*kubernetes.Clientset, string, error) {
 	return client, namespace, err
 }
 
-// add keeps what counts here of an object.
+// add keeps the parts of an object that count here.
 func (o *objects) add(obj runtime.Object) error {
 	switch obj := obj.(type) {
 	case *appsv1.Deployment:
@@ -191,7 +191,7 @@ func (o *objects) add(obj runtime.Object) error {
 	return nil
 }
 
-// lean keeps of a pod what counts here, which is a fraction of it.
+// lean keeps the parts of a pod that count here, which are a fraction of it.
 func lean(p *corev1.Pod) *corev1.Pod {
 	kept := &corev1.Pod{ObjectMeta: p.ObjectMeta, Spec: corev1.PodSpec{NodeName: p.Spec.NodeName}, Status: p.Status}
 	kept.ManagedFields, kept.Annotations = nil, nil
@@ -224,7 +224,7 @@ func (o *objects) summary() string {
 	return cmp.Or(strings.Join(list, ", "), "nothing")
 }
 
-// newest is the last instant that anything in the input tells: about when it was read.
+// newest is the last instant in the pods, which is about when they were read.
 func (o *objects) newest() (last time.Time) {
 	for _, p := range o.pods {
 		for _, t := range []time.Time{p.CreationTimestamp.Time, readySince(p)} {

@@ -20,17 +20,17 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 )
 
-// A table is one of kubectl's. Some rows stand out on a terminal.
+// A table is a table of kubectl. Some rows are highlighted on a terminal.
 type table struct {
 	metav1.Table
 
 	options  printers.PrintOptions
 	coloured bool
-	rows     []bool // whether each stands out
+	rows     []bool // whether each is highlighted
 	pods     []column
 }
 
-// A column says one thing of each pod; a wide one only with -o wide.
+// A column has one value for each pod. A wide one is shown only with -o wide.
 type column struct {
 	head string
 	wide bool
@@ -49,7 +49,7 @@ func (t *table) addHeads(heads ...string) {
 	}
 }
 
-// podTable is a table of pods with more columns before and behind.
+// podTable is a table of pods with more columns before and after.
 func (o *options) podTable(d *decision, before []string, behind ...string) *table {
 	t := o.table(before...)
 	t.pods = d.columns()
@@ -73,7 +73,7 @@ func (t *table) addPod(p *corev1.Pod, marked bool, before []any, behind ...any) 
 	t.add(marked, append(cells, behind...)...)
 }
 
-// print writes the table, on a terminal in colours, a line for each row.
+// print writes the table with a line for each row, in colours on a terminal.
 func (t *table) print(out *bytes.Buffer) error {
 	var plain bytes.Buffer
 	if err := printers.NewTablePrinter(t.options).PrintObj(&t.Table, &plain); err != nil || !t.coloured {
@@ -96,7 +96,7 @@ func (t *table) print(out *bytes.Buffer) error {
 	return nil
 }
 
-// columns are everything that Kubernetes' order compares.
+// columns are all that Kubernetes' order compares.
 func (d *decision) columns() []column {
 	return []column{
 		{"POD", false, func(p *corev1.Pod) string { return p.Name }},
@@ -150,8 +150,7 @@ func (d *decision) onNode() func(*corev1.Pod) string {
 	return func(p *corev1.Pod) string { return strconv.Itoa(byNode[p.Spec.NodeName]) }
 }
 
-// restartsText tells the most restarts of a container and, behind a plus, those
-// of a sidecar.
+// restartsText returns the most restarts of a container and, after a plus, of a sidecar.
 func restartsText(p *corev1.Pod) string {
 	text := strconv.Itoa(most(p.Status.ContainerStatuses))
 	sidecars := filter(p.Status.InitContainerStatuses, func(c corev1.ContainerStatus) bool { return isSidecar(p, c.Name) })

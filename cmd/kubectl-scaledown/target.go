@@ -18,12 +18,12 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// A kind is one that can be asked about.
+// A kind is a kind of owner that the plugin knows.
 type kind struct {
 	name   string
-	short  string   // as kubectl users say it
-	words  []string // what else they say
-	groups []string // what may follow each, behind a dot
+	short  string   // as kubectl users write it
+	words  []string // other words for it
+	groups []string // may follow each, after a dot
 }
 
 var (
@@ -34,7 +34,7 @@ var (
 	kinds = []*kind{deploymentKind, replicaSetKind, replicationControllerKind}
 )
 
-// kindOf returns the kind that kubectl users call so, or nil.
+// kindOf returns the kind that kubectl users mean by a word, or nil.
 func kindOf(word string) *kind {
 	resource, group, _ := strings.Cut(strings.ToLower(word), ".")
 	for _, k := range kinds {
@@ -45,7 +45,7 @@ func kindOf(word string) *kind {
 	return nil
 }
 
-// foreign says why a kind cannot be asked about, and what to do.
+// foreign says why the plugin does not know a kind, and what to do.
 func foreign(word string) error {
 	why := "it does not rank pods to scale down"
 	switch resource, _, _ := strings.Cut(strings.ToLower(word), "."); resource {
@@ -64,7 +64,7 @@ func foreign(word string) error {
 		word, didYouMean(strings.ToLower(word), words, ""), why)
 }
 
-// An owner is an object that can be asked about.
+// An owner is an object of such a kind.
 type owner struct {
 	metav1.Object
 
@@ -75,8 +75,8 @@ type owner struct {
 
 func (o owner) String() string { return o.kind.name + " " + o.GetNamespace() + "/" + o.GetName() }
 
-// spec returns what a ReplicaSet or a ReplicationController wants, and the pods
-// that count when nodes are compared.
+// spec returns what a ReplicaSet or a ReplicationController wants, and the pods that count when
+// nodes are compared.
 func (o owner) spec(objs *objects) (spec replicas.PodSpec, related []*corev1.Pod, err error) {
 	switch obj := o.Object.(type) {
 	case *appsv1.ReplicaSet:
@@ -93,7 +93,6 @@ func ofReplicaSet(rs *appsv1.ReplicaSet) owner {
 	return owner{rs, replicaSetKind, rs.Spec.Replicas, rs.Status.Replicas}
 }
 
-// owners returns all that can be asked about.
 func (o *objects) owners() []owner {
 	var owners []owner
 	for _, d := range o.deployments {
@@ -108,7 +107,7 @@ func (o *objects) owners() []owner {
 	return owners
 }
 
-// find returns the only owner that the options can mean, or all of them if they may mean several.
+// find returns the only owner that the options can mean, or all of them if several are allowed.
 func (o *objects) find(opts *options) ([]owner, error) {
 	all := o.owners()
 	if len(all) == 0 {
@@ -178,9 +177,8 @@ func (o *options) wanted() string {
 	return text
 }
 
-// likely drops owners that nobody means who gives no name: those that belong to
-// another one, and those without replicas, such as old revisions, if others are
-// left.
+// likely drops owners that a user without a name does not mean. They belong to another one or, if
+// others are left, have no replicas, such as old revisions.
 func likely(owners []owner) []owner {
 	uids := map[any]bool{}
 	for _, w := range owners {
@@ -197,8 +195,8 @@ func likely(owners []owner) []owner {
 	return busy
 }
 
-// listed lists the owners for an error as one would ask for them, twenty at most:
-// with their namespaces, if there are several, or not the one that was asked for.
+// listed lists at most twenty owners for an error, as a user would write them. If there are several
+// namespaces, or another than the given one, it adds them.
 func listed(owners []owner, namespace string) string {
 	const most = 20
 	namespace = cmp.Or(namespace, owners[0].GetNamespace())

@@ -15,14 +15,13 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 )
 
-// A tie is a set of pods. Some of them go, and it cannot be known which. It is
-// order[from:to], and goes of them go.
+// A tie is the set of pods order[from:to]. goes of them go, and it cannot be known which.
 type tie struct {
 	from, to, goes int
 	cause
 }
 
-// A cause is why it cannot be known which pods of a set go, and how each controller chooses.
+// A cause says why it cannot be known which pods of a set go, and how each controller chooses.
 type cause struct {
 	Reason     string `json:"reason"`
 	Kubernetes string `json:"kube-controller-manager"`
@@ -51,8 +50,8 @@ var (
 	fine   = map[string]bool{"unassigned": true, "phase": true, "not-ready": true, "deletion-cost": true, "colocation": true}
 )
 
-// class returns the bounds of the pods around a cut of the order that none of the criteria
-// separates, and whether the cut goes through them.
+// class returns the bounds of the pods around a cut of the order that the criteria do not separate,
+// and whether the cut goes through them.
 func class(order []podrank.Victim[*corev1.Pod], cut int, criteria map[string]bool) (from, to int, ok bool) {
 	if cut <= 0 || cut >= len(order) || criteria[order[cut-1].Criterion] {
 		return cut, cut, false
@@ -67,15 +66,15 @@ func class(order []podrank.Victim[*corev1.Pod], cut int, criteria map[string]boo
 	return from, to, true
 }
 
-// A pass is what a controller deletes at once, order[:cut] of the pods that are left then.
+// A pass is what a controller deletes at once. It is order[:cut] of the pods that are left then.
 type pass struct {
 	order []podrank.Victim[*corev1.Pod]
 	cut   int
 }
 
-// tie returns the pods that are undecided at the cut, and whether there are any. A group
-// is undecided if each of its pods may change places with the next: for certain, all pods
-// of one group go before all of another, so one group at most is cut.
+// tie returns the pods that are undecided at the cut, and whether there are any. A group is
+// undecided if each of its pods may change places with the next. It is certain that all pods of one
+// group go before all of another, so the cut goes through at most one group.
 func (w window) tie(p pass) (t tie, ok bool) {
 	from, to, ok := class(p.order, p.cut, fine)
 	if !ok {
@@ -105,11 +104,11 @@ func (w window) tie(p pass) (t tie, ok bool) {
 	return tie{from + start, from + reach + 1, p.cut - from - start, alike}, true
 }
 
-// A candidate is what a pod is compared by if it is like others in all that is fine.
+// A candidate has what decides between pods that are equal in all fine criteria.
 type candidate struct {
 	uid            types.UID
 	ready, created time.Time
-	restarts       int // equal for pods that have been ready for as long and are alike in restarts
+	restarts       int // equal for pods with the same ready time and restarts
 }
 
 func candidates(order []podrank.Victim[*corev1.Pod]) []candidate {
@@ -125,7 +124,7 @@ func candidates(order []podrank.Victim[*corev1.Pod]) []candidate {
 	return list
 }
 
-// readySince is zero for a pod that is not ready.
+// readySince returns when the pod became ready. It is zero for a pod that is not ready.
 func readySince(p *corev1.Pod) time.Time {
 	if !pod.IsReady(p) {
 		return time.Time{}
@@ -133,13 +132,13 @@ func readySince(p *corev1.Pod) time.Time {
 	return pod.ReadyCondition(p).LastTransitionTime.Time
 }
 
-// A window is the time in which the scaling may come.
+// A window is the time in which you may scale.
 type window struct{ from, to time.Time }
 
-// sure reports whether kube-controller-manager puts p before q, which is behind it in our
-// order, at any time of the window. It compares the ages since the pods were ready and, if
-// these instants are equal, restarts and the ages since they were created. Where two ages
-// differ, but not by their power of two, the UIDs decide at once.
+// sure reports whether kube-controller-manager puts p before q, which comes later in our order, at
+// any time of the window. It compares the ages since the pods were ready. If these instants are
+// equal, it compares restarts, and then the ages since they were created. If two ages differ, but
+// have the same power of two, the UIDs decide at once.
 func (w window) sure(p, q *candidate) bool {
 	switch {
 	case !p.ready.Equal(q.ready):
@@ -156,14 +155,14 @@ func (w window) sureByAge(p, q *candidate, since, other time.Time) bool {
 	switch {
 	case since.IsZero() || other.IsZero():
 		return true
-	case since.Before(other): // alike now, so the UIDs decide; later the younger may be first
+	case since.Before(other): // alike now, so UIDs decide; later the younger may be first
 		return p.uid < q.uid && w.always(since, other, true)
 	}
 	return p.uid < q.uid || w.always(since, other, false)
 }
 
-// always reports whether the two ages are alike, or differ, during the whole window. That
-// changes only when one of them comes to a power of two.
+// always reports whether the two ages are alike, or differ, during the whole window. That changes
+// only when one of them reaches a power of two.
 func (w window) always(a, b time.Time, alike bool) bool {
 	if (power(a, w.from) == power(b, w.from)) != alike {
 		return false

@@ -14,7 +14,7 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 )
 
-// ask changes what was read as --cost and --cordon want it. Nothing is written.
+// ask applies --cost to the objects that were read, and checks --cordon.
 func (o *options) ask(objs *objects) error {
 	for name, cost := range o.cost {
 		p, err := objs.pod(name)
@@ -48,7 +48,6 @@ func (o *objects) pod(name string) (*corev1.Pod, error) {
 	return nil, fmt.Errorf("%s of name %s in %s%s", number(len(found), "pod"), name, o.origin, didYouMean(name, names, ""))
 }
 
-// newOrder returns the order of --order.
 func (o *options) newOrder(objs *objects) (podrank.Order[*corev1.Pod], error) {
 	if o.order == nil {
 		return podrank.Order[*corev1.Pod]{}, nil
@@ -60,7 +59,7 @@ func (o *options) newOrder(objs *objects) (podrank.Order[*corev1.Pod], error) {
 	for _, n := range objs.nodes {
 		nodes[n.Name] = n
 	}
-	for _, name := range o.cordon { // which may not have been read
+	for _, name := range o.cordon { // even if it was not read
 		n := &corev1.Node{}
 		if read := nodes[name]; read != nil {
 			n = read.DeepCopy()
@@ -74,7 +73,7 @@ func (o *options) newOrder(objs *objects) (podrank.Order[*corev1.Pod], error) {
 	return order, nil
 }
 
-// orderMeant asks what the first word of --order should be that is none.
+// orderMeant suggests a word for the first unknown one of --order.
 func (o *options) orderMeant() string {
 	known := podrank.OrderWords()
 	for _, word := range o.order {

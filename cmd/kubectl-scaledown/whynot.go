@@ -25,8 +25,8 @@ import (
 // few is how many pods a line of --why-not names.
 const few = 3
 
-// printWhyNot writes what can be seen from outside that may keep the controller of each owner
-// from creating or deleting pods.
+// printWhyNot writes what can be seen from outside that may keep the controller of each owner from
+// creating or deleting pods.
 func (o *options) printWhyNot(out *bytes.Buffer, objs *objects, answers []answer) {
 	for i := range answers {
 		a := &answers[i]
@@ -53,12 +53,12 @@ func (o *options) printWhyNot(out *bytes.Buffer, objs *objects, answers []answer
 	}
 }
 
-// oneLine makes one line of a text that others have written, without what a terminal would act on.
+// oneLine makes one line of a text from outside, without control characters for a terminal.
 func oneLine(text string) string {
 	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == ' ' || !unicode.IsPrint(r) }), " ")
 }
 
-// standing says what the owner has, what it wants and what is to be done.
+// standing says what the owner has, what it wants and what its controller does.
 func (a *answer) standing() (lines []string) {
 	have := 0
 	for i := range a.sets {
@@ -79,7 +79,7 @@ func (a *answer) standing() (lines []string) {
 	return lines
 }
 
-// facts are what --why-not says of an owner, a line each.
+// facts are what --why-not says about an owner, one line each.
 func (o *objects) facts(a *answer) []string {
 	owners := []owner{a.owner}
 	for _, d := range a.sets {
@@ -103,7 +103,7 @@ func (o *objects) facts(a *answer) []string {
 	return facts
 }
 
-// facts are those that the owner itself shows.
+// facts are those from the owner itself.
 func (o owner) facts() (facts []string) {
 	if o.GetDeletionTimestamp() != nil {
 		end := "It has no finalizers, so it should be gone soon."
@@ -150,7 +150,7 @@ func (o owner) status() (observed int64, failures []string) {
 	return observed, failures
 }
 
-// deploymentFacts are about a Deployment, or the one above the owner.
+// deploymentFacts are about a Deployment, or the one that controls the owner.
 func (a *answer) deploymentFacts() (facts []string) {
 	if note := a.owner.scaledByDeployment(); note != "" {
 		facts = append(facts, note+".")
@@ -188,8 +188,8 @@ func (o *objects) podFacts(d *decision) (facts []string) {
 	return facts
 }
 
-// fewOf names some pods, each with what has it: finalizers or a node if it is being deleted, or
-// else its controller.
+// fewOf names some pods. After a pod that is being deleted it adds its finalizers or node, and
+// after another its controller.
 func fewOf(pods []*corev1.Pod) string {
 	var names []string
 	for _, p := range pods {
@@ -264,7 +264,7 @@ func ofPods(resource string) bool {
 		strings.HasPrefix(resource, "limits.") || strings.HasPrefix(resource, "requests.") && resource != "requests.storage"
 }
 
-// warnings are the last events about the owner that warn, the newest first.
+// warnings are the last warning events about the owner, the newest first.
 func (o *objects) warnings(w owner) (facts []string) {
 	const most = 10
 	found := filter(o.events, func(e *corev1.Event) bool {

@@ -16,19 +16,18 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// A trimmer saves the memory of what nobody reads of a pod in the cache: most of
-// its spec, and of what it says about containers. A pod from the cache is never
-// written back whole; an owner is, with its status: that one stays as it is.
+// A trimmer saves memory. It removes the parts of a cached pod that no code reads, which are
+// most of its spec and of its container statuses. A pod from the cache is never written back
+// whole. An owner is, with its status, so owners are not trimmed.
 //
-// What the pods of one owner have in common is kept once: nobody changes what is
-// in a cache.
+// The pods of one owner share equal values, because objects in a cache never change.
 type trimmer struct {
-	mark   func(*corev1.Pod) []metav1.ManagedFieldsEntry // what is to stay of the managed fields
+	mark   func(*corev1.Pod) []metav1.ManagedFieldsEntry // the managed fields that stay
 	mu     sync.Mutex
 	common map[types.UID]metav1.ObjectMeta // by controller
 }
 
-// mostCommon bounds what is remembered of owners, which may be gone.
+// mostCommon is how many owners are remembered. Some may be gone.
 const mostCommon = 10_000
 
 func newTrimmer(mark func(*corev1.Pod) []metav1.ManagedFieldsEntry) *trimmer {
@@ -58,8 +57,8 @@ func (t *trimmer) trim(obj any) (any, error) {
 	return pod, nil
 }
 
-// trimmed are the pods of a namespace, as the server answers and trimmed as in the cache: the
-// controllers keep an answer until the cache shows it.
+// trimmed is a client for the pods of a namespace. It trims the server's answers as in the cache,
+// because the controllers keep an answer until the cache shows it.
 type trimmed struct {
 	typedcorev1.PodInterface
 	*trimmer
@@ -99,7 +98,7 @@ func (p trimmed) answer(pod *corev1.Pod, err error) (*corev1.Pod, error) {
 	return pod, err
 }
 
-// share replaces what is equal to that of another pod of the same controller.
+// share reuses the equal values of another pod of the same controller.
 func (t *trimmer) share(meta *metav1.ObjectMeta) {
 	ref := metav1.GetControllerOfNoCopy(meta)
 	if ref == nil {
@@ -143,7 +142,7 @@ func readiness(conditions []corev1.PodCondition) []corev1.PodCondition {
 
 var zero = new(int64)
 
-// none keeps zero, one for all. Whatever else a pod is granted lets it linger.
+// none keeps only a grace period of zero, as one shared value. With any other, a pod can linger.
 func none(seconds *int64) *int64 {
 	if seconds != nil && *seconds == 0 {
 		return zero
@@ -151,7 +150,7 @@ func none(seconds *int64) *int64 {
 	return nil
 }
 
-// sidecars are the init containers that are restarted always: only their
+// sidecars keeps the init containers that are always restarted, because only their
 // restarts count.
 func sidecars(containers []corev1.Container) (kept []corev1.Container) {
 	for i := range containers {
@@ -163,7 +162,7 @@ func sidecars(containers []corev1.Container) (kept []corev1.Container) {
 	return kept
 }
 
-// restarts keeps nothing of containers that were never restarted.
+// restarts keeps the restart counts that are not zero.
 func restarts(statuses []corev1.ContainerStatus) (kept []corev1.ContainerStatus) {
 	for i := range statuses {
 		if s := &statuses[i]; s.RestartCount > 0 {

@@ -23,7 +23,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/typed"
 )
 
-// A controller is one that this program can run.
+// A controller describes a controller that this program can run.
 type controller struct {
 	name        string // Z1
 	alias       string
@@ -38,7 +38,7 @@ type controller struct {
 
 type newController func(context.Context, informers.SharedInformerFactory, kubernetes.Interface, settings, clientgo.Options) (*clientgo.Controller, error)
 
-// settings are what is other than in Kubernetes for all kinds.
+// settings are the differences from Kubernetes that all kinds share.
 type settings struct {
 	queue  string // of the controller
 	orders *orders
@@ -97,8 +97,8 @@ func controllers() []controller {
 	}}
 }
 
-// with is a kind with the settings. An order that is refused, or not to be had yet, stops
-// deletions alone.
+// with returns the kind with the settings. If an order is refused or not known yet, only
+// deletions stop.
 func with[O kinds.Object](set settings, kind kinds.Kind[O, *corev1.Pod]) kinds.Kind[O, *corev1.Pod] {
 	original := kind.Spec
 	kind.Spec = func(owner O) (replicas.PodSpec, error) {
@@ -126,7 +126,7 @@ func with[O kinds.Object](set settings, kind kinds.Kind[O, *corev1.Pod]) kinds.K
 	kind.Observe = func(_ context.Context, pass kinds.Pass[O, *corev1.Pod]) {
 		keep(set.passes, kind.Owner.Kind, pass)
 		set.passed(pass.Name, len(pass.Created), int(pass.Desired), pass.Now)
-		if any(pass.Owner) != any(*new(O)) { // it has not ended
+		if any(pass.Owner) != any(*new(O)) { // it exists, and the pass has read it
 			set.orders.passed(set.queue, pass.Owner, len(pass.Deleted))
 		}
 	}

@@ -17,13 +17,13 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// How a worker finds out whether somebody else serves the same kinds: two controllers would
-// make each pod twice.
+// Two controllers that serve the same kinds would make each pod twice. So a worker looks for
+// others first.
 //
-// Before its first write the worker makes one owner of each kind that wants no pods, a probe.
-// Who serves the kind writes its status. A controller that has much to do may be late with that,
-// so the worker looks for longer while others make pods. The probes stay until the worker ends;
-// see others.
+// Before its first write the worker makes a probe of each kind, which is an owner that wants no
+// pods. A controller that serves the kind writes the probe's status. A busy controller may be late
+// with that, so the worker looks for longer while others make pods. The probes stay until the
+// worker ends; see others.
 
 const (
 	// lookFor is how long a probe may stay without a status. A controller that has little
@@ -31,15 +31,15 @@ const (
 	lookFor = 3 * time.Second
 	// lookEvery is how often the probe is read.
 	lookEvery = lookFor / 6
-	// lookPatience is how long a server is waited for that cannot make a probe, such as one
-	// whose webhook is away: it may be away because its own pods are to be made. It also bounds
-	// how long others may be late, for pods of others are no proof.
+	// lookPatience is how long the worker waits if the server cannot make a probe. For example,
+	// a webhook may be away because its own pods do not exist yet. lookPatience also limits how
+	// late others may be, because pods of others are no proof.
 	lookPatience = 30 * time.Second
 )
 
-// serveAlone calls begin if nobody else seems to serve the kind, keeps the probe until ctx ends, and
-// returns an error if somebody else does. A worker that begins without looking only reports what
-// others write from then on.
+// serveAlone calls begin if no other controller seems to serve the kind, and keeps the probe until
+// ctx ends. If another one does, serveAlone returns an error. A worker that begins without looking
+// only reports what others write from then on.
 func (w *worker) serveAlone(ctx context.Context, c controller, begin func()) error {
 	if w.opts.allowOthers {
 		w.others.begin(time.Now())
@@ -47,7 +47,7 @@ func (w *worker) serveAlone(ctx context.Context, c controller, begin func()) err
 		return nil
 	}
 	config := w.manager.configFor("door")
-	config.Wrap((&writes{}).wrap) // a probe whose answer is not waited for would be left behind
+	config.Wrap((&writes{}).wrap) // without waiting for the answer, a probe would be left behind
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err
@@ -71,11 +71,11 @@ func (w *worker) serveAlone(ctx context.Context, c controller, begin func()) err
 	return nil
 }
 
-// errStoodBack is that of a manager that was at work and ends because another controller is.
+// errStoodBack is the error of a working manager that ends because another controller is at work.
 var errStoodBack = errors.New("stood back")
 
-// stoodBackShown is how long a manager that stood back goes on to serve its metrics, so that two
-// scrapes show what it saw. It holds no lease meanwhile, and its successor finds the other one too.
+// stoodBackShown is how long a manager that stood back still serves its metrics, so that two
+// scrapes show what it saw. It holds no lease then, and its successor finds the other one too.
 const stoodBackShown = time.Minute
 
 func (w *worker) isAtWork(found string) error {
@@ -87,8 +87,8 @@ func (w *worker) isAtWork(found string) error {
 		found, strings.Join(names, ","))
 }
 
-// standBack ends the worker at once, because somebody else proved to be at work. The pods are
-// that one's from now on.
+// standBack ends the worker at once, because another controller has proved to be at work. From
+// now on the other one serves the pods.
 func (w *worker) standBack(ctx context.Context, found string) {
 	err := w.isAtWork(found)
 	if w.begun.Load() {
@@ -99,9 +99,9 @@ func (w *worker) standBack(ctx context.Context, found string) {
 	w.others.telling.Go(func() { w.tell(ctx, w.opts.theLease(), otherController, err.Error()) })
 }
 
-// askUntilAnswered asks until a probe has been there for long enough, and returns it and who has
-// answered it, or "". What the server refuses is waited for, as other rights are; see
-// rights.go.
+// askUntilAnswered asks until a probe has existed for long enough. It returns the probe and who
+// wrote its status, or "". If the server refuses the probe, askUntilAnswered waits, as for other
+// rights; see rights.go.
 func (w *worker) askUntilAnswered(ctx context.Context, c controller, p prober) (probe metav1.Object, found string, err error) {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "resource", c.resource.Resource, "namespace", w.opts.lease.Namespace)
 	began, known := time.Now(), func() {}
@@ -130,13 +130,13 @@ func (w *worker) askUntilAnswered(ctx context.Context, c controller, p prober) (
 	}
 }
 
-// isFinal reports whether the server refuses to make a probe, and not only cannot.
+// isFinal reports whether the server refuses to make a probe, instead of being unable to.
 func isFinal(err error) bool {
 	return isRefusal(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
 }
 
-// ask makes a probe, waits for lookFor, and returns the probe and who has written its status, or
-// "". It waits for longer while others make pods. If it fails, no probe is left.
+// ask makes a probe, waits for lookFor, and returns the probe and who wrote its status, or "".
+// It waits for longer while others make pods. If ask fails, no probe is left.
 func (w *worker) ask(ctx context.Context, p prober) (probe metav1.Object, by string, err error) {
 	name := w.opts.lease.Name
 	made, err := p.replace(ctx, name)
@@ -171,7 +171,7 @@ type prober struct {
 	delete func(ctx context.Context, name string, opts metav1.DeleteOptions) error
 }
 
-// proberOf makes a prober of a typed client, and of what it is to create.
+// proberOf makes a prober from a typed client and a function that builds the probe.
 func proberOf[O metav1.Object](client interface {
 	Create(ctx context.Context, owner O, opts metav1.CreateOptions) (O, error)
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (O, error)
@@ -190,7 +190,7 @@ func proberOf[O metav1.Object](client interface {
 	}
 }
 
-// replace makes a probe, in place of one that a worker has left that was killed.
+// replace makes a probe, and replaces one that a killed worker has left.
 func (p prober) replace(ctx context.Context, name string) (metav1.Object, error) {
 	made, err := p.create(ctx, name)
 	if !apierrors.IsAlreadyExists(err) {
@@ -204,7 +204,7 @@ func (p prober) replace(ctx context.Context, name string) (metav1.Object, error)
 	return p.create(ctx, name)
 }
 
-// remove also does so where the worker is told to end meanwhile.
+// remove deletes a probe, even if ctx has ended.
 func (p prober) remove(ctx context.Context, probe metav1.Object) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
@@ -215,7 +215,7 @@ func (p prober) remove(ctx context.Context, probe metav1.Object) {
 	}
 }
 
-// probeTemplate is of pods that nobody makes.
+// probeTemplate returns the template of pods that are never made.
 func probeTemplate(labels map[string]string) corev1.PodTemplateSpec {
 	return corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: labels},

@@ -21,7 +21,7 @@ import (
 
 var errLeaseLost = errors.New("the lease was lost")
 
-// elect waits for the one lease that there is, and works while holding it.
+// elect waits for the lease, and works while holding it.
 func (m *manager) elect(ctx context.Context) error {
 	identity, err := newIdentity()
 	if err != nil {
@@ -34,8 +34,7 @@ func (m *manager) elect(ctx context.Context) error {
 	return m.campaign(ctx, &watchedLock{Interface: lock}, (&worker{manager: m}).work)
 }
 
-// leaseIsNowhere reports whether the namespace of the lease does not exist, as far as the
-// server says so.
+// leaseIsNowhere reports whether the server says that the namespace of the lease does not exist.
 func (m *manager) leaseIsNowhere(ctx context.Context) bool {
 	client, err := m.client("lease")
 	if err != nil {
@@ -45,8 +44,8 @@ func (m *manager) leaseIsNowhere(ctx context.Context) bool {
 	return err == nil && !exists
 }
 
-// campaign waits for the lease, works once while it holds the lease, and releases it after
-// ctx has ended and work has returned, which is after the last write, because the next
+// campaign waits for the lease, and works once while it holds the lease. It releases the lease
+// after ctx has ended and work has returned. That is after the last write, because the next
 // holder begins at once. If the lease is lost, campaign returns without waiting.
 func (m *manager) campaign(ctx context.Context, lock *watchedLock, work func(context.Context) error) error {
 	campaign, end := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -62,7 +61,7 @@ func (m *manager) campaign(ctx context.Context, lock *watchedLock, work func(con
 		defer context.AfterFunc(ctx, stop)()
 		err := work(working)
 		if leading.Err() != nil {
-			return // lost, or never begun
+			return // the lease is lost, or work never began
 		}
 		worked <- err
 		giveUp()
@@ -92,14 +91,14 @@ func (m *manager) campaign(ctx context.Context, lock *watchedLock, work func(con
 	}
 }
 
-// newIdentity returns what no other process has.
+// newIdentity returns an identity that no other process has.
 func newIdentity() (string, error) {
 	host, err := os.Hostname()
 	return host + "_" + string(uuid.NewUUID()), err
 }
 
-// lock has a client of its own, whose calls neither wait behind others nor outlive the
-// lease. The fence reads them.
+// lock returns a lock with a client of its own. Its calls do not wait behind others, and do
+// not outlive the lease. The fence reads them.
 func (m *manager) lock(identity string) (resourcelock.Interface, error) {
 	config := rest.CopyConfig(m.config)
 	config.UserAgent = userAgent
@@ -121,9 +120,9 @@ func (m *manager) elector(lock resourcelock.Interface, lead func(context.Context
 	})
 }
 
-// release lets the next one begin at once. The elector could do it itself, but
-// would also try where the lease is lost and the server is gone: holding up the
-// exit beyond the time that the lease lasts.
+// release lets the next holder begin at once. The elector could release the lease too, but it
+// would also try if the lease is lost and the server is gone. That would delay the exit until
+// after the lease has expired.
 func release(ctx context.Context, lock resourcelock.Interface) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()

@@ -24,7 +24,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// How long answers of the API server about a client are believed. A client that comes each
+// Answers of the API server about a client are believed for this long. A client that asks every
 // 15 seconds costs one question a minute, also if its token is wrong.
 const (
 	tokenBelieved   = time.Minute
@@ -34,18 +34,18 @@ const (
 	reviewPatience = 10 * time.Second
 )
 
-// An address may show so many wrong tokens in a minute. So nobody makes the manager ask the API server without end, or fills its
-// log. A token that was right in the last hour is asked about whatever else its address shows.
+// wrongTokens is how many wrong tokens an address may send in a minute. The limit protects the API
+// server from endless questions, and the log from filling up. It does not apply to a token that was
+// right in the last hour.
 const (
 	wrongTokens     = 10
 	rightRemembered = time.Hour
 )
 
-// errTooManyTokens is the error for an address that shows one wrong token after the other.
+// errTooManyTokens is the error for an address that has sent too many wrong tokens.
 var errTooManyTokens = errors.New("too many wrong tokens from this address")
 
-// A guard lets those clients pass that the API server lets get the path, and all clients to
-// the paths that are open.
+// A guard lets a client pass if the API server lets it get the path, or if the path is open.
 type guard struct {
 	logger klog.Logger
 	client kubernetes.Interface
@@ -57,7 +57,7 @@ type guard struct {
 	addresses *cache.LRUExpireCache // *atomic.Int32 by host: its wrong tokens of this minute
 }
 
-// A tokenAnswer says whose a token is, nobody's if it is wrong.
+// A tokenAnswer says which user a token belongs to, if it is right.
 type tokenAnswer struct {
 	right bool
 	user  authenticationv1.UserInfo
@@ -79,8 +79,8 @@ func newGuard(logger klog.Logger, client kubernetes.Interface, open []string, in
 	}, err
 }
 
-// ServeHTTP answers 401 if nobody knows the client, 403 if it may not get the path, 429 if its address has shown too many wrong
-// tokens, and 500 if the API server cannot be asked.
+// ServeHTTP answers 401 if the client is unknown, 403 if it may not get the path, 429 if its
+// address has sent too many wrong tokens, and 500 if the API server cannot be asked.
 func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	code, err := g.check(r)
 	if err != nil {
@@ -124,7 +124,7 @@ func (g *guard) check(r *http.Request) (code int, err error) {
 	return http.StatusOK, nil
 }
 
-// clientOf returns whose a token is.
+// clientOf returns which user a token belongs to.
 func (g *guard) clientOf(ctx context.Context, token, address string) (*tokenAnswer, error) {
 	key := sha256.Sum256([]byte(token))
 	kept, _ := g.tokens.Get(key)

@@ -14,25 +14,25 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// A watchedLock ends the campaign as soon as the lease is another's, or has no place. The elector makes
-// one call at a time.
+// A watchedLock ends the campaign as soon as another process holds the lease, or if the lease has no
+// namespace. The elector makes one call at a time.
 type watchedLock struct {
 	resourcelock.Interface
-	end func(error) // the campaign, at once
-	// missing reports whether the namespace of the lease does not exist; nil: nobody knows.
+	end func(error) // ends the campaign at once
+	// missing reports whether the namespace of the lease does not exist; nil if that is unknown.
 	missing func(context.Context) bool
 	leading bool
 }
 
-// Create ends the campaign where there is no place for a lease.
+// Create ends the campaign if the namespace of the lease does not exist.
 func (l *watchedLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	err := l.wrote(record, l.Interface.Create(ctx, record))
 	l.endIfNowhere(ctx, err, apierrors.IsNotFound(err))
 	return err
 }
 
-// endIfNowhere ends the campaign if there is no place for a lease. A server that forbids
-// to ask for the lease does not say whether there is one.
+// endIfNowhere ends the campaign if the namespace does not exist. A server that forbids access to
+// the lease does not say whether the namespace exists.
 func (l *watchedLock) endIfNowhere(ctx context.Context, err error, known bool) {
 	if known || apierrors.IsForbidden(err) && l.missing != nil && l.missing(ctx) {
 		namespace, _, _ := strings.Cut(l.Describe(), "/")
@@ -53,11 +53,11 @@ func (l *watchedLock) wrote(record resourcelock.LeaderElectionRecord, err error)
 	return err
 }
 
-// Get ends the campaign of a leader that sees another holder. The elector alone would go on trying until its
-// deadline.
+// Get ends the campaign of a leader that sees another holder. The elector alone would keep trying
+// until its deadline.
 func (l *watchedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
-	if err == nil { // electors compare texts, in which times have whole seconds
+	if err == nil { // electors compare raw, whose times have whole seconds
 		raw = strconv.AppendInt(slices.Clip(raw), record.RenewTime.UnixNano(), 10)
 	}
 	l.endIfNowhere(ctx, err, false)

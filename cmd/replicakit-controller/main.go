@@ -2,31 +2,30 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command replicakit-controller runs the ReplicaSets and ReplicationControllers of a
-// cluster, in place of the two controllers of kube-controller-manager that do.
-// That one is told to leave them out:
+// cluster, instead of the two controllers of kube-controller-manager that do.
+// Start kube-controller-manager without these two:
 //
 //	kube-controller-manager --controllers=*,-replicaset-controller,-replicationcontroller-controller ...
 //	replicakit-controller --kubeconfig=$HOME/.kube/config
 //
-// Flags have the names and defaults that Kubernetes gives them, but for --profiling,
-// which is off, and for the name of the lease; see --help. The manifests beside
-// this file run it in a cluster with the rights it needs and no others.
-// docs/replacing-kube-controller-manager.md tells how to move a running cluster
-// here and back.
+// Flags have the names and defaults of Kubernetes, except that --profiling is off and the
+// lease has another name; see --help. The manifests in this directory run the program in a
+// cluster with the rights it needs and no others.
+// docs/replacing-kube-controller-manager.md describes how to move a running cluster here
+// and back.
 //
-// Before its first write it looks whether another controller serves the same kinds, and
-// ends with an error if so. If one begins later, it makes no more changes, and ends.
-// --allow-other-controllers neither looks nor ends.
+// Before its first write the program looks for another controller that serves the same
+// kinds. If there is one, the program ends with an error. If one begins later, the program
+// stops making changes, and ends. With --allow-other-controllers it neither looks nor ends.
 //
-// With leader election, the default, it writes only as long as the lease is
-// proven: until the renew deadline after the time that was sent with the last
-// renewal that the server accepted. It ends when another one holds the lease.
+// With leader election, the default, the program writes only while the lease is proven.
+// That is until the renew deadline after the time sent with the last renewal that the
+// server accepted. It ends when another process holds the lease.
 //
-// SIGTERM and SIGINT end it in order: no new pass begins, every write under way
-// is waited for, the lease is released. A second signal ends it at once.
+// After SIGTERM or SIGINT no new pass begins. The program waits for every write under way,
+// releases the lease, and ends. A second signal ends it at once.
 //
-// The exit code is 0 after a signal, 1 where it could not go on, and 2 for flags
-// that are not understood.
+// The exit code is 0 after a signal, 1 after an error, and 2 for invalid flags.
 package main
 
 import (
@@ -58,7 +57,7 @@ func main() {
 	os.Exit(code)
 }
 
-// startLog is for the whole process, and done once.
+// startLog configures the log of the whole process, once.
 func startLog(logging *logsapi.LoggingConfiguration) error {
 	if err := logsapi.ValidateAndApply(logging, nil); err != nil {
 		return err

@@ -27,21 +27,21 @@ import (
 	"github.com/replicakit/replicakit/replicas/transport"
 )
 
-// userAgent is also the field manager of what is written.
+// userAgent is also the field manager of all writes.
 const userAgent = "replicakit-controller"
 
 // watchdogPatience is how long the lease may be overdue before /healthz says so.
 const watchdogPatience = 20 * time.Second
 
-// A manager is the program with its flags read.
+// A manager runs the program with its flags.
 type manager struct {
 	opts        options
-	controllers []controller // those enabled that the server has a resource for
+	controllers []controller // the enabled ones whose resource the server has
 	config      *rest.Config
 	registry    *prometheus.Registry
-	waiting     set[string]                    // for what, in words; not ready meanwhile
+	waiting     set[string]                    // what it waits for, in words; not ready meanwhile
 	watchdog    *leaderelection.HealthzAdaptor // of the lease, once there is an elector
-	working     set[*cell]                     // none while it does not lead
+	working     set[*cell]                     // empty while it does not lead
 
 	foreignWrites *prometheus.CounterVec
 	restored      prometheus.Gauge
@@ -157,7 +157,7 @@ func loadAddress(opts options) (*rest.Config, error) {
 	return nil, fmt.Errorf("--master=%s: %w", opts.master, err)
 }
 
-// usable refuses what no server can mend. Calls would fail with it again and again, and look like a server that is away.
+// usable refuses a config that no server can mend. Every call would fail, as if the server were away.
 func usable(config *rest.Config) error {
 	server, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {
@@ -185,8 +185,7 @@ func usable(config *rest.Config) error {
 	return err
 }
 
-// client returns a client that the server knows by the name. It is for what needs no lease, and
-// for few calls.
+// client returns a client whose user agent has the name. It is for few calls, which need no lease.
 func (m *manager) client(name string) (*kubernetes.Clientset, error) {
 	return kubernetes.NewForConfig(m.configFor(name))
 }
@@ -224,8 +223,8 @@ func (m *manager) served(ctx context.Context) ([]controller, error) {
 	return served, nil
 }
 
-// isServed waits for a server that gives no answer, and says so meanwhile; an answer that
-// refuses is an error at once.
+// isServed waits for a server that gives no answer, and reports that meanwhile. It returns a
+// refusal at once as an error.
 func (m *manager) isServed(ctx context.Context, client discovery.DiscoveryInterface, c controller) (found bool, err error) {
 	answered := func() {}
 	defer func() { answered() }()
@@ -243,14 +242,14 @@ func (m *manager) isServed(ctx context.Context, client discovery.DiscoveryInterf
 		}
 		select {
 		case <-ctx.Done():
-			return false, nil // told to end
+			return false, nil // the manager ends
 		case <-time.After(time.Second):
 		}
 	}
 }
 
-// isRefusal reports whether asking again is useless: the server does not take
-// us, or we do not take it.
+// isRefusal reports whether asking again is useless, because the server does not accept
+// this client, or this client the server.
 func isRefusal(err error) bool {
 	_, strange := errors.AsType[*tls.CertificateVerificationError](err)
 	_, alert := errors.AsType[tls.AlertError](err)

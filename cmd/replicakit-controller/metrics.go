@@ -17,7 +17,7 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // work queues, client, leader election, by Kubernetes' names
 )
 
-// newRegistry has the metrics of the program and of its process. Controllers add
+// newRegistry returns the metrics of the program and of its process. Controllers add
 // theirs.
 func newRegistry(m *manager) *prometheus.Registry {
 	registry := prometheus.NewRegistry()
@@ -42,9 +42,9 @@ func newRegistry(m *manager) *prometheus.Registry {
 	return registry
 }
 
-// kept are what is shown of the registry that Kubernetes' libraries share. The
-// rest of it is about API servers, audit, certificates of clients and the registry
-// itself.
+// kept are the prefixes of the metrics that are shown from the registry that Kubernetes'
+// libraries share. Its other metrics are about API servers, audit, certificates of clients
+// and the registry itself.
 var kept = []string{
 	"leader_election_",
 	"rest_client_request_duration_seconds",
@@ -52,7 +52,7 @@ var kept = []string{
 	"workqueue_",
 }
 
-// gatherKept gathers what is kept of Kubernetes' registry.
+// gatherKept gathers the kept metrics of Kubernetes' registry.
 func gatherKept() ([]*dto.MetricFamily, error) {
 	families, err := legacyregistry.DefaultGatherer.Gather()
 	return slices.DeleteFunc(families, func(f *dto.MetricFamily) bool {
@@ -109,7 +109,7 @@ func (c ownerCollector) Collect(collected chan<- prometheus.Metric) {
 	}
 }
 
-// An ownerTotal is of many owners.
+// An ownerTotal is the sum of many owners.
 type ownerTotal struct{ desired, current, ready, available, failing, runaway int }
 
 func (t *ownerTotal) add(owner any) {
@@ -131,7 +131,7 @@ func (t *ownerTotal) add(owner any) {
 	}
 }
 
-// count takes a spec that the server has not filled in for none desired.
+// count adds an owner. If the server has not filled in desired, it is nil and counts as 0.
 func (t *ownerTotal) count(desired *int32, current, ready, available int32) {
 	if desired != nil {
 		t.desired += int(*desired)

@@ -15,12 +15,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// namespaceInterval is how often a namespace that does not exist is asked for.
+// namespaceInterval is how often the manager asks for a namespace that does not exist.
 const namespaceInterval = 5 * time.Second
 
-// watchNamespaces finds out whether the namespaces that are watched exist. They
-// may come into being later, and the controllers will see them; until then log
-// and /readyz say so.
+// watchNamespaces finds out whether the watched namespaces exist. If one is created
+// later, the controllers will see it. Until then the log and /readyz say so.
 func (m *manager) watchNamespaces(ctx context.Context) {
 	if len(m.opts.namespaces) == 0 {
 		return
@@ -38,7 +37,7 @@ func (m *manager) watchNamespaces(ctx context.Context) {
 func (m *manager) watchNamespace(ctx context.Context, client kubernetes.Interface, namespace string) {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "namespace", namespace)
 	exists, err := namespaceExists(ctx, client, namespace)
-	if err != nil { // as who asks may not know
+	if err != nil { // the manager may have no right to ask
 		logger.V(2).Info("Whether the namespace exists is not known", "err", err)
 		return
 	}

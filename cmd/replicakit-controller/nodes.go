@@ -17,21 +17,21 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// How long deletions wait for the first list of nodes, until they ask again: as a rule,
-// and if the server refuses the list.
+// Deletions wait for the first list of nodes this long before they ask again.
+// nodesRefusedWait applies if the server refuses the list.
 const (
 	nodesWait        = time.Second
 	nodesRefusedWait = 10 * time.Second
 )
 
-// nodes are those of the cluster. They are watched from when the first order asks for
-// them, as the watch and the right to it are needed for nothing else.
+// nodes are the nodes of the cluster. The watch starts when the first order asks for them,
+// because nothing else needs the watch and the right to it.
 type nodes struct {
 	wanted chan struct{} // closed when they are
 
 	mu    sync.Mutex
 	cache cache.SharedIndexInformer // nil before they are watched
-	// blind are the owners whose pass under way has a plan that was made before the nodes were known.
+	// blind are the owners whose current plan was made before the nodes were known.
 	blind sets.Set[types.UID]
 	err   error // of the last list or watch that failed
 }
@@ -66,7 +66,7 @@ func (n *nodes) watch(ctx context.Context, client kubernetes.Interface) error {
 	return nil
 }
 
-// want notes that a plan is made for an owner that asks about nodes.
+// want notes a plan for an owner whose order asks about nodes.
 func (n *nodes) want(owner types.UID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -93,7 +93,7 @@ func (n *nodes) forget(owner types.UID) {
 }
 
 // known reports whether the nodes were known when the last plan for an owner was made. If
-// not, the next plan may be: after again.
+// not, the next plan may know them, after again.
 func (n *nodes) known(owner types.UID) (known bool, again time.Duration, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

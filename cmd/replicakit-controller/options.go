@@ -29,19 +29,19 @@ import (
 	"github.com/replicakit/replicakit/replicas/clientgo"
 )
 
-// options are what the command line asks for.
+// options are the values of the flags.
 type options struct {
 	kubeconfig, master string
 	qps                float32
 	burst              int
 
-	namespaces    []string // none: all
+	namespaces    []string // empty means all
 	controllers   []string
-	enabled       []controller    // what controllers comes to
+	enabled       []controller    // those that controllers selects
 	workers       map[string]*int // by the name of the controller
 	burstReplicas int
 	featureGates  map[string]string
-	costs         bool // whether deletion costs count: what featureGates comes to
+	costs         bool // whether deletion costs count, by featureGates
 	// scaleDownOrder are words of podrank.ParseOrder.
 	scaleDownOrder string
 
@@ -49,12 +49,12 @@ type options struct {
 	podFailureBackOff   bool
 	statusDelay         time.Duration
 
-	metricsAddress    string   // "0": none
-	openPaths         []string // for clients that nobody knows
+	metricsAddress    string   // "0" means none
+	openPaths         []string // for unknown clients too
 	certFile, keyFile string
 	profiling         bool
 
-	allowOthers bool // to serve the same kinds
+	allowOthers bool // whether others may serve the same kinds
 
 	version bool // print it, and nothing else
 	logging *logsapi.LoggingConfiguration
@@ -67,8 +67,8 @@ type options struct {
 	lease         types.NamespacedName
 }
 
-// defaults are those of Kubernetes (Z2, Z3), but calls have no constant rate. The lease has a name of its
-// own, because kube-controller-manager goes on beside this program.
+// defaults returns the defaults of Kubernetes (Z2, Z3), except that calls have no constant rate. The
+// lease has a name of its own, because kube-controller-manager continues to run.
 func defaults() options {
 	return options{
 		burst:         30,
@@ -92,8 +92,8 @@ func defaults() options {
 	}
 }
 
-// parse reads the flags. What is wrong with them comes as one error with a line
-// for each. Help goes to stdout.
+// parse reads the flags. It returns all mistakes as one error, with a line for each.
+// Help goes to stdout.
 func parse(args []string, stdout io.Writer) (options, error) {
 	opts := defaults()
 	fs := opts.flagSet()
@@ -143,7 +143,7 @@ func (o *options) flagSet() *pflag.FlagSet {
 	return fs
 }
 
-// addLogFlags adds those of Kubernetes' flags that are not in alpha.
+// addLogFlags adds the log flags of Kubernetes that are not alpha.
 func (o *options) addLogFlags(fs *pflag.FlagSet) {
 	all := pflag.NewFlagSet("", pflag.ContinueOnError)
 	logsapi.AddFlags(o.logging, all)
@@ -196,7 +196,7 @@ func (o *options) validate() error {
 	return errors.Join(errs...)
 }
 
-// podDeletionCost is the one feature gate of Kubernetes' that is one here.
+// podDeletionCost is the only feature gate of Kubernetes that exists here.
 const podDeletionCost = "PodDeletionCost"
 
 // deletionCosts reports whether deletion costs count, which is the default.
@@ -213,10 +213,10 @@ func deletionCosts(gates map[string]string) (costs bool, err error) {
 	return costs, nil
 }
 
-// noNode is for orders that are only looked at.
+// noNode is for orders that are only validated.
 func noNode(string) *corev1.Node { return nil }
 
-// validateName is for the name of an object; is returns what is wrong with it.
+// validateName validates the name of an object. The function is returns its mistakes.
 func validateName(flag, name string, is func(string) []string) error {
 	if name == "" {
 		return fmt.Errorf("--%s: must not be empty", flag)
@@ -276,7 +276,7 @@ func (o *options) validateMetrics() error {
 	return nil
 }
 
-// validateLogging names flags where the library names fields.
+// validateLogging names flags instead of the fields that the library names.
 func (o *options) validateLogging() error {
 	var errs []error
 	for _, err := range logsapi.Validate(o.logging, nil, nil) {
@@ -291,7 +291,7 @@ func (o *options) validateLogging() error {
 
 func (o *options) metrics() bool { return o.metricsAddress != "0" }
 
-// watched are the namespaces to watch, each by itself; "" stands for all.
+// watched returns the namespaces to watch, each by itself; "" means all.
 func (o *options) watched() []string {
 	if len(o.namespaces) == 0 {
 		return []string{corev1.NamespaceAll}
@@ -299,8 +299,8 @@ func (o *options) watched() []string {
 	return o.namespaces
 }
 
-// validateElection refuses what client-go's leader election would, with the
-// names of the flags. A lease lasts for whole seconds: what is more does not count.
+// validateElection refuses values that client-go's leader election would refuse, and
+// names the flags. A lease lasts for whole seconds, so fractions do not count.
 func (o *options) validateElection() error {
 	errs := []error{
 		validateName("leader-elect-resource-name", o.lease.Name, validation.IsDNS1123Subdomain),
@@ -321,7 +321,7 @@ func (o *options) validateElection() error {
 }
 
 // selectControllers returns the controllers that a list such as *,-replicaset
-// asks for. Names are Kubernetes', aliases too (Z1).
+// asks for. Names and aliases are those of Kubernetes (Z1).
 func selectControllers(list []string) ([]controller, error) {
 	var selected []controller
 	for _, c := range controllers() {

@@ -19,13 +19,13 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// kubernetesOrder is the word of the order that applies where nobody asks for another.
+// kubernetesOrder is the word of the default order.
 const kubernetesOrder = "kubernetes"
 
 // invalidOrder is the reason of the event about an owner whose annotation is no order.
 const invalidOrder = "InvalidScaleDownOrder"
 
-// mostOrders is how many orders of annotations are kept: there are few words, and so few lists of them.
+// mostOrders is how many orders of annotations are kept. There are few words, and so few orders.
 const mostOrders = 100
 
 // orders say which pods of an owner go first.
@@ -37,10 +37,10 @@ type orders struct {
 	deletions *prometheus.CounterVec
 }
 
-// A wordedOrder is an order and its words. Words that are no order have an error.
+// A wordedOrder is an order and its words. If the words are no order, err is set.
 type wordedOrder struct {
 	words     string
-	label     string // in metrics; there are few, whatever annotations say
+	label     string // in metrics; annotations cannot make many of them
 	order     podrank.Order[*corev1.Pod]
 	asksNodes bool
 	err       error
@@ -55,7 +55,7 @@ func newOrders(opts options) *orders {
 	return o
 }
 
-// of returns an owner's order: its own, or that of the flag.
+// of returns an owner's own order, or that of the flag.
 func (o *orders) of(owner metav1.Object) wordedOrder {
 	words, own := owner.GetAnnotations()[podrank.OrderAnnotation]
 	if !own {
@@ -69,7 +69,7 @@ func (o *orders) of(owner metav1.Object) wordedOrder {
 	return parsed
 }
 
-// parse is podrank's, with or without deletion costs.
+// parse parses an order as podrank does, with or without deletion costs.
 func (o *orders) parse(words string) wordedOrder {
 	order, err := podrank.ParseOrder(words, o.nodes.get)
 	if err == nil && !o.costs {
@@ -79,8 +79,8 @@ func (o *orders) parse(words string) wordedOrder {
 	return wordedOrder{words: words, label: labelOf(words, err), order: order, asksNodes: errors.Is(without, podrank.ErrNoNodes), err: err}
 }
 
-// labelOf returns the words of an order as a label has them: one for each order, and one for all
-// words that are no order.
+// labelOf returns the words of an order as a label. Each order has one label. All words that are no
+// order share one.
 func labelOf(words string, err error) string {
 	if err != nil {
 		return "invalid"
@@ -94,7 +94,7 @@ func labelOf(words string, err error) string {
 	return cmp.Or(strings.Join(criteria, ","), kubernetesOrder)
 }
 
-// order returns who goes first. Nothing may be deleted by it before admit.
+// order returns an owner's order. Call admit before deleting pods that it chose.
 func (o *orders) order(owner metav1.Object) podrank.Order[*corev1.Pod] {
 	its := o.of(owner)
 	if its.asksNodes {
@@ -103,8 +103,8 @@ func (o *orders) order(owner metav1.Object) podrank.Order[*corev1.Pod] {
 	return its.order
 }
 
-// admit reports whether pods may be deleted that order chose, and if not, when to ask again
-// or why never.
+// admit reports whether pods that order chose may be deleted. If not, it returns when to ask
+// again, or 0 for never, and the error if there is one.
 func (o *orders) admit(kind string, owner metav1.Object) (may bool, again time.Duration, err error) {
 	its := o.of(owner)
 	if its.err != nil {
@@ -120,7 +120,7 @@ func (o *orders) admit(kind string, owner metav1.Object) (may bool, again time.D
 	return may, again, err
 }
 
-// passed counts what a pass of an owner has deleted, and forgets its plan.
+// passed counts the pods that a pass of an owner has deleted, and forgets its plan.
 func (o *orders) passed(controller string, owner metav1.Object, deleted int) {
 	o.nodes.forget(owner.GetUID())
 	if deleted > 0 {

@@ -21,19 +21,19 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// otherController is the reason of the event about an owner that somebody else serves too.
+// otherController is the reason of the event about an owner that another controller serves too.
 const otherController = "OtherController"
 
-// tellEvery is how often it is told that another controller is at work.
+// tellEvery is how often another controller is reported.
 const tellEvery = 10 * time.Minute
 
-// What others write.
+// The kinds of writes of others.
 const (
 	aStatus = "status"
 	aChild  = "child"
 )
 
-// mostOwners is how many owners are remembered that have children of others.
+// mostOwners is how many owners with children of others are remembered.
 const mostOwners = 1000
 
 func newForeignWrites() *prometheus.CounterVec {
@@ -47,19 +47,19 @@ func newForeignWrites() *prometheus.CounterVec {
 // so other workers of this program are not others.
 //
 // Only a status is proof. A user of one namespace can make pods for any owner in any program's
-// name, and can write managed fields into his owners, but cannot change a status. So a pod counts
-// only if its owner exists, and is a reason to look and not to end. The managed fields of a status
-// count only where the status changed.
+// name, and can write managed fields into owners, but cannot change a status. So a pod counts only
+// if its owner exists. A pod is a reason to look, but not to end. The managed fields of a status
+// count only if the status changed.
 //
 // The probes stay while the worker works. The worker never writes their statuses, so a controller
 // that begins later proves itself by its first passes.
 type others struct {
 	*manager
 	telling sync.WaitGroup
-	proven  func(ctx context.Context, seen string) // called once, with the first proof; nil: proofs are only reported
+	proven  func(ctx context.Context, seen string) // called once, with the first proof; nil means to report only
 
 	mu        sync.Mutex
-	since     time.Time // by the clock of the server; what is older was written before; zero: nothing counts
+	since     time.Time // by the clock of the server; older writes do not count; zero means none count
 	proof     bool      // there was one
 	told      time.Time // of the last report
 	lastChild time.Time // when the last child was seen
@@ -67,7 +67,7 @@ type others struct {
 	probes    map[types.UID]bool
 }
 
-// newOthers has all counts at 0, so that the first one is an increase.
+// newOthers starts all counts at 0, so that the first write is an increase.
 func newOthers(m *manager) *others {
 	for _, c := range m.controllers {
 		m.foreignWrites.WithLabelValues(c.queue, aStatus)
@@ -76,7 +76,7 @@ func newOthers(m *manager) *others {
 	return &others{manager: m, owners: map[types.UID]bool{}, probes: map[types.UID]bool{}}
 }
 
-// begin has what is written after an instant count. Managed fields have whole seconds.
+// begin makes writes after an instant count. Managed fields have whole seconds.
 func (o *others) begin(at time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -85,7 +85,7 @@ func (o *others) begin(at time.Time) {
 	}
 }
 
-// expect has the status of a probe be left to others.
+// expect leaves the status of a probe to others.
 func (o *others) expect(probe types.UID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -106,15 +106,15 @@ func (o *others) isNew(at time.Time) bool {
 	return !o.since.IsZero() && at.After(o.since)
 }
 
-// sawChild reports whether a child of another controller was seen within a time.
+// sawChild reports whether a child of another controller was seen within the given time.
 func (o *others) sawChild(within time.Duration) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return !o.lastChild.IsZero() && time.Since(o.lastChild) < within
 }
 
-// statusWriter returns who has written a status last, and when. It passes over one name, and
-// returns "" if there is no other.
+// statusWriter returns who wrote a status last, and when. It ignores the manager in except,
+// and returns "" if there is no other.
 func statusWriter(fields []metav1.ManagedFieldsEntry, except string) (by string, at time.Time) {
 	for i := range fields {
 		f := &fields[i]
@@ -125,7 +125,7 @@ func statusWriter(fields []metav1.ManagedFieldsEntry, except string) (by string,
 	return by, at
 }
 
-// statusOf is the status of an owner.
+// statusOf returns the status of an owner.
 func statusOf(owner metav1.Object) any {
 	switch o := owner.(type) {
 	case *appsv1.ReplicaSet:
@@ -136,8 +136,8 @@ func statusOf(owner metav1.Object) any {
 	return nil
 }
 
-// foreignStatus returns who else changed the status of an owner between two views, or "" if this
-// program may have changed it.
+// foreignStatus returns which other program changed the status of an owner between two views, or
+// "" if this program may have changed it.
 func (o *others) foreignStatus(before, after metav1.Object) string {
 	if before.GetUID() != after.GetUID() || equality.Semantic.DeepEqual(statusOf(before), statusOf(after)) {
 		return ""
@@ -154,7 +154,7 @@ func (o *others) foreignStatus(before, after metav1.Object) string {
 	return by
 }
 
-// ownStatus is when this program wrote the status of an owner, or zero.
+// ownStatus returns when this program wrote the status of an owner, or zero.
 func ownStatus(owner metav1.Object) (at time.Time) {
 	for _, f := range owner.GetManagedFields() {
 		if f.Subresource == "status" && f.Manager == userAgent && f.Time != nil {
@@ -164,8 +164,8 @@ func ownStatus(owner metav1.Object) (at time.Time) {
 	return at
 }
 
-// maker returns who else made an object that has an owner, or "" if this program wrote
-// any of it, or if the object tells nothing.
+// maker returns which other program made an object that has an owner. It returns "" if this
+// program wrote any of it, or if the object does not say.
 func maker(object metav1.Object) (by string) {
 	fields := object.GetManagedFields()
 	for i := range fields {
@@ -179,8 +179,8 @@ func maker(object metav1.Object) (by string) {
 	return by
 }
 
-// mark returns what is to stay of a pod's managed fields: who made it, if that was another
-// controller while the worker was at work, for an owner of ours.
+// mark returns the managed fields of a pod that stay in the cache. They say who made the pod, if
+// another controller made it for an owner of ours while the worker was at work.
 func (o *others) mark(pod *corev1.Pod) []metav1.ManagedFieldsEntry {
 	if !o.isNew(pod.CreationTimestamp.Time) || o.controllerOf(pod) == nil {
 		return nil
@@ -192,7 +192,7 @@ func (o *others) mark(pod *corev1.Pod) []metav1.ManagedFieldsEntry {
 	return []metav1.ManagedFieldsEntry{{Manager: by}}
 }
 
-// controllerOf returns which of the controllers is to serve the owner of a pod; nil: none.
+// controllerOf returns the controller that serves the owner of a pod, or nil.
 func (o *others) controllerOf(pod *corev1.Pod) *controller {
 	owner := metav1.GetControllerOfNoCopy(pod)
 	for i := range o.controllers {
@@ -203,7 +203,7 @@ func (o *others) controllerOf(pod *corev1.Pod) *controller {
 	return nil
 }
 
-// watch counts what others write of the objects that informers see.
+// watch counts the writes of others to objects that informers see.
 func (o *others) watch(ctx context.Context, factory informers.SharedInformerFactory) error {
 	_, err := factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(obj any) {
 		pod, ok := obj.(*corev1.Pod)
@@ -248,7 +248,7 @@ func (o *others) isNewOwner(owner types.UID) bool {
 	return true
 }
 
-// report counts what was seen, and reports it in the log and by an event, once in a while.
+// report counts a write. Once in a while it also logs the write and makes an event.
 func (o *others) report(ctx context.Context, c controller, what, by, did string, owner metav1.Object) {
 	o.foreignWrites.WithLabelValues(c.queue, what).Inc()
 	said := fmt.Sprintf("%s %s %s %s/%s", by, did, c.kind, owner.GetNamespace(), owner.GetName())

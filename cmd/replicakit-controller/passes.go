@@ -15,11 +15,11 @@ import (
 	kinds "github.com/replicakit/replicakit/replicas/controller"
 )
 
-// Passes are kept of the owners with the latest ones, and so many of each.
+// keptPasses passes are kept for each of the keptOwners owners with the latest ones.
 const keptOwners, keptPasses = 1000, 5
 
-// passes keeps the last passes of each owner that changed something or were held back, so that
-// it can be told later why they did, or did not.
+// passes keeps the last passes of each owner that changed something or were held back, to explain
+// later why.
 type passes struct {
 	mu     sync.Mutex
 	owners *lru.Cache // of []string, the latest last, by namespace and name
@@ -47,7 +47,7 @@ func (p *passes) of(path string) []string {
 
 const passesPath = "/debug/passes/"
 
-// ServeHTTP tells the passes of an owner as text.
+// ServeHTTP writes the passes of an owner as text.
 func (p *passes) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	path := strings.TrimPrefix(req.URL.Path, passesPath)
 	if len(strings.Split(path, "/")) != 2 {

@@ -22,8 +22,8 @@ import (
 // serverRestored is the reason of the event about a server that was restored from a backup.
 const serverRestored = "ServerRestored"
 
-// askInterval is how often the server is asked which version it is at, and askPatience how long it may take
-// to answer.
+// askInterval is how often the manager asks the server for its version. askPatience is how long the
+// answer may take.
 const (
 	askInterval = 20 * time.Second
 	askPatience = 10 * time.Second
@@ -36,15 +36,16 @@ func newRestored() prometheus.Gauge {
 	})
 }
 
-// restores notice that the API server goes back to an older version, as one does whose etcd was restored from a backup. The watches
-// may not show this, because they break with the server and often list anew before anyone looks. So each manager asks the
-// server. One that stands by asks too, because a leader often loses its lease and ends while etcd is away.
+// restores notices that the API server goes back to an older version, for example because its etcd
+// was restored from a backup. The watches may not show this, because they break with the server and
+// often list anew before anyone looks. So each manager asks the server. A manager that stands by
+// asks too, because a leader often loses its lease and ends while etcd is away.
 type restores struct {
 	live    func(context.Context) (string, error) // the version that the server is at
 	tell    func(ctx context.Context, note string) error
 	noticed prometheus.Gauge
-	last    string // the version in the last answer; "": there was none
-	untold  string // what no event tells yet
+	last    string // the version in the last answer, or ""
+	untold  string // the note that no event has yet
 }
 
 func (m *manager) newRestores() (*restores, error) {
@@ -64,7 +65,7 @@ func (r *restores) notice(ctx context.Context) { wait.UntilWithContext(ctx, r.as
 func (r *restores) ask(ctx context.Context) {
 	version, err := r.live(ctx)
 	if err != nil {
-		return // the log of a manager at work has it
+		return // a manager at work logs it
 	}
 	before := r.last
 	r.last = version
@@ -80,11 +81,12 @@ func (r *restores) ask(ctx context.Context) {
 	}
 }
 
-// restoredShown is how long a manager goes on to serve its metrics after a controller has noticed a restore, so that two scrapes show
-// it. The controllers change nothing meanwhile.
+// restoredShown is how long a manager still serves its metrics after a controller has noticed a
+// restore, so that two scrapes show it. The controllers change nothing meanwhile.
 const restoredShown = time.Minute
 
-// restoredServer tells that a controller has noticed a restore, and ends the manager, which is to start again with new caches.
+// restoredServer reports that a controller has noticed a restore. It ends the manager, so that it
+// starts again with new caches.
 func (w *worker) restoredServer(ctx context.Context, proof error) {
 	w.restored.SetToCurrentTime()
 	klog.FromContext(ctx).Error(proof, "The API server was restored from a backup. This manager makes no more changes, and ends soon", "in", restoredShown)
@@ -98,7 +100,7 @@ func (w *worker) restoredServer(ctx context.Context, proof error) {
 	}()
 }
 
-// versionOf returns what asks the server which version it is at, by a small list.
+// versionOf returns a function that asks the server for its version, with a small list.
 func versionOf(client metadata.Interface, resource schema.GroupVersionResource, namespace string) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		ctx, cancel := context.WithTimeout(ctx, askPatience)

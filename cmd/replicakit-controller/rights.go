@@ -13,7 +13,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// A right is what a rule of RBAC gives.
+// A right is what an RBAC rule grants.
 type right struct{ verb, group, resource, subresource string }
 
 func (r right) String() string {
@@ -27,10 +27,10 @@ func (r right) String() string {
 	return r.verb + " " + what
 }
 
-// rights are what the controller needs where it works: what the manifests grant,
-// but for updating finalizers, which matters only where the admission plugin
-// OwnerReferencesPermissionEnforcement is on, for getting namespaces, without which one
-// that does not exist is not told, and for nodes, which only some orders ask about.
+// rights returns the rights that the controller needs where it works. The manifests also
+// grant three others. Updating finalizers matters only if the admission plugin
+// OwnerReferencesPermissionEnforcement is on. Without getting namespaces, a missing one is
+// not reported. Only some orders ask about nodes.
 func (c controller) rights() []right {
 	rights := []right{
 		{"create", "", "events", ""},
@@ -46,9 +46,9 @@ func (c controller) rights() []right {
 	return rights
 }
 
-// reportMissingRights asks the server and logs what it does not grant, once. The
-// controllers start anyway: each goes on as soon as it has what it needs, and
-// until then the other is not held up.
+// reportMissingRights asks the server, and logs each missing right once. The controllers
+// start anyway. Each one continues as soon as it has the rights it needs, and does not
+// delay the other until then.
 func (m *manager) reportMissingRights(ctx context.Context) {
 	client, err := m.client("rights")
 	if err != nil {
@@ -82,12 +82,12 @@ func (m *manager) reportMissingRights(ctx context.Context) {
 		r := right{verb, "coordination.k8s.io", "leases", ""}
 		reportIfMissing(ctx, reviews, "leader election", attributes(r, m.opts.lease.Namespace, name))
 	}
-	lease("create", "") // no rule can name what does not exist
+	lease("create", "") // no rule can name a lease that does not exist
 	lease("get", m.opts.lease.Name)
 	lease("update", m.opts.lease.Name)
 }
 
-// reportMissingProbeRights is for what the door needs; see look.
+// reportMissingProbeRights logs the missing rights for probes; see door.go.
 func (m *manager) reportMissingProbeRights(ctx context.Context, reviews authorizationclient.SelfSubjectAccessReviewInterface) {
 	for _, c := range m.controllers {
 		reportIfMissing(ctx, reviews, "the door", attributes(right{"delete", c.resource.Group, c.resource.Resource, ""}, m.opts.lease.Namespace, m.opts.lease.Name))

@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// runawayMinutes is for how long creations count.
+	// runawayMinutes is for how many minutes creations count.
 	runawayMinutes = 10
-	// An owner runs away if more children were made for it in that time than twice as many
-	// as it wanted at most, and some more: those of a rollout that was tried again.
+	// An owner runs away if, in that time, more children were made for it than runawayShare times
+	// the most that it wanted, plus runawayMore. A rollout that is tried again stays below that.
 	runawayShare, runawayMore = 2, 10
 )
 
-// runaways finds out for which owners children are made again and again. It remembers
-// those for which children were made in the last minutes, and no others.
+// runaways finds owners for which children are made again and again. It remembers only
+// owners for which children were made in the last minutes.
 type runaways struct {
 	mu    sync.Mutex
 	owned map[types.NamespacedName]*creations
@@ -27,14 +27,14 @@ type runaways struct {
 
 func newRunaways() *runaways { return &runaways{owned: map[types.NamespacedName]*creations{}} }
 
-// creations are those for one owner, by minute.
+// creations are the children made for one owner, by minute.
 type creations struct {
 	minute int64 // of the newest
 	made   [runawayMinutes]int
 	wanted [runawayMinutes]int // at most
 }
 
-// note takes note of a pass.
+// note records a pass.
 func (r *runaways) note(owner types.NamespacedName, made, wanted int, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -51,8 +51,7 @@ func (r *runaways) note(owner types.NamespacedName, made, wanted int, now time.T
 	c.wanted[i] = max(c.wanted[i], wanted)
 }
 
-// count returns how many owners run away, and forgets those for which nothing was made
-// for long.
+// count returns how many owners run away. It forgets owners whose last creation is too old.
 func (r *runaways) count(now time.Time) (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,8 +72,8 @@ func (r *runaways) count(now time.Time) (n int) {
 	return n
 }
 
-// advance forgets what is too old, and returns the place of the present minute. A clock
-// that was set back counts as one that stands still.
+// advance forgets old minutes, and returns the index of the current minute. A clock that was
+// set back counts as one that stands still.
 func (c *creations) advance(now time.Time) int {
 	minute := max(now.Unix()/60, c.minute)
 	for i := range min(minute-c.minute, runawayMinutes) {

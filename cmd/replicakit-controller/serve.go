@@ -21,8 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 )
 
-// listen takes the port, early, as another program may have it. Without
-// metrics the listener listens to nothing.
+// listen takes the port early, because another program may have it. If metrics are
+// off, the listener does nothing.
 func (m *manager) listen(ctx context.Context) (net.Listener, error) {
 	if !m.opts.metrics() {
 		return nowhere{}, nil
@@ -39,11 +39,10 @@ type nowhere struct{ net.Listener }
 
 func (nowhere) Close() error { return nil }
 
-// serve answers for /metrics, /livez, /healthz, /readyz and, if it is asked for,
-// /debug/passes and /debug/pprof until stop is called. As in Kubernetes, it answers over TLS
-// on each address. The paths of --authorization-always-allow-paths are for everybody, and all
-// others only for those clients that the API server lets get the path: other users and other pods
-// can reach loopback too.
+// serve answers for /metrics, /livez, /healthz, /readyz, /debug/passes and, with --profiling,
+// /debug/pprof, until stop is called. As in Kubernetes, it answers over TLS on each address. The
+// paths of --authorization-always-allow-paths are for everybody. All others are only for clients
+// that the API server lets get the path, because other users and other pods can reach loopback too.
 func (m *manager) serve(ctx context.Context, listener net.Listener) (stop func(), err error) {
 	if !m.opts.metrics() {
 		return func() {}, nil
@@ -89,8 +88,8 @@ func (m *manager) handler(ctx context.Context) (http.Handler, error) {
 	return newGuard(klog.FromContext(ctx), client, m.opts.openPaths, inside)
 }
 
-// ready is an error while the controllers at work have not seen what there is, or
-// do not see what it becomes. One that waits for a lease is ready to take over.
+// ready returns an error while the controllers at work have not listed all objects, or
+// do not see their changes. A manager that waits for a lease is ready to take over.
 func (m *manager) ready() error {
 	var errs []error
 	for _, what := range m.waiting.all() {
@@ -116,8 +115,8 @@ func probe(check func(*http.Request) error) http.Handler {
 	})
 }
 
-// tlsConfig has the certificate of the flags, and takes a renewed one when the
-// file changes; or a self-signed one, as kube-controller-manager does.
+// tlsConfig uses the certificate of the flags, and reads it again when the file changes.
+// Without the flags it makes a self-signed one, as kube-controller-manager does.
 func (m *manager) tlsConfig(ctx context.Context) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if m.opts.certFile == "" {

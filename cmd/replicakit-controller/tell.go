@@ -20,18 +20,18 @@ const tellPatience = 5 * time.Second
 // leaseLost is the reason of the event about a lease whose holder lost it, and ends.
 const leaseLost = "LeaseLost"
 
-// mostTold is what the server takes of an event's note, in bytes.
+// mostTold is the length of the longest event note that the server takes, in bytes.
 const mostTold = 1024
 
-// theLease is what events are about that are about no owner.
+// theLease is the object of events that are about no owner.
 func (o *options) theLease() corev1.ObjectReference {
 	return corev1.ObjectReference{
 		APIVersion: coordinationv1.SchemeGroupVersion.String(), Kind: "Lease", Namespace: o.lease.Namespace, Name: o.lease.Name,
 	}
 }
 
-// tell makes an event, or logs why it could not. It is of what a process ends, for example,
-// which its metrics do not outlive.
+// tell makes an event, or logs why it could not. For example, the event says why a process ends,
+// because its metrics end with it.
 func (m *manager) tell(ctx context.Context, about corev1.ObjectReference, reason, note string) {
 	if err := m.makeEvent(ctx, about, reason, note); err != nil {
 		klog.FromContext(ctx).V(2).Info("An event could not be made", "reason", reason, "err", err)

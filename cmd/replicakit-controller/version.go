@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A build is what the program was made of.
+// A build describes how the program was built.
 type build struct {
 	version    string // of this module; "(devel)" if it was built in a working copy without one
 	revision   string // of the source; "unknown" if it was not built in a working copy
@@ -49,12 +49,12 @@ func buildOf(info *debug.BuildInfo) build {
 	return b
 }
 
-// printVersion is --version.
+// printVersion prints the output of --version.
 func printVersion(w io.Writer, b build) {
 	_, _ = fmt.Fprintf(w, "replicakit-controller %s, revision %s, built with %s and Kubernetes' libraries %s\n", b.version, b.revision, b.goVersion, b.kubernetes)
 }
 
-// collector is the metric that tells of the build: always 1.
+// collector returns the metric about the build, which is always 1.
 func (b build) collector() prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "replicakit_build_info",

@@ -25,9 +25,9 @@ import (
 type worker struct {
 	*manager
 	writes writes
-	others *others     // since work
-	end    func(error) // end working, with an error
-	begun  atomic.Bool // a controller works that looked for others first
+	others *others     // nil before work
+	end    func(error) // ends work with an error
+	begun  atomic.Bool // a controller works, and looked for others first
 }
 
 // client returns a client for the controllers, with a pace of its own (Z3). It sends no write that
@@ -88,7 +88,7 @@ func (w *worker) work(ctx context.Context) error {
 	return nil
 }
 
-// clients are those of a worker: one for the informers, one for each controller.
+// clients are the clients of a worker, one for the informers and one for each controller.
 type clients struct {
 	informers   kubernetes.Interface
 	watches     *transport.Watches // of the informers' client
@@ -109,7 +109,7 @@ func (w *worker) clients() (all clients, err error) {
 	return all, err
 }
 
-// A cell is what works on one namespace, or on all.
+// A cell works on one namespace, or on all.
 type cell struct {
 	*worker
 	namespace   string // "" means all
@@ -155,7 +155,7 @@ func (w *worker) newCell(ctx context.Context, namespace string, clients clients)
 	return c, nil
 }
 
-// registerer tells the metrics of several cells apart.
+// registerer adds the namespace to the metrics if there are several cells.
 func (w *worker) registerer(namespace string) prometheus.Registerer {
 	if len(w.opts.namespaces) > 1 {
 		return prometheus.WrapRegistererWith(prometheus.Labels{"namespace": namespace}, w.registry)
@@ -163,8 +163,8 @@ func (w *worker) registerer(namespace string) prometheus.Registerer {
 	return w.registry
 }
 
-// run fills the caches, runs each controller from when it is admitted until ctx ends, and
-// returns after the last pass.
+// run fills the caches, and runs each controller from its admission until ctx ends. It returns
+// after the last pass.
 func (c *cell) run(ctx context.Context, admitted map[string]chan struct{}) {
 	defer c.working.add(c)()
 	c.newTerm(ctx)
@@ -185,10 +185,10 @@ func (c *cell) run(ctx context.Context, admitted map[string]chan struct{}) {
 	running.Wait()
 }
 
-// termPatience is how long the informers wait for the answers that save the first passes a wait.
+// termPatience is how long the informers wait for answers, so that the first passes need not wait.
 const termPatience = 5 * time.Second
 
-// newTerm has the controllers ask the server how far it has come. The lease is held, and the caches
+// newTerm makes the controllers ask the server for its version. The lease is held, and the caches
 // are empty.
 func (c *cell) newTerm(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, termPatience)
@@ -198,7 +198,7 @@ func (c *cell) newTerm(ctx context.Context) {
 	}
 }
 
-// missing are the resources that have not been listed yet.
+// missing returns the resources that have not been listed yet.
 func (c *cell) missing() []string {
 	var missing []string
 	if !c.factory.Core().V1().Pods().Informer().HasSynced() {
@@ -212,7 +212,7 @@ func (c *cell) missing() []string {
 	return missing
 }
 
-// wrong is what keeps the watches from telling what there is.
+// wrong returns an error if the watches do not follow the server.
 func (c *cell) wrong() error {
 	errs := make([]error, 0, len(c.controllers))
 	for _, built := range c.controllers {
@@ -221,13 +221,13 @@ func (c *cell) wrong() error {
 	return errors.Join(errs...)
 }
 
-// resync is a random time from 12 to 24 hours, so that several managers do not
-// do it at once (Z3).
+// resync returns a random time from 12 to 24 hours, so that several managers do not
+// resync at once (Z3).
 func resync() time.Duration {
 	return time.Duration((1 + rand.Float64()) * float64(12*time.Hour))
 }
 
-// A set is what several goroutines add to and take from. The zero set is empty.
+// A set can be used by several goroutines. The zero set is empty.
 type set[T comparable] struct {
 	mu       sync.Mutex
 	elements []T

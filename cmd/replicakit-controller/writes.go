@@ -12,19 +12,19 @@ import (
 	"time"
 )
 
-// writeTimeout ends a write that nobody answers. It is longer than what an API
-// server takes to give up by itself.
+// writeTimeout ends a write that gets no answer. It is longer than an API server takes to give
+// up by itself.
 const writeTimeout = time.Minute
 
-// writes lets every write that has begun come to its end, though the context
-// that it was begun with ends: its answer would be lost, and the next leader
-// would have to find out what became of it. Reads and watches end at once.
+// writes lets every write that has begun finish, even if its context ends. Otherwise the answer
+// would be lost, and the next leader would have to find out whether the write succeeded. Reads and
+// watches end at once.
 type writes struct {
-	underWay sync.RWMutex // read-locked by each
+	underWay sync.RWMutex // read-locked by each write
 }
 
-// drain waits for the writes under way. None begins any more: it fails at once, and
-// keeps nobody waiting.
+// drain waits for the writes under way. A write that begins later fails at once, without
+// waiting.
 func (w *writes) drain() { w.underWay.Lock() }
 
 var errDrained = errors.New("not written: the controllers have ended")
@@ -64,7 +64,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// A body tells when it is closed: the answer has been read.
+// A body calls closed when it is closed, because the answer has then been read.
 type body struct {
 	io.ReadCloser
 	closed func()

@@ -1,15 +1,14 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command quickstart keeps a fleet of pods alive on a simulated cluster, in
-// virtual time, and tells what it does and why.
+// Command quickstart keeps a fleet of pods alive on a simulated cluster, in virtual time, and prints its
+// actions and the reasons.
 //
 //	go run ./examples/quickstart
 //
-// This file is a whole ReplicaSet controller: newKeeper wires the library up. Only
-// the cluster, its watches and the work queue are simulated; a real controller has
-// a client, informers and a rate-limited queue in their place. What happens to the
-// fleet is in story.go, the output in print.go.
+// This file is a whole ReplicaSet controller, and newKeeper connects its parts. Only the cluster, its
+// watches and the work queue are simulated. A real controller has a client, informers and a rate-limited
+// queue instead. The events are in story.go, and the output in print.go.
 package main
 
 import (
@@ -34,19 +33,18 @@ func main() {
 
 // A keeper keeps the ReplicaSets of a cluster at their wanted number of pods.
 type keeper struct {
-	view       *replicastest.View[*appsv1.ReplicaSet, *corev1.Pod] // what the watches have told so far: two informers
+	view       *replicastest.View[*appsv1.ReplicaSet, *corev1.Pod] // the state that the watches have shown so far, as two informers have it
 	queue      *replicastest.Worker                                // a work queue that never runs one owner twice at once
 	controller *controller.Controller
 }
 
-// newKeeper wires everything up. kind says all that differs between kinds of owners:
-// for ReplicaSets it is ready made.
+// newKeeper connects the parts. kind has all the differences between kinds of owners. For ReplicaSets it is
+// ready to use.
 func newKeeper(cluster *replicastest.PodCluster, client *replicastest.Client[*appsv1.ReplicaSet, *corev1.Pod], kind controller.Kind[*appsv1.ReplicaSet, *corev1.Pod]) (*keeper, error) {
 	view := cluster.NewView()
 	queue := &replicastest.Worker{Clock: cluster.Clock}
 
-	// The client makes the calls, the view answers from memory, the queue takes
-	// requests for passes.
+	// The client makes the calls, the view answers from memory, and the queue accepts requests for passes.
 	c, err := controller.New(kind, client, view, queue.Wake, controller.Options{
 		Now:         cluster.Clock.Now,
 		Random:      cluster.Random,

@@ -19,20 +19,20 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A narrator writes down what happens: when, what, and to whom.
+// A narrator writes down each event, with its time and its object.
 type narrator struct {
 	text    strings.Builder
 	now     func() time.Time
 	acts    int
 	began   time.Time // the present act
 	waited  int       // passes in it that were held back
-	why     string    // the last one was
+	why     string    // the reason of the last one
 	calls   map[string]int
 	created []error                          // the answers to the creations of the present pass
-	victims []replicas.Deletion[*corev1.Pod] // and who is to be deleted in it
+	victims []replicas.Deletion[*corev1.Pod] // the pods that are deleted in it
 }
 
-// act opens an act: the package that it is about, what happens, why it matters.
+// act begins an act, with its package, its event, and why that matters.
 func (n *narrator) act(pkg, what, why string) {
 	n.acts++
 	n.began, n.waited = n.now(), 0
@@ -46,7 +46,7 @@ func (n *narrator) say(what, format string, args ...any) {
 
 func (n *narrator) print(format string, args ...any) { fmt.Fprintf(&n.text, format+"\n", args...) }
 
-// call sees every call to the API server.
+// call is called for every call to the API server.
 func (n *narrator) call(call replicastest.Call, err error) {
 	n.calls[call.Verb]++
 	if call.Verb == "create" {
@@ -54,7 +54,7 @@ func (n *narrator) call(call replicastest.Call, err error) {
 	}
 }
 
-// passed tells what a pass did, if it did anything.
+// passed writes the changes of a pass, if there are any.
 func (n *narrator) passed(_ context.Context, pass controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]) {
 	if pass.Waiting() {
 		n.waited++
@@ -75,7 +75,7 @@ func (n *narrator) passed(_ context.Context, pass controller.Pass[*appsv1.Replic
 	n.created, n.victims = nil, nil
 }
 
-// status tells what the status of the ReplicaSet says.
+// status writes the status of the ReplicaSet.
 func (n *narrator) status(rs *appsv1.ReplicaSet) {
 	s := rs.Status
 	line := []string{
@@ -92,7 +92,7 @@ func (n *narrator) status(rs *appsv1.ReplicaSet) {
 	n.say("status", "%s", strings.Join(line, ", "))
 }
 
-// creations tells a slow start by the answers to its calls.
+// creations describes a slow start by the answers to its calls.
 func creations(answers []error, skipped int) string {
 	wanted := count(len(answers)+skipped, "pod")
 	refused := 0
@@ -108,8 +108,7 @@ func creations(answers []error, skipped int) string {
 		len(answers)-refused, wanted, batches(len(answers)), count(refused, "call"), skipped)
 }
 
-// batches tells how a slow start made its calls: each batch is twice the size of
-// the one before.
+// batches describes the batches of a slow start. Each is twice the size of the one before.
 func batches(calls int) string {
 	if calls == 1 {
 		return ""
@@ -122,7 +121,7 @@ func batches(calls int) string {
 	return ", in batches of " + strings.Join(sizes, ", ")
 }
 
-// count says "1 pod", "2 pods" or "2 passes".
+// count returns a text such as "1 pod", "2 pods" or "2 passes".
 func count(n int, noun string) string {
 	switch {
 	case n == 1:
@@ -134,7 +133,7 @@ func count(n int, noun string) string {
 	return fmt.Sprintf("%d %s", n, noun)
 }
 
-// elapsed says "0s", "2.5s" or "5m 50s".
+// elapsed returns a text such as "0s", "2.5s" or "5m 50s".
 func elapsed(d time.Duration) string {
 	d = d.Round(time.Second / 10)
 	minutes, rest := d/time.Minute, (d % time.Minute).Seconds()

@@ -19,8 +19,8 @@ import (
 
 const namespace, name = "default", "web"
 
-// A story is a cluster, the controller that looks after a fleet on it, and what
-// users and fate do to both. What goes wrong with a user's call ends up in err.
+// A story is a cluster, the controller of a fleet on it, and the events for both. err has the error of a
+// user's call.
 type story struct {
 	*narrator
 	ctx     context.Context
@@ -30,7 +30,7 @@ type story struct {
 	err     error
 }
 
-// tell plays the whole story and returns its text, as far as it came.
+// tell plays the whole story and returns its text. If it fails, the text ends there.
 func tell() (string, error) {
 	s, err := newStory()
 	if err != nil {
@@ -61,7 +61,7 @@ func newStory() (*story, error) {
 		n.victims = step.Delete
 		return nil
 	}
-	if err := createReplicaSet(cluster, 10); err != nil { // before the keeper begins, which lists it
+	if err := createReplicaSet(cluster, 10); err != nil { // before the keeper starts and lists it
 		return nil, err
 	}
 	k, err := newKeeper(cluster, client, kind)
@@ -178,10 +178,10 @@ func (s *story) scaleDown() {
 // wait lets time pass.
 func (s *story) wait(d time.Duration) { s.world.Run(d) }
 
-// seen are the pods that the controller knows of.
+// seen returns the pods that the controller knows.
 func (s *story) seen() []*corev1.Pod { return s.keeper.view.ChildWatch.In(namespace) }
 
-// crowded are the pods on the node that has most of them.
+// crowded returns the pods on the node that has most of them.
 func (s *story) crowded() []*corev1.Pod {
 	var fullest []*corev1.Pod
 	nodes := map[string][]*corev1.Pod{}
@@ -195,7 +195,7 @@ func (s *story) crowded() []*corev1.Pod {
 	return fullest
 }
 
-// plan is what Manage would do about them. It only asks: nothing is called.
+// plan returns what Manage would do about them. No call is made.
 func (s *story) plan() replicas.PodPlan {
 	rs, _ := s.keeper.view.OwnerWatch.Get(namespace, name)
 	spec, err := replicas.ReplicaSetSpec(rs)
@@ -206,7 +206,7 @@ func (s *story) plan() replicas.PodPlan {
 	return plan
 }
 
-// status tells the status as the API server has it.
+// status writes the status that the API server has.
 func (s *story) status() {
 	rs, err := s.cluster.GetOwner(s.ctx, namespace, name)
 	s.check(err)
@@ -215,7 +215,7 @@ func (s *story) status() {
 	}
 }
 
-// event tells the last event about the ReplicaSet, without the pod's random name.
+// event writes the last event about the ReplicaSet, without the pod's random name.
 func (s *story) event() {
 	if last := len(s.cluster.Events) - 1; last >= 0 {
 		_, why, _ := strings.Cut(s.cluster.Events[last].Message, "forbidden: ")
@@ -224,7 +224,7 @@ func (s *story) event() {
 }
 
 func createReplicaSet(cluster *replicastest.PodCluster, n int32) error {
-	rs := replicastest.NewReplicaSet(namespace, name, n) // one of a Deployment's: its pods count each other as neighbours
+	rs := replicastest.NewReplicaSet(namespace, name, n) // of a Deployment: its pods count each other as neighbours
 	rs.Spec.MinReadySeconds = 5
 	_, err := cluster.CreateOwner(context.Background(), rs)
 	return err
@@ -235,7 +235,7 @@ func (s *story) scale(n int32) {
 	s.check(err)
 }
 
-// annotate changes nothing that matters to the controller.
+// annotate makes a change that does not matter to the controller.
 func (s *story) annotate() {
 	_, err := s.cluster.EditOwner(s.ctx, namespace, name, func(rs *appsv1.ReplicaSet) {
 		metav1.SetMetaDataAnnotation(&rs.ObjectMeta, "example.com/reviewed", "yes")

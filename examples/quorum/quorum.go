@@ -1,9 +1,9 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package quorum is an operator to copy. It keeps the members of a Database: each is a pod
-// and a volume claim with an ordinal. Members come and go one at a time, as many stay ready
-// as make a quorum, and a member that is ready hands over its data before it goes.
+// Package quorum is an operator to copy. It keeps the members of a Database. Each is a pod and a volume
+// claim with an ordinal. Members are added and removed one at a time, and a quorum of them stays ready. A
+// member that is ready hands over its data before it is removed.
 package quorum
 
 import (
@@ -33,7 +33,7 @@ const (
 	finalizer = "quorum.example.com/members"
 )
 
-// A Database wants spec.replicas members. As many as spec.quorum stay ready.
+// A Database wants spec.replicas members. spec.quorum of them stay ready.
 type Database struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitzero"`
@@ -42,7 +42,7 @@ type Database struct {
 	Status DatabaseStatus `json:"status,omitzero"`
 }
 
-// A DatabaseSpec says what a Database wants.
+// A DatabaseSpec is the wanted state of a Database.
 type DatabaseSpec struct {
 	Replicas int32  `json:"replicas"`
 	Quorum   int32  `json:"quorum"`
@@ -50,7 +50,7 @@ type DatabaseSpec struct {
 	Paused   bool   `json:"paused,omitempty"`
 }
 
-// A DatabaseStatus says what a Database has.
+// A DatabaseStatus is the present state of a Database.
 type DatabaseStatus struct {
 	Replicas           int32              `json:"replicas,omitempty"`
 	ReadyReplicas      int32              `json:"readyReplicas,omitempty"`
@@ -69,19 +69,19 @@ func (d *Database) DeepCopy() *Database {
 // DeepCopyObject returns a copy.
 func (d *Database) DeepCopyObject() runtime.Object { return d.DeepCopy() }
 
-// Calls are what the operator does besides creating and deleting pods.
+// Calls are the calls of the operator, except those that create and delete pods.
 type Calls interface {
-	// Claim creates a volume claim and returns it, or the one that the server has already.
+	// Claim creates a volume claim and returns it, or returns an existing one.
 	Claim(ctx context.Context, claim *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error)
 	// Annotate sets an annotation of a pod to "true". Its patch must carry the pod's UID.
 	Annotate(ctx context.Context, pod *corev1.Pod, annotation string) error
-	// Keep puts the finalizer of this package on the Database, or takes it off.
+	// Keep adds the finalizer of this package to the Database, or removes it.
 	Keep(ctx context.Context, db *Database, keep bool) error
 }
 
 type operator struct{ Calls }
 
-// Kind is what a Database is to replicakit.
+// Kind describes a Database to replicakit.
 func Kind(calls Calls) controller.Kind[*Database, *corev1.Pod] {
 	o := operator{calls}
 	return controller.Kind[*Database, *corev1.Pod]{
@@ -103,12 +103,12 @@ func spec(db *Database) (replicas.PodSpec, error) {
 		Slots:    replicas.Ordinals(db.Name),
 		New:      func(name string) (*corev1.Pod, error) { return member(db, name), nil },
 		Rules: replicas.Rules[*corev1.Pod]{
-			// A member has its ordinal, and so its volume, until its pod is gone.
+			// A member keeps its ordinal, and so its volume, until its pod is gone.
 			Active: func(*corev1.Pod) bool { return true },
 			Discard: func(p *corev1.Pod) bool {
 				return p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
 			},
-			// A drain is not called off, as the member has no data by then.
+			// A drain is not canceled, because the member has already lost its data.
 			MustGo: func(p *corev1.Pod) bool {
 				return p.Annotations[drain] != "" || p.Spec.Containers[0].Image != db.Spec.Image
 			},
@@ -116,8 +116,8 @@ func spec(db *Database) (replicas.PodSpec, error) {
 	}, nil
 }
 
-// oneAtATime leaves out what must wait for another member, for a quorum or for a drain. An
-// event of the pod that it waits for leads to the next pass.
+// oneAtATime removes from a step what must wait for another member, for a quorum or for a drain. An event
+// of that member's pod leads to the next pass.
 func (o operator) oneAtATime(ctx context.Context, db *Database, step *controller.Step[*corev1.Pod]) error {
 	isGoing := db.DeletionTimestamp != nil
 	if keep := !isGoing || !step.NoneLeft(); keep != slices.Contains(db.Finalizers, finalizer) {
@@ -133,7 +133,7 @@ func (o operator) oneAtATime(ctx context.Context, db *Database, step *controller
 			unsettled++
 		}
 	}
-	if isGoing { // no client asks the database now
+	if isGoing { // no client uses the database now
 		quorum, unsettled = 0, 0
 	}
 	if unsettled > 0 {
@@ -144,7 +144,7 @@ func (o operator) oneAtATime(ctx context.Context, db *Database, step *controller
 		if err != nil {
 			return fmt.Errorf("volume claim of member %s: %w", name, err)
 		}
-		if c.DeletionTimestamp != nil { // a pod would lose it; its end leads to the next pass
+		if c.DeletionTimestamp != nil { // a pod would lose it; the next pass comes when it is gone
 			step.Create = nil
 		}
 	}
@@ -175,7 +175,7 @@ func report(db *Database, o controller.Outcome[*corev1.Pod]) error {
 	return nil
 }
 
-// member is the pod of a member.
+// member returns the pod of a member.
 func member(db *Database, name string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Labels: labels.Set{databaseLabel: db.Name}},
@@ -191,8 +191,8 @@ func member(db *Database, name string) *corev1.Pod {
 	}
 }
 
-// DatabaseOf returns the name of the database that a volume claim is for; an empty one if it
-// is for none. Watch claims with it, because members wait for claims that are being deleted.
+// DatabaseOf returns the name of the database that a volume claim is for, or an empty name. Watch claims
+// with it, because members wait for claims that are being deleted.
 func DatabaseOf(claim metav1.Object) (db types.NamespacedName) {
 	if name := claim.GetLabels()[databaseLabel]; name != "" {
 		db = types.NamespacedName{Namespace: claim.GetNamespace(), Name: name}
@@ -200,7 +200,7 @@ func DatabaseOf(claim metav1.Object) (db types.NamespacedName) {
 	return db
 }
 
-// claim is the volume claim of a member. It stays when the member goes.
+// claim returns the volume claim of a member. It stays when the member is removed.
 func claim(db *Database, member string) *corev1.PersistentVolumeClaim {
 	return &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: db.Namespace, Name: "data-" + member, Labels: labels.Set{databaseLabel: db.Name}},

@@ -1,13 +1,13 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command workerpool is an operator that keeps spec.replicas Workers for each
-// WorkerPool: both are custom resources, see config/crd.
+// Command workerpool is an operator that keeps spec.replicas Workers for each WorkerPool. Both are custom
+// resources; see config/crd.
 //
 //	kubectl apply -f config/crd -f config/rbac
 //	go run . --kubeconfig ~/.kube/config
 //
-// One process can serve several clusters, each with a controller of its own:
+// One process can serve several clusters, with a controller for each:
 //
 //	go run . --kubeconfig east.yaml --kubeconfig west.yaml
 //
@@ -61,8 +61,8 @@ func run(args []string) error {
 	return mgr.Start(signals.SetupSignalHandler())
 }
 
-// parse reads the flags. Two processes that both work create every Worker twice, so a leader is
-// elected. It lets go of the lease at its end, as the program ends with it.
+// parse reads the flags. A leader is elected, because two processes that both work create every Worker
+// twice. It releases the lease at its end, because the program ends then too.
 func parse(args []string) (opts manager.Options, kubeconfigs []string, err error) {
 	opts = manager.Options{LeaderElection: true, LeaderElectionID: "workerpool.example.com", LeaderElectionReleaseOnCancel: true}
 	flags := flag.NewFlagSet("workerpool", flag.ContinueOnError)
@@ -96,9 +96,8 @@ func load(kubeconfigs []string) (configs []*rest.Config, err error) {
 	return configs, nil
 }
 
-// newManager returns a manager that serves the clusters. The first is the
-// manager's own, where the lease is. Each has a controller of its own, with its own
-// queue, expectations and metrics.
+// newManager returns a manager that serves the clusters. The first is the manager's own, which has the
+// lease. Each cluster has a controller with its own queue, expectations and metrics.
 func newManager(opts manager.Options, each controllerruntime.Options, configs ...*rest.Config) (manager.Manager, error) {
 	opts.Scheme = runtime.NewScheme()
 	if err := v1.AddToScheme(opts.Scheme); err != nil {
@@ -124,8 +123,8 @@ func newManager(opts manager.Options, each controllerruntime.Options, configs ..
 	return mgr, nil
 }
 
-// withTransport returns configurations whose clients write nothing if this leader cannot prove its
-// lease, send as many calls as the server answers, and list anew what a watch that hangs has missed.
+// withTransport returns configurations whose clients write nothing if this leader cannot prove its lease,
+// send as many calls as the server answers, and list objects again after a watch hangs.
 func withTransport(opts manager.Options, configs []*rest.Config) (wrapped []*rest.Config, watches []*transport.Watches) {
 	fence := transport.NewFence(types.NamespacedName{Namespace: opts.LeaderElectionNamespace, Name: opts.LeaderElectionID}, ptr.Deref(opts.RenewDeadline, 0))
 	for _, config := range configs {

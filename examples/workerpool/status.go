@@ -30,21 +30,21 @@ func report(p *v1.WorkerPool, o controller.Outcome[*v1.Worker]) error {
 	return nil
 }
 
-// heldBack tells what keeps the pool from creating or deleting Workers. The message has nothing
-// that differs from pass to pass, as each difference is a write.
+// heldBack reports whether the pool must not create or delete Workers, and why. The message is the same in
+// each pass, because a different one would be a write.
 func heldBack(o controller.Outcome[*v1.Worker]) metav1.Condition {
 	condition := metav1.Condition{
 		Type: "HeldBack", Status: metav1.ConditionFalse, Reason: "Nothing",
 		ObservedGeneration: o.Generation, LastTransitionTime: metav1.NewTime(o.Now),
 	}
-	// CallsNotSeen comes and goes with each change.
+	// CallsNotSeen appears and disappears with each change.
 	if i := slices.IndexFunc(o.Gates, func(g controller.Gate) bool { return g.Stops != 0 && g.Reason != controller.CallsNotSeen }); i >= 0 {
 		condition.Status, condition.Reason, condition.Message = metav1.ConditionTrue, o.Gates[i].Reason.String(), o.Gates[i].Reason.Sentence()
 	}
 	return condition
 }
 
-// available tells whether as many Workers are ready as must be.
+// available reports whether enough Workers are ready.
 func available(p *v1.WorkerPool, o controller.Outcome[*v1.Worker]) metav1.Condition {
 	condition := metav1.Condition{
 		Type: "Available", Status: metav1.ConditionTrue, Reason: "EnoughReady",
@@ -56,13 +56,13 @@ func available(p *v1.WorkerPool, o controller.Outcome[*v1.Worker]) metav1.Condit
 	return condition
 }
 
-// revisionLabel tells from which template a Worker was made.
+// revisionLabel names the template that a Worker was made from.
 const revisionLabel = "workerpool.example.com/revision"
 
-// revision names the template.
+// revision returns a name for the template.
 func revision(p *v1.WorkerPool) string {
 	hash := fnv.New32a()
-	_ = json.NewEncoder(hash).Encode(p.Spec.Template) // neither of the two can fail
+	_ = json.NewEncoder(hash).Encode(p.Spec.Template) // neither of them can fail
 	return fmt.Sprintf("%08x", hash.Sum32())
 }
 

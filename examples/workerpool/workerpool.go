@@ -25,8 +25,7 @@ import (
 
 type workers = replicas.Spec[*v1.Worker]
 
-// workerPools is the whole operator: what a pool wants, what its Workers are like,
-// and what is reported.
+// workerPools is the whole operator: the wanted Workers of a pool, the state of a Worker, and the report.
 var workerPools = controller.Kind[*v1.WorkerPool, *v1.Worker]{
 	Owner:    v1.GroupVersion.WithKind("WorkerPool"),
 	Child:    v1.GroupVersion.WithKind("Worker"),
@@ -35,7 +34,7 @@ var workerPools = controller.Kind[*v1.WorkerPool, *v1.Worker]{
 	StatusOf: func(p *v1.WorkerPool) any { return &p.Status },
 }
 
-// spec says what a pool wants.
+// spec returns the wanted state of a pool.
 func spec(p *v1.WorkerPool) (workers, error) {
 	selector, err := metav1.LabelSelectorAsSelector(&p.Spec.Selector)
 	if err != nil {
@@ -52,8 +51,8 @@ func spec(p *v1.WorkerPool) (workers, error) {
 	}, nil
 }
 
-// rules say who goes: Workers of another revision, and those that do not become ready. If there are too many,
-// the old ones go first, then those that are not ready, then the newest.
+// rules choose the Workers to remove: Workers of another revision, and those that do not become ready. If
+// there are too many, the old ones are first, then those that are not ready, then the newest.
 func rules(p *v1.WorkerPool) replicas.Rules[*v1.Worker] {
 	current := revision(p)
 	return replicas.Rules[*v1.Worker]{
@@ -72,7 +71,7 @@ const readyWithin = 10 * time.Minute
 
 func isReady(w *v1.Worker) bool { return w.Status.Ready }
 
-// spare is how many of the ready Workers a pool can do without.
+// spare returns how many of the ready Workers a pool does not need.
 func spare(p *v1.WorkerPool, ready int32) int32 {
 	return ready - (p.Spec.Replicas - p.Spec.MaxUnavailable)
 }

@@ -1,7 +1,7 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package backoff has the delay after which something is tried again.
+// Package backoff has the delay before something is tried again.
 package backoff
 
 import "time"
@@ -12,13 +12,13 @@ type Hold struct {
 	Wait  time.Duration
 }
 
-// Double makes the Hold last from now on, twice as long as before, within bounds.
+// Double makes the Hold start now and last twice as long as before, within bounds.
 func (h *Hold) Double(now time.Time, first, last time.Duration) {
 	h.Since, h.Wait = now, min(max(2*h.Wait, first), last)
 }
 
-// Remaining is how long the Hold lasts still: 0 or less if it is over. A clock that went back
-// starts it again.
+// Remaining returns how long the Hold still lasts, or 0 or less if it is over. If the clock went back, the
+// Hold starts again.
 func (h *Hold) Remaining(now time.Time) time.Duration {
 	if now.Before(h.Since) {
 		h.Since = now

@@ -1,10 +1,9 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package deployment foretells what Kubernetes' Deployment controller makes of a
-// Deployment's ReplicaSets when the Deployment is scaled. It follows scale and
-// isScalingEvent of pkg/controller/deployment, which test/conformance runs
-// beside it.
+// Package deployment predicts how Kubernetes' Deployment controller scales a Deployment's ReplicaSets. It
+// follows scale and isScalingEvent of pkg/controller/deployment, which test/conformance runs for
+// comparison.
 package deployment
 
 import (
@@ -21,8 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// What the Deployment controller writes on a ReplicaSet: what the Deployment
-// wanted when it last scaled it, and the most that it then allowed.
+// The Deployment controller writes these annotations on a ReplicaSet: the size that the Deployment wanted
+// when it was last scaled, and the most replicas that it then allowed.
 const (
 	desiredAnnotation = "deployment.kubernetes.io/desired-replicas"
 	maxAnnotation     = "deployment.kubernetes.io/max-replicas"
@@ -31,18 +30,17 @@ const (
 // A How says which rule sized the ReplicaSets.
 type How string
 
-// The rules, the first that applies being the one.
+// The rules. The first that applies is used.
 const (
-	Unscaled    How = "unscaled"    // every ReplicaSet keeps its size: this is no scaling, a Recreate between two of them, or the end of the Deployment
-	Whole       How = "whole"       // the only one that has replicas, or else the newest, gets them all
+	Unscaled    How = "unscaled"    // every ReplicaSet keeps its size, because nothing is scaled, a Recreate is under way, or the Deployment is deleted
+	Whole       How = "whole"       // the only one with replicas gets them all, or else the newest
 	Finished    How = "finished"    // the newest has all its replicas, available: the others get none
 	Proportions How = "proportions" // during a rollout each one shrinks or grows in proportion to its size
 )
 
-// Scale returns the size that each of the ReplicaSets gets, all those that the
-// Deployment controls, once its spec.replicas is set to a number. The steps of a
-// rollout that follow are left out. The replicas of the Deployment and of each
-// ReplicaSet must not be nil.
+// Scale returns the new size of each ReplicaSet once spec.replicas of the Deployment is set to a number.
+// sets must be all that the Deployment controls. The later steps of a rollout are left out. The replicas of
+// the Deployment and of each ReplicaSet must not be nil.
 func Scale(d *appsv1.Deployment, sets []*appsv1.ReplicaSet, replicas int32) (sizes []int32, how How) {
 	s := newScaling(d, sets, replicas)
 	how = s.run()
@@ -52,9 +50,8 @@ func Scale(d *appsv1.Deployment, sets []*appsv1.ReplicaSet, replicas int32) (siz
 	return sizes, how
 }
 
-// Scaled returns copies of the ReplicaSets as they are once Scale's sizes are theirs. They are
-// what the next number starts from if the Deployment does nothing else in between, as one that
-// is paused.
+// Scaled returns copies of the ReplicaSets with Scale's sizes. The next number starts from them if the
+// Deployment does nothing else in between, for example because it is paused.
 func Scaled(d *appsv1.Deployment, sets []*appsv1.ReplicaSet, replicas int32, sizes []int32) []*appsv1.ReplicaSet {
 	scaled := make([]*appsv1.ReplicaSet, len(sets))
 	for i, rs := range sets {
@@ -67,8 +64,8 @@ func Scaled(d *appsv1.Deployment, sets []*appsv1.ReplicaSet, replicas int32, siz
 	return scaled
 }
 
-// A scaling is a Deployment that shall have a number of replicas. The lists are
-// sorted by age, the oldest first, and then by name.
+// A scaling is a Deployment that is scaled to a number of replicas. The lists are sorted by age, the oldest
+// first, and then by name.
 type scaling struct {
 	*appsv1.Deployment
 	replicas, surge int32
@@ -116,8 +113,8 @@ func (s *scaling) run() How {
 	return Proportions
 }
 
-// wantedOther reports whether the ReplicaSet was last sized for another number.
-// One that does not tell was sized for the Deployment as it is.
+// wantedOther reports whether the ReplicaSet was last sized for another number. Without an annotation, it
+// was sized for the Deployment's present number.
 func (s *scaling) wantedOther(rs *appsv1.ReplicaSet) bool {
 	desired, ok := number(rs, desiredAnnotation)
 	if !ok {
@@ -139,8 +136,7 @@ func (s *scaling) giveAll() {
 	}
 }
 
-// isFinished reports whether the newest ReplicaSet already is what the rollout
-// leads to.
+// isFinished reports whether the newest ReplicaSet already has the size that the rollout ends with.
 func (s *scaling) isFinished() bool {
 	if s.newest == nil {
 		return false
@@ -149,8 +145,8 @@ func (s *scaling) isFinished() bool {
 	return ok && desired == s.replicas && *s.newest.Spec.Replicas == s.replicas && s.newest.Status.AvailableReplicas == s.replicas
 }
 
-// share adds what is allowed, or takes away what is too much, from the largest
-// ReplicaSet to the smallest. What rounding leaves over falls to the largest.
+// share shares out replicas that are allowed or too many, from the largest ReplicaSet to the smallest. The
+// largest gets the rest that rounding leaves.
 func (s *scaling) share() {
 	add := int32(0)
 	if s.replicas > 0 {
@@ -164,7 +160,7 @@ func (s *scaling) share() {
 	}
 	sorted := slices.Clone(s.active)
 	if add > 0 {
-		slices.Reverse(sorted) // of the same size the newest grows first, and the oldest shrinks first
+		slices.Reverse(sorted) // among equal sizes the newest grows first, and the oldest shrinks first
 	}
 	slices.SortStableFunc(sorted, func(a, b *appsv1.ReplicaSet) int { return cmp.Compare(*b.Spec.Replicas, *a.Spec.Replicas) })
 	left := add
@@ -184,7 +180,7 @@ func (s *scaling) share() {
 	s.sizes[sorted[0]] = max(0, s.sizes[sorted[0]]+left)
 }
 
-// part returns by how much the ReplicaSet should grow to stay in proportion.
+// part returns how much the ReplicaSet must grow to stay in proportion.
 func (s *scaling) part(rs *appsv1.ReplicaSet) int32 {
 	size := *rs.Spec.Replicas
 	if s.replicas == 0 {
@@ -201,8 +197,7 @@ func byAge(a, b *appsv1.ReplicaSet) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }
 
-// sameTemplate compares what pods are made from, without the hash that tells
-// ReplicaSets apart.
+// sameTemplate compares pod templates without the hash that distinguishes ReplicaSets.
 func sameTemplate(a, b corev1.PodTemplateSpec) bool {
 	return apiequality.Semantic.DeepEqual(withoutHash(a), withoutHash(b))
 }
@@ -225,8 +220,7 @@ func maxSurge(d *appsv1.Deployment, replicas int32) int32 {
 	return int32(surge)
 }
 
-// number reads an annotation that the Deployment controller wrote; it is 0 if
-// that is none.
+// number reads an annotation of the Deployment controller. It returns 0 if that is no number.
 func number(rs *appsv1.ReplicaSet, annotation string) (n int32, ok bool) {
 	value, err := strconv.ParseUint(rs.Annotations[annotation], 10, 31)
 	if err != nil {

@@ -10,21 +10,21 @@ import (
 	"math/bits"
 )
 
-// A Table finds entries by their strings. It is a hash table with open addressing
-// that never grows. Where all strings differ, it takes about half the time of a map.
+// A Table finds entries by their strings. It is a hash table with open addressing that never grows. If all
+// strings differ, it takes about half the time of a map.
 type Table struct {
 	text func(i int) string
-	// slots are 0, or one more than an entry's index in the lower bits, and in the
-	// others as many bits of the hash of its string. At least half of them are 0.
+	// A slot is 0 if it is free. Otherwise its lower bits are one more than an entry's index, and the
+	// others are bits of the hash of its string. At least half of the slots are 0.
 	slots []uint32
 	index uint // how many bits an index has
 }
 
-// seed is that of all hashes, and never changes.
+// seed is the seed of all hashes, and never changes.
 var seed = maphash.MakeSeed()
 
-// New returns an empty table for the entries of a list, whose indices are below n. text
-// returns the string of the entry at an index.
+// New returns an empty table for the entries of a list with indices below n. text returns the string of the
+// entry at an index.
 func New(n int, text func(i int) string) *Table {
 	return &Table{
 		text:  text,
@@ -32,8 +32,8 @@ func New(n int, text func(i int) string) *Table {
 	}
 }
 
-// Add adds an entry, unless there is one with the same string. It returns the index
-// of the one that is there then. The string is that at the index i.
+// Add adds the entry at index i, whose string is text, unless an entry has the same string. It returns the
+// index of the entry that is in the table.
 func (t *Table) Add(i int, text string) int {
 	slot, part := t.find(text)
 	if *slot == 0 {
@@ -51,8 +51,8 @@ func (t *Table) Find(text string) int {
 // entry returns the index in a slot, or -1 if it is free.
 func (t *Table) entry(slot uint32) int { return int(slot&(1<<t.index-1)) - 1 }
 
-// find returns the slot of a string, or the free one where it belongs, and the bits of
-// the string's hash that a slot has.
+// find returns the slot of a string, or the free slot where it belongs. It also returns the bits of the
+// string's hash that a slot has.
 func (t *Table) find(text string) (slot *uint32, part uint32) {
 	hash := maphash.String(seed, text)
 	part = uint32(hash>>32) >> t.index << t.index

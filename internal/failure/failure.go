@@ -1,7 +1,7 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package failure has the ways in which this library's own tests let calls fail.
+// Package failure has the ways in which calls fail in this library's own tests.
 package failure
 
 import (
@@ -24,24 +24,24 @@ import (
 // A Failure is a way in which a call fails.
 type Failure uint8
 
-// Lost returns the failures that can come after the effect: those of the server,
-// and of what stands in front of it.
+// Lost returns the failures that can happen after the call took effect. They come from the server or a
+// proxy before it.
 func Lost() []Failure {
 	return []Failure{Timeout, ServiceUnavailable, InternalError, TooManyRequests, ConnectionReset}
 }
 
 // The failures, each with the status code of its answer.
 const (
-	Timeout            Failure = iota // 504: nobody knows whether the call took effect
+	Timeout            Failure = iota // 504: it is not known whether the call took effect
 	ServiceUnavailable                // 503
 	InternalError                     // 500
-	TooManyRequests                   // 429, to come back after two seconds
+	TooManyRequests                   // 429, with a Retry-After of two seconds
 	Conflict                          // 409: the object is not as the caller saw it
 	Forbidden                         // 403: a webhook denies it
 	Invalid                           // 422: a policy finds it invalid
-	BadRequest                        // 400: a webhook denies it so
+	BadRequest                        // 400: a webhook denies it with this code
 	ConnectionReset                   // the connection is reset: no answer
-	Failures                          // how many there are
+	Failures                          // the number of failures
 )
 
 // String returns the name of the failure.

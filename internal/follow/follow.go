@@ -3,11 +3,11 @@
 
 // Package follow finds out whether the watches behind a cache follow the API server.
 //
-// A watch that hangs returns no error, and is as quiet as one of objects that do not change. So
-// each minute the server is asked for its version, and the watch has to come to that version. A
-// server sends its watches a bookmark each minute, so a watch is about two minutes behind at
-// most. If it takes longer, its objects are listed anew. That mends a watch that hangs, and
-// shows that a watch follows whose server sends no bookmarks.
+// A watch that hangs returns no error, and is as quiet as a watch of objects that do not change. So each
+// minute the server is asked for its version, and the watch must reach that version. A server sends its
+// watches a bookmark each minute, so a watch is about two minutes behind at most. If it takes longer, its
+// objects are listed again. That replaces a watch that hangs. If the server sends no bookmarks, it shows
+// that the watch follows.
 package follow
 
 import (
@@ -25,9 +25,9 @@ import (
 )
 
 const (
-	// askPatience is how long the server may take to tell its version.
+	// askPatience is how long the server may take to return its version.
 	askPatience = 10 * time.Second
-	// mostAsked bounds what is kept of a watch that hangs for long.
+	// mostAsked is the most answers that are kept of a watch that hangs for long.
 	mostAsked = 20
 	// backOff is how long an informer may wait between the end of a watch and a list.
 	backOff = 30 * time.Second
@@ -35,12 +35,12 @@ const (
 	bookmarksNeeded = 3
 )
 
-// Times are how often and when a Watch does what. Tests shorten them.
+// Times are the intervals and limits of a Watch. Tests shorten them.
 type Times struct {
 	Look   time.Duration // between two looks at the cache
 	Ask    time.Duration // between two questions to the server
-	Relist time.Duration // the age at which the objects are listed anew
-	Stale  time.Duration // the age at which the watch counts as one that does not follow
+	Relist time.Duration // the age at which the objects are listed again
+	Stale  time.Duration // the age at which the watch counts as not following
 }
 
 var usual = Times{Look: 20 * time.Second, Ask: time.Minute, Relist: 150 * time.Second, Stale: 3 * time.Minute}
@@ -55,51 +55,51 @@ func WithTimes(ctx context.Context, times Times) context.Context {
 // A Watch is the watch of one kind. Its methods may be called by several goroutines at once.
 type Watch struct {
 	Kind string
-	// Cached returns the version that the watch has come to; "" before the first list. nil means that
-	// nobody knows. Then only new lists show that the watch follows.
+	// Cached returns the version that the watch has reached, or "" before the first list. nil means that it
+	// is not known. Then only new lists show that the watch follows.
 	Cached func() string
-	// Live returns the version that the server is at in a namespace, or in all if it is "". nil means
-	// that nobody can ask, and the watch is not followed.
+	// Live returns the server's version in a namespace, or in all if namespace is "". nil means that the
+	// server cannot be asked, and the watch is not followed.
 	Live func(ctx context.Context, namespace string) (string, error)
-	// Namespace is that of the watch, "" if it is of all. Other returns another one, or "". It is
-	// used if Live is forbidden.
+	// Namespace is the namespace of the watch, or "" if it is of all. If Live is forbidden there, the
+	// namespace that Other returns is used. Other may return "".
 	Namespace string
 	Other     func(ctx context.Context) string
-	// Relist has the objects listed anew of watches that have sent nothing for a time. done reports
-	// whether that has happened. nil means that nobody can.
+	// Relist lists the objects again whose watches have sent nothing for a time. done reports whether that
+	// has happened. nil means that they cannot be listed again.
 	Relist func(silent time.Duration) (done func() bool)
 
 	mu     sync.Mutex
 	times  Times
-	proven time.Time // the watch has come to where the server was then; zero before the first look
-	asked  []answer  // that the watch has not come to yet, the oldest first
-	last   time.Time // when the server was asked last, or Follow began
-	came   time.Time // when it answered last, or Follow began
-	err    error     // of the last question
+	proven time.Time // when the server was at a version that the watch has reached; zero before the first look
+	asked  []answer  // that the watch has not reached yet, the oldest first
+	last   time.Time // when the server was last asked, or Follow began
+	came   time.Time // when it last answered, or Follow began
+	err    error     // of the last request
 	newest string    // its answer
-	ahead  string    // the version that the watch had come to when the server was at an older one
+	ahead  string    // the version that the watch had reached when the server was at an older one
 
-	relisted time.Time   // when the objects were listed anew last; zero means never
-	done     func() bool // whether they have been; nil if that is known
+	relisted time.Time   // when the objects were last listed again; zero means never
+	done     func() bool // whether that has happened; nil if that is known
 	until    string      // the server's version before that
-	missed   int         // events up to that version, which the watch had not sent
+	missed   int         // events up to that version that the watch had not sent
 	hung     int         // relists that showed such events
 
-	reported bool // that the watch does not follow
-	noRight  bool // reported that a right is missing
+	reported bool // it was reported that the watch does not follow
+	noRight  bool // it was reported that a right is missing
 
 	events, bookmarks int
 	bookmark          time.Time // when the last one came
 	seen              [2]sight  // at the last look, and at the one before
 }
 
-// An answer is the version that the server was at, at least, at an instant.
+// An answer says that the server had at least this version at an instant.
 type answer struct {
 	at      time.Time
 	version string
 }
 
-// A sight is what there was at one look.
+// A sight is the state at one look.
 type sight struct {
 	cached string
 	events int
@@ -108,15 +108,17 @@ type sight struct {
 // A Log logs an error, or only a message if err is nil.
 type Log func(err error, message string, keysAndValues ...any)
 
-// Updated is Saw for an update. One without another version is a resync, or part of a list, and no event.
+// Updated is Saw for an update. If the version is the same, the update is a resync or part of a list, and
+// no event.
 func (w *Watch) Updated(old, cur any) {
 	if versionOf(old) != versionOf(cur) {
 		w.Saw(cur)
 	}
 }
 
-// Saw notes an event of an object, or of what a cache has of one that is gone. Anything but an object
-// is a tombstone, whose event was missed. A version that the watch comes to without an event is that of a bookmark.
+// Saw records an event of an object, or of the last state of one that is gone. Any other value is a
+// tombstone, whose event was missed. If the watch reaches a version without an event, that is the version
+// of a bookmark.
 func (w *Watch) Saw(obj any) {
 	if w == nil {
 		return
@@ -155,7 +157,7 @@ func (w *Watch) cached() string {
 	return w.Cached()
 }
 
-// begin notes that the watch is looked at from now on. The first question is not asked yet.
+// begin starts to follow the watch. It does not ask the server yet.
 func (w *Watch) begin(times Times) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -163,7 +165,7 @@ func (w *Watch) begin(times Times) {
 	w.times, w.proven, w.last, w.came = times, now, now, now
 }
 
-// look asks the server if it is time, reports, and has a watch that is behind listed anew.
+// look asks the server if it is time, and reports. If the watch is behind, its objects are listed again.
 func (w *Watch) look(ctx context.Context, log Log) {
 	now := time.Now()
 	if w.isTimeToAsk(now) {
@@ -191,7 +193,7 @@ func (w *Watch) look(ctx context.Context, log Log) {
 func (w *Watch) isTimeToAsk(now time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return now.Sub(w.last) >= w.times.Ask || w.isTimeToRelist(now) // so that it is known which events came too late
+	return now.Sub(w.last) >= w.times.Ask || w.isTimeToRelist(now) // to know which events came too late
 }
 
 func (w *Watch) isTimeToRelist(now time.Time) bool {
@@ -199,7 +201,7 @@ func (w *Watch) isTimeToRelist(now time.Time) bool {
 	return known && age > w.times.Relist && w.Relist != nil && w.err == nil && w.ahead == "" && now.Sub(w.relisted) > w.times.Relist
 }
 
-// noteMissed reports that the watch hung if, after a new list, events came that the watch should have sent
+// noteMissed reports that the watch hung if a new list brought events that the watch should have sent
 // before.
 func (w *Watch) noteMissed(log Log) {
 	if w.missed > 0 {
@@ -208,7 +210,7 @@ func (w *Watch) noteMissed(log Log) {
 		w.missed = 0
 	}
 	if time.Since(w.relisted) > 2*w.times.Look+backOff && w.done == nil {
-		w.until = "" // the handlers have had the time
+		w.until = "" // the handlers have had enough time
 	}
 }
 
@@ -224,8 +226,8 @@ func (w *Watch) ask(ctx context.Context) (string, error) {
 	return version, err
 }
 
-// note notes an answer to a question that was asked when the watch had come to cached. If this process
-// stood still, or the server did not answer for long, the watch has to follow from now on.
+// note records an answer to a request that was sent when the watch had reached cached. If this process
+// stood still, or the server did not answer for long, the age of the watch is counted from now on.
 func (w *Watch) note(a answer, cached string, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -246,8 +248,8 @@ func (w *Watch) note(a answer, cached string, err error) {
 	}
 }
 
-// catchUp notes that the watch has come to a version, or that a list has been answered. Versions that
-// cannot be compared are no reason to complain.
+// catchUp records that the watch has reached a version, or that a list has been answered. Versions that
+// cannot be compared are ignored.
 func (w *Watch) catchUp(cached string) {
 	if w.done != nil && w.done() {
 		w.done = nil
@@ -264,13 +266,13 @@ func (w *Watch) catchUp(cached string) {
 	}
 }
 
-// noteBookmark looks at two looks, because the cache has a version a moment before the handlers
-// have the event. A new list brings a version without an event too, but not each minute.
+// noteBookmark compares two looks, because the cache has a version a moment before the handlers have the
+// event. A new list brings a version without an event too, but not each minute.
 func (w *Watch) noteBookmark(now time.Time, cached string) {
 	last, before := w.seen[0], w.seen[1]
 	w.seen = [2]sight{{cached, w.events}, last}
 	if before.cached == "" || last.cached == before.cached || w.events != before.events || w.events == 0 || w.bookmarked() {
-		return // without any event, nobody may have told of them
+		return // without any event, the handlers may not be connected
 	}
 	if now.Sub(w.bookmark) > 2*w.times.Ask {
 		w.bookmarks = 0
@@ -280,8 +282,8 @@ func (w *Watch) noteBookmark(now time.Time, cached string) {
 
 func (w *Watch) bookmarked() bool { return w.bookmarks >= bookmarksNeeded }
 
-// age returns for how long the watch has not come to where the server was, and whether that says
-// anything: without bookmarks, a watch of objects that do not change is told nothing.
+// age returns how long ago the watch last had the server's version, and whether that is meaningful. Without
+// bookmarks, a watch of objects that do not change gets no events.
 func (w *Watch) age(now time.Time) (age time.Duration, known bool) {
 	if w.proven.IsZero() || apierrors.IsForbidden(w.err) {
 		return 0, false
@@ -289,7 +291,7 @@ func (w *Watch) age(now time.Time) (age time.Duration, known bool) {
 	return now.Sub(w.proven), w.bookmarked() || w.Relist != nil
 }
 
-// report logs that the watch does not follow, and that it follows again, once each.
+// report logs once that the watch does not follow, and once that it follows again.
 func (w *Watch) report(now time.Time, log Log) {
 	if missing := apierrors.IsForbidden(w.err); missing != w.noRight {
 		w.noRight = missing
@@ -308,7 +310,7 @@ func (w *Watch) report(now time.Time, log Log) {
 	}
 }
 
-// wrong says what is wrong with a watch that does not follow.
+// wrong returns an error about a watch that does not follow.
 func (w *Watch) wrong(age time.Duration) error {
 	age = age.Round(time.Second)
 	if w.ahead != "" {

@@ -14,25 +14,25 @@ import (
 	"github.com/replicakit/replicakit/replicas/transport"
 )
 
-// Watches are those of a controller. The zero value has none.
+// Watches are the watches of a controller. The zero value has none.
 type Watches struct{ Owners, Children *Watch }
 
-// A Source is what a controller's caches are filled from.
+// A Source describes how a controller's caches are filled.
 type Source struct {
-	// OwnersVersion and ChildrenVersion return the version that each watch has come to. nil
-	// means that nobody knows.
+	// OwnersVersion and ChildrenVersion return the version that each watch has reached. nil means that it
+	// is not known.
 	OwnersVersion, ChildrenVersion func() string
-	// Namespace is that of the watches, "" if they are of all. If the server forbids to list all, that
-	// of any owner is tried.
+	// Namespace is the namespace of the watches, or "" if they are of all. If the server forbids to list
+	// all, the namespace of any owner is tried.
 	Namespace string
 	// Owners and Children are the resources.
 	Owners, Children schema.GroupVersionResource
-	// Transport has the watches themselves; nil means that they cannot be ended.
+	// Transport has the watches themselves. nil means that they cannot be ended.
 	Transport *transport.Watches
 }
 
-// New returns the watches of a controller. They cannot be followed if its client does not tell the
-// server's version.
+// New returns the watches of a controller. If its client is no controller.Versioner, they cannot be
+// followed.
 func New[O, C controller.Object](kind controller.Kind[O, C], client controller.Client[O, C], cache controller.OwnerCache[O], from Source) Watches {
 	versioner, ok := client.(controller.Versioner)
 	if !ok {
@@ -58,7 +58,7 @@ func New[O, C controller.Object](kind controller.Kind[O, C], client controller.C
 	}
 }
 
-// followed are the watches of whose server the version is known.
+// followed returns the watches whose server version is known.
 func (w Watches) followed() (followed []*Watch) {
 	for _, one := range []*Watch{w.Owners, w.Children} {
 		if one != nil && one.Live != nil {
@@ -99,7 +99,7 @@ func (w Watches) Check() error {
 	return errors.Join(errs...)
 }
 
-// Samples are the metrics of the watches, which are the same ones at all times.
+// Samples returns the metrics of the watches. They are always the same ones.
 func (w Watches) Samples() (samples []controller.Sample) {
 	for _, one := range []*Watch{w.Owners, w.Children} {
 		if one != nil {

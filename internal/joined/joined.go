@@ -14,8 +14,8 @@ const shown = 10
 
 type joined struct{ errs []error }
 
-// Errors returns an error that wraps all of errs, none of which may be nil. It
-// keeps the slice. The result is nil if there are none.
+// Errors returns an error that wraps all of errs, which must not contain nil. It keeps the slice. If there
+// are no errors, it returns nil.
 func Errors(errs []error) error {
 	if len(errs) == 0 {
 		return nil

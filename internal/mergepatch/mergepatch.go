@@ -1,13 +1,12 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mergepatch makes and applies JSON merge patches (RFC 7386) of objects that JSON was
-// decoded to.
+// Package mergepatch makes and applies JSON merge patches (RFC 7386) of decoded JSON objects.
 package mergepatch
 
-// Between returns the patch that makes is of was: all of is, and null for each field that is gone.
-// So it also makes is of an object that lacks some of what was and is have in common. A field that
-// is null counts as one that is not there. The patch shares values with is.
+// Between returns the patch that changes was into is. It has all of is, and null for each field that is
+// gone. So it also makes is of an object that lacks some of the fields that was and is share. A field that
+// is null counts as absent. The patch shares values with is.
 func Between(was, is map[string]any) map[string]any {
 	patch := map[string]any{}
 	for k, v := range is {
@@ -25,7 +24,7 @@ func Between(was, is map[string]any) map[string]any {
 	return patch
 }
 
-// Apply returns what a patch makes of an object. It may change the object and those in it.
+// Apply returns the object with the patch applied. It may change the object and those in it.
 func Apply(to, patch map[string]any) map[string]any {
 	if to == nil {
 		to = map[string]any{}

@@ -3,8 +3,8 @@
 
 package object
 
-// Labels is a set of labels as a list, for looking for them in many objects:
-// ranging over a map anew for each is what would take the time.
+// Labels is a set of labels as a list. Looking for them in many objects is faster than with a map, because
+// it is slow to range over a map for each object.
 type Labels []Label
 
 // A Label is a key and its value.

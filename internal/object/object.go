@@ -1,8 +1,7 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package object holds what several packages need to say about any Kubernetes
-// object.
+// Package object has functions for any Kubernetes object that several packages need.
 package object
 
 import (
@@ -14,8 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// IsNil reports whether obj, an object or whatever else is behind an interface,
-// is nil or holds a nil pointer.
+// IsNil reports whether an interface, such as an object, is nil or holds a nil pointer.
 func IsNil(obj any) bool {
 	if obj == nil {
 		return true
@@ -24,8 +22,7 @@ func IsNil(obj any) bool {
 	return v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// NilOf returns IsNil for the elements of a list: for lists of pointers without
-// reflection.
+// NilOf returns IsNil for the elements of a list. For lists of pointers it uses no reflection.
 func NilOf[T metav1.Object]() func(T) bool {
 	if reflect.TypeFor[T]().Kind() != reflect.Pointer {
 		return func(obj T) bool { return IsNil(obj) }
@@ -36,7 +33,7 @@ func NilOf[T metav1.Object]() func(T) bool {
 
 // IndexNil returns the index of the first element of a list that is nil, or -1.
 func IndexNil[T metav1.Object](objs []T) int {
-	if pods, ok := any(objs).([]*corev1.Pod); ok { // nearly always: without a call for each
+	if pods, ok := any(objs).([]*corev1.Pod); ok { // the usual case: without a call for each
 		return slices.Index(pods, nil)
 	}
 	var null T
@@ -46,8 +43,8 @@ func IndexNil[T metav1.Object](objs []T) int {
 	return slices.IndexFunc(objs, func(obj T) bool { return any(obj) == any(null) })
 }
 
-// Name returns the object's "namespace/name", or its bare name if it has no
-// namespace: how errors, logs and work queues write it.
+// Name returns the object's "namespace/name", or its bare name if it has no namespace. Errors, logs and
+// work queues use this form.
 func Name(obj metav1.Object) string {
 	if namespace := obj.GetNamespace(); namespace != "" {
 		return namespace + "/" + obj.GetName()
@@ -55,8 +52,8 @@ func Name(obj metav1.Object) string {
 	return obj.GetName()
 }
 
-// ID returns what an object is expected by: its UID, or its Name if it has no
-// UID, as objects of a fake client have none.
+// ID returns the key of an object in expectations. That is its UID, or its Name if it has no UID, as with a
+// fake client.
 func ID(obj metav1.Object) types.UID {
 	if uid := obj.GetUID(); uid != "" {
 		return uid

@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// An Owner tells which owner references name one object: those with its UID. An
-// object without UID, as a fake client's, is named by references without UID,
-// from within its namespace, that have its group, kind and name.
+// An Owner knows which owner references name one object. If the object has a UID, those with that UID do.
+// If it has none, as with a fake client, references in its namespace do that have no UID, and its group,
+// kind and name.
 type Owner struct {
 	uid             types.UID
 	namespace, name string
@@ -23,9 +23,8 @@ type Owner struct {
 	groupUnknown    bool
 }
 
-// OwnerOf returns the Owner of an object. The kind matters only if obj has no
-// UID. If it is empty, it is what KindOf says, and the group is not compared if
-// the object does not know its own.
+// OwnerOf returns the Owner of an object. The kind matters only if obj has no UID. If kind is empty, KindOf
+// is used, and the group is not compared if the object does not know its own.
 func OwnerOf(obj metav1.Object, kind schema.GroupKind) Owner {
 	owner := Owner{uid: obj.GetUID(), namespace: obj.GetNamespace()}
 	if owner.uid != "" {
@@ -38,9 +37,8 @@ func OwnerOf(obj metav1.Object, kind schema.GroupKind) Owner {
 	return owner
 }
 
-// KindOf returns the object's kind or, as objects read through typed clients
-// carry none, the name of its Go type, which is the same word. Then the group is
-// unknown.
+// KindOf returns the object's kind. Objects read through typed clients have none, so then it returns the
+// name of their Go type, which is the same word, and the group is unknown.
 func KindOf(obj metav1.Object) (kind schema.GroupKind, groupUnknown bool) {
 	if o, ok := obj.(runtime.Object); ok {
 		if gvk := o.GetObjectKind().GroupVersionKind(); gvk.Kind != "" {
@@ -50,7 +48,7 @@ func KindOf(obj metav1.Object) (kind schema.GroupKind, groupUnknown bool) {
 	return schema.GroupKind{Kind: reflect.Indirect(reflect.ValueOf(obj)).Type().Name()}, true
 }
 
-// IsNamed reports whether ref, which stands in child, names the owner.
+// IsNamed reports whether ref, an owner reference of child, names the owner.
 func (o *Owner) IsNamed(ref *metav1.OwnerReference, child metav1.Object) bool {
 	return o.uid == ref.UID && (o.uid != "" || o.isNamedWithoutUID(ref, child))
 }
@@ -59,14 +57,14 @@ func (o *Owner) isNamedWithoutUID(ref *metav1.OwnerReference, child metav1.Objec
 	return ref.Name == o.name && ref.Kind == o.kind.Kind && (o.groupUnknown || GroupOf(ref) == o.kind.Group) && o.Reaches(child)
 }
 
-// Reaches reports whether the owner may have the child. A cluster-scoped owner, one
-// without a namespace, may have children anywhere (C7).
+// Reaches reports whether the owner may have the child. A cluster-scoped owner, which has no namespace, may
+// have children anywhere (C7).
 func (o *Owner) Reaches(child metav1.Object) bool {
 	return o.namespace == "" || o.namespace == child.GetNamespace()
 }
 
-// GroupOf returns the group of a reference's kind. An apiVersion that is none is a
-// group that does not exist.
+// GroupOf returns the group of a reference's kind. If the apiVersion is invalid, it returns the apiVersion,
+// which is no existing group.
 func GroupOf(ref *metav1.OwnerReference) string {
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
 	if err != nil {
@@ -81,10 +79,10 @@ func (o *Owner) Controls(child metav1.Object) bool {
 	return ref != nil && o.IsNamed(ref, child)
 }
 
-// Controllers puts the controller reference of each child into a list of its own, nil
-// for none.
+// Controllers puts the controller reference of each child into a list. An entry is nil if the child has
+// none.
 func Controllers[T metav1.Object](children []T, into []*metav1.OwnerReference) {
-	if pods, ok := any(children).([]*corev1.Pod); ok { // nearly always: without a call for each
+	if pods, ok := any(children).([]*corev1.Pod); ok { // the usual case: without a call for each
 		for i, pod := range pods {
 			into[i] = metav1.GetControllerOfNoCopy(&pod.ObjectMeta)
 		}
@@ -108,7 +106,7 @@ func LabelsOf[T metav1.Object](objs []T, into []map[string]string) {
 	}
 }
 
-// SameController reports whether one object controls both.
+// SameController reports whether a and b have the same controller.
 func SameController(a, b metav1.Object) bool {
 	p, q := metav1.GetControllerOfNoCopy(a), metav1.GetControllerOfNoCopy(b)
 	if p == nil || q == nil || p.UID != q.UID {

@@ -9,13 +9,13 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// CheckSelector refuses the selectors that no owner can mean: acting on them
-// would release everything or adopt everything.
+// CheckSelector refuses selectors that no owner can mean, because they would release everything or adopt
+// everything.
 func CheckSelector(sel labels.Selector) error {
 	if IsNil(sel) {
 		return errors.New("selector is nil")
 	}
-	if _, selectable := sel.Requirements(); !selectable { // what a nil *metav1.LabelSelector is converted to
+	if _, selectable := sel.Requirements(); !selectable { // as after the conversion of a nil *metav1.LabelSelector
 		return errors.New("selector matches nothing")
 	}
 	if sel.Empty() {

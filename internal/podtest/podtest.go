@@ -22,7 +22,7 @@ import (
 // Namespace is the namespace of every pod made here.
 const Namespace = "default"
 
-// Now is the instant that the pods made here are seen from.
+// Now is the present time for the pods made here.
 var Now = time.Date(2026, time.May, 4, 12, 0, 0, 0, time.UTC)
 
 // An Option changes one pod.
@@ -88,8 +88,8 @@ func Deleting(p *corev1.Pod) {
 // NotReady makes the pod not ready since Now.
 func NotReady(p *corev1.Pod) { setReady(p, corev1.ConditionFalse, Now) }
 
-// ReadySince makes the pod ready since an instant; the zero instant stands for
-// a condition without a transition time.
+// ReadySince makes the pod ready since an instant. The zero instant means a condition without a transition
+// time.
 func ReadySince(at time.Time) Option {
 	return func(p *corev1.Pod) { setReady(p, corev1.ConditionTrue, at) }
 }
@@ -121,10 +121,9 @@ func setReady(p *corev1.Pod, value corev1.ConditionStatus, at time.Time) {
 		corev1.PodCondition{Type: corev1.PodReady, Status: value, LastTransitionTime: metav1.NewTime(at)})
 }
 
-// Fleet returns n pods spread over the given number of nodes: five conditions,
-// two labels and one container each, full of ties, as a real fleet is. Some are
-// pending, unassigned or not ready, some restarted, some carry a deletion cost.
-// The same arguments give the same pods.
+// Fleet returns n pods spread over the given number of nodes. Each has five conditions, two labels and one
+// container, with many ties, as in a real fleet. Some are pending, unassigned or not ready, some restarted,
+// and some have a deletion cost. The same arguments give the same pods.
 func Fleet(n, nodes int, seed uint64) []*corev1.Pod {
 	r := rand.New(rand.NewPCG(seed, uint64(n)))
 	pods := make([]*corev1.Pod, n)
@@ -166,7 +165,7 @@ func fleetPod(r *rand.Rand, i, nodes int) *corev1.Pod {
 	return pod
 }
 
-// Terminating is terminatingReplicas of a status, 0 if it has none.
+// Terminating returns terminatingReplicas of a status, or 0 if it has none.
 func Terminating(s appsv1.ReplicaSetStatus) int32 {
 	if n := *replicaset.Terminating(&s); n != nil {
 		return *n

@@ -10,9 +10,8 @@ import (
 	"strings"
 )
 
-// Compare compares two resourceVersions: a negative number means that a is the
-// older one. They are numbers of any length (X7); a version that is none is an
-// error.
+// Compare compares two resourceVersions. A negative number means that a is older. Versions are numbers of
+// any length (X7), and any other string is an error.
 func Compare(a, b string) (int, error) {
 	for _, version := range []string{a, b} {
 		if !isVersion(version) {
@@ -24,16 +23,14 @@ func Compare(a, b string) (int, error) {
 
 func compare(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b)) }
 
-// Older reports whether version a comes before version b. Nothing comes before
-// or after what is not a version.
+// Older reports whether version a comes before version b. If one of them is no version, it returns false.
 func Older(a, b string) bool { return isVersion(a) && isVersion(b) && compare(a, b) < 0 }
 
-// Reached reports whether version a is b or comes after it. What is not a version
-// is reached by nothing.
+// Reached reports whether version a is b or comes after it. If one of them is no version, it returns false.
 func Reached(a, b string) bool { return isVersion(a) && isVersion(b) && compare(a, b) >= 0 }
 
 func isVersion(s string) bool {
-	for i := range len(s) { // strings.Trim takes several times as long, and events ask this all the time
+	for i := range len(s) { // strings.Trim takes several times as long, and each event calls this
 		if s[i] < '0' || s[i] > '9' {
 			return false
 		}

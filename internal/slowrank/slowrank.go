@@ -1,9 +1,9 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package slowrank tells Kubernetes' order of pods in the plainest words, one
-// step a criterion: what tests hold package podrank, the simulation and
-// Kubernetes itself against. It shares no code with podrank.
+// Package slowrank is the simplest form of Kubernetes' order of pods, with one step for each criterion.
+// Tests compare package podrank, the simulation and Kubernetes itself with it. It shares no code with
+// podrank.
 package slowrank
 
 import (
@@ -24,22 +24,22 @@ type Pod struct {
 	Rank int
 }
 
-// Rules are the differences from Kubernetes that hold.
+// Rules are the differences from Kubernetes that apply.
 type Rules struct {
-	BucketTie  bool // W28: ages of one power of two are a tie, and not decided by UID at once
-	LastResort bool // R12: pods that are equal so far are told apart by UID, namespace and name
-	SignedZero bool // W38: a cost with zeros behind its sign is invalid, and so 0
+	BucketTie  bool // W28: ages with the same power of two are a tie, and UIDs do not decide at once
+	LastResort bool // R12: pods that are equal so far are ordered by UID, namespace and name
+	SignedZero bool // W38: a cost with zeros after its sign is invalid, and so 0
 	WholeLog   bool // R9: the power of two is that of the integer, not of its nearest float64
 }
 
-// Kubernetes are its own rules, and Ours those of package podrank.
+// Kubernetes has no differences, and Ours has those of package podrank.
 var (
 	Kubernetes = Rules{}
 	Ours       = Rules{true, true, true, true}
 )
 
-// Compare returns a negative number if pod p goes before pod q, a positive one if
-// q goes before p, and the criterion that says so: the first on which they differ.
+// Compare returns a negative number if pod p goes before pod q, and a positive one if q goes before p. It
+// also returns the criterion that decides, which is the first on which they differ.
 func (r Rules) Compare(p, q Pod, now time.Time) (criterion string, c int) {
 	for _, step := range r.steps(now) {
 		switch c := step.compare(p, q); c {
@@ -53,7 +53,7 @@ func (r Rules) Compare(p, q Pod, now time.Time) (criterion string, c int) {
 	return "none", 0
 }
 
-// over says that two pods are equal, whatever the steps to come say.
+// over means that two pods are equal, and that later steps are ignored.
 const over = math.MaxInt
 
 type step struct {
@@ -97,7 +97,7 @@ func phase(p Pod) int {
 	return map[corev1.PodPhase]int{corev1.PodUnknown: 1, corev1.PodRunning: 2}[p.Status.Phase]
 }
 
-// readySince returns since when the pod is ready, nil if it is not.
+// readySince returns since when the pod is ready, or nil if it is not.
 func readySince(p Pod) *time.Time {
 	for _, c := range p.Status.Conditions {
 		if c.Type != corev1.PodReady {
@@ -119,11 +119,10 @@ func (r Rules) cost(p Pod) int32 {
 	return ParseCost(value)
 }
 
-// Decimal is what a deletion cost must look like.
+// Decimal matches the form of a valid deletion cost.
 var Decimal = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
 
-// ParseCost returns the deletion cost that an annotation states, 0 if it is
-// invalid.
+// ParseCost returns the deletion cost in an annotation, or 0 if it is invalid.
 func ParseCost(value string) int32 {
 	n, ok := new(big.Int).SetString(value, 10)
 	if !ok || !Decimal.MatchString(value) || n.BitLen() > 31 && n.String() != "-2147483648" {
@@ -169,7 +168,7 @@ func (r Rules) times(p, q Pod, t, u, now time.Time) int {
 	return c
 }
 
-// power counts how often an age can be halved, -1 if it is none.
+// power returns how often an age can be halved, or -1 if the age is 0 or less.
 func (r Rules) power(age time.Duration) (halvings int) {
 	if age <= 0 {
 		return -1
@@ -183,8 +182,8 @@ func (r Rules) power(age time.Duration) (halvings int) {
 	return halvings
 }
 
-// Ranked returns the pods that are not nil with their ranks: the number of active
-// related pods on their nodes.
+// Ranked returns the pods that are not nil with their ranks. A rank is the number of active related pods on
+// the pod's node.
 func Ranked(pods, related []*corev1.Pod) (ranked []Pod) {
 	for _, p := range pods {
 		if p == nil {
@@ -202,8 +201,7 @@ func Ranked(pods, related []*corev1.Pod) (ranked []Pod) {
 	return ranked
 }
 
-// Sort returns the pods in our order, pods that nothing tells apart in that of
-// the list.
+// Sort returns the pods in the order of Ours. Pods that are equal stay in the order of the list.
 func Sort(pods []Pod, now time.Time) []Pod {
 	return slices.SortedStableFunc(slices.Values(pods), func(p, q Pod) int {
 		_, c := Ours.Compare(p, q, now)

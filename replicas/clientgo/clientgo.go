@@ -32,38 +32,36 @@ import (
 	"github.com/replicakit/replicakit/replicas/typed"
 )
 
-// DefaultWorkers is how many owners a Controller works on at once if Run is given
-// 0.
+// DefaultWorkers is how many owners a Controller works on at once if Run is given 0.
 const DefaultWorkers = 5
 
-// Options are the settings of a Controller. Each zero field means its default, and so
-// does a nil pointer in a field that is an interface.
+// Options are the settings of a Controller. A zero field means its default. So does a nil pointer in a
+// field that is an interface.
 type Options struct {
-	// Name is the name of the controller in its metrics, and of the work queue in
-	// the queue's metrics. "" means the kind of the owners in lower case, and
-	// "replicationmanager" for ReplicationControllers.
+	// Name is the name of the controller in its metrics, and of the work queue in the queue's metrics. ""
+	// means the owners' kind in lower case, or "replicationmanager" for ReplicationControllers.
 	Name string
-	// BurstReplicas is how many children a pass creates or deletes at most. 0 means
-	// what the Kind's Spec says. Negative is refused.
+	// BurstReplicas is the most children that a pass creates or deletes. 0 means the burst of the Kind's
+	// Spec. A negative number is refused.
 	BurstReplicas int
-	// MaxParallel, ExpectationsTimeout, BackOffFailed, StatusDelay and UnfilteredChildren are those
-	// of controller.Options.
+	// MaxParallel, ExpectationsTimeout, BackOffFailed, StatusDelay and UnfilteredChildren are the same as
+	// in controller.Options.
 	MaxParallel         int
 	ExpectationsTimeout time.Duration
 	BackOffFailed       *bool
 	StatusDelay         time.Duration
 	UnfilteredChildren  bool
-	// OnRestored is called once if the API server turns out to be restored from a backup; see
-	// controller.ErrRestored. Run then goes on, and makes no more changes. nil means that Run
-	// ends with the error. End the process then, so that it starts again with new caches.
+	// OnRestored is called once if the API server was restored from a backup; see controller.ErrRestored.
+	// Run then goes on, but no longer makes changes. nil means that Run ends with the error. End the process
+	// then, so that it starts again with new caches.
 	OnRestored func(error)
-	// Namespace is that of the informers, in which the server is asked for its version. "" means all
+	// Namespace is the namespace of the informers. The server is asked for its version there. "" means all
 	// namespaces.
 	Namespace string
-	// Watches are those of the client that the informers list and watch with. If a watch hangs, it is
-	// ended, and the informer lists its objects anew. nil means that a watch that hangs is only
-	// reported: in the log, in the metric replicakit_watch_age_seconds, and by CheckWatches.
-	// docs/adopting.md in this repository says what is noticed when.
+	// Watches are the watches of the client that fills the informers. If a watch hangs, it is ended, and
+	// the informer lists its objects again. nil means that such a watch is only reported in the log, in the
+	// metric replicakit_watch_age_seconds, and by CheckWatches. docs/adopting.md in this repository says
+	// which failures are noticed, and when.
 	Watches *transport.Watches
 	// Clock is the clock of the controller and of its work queue. nil means the
 	// real clock.
@@ -72,29 +70,25 @@ type Options struct {
 	// must not share one. nil means the default of Kubernetes' controllers.
 	RateLimiter workqueue.TypedRateLimiter[types.NamespacedName]
 
-	// Events takes the events about owners. nil means that they are recorded with
-	// EventClient.
+	// Events receives the events about owners. nil means that EventClient records them.
 	Events controller.EventSink
-	// EventClient records events as long as Run runs. Pass the CoreV1 of a
-	// kubernetes.Interface. nil means that no events are recorded.
+	// EventClient records events while Run runs. Pass the CoreV1 of a kubernetes.Interface. nil means that
+	// no events are recorded.
 	EventClient typedcorev1.EventsGetter
-	// Component is the source of the recorded events. "" means the kind of the
-	// owners in lower case and "-controller", and "replication-controller" for
-	// ReplicationControllers.
+	// Component is the source of the recorded events. "" means the owners' kind in lower case and
+	// "-controller", or "replication-controller" for ReplicationControllers.
 	Component string
 
-	// MetricsRegisterer registers the controller's own metrics. Controllers with
-	// different Names may share it; a controller replaces an earlier one with the
-	// same Name. nil means that they are not registered.
+	// MetricsRegisterer registers the controller's own metrics. Controllers with different Names may share
+	// it. A controller replaces an earlier one with the same Name. nil means that they are not registered.
 	MetricsRegisterer prometheus.Registerer
-	// QueueMetrics makes the metrics of the work queue. nil means the provider of
-	// the process, which workqueue.SetProvider sets.
+	// QueueMetrics makes the metrics of the work queue. nil means the provider that workqueue.SetProvider
+	// sets for the process.
 	QueueMetrics workqueue.MetricsProvider
 }
 
-// A Controller keeps the children of all owners of one kind, and writes the owners'
-// status. New, NewReplicaSetController or NewReplicationManager makes it; any other
-// does nothing.
+// A Controller keeps the children of all owners of one kind, and writes the owners' status. Make it with
+// New, NewReplicaSetController or NewReplicationManager. Any other Controller does nothing.
 type Controller struct {
 	kind       string // of the owners
 	childKind  string
@@ -105,15 +99,15 @@ type Controller struct {
 	queue      workqueue.TypedRateLimitingInterface[types.NamespacedName]
 	controller *controller.Controller
 	recording  *recording
-	crew       *crew // since Run
+	crew       *crew // set by Run
 	watches    follow.Watches
 	restored   chan error
 }
 
-// New returns a controller for the owners of a kind that the informers know. It
-// adds its handlers and indexes to both informers, which may be shared and may be
-// running already. typed.NewClient makes the client. Kind.Observe is called for each
-// pass, after the pass was logged and counted. Of ctx only the logger is used.
+// New returns a controller for the owners of a kind that the informers know. It adds its handlers and
+// indexes to both informers, which may be shared and may be running already. typed.NewClient makes the
+// client. Kind.Observe is called for each pass, after the pass was logged and counted. ctx is only used for
+// its logger.
 func New[O, C controller.Object](ctx context.Context, kind controller.Kind[O, C], client controller.Client[O, C], owners, children cache.SharedIndexInformer, opts Options) (*Controller, error) {
 	if opts.BurstReplicas < 0 {
 		return nil, fmt.Errorf("clientgo: burst replicas %d is negative", opts.BurstReplicas)
@@ -156,7 +150,7 @@ func (o Options) withDefaults(kind schema.GroupVersionKind) Options {
 	return o
 }
 
-// orElse returns what an option is if it is nil, or a nil pointer.
+// orElse returns the option, or otherwise if the option is nil or a nil pointer.
 func orElse[T any](option, otherwise T) T {
 	if isNil(option) {
 		return otherwise
@@ -173,15 +167,15 @@ func newQueue(opts Options) workqueue.TypedRateLimitingInterface[types.Namespace
 		})
 }
 
-// An attachment is what a Controller consists of that has the types of a kind.
+// An attachment is the part of a Controller that has the types of a kind.
 type attachment[O, C controller.Object] struct {
 	*Controller
-	typed controller.Kind[O, C] // as the caller has it
+	typed controller.Kind[O, C] // as the caller passed it
 	view  *loggedView[O, C]
 }
 
-// attach makes the controller and adds what it needs to registerer and informers.
-// Handlers come last: events may come in at once.
+// attach makes the controller and adds its metrics, indexes and handlers. The handlers come last, because
+// events may arrive at once.
 func (a attachment[O, C]) attach(ctx context.Context, client controller.Client[O, C], owners, children cache.SharedIndexInformer, opts Options) (err error) {
 	kind := a.typed
 	kind.Spec = withBurst(kind.Spec, opts.BurstReplicas)
@@ -222,13 +216,13 @@ func (a attachment[O, C]) attach(ctx context.Context, client controller.Client[O
 	return nil
 }
 
-// resourceOf returns the resource of a kind, as far as it can be guessed.
+// resourceOf guesses the resource of a kind.
 func resourceOf(kind schema.GroupVersionKind) schema.GroupVersionResource {
 	plural, _ := meta.UnsafeGuessKindToResource(kind)
 	return plural
 }
 
-// withBurst is a Spec with another burst, unless that is 0.
+// withBurst returns a Spec with another burst, or the same Spec if burst is 0.
 func withBurst[O, C controller.Object](spec func(O) (replicas.Spec[C], error), burst int) func(O) (replicas.Spec[C], error) {
 	if spec == nil || burst == 0 {
 		return spec
@@ -240,25 +234,21 @@ func withBurst[O, C controller.Object](spec func(O) (replicas.Spec[C], error), b
 	}
 }
 
-// Run works until ctx ends, and returns nil then. If the API server was restored from a backup,
-// it ends by itself with an error that wraps controller.ErrRestored, unless Options.OnRestored is
-// set. The program should end then. Run returns when everything that it started has ended:
-// the queue is shut down, every worker has finished its pass, and the event
-// broadcaster is stopped. If the caches do not fill before ctx ends, no worker
-// starts. Call Run once.
+// Run works until ctx ends, and then returns nil. If the API server was restored from a backup, Run returns
+// an error that wraps controller.ErrRestored, unless Options.OnRestored is set. The program should end
+// then. Before Run returns, it shuts the queue down, waits for every worker to finish its pass, and stops
+// the event broadcaster. If the caches do not fill before ctx ends, no worker starts. Call Run once.
 //
-// workers is how many owners are worked on at once; never are two workers at one
-// owner. 0 means DefaultWorkers. A negative number is an error.
+// workers is how many owners are worked on at once. Two workers never work on the same owner. 0 means
+// DefaultWorkers. A negative number is an error.
 //
-// A pass that takes longer than a second, because of a webhook that hangs, for
-// example, does not count: another worker takes its place. There are at most four
-// such passes for each worker. A namespace that has such a pass has no more passes
-// under way than there are workers.
+// A pass that takes longer than a second, for example because a webhook hangs, does not count. Another
+// worker takes its place. There are at most four such passes for each worker. If a namespace has such a
+// pass, it has at most as many passes under way as there are workers.
 //
-// Differs from Kubernetes: workers start when the handlers have seen the first
-// lists, not when the caches have. Otherwise the children in these lists could be
-// taken for children that the first passes create. A few owners whose calls hang do
-// not keep the others waiting.
+// Differs from Kubernetes: workers start when the handlers have seen the first lists, instead of when the
+// caches are filled. Otherwise the children in these lists could be mistaken for children that the first
+// passes create. A few owners whose calls hang do not delay the others.
 func (c *Controller) Run(ctx context.Context, workers int) error {
 	if c == nil || c.controller == nil {
 		return errors.New("clientgo: New did not make this Controller")
@@ -301,11 +291,11 @@ func (c *Controller) Run(ctx context.Context, workers int) error {
 	}
 }
 
-// cachesPatience is how long the caches may take to fill before the log says why they may
-// never do.
+// cachesPatience is how long the caches may take to fill before the log names possible reasons.
 const cachesPatience = 10 * time.Second
 
-// waitForCaches reports whether the handlers have seen the first lists, and not ctx ended.
+// waitForCaches reports whether the handlers have seen the first lists. If ctx ends first, it returns
+// false.
 func (c *Controller) waitForCaches(ctx context.Context) bool {
 	filled, telling := make(chan struct{}), sync.WaitGroup{}
 	defer telling.Wait()
@@ -325,7 +315,7 @@ func (c *Controller) waitForCaches(ctx context.Context) bool {
 	return cache.WaitForNamedCacheSyncWithContext(ctx, c.handled...)
 }
 
-// logWatch logs what becomes of watches.
+// logWatch returns the log of the watches.
 func (c *Controller) logWatch(logger klog.Logger) follow.Log {
 	return func(err error, message string, keysAndValues ...any) {
 		keysAndValues = append(keysAndValues, "controller", strings.ToLower(c.kind))
@@ -337,10 +327,10 @@ func (c *Controller) logWatch(logger klog.Logger) follow.Log {
 	}
 }
 
-// CheckWatches returns an error if the watch of the owners or of the children has not followed the
-// server for three minutes. It returns nil if Run has not been called, or if the client is no
-// controller.Versioner. Use it for a health check: a kubelet that starts the program anew mends the
-// watch. The request is ignored, and may be nil.
+// CheckWatches returns an error if the watch of the owners or of the children has not followed the server
+// for three minutes. It returns nil if Run has not been called, or if the client is no
+// controller.Versioner. Use it for a health check, because the watch works again after the kubelet restarts
+// the program. The request is ignored, and may be nil.
 func (c *Controller) CheckWatches(*http.Request) error {
 	if c == nil {
 		return nil
@@ -348,11 +338,10 @@ func (c *Controller) CheckWatches(*http.Request) error {
 	return c.watches.Check()
 }
 
-// NewTerm tells the Controller that this process alone is at work from now on; see
-// controller.Controller.NewTerm. A Controller that is made anew for each term, or that Run starts
-// only once a lease is held, needs no call. But if a program holds its lease, or needs none, before
-// it starts the informers, then a call right before that saves a wait of up to two seconds
-// before the first change:
+// NewTerm says that from now on only this process works; see controller.Controller.NewTerm. You do not need
+// it if you make a new Controller for each term, or call Run only when the lease is held. If a program
+// starts the informers when it holds its lease already or needs none, call NewTerm right before. That saves
+// a wait of up to two seconds before the first change:
 //
 //	c.NewTerm(ctx)
 //	factory.Start(ctx.Done())
@@ -362,8 +351,7 @@ func (c *Controller) NewTerm(ctx context.Context) {
 	}
 }
 
-// checkParts returns an error if one of what a controller is made from is nil, or is
-// made from nil.
+// checkParts returns an error if an informer or the client is nil, or was made from nil.
 func checkParts(owners, children, client any) error {
 	switch {
 	case isNil(owners):
@@ -387,7 +375,7 @@ func isNil(v any) bool {
 	return !value.IsValid() || value.Kind() == reflect.Pointer && value.IsNil()
 }
 
-// withKind tells which controller could not be made, if that is known.
+// withKind adds the owners' kind to an error, if it is known.
 func withKind(kind string, err error) error {
 	if kind == "" {
 		return err

@@ -12,29 +12,26 @@ import (
 )
 
 const (
-	// slowPass is how long a pass may take and still count as one of the workers.
+	// slowPass is how long a pass may take before it no longer counts as one of the workers.
 	slowPass = time.Second
-	// slowPerWorker is how many passes there may be that do not count, for each
-	// worker.
+	// slowPerWorker is how many passes that do not count there may be for each worker.
 	slowPerWorker = 4
 )
 
-// A crew is the workers of a controller: at most workers that count, and
-// slowPerWorker times as many that do not.
+// A crew is the workers of a controller: at most workers that count, and slowPerWorker times as many that
+// do not.
 //
-// A pass that takes longer than slowPass does not count any more: another worker
-// takes its place, and its own leaves when it ends. What takes so long is, as a
-// rule, an admission webhook that hangs, for ten to thirty seconds a call. With a
-// fixed number of workers a few such owners keep all others waiting.
+// If a pass takes longer than slowPass, it no longer counts. Another worker takes its place, and its own
+// worker leaves when the pass ends. The usual reason is an admission webhook that hangs for ten to thirty
+// seconds a call. With a fixed number of workers, a few such owners would delay all others.
 //
-// A namespace that has such a pass has no more passes under way, of both kinds,
-// than there are workers: what comes up meanwhile is put off until one of them
-// ends. So a namespace full of such owners leaves the rest to the others. If a
-// pass is slow only because the client's rate limit is low, nothing is lost: more
-// passes wait for the same limit.
+// If a namespace has such a pass, it has at most as many passes of both kinds under way as there are
+// workers. Further owners are put off until one of these passes ends. So a namespace full of slow owners
+// leaves workers for the others. If a pass is slow only because the client's rate limit is low, nothing is
+// lost, because more passes wait for the same limit.
 //
-// There is no deadline for a pass: the API server has one for each call, and a
-// call that is cut off may still take effect.
+// A pass has no deadline. The API server has one for each call, and a call that is cut off may still take
+// effect.
 type crew struct {
 	workers int
 	running sync.WaitGroup
@@ -45,7 +42,7 @@ type crew struct {
 	putOff map[place]sets.Set[types.NamespacedName]
 }
 
-// A place is a namespace, or an owner that is in none.
+// A place is a namespace, or a cluster-scoped owner.
 type place types.NamespacedName
 
 func placeOf(owner types.NamespacedName) place {
@@ -55,7 +52,7 @@ func placeOf(owner types.NamespacedName) place {
 	return place{Namespace: owner.Namespace}
 }
 
-// passes are those under way in one place, and how many of them are slow.
+// passes counts the passes under way in one place, and the slow ones among them.
 type passes struct{ all, slow int }
 
 // A shift is the work of one worker on one owner.
@@ -73,12 +70,11 @@ func newCrew(workers int) *crew {
 // start starts a worker.
 func (c *crew) start(work func()) { c.running.Go(work) }
 
-// wait waits for all workers to end, those that do not count too.
+// wait waits until all workers have ended, including those that do not count.
 func (c *crew) wait() { c.running.Wait() }
 
-// begin begins a pass, unless its namespace has too many: then nil is returned, and
-// the owner is among those that the end of one of these returns. Once the pass
-// does not count any more, replace is called.
+// begin begins a pass. If its namespace has too many, begin returns nil, and the end of one of these passes
+// returns the owner. replace is called when the pass no longer counts.
 func (c *crew) begin(key types.NamespacedName, replace func()) *shift {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,8 +102,8 @@ func (c *crew) postpone(key types.NamespacedName) {
 	c.putOff[place].Insert(key)
 }
 
-// takesLong makes a pass that is still under way one that does not count, as soon
-// as there is room for one more.
+// takesLong stops counting a pass that is still under way. If too many passes do not count already, it
+// tries again later.
 func (s *shift) takesLong(replace func()) {
 	c := s.crew
 	c.mu.Lock()
@@ -125,8 +121,8 @@ func (s *shift) takesLong(replace func()) {
 	replace()
 }
 
-// end ends a pass. It reports whether its worker should go on with another, and
-// returns the owners that need not be put off any longer.
+// end ends a pass. It reports whether its worker should go on with another pass, and returns the owners
+// that are no longer put off.
 func (s *shift) end() (goOn bool, putOff []types.NamespacedName) {
 	c := s.crew
 	c.mu.Lock()

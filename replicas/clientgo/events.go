@@ -16,9 +16,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// The handlers hand events to the controller, and log them as
-// pkg/controller/replicaset does. What an event means is the controller's to say:
-// an event of a child is logged if it woke somebody.
+// The handlers pass events to the controller, and log them as pkg/controller/replicaset does. The
+// controller decides what an event means. An event of a child is logged if it woke an owner.
 
 func (a attachment[O, C]) childHandler(ctx context.Context) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
@@ -66,18 +65,18 @@ func (a attachment[O, C]) ownerHandler(ctx context.Context) cache.ResourceEventH
 	}
 }
 
-// report logs an event that the controller could not make sense of.
+// report logs an event that the controller refused.
 func (a attachment[O, C]) report(ctx context.Context, err error) {
 	if err != nil {
 		utilruntime.HandleErrorWithContext(ctx, err, "Ignoring an event", "kind", a.kind)
 	}
 }
 
-// A waking is what an event led to.
+// A waking is the effect of an event.
 type waking struct {
 	wake  controller.Enqueue
 	woke  bool
-	later time.Duration // a pass that was asked for after so long; 0: none
+	later time.Duration // the delay of a pass that was asked for; 0: none
 }
 
 func (w *waking) enqueue(owner types.NamespacedName, after time.Duration) {
@@ -114,8 +113,8 @@ func (a attachment[O, C]) logChildDeleted(ctx context.Context, w waking, obj any
 	klog.FromContext(ctx).V(4).Info(a.typed.Child.Kind+" deleted", "deletion_timestamp", deletionTimestamp, logKey(a.typed.Child.Kind), klog.KObj(child))
 }
 
-// logLater tells of the look at a child that just became ready, when it may be
-// available (M6).
+// logLater logs when a child that just became ready is looked at again, because it may be available then
+// (M6).
 func (a attachment[O, C]) logLater(ctx context.Context, w waking, obj any) {
 	if child, ok := obj.(C); ok && w.later > 0 {
 		name := logKey(a.typed.Child.Kind)

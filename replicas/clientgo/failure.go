@@ -13,14 +13,12 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// overtakenOften is how many passes in a row may be overtaken before it is worth
-// an error.
+// overtakenOften is how many passes in a row may be overtaken before an error is logged.
 const overtakenOften = 5
 
-// logError logs why a pass failed, in one line. What happens in the best of
-// clusters is no error: a pass that was overtaken and follows again, and one that
-// the end of the program cut short. Overtaken is a pass of which nothing failed but
-// the write of the status, as somebody else had written the owner.
+// logError logs in one line why a pass failed. Two cases are normal, and no error: the program ended during
+// the pass, or the pass was overtaken and is made again. A pass is overtaken if only its write of the
+// status failed, because the owner was written by someone else.
 func (c *Controller) logError(ctx context.Context, key types.NamespacedName, err error, overtaken bool) {
 	switch {
 	case err == nil:

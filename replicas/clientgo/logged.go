@@ -15,8 +15,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/typed"
 )
 
-// A loggedView logs the related pods as pkg/controller/replicaset does. attach makes it
-// complete.
+// A loggedView logs the related pods as pkg/controller/replicaset does. attach sets its Cache.
 type loggedView[O, C controller.Object] struct {
 	typed.Cache[O, C]
 	owner string // the kind
@@ -65,7 +64,7 @@ func (c loggedClient[O, C]) Delete(ctx context.Context, child C, opts metav1.Del
 	return err
 }
 
-// logged returns a client that logs. It can tell the server's version if the client can.
+// logged returns a client that logs. It is a controller.Versioner if c is one.
 func logged[O, C controller.Object](c controller.Client[O, C], child string) controller.Client[O, C] {
 	client := loggedClient[O, C]{c, child}
 	if versioner, ok := c.(controller.Versioner); ok {
@@ -84,5 +83,5 @@ func controllerName(child metav1.Object) string {
 	return ""
 }
 
-// logKey is under what a log line names an object: "replicaSet" for a ReplicaSet.
+// logKey is the key of an object in a log line, such as "replicaSet" for a ReplicaSet.
 func logKey(kind string) string { return strings.ToLower(kind[:1]) + kind[1:] }

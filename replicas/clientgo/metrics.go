@@ -17,17 +17,17 @@ import (
 	"github.com/replicakit/replicakit/status"
 )
 
-// metrics are what a controller keeps beside what controller.Controller.Metrics
-// returns. All controllers of one registerer share the collectors.
+// metrics are those that a controller keeps in addition to controller.Controller.Metrics. All controllers
+// of one registerer share the collectors.
 type metrics struct {
 	ageRatio       prometheus.Histogram
 	staleSyncSkips *prometheus.CounterVec
-	staleChildren  prometheus.Counter // the one of staleSyncSkips for children
-	slowPasses     prometheus.Gauge   // Kubernetes has none of these
+	staleChildren  prometheus.Counter // of staleSyncSkips, for children
+	slowPasses     prometheus.Gauge   // Kubernetes has no such metric
 }
 
-// newMetrics registers the metrics, or takes those that another controller
-// registered before (W56). A nil registerer leaves them unregistered.
+// newMetrics registers the metrics, or uses those that another controller registered before (W56). If
+// registerer is nil, they are not registered.
 func newMetrics(registerer prometheus.Registerer, name string, samples func() []controller.Sample, owners, children schema.GroupVersionKind) (metrics, error) {
 	r := registering{registerer: registerer}
 	m := metrics{
@@ -59,14 +59,13 @@ func newMetrics(registerer prometheus.Registerer, name string, samples func() []
 
 const metricsNamespace = "replicakit_"
 
-// registering registers collectors, and keeps what goes wrong.
+// registering registers collectors, and keeps the errors.
 type registering struct {
 	registerer prometheus.Registerer
 	err        error
 }
 
-// replace registers the collector in place of that of a former controller of the
-// same name.
+// replace registers the collector, in place of that of an earlier controller with the same name.
 func (r *registering) replace(c collector) {
 	if r.registerer != nil {
 		r.registerer.Unregister(c)
@@ -88,7 +87,7 @@ func register[C prometheus.Collector](r *registering, collector C) C {
 	return collector
 }
 
-// A collector serves what a controller.Controller reports of itself and of its watches.
+// A collector serves the samples of a controller.Controller and of its watches.
 type collector struct {
 	name    string
 	samples func() []controller.Sample
@@ -110,11 +109,10 @@ func (c collector) Collect(collected chan<- prometheus.Metric) {
 	}
 }
 
-// observeAgeRatio observes what was chosen among more pods than had to go (N2).
+// observeAgeRatio observes the ages of pods that were chosen among more than had to be deleted (N2).
 //
-// Differs from Kubernetes: the ratio is not cut to a whole number, and nothing is
-// observed where the youngest ready pod has no age yet, instead of dividing by
-// zero (W1).
+// Differs from Kubernetes: the ratio is not cut to a whole number. If the youngest ready pod has no age
+// yet, nothing is observed, instead of dividing by zero (W1).
 func (m metrics) observeAgeRatio(owned []*corev1.Pod, victims []replicas.Deletion[*corev1.Pod], now time.Time) {
 	if len(victims) == len(owned) {
 		return
@@ -130,7 +128,7 @@ func (m metrics) observeAgeRatio(owned []*corev1.Pod, victims []replicas.Deletio
 	}
 }
 
-// youngestReadyAge is 0 where no pod is ready.
+// youngestReadyAge returns 0 if no pod is ready.
 func youngestReadyAge(pods []*corev1.Pod, now time.Time) time.Duration {
 	var youngest time.Time
 	for _, pod := range pods {

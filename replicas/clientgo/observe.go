@@ -20,7 +20,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// observe tells metrics and log of a pass, and then who else wants to know.
+// observe counts and logs a pass, and then calls the Kind's Observe.
 func (a attachment[O, C]) observe(ctx context.Context, pass controller.Pass[O, C]) {
 	a.count(pass)
 	a.logError(ctx, pass.Name, pass.Err, pass.StatusErr != nil && pass.Err == pass.StatusErr && apierrors.IsConflict(pass.Err)) //nolint:errorlint // the same error: nothing else failed
@@ -57,8 +57,7 @@ func (a attachment[O, C]) count(pass controller.Pass[O, C]) {
 	}
 }
 
-// logPass tells of a pass what pkg/controller/replicaset does, and what its error
-// does not.
+// logPass logs a pass as pkg/controller/replicaset does, except its error.
 func (a attachment[O, C]) logPass(logger klog.Logger, pass controller.Pass[O, C]) {
 	defer logger.V(4).Info("Finished syncing", "kind", a.kind, "key", pass.Name, "duration", pass.Took)
 	if isNone(pass.Owner) {
@@ -88,7 +87,7 @@ func (a attachment[O, C]) logPass(logger klog.Logger, pass controller.Pass[O, C]
 	}
 }
 
-// describeStatus is the log line of a status that was written.
+// describeStatus returns the log line for a status that was written.
 func describeStatus(was, is metav1.Object) string {
 	switch is := is.(type) {
 	case *appsv1.ReplicaSet:

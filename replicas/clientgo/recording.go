@@ -19,19 +19,19 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// A recording records events on owners, whatever their kind (A3), while it runs.
+// A recording records events about owners of any kind (A3) while it runs.
 type recording struct {
-	client    typedcorev1.EventsGetter // nil: none is recorded
+	client    typedcorev1.EventsGetter // nil: no events are recorded
 	kind      schema.GroupVersionKind
 	component string
-	recorder  record.EventRecorder // since start
+	recorder  record.EventRecorder // set by start
 }
 
 func newRecording(kind schema.GroupVersionKind, opts Options) *recording {
 	return &recording{client: opts.EventClient, kind: kind, component: opts.Component}
 }
 
-// sink is where events go.
+// sink returns the sink of the events.
 func (r *recording) sink(opts Options) controller.EventSink {
 	if opts.Events != nil {
 		r.client = nil
@@ -43,8 +43,8 @@ func (r *recording) sink(opts Options) controller.EventSink {
 	return r
 }
 
-// start starts the event broadcaster, and returns how to stop it. It does not end
-// with ctx but after the last pass, which has events too.
+// start starts the event broadcaster, and returns a function that stops it. The broadcaster does not end
+// with ctx, because the last pass has events too.
 func (r *recording) start(ctx context.Context) (stop func()) {
 	if r.client == nil {
 		return func() {}
@@ -61,8 +61,8 @@ func (r *recording) start(ctx context.Context) (stop func()) {
 	}
 }
 
-// An endingSink returns no errors once the controller ends. Otherwise the log would have errors about
-// the last events, for which no client is left.
+// An endingSink returns no errors after the controller has ended. Otherwise errors about the last events
+// would be logged, because there is no client for them.
 type endingSink struct {
 	record.EventSink
 	ended atomic.Bool
@@ -93,10 +93,9 @@ func (r *recording) Event(owner metav1.Object, eventType, reason, message string
 	}, eventType, reason, message)
 }
 
-// spamKey says which events share an allowance: of each, 25 pass at once and then
-// one in five minutes. Those that are sent for each child share one by owner and
-// type, as in Kubernetes. The others are sent once for a state: five hundred
-// children created or deleted must not silence them.
+// spamKey returns the same key for events that share an allowance of 25 at once, and then one in five
+// minutes. The events for each child share one by owner and type, as in Kubernetes. The others are sent
+// once for a state, and five hundred children created or deleted must not silence them.
 func spamKey(event *corev1.Event) string {
 	about := event.InvolvedObject
 	key := []string{event.Source.Component, event.Source.Host, about.APIVersion, about.Kind, about.Namespace, about.Name, string(about.UID), event.Type}

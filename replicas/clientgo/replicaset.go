@@ -17,11 +17,10 @@ import (
 	"github.com/replicakit/replicakit/replicas/typed"
 )
 
-// NewReplicaSetController returns a controller for the ReplicaSets that rsInformer
-// knows. It adds its handlers and indexes to both informers, which may be shared
-// and may be running already. A pass creates or deletes at most burstReplicas pods:
-// 0 means replicas.DefaultBurstReplicas, negative is refused. Events are recorded
-// with kubeClient. Of ctx only the logger is used.
+// NewReplicaSetController returns a controller for the ReplicaSets that rsInformer knows. It adds its
+// handlers and indexes to both informers, which may be shared and may be running already. A pass creates or
+// deletes at most burstReplicas pods. 0 means replicas.DefaultBurstReplicas, and a negative number is
+// refused. Events are recorded with kubeClient. ctx is only used for its logger.
 //
 // To set Options, or to change the rules of ReplicaSets, call New:
 //
@@ -30,8 +29,8 @@ import (
 //	c, err := clientgo.New(ctx, kind, client, rsInformer.Informer(), podInformer.Informer(),
 //		clientgo.Options{EventClient: kubeClient.CoreV1()})
 //
-// Differs from Kubernetes: if a handler or an index cannot be added, because the
-// informer was stopped, that is an error.
+// Differs from Kubernetes: if a handler or an index cannot be added because the informer was stopped, an
+// error is returned.
 func NewReplicaSetController(ctx context.Context, rsInformer appsinformers.ReplicaSetInformer, podInformer coreinformers.PodInformer, kubeClient kubernetes.Interface, burstReplicas int) (*Controller, error) {
 	if err := checkParts(rsInformer, podInformer, kubeClient); err != nil {
 		return nil, err

@@ -15,13 +15,11 @@ import (
 	"github.com/replicakit/replicakit/replicas/typed"
 )
 
-// NewReplicationManager returns a controller for the ReplicationControllers that
-// rcInformer knows, as NewReplicaSetController does for ReplicaSets. It has a
-// queue, expectations and a record of own writes for itself.
+// NewReplicationManager returns a controller for the ReplicationControllers that rcInformer knows, as
+// NewReplicaSetController does for ReplicaSets. It has its own queue, expectations and record of writes.
 //
-// Differs from Kubernetes: no object is converted to a ReplicaSet and back. Pods
-// are ranked by co-location with those of siblings, which are never found there.
-// Own writes are recorded here too.
+// Differs from Kubernetes: objects are not converted to ReplicaSets and back. Pods are ranked by
+// co-location with the pods of siblings, which Kubernetes never finds. Own writes are recorded here too.
 func NewReplicationManager(ctx context.Context, podInformer coreinformers.PodInformer, rcInformer coreinformers.ReplicationControllerInformer, kubeClient kubernetes.Interface, burstReplicas int) (*Controller, error) {
 	if err := checkParts(rcInformer, podInformer, kubeClient); err != nil {
 		return nil, err

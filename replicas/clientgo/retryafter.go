@@ -25,27 +25,24 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// longestRetryAfter is what a client waits at most before it sends a request
-// again, which it does ten times: with it, no call waits for longer than
-// controller.MaxServerDelay.
+// longestRetryAfter is the longest time that a client waits before it sends a request again. A client does
+// so ten times, so no call waits longer than controller.MaxServerDelay.
 const longestRetryAfter = controller.MaxServerDelay / 10
 
-// CapRetryAfter makes sure that no server keeps a call waiting for more than
-// controller.MaxServerDelay. Wrap the configuration of a client with it:
+// CapRetryAfter makes sure that no server delays a call for more than controller.MaxServerDelay. Wrap the
+// configuration of a client with it:
 //
 //	config.Wrap(clientgo.CapRetryAfter)
 //
-// If an answer has a Retry-After, client-go waits that long inside the call and
-// then sends the request again, up to ten times. Any webhook can set this header,
-// to any number of seconds, and all the while nothing else is done for the owner.
-// With CapRetryAfter, an answer that asks for more than 30 seconds ends the call
-// with the server's error.
+// If an answer has a Retry-After, client-go waits that long inside the call and then sends the request
+// again, up to ten times. Any webhook can set this header to any number of seconds. Until then, nothing
+// else is done for the owner. With CapRetryAfter, an answer that asks for more than 30 seconds ends the
+// call with the server's error.
 //
-// A creation, a deletion or a patch is not sent again at all: the answer may come
-// from a proxy that gave up waiting, although the request took effect. Such a call
-// ends with the server's error, which tells the delay. The controller finds out
-// what became of the request, and waits without a call. Events are sent again as
-// before.
+// A creation, a deletion or a patch is not sent again at all. The answer may come from a proxy that gave up
+// waiting, although the request took effect. Such a call ends with the server's error, which contains the
+// delay. The controller finds out whether the request took effect, and waits without a call. Events are
+// sent again as before.
 //
 // If next is nil, http.DefaultTransport is used.
 func CapRetryAfter(next http.RoundTripper) http.RoundTripper {
@@ -73,7 +70,7 @@ func (c retryAfterCap) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// mayHaveHadAnEffect reports whether it would matter that a request is sent twice.
+// mayHaveHadAnEffect reports whether sending a request twice could do harm.
 func mayHaveHadAnEffect(req *http.Request, resp *http.Response) bool {
 	switch req.Method {
 	case http.MethodPost, http.MethodDelete, http.MethodPatch:
@@ -85,8 +82,7 @@ func mayHaveHadAnEffect(req *http.Request, resp *http.Response) bool {
 
 var eventPath = regexp.MustCompile(`/namespaces/[^/]+/events(/[^/]+)?$`)
 
-// withoutRetry returns the answer with the delay in the body, where the client
-// does not go by it.
+// withoutRetry returns the answer with the delay in the body, where the client ignores it.
 func withoutRetry(req *http.Request, resp *http.Response, seconds int) (*http.Response, error) {
 	body, err := io.ReadAll(resp.Body)
 	if err = errors.Join(err, resp.Body.Close()); err != nil {
@@ -106,7 +102,7 @@ func withoutRetry(req *http.Request, resp *http.Response, seconds int) (*http.Re
 	return resp, nil
 }
 
-// statusOf returns the body as it is, or what the client would make of it.
+// statusOf returns the Status in the body, or the one that the client would make of the body.
 func statusOf(req *http.Request, resp *http.Response, body []byte) metav1.Status {
 	obj, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
 	status, ok := obj.(*metav1.Status)
@@ -118,5 +114,5 @@ func statusOf(req *http.Request, resp *http.Response, body []byte) metav1.Status
 	return *status
 }
 
-// WrappedRoundTripper lets client-go find the connections that are to be closed.
+// WrappedRoundTripper lets client-go find the connections that it closes.
 func (c retryAfterCap) WrappedRoundTripper() http.RoundTripper { return c.next }

@@ -23,8 +23,8 @@ func (c *Controller) work(ctx context.Context) {
 	}
 }
 
-// workOne works on the next owner and reports whether there may be more. No owner is
-// worked on twice at once (V18).
+// workOne works on the next owner, and reports whether there may be more. Two workers never work on the
+// same owner (V18).
 func (c *Controller) workOne(ctx context.Context) bool {
 	key, shutdown := c.queue.Get()
 	if shutdown {
@@ -41,7 +41,7 @@ func (c *Controller) workOne(ctx context.Context) bool {
 	return c.endShift(shift)
 }
 
-// replaceWorker starts a worker in place of one whose pass takes long.
+// replaceWorker starts a worker in place of one with a slow pass.
 func (c *Controller) replaceWorker(ctx context.Context, key types.NamespacedName) {
 	klog.FromContext(ctx).V(2).Info("A sync takes long. Another worker takes the place of its own", "kind", c.kind, "key", key)
 	c.metrics.slowPasses.Inc()
@@ -60,10 +60,9 @@ func (c *Controller) endShift(s *shift) bool {
 	return goOn
 }
 
-// requeue sees to it that the owner is looked at again. A delay that the server
-// asked for takes the place of the rate limiter.
+// requeue asks for the owner's next pass. A delay from the server replaces that of the rate limiter.
 func (c *Controller) requeue(key types.NamespacedName, after time.Duration, err error) {
-	if errors.Is(err, controller.ErrRestored) { // each further pass would end so
+	if errors.Is(err, controller.ErrRestored) { // each further pass would end the same way
 		c.queue.Forget(key)
 		return
 	}
@@ -79,8 +78,7 @@ func (c *Controller) requeue(key types.NamespacedName, after time.Duration, err 
 	}
 }
 
-// wake is how the controller asks for a pass. Of several delays the queue keeps the
-// earliest (M5).
+// wake asks for a pass. If there are several delays, the queue keeps the earliest (M5).
 func (c *Controller) wake(key types.NamespacedName, after time.Duration) {
 	if after <= 0 {
 		c.queue.Add(key)
@@ -89,7 +87,7 @@ func (c *Controller) wake(key types.NamespacedName, after time.Duration) {
 	c.queue.AddAfter(key, after)
 }
 
-// syncSafely makes a panic the error of this owner alone.
+// syncSafely turns a panic into an error of this owner.
 func (c *Controller) syncSafely(ctx context.Context, key types.NamespacedName) (requeueAfter time.Duration, err error) {
 	defer func() {
 		value := recover()
@@ -97,7 +95,7 @@ func (c *Controller) syncSafely(ctx context.Context, key types.NamespacedName) (
 			return
 		}
 		stack := debug.Stack()
-		if p, ok := value.(*slowstart.Panic); ok { // of a call
+		if p, ok := value.(*slowstart.Panic); ok { // a panic of a call
 			value, stack = p.Value, p.Stack
 		}
 		klog.FromContext(ctx).Error(nil, "Observed a panic", "kind", c.kind, "key", key, "panic", value, "stacktrace", string(stack))

@@ -33,7 +33,7 @@ type Call struct {
 	Verb string
 	// Namespace and Name are those of the object. For a list, Name is the selector.
 	Namespace, Name string
-	// Ended is when the answer came, and Err is the error; nil if there was none.
+	// Ended is when the answer came. Err is the error, or nil if there was none.
 	Ended time.Time
 	Err   error
 
@@ -64,15 +64,15 @@ func (c Call) String() string {
 	return text
 }
 
-// ErrNoRoom is in the error of a call that the Controller did not send, because it would leave more
-// or fewer children than docs/guarantee.md promises. Whoever sees it has found a defect of the
-// Controller: please report it.
+// ErrNoRoom is in the error of a call that the Controller did not send, because the
+// call would leave more or fewer children than docs/guarantee.md promises. This error
+// is a defect of the Controller, so please report it.
 var ErrNoRoom = errors.New("there is no room for this call")
 
-// errNoAnswer is that of a call until the client returns, which it does not if it panics.
+// errNoAnswer is the error of a call until the client returns. It stays if the client panics.
 var errNoAnswer = errors.New("the client did not return")
 
-// calls are those of a pass. Several are made at once.
+// calls are the calls of a pass. Several are made at once.
 type calls struct {
 	mu                   sync.Mutex
 	made                 []Call
@@ -82,14 +82,14 @@ type calls struct {
 // An allowance is how many calls there is room for, and how many were made.
 type allowance struct{ room, made int }
 
-// allow lets so many calls be made that change the number of replicas, and no others.
+// allow sets how many calls may be made that change the number of replicas.
 func (c *calls) allow(creations, deletions int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.creations, c.deletions = allowance{room: creations}, allowance{room: deletions}
 }
 
-// take takes one call of an allowance, or refuses it.
+// take counts one call, and refuses it if the allowance has no room.
 func (c *calls) take(of *allowance, what, name string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,7 +118,7 @@ func countCalls(calls []Call, f func(Call) bool) (n int) {
 	return n
 }
 
-// soFar counts those that f picks so far.
+// soFar counts the calls made so far that f picks.
 func (c *calls) soFar(f func(Call) bool) (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -137,9 +137,9 @@ func about(verb string, obj metav1.Object, sent any) Call {
 	return Call{Verb: verb, Namespace: obj.GetNamespace(), Name: obj.GetName(), sent: sent}
 }
 
-// What follows is all that a pass does to the server, and what it asks it. A call that changes a child
-// tells the ledger itself what its end shows; start is when its batch began. What was deleted is told
-// at the end of all deletions.
+// The functions below make all calls of a pass to the server. If a call changes a child,
+// its function notes in the ledger what the end of the call shows. start is when the
+// batch of the call began. Accepted deletions are noted at the end of all deletions.
 
 // askCreate creates a child.
 func (p *pass[O, C]) askCreate(ctx context.Context, start ledger.Moment, child C) (created C, err error) {
@@ -154,7 +154,7 @@ func (p *pass[O, C]) askCreate(ctx context.Context, start ledger.Moment, child C
 	switch {
 	case err != nil:
 	case object.IsNil(created):
-		err = errNoObject // nothing tells which child it made
+		err = errNoObject // it is not known which child it made
 	case nameOf(created) != name:
 		err = fmt.Errorf("the creation of %q was answered with %q", name, object.Name(created))
 	case !p.isOurs(created):
@@ -164,8 +164,8 @@ func (p *pass[O, C]) askCreate(ctx context.Context, start ledger.Moment, child C
 	return created, err
 }
 
-// noteCreation notes what the end of a creation says about its name. One that had no answer may
-// take effect yet.
+// noteCreation notes what the end of a creation says about its name. A creation
+// without an answer may still take effect.
 func (p *pass[O, C]) noteCreation(start ledger.Moment, name types.NamespacedName, child C, err error) {
 	known, now := p.state.known, p.opts.Now()
 	known.Sending(name, now)
@@ -195,8 +195,8 @@ func (p *pass[O, C]) askDelete(ctx context.Context, start ledger.Moment, child C
 	return err
 }
 
-// noteDeletion notes what the end of a deletion says about a child. One that had no answer may have
-// taken effect all the same, or may do so yet.
+// noteDeletion notes what the end of a deletion says about a child. A deletion
+// without an answer may have taken effect, or may still do so.
 func (p *pass[O, C]) noteDeletion(start ledger.Moment, id types.UID, carried string, err error) {
 	known, now := p.state.known, p.opts.Now()
 	switch {
@@ -208,12 +208,12 @@ func (p *pass[O, C]) noteDeletion(start ledger.Moment, id types.UID, carried str
 	}
 }
 
-// hadNoAnswer reports whether it is not known what became of a deletion.
+// hadNoAnswer reports whether the result of a deletion is unknown.
 func hadNoAnswer(err error) bool {
 	return err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && !isRefusal(err) && !errors.Is(err, ErrNoRoom)
 }
 
-// carried is the resourceVersion that a deletion carries, "" if none.
+// carried returns the resourceVersion that a deletion carries, "" if none.
 func carried(opts metav1.DeleteOptions) string {
 	if only := opts.Preconditions; only != nil && only.ResourceVersion != nil {
 		return *only.ResourceVersion
@@ -221,7 +221,7 @@ func carried(opts metav1.DeleteOptions) string {
 	return ""
 }
 
-// askDeleteStray deletes a stray, and askStray reads one. The ledger knows strays by themselves.
+// askDeleteStray deletes a stray, and askStray reads one. The ledger keeps strays separately.
 func (p *pass[O, C]) askDeleteStray(ctx context.Context, stray C, opts metav1.DeleteOptions) error {
 	err := p.client.Delete(ctx, stray, opts)
 	call := about("Delete", stray, opts)
@@ -253,7 +253,7 @@ func (p *pass[O, C]) askPatch(ctx context.Context, start ledger.Moment, child C,
 	return patched, err
 }
 
-// sendPatch sends a patch, or tries one with the options of a dry run.
+// sendPatch sends a patch, which may be a dry run.
 func (p *pass[O, C]) sendPatch(ctx context.Context, child C, patch selector.Patch, opts metav1.PatchOptions) (C, error) {
 	patched, err := p.client.Patch(ctx, child, patch, opts)
 	p.calls.note(about("Patch", child, patch), p.opts.Now(), err)
@@ -289,8 +289,8 @@ func (p *pass[O, C]) askList(ctx context.Context) (List[C], error) {
 	return list, err
 }
 
-// askOwnersVersion and askChildrenVersion ask how far the server has come with a resource, if that
-// is not known yet, and return what is known then.
+// askOwnersVersion and askChildrenVersion return how far the server has come with a
+// resource. They ask the server if that is not known yet, and return "" if it stays unknown.
 func (p *pass[O, C]) askOwnersVersion(ctx context.Context, of Versioner) string {
 	return p.askVersion(ctx, &p.term.owners, "ServerOwnersVersion", of.ServerOwnersVersion)
 }
@@ -308,24 +308,23 @@ func (p *pass[O, C]) askVersion(ctx context.Context, of *serverVersion, verb str
 	})
 }
 
-// listsAtOnce is how many live lists of a Controller are under way at once: after an
-// outage thousands of owners want one. Another Controller, which may serve another
-// server, has turns of its own: lists that hang hold back nobody else's.
+// listsAtOnce is how many live lists of a Controller may be under way at once, because
+// after an outage thousands of owners want one. Another Controller may serve another
+// server, so each has its own turns. Lists that hang hold back only their own Controller.
 const listsAtOnce = 2
 
-// listsWaiting is how many more wait for their turn. A pass that wants another one gives its
-// worker back, for passes that need no list, and asks again after listBusy.
+// listsWaiting is how many more lists may wait for their turn. If a pass wants another
+// one, it frees its worker for passes that need no list, and asks again after listBusy.
 const (
 	listsWaiting = 2
 	listBusy     = time.Second
 )
 
-// listTimeout is how long a list may take: one that hangs would keep its turn for ever.
+// listTimeout is how long a list may take, because a list that hangs would keep its turn forever.
 const listTimeout = 30 * time.Second
 
-// lists makes the live lists of a Controller. Owners of one namespace and selector
-// share a list that begins after they asked. A list that fails holds all others
-// back, for a while that doubles.
+// lists makes the live lists of a Controller. Owners of one namespace and selector share a list
+// that begins after they asked. If a list fails, all others are held back for a time that doubles.
 type lists[C Object] struct {
 	list   func(ctx context.Context, namespace string, matching labels.Selector) (List[C], error)
 	now    func() time.Time
@@ -333,8 +332,8 @@ type lists[C Object] struct {
 	turns  chan struct{}
 
 	mu      sync.Mutex
-	made    int                     // those under way, and those that wait
-	waiting map[string]*listCall[C] // those that have not begun
+	made    int                     // lists that are under way or wait
+	waiting map[string]*listCall[C] // lists that have not begun
 	failed  backoff.Hold
 }
 
@@ -342,7 +341,7 @@ type listCall[C Object] struct {
 	done    chan struct{}
 	list    List[C]
 	err     error
-	givenUp bool // who made it did not wait for an answer
+	givenUp bool // its maker did not wait for an answer
 }
 
 func newLists[O, C Object](client Client[O, C], opts Options) *lists[C] {
@@ -360,8 +359,8 @@ func (e heldError) Error() string {
 	return fmt.Sprintf("live lists are held back for %v, as %s", e.wait.Round(time.Millisecond), e.why)
 }
 
-// get returns a list that was made after the call. If who makes it for all gives
-// up, another one does.
+// get returns a list that began after the call. If the maker of a shared list gives
+// up, another pass makes it.
 func (l *lists[C]) get(ctx context.Context, namespace string, matching labels.Selector) (List[C], error) {
 	key := namespace + "/" + matching.String()
 	for {
@@ -383,7 +382,7 @@ func (l *lists[C]) get(ctx context.Context, namespace string, matching labels.Se
 	}
 }
 
-// join returns the list that has not begun, and whether it is the caller's to make.
+// join returns a list that has not begun, and whether the caller must make it.
 func (l *lists[C]) join(key string) (call *listCall[C], mine bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -431,7 +430,7 @@ func (l *lists[C]) make(ctx context.Context, key string, call *listCall[C], name
 		return
 	}
 	defer func() { <-l.turns }()
-	begin() // who asks from now on needs another one
+	begin() // passes that ask from now on need another list
 	limited, cancel := context.WithTimeoutCause(ctx, listTimeout, fmt.Errorf("a list took more than %v", listTimeout))
 	defer cancel()
 	call.list, call.err = l.list(limited, namespace, matching)
@@ -442,7 +441,7 @@ func (l *lists[C]) make(ctx context.Context, key string, call *listCall[C], name
 	l.holdAfter(call.err, call.givenUp)
 }
 
-// holdAfter holds further lists back after one that failed, unless it was given up.
+// holdAfter holds back further lists after a list that failed, unless that list was given up.
 func (l *lists[C]) holdAfter(err error, givenUp bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -455,8 +454,8 @@ func (l *lists[C]) holdAfter(err error, givenUp bool) {
 	}
 }
 
-// retryIn is how long somebody has to wait whose list failed, or was held back: somewhat
-// longer for each owner than for the next, so that not all ask again at one moment.
+// retryIn returns how long an owner waits if its list failed, or was held back. The
+// wait is partly random, so that not all owners ask again at one moment.
 func (l *lists[C]) retryIn(err error) time.Duration {
 	l.mu.Lock()
 	wait := l.failed.Remaining(l.now())
@@ -470,37 +469,38 @@ func (l *lists[C]) retryIn(err error) time.Duration {
 	return wait + time.Duration(l.random(int(wait/2/time.Millisecond)+1))*time.Millisecond
 }
 
-// ErrRestored is in the error of Controller.Sync once the Controller has noticed that the API
-// server was restored from a backup. What the caches and the Controller know is then of a past
-// that the server does not have. The Controller makes no more changes, and each further Sync
-// returns the error at once, so do not retry it. End the process, and start it again. Or make a
-// new Controller with new caches.
+// ErrRestored is in the error of Controller.Sync once the Controller has noticed that
+// the API server was restored from a backup. The caches and the Controller then have
+// a past state that the server does not have. The Controller makes no further
+// changes, and each further Sync returns the error at once, so do not retry it. End
+// the process and start it again, or make a new Controller with new caches.
 //
-// Only versions of one resource that are numbers are compared. A restore is proven by
-//   - a live list that is older than one that had ended before it began,
+// The Controller compares only versions of one resource that are numbers. A restore is proven by
+//   - a live list that is older than another one that had ended before it began,
 //   - a live list or a read that is older than what the cache, or an earlier answer, had shown
 //     before the call, or
 //   - a child in a live list whose DELETED event came before the list began, if
 //     Options.UnfilteredChildren is set.
 //
-// The versions of two objects are never compared with each other. A cache that goes back proves
-// nothing, as another API server may be behind. Neither does an object that is not found.
+// The versions of two objects are never compared with each other. A cache that goes
+// back proves nothing, because another API server may be behind. An object that is
+// not found proves nothing either.
 var ErrRestored = errors.New("the API server was restored from a backup")
 
-// endingsKept is how many of the last DELETED events are remembered, at least.
+// endingsKept is how many of the last DELETED events are remembered at least.
 const endingsKept = 2048
 
-// restores notice that the server was restored. They are those of one Controller.
+// restores notes that the server was restored. Each Controller has one.
 type restores struct {
-	on   func(error) // nil: nobody wants to know
-	told atomic.Bool // by an event
+	on   func(error) // called with the proof, unless nil
+	told atomic.Bool // whether the event was sent
 
 	mu  sync.Mutex
 	err error // the proof; nil if there is none
 	// owners and children are the newest versions of live lists that have ended.
 	owners, children string
-	// ended are children that DELETED events have ended, and the numbers of these events. Once
-	// there are endingsKept of them, they become before, and what before had is forgotten.
+	// ended has the children of DELETED events, and the numbers of these events. If it
+	// has endingsKept children, it becomes before, and the earlier before is forgotten.
 	ended, before map[types.UID]int
 	events        int // how many DELETED events there were
 }
@@ -512,7 +512,7 @@ func (r *restores) proof() error {
 	return r.err
 }
 
-// notice notes a proof. The first one counts.
+// notice notes a proof. Only the first one counts.
 func (r *restores) notice(format string, args ...any) error {
 	r.mu.Lock()
 	first := r.err == nil
@@ -527,8 +527,8 @@ func (r *restores) notice(format string, args ...any) error {
 	return err
 }
 
-// compare makes a call that lists one resource. It returns an error if the version that the call
-// returns is older than that of an earlier list, or than the cache's before the call.
+// compare makes a call that lists one resource. It returns an error if the returned version
+// is older than that of an earlier list, or than that of the cache before the call.
 func (r *restores) compare(newest *string, what, cached string, list func() (version string, err error)) error {
 	r.mu.Lock()
 	earlier := *newest
@@ -550,7 +550,7 @@ func (r *restores) compare(newest *string, what, cached string, list func() (ver
 	return nil
 }
 
-// childEnded notes that a DELETED event has ended a child.
+// childEnded notes a DELETED event of a child.
 func (r *restores) childEnded(id types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -568,7 +568,7 @@ func (r *restores) endings() int {
 	return r.events
 }
 
-// isEnded reports whether one of the first n DELETED events has ended a child.
+// isEnded reports whether one of the first n DELETED events was about a child.
 func (r *restores) isEnded(id types.UID, n int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -576,8 +576,8 @@ func (r *restores) isEnded(id types.UID, n int) bool {
 	return at > 0 && at <= n
 }
 
-// A guard stands between passes and the server. It notices a restore by the versions of lists,
-// and makes no write after one.
+// A guard stands between passes and the server. It notices a restore by the versions
+// of lists. After a restore it makes no writes.
 type guard[O, C Object] struct {
 	Client[O, C]
 	cache    Cache[O, C]
@@ -656,8 +656,8 @@ func (g versionGuard[O, C]) ServerChildrenVersion(ctx context.Context, namespace
 	return version, err
 }
 
-// wentBack notes a restore if the server has an object in an earlier version than was shown of
-// that object before the call.
+// wentBack notes a restore if the server has an older version of an object than was
+// shown before the call.
 func (r *restores) wentBack(is, shown metav1.Object) error {
 	if is.GetUID() == "" || is.GetUID() != shown.GetUID() || !resourceversion.Older(is.GetResourceVersion(), shown.GetResourceVersion()) {
 		return nil
@@ -665,7 +665,7 @@ func (r *restores) wentBack(is, shown metav1.Object) error {
 	return r.notice("%q was read in version %s, and %s had been shown", is.GetName(), is.GetResourceVersion(), shown.GetResourceVersion())
 }
 
-// tellRestored sends the event, once.
+// tellRestored sends the ServerRestored event once.
 func (p *pass[O, C]) tellRestored(err error) {
 	if p.opts.Events != nil && !object.IsNil(p.Owner) && p.restores.told.CompareAndSwap(false, true) {
 		p.opts.Events.Event(p.Owner, corev1.EventTypeWarning, ServerRestored, err.Error())

@@ -23,14 +23,13 @@ import (
 	"github.com/replicakit/replicakit/slowstart"
 )
 
-// policyIsFinal is how long a BadRequest or a Forbidden must last to be a
-// refusal: both also come from an admission that is still warming up.
+// policyIsFinal is how long a BadRequest or a Forbidden must last to be a refusal,
+// because admission that is still starting returns both too.
 const policyIsFinal = 5 * time.Minute
 
-// claim adopts and releases what the plan says, and returns what is to be created
-// or deleted then: what the plan says, if all adoptions succeeded, but of adopted
-// children their version by now. After an error the claims that succeeded stand
-// (C13). It reports whether the number of children may be changed.
+// claim adopts and releases what the plan says. It returns the children to create or delete then,
+// and whether their number may be changed. If all adoptions succeeded, these are the planned ones,
+// with adopted children in their new version. After an error the claims that succeeded stand (C13).
 func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (scale replicas.Scale[C], ok bool) {
 	claims, orphans, before := plan.Claims, plan.Claims.Adopt, p.state.aside
 	p.state.aside = nil
@@ -66,9 +65,8 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (scale re
 	return p.scaleClaimed(ctx)
 }
 
-// scaleClaimed decides for the children that are the owner's after the claims. That
-// is more than the plan asked of the view: if the view is old and something is to
-// be done after all, the children are listed live.
+// scaleClaimed decides from the children that the owner has after the claims. The plan asked less
+// of the view, so the children are listed live if the view is old and there is something to do.
 func (p *pass[O, C]) scaleClaimed(ctx context.Context) (replicas.Scale[C], bool) {
 	isOld, spec := p.view.spec.Pending == expectations.Expired, p.view.spec
 	spec.Pending = expectations.Satisfied
@@ -91,23 +89,23 @@ func (p *pass[O, C]) claimedLive() {
 	for _, c := range p.activeOf(p.view.children) {
 		a := p.state.aside[object.ID(c)]
 		switch {
-		case !p.snapshot.Rules.MayCount(c): // one that is to be released, or was
+		case !p.snapshot.Rules.MayCount(c): // a child that was or will be released
 		case p.controls(c):
 			p.Active = append(p.Active, c)
-		case a == nil || a.Reason == AdoptionUndecided: // an orphan that may be the owner's yet
+		case a == nil || a.Reason == AdoptionUndecided: // an orphan that may still become the owner's
 			undecided++
 		}
 	}
 	p.holdPlaces(undecided)
 }
 
-// holdPlaces holds the places of orphans in addition to those that the Kind holds. Their
-// sum may be too large for an int.
+// holdPlaces holds the places of orphans in addition to those that the Kind holds.
+// Their sum may overflow an int.
 func (p *pass[O, C]) holdPlaces(undecided int) {
 	p.view.spec.PendingAdoptions = max(p.spec.PendingAdoptions, p.spec.PendingAdoptions+undecided)
 }
 
-// claimer makes the calls, all at once, after one live look at the owner.
+// claimer returns a Claimer that makes all calls at once, after one live read of the owner.
 func (p *pass[O, C]) claimer() selector.Claimer[C] {
 	owner, start := p.Owner, p.state.known.Start()
 	return selector.Claimer[C]{
@@ -125,9 +123,9 @@ func (p *pass[O, C]) claimer() selector.Claimer[C] {
 	}
 }
 
-// toTry returns the children that a patch is sent for. One whose patch failed is left alone for
-// a while, as long as neither it nor the owner's generation changes: no event makes the answer
-// another one. What is remembered of others is dropped.
+// toTry returns the children to patch. If the patch of a child failed, the child is
+// left alone for a while, because no event changes the answer. The wait ends if the
+// child or the owner's generation changes. Records of other children are dropped.
 func (p *pass[O, C]) toTry(before map[types.UID]*aside, children []C) []C {
 	if len(before) == 0 {
 		return children
@@ -142,20 +140,20 @@ func (p *pass[O, C]) toTry(before map[types.UID]*aside, children []C) []C {
 	})
 }
 
-// mostReleases is how often a child is released that becomes the owner's again and does not match.
+// mostReleases is how often a child is released if it becomes the owner's again without matching.
 const mostReleases = 3
 
 var errUndone = errors.New("another controller has adopted it for this owner, with another selector: owners of one kind can have one Kind for each kind of children")
 
-// A release is how often a child was released, and in which version the last time.
+// A release says how often a child was released, and in which version last.
 type release struct {
 	times   int
 	version string
 }
 
-// notUndone leaves out the children that were released several times and are the owner's again although
-// they do not match. Another controller adopts them for the owner, and releasing them again would be a
-// fight without end.
+// notUndone leaves out the children that were released several times and are the
+// owner's again without matching. Another controller adopts them for the owner, so
+// releasing them again would be an endless fight.
 func (p *pass[O, C]) notUndone(release []C) []C {
 	if len(p.state.released) == 0 {
 		return release
@@ -171,7 +169,7 @@ func (p *pass[O, C]) notUndone(release []C) []C {
 	})
 }
 
-// noteReleases notes which children were released, as long as they are in the view.
+// noteReleases remembers which children were released, as long as they are in the view.
 func (p *pass[O, C]) noteReleases(released []C) {
 	before := p.state.released
 	p.state.released = map[types.UID]release{}
@@ -181,7 +179,7 @@ func (p *pass[O, C]) noteReleases(released []C) {
 		}
 	}
 	for _, c := range released {
-		if id := object.ID(c); p.state.aside[id] == nil { // otherwise that has failed
+		if id := object.ID(c); p.state.aside[id] == nil { // otherwise the release failed
 			p.state.released[id] = release{before[id].times + 1, c.GetResourceVersion()}
 		}
 	}
@@ -196,15 +194,15 @@ func (p *pass[O, C]) refusedAdoptions(refused []selector.Failure[C]) {
 	}
 }
 
-// refuseAdoption leaves an orphan alone that the server refuses. first is when its
-// adoption began to fail, if that was undecided until now: should it fail again, its
-// place is not held anew. It is zero if the server called the orphan Invalid.
+// refuseAdoption leaves alone an orphan that the server refuses. If the adoption was
+// undecided until now, first is when it began to fail. If it fails again, its place
+// is not held anew. If the server called the orphan Invalid, first is zero.
 func (p *pass[O, C]) refuseAdoption(c C, first time.Time) {
 	p.setAside(c, &aside{Version: c.GetResourceVersion(), Reason: AdoptionRefused, First: first, Hold: backoff.Hold{Since: p.opts.Now(), Wait: AdoptionRefused.row().first}}, nil)
 }
 
-// undecidedAdoptions leaves the orphans alone for which the server has not decided:
-// each time they fail, for twice as long.
+// undecidedAdoptions leaves alone the orphans that the server has not decided about.
+// The wait doubles with each failure.
 func (p *pass[O, C]) undecidedAdoptions(ctx context.Context, claimer selector.Claimer[C], before map[types.UID]*aside, failed []selector.Failure[C]) {
 	isFinal := sync.OnceValue(func() bool { return p.policyIsAgainstIt(ctx, claimer) })
 	for _, f := range failed {
@@ -227,9 +225,9 @@ func (p *pass[O, C]) undecidedAdoptions(ctx context.Context, claimer selector.Cl
 
 func isPolicy(err error) bool { return apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) }
 
-// policyIsAgainstIt reports whether the server would take the patch for a child that
-// is ours already: then the rights are there and admission works, and what it has
-// against an orphan is final.
+// policyIsAgainstIt reports whether the server would accept the patch for a child
+// that the owner has already. If so, the rights are there and admission works, so the
+// refusal of an orphan is final.
 func (p *pass[O, C]) policyIsAgainstIt(ctx context.Context, claimer selector.Claimer[C]) bool {
 	if len(p.Active) == 0 {
 		return false
@@ -242,7 +240,7 @@ func (p *pass[O, C]) policyIsAgainstIt(ctx context.Context, claimer selector.Cla
 	return err == nil
 }
 
-// setAside leaves a child that could not be adopted to a later pass.
+// setAside leaves a child whose adoption or release failed to a later pass.
 func (p *pass[O, C]) setAside(c C, a *aside, why error) {
 	if p.state.aside == nil {
 		p.state.aside = map[types.UID]*aside{}
@@ -251,7 +249,7 @@ func (p *pass[O, C]) setAside(c C, a *aside, why error) {
 	p.gate(a.Reason, c.GetName(), max(a.Hold.Remaining(p.opts.Now()), 1), why)
 }
 
-// sortAside tells which orphans were not adopted, now or a while ago.
+// sortAside lists the orphans that were not adopted, now or a while ago.
 func (p *pass[O, C]) sortAside(orphans []C) {
 	for _, c := range orphans {
 		switch a := p.state.aside[object.ID(c)]; {
@@ -264,8 +262,8 @@ func (p *pass[O, C]) sortAside(orphans []C) {
 	}
 }
 
-// invalidReleases leaves alone for a while what the server called Invalid: it counts as released, but
-// it may be a policy that forbids it.
+// invalidReleases leaves alone for a while the children whose release the server
+// called Invalid. They count as released, but a policy may forbid it.
 func (p *pass[O, C]) invalidReleases(released []C) {
 	if len(released) == 0 {
 		return
@@ -283,8 +281,8 @@ func (p *pass[O, C]) invalidReleases(released []C) {
 	}
 }
 
-// failedReleases tells of releases that failed. They are tried again, each time after twice as
-// long as before, and nothing else waits for them.
+// failedReleases reports releases that failed. They are tried again after a wait that
+// doubles each time, and nothing else waits for them.
 func (p *pass[O, C]) failedReleases(before map[types.UID]*aside, failed []selector.Failure[C]) {
 	for _, f := range failed {
 		p.tell(ReleaseFailed, "Error releasing "+f.Object.GetName()+": "+f.Err.Error())

@@ -27,25 +27,24 @@ import (
 	"github.com/replicakit/replicakit/slowstart"
 )
 
-// An Object is an API object: a pointer to a type of Kubernetes or of your own.
+// An Object is an API object, which is a pointer to a type of Kubernetes or of your own.
 type Object interface {
 	metav1.Object
 	runtime.Object
 }
 
-// A Client makes calls to the API server, and reads no cache. Errors must be the
-// API server's, wrapped with %w at most: what the Controller does depends on
-// NotFound, Conflict, Invalid and Retry-After.
+// A Client makes calls to the API server, and reads no cache. Errors must be the API
+// server's, wrapped with %w at most, because the Controller depends on NotFound,
+// Conflict, Invalid and Retry-After.
 //
-// The methods are called by several goroutines at once, up to Options.MaxParallel
-// for each owner. They must not change their arguments, except the child of Create.
-// They must not send events: the Controller does.
+// Several goroutines call the methods at once, up to Options.MaxParallel for each
+// owner. The methods must not change their arguments, except the child of Create.
+// They must not send events, because the Controller does.
 type Client[O, C Object] interface {
-	// Create creates the child in its namespace, and returns it as the server
-	// stored it. Nobody else has the child that it is given, so Create may change
-	// it. Create must send the request only once. If it fails, and may have sent the
-	// request again, as client-go does after a Retry-After, its error must wrap
-	// ErrResent; NoteResent adds that.
+	// Create creates the child in its namespace, and returns it as the server stored it.
+	// Create may change the child that it is given, because no other code has it. Create must
+	// send the request only once. If Create fails, and may have sent the request again, as
+	// client-go does after a Retry-After, its error must wrap ErrResent. NoteResent adds that.
 	Create(ctx context.Context, child C) (C, error)
 	// Delete deletes the child, with the given options and their preconditions.
 	Delete(ctx context.Context, child C, opts metav1.DeleteOptions) error
@@ -54,68 +53,64 @@ type Client[O, C Object] interface {
 	Patch(ctx context.Context, child C, patch selector.Patch, opts metav1.PatchOptions) (C, error)
 	// Get reads a child.
 	Get(ctx context.Context, namespace, name string) (C, error)
-	// List returns the children of the namespace that the selector matches; for
-	// namespace "", which Kind.ClusterScoped needs, those of all namespaces. The
-	// list must be as new as the call: send no resourceVersion, not even "0". If it
-	// is read in pages, all must have one version, or List returns an error. The
-	// Controller does not change the children.
+	// List returns the children of the namespace that the selector matches. For namespace "",
+	// which Kind.ClusterScoped needs, it returns those of all namespaces. The list must be as new
+	// as the call, so send no resourceVersion, not even "0". If it is read in pages, all must
+	// have one version, or List returns an error. The Controller does not change the children.
 	List(ctx context.Context, namespace string, matching labels.Selector) (List[C], error)
 	// GetOwner reads an owner. The Controller may change what it returns.
 	GetOwner(ctx context.Context, namespace, name string) (O, error)
-	// PatchStatus sends the patch, a JSON merge patch, to the status sub-resource of the
-	// owner, and returns the whole owner as the server stored it. The patch has the owner's
-	// UID and resourceVersion, so it must fail with a Conflict if the owner on the server
-	// has another version. The owner has its new status. Do not send the owner itself,
-	// because it lacks what the cache dropped. The example StatusByUpdate is for a client
-	// that can only update.
+	// PatchStatus sends the patch, a JSON merge patch, to the status sub-resource of the owner, and
+	// returns the whole owner as the server stored it. The patch has the owner's UID and
+	// resourceVersion, so it must fail with a Conflict if the owner on the server has another
+	// version. The owner that is given has the new status. Do not send that owner, because it lacks
+	// what the cache dropped. The example StatusByUpdate is for a client that can only update.
 	PatchStatus(ctx context.Context, owner O, patch selector.Patch) (O, error)
 }
 
-// A Versioner is a Client that can tell how far the server has come. Then a new process
-// needs no read of an owner that was written since the process began. If the cache tells
-// its version too, one small list of children replaces a live list for each owner.
+// A Versioner is a Client that can return how far the server has come. Then a new process
+// needs no read of an owner that was written since the process began. If the cache also
+// returns its version, one small list of children replaces a live list for each owner.
 type Versioner interface {
-	// ServerOwnersVersion and ServerChildrenVersion return the resourceVersion of a list of
-	// the owners, or of the children, of a namespace, or of all namespaces if it is "". The
-	// list must be as new as the call, as that of Client.List, but one object of it is
-	// enough. An error, or "", means that it is not known.
+	// ServerOwnersVersion and ServerChildrenVersion return the resourceVersion of a
+	// list of the owners, or of the children, of a namespace, or of all namespaces if
+	// it is "". The list must be as new as the call, like that of Client.List, but one
+	// object of it is enough. An error, or "", means that the version is not known.
 	ServerOwnersVersion(ctx context.Context, namespace string) (string, error)
 	ServerChildrenVersion(ctx context.Context, namespace string) (string, error)
 }
 
-// A Checker is a Client that knows whether it was made from all that it needs. Check makes
-// no call. If it returns an error, so does New.
+// A Checker is a Client that knows whether it was made from all that it needs. Check
+// makes no call. If Check returns an error, New returns it.
 type Checker interface{ Check() error }
 
-// errNoObject is what an answer without an object and without an error amounts to: it
-// tells nothing.
+// errNoObject is the error for an answer without an object and without an error,
+// which says nothing.
 var errNoObject = errors.New("the client returned no object")
 
-// A List is what a live list returned.
+// A List is the result of a live list.
 type List[C Object] struct {
 	Items []C
 	// ResourceVersion is the version of the list itself, "" if it is not known.
 	ResourceVersion string
 }
 
-// A Cache answers from memory what the watches have told so far. It may be
-// incomplete and behind: the Controller takes care of that. The Controller does not
-// change what it returns, and keeps none of the slices.
+// A Cache answers from memory what the watches have reported so far. The cache may be
+// incomplete and behind, which the Controller handles. The Controller does not change
+// what the cache returns, and does not keep the slices.
 type Cache[O, C Object] interface {
 	OwnerCache[O]
 	// Children returns the owner's children, in any state, and the orphans of its
-	// namespace; if the owner is in none, the orphans of all namespaces. Other
-	// children may be in the list: they are ignored.
+	// namespace. If the owner is in none, it returns the orphans of all namespaces.
+	// The list may have other children, which the Controller ignores.
 	Children(ctx context.Context, owner O) ([]C, error)
-	// Related returns the children for Spec.Related; the function
-	// replicas.Related finds them. It is called if something may have to be
-	// deleted. If it returns nil or an error, pods are not ranked by co-location;
-	// the pass goes on.
+	// Related returns the children for Spec.Related, which the function replicas.Related
+	// finds. It is called if the pass may have to delete something. If it returns nil or
+	// an error, the pass goes on, and pods are not ranked by co-location.
 	Related(ctx context.Context, owner O) ([]C, error)
-	// OwnersVersion and ChildrenVersion return how far the cache has come: a
-	// resourceVersion up to which Owner and Children show everything. If that is
-	// not known, they return "". Then no pass waits until the cache shows the status
-	// that was written last, and the numbers of Outcome.Counts are those of the cache.
+	// OwnersVersion and ChildrenVersion return the resourceVersion up to which Owner and Children
+	// show everything. If it is not known, they return "". Then no pass waits until the cache shows
+	// the status that was written last, and the numbers of Outcome.Counts are those of the cache.
 	OwnersVersion() string
 	ChildrenVersion() string
 }
@@ -126,21 +121,18 @@ type OwnerCache[O Object] interface {
 	// NotFound. A transform of the cache may drop what Kind.Spec, Kind.Status and
 	// Kind.Prepare do not read, such as annotations and managedFields.
 	Owner(ctx context.Context, name types.NamespacedName) (O, error)
-	// Owners returns the owners of a namespace; for namespace "", which
-	// Kind.ClusterScoped needs, all owners. One of them may want to adopt an
-	// orphan.
+	// Owners returns the owners of a namespace. For namespace "", which Kind.ClusterScoped
+	// needs, it returns all owners. One of them may want to adopt an orphan.
 	Owners(ctx context.Context, namespace string) ([]O, error)
 }
 
-// Enqueue asks for a pass for an owner: at once if after is 0, else after that
-// time. If there are several requests for one owner, the earliest must be served.
-// It may be called several times for one event. AddAfter of a work queue is an
-// Enqueue.
+// Enqueue asks for a pass for an owner, at once if after is 0, else after that time.
+// If there are several requests for one owner, the earliest must be served. Enqueue
+// may be called several times for one event. AddAfter of a work queue is an Enqueue.
 type Enqueue func(owner types.NamespacedName, after time.Duration)
 
-// An EventSink takes the events of a Controller. eventType is
-// corev1.EventTypeNormal or corev1.EventTypeWarning. Event is called by several
-// goroutines at once, and should not block.
+// An EventSink takes the events of a Controller. eventType is corev1.EventTypeNormal or
+// corev1.EventTypeWarning. Several goroutines call Event at once, and it should not block.
 type EventSink interface {
 	Event(owner metav1.Object, eventType, reason, message string)
 }
@@ -151,15 +143,15 @@ type EventSink interface {
 const (
 	SuccessfulCreate = "SuccessfulCreate"  // Created pod: <name>, with the kind of the child in lower case
 	FailedCreate     = "FailedCreate"      // Error creating: <error>
-	SuccessfulDelete = "SuccessfulDelete"  // Deleted pod: <name>, and (<criterion>: <values>) if one decided that is not Kubernetes'
+	SuccessfulDelete = "SuccessfulDelete"  // Deleted pod: <name>, and (<criterion>: <values>) if a criterion decided that Kubernetes does not have
 	FailedDelete     = "FailedDelete"      // Error deleting: <error>
 	FailedAdopt      = "FailedAdopt"       // Error adopting <name>: <error>; once while it lasts
 	FailedRelease    = "FailedRelease"     // Error releasing <name>: <error>; once while it lasts
 	DeletionsHeld    = "DeletionsHeld"     // Holding deletions for <time>: <why>; once while it lasts
 	CreationsHeld    = "CreationsHeld"     // Holding creations for <time>: <why>; once while it lasts
 	FailedOwner      = "FailedReadOwner"   // Error reading the owner: <error>; nothing is deleted; once while it lasts
-	FailedList       = "FailedList"        // Error listing: <error>: the view is old, and a live list failed; once while it lasts
-	FailedLook       = "FailedLook"        // Error looking for pods: <error>: a creation or deletion had no answer, and a look for the child failed: its place is held; once while it lasts
+	FailedList       = "FailedList"        // Error listing: <error>; the view is old, and a live list failed; once while it lasts
+	FailedLook       = "FailedLook"        // Error looking for pods: <error>; a creation or deletion had no answer, and a look for the child failed, so its place is held; once while it lasts
 	FailedRelated    = "FailedRelatedPods" // Error listing related pods: <error>; once while it lasts
 	FailedStatus     = "FailedStatus"      // Error writing the status: <error>, with the right that is needed; once while it lasts
 	FailedSpec       = "FailedSpec"        // <error of Kind.Spec that is no RefusedError>; the pass is tried again; once for each generation and text
@@ -186,18 +178,18 @@ func namespaceIsGoing(err error) bool {
 	return details != nil && details.Kind == "namespaces"
 }
 
-// quotaIsFull reports whether a create was refused by a resource quota, which
-// the API server tells in words only.
+// quotaIsFull reports whether a resource quota refused a create, which only the text
+// of the error says.
 func quotaIsFull(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
 }
 
-// isFinal reports whether a creation that failed did not take effect, and will not.
+// isFinal reports whether a creation that failed did not take effect, and never will.
 func isFinal(err error) bool {
 	return !errors.Is(err, ErrResent) && (isRefusal(err) || apierrors.IsAlreadyExists(err) || namespaceIsGoing(err))
 }
 
-// explained adds the remedy to an error about a child that the server's words do not have.
+// explained adds the remedy to an error about a child if the server's text lacks it.
 func (p *pass[O, C]) explained(err error, child C) error {
 	owner, kind := object.Name(p.Owner), p.kind.Owner
 	switch {
@@ -211,23 +203,23 @@ func (p *pass[O, C]) explained(err error, child C) error {
 	return err
 }
 
-// needsFinalizers reports whether the admission plugin OwnerReferencesPermissionEnforcement refused
-// a reference, which it tells in words only.
+// needsFinalizers reports whether the admission plugin OwnerReferencesPermissionEnforcement
+// refused a reference, which only the text of the error says.
 func needsFinalizers(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot set blockOwnerDeletion")
 }
 
-// hasNoNamespace reports whether a create without a namespace failed because of that, and made
-// nothing. Clients refuse it, or the server has no such path.
+// hasNoNamespace reports whether a create failed, and made nothing, because it had no
+// namespace. Clients refuse such a create, or the server has no such path.
 func hasNoNamespace(err error) bool {
 	return apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) || strings.Contains(err.Error(), "an empty namespace may not be set")
 }
 
-// MaxServerDelay is how long a server can hold an owner at most by a Retry-After.
+// MaxServerDelay is the longest time that a Retry-After of the server can hold an owner.
 const MaxServerDelay = 5 * time.Minute
 
-// serverDelay is the longest Retry-After among the errors, 0 if none has one, and
-// never more than MaxServerDelay.
+// serverDelay returns the longest Retry-After among the errors, at most
+// MaxServerDelay, and 0 if none has one.
 func serverDelay(errs []error) time.Duration {
 	longest := 0
 	for _, err := range errs {
@@ -238,7 +230,7 @@ func serverDelay(errs []error) time.Duration {
 	return time.Duration(min(longest, int(MaxServerDelay/time.Second))) * time.Second
 }
 
-// isRefusal reports whether a call had no effect, and will have none.
+// isRefusal reports whether a call had no effect, and never will.
 func isRefusal(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err)
 }
@@ -248,14 +240,14 @@ func asRefused(err error) (e *replicas.RefusedError, ok bool) {
 }
 
 func isRefused(err error) bool {
-	if err == nil { // nearly always: without an allocation
+	if err == nil { // the usual case, without an allocation
 		return false
 	}
 	_, refused := asRefused(err)
 	return refused
 }
 
-// onlyRefused reports whether a spec that is refused is all that went wrong.
+// onlyRefused reports whether a refused spec is the only error.
 func onlyRefused(err error) bool {
 	switch e := err.(type) { //nolint:errorlint // it goes through the tree itself
 	case *replicas.RefusedError:
@@ -282,11 +274,11 @@ func joinErrors(a, b error) error {
 
 // ErrResent is in the error of Client.Create if the client sent the request more than
 // once. The server may have made the child at the first request although it refused
-// the second, so the Controller looks for the child, and keeps its name.
+// the second. So the Controller looks for the child, and keeps its name.
 var ErrResent = errors.New("the request was sent more than once")
 
 // NoteResent calls send, which makes one call over net/http, and adds ErrResent to its
-// error if the request was sent more than once. client-go does that by itself if the
+// error if the request was sent more than once. client-go sends it again by itself if the
 // server answers 429 or 5xx with Retry-After. NoteResent is for the Create of a Client:
 //
 //	err = controller.NoteResent(ctx, func(ctx context.Context) error {
@@ -294,8 +286,8 @@ var ErrResent = errors.New("the request was sent more than once")
 //		return err
 //	})
 //
-// It counts what net/http/httptrace reports. An http.RoundTripper that does not end in an
-// http.Transport may report nothing: then NoteResent returns the error as it is.
+// NoteResent counts what net/http/httptrace reports. An http.RoundTripper that does not
+// end in an http.Transport may report nothing. Then NoteResent returns the error as it is.
 func NoteResent(ctx context.Context, send func(ctx context.Context) error) error {
 	if send == nil {
 		return errors.New("controller: send is nil")
@@ -308,11 +300,11 @@ func NoteResent(ctx context.Context, send func(ctx context.Context) error) error
 	return err
 }
 
-// maxReasonsTold is how many failures the text of a summary tells.
+// maxReasonsTold is how many different failures the text of a summary lists.
 const maxReasonsTold = 10
 
-// A summary is the error of a run, told in one line: a quota that refuses sixteen
-// pods has one reason, not sixteen.
+// A summary is the error of a run in one line. For example, a quota that refuses
+// sixteen pods gives one reason, not sixteen.
 type summary struct {
 	error
 	text string
@@ -322,8 +314,8 @@ func (s *summary) Error() string { return s.text }
 
 func (s *summary) Unwrap() error { return s.error }
 
-// summarize returns run.Err, with a text in which failures that differ in nothing
-// but the name of the object are told once, and counted.
+// summarize returns run.Err, with a text that lists failures once, and counts them,
+// if they differ only in the name of the object.
 func summarize(run slowstart.Result) error {
 	if len(run.Failed) < 2 {
 		return run.Err

@@ -24,9 +24,9 @@ import (
 )
 
 // A Controller keeps the children of all owners of one kind on one API server. New
-// makes it; a zero Controller returns errors. It must not be copied. All methods
-// may be called by several goroutines at once, but Sync not twice at once for one
-// owner: a work queue takes care of that.
+// makes a Controller, and a zero Controller returns errors. A Controller must not be
+// copied. Several goroutines may call all methods at once, except Sync for the same
+// owner. A work queue takes care of that.
 type Controller struct {
 	hidden
 	reconciler syncer // nil if New did not make it
@@ -36,7 +36,7 @@ type Controller struct {
 // hidden has inside.Ledgers, for this library's own tests.
 type hidden = inside.Hidden
 
-// A syncer is a reconciler of whatever owners and children.
+// A syncer is a reconciler without its types.
 type syncer interface {
 	newTerm(ctx context.Context, namespace string)
 	sync(ctx context.Context, owner types.NamespacedName) (time.Duration, error)
@@ -44,7 +44,7 @@ type syncer interface {
 }
 
 // New returns a Controller for the owners of a kind. The event handlers ask for
-// passes at enqueue, unless they are given another Enqueue. It is an error if
+// passes with enqueue, unless they are given another Enqueue. New returns an error if
 // client, cache or enqueue is nil, if the Kind can never work, if an option is
 // negative, or if client is a Checker and Check fails.
 func New[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], enqueue Enqueue, opts Options) (*Controller, error) {
@@ -74,28 +74,27 @@ func New[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], e
 	return &Controller{hidden: inside.Hide(&r.owners), reconciler: r, handlers: Handlers{&r.watcher, enqueue}}, nil
 }
 
-// Sync makes one pass for an owner: it adopts and releases, creates in slow start or
-// deletes, and writes the status. If the cache does not show the status that the Controller
-// wrote last, the pass only asks for another one. Nothing is created or deleted on a view
-// that is known to be stale, and a lost response never creates an extra child. docs/pass.md
-// in this repository says when a pass reads the server, what it puts off, and for how long.
+// Sync makes one pass for an owner. The pass adopts and releases children, creates in slow start
+// or deletes, and writes the status. If the cache does not show the status that the Controller
+// wrote last, the pass only asks for another one. The pass creates or deletes nothing on a view
+// that is known to be stale, and a lost response never creates an extra child. docs/pass.md in
+// this repository says when a pass reads the server, what it delays, and for how long.
 //
-// If err is nil and requeueAfter is positive, call Sync again after that time. If
-// err is not nil and requeueAfter is positive, the server or a hold asks for this
-// delay: use it instead of your rate limiter's. If the spec is refused, err is nil:
-// an event tells it, Kind.Observe gets the error, and only a change of the owner
-// helps against that. If a call panics, the panic reaches the caller of Sync after the
-// calls of the same batch have ended. While a pass for an owner is under way, Sync for the same owner
-// returns an error at once; for others it may be called from any number of goroutines.
+// If err is nil and requeueAfter is positive, call Sync again after that time. If err is
+// not nil and requeueAfter is positive, the server or a hold asks for this delay, so use
+// it instead of your rate limiter's. If the spec is refused, err is nil, because only a
+// change of the owner helps. An event reports the refusal, and Kind.Observe gets the
+// error. If a call panics, the panic reaches the caller of Sync after the calls of the
+// same batch have ended. While a pass for an owner is under way, Sync for the same owner
+// returns an error at once. For other owners, any number of goroutines may call Sync.
 //
-// Differs from Kubernetes: of its own writes a pass waits for the status alone, and lays the
-// others over the cache; a stale view is replaced by a live list, the owner is read before
-// children are deleted, names are chosen before a child is created, failures are held back by
-// their kind, and the status is patched and not put, so the cache may lack parts of the owner.
-// A child that was released three times and is given back to the owner each time is left alone.
-// Also, claims run in parallel, every error is reported, and the time at which the next child
-// becomes available is computed from the children and not from the status that the server
-// stored.
+// Differs from Kubernetes: a pass waits only for its own status write, and lays its other
+// writes over the cache. A live list replaces a stale view, and the owner is read before
+// children are deleted. Names are chosen before a child is created, and failures are held back
+// by their kind. The status is patched instead of put, so the cache may lack parts of the
+// owner. A child that was released three times and is given back to the owner each time is left
+// alone. Claims run in parallel, and every error is reported. The time at which the next child
+// becomes available is computed from the children, not from the status that the server stored.
 func (c *Controller) Sync(ctx context.Context, owner types.NamespacedName) (requeueAfter time.Duration, err error) {
 	if c == nil || c.reconciler == nil {
 		return 0, errors.New("controller: New did not make this Controller")
@@ -103,23 +102,23 @@ func (c *Controller) Sync(ctx context.Context, owner types.NamespacedName) (requ
 	return c.reconciler.sync(ctx, owner)
 }
 
-// NewTerm tells the Controller that this process alone is at work from now on, and that another
-// one may have been before. Call it when leadership, or a range of owners, was taken over. A
-// Controller that has not made a pass yet needs no call.
+// NewTerm says that from now on only this process is at work, and that another one
+// may have been before. Call it after taking over leadership, or a range of owners.
+// If the Controller has not made a pass yet, no call is needed.
 //
-// The caches may be older than what the other process saw. So before the first pass for an owner
-// that creates or deletes there is one look at the server. NewTerm asks a Versioner how far the
-// server has come. A cache that is filled after that is new enough, and no pass looks or waits.
-// So call NewTerm before the informers are started, if the process is the only one by then. The
-// namespace is that of the informers, or "" if they watch all.
+// The caches may be older than what the other process saw. So there is one look at the server
+// before the first pass for an owner that creates or deletes. NewTerm asks a Versioner how
+// far the server has come. If a cache is filled after that, it is new enough, and no pass
+// looks or waits. So call NewTerm before the informers are started, if the process is the
+// only one then. The namespace is that of the informers, or "" if they watch all.
 func (c *Controller) NewTerm(ctx context.Context, namespace string) {
 	if c != nil && c.reconciler != nil {
 		c.reconciler.newTerm(ctx, namespace)
 	}
 }
 
-// Metrics returns the Controller's metrics, in a fixed order: what its passes did
-// since it was made, and how many owners are in which state since their last pass.
+// Metrics returns the Controller's metrics, in a fixed order. They say what the
+// passes did since New, and how many owners are in which state since their last pass.
 // replicas/clientgo and replicas/controllerruntime give them to Prometheus.
 func (c *Controller) Metrics() []Sample {
 	if c == nil || c.reconciler == nil {
@@ -156,8 +155,8 @@ func (c *Controller) OwnerAdded(obj any, q ...Enqueue) error {
 	return c.events().OwnerAdded(obj, q...)
 }
 
-// OwnerUpdated does what Handlers.OwnerUpdated does, with one exception: an update
-// that shows only the status that the Controller itself wrote last wakes nobody,
+// OwnerUpdated does what Handlers.OwnerUpdated does, with one exception. An update
+// that shows only the status that the Controller itself wrote last asks for no pass,
 // unless a pass waits for it or Kind.Spec wants something else because of it.
 //
 // Differs from Kubernetes: there each status write leads to another pass.
@@ -172,53 +171,51 @@ func (c *Controller) OwnerDeleted(obj any, q ...Enqueue) error {
 
 // Options are the settings of a Controller. Each zero field means its default.
 type Options struct {
-	// Now tells the time. nil means time.Now.
+	// Now returns the time. nil means time.Now.
 	Now func() time.Time
 	// Random returns a number from 0 to n-1. It is used for the names of children,
-	// and to spread what would otherwise happen at one moment. It is called by
-	// several goroutines at once. nil means rand.IntN of math/rand/v2.
+	// and to spread work that would otherwise happen at one moment. Several
+	// goroutines call it at once. nil means rand.IntN of math/rand/v2.
 	Random func(n int) int
-	// Events takes the events about owners. If it is nil, or a nil pointer, there
-	// are none.
+	// Events takes the events about owners. If it is nil, or a nil pointer, none are sent.
 	Events EventSink
 	// MaxParallel is how many calls may be under way at once for one owner. 0 means
-	// DefaultMaxParallel; negative is refused. If it is 1, the goroutine that
-	// called Sync makes the calls, one after the other.
+	// DefaultMaxParallel, and a negative value is refused. If it is 1, the goroutine
+	// that called Sync makes the calls, one after the other.
 	MaxParallel int
 	// ExpectationsTimeout is how long a creation, deletion or status write may stay unseen
 	// before the cache counts as old. For creations and deletions up to a tenth is added at
 	// random for each owner, so that owners that wait for the same watch do not all list at
-	// one moment. 0 means expectations.DefaultTimeout; negative is refused.
+	// one moment. 0 means expectations.DefaultTimeout, and a negative value is refused.
 	ExpectationsTimeout time.Duration
-	// BackOffFailed holds creations if children end soon after they were created, such as
-	// pods that a node refuses. As many creations wait as children of the last round
-	// ended. Others that are missing are created. A child counts if it is no longer active
-	// or has to go by the Rules after less than ten minutes, or if somebody else deleted it
-	// within 30 seconds. A child that Rules.Discard names does not count unless it has failed,
-	// nor does one that another owner has taken over. The hold lasts for 10 seconds, doubling
-	// with each such round to 5 minutes, times the share of the round that ended, and for a
-	// second at least. A round whose children all live starts it anew, and a new generation of
-	// the owner ends it. If BackOffFailed is false, such an owner creates as fast as it can,
-	// as in Kubernetes. nil means true, except for pods.
+	// BackOffFailed holds creations if children end soon after they were created, such as pods
+	// that a node refuses. As many creations wait as children of the last round ended. Other
+	// missing children are created. A child counts if in less than ten minutes it is no longer
+	// active, or the Rules say that it must go. It also counts if someone else deleted it within
+	// 30 seconds. A child that Rules.Discard names counts only if it has failed. A child that
+	// another owner has taken over does not count. The hold lasts for 10 seconds, doubling with
+	// each such round to 5 minutes. The time is multiplied by the share of the round that ended,
+	// and is at least a second. If all children of a round live, the hold starts again at 10
+	// seconds. A new generation of the owner ends the hold. If BackOffFailed is false, such an
+	// owner creates as fast as it can, as in Kubernetes. nil means true, except for pods.
 	BackOffFailed *bool
-	// StatusDelay is how long a pass may wait if the update of a child can change
-	// nothing but the owner's status, because the child became ready, for example.
-	// With a delay of one second, a hundred such updates a second lead to one
-	// status write a second for each owner. An update does not wait if it changes
-	// the child's labels, owner or deletion, or whether the child is active, must
-	// go or must stay; nor if the Spec has MaxDeletions. A Prepare that waits
-	// until children are ready is called later by that delay. 0 means that no pass
-	// waits, as in Kubernetes; negative is refused.
+	// StatusDelay is how long a pass may wait if the update of a child can change only the
+	// owner's status, for example because the child became ready. With a delay of one
+	// second, a hundred such updates a second lead to one status write a second for each
+	// owner. An update does not wait if it changes the child's labels, owner or deletion, or
+	// whether the child is active, must go or must stay. If the Spec has MaxDeletions, no
+	// update waits. A Prepare that waits until children are ready is called later by that
+	// delay. 0 means that no pass waits, as in Kubernetes. A negative value is refused.
 	StatusDelay time.Duration
 	// UnfilteredChildren says that the children in the cache are those of a watch without a
 	// label or field selector. Then its DELETED events say that children are gone for good, and
 	// a live list that has such a child proves that the server was restored. If it is false,
-	// DELETED events prove nothing, as a child that leaves a selector has them too.
+	// DELETED events prove nothing, because a child that leaves a selector has them too.
 	UnfilteredChildren bool
 	// OnRestored is called once, when the Controller has noticed that the server was restored.
-	// The error wraps ErrRestored and says what proves it. OnRestored must not block. nil means
-	// that Run of replicas/clientgo, and the manager of replicas/controllerruntime, end with
-	// that error. A Controller alone does nothing else than return the error from Sync.
+	// The error wraps ErrRestored and says what proves it. OnRestored must not block. nil
+	// means that Run of replicas/clientgo, and the manager of replicas/controllerruntime, end
+	// with that error. A Controller alone only returns the error from Sync.
 	OnRestored func(error)
 }
 
@@ -272,7 +269,7 @@ func newReconciler[O, C Object](kind Kind[O, C], client Client[O, C], cache Cach
 	r := &reconciler[O, C]{
 		client: client, cache: cache, opts: opts, restores: noticed,
 		lists: newLists(client, opts),
-		owners: owners[C]{patience: func() time.Duration { // longer for some: not all lists at one moment
+		owners: owners[C]{patience: func() time.Duration { // partly random, so that not all list at one moment
 			return opts.ExpectationsTimeout + time.Duration(opts.Random(int(opts.ExpectationsTimeout/10/time.Millisecond)+1))*time.Millisecond
 		}},
 		ownerResource: resource(kind.Owner), childResource: resource(kind.Child),
@@ -290,7 +287,7 @@ func newReconciler[O, C Object](kind Kind[O, C], client Client[O, C], cache Cach
 	return r
 }
 
-// resource is what writes of a kind are recorded under.
+// resource returns the key under which writes of a kind are recorded.
 func resource(kind schema.GroupVersionKind) schema.GroupResource {
 	plural, _ := meta.UnsafeGuessKindToResource(kind)
 	return plural.GroupResource()
@@ -308,16 +305,16 @@ func (r *reconciler[O, C]) newTerm(ctx context.Context, namespace string) {
 	r.term.children.askFirst(r.opts.Now, func() (string, error) { return versioner.ServerChildrenVersion(ctx, namespace) })
 }
 
-// childNoun is the word for a child in events: the kind in lower case, as kubectl has it.
+// childNoun is the word for a child in events, which is the kind in lower case, as in kubectl.
 func (r *reconciler[O, C]) childNoun() string { return strings.ToLower(r.kind.Child.Kind) }
 
-// all are the options for n calls that need no slow start.
+// all returns the options for n calls without slow start.
 func (r *reconciler[O, C]) all(n int) slowstart.Options {
 	return slowstart.Options{InitialBatchSize: n, MaxParallel: r.opts.MaxParallel}
 }
 
-// stateOf returns what is remembered of an owner, in a pass made now, and forgets
-// other incarnations that were left behind. A zero now is no pass.
+// stateOf returns what is remembered of an owner for a pass at now, and forgets its
+// old incarnations. A zero now means no pass.
 func (r *reconciler[O, C]) stateOf(owner metav1.Object, now time.Time) *memory[C] {
 	key := expectations.KeyOf(owner)
 	state, idle := r.owners.of(key, owner.GetGeneration(), now)
@@ -328,10 +325,9 @@ func (r *reconciler[O, C]) stateOf(owner metav1.Object, now time.Time) *memory[C
 	return state
 }
 
-// forget drops everything that is remembered of an owner that is gone, except what is in
-// flight: the owner may only have left the cache. An empty UID
-// means every incarnation under that name: to know that an owner is not found is to
-// know its name alone.
+// forget drops all that is remembered of an owner that is gone. Calls in flight stay,
+// because the owner may only have left the cache. An empty UID means every incarnation
+// under that name, because the UID of an owner that is not found is unknown.
 func (r *reconciler[O, C]) forget(key expectations.Key) {
 	r.writes.Clear(key)
 	r.owners.forget(key)
@@ -344,14 +340,14 @@ func (r *reconciler[O, C]) childLeft(key expectations.Key, child types.UID) {
 	}
 }
 
-// childTaken notes for an owner that another one has taken a child over. It did not end by itself.
+// childTaken notes for an owner that another owner took over a child, which did not end by itself.
 func (r *reconciler[O, C]) childTaken(key expectations.Key, child C) {
 	if state := r.owners.get(key); state != nil {
 		state.round.drop(child.GetCreationTimestamp().Time)
 	}
 }
 
-// childEnded notes that a DELETED event has ended a child, if that says so.
+// childEnded notes a DELETED event of a child, if that proves that the child is gone.
 func (r *reconciler[O, C]) childEnded(child types.UID) {
 	if r.opts.UnfilteredChildren {
 		r.restores.childEnded(child)
@@ -372,8 +368,8 @@ func (r *reconciler[O, C]) becameReady(owner expectations.Key, child C) {
 	}
 }
 
-// isOwnWrite reports whether an update of an owner shows nothing but the status that
-// was written last, from which nothing follows, and no pass waits to see it.
+// isOwnWrite reports whether an update of an owner shows only the status that was written
+// last. It is false if that status needs another pass, or if a pass waits to see it.
 func (r *reconciler[O, C]) isOwnWrite(was, cur O, wake func()) bool {
 	state := r.owners.get(expectations.KeyOf(cur))
 	return state != nil && state.wrote.explains(was, cur, wake)

@@ -34,9 +34,9 @@ type creations[O, C Object] struct {
 	start    ledger.Moment // when the calls began
 }
 
-// A creation is what became of one child that is to be created.
+// A creation is a child to create, and what became of it.
 type creation[C Object] struct {
-	i     int                  // in the scale
+	i     int                  // the index in the scale
 	name  types.NamespacedName // zero if it was not sent
 	made  bool
 	sent  C
@@ -45,7 +45,7 @@ type creation[C Object] struct {
 }
 
 // create makes children in slow start. 0 <= created <= scale.Create holds at every
-// moment, and later passes wait until the cache shows what was created (K1, K2).
+// moment, and later passes wait until the cache shows the created children (K1, K2).
 func (p *pass[O, C]) create(ctx context.Context, scale replicas.Scale[C], newborns map[string]newborn[C]) {
 	c := &creations[O, C]{pass: p, scale: scale, newborns: newborns}
 	for i := range scale.Create {
@@ -87,8 +87,9 @@ func (c *creations[O, C]) run(ctx context.Context) {
 	c.holdSlots()
 }
 
-// holdSlots holds the slots whose names other objects have. That is no error of the pass, as
-// others have their turn before the hold ends. It is one if New failed for a slot.
+// holdSlots holds the slots whose names other objects have. Taken names are no error
+// of the pass, because other slots have their turn before the hold ends. If New
+// failed for a slot, the pass has an error.
 func (c *creations[O, C]) holdSlots() {
 	var taken, unmade []error
 	for _, e := range c.each {
@@ -116,16 +117,16 @@ func (c *creations[O, C]) holdSlots() {
 	}
 }
 
-// call goes on with the calls of each namespace in a slow start of its own: a namespace that
-// refuses children does not stop the others. It returns all creations of the round, also those
-// that were not sent.
+// call continues the calls of each namespace in its own slow start, so a namespace
+// that refuses children does not stop the others. It returns all creations of the
+// round, also those that were not sent.
 func (c *creations[O, C]) call(ctx context.Context, parts []*part[C]) (calls []*creation[C]) {
 	for _, part := range parts {
 		calls = append(calls, part.unmade...)
 	}
 	c.start = c.state.known.Start()
 	call := func(part *part[C]) {
-		// Batches of 1, 2, 4 ... of which the last made n calls in all: the next one makes n+1.
+		// After batches of 1, 2, 4 ... with n calls in all, the next batch has n+1.
 		opts := slowstart.Options{InitialBatchSize: part.made + 1, MaxParallel: max(c.opts.MaxParallel/len(parts), 1)}
 		part.run = slowstart.Run(ctx, len(part.unmade), opts, func(ctx context.Context, i int) error {
 			return c.one(ctx, part.unmade[i])
@@ -165,8 +166,8 @@ func (c *creations[O, C]) parts() (parts []*part[C]) {
 	return parts
 }
 
-// afterLook takes what a look found into what became of a part, and reports whether the part
-// goes on, because all calls of the round took effect and others are left.
+// afterLook adds what a look found to the result of a part. It reports whether the
+// part goes on, because all calls of the round took effect and others are left.
 func (c *creations[O, C]) afterLook(part *part[C]) (goesOn bool) {
 	run := &part.run
 	if len(run.Failed) > 0 {
@@ -174,7 +175,7 @@ func (c *creations[O, C]) afterLook(part *part[C]) (goesOn bool) {
 		run.Failed = slices.DeleteFunc(run.Failed, func(f slowstart.Failure) bool { return part.unmade[f.Index].made })
 		for i := range run.Failed {
 			f := &run.Failed[i]
-			if err := part.unmade[f.Index].err; err != nil { // none if New ended its goroutine
+			if err := part.unmade[f.Index].err; err != nil { // nil if New ended its goroutine
 				f.Err = err
 			}
 			errs = append(errs, f.Err)
@@ -187,11 +188,11 @@ func (c *creations[O, C]) afterLook(part *part[C]) (goesOn bool) {
 	return run.Err == nil && run.Skipped > 0
 }
 
-// one makes one call, and tells of the child at once, as the other calls may take long.
+// one makes one call, and sends its event at once, because the other calls may take long.
 func (c *creations[O, C]) one(ctx context.Context, e *creation[C]) error {
 	if e.sent, e.err = c.newborn(e.i); e.err != nil {
 		if c.spec.Slots != nil {
-			return nil // others may be made
+			return nil // other slots may succeed
 		}
 		return e.err
 	}
@@ -201,7 +202,7 @@ func (c *creations[O, C]) one(ctx context.Context, e *creation[C]) error {
 		c.tellCreated(e.name.Name)
 	}
 	if c.isSlotTaken(e.err) {
-		return nil // which says nothing about the others
+		return nil // other slots may succeed
 	}
 	return e.err
 }
@@ -215,8 +216,8 @@ func (c *creations[O, C]) newborn(i int) (C, error) {
 	return c.scale.New(i)
 }
 
-// deleteStrange deletes the children that were to be ours and are not, as a webhook changed
-// them: else there would be ever more of them.
+// deleteStrange deletes the created children that are not ours because a webhook
+// changed them. Otherwise there would be more and more of them.
 func (c *creations[O, C]) deleteStrange(ctx context.Context, calls []*creation[C]) {
 	for _, e := range calls {
 		if !errors.As(e.err, new(strangeError)) {
@@ -228,9 +229,9 @@ func (c *creations[O, C]) deleteStrange(ctx context.Context, calls []*creation[C
 	}
 }
 
-// findLost looks for the children whose creations failed and may have taken effect
-// all the same: when no call is under way any more, in one list if there are many. What
-// is there is created; what is not there may come yet.
+// findLost looks for the children whose creations failed but may have taken effect.
+// It looks when all calls have ended, in one list if there are many. A child that is
+// found counts as created. A child that is not found may still appear.
 func (c *creations[O, C]) findLost(ctx context.Context, calls []*creation[C]) {
 	lost := slices.DeleteFunc(slices.Clone(calls), func(e *creation[C]) bool { return !c.isLost(e) })
 	if len(lost) == 0 {
@@ -249,8 +250,8 @@ func (c *creations[O, C]) findLost(ctx context.Context, calls []*creation[C]) {
 	}
 }
 
-// isLost reports whether a creation failed, but its child may be there: from this
-// sending, or from one before it.
+// isLost reports whether a creation failed, but its child may be there from this
+// request, or from an earlier one.
 func (c *creations[O, C]) isLost(e *creation[C]) bool {
 	if e.err == nil || e.name.Name == "" || errors.As(e.err, new(strangeError)) {
 		return false
@@ -277,15 +278,15 @@ func (p *pass[O, C]) tellCreated(name string) {
 	p.event(corev1.EventTypeNormal, SuccessfulCreate, "Created "+p.childNoun()+": "+name)
 }
 
-// tellFailed tells of a creation that failed. What New refuses is told once, after the
-// run.
+// tellFailed sends an event about a creation that failed. A refusal of New gets one
+// event after the run.
 func (p *pass[O, C]) tellFailed(err error) {
 	if _, refused := asRefused(err); err != nil && !refused && !namespaceIsGoing(err) {
 		p.event(corev1.EventTypeWarning, FailedCreate, "Error creating: "+err.Error())
 	}
 }
 
-// concludes tells what the creations in a namespace mean for the pass and for later ones.
+// concludes notes what the creations in a namespace mean for this pass and later ones.
 func (c *creations[O, C]) concludes(part *part[C]) {
 	namespace, run := part.namespace, part.run
 	c.Failed += len(run.Failed)
@@ -311,17 +312,17 @@ func (c *creations[O, C]) concludes(part *part[C]) {
 	c.fails(c.failure("creating %s: %w", c.childResource.Resource, err))
 }
 
-// A newborn is a child that is to be created for an owner that is in no namespace. New
-// may choose another one each time that it is asked.
+// A newborn is a child to create for an owner that is in no namespace. New may choose
+// another namespace with each call.
 type newborn[C Object] struct {
 	namespace string
 	child     C
 	err       error
 }
 
-// creationsNotHeld leaves out the creations that must wait, and asks for a requeue when they need
-// not: those of a namespace while it is held. If the owner is in no namespace, it also returns the
-// children that are to be created, by their names.
+// creationsNotHeld leaves out the creations in a namespace that is held, and asks for
+// a requeue when the hold ends. If the owner is in no namespace, it also returns the
+// children to create, by their names.
 func (p *pass[O, C]) creationsNotHeld(scale replicas.Scale[C]) (replicas.Scale[C], map[string]newborn[C]) {
 	if !p.kind.ClusterScoped {
 		if p.creationsHeld(p.Owner.GetNamespace()) {
@@ -334,7 +335,7 @@ func (p *pass[O, C]) creationsNotHeld(scale replicas.Scale[C]) (replicas.Scale[C
 	for i, name := range scale.Names {
 		var b newborn[C]
 		if b.child, b.err = scale.New(i); b.err == nil {
-			if namespace, again := p.state.known.SentTo(name); again { // it may have landed there
+			if namespace, again := p.state.known.SentTo(name); again { // the child may be there
 				b.child.SetNamespace(namespace)
 			}
 			b.namespace = b.child.GetNamespace()
@@ -347,7 +348,7 @@ func (p *pass[O, C]) creationsNotHeld(scale replicas.Scale[C]) (replicas.Scale[C
 	return scale, newborns
 }
 
-// creationsHeld reports whether the creations in a namespace are held still.
+// creationsHeld reports whether the creations in a namespace are still held.
 func (p *pass[O, C]) creationsHeld(namespace string) (are bool) {
 	if len(p.state.holds) == 0 {
 		return false
@@ -358,7 +359,7 @@ func (p *pass[O, C]) creationsHeld(namespace string) (are bool) {
 	return are
 }
 
-// holdCreations holds the creations in a namespace after a failure, once more.
+// holdCreations starts or extends a hold of the creations in a namespace after a failure.
 func (p *pass[O, C]) holdCreations(reason Reason, namespace string, why error) *hold {
 	h := p.state.holds.of(reason, namespace)
 	reason.grow(&h.Hold, p.opts.Now())
@@ -367,8 +368,8 @@ func (p *pass[O, C]) holdCreations(reason Reason, namespace string, why error) *
 	return h
 }
 
-// namespaceEnds holds creations if one failed because the namespace is going,
-// and reports whether that is all that failed: then it is no error.
+// namespaceEnds holds creations if one failed because the namespace is being deleted
+// or gone. It reports whether nothing else failed. Then the pass has no error.
 func (p *pass[O, C]) namespaceEnds(namespace string, errs []error) bool {
 	i := slices.IndexFunc(errs, namespaceIsGoing)
 	if i < 0 {
@@ -378,8 +379,8 @@ func (p *pass[O, C]) namespaceEnds(namespace string, errs []error) bool {
 	return !slices.ContainsFunc(errs, func(err error) bool { return err != nil && !namespaceIsGoing(err) })
 }
 
-// holdAfter holds creations if trying again soon is useless: the quota is full,
-// the server makes something else of them, or it said when.
+// holdAfter holds creations if trying again soon is useless, because the quota is
+// full, the server changes the children, or it said how long to wait.
 func (p *pass[O, C]) holdAfter(namespace string, errs []error) {
 	if i := slices.IndexFunc(errs, quotaIsFull); i >= 0 {
 		p.holdCreations(QuotaFull, namespace, errs[i]).At = p.inQuota(namespace) + countIn(namespace, p.Created)
@@ -401,8 +402,8 @@ func (p *pass[O, C]) holdAsTold(reason Reason, key string, d time.Duration, why 
 	p.gate(reason, key, d, why)
 }
 
-// inQuota counts the owner's children that the quota of a namespace counts: one that is
-// being deleted makes room when it is gone.
+// inQuota counts the owner's children that the quota of a namespace counts. A child
+// that is being deleted counts until it is gone.
 func (p *pass[O, C]) inQuota(namespace string) int {
 	return countIn(namespace, p.Active) + countIn(namespace, p.Terminating)
 }
@@ -418,7 +419,7 @@ func countIn[C Object](namespace string, children []C) (n int) {
 
 // suffix makes the random end of a name, as the API server does for generateName.
 func suffix(random func(n int) int) string {
-	const letters = 27 // that SafeEncodeString knows
+	const letters = 27 // how many letters SafeEncodeString has
 	b := make([]byte, 5)
 	for i := range b {
 		b[i] = byte(random(letters))
@@ -426,14 +427,14 @@ func suffix(random func(n int) int) string {
 	return rand.SafeEncodeString(string(b))
 }
 
-// isOurs reports whether a created child is the owner's, or an orphan that the next pass
-// adopts because a webhook took only its owner references. An answer without a UID, as a fake
-// client gives it, proves nothing.
+// isOurs reports whether a created child is the owner's, or an orphan that the next
+// pass adopts because a webhook removed only its owner references. An answer without
+// a UID, as from a fake client, proves nothing, so isOurs is true.
 func (p *pass[O, C]) isOurs(c C) bool {
 	return c.GetUID() == "" || !p.isAnothers(c) && p.spec.Selector.Matches(labels.Set(c.GetLabels()))
 }
 
-// isAnothers reports whether a child has another controller than the owner.
+// isAnothers reports whether the controller of a child is not the owner.
 func (p *pass[O, C]) isAnothers(c C) bool {
 	return metav1.GetControllerOfNoCopy(c) != nil && !p.controls(c)
 }
@@ -445,16 +446,15 @@ func strange[C Object](c C) error {
 	return strangeError{fmt.Errorf("%q is not the owner's: the server gave it the labels %q and %d owner references", c.GetName(), labels.Set(c.GetLabels()), len(c.GetOwnerReferences()))}
 }
 
-// letGo leaves a child to the next pass, which releases it: it is the owner's and does
-// not match. Nobody saw how it was created, so its labels may be its user's doing,
-// and not those of a webhook.
+// letGo leaves a child to the next pass, which releases it, because it is the owner's and does not
+// match. The pass did not see its creation, so a user, not a webhook, may have changed its labels.
 func (p *pass[O, C]) letGo(start ledger.Moment, c C) error {
 	p.believe(start, c)
 	return strangeError{fmt.Errorf("%q is there, but its labels %q do not match: it is left alone", c.GetName(), labels.Set(c.GetLabels()))}
 }
 
-// deleteStray deletes a child as long as it is nobody's: it may be adopted at any
-// moment, by us or by another process.
+// deleteStray deletes a child if it is still a stray, because we or another process
+// may adopt it at any moment.
 func (p *pass[O, C]) deleteStray(ctx context.Context, c C) error {
 	if p.isOurs(c) { // the selector has changed since
 		return nil
@@ -477,12 +477,12 @@ func (p *pass[O, C]) deleteStray(ctx context.Context, c C) error {
 	return p.deleteUnchanged(ctx, found)
 }
 
-// isStray reports whether a child is neither ours nor that of another.
+// isStray reports whether a child is neither ours nor another owner's.
 func (p *pass[O, C]) isStray(c C) bool {
 	return !p.isOurs(c) && !p.isAnothers(c)
 }
 
-// deleteUnchanged deletes a child if it is still as it was seen.
+// deleteUnchanged deletes a child if it has not changed since it was seen.
 func (p *pass[O, C]) deleteUnchanged(ctx context.Context, c C) error {
 	uid, version := c.GetUID(), c.GetResourceVersion()
 	only := &metav1.Preconditions{UID: &uid}
@@ -496,8 +496,8 @@ func (p *pass[O, C]) deleteUnchanged(ctx context.Context, c C) error {
 	return err
 }
 
-// deletePendingStrays deletes what an earlier pass could not, unless the spec will be
-// refused: then nobody can tell what a stray is.
+// deletePendingStrays deletes the strays that an earlier pass could not delete. If
+// the spec will be refused, it deletes none, because strays cannot be identified.
 func (p *pass[O, C]) deletePendingStrays(ctx context.Context) {
 	pending := p.state.known.Strays()
 	if object.IsNil(p.spec.Selector) {
@@ -510,10 +510,10 @@ func (p *pass[O, C]) deletePendingStrays(ctx context.Context) {
 	}
 }
 
-// fewStrays is how many strays are looked at: others that could not be deleted wait for these.
+// fewStrays is how many strays a pass looks at. Other strays wait for these.
 const fewStrays = 5
 
-// dropStray deletes a stray, or holds it back for a while.
+// dropStray deletes a stray. If that fails, it holds the stray back for a while.
 func (p *pass[O, C]) dropStray(ctx context.Context, c C) error {
 	id := object.ID(c)
 	err := p.deleteStray(ctx, c)

@@ -25,12 +25,12 @@ import (
 	"github.com/replicakit/replicakit/slowstart"
 )
 
-// A victim is a child that is to be deleted, and what became of it.
+// A victim is a child to delete, and what became of it.
 type victim[C Object] struct {
 	replicas.Deletion[C]
 	is     fate
 	err    error // of the last call
-	isLast bool  // that was the second call, after a Conflict: there is no third
+	isLast bool  // err is of the second call, after a Conflict; there is no third
 	isSure bool  // an answer or a read by name has shown that it is deleted, or is no longer there
 }
 
@@ -43,11 +43,11 @@ const (
 	failed                // an error
 )
 
-// isRefused reports whether the second call met a Conflict too: the child has changed again, or a
-// webhook does not want it deleted.
+// isRefused reports whether the second call met a Conflict too, because the child
+// changed again or a webhook rejects its deletion.
 func (v *victim[C]) isRefused() bool { return v.isLast && apierrors.IsConflict(v.err) }
 
-// judged makes a victim go only in the version in which it was judged.
+// judged limits the deletion of a victim to the version in which it was judged.
 func (v *victim[C]) judged(child C) {
 	uid, version := child.GetUID(), child.GetResourceVersion()
 	v.Object = child
@@ -58,17 +58,17 @@ func (v *victim[C]) judged(child C) {
 
 // deletions is the deletion step of a pass.
 //
-// A deletion carries the resourceVersion in which its victim was judged, so a child that has
-// begun to work or was given away meanwhile stays. But children may change faster than a
-// cache follows. After the first Conflict in a pass a live list says which victims are still
-// to go, and each of them goes in the version of that list. A second Conflict holds that
-// victim alone, so a victim costs two delete calls at most. Calls with a resourceVersion start
-// in growing batches, because those that are under way at the first Conflict may be in vain.
+// A deletion carries the resourceVersion in which its victim was judged. So a child stays if
+// it has begun to work or was given away meanwhile. But children may change faster than a
+// cache follows. After the first Conflict in a pass, a live list shows which victims must
+// still go, and each is deleted in the version of that list. A second Conflict holds only
+// that victim, so a victim costs at most two delete calls. Calls with a resourceVersion start
+// in growing batches, because calls that are under way at the first Conflict may be in vain.
 type deletions[O, C Object] struct {
 	*pass[O, C]
 	planned  replicas.Scale[C] // the victims, and those that stay for now
 	victims  []*victim[C]
-	failures []slowstart.Failure // all that went wrong
+	failures []slowstart.Failure // all errors
 	wait     time.Duration       // how long live lists are put off
 	start    ledger.Moment       // when the last batch of calls, or the last look, began
 }
@@ -77,7 +77,7 @@ type deletions[O, C Object] struct {
 const firstVersioned = 16
 
 // delete deletes the victims at once, without slow start (D7). Later passes wait until the
-// cache shows what was deleted (D6, D8). The plan may have more victims, for later passes.
+// cache shows the deletions (D6, D8). The plan may have more victims, for later passes.
 func (p *pass[O, C]) delete(ctx context.Context, planned replicas.Scale[C], victims []replicas.Deletion[C]) {
 	d := &deletions[O, C]{pass: p, planned: planned}
 	for _, deletion := range victims {
@@ -87,7 +87,7 @@ func (p *pass[O, C]) delete(ctx context.Context, planned replicas.Scale[C], vict
 		}
 		d.victims = append(d.victims, v)
 	}
-	defer func() { // after the lists of the pass, which end waits: later passes wait all the same, as Kubernetes' do
+	defer func() { // after the lists of the pass, which end waits, because later passes must wait, as in Kubernetes
 		for _, v := range d.victims {
 			result := Result[C]{Name: v.Object.GetName(), Child: v.Object, Deleted: true, Err: cmp.Or(v.err, ErrNotTried)}
 			if v.is == deleted {
@@ -107,10 +107,10 @@ func (p *pass[O, C]) delete(ctx context.Context, planned replicas.Scale[C], vict
 	}
 }
 
-// run makes the calls: first by the view of the pass, and after a Conflict, in this pass or in the
-// last one that deleted, by a live list.
+// run makes the calls. The calls use the view of the pass, or a live list after a
+// Conflict in this pass or in the last one that deleted.
 func (d *deletions[O, C]) run(ctx context.Context) error {
-	behind := false // whether a list shows that our view was
+	behind := false // whether a list shows that our view was behind
 	if !d.state.behind {
 		d.first(ctx)
 	}
@@ -131,7 +131,7 @@ func (d *deletions[O, C]) metConflict() bool {
 	return slices.ContainsFunc(d.victims, func(v *victim[C]) bool { return apierrors.IsConflict(v.err) })
 }
 
-// err is all that went wrong; nil if nothing did.
+// err returns all failures as one error, nil if there were none.
 func (d *deletions[O, C]) err() error {
 	var errs []error
 	for _, f := range d.failures {
@@ -143,7 +143,7 @@ func (d *deletions[O, C]) err() error {
 	return fmt.Errorf("unable to delete %s: %w", d.childResource.Resource, summarize(slowstart.Result{Failed: d.failures, Err: joined.Errors(errs)}))
 }
 
-// first deletes the victims as our view has them, until there is a Conflict.
+// first deletes the victims as our view has them, until the first Conflict.
 func (d *deletions[O, C]) first(ctx context.Context) {
 	d.call(ctx, d.which(func(v *victim[C]) bool { return carried(v.Options) == "" }))
 	versioned := d.which(func(v *victim[C]) bool { return carried(v.Options) != "" })
@@ -156,8 +156,8 @@ func (d *deletions[O, C]) first(ctx context.Context) {
 	}
 }
 
-// call makes the delete calls for some of the victims, all at once, and looks what became of those
-// that had no answer.
+// call makes the delete calls for some victims, all at once, and looks for the
+// victims whose calls had no answer.
 func (d *deletions[O, C]) call(ctx context.Context, victims []*victim[C]) {
 	d.start = d.state.known.Start()
 	for _, v := range victims {
@@ -168,7 +168,7 @@ func (d *deletions[O, C]) call(ctx context.Context, victims []*victim[C]) {
 		v.err = errNoAnswer // the client may not return
 		if v.err = d.askDelete(ctx, d.start, v.Object, v.Options); v.err == nil {
 			v.is, v.isSure = deleted, true
-			d.tellDeleted(v.Deletion) // now, as the other calls may take long
+			d.tellDeleted(v.Deletion) // now, because the other calls may take long
 		}
 		return nil
 	})
@@ -190,8 +190,8 @@ func (d *deletions[O, C]) call(ctx context.Context, victims []*victim[C]) {
 	d.lookFor(ctx, unanswered)
 }
 
-// tellDeleted tells of a child that was deleted: in Kubernetes' words, and why this one if
-// a criterion decided that is not Kubernetes'.
+// tellDeleted sends the event of a deleted child, with the text of Kubernetes. If a
+// criterion decided that Kubernetes does not have, the event says why this child was chosen.
 func (p *pass[O, C]) tellDeleted(v replicas.Deletion[C]) {
 	text := "Deleted " + p.childNoun() + ": " + v.Object.GetName()
 	if names := criteria(p.spec.Rules.Order); slices.Contains(names, v.Criterion) && !slices.Contains(criteria(podrank.Kubernetes()), v.Criterion) {
@@ -208,8 +208,8 @@ func criteria[C Object](order podrank.Order[C]) (names []string) {
 	return names
 }
 
-// lookFor decides about victims whose delete may have taken effect, or that are
-// there no more. One that is still there could not be deleted.
+// lookFor decides about victims whose deletion may have taken effect, or that are
+// gone. If a victim is still there, its deletion failed.
 func (d *deletions[O, C]) lookFor(ctx context.Context, victims []*victim[C]) {
 	if len(victims) == 0 {
 		return
@@ -232,7 +232,7 @@ func (d *deletions[O, C]) lookFor(ctx context.Context, victims []*victim[C]) {
 		case err == nil && found.GetDeletionTimestamp() != nil:
 			v.is, v.isSure = deleted, true
 		default:
-			if err == nil && !d.shows(found) { // it may be another's by now
+			if err == nil && !d.shows(found) { // it may have another owner now
 				d.believe(look.start, found)
 			}
 			d.givesUp(v)
@@ -248,10 +248,10 @@ func (d *deletions[O, C]) givesUp(v *victim[C]) {
 	d.failures = append(d.failures, slowstart.Failure{Err: v.err})
 }
 
-// again deletes what Conflicts left: the children that a live list shows still to
-// be ours, matching and active, and no more of them than are too many. The room and the author's
-// step decide about them once more. That list is the view of the rest of the pass. It reports whether
-// the view before was behind, and so may have chosen wrongly.
+// again deletes the victims that Conflicts left. It deletes only children that a live list
+// still shows as ours, matching and active, and only as many as are too many. The room and
+// the author's step decide about them again. That list is the view of the rest of the
+// pass. again reports whether the earlier view was behind, and so may have chosen wrongly.
 func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 	ours, ended, err := d.oursLive(ctx)
 	if err != nil {
@@ -260,7 +260,7 @@ func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 		return true
 	}
 	still, behind := d.stillThere(ours, ended)
-	sent := d.sent() // which count as they did for the plan
+	sent := d.sent() // these count as they did for the plan
 	for _, c := range sent {
 		d.view.spec.DeletionsInFlight = append(d.view.spec.DeletionsInFlight, object.ID(c))
 	}
@@ -268,7 +268,7 @@ func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 	behind = behind || len(scale.Delete) < len(still.Delete)
 	planned := scale
 	planned.Delete, planned.Discard = slices.Concat(scale.Delete, d.staying(d.planned.Delete)), slices.Concat(scale.Discard, d.staying(d.planned.Discard))
-	scale, err = d.author(ctx, d.seen(some(d.view.children, d.isActive), d.terminating()), planned, scale) // which was asked about an older view
+	scale, err = d.author(ctx, d.seen(some(d.view.children, d.isActive), d.terminating()), planned, scale) // Prepare was asked before about an older view
 	if err != nil {
 		d.failures = append(d.failures, slowstart.Failure{Err: err})
 		return true
@@ -284,8 +284,8 @@ func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 	return behind
 }
 
-// staying are those of the planned deletions that this pass does not make, or has given up, if their
-// children are there.
+// staying returns the planned deletions that this pass does not make, or has given
+// up, if their children are still there.
 func (d *deletions[O, C]) staying(planned []replicas.Deletion[C]) []replicas.Deletion[C] {
 	settled, there := sets.New[types.UID](), sets.New[types.UID]()
 	for _, v := range d.which(func(v *victim[C]) bool { return v.is != failed }) {
@@ -301,12 +301,12 @@ func (d *deletions[O, C]) staying(planned []replicas.Deletion[C]) []replicas.Del
 	})
 }
 
-// isActive reports whether a child is one of the owner's that counts.
+// isActive reports whether a child is the owner's and counts.
 func (d *deletions[O, C]) isActive(c C) bool {
 	return d.controls(c) && d.snapshot.Rules.MayCount(c) && d.rules.Active(c)
 }
 
-// sent are the active victims whose deletion succeeded.
+// sent returns the active victims whose deletion succeeded.
 func (d *deletions[O, C]) sent() (sent []C) {
 	for _, v := range d.victims {
 		if v.is == deleted && d.rules.Active(v.Object) {
@@ -334,14 +334,14 @@ func (d *deletions[O, C]) stillThere(ours, ended []C) (still replicas.Scale[C], 
 			continue
 		}
 		wasActive, isActive := d.rules.Active(v.Object), d.rules.Active(child)
-		if carried(v.Options) != "" || !isActive { // one that has ended goes only as it is
+		if carried(v.Options) != "" || !isActive { // an ended child is deleted only in this version
 			v.judged(child)
 		}
 		v.Object = child
 		switch {
 		case !isActive:
 			still.Discard = append(still.Discard, v.Deletion)
-		case !wasActive: // it was to be discarded, and counts by now
+		case !wasActive: // the plan discards it, but it counts now
 			behind = true
 		default:
 			still.Delete = append(still.Delete, v.Deletion)
@@ -350,8 +350,8 @@ func (d *deletions[O, C]) stillThere(ours, ended []C) (still replicas.Scale[C], 
 	return still, behind
 }
 
-// oursLive returns the owner's children that are active and match, from a live list, and
-// those that are to be discarded. Those that are being deleted already are left out.
+// oursLive returns the owner's children that are active and match, from a live list,
+// and those to discard. Children that are being deleted already are left out.
 func (d *deletions[O, C]) oursLive(ctx context.Context) (ours, ended []C, err error) {
 	children, err := d.listLive(ctx)
 	if err != nil {
@@ -369,9 +369,8 @@ func (d *deletions[O, C]) oursLive(ctx context.Context) (ours, ended []C, err er
 	return ours, ended, nil
 }
 
-// holdAfterDeletions keeps deletions back for a while, whatever events come, if
-// our view was behind or the server said when. Otherwise it ends the hold that
-// there was.
+// holdAfterDeletions holds deletions for a while, even if events come, if our view
+// was behind or the server said how long to wait. Otherwise it ends an earlier hold.
 func (d *deletions[O, C]) holdAfterDeletions(behind bool, err error) {
 	var tells time.Duration
 	var errs []error
@@ -401,7 +400,7 @@ func (d *deletions[O, C]) holdAfterDeletions(behind bool, err error) {
 	}
 }
 
-// holdRefused keeps the deletions of those victims back whose second call met a Conflict, and
+// holdRefused holds the deletions of victims whose second call met a Conflict, and
 // ends the holds of the others.
 func (d *deletions[O, C]) holdRefused(err error) {
 	var tells time.Duration
@@ -418,8 +417,8 @@ func (d *deletions[O, C]) holdRefused(err error) {
 	}
 }
 
-// holds makes a hold of deletions last twice as long, at least for a while that lists are put
-// off, and returns how long that is if an event is to tell of it.
+// holds doubles a hold of deletions, which lasts at least as long as lists are put
+// off. If an event must report the hold, holds returns its length.
 func (d *deletions[O, C]) holds(reason Reason, key, child string, least time.Duration, why error) (tells time.Duration) {
 	h := d.state.holds.of(reason, key)
 	before := h.Wait

@@ -13,19 +13,19 @@
 //	...
 //	requeueAfter, err := c.Sync(ctx, key) // what a worker does with a key of the queue
 //
-// Left to the caller: the client, the caches with their watches, and the work queue
+// The caller brings the client, the caches with their watches, and the work queue
 // with its workers. The modules replicas/clientgo and replicas/controllerruntime
 // have all of these. An owner must not have two Controllers at the same time. A
-// Controller works on one API server: for two clusters make two.
+// Controller works on one API server. For two clusters, make two Controllers.
 //
 // Nothing is created or deleted on a view that is known to be old, and a lost
-// answer does not lead to one child too many: see Controller.Sync.
+// answer does not lead to one child too many. See Controller.Sync.
 package controller
 
 // Where things are, for those who work on the package:
 //
-//	pass.go     one pass on one page, and Pass, which tells what it did
-//	owner.go    which owner the pass goes by, and whether the server's still wants the same
+//	pass.go     one pass on one page, and Pass, which says what it did
+//	owner.go    which owner the pass uses, and whether the server's still wants the same
 //	view.go     which children there are: the cache, live lists, the first look of a process; slots
 //	claim.go    adopt and release
 //	scale.go    what is left of a plan: holds, the author's step, the room, pods that fail
@@ -34,27 +34,27 @@ package controller
 //	delete.go   deletions, and what a Conflict means for them
 //	status.go   the counts, and the write
 //	gates.go    each reason to hold something back, with its times, in one table
-//	ask.go      all calls to the server, what each tells the ledger, live lists, restores
+//	ask.go      all calls to the server, what the ledger learns from each, live lists, restores
 //	memory.go   all that outlives a pass of one owner
 //	events.go   what events wake, and what they end
 //	metrics.go, controller.go, client.go and kind.go have what users see.
 //
-// Three rules are elsewhere. Package replicas decides how many children there are to be, and Room,
-// in that package, bounds each creation and deletion; a surge would be a term of both. Package
-// ledger says what is believed, and ends each request without an answer. Package slowstart says how
-// fast. Another kind of child, of another kind of owner, is another Kind, and no code here. Two kinds
-// of children of one owner would need a Kind with two: two Controllers would fight about its status.
+// Three rules are elsewhere. Package replicas decides how many children there should be. Room in that
+// package bounds each creation and deletion; a surge would be a term of both. Package ledger says what
+// is believed, and ends each request without an answer. Package slowstart sets the pace. Another kind of
+// child or owner is another Kind, and needs no code here. Two kinds of children of one owner would need
+// a Kind with two, because two Controllers would fight about the owner's status.
 //
-// A Conflict means something else for each call. A deletion is decided once more, on a live list
-// (delete.go, again). A status is written once more, on the owner as it is read then (status.go,
-// writeStatus). A claim is tried by a later pass (claim.go, undecidedAdoptions and failedReleases). A
-// stray is read, and deleted once more if it still is one (create.go, deleteStray).
+// A Conflict has a different meaning for each call. A deletion is decided again, on a live list
+// (delete.go, again). A status is written again, on the owner as it is read then (status.go,
+// writeStatus). A later pass tries a claim again (claim.go, undecidedAdoptions and failedReleases). A
+// stray is read, and deleted again if it still is one (create.go, deleteStray).
 //
-// What belongs to no owner outlives a pass in reconciler: the writes that the cache does not show yet
-// (writes), failed live lists (lists), the term, proofs of a restore, the newest event, parsed specs
-// and what metrics count. All of it ends with the process.
+// The type reconciler keeps what belongs to no owner and outlives a pass. It has the writes that the
+// cache does not show yet (writes), failed live lists (lists), the term, proofs of a restore, the newest
+// event, parsed specs and the counts of metrics. All of it ends with the process.
 //
-// If all caches told their version, and all clients were Versioners, these could go: the second half of
-// count in status.go; the type newest in events.go with ledger.Snapshot.Newest; and in package ledger
-// Ledger.passed and word.cachedAs. The list for each owner of a new process (view.go, plan) would be left
-// for caches that are late.
+// If all caches gave their version, and all clients were Versioners, some code could go. That is the
+// second half of count in status.go, the type newest in events.go with ledger.Snapshot.Newest, and in
+// package ledger Ledger.passed and word.cachedAs. The list for each owner of a new process (view.go,
+// plan) would remain for caches that are late.

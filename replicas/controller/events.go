@@ -25,11 +25,10 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// Handlers turn watch events into two things: they settle expectations, and they
-// wake owners, that is, they ask for a pass. A Controller has Handlers built in. It has
-// no expectations, because its passes see for themselves what the cache shows.
-// NewHandlers makes them for a loop of your own that records in a Store what it
-// creates and deletes. With client-go:
+// Handlers settle expectations for watch events, and wake owners, which means that they
+// ask for a pass. A Controller has Handlers built in. It has no expectations, because
+// its passes check themselves what the cache shows. For a loop of your own that records
+// in a Store what it creates and deletes, use NewHandlers. With client-go:
 //
 //	children.AddEventHandler(cache.ResourceEventHandlerFuncs{
 //		AddFunc:    func(obj any) { report(h.ChildAdded(obj)) },
@@ -37,29 +36,27 @@ import (
 //		DeleteFunc: func(obj any) { report(h.ChildDeleted(obj)) },
 //	})
 //
-// They may be called by several goroutines at once, and in any order: the cache of
-// owners may be behind the cache of children, or ahead of it. An event that comes
-// twice settles a creation or deletion once. If a handler is given an Enqueue, it
-// asks for passes there, and otherwise at the one that New or NewHandlers was
-// given.
+// Handlers may be called by several goroutines at once, and in any order, because the
+// cache of owners may be behind or ahead of the cache of children. An event that comes
+// twice settles a creation or deletion once. If a handler is given an Enqueue, it asks
+// for passes there. Otherwise it uses the Enqueue given to New or NewHandlers.
 //
-// An error means that the event was ignored: it holds no child or owner, or a child
-// refers to an owner by the right UID but by another kind, so that the Kind is
-// wrong. Log it; trying again is useless. No argument makes a handler panic.
+// An error means that the event was ignored. Either the event holds no child or owner,
+// or the Kind is wrong because a child refers to an owner by the right UID but another
+// kind. Log the error; trying again is useless. No argument makes a handler panic.
 //
-// The owner of a child is what its controller reference names: the kind must be
-// that of the owners, the cache must have an owner with this name in the child's
-// namespace (in no namespace if Kind.ClusterScoped is set), and the UIDs must be
-// equal. The API group is not compared, so that pods made by ReplicaSets of
-// extensions/v1beta1 keep their owner.
+// The controller reference of a child names its owner. The kind must be that of the
+// owners, and the UIDs must be equal. The cache must have an owner with this name in
+// the child's namespace, or in no namespace if Kind.ClusterScoped is set. The API group
+// is not compared, so pods made by ReplicaSets of extensions/v1beta1 keep their owner.
 //
 // Differs from Kubernetes (pkg/controller/replicaset/replica_set.go):
 //   - An event settles the expectations of the owner that the reference names even
 //     if the cache does not have that owner.
-//   - A creation is settled by namespace and name, a deletion by UID, whoever waits
-//     for it and whoever owns the child now.
-//   - If an orphan is gone, the owners that select it are woken: one may have
-//     adopted it before the cache could tell.
+//   - A creation is settled by namespace and name, and a deletion by UID, for every
+//     owner that waits for it, even if the child has another owner now.
+//   - If an orphan is gone, the owners that select it are woken, because one may have
+//     adopted it before the cache showed that.
 //   - An update from one UID to another is a deletion and an addition. A cache
 //     sends it if a child was deleted and created again with the same name while
 //     the watch was broken.
@@ -71,7 +68,7 @@ type Handlers struct {
 	enqueue Enqueue
 }
 
-// untyped is a watcher of whatever owners and children.
+// untyped is a watcher of any types of owners and children.
 type untyped interface {
 	childAdded(obj any, q Enqueue) error
 	childUpdated(old, cur any, q Enqueue) error
@@ -83,14 +80,13 @@ type untyped interface {
 
 // NewHandlers returns Handlers that settle what store has recorded under
 // expectations.KeyOf of an owner. They ask for passes at enqueue, unless they are
-// given another Enqueue. It is an error if owners, store or enqueue is nil, or if
-// the Kind can never work.
+// given another Enqueue. NewHandlers returns an error if owners, store or enqueue is
+// nil, or if the Kind can never work.
 //
-// Of the Kind only Owner, Child, ClusterScoped and Spec are used; of what Spec
-// returns, only the Selector, MinReadySeconds, and Ready of the Rules. The last two
-// are for waking an owner when a child may have become available. The handlers of
-// owners need not be used if something else wakes owners that changed, and forgets
-// the records of owners that are gone.
+// NewHandlers uses only Owner, Child, ClusterScoped and Spec of the Kind, and only
+// Selector, MinReadySeconds and Rules.Ready of the Spec. The last two are for waking an
+// owner when a child may have become available. You can omit the handlers of owners if
+// other code wakes owners that changed, and forgets the records of owners that are gone.
 func NewHandlers[O, C Object](kind Kind[O, C], owners OwnerCache[O], store *expectations.Store[expectations.Key], enqueue Enqueue) (*Handlers, error) {
 	if err := kind.check(); err != nil {
 		return nil, err
@@ -110,10 +106,10 @@ func NewHandlers[O, C Object](kind Kind[O, C], owners OwnerCache[O], store *expe
 }
 
 // ChildAdded handles a child that is new to the cache. If the child has an owner,
-// ChildAdded settles the creation and wakes that owner. If it is an orphan,
-// ChildAdded wakes every owner in its namespace that selects it: one of them must
-// adopt it, and more than one is a mistake of their users. If the child is being
-// deleted already, as after a restart, its deletion is settled instead.
+// ChildAdded settles the creation and wakes that owner. For an orphan, ChildAdded wakes
+// every owner in its namespace that selects it, because one of them must adopt it. More
+// than one is a mistake of their users. If the child is being deleted already, for
+// example after a restart, its deletion is settled instead.
 func (h *Handlers) ChildAdded(obj any, q ...Enqueue) error {
 	w, enqueue, err := h.to(q)
 	if err != nil {
@@ -123,14 +119,14 @@ func (h *Handlers) ChildAdded(obj any, q ...Enqueue) error {
 }
 
 // ChildUpdated handles a child that changed. It wakes the owner and, if the owner
-// changed, the former owner. If an orphan's labels or owner changed, it wakes every
-// owner that selects the orphan. The first update with a deletionTimestamp settles
-// the deletion, so a replacement need not wait until the child is gone. If a child
-// became ready and its owner has minReadySeconds, the owner is woken once more
-// after that time. A work queue may drop such a delayed request, as it keeps only the
-// earliest for an owner; so each pass should ask for the next by itself, as a
-// Controller's does. For pods, status.NextAvailabilityCheck says when. Updates with
-// equal resourceVersions are a resync and are ignored. See also Options.StatusDelay.
+// changed, the former owner. If an orphan's labels or owner changed, it wakes every owner
+// that selects the orphan. The first update with a deletionTimestamp settles the
+// deletion, so a replacement need not wait until the child is gone. If a child became
+// ready and its owner has minReadySeconds, the owner is woken again after that time. A
+// work queue may drop such a delayed request, because it keeps only the earliest for an
+// owner. So each pass should ask for the next one itself, as in a Controller. For pods,
+// status.NextAvailabilityCheck returns the delay. Updates with equal resourceVersions are
+// a resync and are ignored. See also Options.StatusDelay.
 func (h *Handlers) ChildUpdated(old, cur any, q ...Enqueue) error {
 	w, enqueue, err := h.to(q)
 	if err != nil {
@@ -139,8 +135,8 @@ func (h *Handlers) ChildUpdated(old, cur any, q ...Enqueue) error {
 	return w.childUpdated(old, cur, enqueue)
 }
 
-// ChildDeleted handles a child that left the cache: it settles the deletion and
-// wakes the owner. obj is a child or a tombstone: client-go's
+// ChildDeleted handles a child that left the cache. It settles the deletion and wakes
+// the owner. obj is a child or a tombstone, which is client-go's
 // cache.DeletedFinalStateUnknown, or any other struct, or pointer to one, that has
 // exactly the fields Key string and Obj any.
 func (h *Handlers) ChildDeleted(obj any, q ...Enqueue) error {
@@ -160,10 +156,10 @@ func (h *Handlers) OwnerAdded(obj any, q ...Enqueue) error {
 	return w.ownerAdded(obj, enqueue)
 }
 
-// OwnerUpdated wakes an owner, even if nothing changed: a resync, with equal
-// resourceVersions, wakes it too. If the UIDs differ, the owner was deleted and
-// created again with the same name; the old one is then forgotten as by
-// OwnerDeleted.
+// OwnerUpdated wakes an owner, even if nothing changed. A resync, with equal
+// resourceVersions, also wakes it. If the UIDs differ, the owner was deleted and
+// created again with the same name. OwnerUpdated then forgets the old one, as
+// OwnerDeleted does.
 func (h *Handlers) OwnerUpdated(old, cur any, q ...Enqueue) error {
 	w, enqueue, err := h.to(q)
 	if err != nil {
@@ -183,7 +179,7 @@ func (h *Handlers) OwnerDeleted(obj any, q ...Enqueue) error {
 	return w.ownerDeleted(obj, enqueue)
 }
 
-// to returns who handles an event, and where it asks for passes.
+// to returns the watcher and the Enqueue for an event.
 func (h *Handlers) to(q []Enqueue) (untyped, Enqueue, error) {
 	if h == nil || h.watcher == nil {
 		return nil, nil, errors.New("controller: neither New nor NewHandlers made these handlers")
@@ -196,8 +192,8 @@ func (h *Handlers) to(q []Enqueue) (untyped, Enqueue, error) {
 	return h.watcher, h.enqueue, nil
 }
 
-// watcher is what turns events into records that are settled and owners that
-// are woken: all that a Controller and Handlers have in common.
+// watcher settles records and wakes owners when events come. It is all that a
+// Controller and Handlers have in common.
 type watcher[O, C Object] struct {
 	kind     Kind[O, C]
 	from     OwnerCache[O]
@@ -205,24 +201,25 @@ type watcher[O, C Object] struct {
 	specs    keptSpecs[C]
 	newest   newest
 	listener listener[O, C]
-	// statusDelay is how long updates wait that can change nothing but a status.
+	// statusDelay is how long an update waits if it can change only a status.
 	statusDelay time.Duration
 }
 
-// A listener is told what events show, before a pass is asked for.
+// A listener learns what events show, before a pass is asked for.
 type listener[O, C Object] interface {
-	childLeft(owner expectations.Key, child types.UID) // it is being deleted, is another's now, or left the cache
+	childLeft(owner expectations.Key, child types.UID) // it is being deleted, has another owner now, or left the cache
 	childTaken(owner expectations.Key, child C)        // another owner has taken it over
 	childEnded(child types.UID)                        // a DELETED event has ended it
 	becameReady(owner expectations.Key, child C)
 	cacheWentBack(owner expectations.Key) // a child of the owner went back to an older version
 	forget(owner expectations.Key)        // it left the cache
-	// isOwnWrite reports whether an update of an owner shows nothing but what was
-	// written. If that is not known yet, wake is called later if it does not.
+	// isOwnWrite reports whether an update of an owner shows only the Controller's own
+	// write. If the write is still under way, isOwnWrite may return true, and wake is
+	// called later if the update shows something else.
 	isOwnWrite(was, cur O, wake func()) bool
 }
 
-// storeOnly is the listener of Handlers: what they wait for is in their Store.
+// storeOnly is the listener of Handlers, which record in their Store what they wait for.
 type storeOnly[O, C Object] struct {
 	*expectations.Store[expectations.Key]
 }
@@ -277,7 +274,7 @@ func (w *watcher[O, C]) childDeleted(obj any, q Enqueue) error {
 		return err
 	}
 	w.newest.saw(child)
-	if !isTombstone { // which says only that a list lacked it
+	if !isTombstone { // a tombstone says only that a list lacked the child
 		w.listener.childEnded(child.GetUID())
 	}
 	events[O, C]{w, q}.departed(child)
@@ -320,7 +317,7 @@ func (w *watcher[O, C]) ownerDeleted(obj any, q Enqueue) error {
 	return err
 }
 
-// events are a watcher's, and where the passes go that they ask for.
+// events is a watcher with the Enqueue where its events ask for passes.
 type events[O, C Object] struct {
 	*watcher[O, C]
 	enqueue Enqueue
@@ -344,8 +341,8 @@ func (e events[O, C]) added(c C) {
 	}
 }
 
-// settleCreation settles the creation by that name of everybody in the namespace
-// who waits for it: as a rule that is the owner, or nobody.
+// settleCreation settles the creation of c for every owner in the namespace that waits
+// for that name. Usually that is the owner of c, or none.
 func (e events[O, C]) settleCreation(c C) {
 	if e.store == nil {
 		return
@@ -358,8 +355,8 @@ func (e events[O, C]) settleCreation(c C) {
 	}
 }
 
-// deleting handles an update of a child that is being deleted. Its former self
-// counts only if the labels or the owner changed (V7).
+// deleting handles an update of a child that is being deleted. The old version counts
+// only if the labels or the owner changed (V7).
 func (e events[O, C]) deleting(was, c C) {
 	e.deleted(c)
 	if !maps.Equal(was.GetLabels(), c.GetLabels()) || !sameOwner(metav1.GetControllerOfNoCopy(was), metav1.GetControllerOfNoCopy(c)) {
@@ -379,7 +376,7 @@ func (e events[O, C]) departed(c C) {
 	}
 }
 
-// wentBack notes for the owners of a child that the cache went back.
+// wentBack notes for the old and the new owner of a child that the cache went back.
 func (e events[O, C]) wentBack(was, c C) {
 	former, _, _ := e.ownerOf(was)
 	e.listener.cacheWentBack(former)
@@ -388,12 +385,12 @@ func (e events[O, C]) wentBack(was, c C) {
 	}
 }
 
-// deleted settles the deletion for everybody who waits for it: as a rule that
-// is the owner, or nobody.
+// deleted settles the deletion for every owner that waits for it. Usually that is the
+// owner of c, or none.
 func (e events[O, C]) deleted(c C) {
 	ownKey, owner, found := e.ownerOf(c)
 	id := object.ID(c)
-	e.settleCreation(c) // it was created
+	e.settleCreation(c) // a child that is deleted was created
 	e.listener.childLeft(ownKey, id)
 	if e.store != nil {
 		e.store.DeletionObserved(ownKey, id)
@@ -439,7 +436,7 @@ func (e events[O, C]) ownedChanged(was, c C) {
 	spec, after := e.specOf(owner), time.Duration(0)
 	becameReady := (spec.minReady > 0 || spec.rules.ReadyWithin > 0) && spec.rules.Ready != nil && !spec.rules.Ready(was) && spec.rules.Ready(c)
 	if becameReady {
-		e.listener.becameReady(key, c) // before a pass is asked for, which asks it
+		e.listener.becameReady(key, c) // before the wake, because the pass uses it
 	}
 	if e.statusDelay > 0 && spec.onlyStatusChanges(was, c) {
 		after = e.statusDelay
@@ -450,8 +447,8 @@ func (e events[O, C]) ownedChanged(was, c C) {
 	}
 }
 
-// onlyStatusChanges reports whether an update of an owned child can change nothing
-// but the status of its owner.
+// onlyStatusChanges reports whether an update of an owned child can change only the
+// status of its owner.
 func (s keptSpec[C]) onlyStatusChanges(was, c C) bool {
 	same := func(rule func(C) bool) bool { return rule == nil || rule(was) == rule(c) }
 	return s.err == nil && !s.limited && sameOwner(metav1.GetControllerOfNoCopy(was), metav1.GetControllerOfNoCopy(c)) &&
@@ -465,9 +462,9 @@ func (e events[O, C]) ownerDeleted(owner O) {
 	e.wake(owner, 0)
 }
 
-// ownerOf returns the key of the owner that c's controller reference names, and
-// the owner itself, if it can be resolved. The key is zero, which is no owner's,
-// if there is no such reference.
+// ownerOf returns the key of the owner that c's controller reference names, and the
+// owner itself if the cache has it. Without such a reference the key is zero, which is
+// the key of no owner.
 func (w *watcher[O, C]) ownerOf(c C) (key expectations.Key, owner O, found bool) {
 	ref := metav1.GetControllerOfNoCopy(c)
 	if ref == nil || ref.Kind != w.kind.Owner.Kind || ref.UID == "" && object.GroupOf(ref) != w.kind.Owner.Group {
@@ -478,12 +475,11 @@ func (w *watcher[O, C]) ownerOf(c C) (key expectations.Key, owner O, found bool)
 	return key, owner, found
 }
 
-// keyOf returns the key of the owner that a reference of c names.
 func (w *watcher[O, C]) keyOf(c metav1.Object, ref *metav1.OwnerReference) expectations.Key {
 	return expectations.Key{NamespacedName: types.NamespacedName{Namespace: w.namespaceOf(c), Name: ref.Name}, UID: ref.UID}
 }
 
-// namespaceOf is where the owners of a child are.
+// namespaceOf returns the namespace of the owners of a child.
 func (w *watcher[O, C]) namespaceOf(c metav1.Object) string {
 	if w.kind.ClusterScoped {
 		return ""
@@ -491,7 +487,6 @@ func (w *watcher[O, C]) namespaceOf(c metav1.Object) string {
 	return c.GetNamespace()
 }
 
-// find returns the owner with that key.
 func (w *watcher[O, C]) find(key expectations.Key) (owner O, found bool) {
 	owner, err := w.from.Owner(context.Background(), key.NamespacedName)
 	if err != nil || object.IsNil(owner) || owner.GetUID() != key.UID {
@@ -500,14 +495,14 @@ func (w *watcher[O, C]) find(key expectations.Key) (owner O, found bool) {
 	return owner, true
 }
 
-// selectorOf returns the selector of this version of the owner.
 func (w *watcher[O, C]) selectorOf(owner O) (labels.Selector, error) {
 	kept := w.specOf(owner)
 	return kept.selector, kept.err
 }
 
-// specOf returns the spec of this version of the owner. It asks the Kind for it
-// only once, if the owner has a version, and if an error can not pass by itself.
+// specOf returns the spec of this version of the owner. If the owner has a UID and a
+// version, specOf calls Kind.Spec once for it, unless that returns an error other than a
+// refusal.
 func (w *watcher[O, C]) specOf(owner O) keptSpec[C] {
 	key, version := expectations.KeyOf(owner), owner.GetResourceVersion()
 	if kept, ok := w.specs.get(key); ok && kept.resourceVersion == version {
@@ -528,9 +523,9 @@ func (w *watcher[O, C]) specOf(owner O) keptSpec[C] {
 	return kept
 }
 
-// sweepSpecs drops the specs of owners that are gone: their deletion may have been
-// told before the spec was kept, or never. It is called when there are twice as many
-// as the last time: a new spec costs two looks at most.
+// sweepSpecs drops the specs of owners that are gone, because the event of their deletion
+// may have come before the spec was kept, or never. It is called when there are twice as
+// many as the last time, so a new spec costs at most two looks.
 func (w *watcher[O, C]) sweepSpecs() {
 	left := 0
 	for _, key := range w.specs.keys() {
@@ -576,8 +571,8 @@ func sameOwner(a, b *metav1.OwnerReference) bool {
 	return a.Kind == b.Kind && a.Name == b.Name && a.UID == b.UID
 }
 
-// child returns the child of an event. Owners of other kinds are told from ours
-// under a wrong name: the UID knows better.
+// child returns the child of an event. A reference to another kind is an error if the
+// UID shows that it means one of our owners.
 func (w *watcher[O, C]) child(obj any) (C, error) {
 	c, err := asObject[C](obj, "child")
 	if err != nil {
@@ -594,7 +589,6 @@ func (w *watcher[O, C]) child(obj any) (C, error) {
 	return c, nil
 }
 
-// asObject returns the object of an event.
 func asObject[T Object](obj any, what string) (T, error) {
 	t, ok := obj.(T)
 	switch {
@@ -606,8 +600,8 @@ func asObject[T Object](obj any, what string) (T, error) {
 	return t, nil
 }
 
-// tombstone has the shape of client-go's cache.DeletedFinalStateUnknown: what a
-// cache holds of an object whose deletion it was not told of.
+// tombstone has the fields of client-go's cache.DeletedFinalStateUnknown, which is the
+// last known state of an object if the cache missed the event of its deletion.
 type tombstone struct {
 	Key string
 	Obj any
@@ -627,16 +621,16 @@ func unwrap[T any](obj any, convert func(any) (T, error)) (t T, isTombstone bool
 	return t, true, err
 }
 
-// keptSpecs are what events need of the specs of owners, as they were last made:
-// an orphan is held against every owner of its namespace, and parsing a selector
-// takes fifty times as long as matching. The zero value is ready to use.
+// keptSpecs has the parts that events need of the last specs of owners. An orphan is
+// compared with every owner of its namespace, and parsing a selector takes fifty times
+// as long as matching. The zero value is ready to use.
 type keptSpecs[C Object] struct {
 	mu   sync.Mutex
 	of   map[expectations.Key]keptSpec[C]
-	full int // how many there may be before those of owners that are gone are dropped
+	full int // with more specs than this, those of owners that are gone are dropped
 }
 
-// fewSpecs are not worth a look at which of the owners are there still.
+// fewSpecs is how many specs are kept without a look at which owners still exist.
 const fewSpecs = 100
 
 type keptSpec[C Object] struct {
@@ -645,7 +639,7 @@ type keptSpec[C Object] struct {
 	err             error
 	minReady        time.Duration
 	rules           replicas.Rules[C]
-	limited         bool // in how much may be deleted
+	limited         bool // MaxDeletions is set
 }
 
 func (s *keptSpecs[C]) get(owner expectations.Key) (keptSpec[C], bool) {
@@ -655,8 +649,8 @@ func (s *keptSpecs[C]) get(owner expectations.Key) (keptSpec[C], bool) {
 	return kept, ok
 }
 
-// keep keeps a spec, and reports whether there are so many that some may be of owners
-// that are gone: once, until fill is called.
+// keep keeps a spec, and reports whether there are so many that some owners may be
+// gone. It reports that once, until fill is called.
 func (s *keptSpecs[C]) keep(owner expectations.Key, kept keptSpec[C]) (full bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -670,7 +664,7 @@ func (s *keptSpecs[C]) keep(owner expectations.Key, kept keptSpec[C]) (full bool
 	return full
 }
 
-// fill tells how many owners are there.
+// fill sets how many specs are of owners that still exist.
 func (s *keptSpecs[C]) fill(owners int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -689,7 +683,7 @@ func (s *keptSpecs[C]) forget(owner expectations.Key) {
 	delete(s.of, owner)
 }
 
-// newest is the newest version that an event about a child had.
+// newest is the newest resourceVersion of a child in an event.
 type newest struct {
 	mu      sync.Mutex
 	version string

@@ -18,40 +18,40 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// A Gate is one reason why a pass held something back. Pass.Gates lists them all: if that is
-// empty, nothing was held back. A call that the server refused, and after which nothing is held back, is
-// an error of the pass and has an event.
+// A Gate is one reason why a pass held something back. Pass.Gates lists all of them. If it is empty,
+// nothing was held back. If the server refused a call and nothing is held back after that, the refusal
+// is an error of the pass and has an event.
 //
-// An administrator sees gates in the log of both adapters ("Held back", if it lasts for a second), in the
-// metric gated_owners, which counts the owners by reason, and in events DeletionsHeld and the like. The
-// program replicakit-controller has the last passes of each owner, as Pass.String describes them, under
-// /debug/passes. An author sees them in Pass.Gates, and in Outcome.Gates for the status.
+// An administrator sees gates in the log of both adapters ("Held back", if a gate lasts for a second), in
+// the metric gated_owners, which counts the owners by reason, and in events such as DeletionsHeld. The
+// program replicakit-controller shows the last passes of each owner under /debug/passes, as Pass.String
+// describes them. An author sees gates in Pass.Gates, and in Outcome.Gates for the status.
 type Gate struct {
 	Reason Reason
-	// Stops says what the pass did not do because of it. It is 0 if the gate is only to be
-	// known, such as a release that the server refused.
+	// Stops says what the pass did not do because of the gate. 0 means that it is only
+	// information, for example after a release that the server refused.
 	Stops Stops
-	// Since is the first of the passes that met this gate one after the other, or when the
-	// calls had ended that led to it.
+	// Since is the time of the first of the consecutive passes that met this gate, or when the
+	// calls that led to it had ended.
 	Since time.Time
-	// Until is when the Controller looks again. It is zero if that is when something
-	// changes: the owner, its children, or what the author's code says.
+	// Until is when the Controller looks again. It is zero if the Controller looks when the
+	// owner, its children, or the answer of the author's code changes.
 	Until time.Time
-	// Object is the name of the child or of the namespace that it is about; "" if that is
-	// the owner, or several children.
+	// Object names the child or namespace that the gate is about; "" if that is the
+	// owner, or several children.
 	Object string
-	// Err is the error that led to it; nil if none did.
+	// Err is the error that led to the gate; nil if none did.
 	Err error
 
-	// Earlier says that an earlier pass had put off what the gate stops: this one did not
+	// Earlier says that an earlier pass had put off what the gate stops, so this pass did not
 	// try.
 	Earlier bool
 
-	waits bool // the number of children is left alone because of it
-	told  bool // a log has told of it
+	waits bool // the number of children is left alone because of the gate
+	told  bool // a GateChange has reported the gate
 }
 
-// String tells the gate in one line.
+// String describes the gate in one line.
 func (g Gate) String() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%v", g.Reason)
@@ -151,18 +151,18 @@ const (
 	scales
 )
 
-// A row says what is the same for all gates of a reason.
+// A row has what is the same for all gates of a reason.
 type row struct {
 	name     string
 	step     step
 	stops    Stops
 	waits    bool // the number of children is left alone because of it
-	fails    bool // its error is one of the pass, and its wait takes the place of the rate limiter
-	atOnce   bool // a log has it at once, because it lasts until somebody does something
+	fails    bool // its error is an error of the pass, and its wait replaces the rate limiter's
+	atOnce   bool // it is logged at once, because it lasts until someone acts
 	ofSpec   bool // a new generation of the owner ends its hold
 	first    time.Duration
 	last     time.Duration // a hold doubles from the first to the last
-	ends     string        // early
+	ends     string        // what ends the hold early
 	event    string        // the reason of the event; "" if there is none
 	sentence string
 }
@@ -369,9 +369,9 @@ func (r Reason) row() row {
 	return rows[r]
 }
 
-// gate notes that the pass holds something back, and asks for a pass when wait is over, if it
-// is not 0. If the error is one of the pass, that wait takes the place of the rate limiter. What it
-// returns may be changed until the next gate.
+// gate notes that the pass holds something back. If wait is not 0, gate asks for a pass when wait is
+// over. If the error is an error of the pass, wait replaces the delay of the rate limiter. The caller
+// may change the returned Gate until the next call.
 func (p *pass[O, C]) gate(reason Reason, object string, wait time.Duration, err error) *Gate {
 	row := reason.row()
 	g := Gate{Reason: reason, Stops: row.stops, Since: p.Now, Object: object, Err: err, waits: row.waits}
@@ -395,8 +395,8 @@ func (p *pass[O, C]) gate(reason Reason, object string, wait time.Duration, err 
 	return &p.Gates[i]
 }
 
-// held notes the gate of a hold that lasts, and reports whether there is one. Its key is what
-// it holds back: a namespace, the name of a slot or the UID of a child.
+// held reports whether a hold lasts, and notes its gate if so. The key is the namespace, the
+// name of a slot or the UID of a child that is held back.
 func (p *pass[O, C]) held(reason Reason, key, object string, children int) bool {
 	h := p.state.holds[holdKey{reason, key}]
 	if h == nil {
@@ -414,7 +414,7 @@ func (p *pass[O, C]) held(reason Reason, key, object string, children int) bool 
 	return true
 }
 
-// tell sends the event of a reason in the first pass that meets its gates, once. It must be called before gate.
+// tell sends the event of a reason once, in the first pass that meets its gates. Call it before gate.
 func (p *pass[O, C]) tell(reason Reason, message string) {
 	if !slices.ContainsFunc(p.standing, func(g Gate) bool { return g.Reason == reason }) &&
 		!slices.ContainsFunc(p.Gates, func(g Gate) bool { return g.Reason == reason && g.Err != nil }) {
@@ -422,19 +422,19 @@ func (p *pass[O, C]) tell(reason Reason, message string) {
 	}
 }
 
-// comeBack asks for another pass after d, at once if that is over already; the earliest wish
-// wins. It is for times that rules name: what holds something back is a gate.
+// comeBack asks for another pass after d, or at once if d is not positive. The earliest request
+// counts. Use comeBack for times that rules name, and gate if something is held back.
 func (p *pass[O, C]) comeBack(d time.Duration) { p.RequeueAfter = earliest(p.RequeueAfter, max(d, 1)) }
 
-// retryIn says how long the caller waits if the pass ends in an error: the longest of what the
-// server and the holds say. If nobody says anything, the caller's rate limiter does.
+// retryIn sets how long the caller waits if the pass ends in an error. The longest delay that the
+// server and the holds ask for counts. Without one, the caller's rate limiter decides.
 func (p *pass[O, C]) retryIn(d time.Duration) { p.retryAfter = max(p.retryAfter, d) }
 
-// retryOnly says so in place of what was said before: 0 leaves it to the rate limiter.
+// retryOnly replaces the delay set before. 0 leaves it to the rate limiter.
 func (p *pass[O, C]) retryOnly(d time.Duration) { p.retryAfter = d }
 
-// requeue says when the next pass is to come. After an error only the server or a hold says
-// that: the caller's rate limiter does otherwise.
+// requeue sets when the next pass should run. After an error the server or a hold sets the
+// delay, or else the caller's rate limiter.
 func (p *pass[O, C]) requeue(failed bool) {
 	if failed {
 		p.RequeueAfter = p.retryAfter
@@ -448,8 +448,8 @@ func (p *pass[O, C]) requeue(failed bool) {
 	}
 }
 
-// blocks are the gates of what keeps a plan from creating and deleting anything. A stale view has none:
-// a list follows, or its own gate.
+// blocks has the gate for each reason why a plan creates and deletes nothing. A stale view has
+// none, because a list follows, or a gate of its own.
 var blocks = map[replicas.Reason]Reason{
 	replicas.ExpectationsPending: CallsNotSeen, replicas.OwnerDeleted: OwnerDeleted, replicas.Paused: Paused,
 }
@@ -462,15 +462,14 @@ func gateOf(gates []Gate, reason Reason, object string) *Gate {
 	return &gates[i]
 }
 
-// holdIsTold is how long a hold is when an event tells of it: a shorter one is over before
-// anybody looks.
+// holdIsTold is the shortest hold that has an event. A shorter hold is over before a person looks.
 const holdIsTold = time.Second
 
 // A hold keeps calls back for a while. The zero hold is none.
 type hold struct {
-	backoff.Hold // since the calls that led to it had ended
-	// At is how many children there were when the quota was full: fewer end the
-	// hold. 0 if it is no quota that holds.
+	backoff.Hold // Since is when the calls that led to it had ended
+	// At is how many children there were when the quota was full. With fewer children the
+	// hold ends. It is 0 if the hold is not for a quota.
 	At  int
 	why error // what the server said
 }
@@ -478,7 +477,7 @@ type hold struct {
 // grow makes a hold last twice as long, within the bounds of the reason.
 func (r Reason) grow(h *backoff.Hold, now time.Time) { h.Double(now, r.row().first, r.row().last) }
 
-// remaining is how long calls must still wait, with so many children there.
+// remaining returns how long calls must still wait if there are so many children.
 func (h *hold) remaining(now time.Time, children int) time.Duration {
 	if children < h.At {
 		return 0
@@ -486,18 +485,18 @@ func (h *hold) remaining(now time.Time, children int) time.Duration {
 	return h.Remaining(now)
 }
 
-// holds are those of an owner. One of an earlier time stays, so that the next one is longer,
-// until what it is for succeeds.
+// holds are the holds of an owner. A hold that is over stays until the calls that it was for
+// succeed, so that the next hold is longer.
 type holds map[holdKey]*hold
 
-// A holdKey is what is held back, and why: the key is a namespace, the name of a slot, the
+// A holdKey says what is held back, and why. The Key is a namespace, the name of a slot, the
 // UID of a child, or "".
 type holdKey struct {
 	Reason Reason
 	Key    string
 }
 
-// of returns a hold, to be set.
+// of returns a hold for the caller to set.
 func (h *holds) of(reason Reason, key string) *hold {
 	if *h == nil {
 		*h = holds{}
@@ -509,19 +508,18 @@ func (h *holds) of(reason Reason, key string) *hold {
 	return (*h)[k]
 }
 
-// end ends holds of something.
+// end ends the holds of a key for the given reasons.
 func (h holds) end(key string, why ...Reason) {
 	for _, reason := range why {
 		delete(h, holdKey{reason, key})
 	}
 }
 
-// endAll ends all holds for a reason.
 func (h holds) endAll(why Reason) {
 	maps.DeleteFunc(h, func(k holdKey, _ *hold) bool { return k.Reason == why })
 }
 
-// earliest is the shorter of two delays, of which 0 is none.
+// earliest returns the shorter of two delays. 0 means no delay.
 func earliest(a, b time.Duration) time.Duration {
 	if a == 0 || b == 0 {
 		return max(a, b)
@@ -529,16 +527,16 @@ func earliest(a, b time.Duration) time.Duration {
 	return min(a, b)
 }
 
-// A GateChange is what became of a gate of an owner.
+// A GateChange is a change of a gate of an owner.
 type GateChange struct {
 	Gate
-	// Ended says that it stops nothing any more. Otherwise it has lasted for a second, or
-	// will, or has another error than when it was told last.
+	// Ended says that the gate no longer stops anything. Otherwise the gate has lasted for a
+	// second, or will, or its Err or Stops changed after it was reported.
 	Ended bool
 }
 
-// Log returns the change as a message, and as keys and values, for a structured log: reason,
-// why, since, and stops, object, until and err, if they are not empty.
+// Log returns the change as a message, and as keys and values, for a structured log. The keys are
+// reason, why and since, and also stops, object, until and err if they are not empty.
 func (c GateChange) Log() (message string, values []any) {
 	if message = "Held back"; c.Ended {
 		message = "No longer held back"
@@ -560,16 +558,16 @@ func (c GateChange) Log() (message string, values []any) {
 	return message, values
 }
 
-// gateIsTold is how long a gate must last before a log tells of it.
+// gateIsTold is how long a gate must last before it is logged.
 const gateIsTold = time.Second
 
 // A gateBook keeps the gates that owners have met last. The zero value is ready to use.
 type gateBook struct {
 	of     map[types.NamespacedName][]Gate
-	lasted durations // of those that have ended
+	lasted durations // of gates that have ended
 }
 
-// note takes the gates of a pass that came so far. Those of later steps stay as they were.
+// note takes the gates of a pass that reached step came. The gates of later steps stay as they were.
 func (b *gateBook) note(owner types.NamespacedName, is []Gate, came step, now time.Time) (changes []GateChange) {
 	var stand []Gate
 	for i := range is {
@@ -606,8 +604,8 @@ func (b *gateBook) note(owner types.NamespacedName, is []Gate, came step, now ti
 	return changes
 }
 
-// isTold reports whether a gate is worth a line in a log: because it has lasted for a second, or
-// because nothing but somebody's doing, or a hold of a second, ends it.
+// isTold reports whether a gate is logged, because it has lasted for a second, its row has
+// atOnce, or its hold is a second or longer.
 func (g *Gate) isTold(now time.Time) bool {
 	return now.Sub(g.Since) >= gateIsTold || g.Reason.row().atOnce || g.Reason.row().first > 0 && g.Until.Sub(g.Since) >= gateIsTold
 }

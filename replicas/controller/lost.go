@@ -20,12 +20,11 @@ import (
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
-// fewReads is how many children a pass reads one by one: for more, a list is
-// cheaper.
+// fewReads is how many children a pass reads one by one. For more, a list is cheaper.
 const fewReads = 3
 
-// A look asks the server for children by their names. If it is one list for all of them, it
-// may lack a child that is there and does not match.
+// A look asks the server for children by their names. A look that is one list may lack a child
+// that exists but does not match.
 type look[C Object] struct {
 	start   ledger.Moment
 	isList  bool
@@ -45,7 +44,7 @@ func (p *pass[O, C]) looks(ctx context.Context, n int) look[C] {
 	}}
 }
 
-// allLive lists what the owner's selector matches, and notes all that it shows.
+// allLive lists the children that the owner's selector matches, and notes what the list shows.
 func (p *pass[O, C]) allLive(ctx context.Context, start ledger.Moment) (List[C], error) {
 	list, err := p.askList(ctx)
 	if err != nil {
@@ -72,7 +71,7 @@ func (p *pass[O, C]) read(ctx context.Context, name types.NamespacedName) (found
 	return found, err == nil, err
 }
 
-// wentBack notes a restore if the server has a child in an earlier version than the view.
+// wentBack notes a restore if the server has an earlier version of a child than the view.
 func (p *pass[O, C]) wentBack(found ...C) error {
 	isNil, live := object.NilOf[C](), make(map[types.UID]C, len(found))
 	for _, c := range found {
@@ -90,7 +89,7 @@ func (p *pass[O, C]) wentBack(found ...C) error {
 	return nil
 }
 
-// within looks for a child in a list, if there is one.
+// within looks for a child in a list, or returns err if the list failed.
 func within[C Object](items []C, name types.NamespacedName, err error) (found C, there bool, _ error) {
 	i := slices.IndexFunc(items, func(c C) bool { return !object.IsNil(c) && nameOf(c) == name })
 	if err != nil || i < 0 {
@@ -108,8 +107,8 @@ func (p *pass[O, C]) lacks(l look[C], id types.UID) {
 	p.state.known.Gone(l.start, id, p.opts.Now())
 }
 
-// holdTaken looks whether other objects still have names in flight, before other children are
-// created. A name that may be free by now holds a place.
+// holdTaken checks whether other objects still have names in flight, before other children are
+// created. A name that may be free again holds a place.
 func (p *pass[O, C]) holdTaken(ctx context.Context, scale replicas.Scale[C]) {
 	if scale.Create == 0 {
 		return
@@ -123,9 +122,10 @@ func (p *pass[O, C]) holdTaken(ctx context.Context, scale replicas.Scale[C]) {
 	}
 }
 
-// lookForLost looks for the calls in flight that scale does not send: for names when it is their
-// time, and for deletions when they can no longer take effect. This pass counts all of them as in
-// flight, whatever it finds; the next one knows better. It reports whether they hold something back.
+// lookForLost looks for the calls in flight that scale does not send. It looks for names when their
+// next look is due, and for deletions when they can no longer take effect. This pass counts all of
+// them as in flight, even if the look shows otherwise. The next pass uses what the look found.
+// lookForLost reports whether these calls hold something back.
 func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C]) (hold bool) {
 	names, doubted := p.notSent(scale)
 	if len(names)+len(doubted) == 0 {
@@ -160,7 +160,7 @@ func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C]) (
 // An unanswered child is one whose deletion was sent without an answer.
 type unanswered[C Object] struct {
 	child C
-	lands time.Duration // for which that may take effect yet
+	lands time.Duration // how long the deletion may still take effect
 }
 
 // notSent returns the names and the active children in flight that are not in scale.
@@ -179,8 +179,8 @@ func (p *pass[O, C]) notSent(scale replicas.Scale[C]) (names []ledger.Name, chil
 	return names, children
 }
 
-// lookIn is how long it takes until a child is looked for, 0 or less if that is now: longer if
-// an earlier look failed.
+// lookIn returns how long to wait before the next look for a child, longer if an earlier look
+// failed. 0 or less means now.
 func (p *pass[O, C]) lookIn(name string, in time.Duration) time.Duration {
 	if !p.held(LookFailed, name, name, 0) {
 		return in
@@ -190,8 +190,8 @@ func (p *pass[O, C]) lookIn(name string, in time.Duration) time.Duration {
 	return max(in, h.remaining(p.Now, 0))
 }
 
-// endLook ends the hold of a look that succeeded, and lengthens that of one that failed. If too many
-// lists are under way, the look did not fail: it is put off, and no event is sent.
+// endLook ends the hold of a look that succeeded, and lengthens it after a failure. If too many lists
+// are under way, the look is put off instead, and no event is sent.
 func (p *pass[O, C]) endLook(ctx context.Context, name string, err error) {
 	switch {
 	case err == nil:
@@ -214,8 +214,8 @@ func (p *pass[O, C]) endLook(ctx context.Context, name string, err error) {
 	p.gate(LookFailed, name, h.Wait, err)
 }
 
-// lookForNames looks for children by names that were sent, and returns those that an object has.
-// A name is settled by a look that begins when its requests can no longer take effect.
+// lookForNames looks for children by names that were sent, and returns those that are taken. A
+// look settles a name if it begins when the requests can no longer take effect.
 func (p *pass[O, C]) lookForNames(ctx context.Context, due []ledger.Name) (taken sets.Set[string]) {
 	taken = sets.New[string]()
 	if len(due) == 0 {
@@ -232,7 +232,7 @@ func (p *pass[O, C]) lookForNames(ctx context.Context, due []ledger.Name) (taken
 			taken.Insert(n.Name)
 		}
 		switch {
-		case there && n.Bearer == ledger.Replica: // which the view shows
+		case there && n.Bearer == ledger.Replica: // the view shows it
 			if !p.shows(found) {
 				p.believe(look.start, found)
 			}
@@ -253,7 +253,7 @@ func (p *pass[O, C]) lookForNames(ctx context.Context, due []ledger.Name) (taken
 	return taken
 }
 
-// lookForDoubted looks for children whose deletion can no longer take effect. What it finds is noted
+// lookForDoubted looks for children whose deletion can no longer take effect, and notes the results
 // for the next pass.
 func (p *pass[O, C]) lookForDoubted(ctx context.Context, late []unanswered[C]) {
 	if len(late) == 0 {
@@ -277,7 +277,7 @@ func (p *pass[O, C]) lookForDoubted(ctx context.Context, late []unanswered[C]) {
 	}
 }
 
-// some returns those of a list that f picks.
+// some returns the elements of a list for which f returns true.
 func some[E any](list []E, f func(E) bool) []E {
 	return slices.DeleteFunc(slices.Clone(list), func(e E) bool { return !f(e) })
 }
@@ -289,16 +289,16 @@ func (p *pass[O, C]) shows(found C) bool {
 	})
 }
 
-// isUnlisted reports whether a child of that name does not match, such as one that was
-// released: a list does not tell whether it is there.
+// isUnlisted reports whether the view has a child of that name that does not match, for example
+// after a release. A list does not show whether such a child exists.
 func (p *pass[O, C]) isUnlisted(name types.NamespacedName) bool {
 	return slices.ContainsFunc(p.view.children, func(c C) bool {
 		return !object.IsNil(c) && nameOf(c) == name && !p.snapshot.Rules.MayCount(c)
 	})
 }
 
-// noneBears notes that a look found no object of a name. The cache may show one for a while
-// yet, or as long as its watch hangs.
+// noneBears notes that a look found no object of a name. The cache may still show one for a
+// while, or as long as its watch hangs.
 func (p *pass[O, C]) noneBears(l look[C], name types.NamespacedName) {
 	p.state.known.NoneBears(name)
 	for _, c := range p.view.children {
@@ -308,7 +308,7 @@ func (p *pass[O, C]) noneBears(l look[C], name types.NamespacedName) {
 	}
 }
 
-// turnedUp lets a child count that was found on the server, where nobody expected it.
+// turnedUp counts a child that a look found on the server unexpectedly.
 func (p *pass[O, C]) turnedUp(start ledger.Moment, found C) ledger.Bearer {
 	if (p.controls(found) || p.isOurs(found)) && p.rules.Active(found) {
 		p.believe(start, found)
@@ -317,7 +317,7 @@ func (p *pass[O, C]) turnedUp(start ledger.Moment, found C) ledger.Bearer {
 	return p.bears(found)
 }
 
-// bears notes which object has a name, and returns what that is to the owner.
+// bears notes that a child has its name, and returns what the child is to the owner.
 func (p *pass[O, C]) bears(c C) ledger.Bearer {
 	is, ours := p.snapshot.Rules.Bearer(c)
 	p.state.known.Bears(nameOf(c), object.ID(c), is, ours)

@@ -20,47 +20,46 @@ import (
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
-// incarnationKept is how long an incarnation of an owner without a pass is
-// remembered, once another one of its name has one: nobody may ever tell that
-// the first is gone.
+// incarnationKept is how long an incarnation of an owner without a pass is remembered
+// if another one of its name has passes. The event that the first is gone may never come.
 const incarnationKept = time.Hour
 
-// memory is all that outlives a pass for an owner. It is plain data of the pass under way, except
-// known, wrote, ready and round, which event handlers use too and which have locks of their own. It ends
-// when the owner has left the cache and no request can take effect any more, see owners.sweep.
+// memory is everything that outlives a pass for an owner. Only the pass under way uses it, except for
+// known, wrote, ready and round. Event handlers also use these, and each has its own lock. A memory ends
+// when the owner has left the cache and requests can no longer take effect, see owners.sweep.
 type memory[C Object] struct {
 	uid        types.UID
 	generation int64
 	seen       time.Time // the last pass
-	hasLeft    bool      // the owner has left the cache: only what is in flight is still of use
+	hasLeft    bool      // the owner has left the cache, so only calls in flight are still of use
 
-	// known is what calls have shown that the cache does not show yet: children, the owner, names
-	// and deletions in flight. A fact ends when the cache shows it, or a newer one is told. It
-	// outlives the rest, because an owner may leave a filtered cache and come back.
+	// known has the facts about children, the owner, names and deletions in flight that calls have
+	// shown and the cache does not show yet. A fact ends when the cache shows it, or a newer one
+	// is noted. known outlives the rest, because an owner may leave a filtered cache and return.
 	known *ledger.Ledger[C]
 	// wrote is the last status write. It ends with the next one.
 	wrote ownWrite
-	// status is what the server made of the last status. It ends with the next write.
+	// status is the last status as the server stored it. It ends with the next write.
 	status *differing
-	// owner is how long to wait before the next look at the owner: in the cache, and after some
-	// seconds at the server. It ends when the cache shows the owner that is known.
+	// owner is how long to wait before the next look at the owner, in the cache or, after some
+	// seconds, on the server. It ends when the cache shows the owner that is known.
 	owner backoff.Hold
-	// ready is since when children have been ready, or not ready. It ends with the child.
+	// ready has the time when each child became ready, or not ready. It ends with the child.
 	ready readiness
-	// round is what was created last, and how much of it ended soon. It ends with the next round and
-	// with another generation.
+	// round is the children created last, and how many of them ended soon. It ends with the next
+	// round and with another generation.
 	round round
 	// results are for the next call of Kind.Prepare, which ends them.
 	results []Result[C]
-	// term and ownerTerm are the last terms in which a consistent look at the children was
-	// made, and in which the owner was read.
+	// term is the last term in which a consistent look at the children was made, and ownerTerm
+	// the last one in which the owner was read.
 	term, ownerTerm int
-	// active is how many children the last pass left that was free to change their number. If
-	// there are fewer, some have left, and the owner is read; childLeft says when that may be done
-	// again.
+	// active is how many children were left by the last pass that was free to change their
+	// number. If there are fewer, some have left, and the owner is read. childLeft delays the
+	// next such read.
 	active    int
 	childLeft backoff.Hold
-	// holds keep calls back. Each row of the gates says what ends it.
+	// holds keep calls back. The rows of the gates say what ends each hold.
 	holds holds
 
 	perGeneration[C]
@@ -69,18 +68,18 @@ type memory[C Object] struct {
 // perGeneration ends when the owner has another generation.
 type perGeneration[C Object] struct {
 	behind   bool                  // the last deletions found the cache behind
-	refused  string                // the text of the last event about this generation that is refused
+	refused  string                // the text of the last event about a refusal of this generation
 	aside    map[types.UID]*aside  // children whose claim failed; they end with the child's next version
 	released map[types.UID]release // children that were released; they end when they are adopted, or gone
 }
 
-// differing is a status that the server does not store as it was sent, as it drops
-// a field: the same one need not be sent again.
+// differing is a status that the server does not store as it was sent, because it drops a
+// field. The same status need not be sent again.
 type differing struct{ sent, stored any }
 
-// nothingLeft drops what held back creations or deletions that are needed no more: the next
-// ones start anew. What has another cause goes on: a namespace that ends, and what the server
-// said of how long to wait.
+// nothingLeft drops the holds of creations or deletions that are no longer needed, so the next
+// ones start anew. Holds for a namespace that is being deleted, or for a delay that the server
+// asked for, go on.
 func (s *memory[C]) nothingLeft(now time.Time) {
 	maps.DeleteFunc(s.holds, func(k holdKey, h *hold) bool {
 		switch k.Reason {
@@ -94,10 +93,10 @@ func (s *memory[C]) nothingLeft(now time.Time) {
 	s.behind = false
 }
 
-// owners keeps the state of every owner by its name and UID: two of one name may
-// live at the same time, in two clusters.
+// owners keeps the state of every owner by its name and UID, because two of one name
+// may live at the same time, in two clusters.
 type owners[C Object] struct {
-	patience func() time.Duration // of what is known of one owner
+	patience func() time.Duration // for the ledger of one owner
 
 	mu sync.Mutex
 	m  map[types.NamespacedName][]*memory[C]
@@ -127,9 +126,9 @@ func (o *owners[C]) exit(name types.NamespacedName) {
 	o.passing.Delete(name)
 }
 
-// of returns the state of an owner. What was remembered of another generation is
-// dropped. idle are the UIDs of other incarnations that had no pass for so long
-// that they may be forgotten; a zero now is no pass, and asks for none.
+// of returns the state of an owner, and drops what was remembered of another generation.
+// idle are the UIDs of other incarnations that had no pass for so long that they may be
+// forgotten. A zero now means that no pass is made, and returns no idle.
 func (o *owners[C]) of(key expectations.Key, generation int64, now time.Time) (s *memory[C], idle []types.UID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -155,8 +154,8 @@ func (o *owners[C]) of(key expectations.Key, generation int64, now time.Time) (s
 	return s, idle
 }
 
-// begin returns a new state in place of that of an owner that had left the cache, or of
-// none. Requests without an answer stay.
+// begin returns a new state. It replaces before, the state of an owner that had left the
+// cache, unless before is nil. Requests without an answer stay.
 func (o *owners[C]) begin(key expectations.Key, before *memory[C]) *memory[C] {
 	s := &memory[C]{uid: key.UID, known: &ledger.Ledger[C]{Patience: o.patience()}}
 	if before != nil {
@@ -181,8 +180,8 @@ func (o *owners[C]) get(key expectations.Key) *memory[C] {
 	return nil
 }
 
-// awaitWrite notes that a pass begins: should it not see its owner's last status
-// write, the update that shows it is worth another one.
+// awaitWrite notes that a pass begins. If the pass does not see its owner's last status
+// write, the update that shows the write causes another pass.
 func (o *owners[C]) awaitWrite(name types.NamespacedName) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -191,7 +190,7 @@ func (o *owners[C]) awaitWrite(name types.NamespacedName) {
 	}
 }
 
-// isKnownOld reports whether a call has shown a newer owner than the cache has: a pass goes by
+// isKnownOld reports whether a call has shown a newer owner than the cache has. A pass then uses
 // that, and need not wait for the cache.
 func (o *owners[C]) isKnownOld(name types.NamespacedName) bool {
 	o.mu.Lock()
@@ -199,7 +198,7 @@ func (o *owners[C]) isKnownOld(name types.NamespacedName) bool {
 	return slices.ContainsFunc(o.m[name], func(s *memory[C]) bool { return !s.hasLeft && s.known.Owner() != (ledger.Owner{}) })
 }
 
-// Ledger returns the ledger of an owner, and Ledgers those of all: see package inside.
+// Ledger returns the ledger of an owner, and Ledgers those of all owners. See package inside.
 func (o *owners[C]) Ledger(key expectations.Key) *ledger.Ledger[C] {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -234,7 +233,7 @@ func (o *owners[C]) incarnation(key expectations.Key) *memory[C] {
 	return nil
 }
 
-// forget notes that an owner has left the cache, every incarnation if uid is "".
+// forget notes that an owner has left the cache, or every incarnation of it if key.UID is "".
 func (o *owners[C]) forget(key expectations.Key) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -246,8 +245,8 @@ func (o *owners[C]) forget(key expectations.Key) {
 	}
 }
 
-// sweepLeft looks at one of the owners that have left the cache, and drops it if no pass has
-// followed, and none is under way.
+// sweepLeft looks at one name of owners that have left the cache. It drops each state of such an
+// owner that had no pass for incarnationKept and has no request in flight.
 func (o *owners[C]) sweepLeft(now time.Time) {
 	if len(o.leavers) == 0 {
 		return
@@ -267,9 +266,9 @@ func (o *owners[C]) sweepLeft(now time.Time) {
 	}
 }
 
-// sweep drops the states of a name that have left the cache and that nothing is in flight
-// of. It returns how long it takes until the next one can be dropped, 0 if there is none.
-// Only a pass for that name calls it, as what is in flight is the pass's.
+// sweep drops the states of owners of a name that have left the cache and have no request in
+// flight. It returns how long it takes until the next one can be dropped; 0 if there is none.
+// Only a pass for that name calls sweep, because the requests in flight belong to the pass.
 func (o *owners[C]) sweep(name types.NamespacedName, now time.Time) (next time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -291,47 +290,46 @@ func (o *owners[C]) sweep(name types.NamespacedName, now time.Time) (next time.D
 	return next
 }
 
-// The cache is looked at for a newer owner after the first of these, doubling to the second,
-// and then the server, at least as often as the third says. An owner that is gone is looked
-// for at least as often as the fourth says.
+// A pass looks for a newer owner in the cache after ownerHoldFirst, doubling to ownerHoldLast.
+// Then it reads from the server after ownerReadLast at most, or ownerGoneLast if the owner is
+// gone.
 const (
 	ownerHoldFirst, ownerHoldLast = 50 * time.Millisecond, time.Second
 	ownerReadLast, ownerGoneLast  = 10 * time.Second, 5 * time.Minute
 )
 
-// leftHold is how long an owner is not read again because children of it left.
+// leftHold is how long an owner is not read again after a read because children left.
 const leftHold = time.Minute
 
 // aside is an orphan whose adoption failed, or a child whose release did.
 type aside struct {
 	Version string    // of the child then
-	First   time.Time // when it began; zero if the server called it Invalid
+	First   time.Time // when the failures began; zero if the server called the child Invalid
 	Hold    backoff.Hold
 	Reason  Reason // AdoptionUndecided, AdoptionRefused or ReleaseFailed
 }
 
 const (
-	// A child that has ended counts if it ended within failedYoung of its round, and one
-	// that somebody else deleted within goneYoung: later that is what people and
-	// schedulers do.
+	// A child counts if it ended within failedYoung of its round, or if someone else deleted
+	// it within goneYoung. Later deletions are normal for people and schedulers.
 	failedYoung, goneYoung = 10 * time.Minute, 30 * time.Second
-	// failedHoldLeast keeps two rounds apart by the server's clock, which has whole seconds.
+	// failedHoldLeast separates two rounds by the server's clock, which has whole seconds.
 	failedHoldLeast = time.Second
 )
 
-// A round is what was created at once, and what became of it. The zero round is none.
-// It is of a generation: who changes the owner tries something else.
+// A round is the children created at once, and how many of them ended. The zero round is
+// none. A round belongs to one generation, because a changed owner is a new attempt.
 type round struct {
 	mu sync.Mutex
 	roundOf
 }
 
 type roundOf struct {
-	// hold doubles with each round whose children ended in part, one after the other.
+	// hold doubles with each consecutive round that has children that ended.
 	hold  backoff.Hold
 	first time.Time // the first creation, by the server's clock
 	made  int       // children, without those that the Controller deleted or that others took over
-	ended int       // how many of them ended soon: the most at once
+	ended int       // the most of these that have ended soon
 }
 
 func (r *round) reset() {
@@ -347,8 +345,8 @@ func (r *round) began() time.Time {
 	return r.first
 }
 
-// begin notes children that were created. Those that were not held back join the round
-// that is.
+// begin notes children that were created. They join a round that still holds others back,
+// and otherwise begin the next round.
 func (r *round) begin(made int, first, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -357,14 +355,14 @@ func (r *round) begin(made int, first, now time.Time) {
 		return
 	}
 	next := roundOf{first: first, made: made, hold: backoff.Hold{Since: now, Wait: r.hold.Wait}}
-	if r.ended == 0 && now.Sub(r.hold.Since) >= r.hold.Wait { // they live
+	if r.ended == 0 && now.Sub(r.hold.Since) >= r.hold.Wait { // all children live
 		next.hold.Wait = 0
 	}
 	r.roundOf = next
 }
 
-// look counts the children that ended: failed is how many of them are still there. It returns how
-// long as many creations wait as have ended of those that were made.
+// look counts the children of the round that ended. failed is how many of them still exist. wait is how
+// long creations must wait, as many as ended.
 func (r *round) look(living, failed int, now time.Time) (wait time.Duration, ended, made int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -386,7 +384,7 @@ func (r *round) fails(created, now time.Time) {
 	}
 }
 
-// drop takes a child out of the round that did not end by itself.
+// drop removes a child that did not end by itself from the round.
 func (r *round) drop(created time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -396,7 +394,6 @@ func (r *round) drop(created time.Time) {
 	}
 }
 
-// ends notes how many children have ended.
 func (r *roundOf) ends(n int) {
 	if n > 0 && r.ended == 0 {
 		row := LastRoundEnded.row()
@@ -405,8 +402,8 @@ func (r *roundOf) ends(n int) {
 	r.ended = max(r.ended, n)
 }
 
-// remaining is how long as many creations wait as children ended: the shorter, the fewer these
-// were of their round.
+// remaining returns how long creations must wait, as many as children ended. The smaller the part
+// of the round that ended, the shorter the wait.
 func (r *roundOf) remaining(now time.Time) time.Duration {
 	if r.ended == 0 {
 		return 0
@@ -417,18 +414,18 @@ func (r *roundOf) remaining(now time.Time) time.Duration {
 	return max(left, 0)
 }
 
-// ownWrite is the last write of an owner's status from which nothing else follows, by
-// the resourceVersions of the owner before and after it: an update from the one to the
-// other shows nothing that we did not write (V15). Nobody else wrote in between, since the server refuses a
-// write to a version that it does not have any more. The zero value is no write.
-// Passes and event handlers use it at the same time.
+// ownWrite is the last status write of an owner that needs no other pass. It has the
+// resourceVersions of the owner before and after the write. An update from one to the other
+// shows only our write (V15). The server refuses a write to an old version, so no other
+// write came between. The zero value is no write. Passes and event handlers use an ownWrite
+// at the same time.
 type ownWrite struct {
 	mu            sync.Mutex
 	before, after string
 	underWay      bool
-	awaited       bool // by a pass that did not see it
-	// seen is the version of an update that came while the write was under way,
-	// and wake asks for the pass that it is worth if it turns out not to be ours.
+	awaited       bool // by a pass that did not see the write
+	// seen is the version of an update that came while the write was under way. If the
+	// update turns out not to be ours, wake asks for a pass.
 	seen string
 	wake func()
 }
@@ -439,7 +436,8 @@ func (w *ownWrite) begin(before string) {
 	w.before, w.after, w.underWay, w.awaited = before, "", before != "", false
 }
 
-// end tells which version the write left, "" if none, or if another pass is to see it.
+// end notes the version that the write left. It is "" if the write left none, or if
+// another pass must see the write.
 func (w *ownWrite) end(after string) {
 	w.mu.Lock()
 	wake, other := w.wake, w.seen != "" && w.seen != after
@@ -450,8 +448,8 @@ func (w *ownWrite) end(after string) {
 	}
 }
 
-// explains reports whether an update shows the write and nothing else. As long as the
-// write is under way that is not known: then wake is called later if it does not.
+// explains reports whether an update shows only the write. While the write is under way
+// that is not known, so wake is called later if the update shows something else.
 func (w *ownWrite) explains(was, cur metav1.Object, wake func()) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -466,8 +464,8 @@ func (w *ownWrite) explains(was, cur metav1.Object, wake func()) bool {
 	return w.after == version && version != w.before
 }
 
-// await notes that a pass begins, and read which version of the owner it goes by. If
-// that does not show the write yet, the update that does is not explained by it.
+// await notes that a pass begins, and read notes the version of the owner that it uses. If
+// that version does not show the write yet, the write does not explain the update that does.
 func (w *ownWrite) await() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -482,9 +480,8 @@ func (w *ownWrite) read(version string) {
 	}
 }
 
-// sameMeta reports whether two versions of an object differ, if at all, in the
-// status and in what the server keeps about it. That the generation is the same
-// tells that the spec is.
+// sameMeta reports whether two versions of an object differ only in the status and in the
+// fields that the server keeps, if at all. An equal generation means an equal spec.
 func sameMeta(a, b metav1.Object) bool {
 	return a.GetUID() == b.GetUID() && a.GetGeneration() == b.GetGeneration() &&
 		a.GetDeletionTimestamp().Equal(b.GetDeletionTimestamp()) &&
@@ -493,28 +490,27 @@ func sameMeta(a, b metav1.Object) bool {
 		equality.Semantic.DeepEqual(a.GetOwnerReferences(), b.GetOwnerReferences())
 }
 
-// readiness is since when the children of an owner have been ready or not ready, as far as was
-// seen: a pod tells it by itself, others do not. It is never too early, so that the
-// pass that it asks for does not come before the child is available, and no child goes that was ready
-// a moment ago. The zero value knows nothing. Passes and event handlers use it at the same time.
+// readiness has the time when each child of an owner was first seen ready or not ready. Pods have that
+// time in their status, other children do not. The time is never too early. So the pass that it asks
+// for does not come before the child is available, and no child goes that was ready a moment ago. The
+// zero value knows nothing. Passes and event handlers use it at the same time.
 //
-// The delayed wakes of events are not enough: of several for one owner a work queue
-// keeps the earliest, and some keep none beside one that is due (M5). They do not
-// come at all for children that were ready before the process began, that were
-// adopted, or whose owner has another MinReadySeconds now.
+// The delayed wakes of events are not enough. A work queue keeps only the earliest of several for
+// one owner, and some queues keep none if one is due (M5). Children that were ready before the
+// process began, that were adopted, or whose owner has another MinReadySeconds now have no such wake.
 type readiness struct {
 	mu sync.Mutex
 	of map[types.UID]lasting
 }
 
-// lasting is since when a child is as it is.
+// lasting is whether a child is ready, and since when.
 type lasting struct {
 	ready bool
 	since time.Time
 }
 
-// became notes that a child became ready: a pass cannot see that it was not ready
-// for a moment.
+// became notes that a child became ready. A pass cannot see that it was not ready for a
+// moment.
 func (r *readiness) became(child types.UID, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -523,7 +519,8 @@ func (r *readiness) became(child types.UID, now time.Time) {
 	}
 }
 
-// since returns since when a child has been ready, or not ready: now, if that was not seen before.
+// since returns when a child became ready, or not ready. If that was not seen before, it
+// returns now.
 func (r *readiness) since(child types.UID, ready bool, now time.Time) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -537,7 +534,7 @@ func (r *readiness) after(child types.UID, ready bool, now time.Time) time.Time 
 	return now
 }
 
-// see notes which children are ready by now and which are not. It forgets others.
+// see notes which children are ready now and which are not. It forgets all other children.
 func (r *readiness) see(is map[types.UID]bool, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -548,7 +545,7 @@ func (r *readiness) see(is map[types.UID]bool, now time.Time) {
 	r.of = next
 }
 
-// forget is for an owner that does not ask for how long a child is ready.
+// forget is for an owner that does not need to know how long a child is ready.
 func (r *readiness) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -17,8 +17,8 @@ type Sample struct {
 	// "replicakit_" before it. Help says what it counts.
 	Name, Help string
 	Type       SampleType
-	// State, Reason or Kind, which is that of a watch, distinguishes the samples with one Name.
-	// All are "" if there is only one.
+	// State, Reason or Kind distinguishes the samples with one Name. Kind is that of a watch. All are ""
+	// if there is only one sample.
 	State, Reason, Kind string
 	// Value is the number; for a Histogram, the sum of all values.
 	Value float64
@@ -77,7 +77,7 @@ type counter[O, C Object] struct {
 	of         func(*Pass[O, C]) int
 }
 
-// states are what an owner is in since its last pass.
+// states are the states that an owner may be in after its last pass.
 func states[O, C Object]() []ownerIs[O, C] {
 	type pass = Pass[O, C]
 	return []ownerIs[O, C]{
@@ -96,7 +96,7 @@ type ownerIs[O, C Object] struct {
 	in   func(*Pass[O, C]) bool
 }
 
-// measures are what Controller.Metrics returns of passes.
+// measures has the metrics of passes that Controller.Metrics returns.
 type measures[O, C Object] struct {
 	counters []counter[O, C]
 	states   []ownerIs[O, C]
@@ -104,7 +104,7 @@ type measures[O, C Object] struct {
 	mu     sync.Mutex
 	counts []int
 	in     []int                           // owners in each state
-	was    map[types.NamespacedName]uint64 // the states of owners that are in one, a bit each
+	was    map[types.NamespacedName]uint64 // the states of owners that are in any, one bit each
 	took   durations
 	gates  gateBook
 }
@@ -115,7 +115,6 @@ func newMeasures[O, C Object]() *measures[O, C] {
 	return m
 }
 
-// add counts a pass.
 func (m *measures[O, C]) add(p *Pass[O, C]) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -138,14 +137,14 @@ func (m *measures[O, C]) add(p *Pass[O, C]) {
 	}
 }
 
-// standing returns the gates that an owner has met last.
+// standing returns the gates that an owner met last.
 func (m *measures[O, C]) standing(owner types.NamespacedName) []Gate {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.gates.of[owner]
 }
 
-// noteGates notes the gates of a pass, and says what is worth a line in a log.
+// noteGates notes the gates of a pass, and sets the changes that are worth a line in a log.
 func (m *measures[O, C]) noteGates(p *Pass[O, C], step step) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -21,9 +21,9 @@ import (
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
-// wants finds the owner, and what it wants, and reports whether there is something to go on with.
+// wants finds the owner and what it wants, and reports whether the pass goes on.
 func (p *pass[O, C]) wants(ctx context.Context) bool {
-	p.owners.awaitWrite(p.Name) // before the cache is asked, which may be told meanwhile
+	p.owners.awaitWrite(p.Name) // before the cache is read, because it may change meanwhile
 	stale, ready := p.writes.Ready(expectations.Key{NamespacedName: p.Name})
 	if !ready && p.owners.isKnownOld(p.Name) {
 		stale, ready = expectations.Stale{}, true
@@ -36,7 +36,7 @@ func (p *pass[O, C]) wants(ctx context.Context) bool {
 	owner, err := p.cache.Owner(ctx, p.Name)
 	switch {
 	case apierrors.IsNotFound(err):
-		p.step = scales // nothing holds back what is gone
+		p.step = scales // nothing holds back an owner that is gone
 		p.forget(expectations.Key{NamespacedName: p.Name})
 		if next := p.owners.sweep(p.Name, p.Now); next > 0 {
 			p.comeBack(next)
@@ -80,7 +80,7 @@ func (p *pass[O, C]) wants(ctx context.Context) bool {
 }
 
 // rememberReadiness completes the rules that need to know since when a child has been ready, or not
-// ready. Pods have that in their Ready condition, unless the author has another rule.
+// ready. Pods have that time in their Ready condition, unless the author has another rule.
 func (p *pass[O, C]) rememberReadiness() {
 	if _, arePods := any(*new(C)).(*corev1.Pod); arePods && p.spec.Rules.Ready == nil {
 		return
@@ -97,7 +97,7 @@ func (p *pass[O, C]) rememberReadiness() {
 	}
 }
 
-// specOf returns what an owner wants: none if it is kept until its children are gone.
+// specOf returns what an owner wants. If the owner is kept until its children are gone, it wants none.
 func (p *pass[O, C]) specOf(owner O) (replicas.Spec[C], error) {
 	spec, err := p.kind.Spec(owner)
 	spec.Owner = owner
@@ -117,8 +117,8 @@ func (r *reconciler[O, C]) checkScope(owner O) error {
 	return fmt.Errorf("controller: %s %q: it is in %s, and Kind.ClusterScoped is %t", r.kind.Owner.Kind, object.Name(owner), where, r.kind.ClusterScoped)
 }
 
-// refuse tells the owner's events why it can not be acted on, once for each generation
-// and text: annotations change without a new generation.
+// refuse makes an event on the owner that says why it cannot be acted on. It does so once for each
+// generation and text, because annotations change without a new generation.
 func (p *pass[O, C]) refuse(err error) {
 	if e, ok := asRefused(err); ok && p.state.refused != e.Error() {
 		p.state.refused = e.Error()
@@ -126,8 +126,8 @@ func (p *pass[O, C]) refuse(err error) {
 	}
 }
 
-// refuseSpec returns the error of a Spec that failed. An error that is no refusal may pass, so
-// the pass is made again. Its event comes once for each generation and text, too.
+// refuseSpec returns the error of a Spec that failed. An error that is no refusal may be temporary, so
+// the pass is made again. Its event is also made once for each generation and text.
 func (p *pass[O, C]) refuseSpec(err error) error {
 	if isRefused(err) {
 		p.refuse(err)
@@ -141,7 +141,7 @@ func (p *pass[O, C]) refuseSpec(err error) error {
 	return err
 }
 
-// learn notes what a call has shown of the owner last. The hold goes on, if there is one.
+// learn notes the owner as a call has shown it last. It begins a hold, unless there is one.
 func (p *pass[O, C]) learn(is ledger.Owner) {
 	p.state.known.OwnerTold(is)
 	if hold := &p.state.owner; hold.Wait == 0 {
@@ -161,9 +161,9 @@ func (p *pass[O, C]) holdOwner(now time.Time, last time.Duration) time.Duration 
 	return p.state.owner.Wait
 }
 
-// upToDate returns the owner that the pass goes by. That is the cached one unless an older
-// call has shown a newer one. Then the pass does nothing for some seconds, and after
-// that goes by a read of the server.
+// upToDate returns the owner that the pass uses. If an earlier call has shown a newer owner than the
+// cached one, the pass does nothing for some seconds, and after that uses a read of the server.
+// Otherwise it uses the cached owner.
 func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool) {
 	if p.state == nil || p.isShown(cached) {
 		return cached, true
@@ -196,9 +196,9 @@ func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool
 	return fresh, true
 }
 
-// wentByRead says when the owner is read again after a pass that went by a read. If that
-// failed, each read waits longer, as the passes in between are no errors and make the
-// caller's rate limiter start anew.
+// wentByRead decides when the owner is read again after a pass that used a read. If the pass failed,
+// each read waits longer, because the passes in between are no errors and make the caller's rate limiter
+// start anew.
 func (p *pass[O, C]) wentByRead(failed bool) {
 	switch {
 	case !p.OwnerWasStale || !p.ownerRead:
@@ -210,9 +210,9 @@ func (p *pass[O, C]) wentByRead(failed bool) {
 	}
 }
 
-// isShown reports whether the cache shows an owner as new as it is known, or one that wants
-// the same. Then nothing is to be remembered any longer. An owner that is gone does not
-// come back under its UID: what the cache shows of it later is from before.
+// isShown reports whether the cache shows the newest owner that is known, or one that wants the same. If
+// so, the ledger forgets its owner. The UID of an owner that is gone is never used again, so the cache
+// can only show its past.
 func (p *pass[O, C]) isShown(cached O) bool {
 	known := p.state.known.Owner()
 	is, typed := known.Is.(O)
@@ -229,8 +229,7 @@ func (p *pass[O, C]) isShown(cached O) bool {
 	return false
 }
 
-// holdForOwner puts off what is to be created or deleted, as the cache has an older owner
-// than the server.
+// holdForOwner puts off creations and deletions, because the cache has an older owner than the server.
 func (p *pass[O, C]) holdForOwner(wait time.Duration) {
 	p.OwnerWasStale = true
 	reason := OwnerStale
@@ -268,8 +267,8 @@ func (p *pass[O, C]) readOwner(ctx context.Context) (O, error) {
 	return fresh, nil
 }
 
-// ownerShown notes an owner that a call has shown, and whether it wants what the one wants
-// by which the pass goes.
+// ownerShown notes an owner that a call has shown. same says whether it wants the same as the owner that
+// the pass uses.
 func (p *pass[O, C]) ownerShown(fresh O, same bool) {
 	known := p.state.known.Owner()
 	for _, shown := range []metav1.Object{p.cached, known.Is} {
@@ -288,7 +287,7 @@ func (p *pass[O, C]) ownerGone() {
 	p.learn(ledger.Owner{Gone: true, Version: p.cached.GetResourceVersion()})
 }
 
-// unread tells that the owner could not be read although nothing can be done without that.
+// unread reports that the owner could not be read, although nothing can be done without that.
 func (p *pass[O, C]) unread(ctx context.Context, wait time.Duration) error {
 	if ctx.Err() == nil {
 		p.tell(OwnerUnread, "Error reading the owner: "+p.OwnerErr.Error())
@@ -297,8 +296,8 @@ func (p *pass[O, C]) unread(ctx context.Context, wait time.Duration) error {
 	return p.failure("reading it before the number is changed: %w", p.OwnerErr)
 }
 
-// ownerAgrees leaves out what the owner on the server does not want any more, as far as it has to
-// be asked. It reports whether the author's step may be shown what is planned.
+// ownerAgrees leaves out what the owner on the server no longer wants, and reads it only if that is
+// necessary. It reports whether the author's step may see the plan.
 func (p *pass[O, C]) ownerAgrees(ctx context.Context, planned, scale replicas.Scale[C]) (agreed replicas.Scale[C], ok bool) {
 	isShown := p.kind.Prepare != nil && deletes(planned)
 	if (isShown || deletes(scale)) && !p.mayDelete(ctx) {
@@ -315,8 +314,8 @@ func (p *pass[O, C]) ownerAgrees(ctx context.Context, planned, scale replicas.Sc
 
 func deletes[C Object](scale replicas.Scale[C]) bool { return len(scale.Delete)+len(scale.Discard) > 0 }
 
-// mayDelete reports whether the owner on the server still wants what the pass goes by: an
-// old spec may want fewer children.
+// mayDelete reports whether the owner on the server still wants the same as the pass. An old spec may
+// want fewer children.
 func (p *pass[O, C]) mayDelete(ctx context.Context) bool {
 	if p.ownerRead {
 		return true
@@ -333,9 +332,9 @@ func (p *pass[O, C]) mayDelete(ctx context.Context) bool {
 	return p.ownerRead
 }
 
-// mayCreate reports whether the owner on the server still wants what the pass goes by. The
-// owner is read once in a term, because later a child that is one too many is deleted again,
-// and if children left that the Controller did not delete.
+// mayCreate reports whether the owner on the server still wants the same as the pass. One read in a term
+// is enough, because later a child that is one too many is deleted again. If children left that the
+// Controller did not delete, mayCreate reads the owner too.
 func (p *pass[O, C]) mayCreate(ctx context.Context) bool {
 	if p.ownerRead || (p.state.ownerTerm == p.inTerm || p.isOfTerm(ctx)) && !p.childrenLeft() {
 		p.state.ownerTerm = p.inTerm
@@ -353,9 +352,9 @@ func (p *pass[O, C]) mayCreate(ctx context.Context) bool {
 	return true
 }
 
-// childrenLeft reports whether there are fewer active children than the last pass left, which
-// is what a garbage collector does when the owner is deleted. For each owner that is so once
-// in leftHold at most.
+// childrenLeft reports whether there are fewer active children than the last pass left. A garbage
+// collector causes this when the owner is deleted. For each owner it returns true at most once in
+// leftHold.
 func (p *pass[O, C]) childrenLeft() bool {
 	if len(p.Active)+len(p.Released) >= p.state.active || p.state.childLeft.Remaining(p.Now) > 0 {
 		return false
@@ -364,8 +363,8 @@ func (p *pass[O, C]) childrenLeft() bool {
 	return true
 }
 
-// isOfTerm reports whether the cache shows an owner that is at least as new as the server's
-// owners were when the term began. Then no earlier process saw a newer one.
+// isOfTerm reports whether the cache shows an owner that is at least as new as the server's owners were
+// when the term began. If so, no earlier process saw a newer one.
 func (p *pass[O, C]) isOfTerm(ctx context.Context) bool {
 	versioner, ok := p.client.(Versioner)
 	if !ok {
@@ -375,13 +374,13 @@ func (p *pass[O, C]) isOfTerm(ctx context.Context) bool {
 	return resourceversion.Reached(p.Owner.GetResourceVersion(), began)
 }
 
-// waitForOwner puts the rest of the pass off, as a call of its own has shown a newer owner.
+// waitForOwner puts the rest of the pass off, because one of its calls has shown a newer owner.
 func (p *pass[O, C]) waitForOwner() {
 	p.holdForOwner(p.state.owner.Remaining(p.opts.Now()))
 }
 
-// wantTheSame reports whether two versions of an owner want the same children. Generations
-// tell that, unless they are 0, or grow when a status is written.
+// wantTheSame reports whether two versions of an owner want the same children. Different generations
+// mean that they do not, unless a generation is 0, or grows when a status is written.
 func (p *pass[O, C]) wantTheSame(a, b O) bool {
 	switch {
 	case a.GetResourceVersion() != "" && a.GetResourceVersion() == b.GetResourceVersion():
@@ -399,7 +398,7 @@ func (p *pass[O, C]) wantTheSame(a, b O) bool {
 	return p.specsAgree(&was, &is)
 }
 
-// specsAgree reports whether two specs ask for the same children, of those that there are.
+// specsAgree reports whether two specs ask for the same, for the children that exist.
 func (p *pass[O, C]) specsAgree(was, is *replicas.Spec[C]) bool {
 	return is.Replicas == was.Replicas && is.Draining() == was.Draining() && p.sameSlots(was, is) && slices.Equal(is.Taken, was.Taken) && is.MinReadySeconds == was.MinReadySeconds &&
 		is.BurstReplicas == was.BurstReplicas && is.Paused == was.Paused && is.PendingAdoptions == was.PendingAdoptions && equal(is.MaxDeletions, was.MaxDeletions) &&
@@ -408,7 +407,7 @@ func (p *pass[O, C]) specsAgree(was, is *replicas.Spec[C]) bool {
 		p.rulesAgree(is.Rules, was.Rules)
 }
 
-// rulesAgree reports whether two rules are the same for the children that there are.
+// rulesAgree reports whether two rules are the same for the children that exist.
 func (p *pass[O, C]) rulesAgree(a, b replicas.Rules[C]) bool {
 	agree := func(a, b func(C) bool) bool {
 		if a == nil || b == nil {

@@ -24,7 +24,7 @@ import (
 	"github.com/replicakit/replicakit/status"
 )
 
-// sync makes a pass and tells everybody what it did.
+// sync makes a pass, and reports it to the metrics and to Kind.Observe.
 func (r *reconciler[O, C]) sync(ctx context.Context, owner types.NamespacedName) (time.Duration, error) {
 	if err := r.restored(owner); err != nil {
 		return 0, err
@@ -45,7 +45,7 @@ func (r *reconciler[O, C]) sync(ctx context.Context, owner types.NamespacedName)
 	}
 	p.conclude(err)
 	p.Took = r.opts.Now().Sub(p.Now)
-	if len(p.Gates)+len(p.standing) > 0 && ctx.Err() == nil { // otherwise nothing new is known of them
+	if len(p.Gates)+len(p.standing) > 0 && ctx.Err() == nil { // otherwise nothing new is known of the gates
 		r.measures.noteGates(&p.Pass, p.step)
 	}
 	r.measures.add(&p.Pass)
@@ -61,24 +61,24 @@ func (r *reconciler[O, C]) sync(ctx context.Context, owner types.NamespacedName)
 // A pass is one call of Sync.
 type pass[O, C Object] struct {
 	*reconciler[O, C]
-	Pass[O, C] // what is told of the pass
+	Pass[O, C] // what Kind.Observe gets
 	calls      calls
 	inTerm     int           // the term in which the pass began
-	standing   []Gate        // of the passes before
+	standing   []Gate        // the gates of earlier passes
 	step       step          // how far the pass has come
 	errs       []error       // what went wrong
-	retryAfter time.Duration // what the server, or a hold, makes an error wait
+	retryAfter time.Duration // how long the server, or a hold, makes an error wait
 
 	// wants sets these.
 	key    expectations.Key
-	cached O // the owner as the cache has it: Owner, unless the pass goes by what it has read
+	cached O // the owner as the cache has it, which is Owner unless the pass uses a read
 	state  *memory[C]
 	spec   replicas.Spec[C]
 	rules  status.Rules[C]
-	// ownerRead says that a read begun in this pass has shown that the server's owner wants
-	// what the pass goes by; ownerOld that a read has shown that it does not.
+	// ownerRead says that a read in this pass has shown that the server's owner wants the same as the
+	// pass. ownerOld says that a call has shown that it does not.
 	ownerRead, ownerOld bool
-	remembers           bool // since when the children have been ready, because they have no such condition
+	remembers           bool // whether the pass remembers since when children are ready, because they have no such condition
 
 	// plan sets these.
 	start    ledger.Moment // when the pass began to read the cache
@@ -88,7 +88,7 @@ type pass[O, C Object] struct {
 
 // run is the pass on one page.
 func (p *pass[O, C]) run(ctx context.Context) {
-	if !p.wants(ctx) { // the owner as it is by now, and what it wants
+	if !p.wants(ctx) { // the owner as it is now, and what it wants
 		return
 	}
 	defer p.state.known.Done()
@@ -97,19 +97,20 @@ func (p *pass[O, C]) run(ctx context.Context) {
 	if ok {
 		p.step = claims
 		var scale replicas.Scale[C]
-		if scale, ok = p.claim(ctx, plan); ok { // adopts and releases, and scales what is the owner's then
+		if scale, ok = p.claim(ctx, plan); ok { // adopts and releases, and returns the scale for the children that the owner then has
 			p.step = scales
 			p.scale(ctx, scale)
 		}
 	}
 	if p.Observed && gateOf(p.Gates, CacheBehind, "") == nil {
-		p.report(ctx) // the status, whatever went wrong
+		p.report(ctx) // the status, even after an error
 	}
 }
 
-// scale creates what is missing, or deletes what is too many, and discards what has ended.
+// scale creates missing children, or deletes those that are too many, and discards those that have
+// ended.
 func (p *pass[O, C]) scale(ctx context.Context, planned replicas.Scale[C]) {
-	if p.Waiting() && planned.IsZero() { // nothing is known of what is missing or too many
+	if p.Waiting() && planned.IsZero() { // the pass does not know what is missing or too many
 		return
 	}
 	p.limits(planned)
@@ -118,7 +119,7 @@ func (p *pass[O, C]) scale(ctx context.Context, planned replicas.Scale[C]) {
 	} else if ok := p.carryOut(ctx, planned, planned); ok && p.mayFillSlots(ctx, planned) {
 		if missing := p.missingSlots(); !missing.IsZero() {
 			all := missing
-			all.Delete, all.Discard = planned.Delete, some(planned.Discard, p.isThere) // no child that is active has gone
+			all.Delete, all.Discard = planned.Delete, some(planned.Discard, p.isThere) // no active child has gone
 			p.carryOut(ctx, all, missing)
 		}
 	}
@@ -128,7 +129,7 @@ func (p *pass[O, C]) scale(ctx context.Context, planned replicas.Scale[C]) {
 // nothingToDo is the rest of a pass whose plan neither creates nor deletes.
 func (p *pass[O, C]) nothingToDo(ctx context.Context, planned replicas.Scale[C]) {
 	if p.kind.Prepare != nil && !p.ownerOld {
-		_, err := p.author(ctx, p.seen(p.Active, p.Terminating), planned, planned) // which may call off what it began
+		_, err := p.author(ctx, p.seen(p.Active, p.Terminating), planned, planned) // Prepare may call off what it began
 		p.fails(err)
 	}
 	if held := p.lookForLost(ctx, planned); !held {
@@ -136,8 +137,8 @@ func (p *pass[O, C]) nothingToDo(ctx context.Context, planned replicas.Scale[C])
 	}
 }
 
-// carryOut makes the calls of a scale, which is a part of what is planned, each step with what the
-// one before has left of it. It reports whether nothing failed before the calls.
+// carryOut makes the calls of a scale, which is a part of the plan. Each step gets what the step before
+// left. carryOut reports whether nothing failed before the calls.
 func (p *pass[O, C]) carryOut(ctx context.Context, planned, scale replicas.Scale[C]) (ok bool) {
 	scale, newborns := p.notHeld(scale) // by earlier passes
 	held := scale.IsZero()
@@ -156,7 +157,7 @@ func (p *pass[O, C]) carryOut(ctx context.Context, planned, scale replicas.Scale
 	}
 	defer p.tellUntried(scale)
 	p.holdTaken(ctx, scale)
-	scale = p.within(p.Active, scale) // the promise: no call goes out beyond the room
+	scale = p.within(p.Active, scale) // no call ever exceeds the room
 	p.lookForLost(ctx, scale)
 	if scale.IsZero() {
 		return ok
@@ -172,8 +173,7 @@ func (p *pass[O, C]) carryOut(ctx context.Context, planned, scale replicas.Scale
 	return true
 }
 
-// conclude completes what is told of the pass. A refusal is no error to the caller: what else asks
-// for a requeue stays.
+// conclude completes the Pass. A refusal is no error to the caller, so requeues for other reasons stay.
 func (p *pass[O, C]) conclude(err error) {
 	if p.state != nil {
 		p.InFlight = len(p.state.known.Open())
@@ -184,7 +184,7 @@ func (p *pass[O, C]) conclude(err error) {
 	p.requeue(failed)
 }
 
-// tellPanic makes an event of a panic, which goes on.
+// tellPanic makes an event of a panic, and panics again.
 func (p *pass[O, C]) tellPanic() {
 	value := recover()
 	if value == nil {
@@ -204,7 +204,7 @@ func (p *pass[O, C]) tellPanicked(value any) {
 	p.event(corev1.EventTypeWarning, Panicked, p.failure("a function of the Kind or the client panicked, and the log has the stack: %v", value).Error())
 }
 
-// believe notes a child that a call has shown which began at start.
+// believe notes a child that a call, which began at start, has shown.
 func (p *pass[O, C]) believe(start ledger.Moment, c C) {
 	_ = p.state.known.Told(start, c, p.opts.Now()) // its name was checked
 }
@@ -233,7 +233,7 @@ func (p *pass[O, C]) fails(err error) {
 	}
 }
 
-// err is all that went wrong; nil if nothing did.
+// err joins all errors of the pass; nil if there are none.
 func (p *pass[O, C]) err() error {
 	if len(p.errs) == 1 {
 		return p.errs[0]
@@ -254,26 +254,26 @@ func (r *reconciler[O, C]) restored(owner types.NamespacedName) error {
 	return nil
 }
 
-// A Pass tells what one call of Sync did for an owner. Its lists point to the
-// children as the pass last saw them. Read only.
+// A Pass says what one call of Sync did for an owner. Its lists point to the children as the pass last
+// saw them. A Pass is read only.
 type Pass[O, C Object] struct {
-	// Name is the owner's name. Owner is the owner as the cache has it or, if that has
-	// been behind for some seconds, as the server has it; nil if there is none, or if
-	// the pass did not read it because the cache was behind.
+	// Name is the owner's name. Owner is the owner as the cache has it or, if the cache has been behind
+	// for some seconds, as the server has it. Owner is nil if there is none, or if the pass did not read
+	// it because the cache was behind.
 	Name  types.NamespacedName
 	Owner O
 	Outcome[C]
-	// Stale says which cache does not show a write of an earlier pass yet; this
-	// pass then did nothing. It is zero otherwise.
+	// Stale says which cache does not yet show a write of an earlier pass. This pass then did nothing.
+	// Otherwise Stale is zero.
 	Stale expectations.Stale
-	// Scale is what the pass set out to create or delete, after Kind.Prepare. It is
-	// both if children that must go could not be deleted and others were missing, and in a rollout
-	// with MaxUnavailable or MaxSurge.
+	// Scale is what the pass set out to create or delete, after Kind.Prepare. It has both in a rollout
+	// with MaxUnavailable or MaxSurge, and if children that must go could not be deleted and others were
+	// missing.
 	Scale replicas.Scale[C]
-	// Adopted and Released are the children of successful patches; Released also
-	// has those that turned out to be gone. AdoptionRejected are orphans that the server
-	// does not let the owner adopt. AdoptionPending are orphans whose adoption failed,
-	// but that may become the owner's: none is created in their place.
+	// Adopted and Released are the children of successful patches. Released also has children that
+	// turned out to be gone. AdoptionRejected are orphans that the server does not let the owner adopt.
+	// AdoptionPending are orphans whose adoption failed, but that may still become the owner's. No child
+	// is created in their place.
 	Adopted, Released, AdoptionRejected, AdoptionPending []C
 	// Created and Deleted are the children of successful calls. Created also has
 	// those that were found on the server after the call had failed.
@@ -282,27 +282,26 @@ type Pass[O, C Object] struct {
 	// because the owner may not adopt. Skipped counts the creations that slow start
 	// did not try after a failure.
 	Failed, Skipped int
-	// InFlight counts the names under which creations were sent that may have taken
-	// effect or may do so yet. Refused creations do not count. The names are sent again
-	// or looked for.
+	// InFlight counts the names whose creations may have taken effect or still may. Refused creations do
+	// not count. Later passes send the names again or look for them.
 	InFlight int
 	// ViewWasStale reports whether the children were listed live because the cache
 	// was known to be old.
 	ViewWasStale bool
-	// OwnerWasStale reports whether calls of the Controller have shown that the owner is
-	// gone, is being deleted, or wants something else than the one in the cache: then
-	// nothing was created or deleted by that one.
+	// OwnerWasStale reports whether calls of the Controller have shown that the owner is gone, is being
+	// deleted, or wants something else than the cached owner. If so, nothing was created or deleted for
+	// the cached owner.
 	OwnerWasStale bool
 	// OwnerErr is why the owner could not be read from the server before children were
 	// deleted, before an adoption, or before or after a status write.
 	OwnerErr error
-	// LookErr is why a child could not be read from the server whose creation or deletion had
-	// no answer. The call stays in flight.
+	// LookErr is why a read of a child failed after its creation or deletion had no answer. The call
+	// stays in flight.
 	LookErr error
 	// Calls are the calls to the server, in the order in which they were answered.
 	Calls []Call
-	// GateChanges are what is worth a line in a log: gates that have lasted for a second,
-	// changed or ended.
+	// GateChanges are the gates that have lasted for a second, changed or ended. Each is worth a line in
+	// a log.
 	GateChanges []GateChange
 	// Observed reports whether the children were listed and a plan was made. If
 	// not, there was nothing to make a status from.
@@ -324,8 +323,8 @@ type Pass[O, C Object] struct {
 	Took time.Duration
 }
 
-// Conflicts counts the delete calls that met a Conflict, without those of children that a webhook
-// made useless.
+// Conflicts counts the delete calls that met a Conflict, except those for children that a webhook made
+// useless.
 func (p Pass[O, C]) Conflicts() int {
 	return countCalls(p.Calls, func(c Call) bool { return c.Verb == "Delete" && !c.stray && apierrors.IsConflict(c.Err) })
 }
@@ -336,10 +335,10 @@ func (p Pass[O, C]) LiveLists() int { return countCalls(p.Calls, isList) }
 // LiveReads counts the reads of one child that did not use the cache.
 func (p Pass[O, C]) LiveReads() int { return countCalls(p.Calls, isRead) }
 
-// mostInText is how many names, and how many calls, String has at most.
+// mostInText is the most names, and the most calls, that String has.
 const mostInText = 20
 
-// String describes the pass in a few lines: what was wanted and believed, each call, why the
+// String describes the pass in a few lines, with what was wanted and believed, each call, why the
 // deleted children were chosen, and what held the pass back.
 func (p Pass[O, C]) String() string {
 	var text strings.Builder

@@ -35,14 +35,14 @@ func (p *pass[O, C]) setOut(scale replicas.Scale[C]) {
 	}
 }
 
-// mayFillSlots reports whether free slots are to be filled although children that are in no
-// wanted one could not be deleted, or may not be now.
+// mayFillSlots reports whether the pass fills free slots although children outside the wanted slots
+// could not be deleted, or may not be deleted now.
 func (p *pass[O, C]) mayFillSlots(ctx context.Context, planned replicas.Scale[C]) bool {
-	isOld := p.state.behind && !p.HeldBack() // deletions of this pass have shown the view to be old
+	isOld := p.state.behind && !p.HeldBack() // deletions of this pass have shown that the view is old
 	return p.view.spec.Slots != nil && planned.Create == 0 && len(planned.Delete) > 0 && !slices.ContainsFunc(p.Deleted, p.rules.Active) && !isOld && ctx.Err() == nil
 }
 
-// missingSlots is what is to be created if nothing is deleted.
+// missingSlots returns the creations that a plan without deletions makes.
 func (p *pass[O, C]) missingSlots() replicas.Scale[C] {
 	spec := p.view.spec
 	spec.MaxDeletions = new(int)
@@ -51,8 +51,8 @@ func (p *pass[O, C]) missingSlots() replicas.Scale[C] {
 	return scale
 }
 
-// notHeld leaves out what an earlier pass has put off, and asks for a pass when that is over. If
-// the owner is in no namespace, it returns the children that are to be created, by their names.
+// notHeld leaves out what an earlier pass has put off, and asks for a pass when that ends. If the owner
+// is in no namespace, it also returns the new children by their names.
 func (p *pass[O, C]) notHeld(scale replicas.Scale[C]) (replicas.Scale[C], map[string]newborn[C]) {
 	if p.ownerOld {
 		p.waitForOwner()
@@ -71,7 +71,7 @@ func (p *pass[O, C]) notHeld(scale replicas.Scale[C]) (replicas.Scale[C], map[st
 	return p.creationsNotHeld(scale)
 }
 
-// within leaves out what there is no room for, and lets the pass make the calls of the rest.
+// within leaves out the calls that there is no room for, and lets the pass make the others.
 func (p *pass[O, C]) within(owned []C, scale replicas.Scale[C]) replicas.Scale[C] {
 	if scale.IsZero() {
 		return scale
@@ -105,7 +105,7 @@ func (p *pass[O, C]) deletionsHeld() bool {
 	return held
 }
 
-// limits notes what of the owner's own wishes keeps children that are too many.
+// limits notes which of the owner's own wishes keep children that are too many.
 func (p *pass[O, C]) limits(scale replicas.Scale[C]) {
 	p.Scale.Deferred, p.Scale.Kept, p.Scale.MustStay = scale.Deferred, scale.Kept, scale.MustStay
 	if limit := p.spec.MaxDeletions; scale.Deferred > 0 {
@@ -124,13 +124,13 @@ func (p *pass[O, C]) limits(scale replicas.Scale[C]) {
 	}
 }
 
-// author asks Kind.Prepare about what is planned, which may be nothing. It returns what of may that
-// leaves; after an error nothing is left. may is a part of what is planned.
+// author asks Kind.Prepare about the plan, which may be empty. may is a part of the plan. author returns
+// what Prepare leaves of may, and nothing after an error.
 func (p *pass[O, C]) author(ctx context.Context, step Step[C], planned, may replicas.Scale[C]) (replicas.Scale[C], error) {
 	if p.kind.Prepare == nil {
 		return may, nil
 	}
-	if p.view.spec.Pending == expectations.Expired { // what is too many is not known, and nothing is to be done
+	if p.view.spec.Pending == expectations.Expired { // the view may be old, and the plan is empty
 		p.comeBack(unsureAgain)
 		return may, nil
 	}
@@ -156,11 +156,11 @@ func (p *pass[O, C]) author(ctx context.Context, step Step[C], planned, may repl
 	return cut, nil
 }
 
-// unsureAgain is when a Kind with Prepare has its next pass if the plan is empty and the view may be old.
-// By then a bookmark has shown how far the cache has come. Otherwise the children are listed.
+// unsureAgain is the time until the next pass of a Kind with Prepare if the plan is empty and the view
+// may be old. By then a bookmark has shown how new the cache is. Otherwise the children are listed.
 const unsureAgain = 2 * time.Minute
 
-// seen begins the step that Prepare is shown, with the children as a view has them.
+// seen begins the step that Prepare gets, with the children as a view has them.
 func (p *pass[O, C]) seen(active, terminating []C) Step[C] {
 	return Step[C]{
 		Now: p.Now, Active: active, Terminating: slices.Clone(terminating),
@@ -174,8 +174,7 @@ func (p *pass[O, C]) isThere(v replicas.Deletion[C]) bool {
 	return !slices.ContainsFunc(p.Deleted, func(c C) bool { return object.ID(c) == object.ID(v.Object) })
 }
 
-// notDoubted leaves out the children whose deletion was sent without an answer, unless a scale deletes
-// them again.
+// notDoubted leaves out the children whose deletion had no answer, unless a scale deletes them again.
 func (p *pass[O, C]) notDoubted(active []C, scale replicas.Scale[C]) []C {
 	doubted := p.state.known.Doubted()
 	if len(doubted) == 0 {
@@ -195,7 +194,7 @@ func (p *pass[O, C]) tellScaling(ctx context.Context, active []C, scale replicas
 	}
 }
 
-// prepare calls Kind.Prepare. A panic of it becomes an error.
+// prepare calls Kind.Prepare. It returns a panic of Prepare as an error.
 func (p *pass[O, C]) prepare(ctx context.Context, step *Step[C]) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, PrepareTimeout, fmt.Errorf("it took more than %v", PrepareTimeout))
 	defer cancel()
@@ -216,7 +215,7 @@ func withStack(err error) error {
 	return err
 }
 
-// check returns what is wrong with what Prepare has left of a plan.
+// check returns an error if Prepare has left an invalid part of a plan.
 func (s *Step[C]) check(planned replicas.Scale[C]) error {
 	var why string
 	switch names := sets.New(planned.Names...); {
@@ -234,7 +233,7 @@ func (s *Step[C]) check(planned replicas.Scale[C]) error {
 	return &replicas.RefusedError{Reason: InvalidStep, Err: errors.New(why)}
 }
 
-// of returns those parts of a scale that Prepare has left.
+// of returns the parts of a scale that Prepare has left.
 func (s *Step[C]) of(scale replicas.Scale[C]) replicas.Scale[C] {
 	left := sets.New(s.Create...)
 	scale.Names = some(scale.Names, left.Has)
@@ -243,14 +242,14 @@ func (s *Step[C]) of(scale replicas.Scale[C]) replicas.Scale[C] {
 	return scale
 }
 
-// tellAuthor remembers what became of something for the next call of Prepare.
+// tellAuthor remembers the result of a creation or deletion for the next call of Prepare.
 func (p *pass[O, C]) tellAuthor(is Result[C]) {
 	if p.kind.Prepare != nil {
 		p.state.results = append(p.state.results, is)
 	}
 }
 
-// tellUntried remembers what Prepare has let through and the pass has not tried.
+// tellUntried remembers the calls that Prepare has let through and the pass has not tried.
 func (p *pass[O, C]) tellUntried(let replicas.Scale[C]) {
 	if p.kind.Prepare == nil {
 		return
@@ -275,7 +274,7 @@ func (p *pass[O, C]) tellUntried(let replicas.Scale[C]) {
 	}
 }
 
-// leftOut says what there is less of.
+// leftOut says whether less has fewer creations, or fewer deletions, than scale.
 func leftOut[C Object](scale, less replicas.Scale[C]) (stops Stops) {
 	if less.Create < scale.Create {
 		stops = StopsCreations
@@ -294,7 +293,7 @@ func idsOf[C Object](deletions []replicas.Deletion[C]) sets.Set[types.UID] {
 	return ids
 }
 
-// areLess reports whether each of the deletions is one of those that were planned, once.
+// areLess reports whether each of the deletions was planned, and none is there twice.
 func areLess[C Object](deletions, planned []replicas.Deletion[C]) bool {
 	isNil, left := object.NilOf[C](), idsOf(planned)
 	for _, v := range deletions {
@@ -306,14 +305,14 @@ func areLess[C Object](deletions, planned []replicas.Deletion[C]) bool {
 	return true
 }
 
-// keep returns those of the deletions that are in less, as they were planned.
+// keep returns the planned deletions that are also in less.
 func keep[C Object](planned, less []replicas.Deletion[C]) []replicas.Deletion[C] {
 	wanted := idsOf(less)
 	return slices.DeleteFunc(slices.Clone(planned), func(v replicas.Deletion[C]) bool { return !wanted.Has(object.ID(v.Object)) })
 }
 
-// notInVain leaves out as many creations as children of the last round ended soon, for a
-// while. What else is missing is created.
+// notInVain holds creations for a while if children of the last round ended soon. It leaves out as many
+// creations as children ended, and the pass makes the others.
 func (p *pass[O, C]) notInVain(scale replicas.Scale[C]) replicas.Scale[C] {
 	if !p.backOff {
 		return scale
@@ -347,7 +346,7 @@ func (p *pass[O, C]) notInVain(scale replicas.Scale[C]) replicas.Scale[C] {
 	return scale
 }
 
-// noteRound notes what the pass has created, from a place in Created on.
+// noteRound notes the children that the pass has created, from the index created on.
 func (p *pass[O, C]) noteRound(created int) {
 	made := p.Created[created:]
 	if !p.backOff || len(made) == 0 {
@@ -362,14 +361,14 @@ func (p *pass[O, C]) noteRound(created int) {
 	p.state.round.begin(len(made), first, p.opts.Now())
 }
 
-// hasEndedWell reports whether a child is to be discarded and has not failed.
+// hasEndedWell reports whether the rules discard a child that has not failed.
 func (p *pass[O, C]) hasEndedWell(c C) bool {
 	rules := &p.spec.Rules
 	return rules.Ended(c) && (rules.Failed == nil || !rules.Failed(c))
 }
 
-// noteDeleted notes for the round that the pass has deleted a child. One that is replaced counts as one
-// that has ended soon. Others do not belong to the round any more, unless they have failed.
+// noteDeleted notes for the round that the pass has deleted a child. A replaced child counts as one that
+// ended soon. Other children leave the round, unless they have failed.
 func (p *pass[O, C]) noteDeleted(v replicas.Deletion[C]) {
 	switch r, created := &p.state.round, v.Object.GetCreationTimestamp().Time; {
 	case v.Replaced:

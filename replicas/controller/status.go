@@ -28,11 +28,10 @@ import (
 
 // An Outcome is what the status of an owner is made from.
 type Outcome[C Object] struct {
-	// Counts are the numbers of children, by the Rules of the Spec. If
-	// Cache.ChildrenVersion tells how far the cache has come, they are as the pass
-	// leaves them, even if the cache does not show it yet: children that it created
-	// count, children that it deleted count as terminating or not at all. Otherwise
-	// they are the numbers of Active and Terminating.
+	// Counts are the numbers of children, by the Rules of the Spec. If Cache.ChildrenVersion says how
+	// new the cache is, Counts are as the pass leaves the children, even if the cache does not show it
+	// yet. Children that it created count, and children that it deleted count as terminating or not at
+	// all. Otherwise Counts are the numbers of Active and Terminating.
 	Counts status.Counts
 	// Active are the active children as they were before the pass created or
 	// deleted any; Terminating are the children that are being deleted and are not
@@ -42,20 +41,20 @@ type Outcome[C Object] struct {
 	// the owner's generation then.
 	Desired    int32
 	Generation int64
-	// Gates are what held the pass back until now, in the order of the reasons. If there is
-	// none, nothing did.
+	// Gates are what has held the pass back so far, in the order of the reasons. If there is none,
+	// nothing did.
 	Gates []Gate
 	// ScaleErr is why a creation or deletion failed; nil if none did.
 	ScaleErr error
-	// Now is the instant for which everything was judged.
+	// Now is the time for which everything was judged.
 	Now time.Time
 
-	unscaled Stops // what ScaleErr is of
+	unscaled Stops // what ScaleErr is about
 }
 
-// Waiting reports whether the pass left the number of children alone because something else
-// must happen first: the cache lacks earlier calls or is old, or there is a hold, a failed claim, a
-// Conflict, or the deletion of the owner.
+// Waiting reports whether the pass left the number of children alone because something else must happen
+// first. The reason is a cache that is old or lacks earlier calls, a hold, a failed claim, a Conflict,
+// or the deletion of the owner.
 func (o Outcome[C]) Waiting() bool {
 	return slices.ContainsFunc(o.Gates, func(g Gate) bool { return g.waits || g.Reason.row().waits })
 }
@@ -66,10 +65,9 @@ func (o Outcome[C]) HeldBack() bool {
 	return slices.ContainsFunc(o.Gates, func(g Gate) bool { return g.Earlier && g.Stops != 0 })
 }
 
-// Failure returns the argument for status.SetFailure, which makes the
-// ReplicaFailure condition from it. If nothing but deletions failed, Active of the
-// result is more than Desired, so that the reason is FailedDelete, even if the
-// deletions were of children that must go and there are not too many.
+// Failure returns the argument for status.SetFailure, which makes the ReplicaFailure condition from it.
+// If only deletions failed, Active of the result is more than Desired. The reason is then FailedDelete,
+// even if the deletions were of children that must go and there are not too many.
 func (o Outcome[C]) Failure() status.Failure {
 	desired := o.Desired
 	f := status.Failure{
@@ -82,8 +80,8 @@ func (o Outcome[C]) Failure() status.Failure {
 	return f
 }
 
-// report writes the status, whatever became of the pass. The write ends with ctx; only a Conflict
-// is tried again, and only on an object of the same UID.
+// report writes the status, even if the pass failed. The write ends with ctx. It is tried again only
+// after a Conflict, and only on an object of the same UID.
 func (p *pass[O, C]) report(ctx context.Context) {
 	var counted []C
 	p.Counts, counted = p.count()
@@ -114,7 +112,7 @@ func (p *pass[O, C]) writeStatus(ctx context.Context) error {
 	return p.patchStatus(ctx, fresh)
 }
 
-// readSame reads the owner from the server. It is an error if that is another one.
+// readSame reads the owner from the server. It returns an error if the server has another one.
 func (p *pass[O, C]) readSame(ctx context.Context) (O, error) {
 	fresh, err := p.readOwner(ctx)
 	switch {
@@ -128,7 +126,7 @@ func (p *pass[O, C]) readSame(ctx context.Context) (O, error) {
 	return fresh, nil
 }
 
-// patchStatus brings the status of an owner up to date, and makes no call if it is so already.
+// patchStatus brings the status of an owner up to date, and makes no call if it already is.
 func (p *pass[O, C]) patchStatus(ctx context.Context, owner O) error {
 	updated, ok := owner.DeepCopyObject().(O)
 	if !ok {
@@ -157,10 +155,10 @@ func (p *pass[O, C]) patchStatus(ctx context.Context, owner O) error {
 	return nil
 }
 
-// statusPatch returns the patch that gives an owner its new status, and the zero patch if that
-// is the same as JSON. The rest of the owner is not in it, as the cache may have dropped some. What
-// has not changed of the status is, as the server may lack it: a field that is 0 where there is no
-// status yet, and that it requires.
+// statusPatch returns the patch that gives an owner its new status, and the zero patch if that is the
+// same as JSON. The patch leaves out the rest of the owner, because the cache may have dropped some of
+// it. It has the unchanged parts of the status, because the server may lack them. For example, there is
+// no status yet and the server requires a field that is 0.
 func (p *pass[O, C]) statusPatch(owner, updated O) (selector.Patch, error) {
 	was, err := p.statusJSON(owner)
 	is, otherErr := p.statusJSON(updated)
@@ -228,11 +226,11 @@ func (p *pass[O, C]) sendStatus(ctx context.Context, owner O, patch selector.Pat
 		p.tell(StatusForbidden, "Error writing the status: "+err.Error())
 		p.gate(StatusForbidden, "", 0, err)
 	}
-	if err != nil || written.GetUID() != owner.GetUID() { // it tells nothing about the owner
+	if err != nil || written.GetUID() != owner.GetUID() { // the answer says nothing about the owner
 		return written, err
 	}
 	if owner.GetResourceVersion() != "" && owner.GetGeneration() != written.GetGeneration() {
-		p.statusCounts.Store(true) // nobody else wrote in between
+		p.statusCounts.Store(true) // there was no other write in between
 	}
 	same := p.stillWants(written)
 	if same {
@@ -242,23 +240,23 @@ func (p *pass[O, C]) sendStatus(ctx context.Context, owner O, patch selector.Pat
 	return written, nil
 }
 
-// isDropped reports whether the status was sent as it is, and the owner still has
-// what the server made of it.
+// isDropped reports whether the same status was sent before, and the owner still has what the server
+// made of it.
 func (p *pass[O, C]) isDropped(owner, updated O) bool {
 	d := p.state.status
 	return d != nil && equality.Semantic.DeepEqual(d.sent, p.statusOf(updated)) && equality.Semantic.DeepEqual(d.stored, p.statusOf(owner))
 }
 
-// stillWants reports whether an owner with the status that was written wants what the
-// pass went by: then nothing else is to be done. What new children are made from and who
-// goes first do not matter, as none is missing and none is too many for another reason.
+// stillWants reports whether an owner with the written status wants the same as the pass. If so, nothing
+// else has to be done. How new children are made and which child goes first do not matter, because none
+// is missing and none is too many for another reason.
 func (p *pass[O, C]) stillWants(written O) bool {
 	is, err := p.specOf(written)
 	return err == nil && p.specsAgree(&p.spec, &is)
 }
 
-// nextCheck asks for a requeue when the next child becomes available (M1, M2), unless
-// the rate limiter does anyway (M7): where a server or a hold has its place, it may not.
+// nextCheck asks for a requeue when the next child becomes available (M1, M2), unless the rate limiter
+// does anyway (M7). If a server or a hold sets the delay instead, the shorter delay counts.
 func (p *pass[O, C]) nextCheck(counted []C) {
 	switch after := p.nextAvailable(counted); {
 	case after <= 0:
@@ -305,8 +303,7 @@ func (p *pass[O, C]) nextAvailable(counted []C) (after time.Duration) {
 	return after
 }
 
-// nextPodAvailable looks from the same instant as the status that was written, so that
-// no pod falls between the two.
+// nextPodAvailable uses the same time as the written status, so that no pod falls between the two.
 func (p *pass[O, C]) nextPodAvailable(pods []*corev1.Pod) (after time.Duration) {
 	if p.Counts.Ready == p.Counts.Available {
 		return 0
@@ -320,13 +317,13 @@ func (p *pass[O, C]) nextPodAvailable(pods []*corev1.Pod) (after time.Duration) 
 	return max(after-p.opts.Now().Sub(p.Now), 1)
 }
 
-// count counts the children as they are by now, if it is known how far the cache has
-// come: with what this pass and earlier ones created, and without what they deleted,
-// whether the cache shows it or not (T1). Otherwise it counts them as the cache has
-// them, but for those that turned out to exist no more: later passes know that too.
+// count counts the children as they are now, if the version of the cache is known. It includes those
+// that this pass and earlier ones created, and leaves out those that they deleted, even if the cache
+// does not show that (T1). Otherwise it counts them as the cache has them, except those that turned out
+// to be gone, because later passes know that too.
 //
-// What vanishes counts nowhere: counted when its deletion was accepted as gone, it
-// would come back as terminating for the moment that the cache shows it so.
+// A child that vanishes counts nowhere. Its deletion counts as done when the server accepts it, and the
+// child must not count as terminating for the moment that the cache shows it so.
 func (p *pass[O, C]) count() (counts status.Counts, counted []C) {
 	known, terminates := p.snapshot.Version != "", p.Terminating
 	if known {
@@ -364,7 +361,7 @@ func (p *pass[O, C]) tally(children []C) status.Counts {
 	if p.spec.Template != nil {
 		template = p.spec.Template.Labels
 	}
-	if is := p.spec.Rules; is.Active == nil && is.Ready == nil && is.NoneEnds() { // nearly always: looks at the conditions once
+	if is := p.spec.Rules; is.Active == nil && is.Ready == nil && is.NoneEnds() { // nearly always; this looks at the conditions once
 		return status.CountPods(pods, template, p.spec.MinReadySeconds, p.Now)
 	}
 	rules, _ := any(p.rules).(status.Rules[*corev1.Pod])
@@ -374,8 +371,8 @@ func (p *pass[O, C]) tally(children []C) status.Counts {
 	return status.Count(pods, rules)
 }
 
-// staysActive reports whether a child is a replica by the Kind's own rules even while
-// it is being deleted. By those that replicas has, none is.
+// staysActive reports whether a child is a replica by the Kind's own rules even while it is being
+// deleted. By the rules of package replicas, no such child is.
 func (p *pass[O, C]) staysActive(c C) bool {
 	if p.spec.Rules.Active == nil {
 		return false

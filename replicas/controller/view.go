@@ -24,20 +24,19 @@ import (
 
 // A view is what the pass believes of the children, and the spec for decisions on it.
 type view[C Object] struct {
-	// children are those of the cache, with what is known laid over them.
+	// children are those of the cache, with newer facts applied.
 	children []C
 	wanted   sets.Set[string] // see wantedSlots
-	unmet    bool             // it may lack children, or have some that are gone
-	begins   bool             // it counts as old, but only because the owner has had no look in this term
-	// spec has what the owner wants, and what holds places: calls in flight, names that are taken,
-	// and adoptions that are undecided.
+	unmet    bool             // the view may lack children, or have some that are gone
+	begins   bool             // the view counts as old only because the owner has had no look in this term
+	// spec has what the owner wants, and the calls in flight, taken names and undecided adoptions that
+	// hold places.
 	spec replicas.Spec[C]
 }
 
-// plan decides what to do, on the cached view with what is known laid over it. If that view
-// is known to be old and something is to be done, or if it may lack what was done, the
-// children are listed live first: that nothing is to be done may be chance. It reports whether
-// the pass goes on.
+// plan decides what to do, on the cached view with newer facts applied. If that view is known to be old
+// and something must be done, or if it may lack earlier calls, plan lists the children live first. An
+// empty plan may be chance then. plan reports whether the pass goes on.
 func (p *pass[O, C]) plan(ctx context.Context) (plan replicas.Plan[C], ok bool) {
 	if !p.readCache(ctx) {
 		return plan, false
@@ -63,8 +62,8 @@ func (p *pass[O, C]) plan(ctx context.Context) (plan replicas.Plan[C], ok bool) 
 	return p.manage()
 }
 
-// isUnsure reports whether the author's step would be shown an old view, and there is no waiting for
-// the cache: its version is not known, or the wait has taken long enough.
+// isUnsure reports whether the author's step would get an old view and the pass no longer waits for the
+// cache, because the cache's version is not known or the wait has taken long enough.
 func (p *pass[O, C]) isUnsure() bool {
 	return p.kind.Prepare != nil && p.view.spec.Pending == expectations.Expired && (!p.view.begins || p.term.children.patience(p.opts.Now()) <= 0)
 }
@@ -123,8 +122,8 @@ func (p *pass[O, C]) readCache(ctx context.Context) (ok bool) {
 	return true
 }
 
-// sees makes children the view, and lets the spec have the calls that nothing has settled, and the
-// names that no child can have now.
+// sees makes children the view. It adds to the spec the calls that are not settled, and the names that
+// no child can have now.
 func (p *pass[O, C]) sees(children []C) {
 	p.view.children = children
 	p.view.wanted = p.wantedSlots()
@@ -133,8 +132,9 @@ func (p *pass[O, C]) sees(children []C) {
 	p.view.spec.Taken = append(p.taken(), is.Taken...)
 }
 
-// readLive reads the children from the server. Then the pass waits for nothing. It reports whether
-// that succeeded. That too many lists are under way is no error, as they are tried again later.
+// readLive reads the children from the server, so that the pass no longer waits for the cache. It
+// reports whether that succeeded. Too many lists under way are no error, because the list is tried again
+// later.
 func (p *pass[O, C]) readLive(ctx context.Context) (ok bool) {
 	p.ViewWasStale = true
 	live, err := p.listLive(ctx)
@@ -151,7 +151,7 @@ func (p *pass[O, C]) readLive(ctx context.Context) (ok bool) {
 	return true
 }
 
-// unlisted notes that a live list failed without which nothing can be done.
+// unlisted notes that a live list failed, without which nothing can be done.
 func (p *pass[O, C]) unlisted(err error) {
 	reason, wait := ListFailed, p.lists.retryIn(err)
 	if held := (heldError{}); errors.As(err, &held) && held.busy {
@@ -161,7 +161,7 @@ func (p *pass[O, C]) unlisted(err error) {
 	p.gate(reason, "", wait, err)
 }
 
-// listLive lists what the owner's selector matches, and returns what is believed then.
+// listLive lists what the owner's selector matches, and returns the children of the view after that.
 func (p *pass[O, C]) listLive(ctx context.Context) ([]C, error) {
 	start := p.state.known.Start()
 	if _, err := p.allLive(ctx, start); err != nil {
@@ -184,7 +184,7 @@ func (p *pass[O, C]) terminating() (terminating []C) {
 	return terminating
 }
 
-// related returns what children are ranked by.
+// related returns the objects by which children are ranked.
 func (p *pass[O, C]) related(ctx context.Context) (related []C) {
 	related, p.RelatedErr = p.cache.Related(ctx, p.Owner)
 	if p.RelatedErr != nil {
@@ -204,8 +204,8 @@ func (p *pass[O, C]) activeOf(children []C) (active []C) {
 	return active
 }
 
-// isNewToTerm reports whether nothing is known yet of the owner in this term but what the
-// cache shows, which may be older than what an earlier process saw.
+// isNewToTerm reports whether this term knows the owner's children only from the cache, which may be
+// older than what an earlier process saw.
 func (p *pass[O, C]) isNewToTerm() bool {
 	if p.state.term != p.inTerm && p.term.children.reached(p.snapshot.Version) {
 		p.looked()
@@ -213,8 +213,9 @@ func (p *pass[O, C]) isNewToTerm() bool {
 	return p.state.term != p.inTerm
 }
 
-// awaitCache asks how far the server had come after the term began, and returns how long to wait until
-// the cache has come as far: 0 if it has, if that takes too long, or if they do not tell their versions.
+// awaitCache asks for the server's version after the term began, and returns how long to wait until the
+// cache reaches it. It returns 0 if the cache has reached it or takes too long, or if a version is
+// unknown.
 func (p *pass[O, C]) awaitCache(ctx context.Context) time.Duration {
 	versioner, ok := p.client.(Versioner)
 	if !ok || p.snapshot.Version == "" {
@@ -227,8 +228,8 @@ func (p *pass[O, C]) awaitCache(ctx context.Context) time.Duration {
 	return p.term.children.patience(p.opts.Now())
 }
 
-// lookAtServer asks the server in the first pass of a term how far it has come, if both it and
-// the cache tell. Its answer proves a restore that a process on standby has missed.
+// lookAtServer asks the server for its version in the first pass of a term, if both the server and the
+// cache have versions. The answer proves a restore that a process on standby has missed.
 func (p *pass[O, C]) lookAtServer(ctx context.Context) {
 	versioner, ok := p.client.(Versioner)
 	if _, asked := p.term.children.known(); ok && p.snapshot.Version != "" && asked.IsZero() {
@@ -239,13 +240,12 @@ func (p *pass[O, C]) lookAtServer(ctx context.Context) {
 // looked notes that the children were listed live in this term.
 func (p *pass[O, C]) looked() { p.state.term = p.inTerm }
 
-// cachePatience is how long the first passes of a term wait at most until the
-// cache has come as far as the server had when the term began.
+// cachePatience is how long the first passes of a term wait at most until the cache reaches the version
+// that the server had when the term began.
 const cachePatience = 2 * time.Second
 
-// A term is the time in which this process is the only one that is at work. When it
-// begins, the caches may be older than what an earlier process saw. The zero value is the
-// first term, which has not begun.
+// A term is the time in which this process is the only active one. When a term begins, the caches may be
+// older than what an earlier process saw. The zero value is the first term, which has not begun.
 type term struct {
 	mu     sync.Mutex
 	before int // how many terms came before this one
@@ -270,14 +270,14 @@ func (t *term) number() int {
 	return t.before + 1
 }
 
-// A serverVersion is how far the server had come with one resource after the term began.
+// A serverVersion is the server's version of one resource after the term began.
 type serverVersion struct {
 	mu        sync.Mutex
 	is        string    // "" if not known
 	asked     time.Time // when a pass first wanted to know
 	last      time.Time // when it was asked last
 	asking    bool
-	forgotten int // how often
+	forgotten int // how often forget was called
 }
 
 // askFirst asks the server before any pass does. No pass waits for a cache yet.
@@ -310,8 +310,8 @@ func (v *serverVersion) reached(version string) bool {
 	return resourceversion.Reached(version, is)
 }
 
-// patience returns how long a pass waits before it looks at the cache again; 0 if that has
-// taken long enough.
+// patience returns how long a pass waits before it looks at the cache again; 0 if the wait has taken
+// long enough.
 func (v *serverVersion) patience(now time.Time) time.Duration {
 	_, asked := v.known()
 	waited := now.Sub(asked)
@@ -321,8 +321,8 @@ func (v *serverVersion) patience(now time.Time) time.Duration {
 	return min(max(waited, 50*time.Millisecond), cachePatience-waited)
 }
 
-// ask asks the server, unless the version is known, or another pass asks, or has asked less
-// than a second ago. It returns what is known then.
+// ask asks the server, unless the version is known, or another pass is asking or asked less than a
+// second ago. It returns what is then known.
 func (v *serverVersion) ask(now func() time.Time, version func() (string, error)) string {
 	v.mu.Lock()
 	at := now()
@@ -351,9 +351,8 @@ func (v *serverVersion) ask(now func() time.Time, version func() (string, error)
 	return is
 }
 
-// wantedSlots returns those of the names that the pass knows of, of children and of slots that
-// are held, which are names of slots that are to be filled. It is empty if there are too many
-// slots, as the spec is refused then.
+// wantedSlots returns the names of wanted slots that the pass knows from children and from slots that
+// are held. It is empty if there are too many slots, because the spec is refused then.
 func (p *pass[O, C]) wantedSlots() sets.Set[string] {
 	wanted := sets.New[string]()
 	if p.spec.Slots == nil || p.spec.Replicas > replicas.MaxSlots {
@@ -378,8 +377,8 @@ func (p *pass[O, C]) wantedSlots() sets.Set[string] {
 	return wanted
 }
 
-// sameSlots reports whether two specs with the same number of slots want the same ones: those
-// of the children that there are, and as many more as a plan fills.
+// sameSlots reports whether two specs with the same number of slots want the same slots. It compares as
+// many slots as there are children, and as many more as a plan fills.
 func (p *pass[O, C]) sameSlots(a, b *replicas.Spec[C]) bool {
 	if a.Slots == nil || b.Slots == nil {
 		return a.Slots == nil && b.Slots == nil
@@ -392,9 +391,8 @@ func (p *pass[O, C]) sameSlots(a, b *replicas.Spec[C]) bool {
 	return true
 }
 
-// candidates are the children that a plan is made from. If there are slots, they are without
-// strangers that have the name of one: no event tells when those go, so the slot is tried, and
-// held.
+// candidates are the children that a plan is made from. If there are slots, strangers are left out. No
+// event reports when a stranger frees the name of a slot, so the slot is tried, and held.
 func (p *pass[O, C]) candidates() []C {
 	if p.spec.Slots == nil {
 		return p.view.children
@@ -402,8 +400,8 @@ func (p *pass[O, C]) candidates() []C {
 	return slices.DeleteFunc(slices.Clone(p.view.children), func(c C) bool { return !p.controls(c) && !p.snapshot.Rules.MayCount(c) })
 }
 
-// taken returns the names that no child can be created under, from whatever part of the view
-// the plan is made: those of objects that the view shows, and those of slots that are held.
+// taken returns the names under which no child can be created, for a plan on any part of the view. They
+// are those of objects that the view shows, and those of slots that are held.
 func (p *pass[O, C]) taken() []string {
 	names := slices.Clone(p.spec.Taken)
 	if p.spec.Slots == nil {
@@ -430,7 +428,8 @@ func (p *pass[O, C]) isSlotTaken(err error) bool {
 	return p.spec.Slots != nil && apierrors.IsAlreadyExists(err)
 }
 
-// holdSlot holds a slot whose name another object has: no event may tell when that is gone.
+// holdSlot holds a slot whose name another object has, because there may be no event when that object
+// goes.
 func (p *pass[O, C]) holdSlot(name string, err error) {
 	h := p.state.holds.of(NameTaken, name)
 	NameTaken.grow(&h.Hold, p.opts.Now())
@@ -438,12 +437,12 @@ func (p *pass[O, C]) holdSlot(name string, err error) {
 	p.gate(NameTaken, name, h.Wait, err)
 }
 
-// isEnded reports whether a child of the view is to be discarded.
+// isEnded reports whether the pass discards a child of the view.
 func (p *pass[O, C]) isEnded(c C) bool {
 	return p.spec.Rules.Ended(c) && p.controls(c) && p.snapshot.Rules.MayCount(c) && c.GetDeletionTimestamp() == nil
 }
 
-// activeAndEnded are the active children, and those that are to be discarded.
+// activeAndEnded returns the active children, and those that the pass discards.
 func (p *pass[O, C]) activeAndEnded() []C {
 	if p.spec.Rules.NoneEnds() {
 		return p.Active

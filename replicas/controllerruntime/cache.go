@@ -19,8 +19,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// view answers from the cluster's cache. Its lists are not deep copies, as nobody
-// changes what they hold.
+// view reads the cluster's cache. Its lists are not deep copies, because their objects are never changed.
 type view[O, C client.Object] struct {
 	cache    client.Reader
 	kind     controller.Kind[O, C]
@@ -33,16 +32,15 @@ type view[O, C client.Object] struct {
 
 var _ controller.Cache[client.Object, client.Object] = view[client.Object, client.Object]{}
 
-// Index returns the field by which children, and an owner's siblings if the
-// children are pods, are found in the cache, and the function that computes its
-// value: which controller an object has, or that it has none. New adds this index
-// to the cluster's cache. For a fake client in a test, add it yourself:
+// Index returns a field of the cache's index, and the function that computes its value. The value is the
+// controller of an object, or says that the object has none. Children are found by this field. If the
+// children are pods, an owner's siblings are too. New adds this index to the cluster's cache. For a fake
+// client in a test, add it yourself:
 //
 //	field, extract := controllerruntime.Index(kind)
 //	fake.NewClientBuilder().WithIndex(&Worker{}, field, extract)
 //
-// Each kind of owner has a field of its own, because a cache does not index a field
-// twice.
+// Each kind of owner has its own field, because a cache does not index a field twice.
 func Index[O, C client.Object](kind controller.Kind[O, C]) (field string, extract client.IndexerFunc) {
 	return "replicakit/controllerOf/" + kind.Owner.GroupKind().String(), func(obj client.Object) []string {
 		if isNil(obj) {
@@ -54,7 +52,7 @@ func Index[O, C client.Object](kind controller.Kind[O, C]) (field string, extrac
 
 const noController = "none"
 
-// indexValue is the UID of a controller or, as fake clients give none, its name.
+// indexValue is the UID of a controller, or its name if it has no UID, as with fake clients.
 func indexValue(ref *metav1.OwnerReference) string {
 	switch {
 	case ref == nil:
@@ -78,9 +76,9 @@ func (v view[O, C]) Children(ctx context.Context, owner O) ([]C, error) {
 	return v.of(ctx, owner)
 }
 
-// of returns the children of owners of one namespace, and the orphans there. The
-// cache goes on between two lists, so orphans are read before and after: a child
-// that is adopted or orphaned meanwhile is found by one of them.
+// of returns the children of owners of one namespace, and the orphans there. The cache may change between
+// two lists, so orphans are read before and after. A child that is adopted or orphaned meanwhile is in one
+// of these lists.
 func (v view[O, C]) of(ctx context.Context, owners ...O) ([]C, error) {
 	values := []string{noController}
 	for _, owner := range owners {
@@ -105,7 +103,7 @@ func (v view[O, C]) byController(ctx context.Context, children []C, namespace, v
 	return children, nil
 }
 
-// lastOfEach returns each child once, as it was read last.
+// lastOfEach returns each child once, as last read.
 func lastOfEach[C client.Object](children []C) []C {
 	seen := make(sets.Set[client.ObjectKey], len(children))
 	slices.Reverse(children)
@@ -117,8 +115,8 @@ func lastOfEach[C client.Object](children []C) []C {
 	})
 }
 
-// Related ranks pods by co-location with those of the owner's siblings. What other
-// children are related by is their Kind's to say: by the order of its Rules.
+// Related returns the pods of the owner's siblings, which pods are ranked with by co-location. For other
+// children, the Kind decides by the order of its Rules.
 func (v view[O, C]) Related(ctx context.Context, owner O) ([]C, error) {
 	ref := metav1.GetControllerOfNoCopy(owner)
 	if ref == nil || !arePods[C]() {

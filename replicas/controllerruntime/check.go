@@ -52,9 +52,8 @@ func checkCluster(from cluster.Cluster) error {
 	return nil
 }
 
-// checkScopes tells whether the owners of a kind are in no namespace, and refuses
-// children that none of them can own: what is in a namespace owns what is in that
-// namespace. A nil mapper knows no kind.
+// checkScopes reports whether the owners of a kind are cluster-scoped. It refuses children that none of
+// them can own, because a namespaced owner owns only objects of its namespace. A nil mapper knows no kind.
 func checkScopes[O, C controller.Object](mapper meta.RESTMapper, kind controller.Kind[O, C]) (clusterScoped bool, err error) {
 	if isNil(mapper) {
 		mapper = meta.NewDefaultRESTMapper(nil)
@@ -79,15 +78,15 @@ func checkScopes[O, C controller.Object](mapper meta.RESTMapper, kind controller
 	return false, nil
 }
 
-// warnOfNoLeader logs that no leader is elected. It is called when the controllers start. If a leader
-// is elected, the process has the lease by then, and client-go's metric says so.
+// warnOfNoLeader logs that no leader is elected. It is called when the controllers start. If a leader is
+// elected, the process holds the lease at that time, and client-go's metric shows that.
 func (r *Reconciler[O, C]) warnOfNoLeader(logger logr.Logger, elects bool) {
 	if !elects || !leads(metrics.Registry) {
 		logger.Info("Warning: the manager elects no leader, and two processes that both work create every child twice: set LeaderElection, LeaderElectionID and LeaderElectionNamespace of the manager's Options", "controller", r.name)
 	}
 }
 
-// leads reports whether the process has a lease. If that cannot be known, it has one.
+// leads reports whether the process holds a lease. It returns true if that cannot be known.
 func leads(gatherer prometheus.Gatherer) bool {
 	families, err := gatherer.Gather()
 	for _, family := range families {
@@ -100,7 +99,7 @@ func leads(gatherer prometheus.Gatherer) bool {
 	return err != nil && len(families) == 0
 }
 
-// addIndex adds what the cache is searched by.
+// addIndex adds the index that the cache is searched by.
 func (v *view[O, C]) addIndex(indexer client.FieldIndexer) error {
 	field, extract := Index(v.kind)
 	v.field = field
@@ -128,9 +127,8 @@ func (v *view[O, C]) addIndex(indexer client.FieldIndexer) error {
 	return nil
 }
 
-// checkCache makes sure that the cache can tell the children of each owner: that
-// the index is there, and that the cache holds the children of all namespaces of
-// which it holds the owners.
+// checkCache returns an error if the cache lacks the index, or lacks the children of a namespace whose
+// owners it holds.
 func (v view[O, C]) checkCache(ctx context.Context) error {
 	if _, err := v.byController(ctx, nil, "", noController); err != nil {
 		return err

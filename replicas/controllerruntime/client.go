@@ -16,9 +16,9 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// caller makes the calls of a controller.Controller: writes go through the client
-// of the cluster, reads past its cache. The client empties an object before it
-// decodes an answer into it, so that what the server took away is seen to be gone.
+// caller makes the calls of a controller.Controller. Writes go through the client of the cluster, and reads
+// do not use its cache. The client empties an object before it decodes an answer into it, so fields that
+// the server removed do not stay.
 type caller[O, C client.Object] struct {
 	writer   client.Client
 	live     client.Reader
@@ -31,9 +31,9 @@ var (
 	_ controller.Versioner                            = caller[client.Object, client.Object]{}
 )
 
-// NewClient returns the calls for a loop of your own: writer makes the writes, live
-// the reads. live must not use a cache: pass a manager's GetAPIReader. The scheme
-// of writer must know the kinds of owners and children, and their lists.
+// NewClient returns the calls for a loop of your own. It writes with writer and reads with live. live must
+// not use a cache, so pass a manager's GetAPIReader. The scheme of writer must know the kinds of owners and
+// children, and their lists.
 func NewClient[O, C client.Object](writer client.Client, live client.Reader, kind controller.Kind[O, C]) (controller.Client[O, C], error) {
 	if isNil(writer) {
 		return nil, errors.New("controllerruntime: client is nil")
@@ -102,11 +102,10 @@ func (c caller[O, C]) GetOwner(ctx context.Context, namespace, name string) (O, 
 	return c.owners.get(ctx, c.live, namespace, name)
 }
 
-// pageSize is how many children one call of a live list returns at most.
+// pageSize is the most children that one call of a live list returns.
 const pageSize = 500
 
-// List lists in pages of one version: two versions beside each other may have a
-// child twice, or not at all.
+// List lists in pages of one version. In pages of two versions, a child may be twice, or not at all.
 func (c caller[O, C]) List(ctx context.Context, namespace string, matching labels.Selector) (controller.List[C], error) {
 	if isNil(matching) { // which would match everything
 		return controller.List[C]{}, errors.New("controllerruntime: selector is nil")

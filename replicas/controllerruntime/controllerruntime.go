@@ -27,53 +27,49 @@ import (
 
 // Options are the settings of a Reconciler. Each zero field means its default.
 type Options struct {
-	// Name is the name of the controller in metrics, logs and events. "" means the
-	// kind of the owners in lower case, as in controller-runtime. In one process
-	// every controller needs a name of its own.
+	// Name is the name of the controller in metrics, logs and events. "" means the owners' kind in lower
+	// case, as in controller-runtime. In one process, every controller needs its own name.
 	Name string
-	// Cluster is where owners and children live. nil means the manager's own
-	// cluster. Add another one to the manager, so that it is started.
+	// Cluster is where owners and children live. nil means the manager's own cluster. If you set another
+	// Cluster, add it to the manager, so that it is started.
 	Cluster cluster.Cluster
-	// Runtime are controller-runtime's own options, such as
-	// MaxConcurrentReconciles, RateLimiter and NeedLeaderElection. Reconciler must
-	// be nil. RateLimiter is not asked after an error with a delay of its own, such
-	// as a server's Retry-After.
+	// Runtime are controller-runtime's own options, such as MaxConcurrentReconciles, RateLimiter and
+	// NeedLeaderElection. Reconciler must be nil. RateLimiter is not used after an error that has its own
+	// delay, such as a server's Retry-After.
 	Runtime runtimecontroller.Options
 	// Controller are the options of the controller.Controller that makes the
 	// passes, such as MaxParallel and ExpectationsTimeout. If Events is nil, events
 	// go to the recorder of the Cluster.
 	Controller controller.Options
-	// Watches are those of the client that the Cluster's cache lists and watches with: wrap its
-	// rest.Config before the Cluster is made. If a watch hangs, it is ended, and its objects are
-	// listed anew. nil means that a watch that hangs is only reported: in the log, in the metric
-	// replicakit_watch_age_seconds, and by CheckWatches. The same Watches serve all controllers of
-	// a Cluster. docs/adopting.md in this repository says what is noticed when.
+	// Watches are the watches of the client that fills the Cluster's cache. Wrap its rest.Config before you
+	// make the Cluster. If a watch hangs, it is ended, and its objects are listed again. nil means that
+	// such a watch is only reported in the log, in the metric replicakit_watch_age_seconds, and by
+	// CheckWatches. The same Watches serve all controllers of a Cluster. docs/adopting.md in this
+	// repository says which failures are noticed, and when.
 	Watches *transport.Watches
-	// Healthz is the name under which Add adds CheckWatches to the manager's /healthz. "" means that it
-	// does not.
+	// Healthz is the name under which Add adds CheckWatches to the manager's /healthz. "" means that Add
+	// does not add it.
 	Healthz string
-	// Build is called by Add with the builder of the controller, before the watches of
-	// owners and children are added. Add further watches there:
+	// Build is called by Add with the builder of the controller, before the watches of owners and children
+	// are added. Add further watches there:
 	//
 	//	Build: func(b *builder.Builder) error {
 	//		b.Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(ownerOfClaim))
 	//		return nil
 	//	}
 	//
-	// Each request asks for a pass of the owner that it names. Objects are those of the
-	// manager's own cache. The name and the options of the controller are those above,
-	// and cannot be changed. If Build fails, Add returns its error. nil means no further
-	// watches.
+	// Each request asks for a pass of the owner that it names. Objects are those of the manager's own
+	// cache. Build cannot change the name and the options of the controller, which are those above. If
+	// Build fails, Add returns its error. nil means no further watches.
 	Build func(b *builder.Builder) error
 }
 
-// Add adds a controller for a kind of owner to the manager. It starts with the
-// manager, and works on all owners that the cache holds. The scheme must know the
-// kinds of owners and children, and their lists. Let the manager elect a leader: two processes that
-// both work create every child twice, as in each rolling update. If it elects none, one warning is
-// logged when the controller starts. If the API server was restored from a backup,
-// the manager's Start returns an error that wraps controller.ErrRestored, unless OnRestored of
-// Options.Controller is set.
+// Add adds a controller for a kind of owner to the manager. It starts with the manager, and works on all
+// owners in the cache. The scheme must know the kinds of owners and children, and their lists. Let the
+// manager elect a leader, because two processes that both work create every child twice, as in each rolling
+// update. If the manager elects no leader, the controller logs one warning when it starts. If the API
+// server was restored from a backup, the manager's Start returns an error that wraps
+// controller.ErrRestored, unless OnRestored of Options.Controller is set.
 func Add[O, C client.Object](mgr manager.Manager, kind controller.Kind[O, C], opts Options) error {
 	if isNil(mgr) {
 		return errors.New("controllerruntime: manager is nil")
@@ -120,7 +116,7 @@ func Add[O, C client.Object](mgr manager.Manager, kind controller.Kind[O, C], op
 		}
 	}
 	cache := opts.Cluster.GetCache()
-	owner, _ := r.view.owners.empty() // New has tried it
+	owner, _ := r.view.owners.empty() // this cannot fail after New
 	child, _ := r.view.children.empty()
 	return b.Named(r.name).WithOptions(opts.Runtime).
 		WatchesRawSource(source.Kind[client.Object](cache, owner, r.OwnerEvents())).
@@ -128,10 +124,9 @@ func Add[O, C client.Object](mgr manager.Manager, kind controller.Kind[O, C], op
 		Complete(r)
 }
 
-// A Reconciler makes one pass for an owner in each Reconcile. Add makes one and
-// does the rest. Make one with New to put it into a controller of your own, for
-// example one with more watches. Any other Reconciler returns an error, and ignores
-// every event.
+// A Reconciler makes one pass for an owner in each Reconcile. Add makes one and adds it to a manager. If
+// you need a controller of your own, for example with more watches, make a Reconciler with New. Any other
+// Reconciler returns an error, and ignores every event.
 type Reconciler[O, C client.Object] struct {
 	name       string
 	controller *controller.Controller
@@ -141,17 +136,16 @@ type Reconciler[O, C client.Object] struct {
 	watches    follow.Watches
 }
 
-// New returns a Reconciler for the owners of a cluster; a manager is a cluster too.
-// It adds the index of Index to the cluster's cache. Of the Options, Cluster and Build are
-// ignored, and so is Runtime except its RateLimiter. Kind.ClusterScoped need not be
-// set: the cluster's RESTMapper says whether owners are in a namespace.
+// New returns a Reconciler for the owners of a cluster. A manager is a cluster too. New adds the index of
+// Index to the cluster's cache. The Options Cluster and Build are ignored, and so is Runtime, except its
+// RateLimiter. You need not set Kind.ClusterScoped, because the cluster's RESTMapper says whether owners
+// are in a namespace.
 //
-// Watch the children with ChildEvents: their events settle what was started. If you
-// do not, each pass settles it from the cache: a child that is
-// there was created, and a child that is gone or being deleted was deleted. Then
-// something else, such as builder.Owns, must ask for a pass when a child came or
-// went; otherwise that pass comes only when the expectation expires. Orphans ask
-// for no pass then: the owner adopts them in its next one.
+// Watch the children with ChildEvents, because their events settle the creations and deletions that were
+// started. If you do not, each pass settles them from the cache. A child in the cache was created, and a
+// child that is gone or being deleted was deleted. Then something else, such as builder.Owns, must ask for
+// a pass when a child was created or deleted. Otherwise that pass comes only when the expectation expires.
+// Orphans then ask for no pass, so the owner adopts them in its next one.
 func New[O, C client.Object](from cluster.Cluster, kind controller.Kind[O, C], opts Options) (*Reconciler[O, C], error) {
 	if err := checkCluster(from); err != nil {
 		return nil, fmt.Errorf("controllerruntime: kind %s: %w", kind.Owner.Kind, err)
@@ -185,7 +179,7 @@ func New[O, C client.Object](from cluster.Cluster, kind controller.Kind[O, C], o
 		opts.Controller.Events = events{recorder}
 	}
 	calls := caller[O, C]{writer: from.GetClient(), live: from.GetAPIReader(), owners: owners, children: children}
-	// Passes that nobody asked for in a queue are asked for by events alone.
+	// Without a queue of its own, the controller can ask for passes only in the queues of events.
 	nowhere := func(types.NamespacedName, time.Duration) {}
 	if r.controller, err = controller.New(kind, calls, r.view, nowhere, opts.Controller); err != nil {
 		return nil, err
@@ -208,15 +202,14 @@ func (r *Reconciler[O, C]) awaitRestore(ctx context.Context) error {
 	}
 }
 
-// NewTerm tells the Reconciler that this process alone is at work from now on; see
-// controller.Controller.NewTerm. A manager that loses its lease ends, so Add needs no call. A
-// manager starts its caches before it elects, so only a program without an election can call
-// NewTerm before that.
+// NewTerm says that from now on only this process works; see controller.Controller.NewTerm. Add needs no
+// call, because a manager ends when it loses its lease. A manager starts its caches before it elects, so
+// only a program without an election can call NewTerm before that.
 func (r *Reconciler[O, C]) NewTerm(ctx context.Context, namespace string) {
 	r.made().NewTerm(ctx, namespace)
 }
 
-// observe looks at each pass, then tells the kind's own observer.
+// observe logs the changed gates of each pass, and then calls the kind's own observer.
 func (r *Reconciler[O, C]) observe(observe func(context.Context, controller.Pass[O, C])) func(context.Context, controller.Pass[O, C]) {
 	return func(ctx context.Context, pass controller.Pass[O, C]) {
 		for _, g := range pass.GateChanges {

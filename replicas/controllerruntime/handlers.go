@@ -22,30 +22,27 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// Handlers are event handlers for a loop of your own that records in a Store what
-// it creates and deletes. NewHandlers makes them. Zero Handlers, and nil, ignore every
-// event, and log that they do.
+// Handlers are event handlers for a loop of your own that records its creations and deletions in a Store.
+// NewHandlers makes them. Zero Handlers, and nil, ignore every event, and log that.
 type Handlers struct {
 	handlers *controller.Handlers
 }
 
-// NewHandlers returns Handlers that settle what store has recorded under
-// expectations.KeyOf of an owner, and ask for the owner's pass in the queue that
-// comes with each event:
+// NewHandlers returns Handlers. They settle the calls that store has recorded under expectations.KeyOf of
+// an owner. They ask for the owner's pass in the queue that comes with each event:
 //
 //	handlers, err := controllerruntime.NewHandlers(mgr.GetClient(), kind, &store)
 //	...
 //	err = builder.ControllerManagedBy(mgr).For(&WorkerPool{}).
 //		Watches(&Worker{}, handlers.ChildEvents()).Complete(loop)
 //
-// Do not watch the children with builder.Owns instead: it settles nothing.
+// Do not watch the children with builder.Owns instead, because it settles nothing.
 //
-// Owners are read with the client, so pass a manager's, which reads its cache. The
-// client's scheme must know the kind of the owners and their list. Whether owners
-// are in a namespace is what the client's RESTMapper says; if it does not know
-// them, as that of a fake client, Kind.ClusterScoped says it. Which parts of Kind
-// are used, and what an event does, is described at controller.NewHandlers and
-// controller.Handlers.
+// Owners are read with the client, so pass a manager's, which reads its cache. The client's scheme must
+// know the kind of the owners and their list. The client's RESTMapper says whether owners are in a
+// namespace. If it does not know them, as that of a fake client, Kind.ClusterScoped says so.
+// controller.NewHandlers lists the parts of Kind that are used, and controller.Handlers says what an event
+// does.
 func NewHandlers[O, C client.Object](from client.Client, kind controller.Kind[O, C], store *expectations.Store[expectations.Key]) (*Handlers, error) {
 	if isNil(from) {
 		return nil, errors.New("controllerruntime: client is nil")
@@ -69,22 +66,20 @@ func NewHandlers[O, C client.Object](from client.Client, kind controller.Kind[O,
 	return &Handlers{h}, nil
 }
 
-// ChildEvents returns the event handler for children, for builder.Watches, for
-// example.
+// ChildEvents returns the event handler for children, for example for builder.Watches.
 func (h *Handlers) ChildEvents() handler.EventHandler {
 	made := h.made()
 	return eventHandler(nil, made.ChildAdded, made.ChildUpdated, made.ChildDeleted)
 }
 
-// OwnerEvents returns the event handler for owners. You do not need it if
-// builder.For wakes the owners, and if your loop calls Store.ForgetName for an
-// owner that is not found.
+// OwnerEvents returns the event handler for owners. You do not need it if builder.For wakes the owners, and
+// your loop calls Store.ForgetName if an owner is not found.
 func (h *Handlers) OwnerEvents() handler.EventHandler {
 	made := h.made()
 	return eventHandler(nil, made.OwnerAdded, made.OwnerUpdated, made.OwnerDeleted)
 }
 
-// made returns what NewHandlers made, or nil, which returns an error for each event.
+// made returns the handlers of NewHandlers, or nil, which return an error for each event.
 func (h *Handlers) made() *controller.Handlers {
 	if h == nil {
 		return nil
@@ -92,7 +87,8 @@ func (h *Handlers) made() *controller.Handlers {
 	return h.handlers
 }
 
-// eventHandler gives the objects of events to the methods that settle them, and notes them as events of the watch, which may be nil.
+// eventHandler passes the objects of events to the functions that settle them, and to the watch, which may
+// be nil.
 func eventHandler(
 	watch *follow.Watch,
 	added func(any, ...controller.Enqueue) error,

@@ -11,9 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// limiter is a rate limiter that yields to what a server, or a hold, says about
-// when to try again: controller-runtime itself asks nobody but the rate limiter
-// after an error.
+// limiter is a rate limiter that prefers the delay of a server, or of a hold. It is needed because
+// controller-runtime asks only the rate limiter after an error.
 type limiter struct {
 	workqueue.TypedRateLimiter[reconcile.Request]
 	mu    sync.Mutex
@@ -27,8 +26,7 @@ func newLimiter(otherwise workqueue.TypedRateLimiter[reconcile.Request]) *limite
 	return &limiter{TypedRateLimiter: otherwise, after: map[reconcile.Request]time.Duration{}}
 }
 
-// next says when the request is to be tried again after the error that is about to
-// be returned for it.
+// next sets the delay before the next try of a request, after an error that is about to be returned.
 func (l *limiter) next(req reconcile.Request, after time.Duration) {
 	if after <= 0 {
 		return
@@ -38,7 +36,7 @@ func (l *limiter) next(req reconcile.Request, after time.Duration) {
 	l.after[req] = after
 }
 
-// Forget drops what next was told, and what the rate limiter knows.
+// Forget forgets the delay of next, and calls Forget of the rate limiter.
 func (l *limiter) Forget(req reconcile.Request) {
 	l.mu.Lock()
 	delete(l.after, req)
@@ -46,7 +44,7 @@ func (l *limiter) Forget(req reconcile.Request) {
 	l.TypedRateLimiter.Forget(req)
 }
 
-// When returns what next was told, once, and else what the rate limiter says.
+// When returns the delay of next once, and otherwise that of the rate limiter.
 func (l *limiter) When(req reconcile.Request) time.Duration {
 	l.mu.Lock()
 	after, told := l.after[req]

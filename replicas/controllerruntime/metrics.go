@@ -13,11 +13,11 @@ import (
 
 const metricsNamespace = "replicakit_"
 
-// registering keeps controllers of one name that begin at once from registering both.
+// registering prevents two controllers of one name that start at once from both registering.
 var registering sync.Mutex
 
-// registerMetrics registers the samples of a controller, in place of those of a former
-// one of its name.
+// registerMetrics registers the samples of a controller, in place of those of an earlier one with the same
+// name.
 func registerMetrics(registry prometheus.Registerer, name string, samples func() []controller.Sample) error {
 	registering.Lock()
 	defer registering.Unlock()
@@ -26,7 +26,7 @@ func registerMetrics(registry prometheus.Registerer, name string, samples func()
 	return registry.Register(collects)
 }
 
-// A collector serves what a controller.Controller reports of itself and of its watches.
+// A collector serves the samples of a controller.Controller and of its watches.
 type collector struct {
 	name    string
 	samples func() []controller.Sample

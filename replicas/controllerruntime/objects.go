@@ -13,14 +13,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// objects makes empty objects of one kind, and lists of them, which a client or a
-// cache fills in.
+// objects makes empty objects of one kind, and lists of them, for a client or a cache to fill in.
 type objects[T client.Object] struct {
 	scheme *runtime.Scheme
 	kind   schema.GroupVersionKind
 }
 
-// check returns an error if the scheme does not know the kind, or not as a T.
+// check returns an error if the scheme does not know the kind, or has another type than T for it.
 func (o objects[T]) check() error {
 	if _, err := o.empty(); err != nil {
 		return err
@@ -68,7 +67,7 @@ func (o objects[T]) get(ctx context.Context, from client.Reader, namespace, name
 	return obj, from.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, obj)
 }
 
-// list appends what from lists to items, and returns the list itself too.
+// list appends the items of a list from the reader, and also returns the list itself.
 func (o objects[T]) list(ctx context.Context, from client.Reader, items []T, opts ...client.ListOption) ([]T, client.ObjectList, error) {
 	list, err := o.emptyList()
 	if err != nil {
@@ -88,7 +87,7 @@ func (o objects[T]) list(ctx context.Context, from client.Reader, items []T, opt
 	return items, list, err
 }
 
-// version lists one object, which is enough to see how far the server has come.
+// version returns the version of a list of one object, which shows how far the server has come.
 func (o objects[T]) version(ctx context.Context, live client.Reader, namespace string) (string, error) {
 	_, list, err := o.list(ctx, live, nil, &client.ListOptions{Namespace: namespace, Limit: 1})
 	if err != nil {

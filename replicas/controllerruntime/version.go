@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// tellVersions lets the view tell how far the caches have come.
+// tellVersions gives the view functions that return how far the caches have come.
 func (v *view[O, C]) tellVersions(from cache.Cache) error {
 	owner, err := v.owners.empty()
 	if err != nil {
@@ -25,9 +25,9 @@ func (v *view[O, C]) tellVersions(from cache.Cache) error {
 	return nil
 }
 
-// versionOf returns a function that tells how far the cache of a kind has come: "" if the
-// cache does not tell. The informers of controller-runtime 0.24 and later do, and those of a
-// cache of several namespaces do not.
+// versionOf returns a function that returns how far the cache of a kind has come, or "" if the cache does
+// not report it. The informers of controller-runtime 0.24 and later do, but those of a cache of several
+// namespaces do not.
 func versionOf(from cache.Cache, kind client.Object) func() string {
 	indexed, ok := informerOf(from, kind).(interface{ GetIndexer() toolscache.Indexer })
 	if !ok {
@@ -42,8 +42,8 @@ func versionOf(from cache.Cache, kind client.Object) func() string {
 
 func unknown() string { return "" }
 
-// syncedOf returns a function that tells how far the watch of a kind has come; nil if nobody
-// knows, as in a cache of several namespaces.
+// syncedOf returns a function that returns how far the watch of a kind has come. It returns nil if that is
+// not known, as in a cache of several namespaces.
 func syncedOf(from cache.Cache, kind client.Object) func() string {
 	informer, ok := informerOf(from, kind).(interface{ LastSyncResourceVersion() string })
 	if !ok {
@@ -52,8 +52,7 @@ func syncedOf(from cache.Cache, kind client.Object) func() string {
 	return informer.LastSyncResourceVersion
 }
 
-// informerOf returns the informer of a kind, or nil. The cache of a test may have a reader
-// and nothing else.
+// informerOf returns the informer of a kind, or nil. The cache of a test may have only a reader.
 func informerOf(from cache.Cache, kind client.Object) (informer cache.Informer) {
 	defer func() {
 		if recover() != nil {

@@ -17,13 +17,15 @@ import (
 	"github.com/replicakit/replicakit/replicas/transport"
 )
 
-// FollowWatches looks at the watches of the owners and of the children until ctx ends, and returns
-// nil then. Add sees to it. If you put the Reconciler into a controller of your own, add it to the manager:
+// FollowWatches looks at the watches of the owners and of the children until ctx ends, and then returns
+// nil. Add adds it to the manager. If you put the Reconciler into a controller of your own, add it
+// yourself:
 //
 //	err = mgr.Add(manager.RunnableFunc(r.FollowWatches))
 //
-// If the cache does not tell how far it has come, as that of a manager with cache.Options.DefaultNamespaces, the
-// watches are followed only if there are Options.Watches. Then objects that do not change are listed each two and a half minutes.
+// A cache of a manager with cache.Options.DefaultNamespaces, for example, does not report how far it has
+// come. Then the watches are followed only if Options.Watches is set, and objects that do not change are
+// listed every two and a half minutes.
 func (r *Reconciler[O, C]) FollowWatches(ctx context.Context) error {
 	if r.made() == nil {
 		return errors.New("controllerruntime: New did not make this Reconciler")
@@ -40,7 +42,7 @@ func (r *Reconciler[O, C]) FollowWatches(ctx context.Context) error {
 }
 
 // CheckWatches returns an error if a watch has not followed the server for three minutes. It is a
-// healthz.Checker: a kubelet that starts the program anew mends the watch. The request is
+// healthz.Checker, because the watch works again after the kubelet restarts the program. The request is
 // ignored, and may be nil. See Options.Healthz.
 func (r *Reconciler[O, C]) CheckWatches(*http.Request) error {
 	if r == nil {
@@ -49,7 +51,7 @@ func (r *Reconciler[O, C]) CheckWatches(*http.Request) error {
 	return r.watches.Check()
 }
 
-// following starts with the cache and not after it, because the first watch can hang too.
+// following starts together with the cache, because the first watch can hang too.
 type following struct {
 	cache  cache.Cache
 	follow func(context.Context) error
@@ -58,7 +60,7 @@ type following struct {
 func (f following) GetCache() cache.Cache           { return f.cache }
 func (f following) Start(ctx context.Context) error { return f.follow(ctx) }
 
-// watches are those of the cache.
+// watches returns the watches of the cache.
 func (v view[O, C]) watches(from cluster.Cluster, calls caller[O, C], transport *transport.Watches) (follow.Watches, error) {
 	owner, err := v.owners.empty()
 	if err != nil {
@@ -70,7 +72,7 @@ func (v view[O, C]) watches(from cluster.Cluster, calls caller[O, C], transport 
 	}
 	resource := func(kind schema.GroupVersionKind) schema.GroupVersionResource {
 		mapping, err := from.GetRESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
-		if err != nil { // New has found it
+		if err != nil { // New has returned this error
 			return schema.GroupVersionResource{}
 		}
 		return mapping.Resource

@@ -1,16 +1,14 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ledger keeps what is known of the children of one owner beyond what a cache
-// shows:
+// Package ledger remembers what is known of the children of one owner beyond what a cache shows:
 //
 //	what is believed = the cache + the ledger
 //
-// A cache shows the past. A live list, the answer to a call, or an event may show more.
-// If that is forgotten, the next pass plans from the old cache once more: it creates a
-// child that is there already, or deletes one of those that are left. So a pass tells
-// the [Ledger] what its calls have shown, and plans from [Ledger.View] instead of the
-// cache:
+// A cache shows the past. A live list, the answer to a call, or an event may show more. If a
+// controller forgets this, its next pass plans from the old cache again. It then creates a child
+// that already exists, or deletes one of those that are left. So a pass notes in the [Ledger] what
+// its calls have shown, and plans from [Ledger.View] instead of the cache:
 //
 //	start := known.Start()                       // before the cache is read
 //	snapshot.Version = cache.Version()           // before its children
@@ -23,35 +21,32 @@
 //
 // # Facts
 //
-// The server says of a child that it is there, in a version, or that it is not. What was
-// said of one child is joined: the order in which answers arrive does not matter, and
-// neither does it matter if one arrives twice. The observation that began last counts. So
-// the calls about one child must not overlap. A child that does not exist any more stays so,
-// because its UID does not come back.
+// The server says that a child exists in some version, or that it does not exist. The ledger joins
+// the answers about one child, so they may arrive in any order, and one may arrive twice. The
+// observation that began last counts, so the calls about one child must not overlap. A child that
+// is gone stays gone, because its UID is never used again.
 //
-// A fact is dropped as soon as the cache shows it. A fact that the cache does not show
-// for [Ledger.Patience] proves nothing any more, because nobody knows what happened
-// since. Then the view is old, and the children must be listed live before anything is
-// created or deleted.
+// The ledger drops a fact as soon as the cache shows it. If the cache does not show a fact for
+// [Ledger.Patience], the fact no longer proves anything, because the child may have changed since.
+// The view is then old, and the children must be listed live before anything is created or deleted.
 //
 // # Waiting
 //
-// Kubernetes does nothing until its cache shows what it has created and deleted itself. Note such
-// calls with [Ledger.Created] and [Ledger.Deleted] to do the same: [View.Waits] says how long to
-// wait. Other facts are not waited for, because the view has them.
+// Kubernetes does nothing until its cache shows what it has created and deleted itself. To do the
+// same, note such calls with [Ledger.Created] and [Ledger.Deleted]. [View.Waits] then says how long
+// to wait. Other facts need no wait, because the view has them.
 //
 // # Requests without an answer
 //
-// A request that had no answer may take effect up to [Landing] after it was sent. The
-// ledger keeps the names of such creations and the UIDs of such deletions until a fact
-// settles them. Plan with [Ledger.InFlight]: they are sent again before others, and hold
-// their places.
+// A request without an answer may take effect up to [Landing] after it was sent. The ledger keeps
+// the names of such creations and the UIDs of such deletions until a fact settles them. Plan with
+// [Ledger.InFlight], so that these requests are sent again before others and hold their places.
 //
 // # Restores
 //
-// Facts hold as long as the server does not go back to a backup. Versions would be given
-// twice then, and UIDs that were gone would exist once more. A Ledger does not notice that.
-// Make a new Ledger, and fill the caches anew.
+// Facts are true until the server is restored from a backup. The server then gives versions a second
+// time, and UIDs that were gone exist again. A Ledger does not notice a restore. Make a new Ledger,
+// and fill the caches anew.
 //
 // This package calls no clock, no server and no logger, and starts no goroutine.
 package ledger

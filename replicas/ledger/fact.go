@@ -11,28 +11,28 @@ import (
 	"github.com/replicakit/replicakit/internal/resourceversion"
 )
 
-// A Moment is when an observation began. It is no time of a clock: it only tells which
-// of two observations of one Ledger began first. Start returns it.
+// A Moment says when an observation began. It is not a clock time, and only orders the observations of
+// one Ledger. Start returns it.
 type Moment uint64
 
-// A word is what the server said of a child once.
+// A word is one answer of the server about a child.
 type word[C metav1.Object] struct {
-	// there says that the child is there. Otherwise a list lacks it: it is gone, or the list was
-	// not asked for it any more.
+	// there says that the child exists. Otherwise a list lacks the child, because it is gone or no
+	// longer matches the list.
 	there    bool
-	child    C      // as it was, if it is there
-	version  string // as of which this is true
-	cachedAs string // the version in which the cache had the child then; "" if it had none
-	at       Moment // 0: nothing was said
+	child    C      // as it was, if it exists
+	version  string // the version at which this is true
+	cachedAs string // the version of the child in the cache then; "" if it had none
+	at       Moment // 0 if the server said nothing
 }
 
 func isNumber(version string) bool { return resourceversion.Reached(version, version) }
 
-// A fact is all that was said of one child. It is a join: commutative, associative and
-// idempotent. So answers may arrive in any order, and twice.
+// A fact joins all answers about one child. The join is commutative, associative and idempotent, so
+// answers may arrive in any order, and twice.
 type fact[C metav1.Object] struct {
-	word word[C] // the last one
-	gone Moment  // the last observation that it does not exist any more; 0 if none
+	word word[C] // the last answer
+	gone Moment  // the last observation that the child no longer exists; 0 if none
 }
 
 func (f fact[C]) join(g fact[C]) fact[C] {
@@ -43,8 +43,8 @@ func (f fact[C]) join(g fact[C]) fact[C] {
 	return fact[C]{is, max(f.gone, g.gone)}
 }
 
-// byMoment compares two words by when their observations began. Of two of one observation, which
-// a call and a list are not, it takes the later version.
+// byMoment compares two words by the start of their observations. If both are of one observation, the
+// later version is greater. A call and a list are never one observation.
 func byMoment[C metav1.Object](a, b word[C]) int {
 	return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(len(a.version), len(b.version)), cmp.Compare(a.version, b.version), cmp.Compare(a.cachedAs, b.cachedAs), boolCompare(a.there, b.there))
 }
@@ -59,5 +59,5 @@ func boolCompare(a, b bool) int {
 	return -1
 }
 
-// isEmpty reports whether nothing was said.
+// isEmpty reports whether there was no answer.
 func (f fact[C]) isEmpty() bool { return f.word.at == 0 && f.gone == 0 }

@@ -20,50 +20,48 @@ import (
 	"github.com/replicakit/replicakit/internal/resourceversion"
 )
 
-// DefaultPatience is how long a fact counts that the cache does not show, if
-// Ledger.Patience is 0.
+// DefaultPatience is how long a fact counts if the cache does not show it and Ledger.Patience is 0.
 const DefaultPatience = 5 * time.Minute
 
-// A Ledger is what is known of the children of one owner beyond what the cache shows. The
-// zero value knows nothing. C is a pointer type such as *corev1.Pod. The ledger keeps the
-// objects that it is told, and does not change them. All methods may be called by several
-// goroutines at once, but only one pass at a time may be made by a Ledger.
+// A Ledger remembers what is known of the children of one owner beyond what the cache shows. The zero
+// value knows nothing. C is a pointer type such as *corev1.Pod. The Ledger keeps the objects that are
+// passed to it, and does not change them. Several goroutines may call its methods at once, but only one
+// pass at a time may use a Ledger.
 type Ledger[C metav1.Object] struct {
-	// Patience is how long a fact counts that the cache does not show. 0 means
-	// DefaultPatience. It must not change once the Ledger is used.
+	// Patience is how long a fact counts if the cache does not show it. 0 means DefaultPatience. Do not
+	// change Patience after the first use of the Ledger.
 	Patience time.Duration
 
 	mu       sync.Mutex
 	moment   Moment
-	viewed   Moment               // when the reading of the cache of the last view began
+	viewed   Moment               // when the last view began to read the cache
 	cached   []C                  // what the cache had then, until the pass is over
-	known    map[types.UID]string // the versions of cached, once they are asked for
+	known    map[types.UID]string // the versions of cached, set on first use
 	children map[types.UID]*entry[C]
 	names    []Name
 	owner    Owner
 	strays   []C
 	list     bar
 	selector labels.Selector // of the last view
-	read     string          // how far the cache had come in the last view
-	// distrusted says that the cache lacks what it should show, until the next list.
+	read     string          // the version of the cache in the last view
+	// distrusted says, until the next list, that the cache lacks something that it should show.
 	distrusted bool
-	// passed is a wait that begins when the cache seems to have passed by a child that it
-	// does not show.
+	// passed is a wait. It begins when the cache seems to be newer than a child that it does not show.
 	passed backoff.Hold
-	hides  bool // the last view hid a child that no entry is about
+	hides  bool // the last view hid a child that has no entry
 	passes bool // a pass is under way, and has a view
 }
 
 // entry is all that is known of one child.
 type entry[C metav1.Object] struct {
 	fact  fact[C]
-	since time.Time // the last time that something was said
+	since time.Time // when an answer, or a deletion, was last noted
 	doubt doubt
 	shown Moment // the last view whose cache had the child
 	call  call
 }
 
-// A call is what the owner's controller did to a child and the cache is to show. The last one
+// A call is what the owner's controller did to a child and the cache does not show yet. The last call
 // counts.
 type call uint8
 
@@ -73,16 +71,16 @@ const (
 	deleted
 )
 
-// A doubt is a deletion that was sent and had no answer. The zero value is none.
+// A doubt is a deletion that was sent and had no answer. The zero value means none.
 type doubt struct {
-	version string    // that the call carried, "" if none
-	sent    time.Time // the last call
+	version string    // the version that the call carried, "" if none
+	sent    time.Time // when the last call was sent
 }
 
 func (d doubt) any() bool { return !d.sent.IsZero() }
 
-// A bar is the last live list. A child that is older, and that the list did not show, is
-// gone or another's: a watch that hung and goes on shows the dead once more.
+// A bar is the last live list. If a child is older than the list and missing from it, the child is gone
+// or belongs to someone else. For example, a watch that hung and goes on shows children that are gone.
 type bar struct {
 	version  string
 	children sets.Set[types.UID]
@@ -94,7 +92,7 @@ func (b bar) excludes(c metav1.Object) bool {
 	return b.hides(idOf(c)) && resourceversion.Older(c.GetResourceVersion(), b.version)
 }
 
-// hides reports whether a child is excluded in each version that is no newer than the list.
+// hides reports whether the list excludes a child in all versions up to the list's own.
 func (b bar) hides(id types.UID) bool { return b.version != "" && !b.children.Has(id) }
 
 func (l *Ledger[C]) patience() time.Duration {
@@ -104,8 +102,8 @@ func (l *Ledger[C]) patience() time.Duration {
 	return l.Patience
 }
 
-// Start notes that an observation begins: that the cache is read for a pass, that the
-// children are listed, or that a call is made. The pass is over with Done.
+// Start notes that an observation begins. Call it before the cache is read for a pass, before the
+// children are listed, and before a call is made. Done ends the pass.
 func (l *Ledger[C]) Start() Moment {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -113,7 +111,7 @@ func (l *Ledger[C]) Start() Moment {
 	return l.moment
 }
 
-// Done notes that the pass is over, and so are all observations. It drops what the cache had.
+// Done notes that the pass and all observations are over. It drops what the cache had.
 func (l *Ledger[C]) Done() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -123,14 +121,14 @@ func (l *Ledger[C]) Done() {
 	}
 }
 
-// Told notes that the server said, in the answer to a call that began at start, that a
-// child is as c. It is an error if c is nil or has no name, or if start is not from Start.
+// Told notes that the answer to a call, which began at start, showed a child as c. Told returns an error
+// if c is nil or has no name, or if start is not from Start.
 func (l *Ledger[C]) Told(start Moment, c C, now time.Time) error {
 	return l.told(start, c, none, now)
 }
 
-// Created is Told for the answer to a creation. Views say that the cache is to be waited for until
-// it shows the child.
+// Created notes the answer to a creation, as Told does. Views then ask to wait until the cache shows the
+// child.
 func (l *Ledger[C]) Created(start Moment, c C, now time.Time) error {
 	return l.told(start, c, created, now)
 }
@@ -152,9 +150,9 @@ func (l *Ledger[C]) told(start Moment, c C, by call, now time.Time) error {
 	return nil
 }
 
-// Deleted notes that the server accepted the deletion of a child of the view, which is there until
-// its grace period and its finalizers end. Views say that the cache is to be waited for until it
-// shows the child as deleted, or not at all.
+// Deleted notes that the server accepted the deletion of a child of the view. The child exists until its
+// grace period and its finalizers end. Views ask to wait until the cache shows the child as deleted, or
+// no longer shows it.
 func (l *Ledger[C]) Deleted(id types.UID, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -165,26 +163,26 @@ func (l *Ledger[C]) Deleted(id types.UID, now time.Time) {
 	e.call, e.since, e.doubt = deleted, now, doubt{}
 }
 
-// Gone notes that a call that began at start has shown that a child does not exist any
-// more. An empty UID is no child's: nothing is noted then, here and below.
+// Gone notes that a call, which began at start, has shown that a child no longer exists. Gone and the
+// methods below ignore an empty UID, because no child has it.
 func (l *Ledger[C]) Gone(start Moment, id types.UID, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.tell(id, fact[C]{gone: max(start, 1)}, now)
 }
 
-// Lacked notes that a live list of all that the owner's selector matches, which began at
-// start, lacks a child: it is gone, or does not match any more. version is that of the list,
-// "" if it is not known.
+// Lacked notes that a child is missing from a live list of all that the owner's selector matches. The
+// child is gone, or no longer matches. The list began at start. version is the version of the list, ""
+// if it is not known.
 func (l *Ledger[C]) Lacked(start Moment, id types.UID, version string, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.tell(id, fact[C]{word: word[C]{version: version, at: max(start, 1)}}, now)
 }
 
-// Left notes that a child is being deleted or has left what the cache has of the owner: an event
-// says so. If no view has had the child, that tells that the cache has had it in between. It
-// may be a child that the pass under way has created, and not noted yet.
+// Left notes that an event shows a child as being deleted, or as no longer among the owner's children in
+// the cache. If no view has had the child, this shows that the cache had it between two views. The child
+// may be one that the current pass has created and not noted yet.
 func (l *Ledger[C]) Left(id types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -192,7 +190,7 @@ func (l *Ledger[C]) Left(id types.UID) {
 		return
 	}
 	e := l.entry(id)
-	e.shown = max(e.shown, 1) // the next view ends the call: one that was read before may still need it
+	e.shown = max(e.shown, 1) // the next view ends the call, because a view that was read before may still need it
 }
 
 func (l *Ledger[C]) tell(id types.UID, f fact[C], now time.Time) {
@@ -221,7 +219,7 @@ func (l *Ledger[C]) entry(id types.UID) *entry[C] {
 	return e
 }
 
-// had reports whether the cache had a child when the pass that is under way read it.
+// had reports whether the cache had a child when the current pass read it.
 func (l *Ledger[C]) had(id types.UID) bool {
 	if l.known == nil {
 		l.known = make(map[types.UID]string, len(l.cached))
@@ -236,13 +234,13 @@ func (l *Ledger[C]) had(id types.UID) bool {
 // A List is what a live list returned.
 type List[C metav1.Object] struct {
 	Items []C
-	// Version is that of the list itself, "" if it is not known.
+	// Version is the version of the list itself, "" if it is not known.
 	Version string
 }
 
-// Listed notes a live list of all that s.Selector matches, which began at start. s is what
-// the cache had before that. It is an error if an item or a rule is nil, or if start is not
-// from Start.
+// Listed notes a live list of all that s.Selector matches. The list began at start, and s is what the
+// cache had before that. Listed returns an error if an item or a rule is nil, or if start is not from
+// Start.
 func (l *Ledger[C]) Listed(start Moment, list List[C], s Snapshot[C], now time.Time) error {
 	if err := s.check(start); err != nil {
 		return err
@@ -272,20 +270,20 @@ func (l *Ledger[C]) Listed(start Moment, list List[C], s Snapshot[C], now time.T
 	}
 	l.tellAbsent(start, s, cached, now)
 	if !isNumber(list.Version) {
-		l.list = bar{} // no version of a child is older
+		l.list = bar{} // no child can be older than such a version
 	}
 	l.passed.Since = time.Time{}
 	return nil
 }
 
-// isShownBy reports whether a cached child is as a live list has it, or newer.
+// isShownBy reports whether a cached child is at least as new as in a live list.
 func isShownBy(cached, listed metav1.Object) bool {
 	return resourceversion.Reached(cached.GetResourceVersion(), listed.GetResourceVersion())
 }
 
-// tellAbsent tells of the children that the list lacks. Of those that the cache has, the
-// list itself tells, if versions are known. It does not confirm that a child is gone which
-// the cache has and which does not match.
+// tellAbsent notes the children that the list lacks. Cached children without a fact are noted only if
+// versions are not known, because the bar excludes them otherwise. If a cached child does not match, the
+// list does not confirm that it is gone.
 func (l *Ledger[C]) tellAbsent(start Moment, s Snapshot[C], cached map[types.UID]C, now time.Time) {
 	is := fact[C]{word: word[C]{version: l.list.version, at: start}}
 	for id, e := range l.children {
@@ -296,7 +294,7 @@ func (l *Ledger[C]) tellAbsent(start Moment, s Snapshot[C], cached map[types.UID
 			continue
 		}
 		if w := e.fact.word; w.there && e.fact.gone == 0 && !s.Rules.MayCount(w.child) {
-			l.tell(id, fact[C]{}, now) // the list was not asked for it
+			l.tell(id, fact[C]{}, now) // the list does not cover it
 			continue
 		}
 		l.tell(id, is, now)
@@ -310,9 +308,9 @@ func (l *Ledger[C]) tellAbsent(start Moment, s Snapshot[C], cached map[types.UID
 	}
 }
 
-// WentBack notes that the cache went back to an older state, as one does that is filled anew
-// from an API server that is behind. What was known was known beside a newer cache, so it is
-// forgotten. Views are old until the children are listed.
+// WentBack notes that the cache went back to an older state. For example, a cache may be filled anew
+// from an API server that is behind. The Ledger forgets its facts, because they only complete the newer
+// cache. Views are old until the children are listed.
 func (l *Ledger[C]) WentBack() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -324,16 +322,16 @@ func (l *Ledger[C]) beginAnew() {
 	l.distrusted = true
 }
 
-// Distrust notes that the cache lacks something that it should show by now, such as the
-// status that was written before. Views are old until the children are listed.
+// Distrust notes that the cache lacks something that it should already show, such as a status that was
+// written before. Views are old until the children are listed.
 func (l *Ledger[C]) Distrust() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.distrusted = true
 }
 
-// Forget forgets all but the requests without an answer and the strays. It is for an owner
-// that has left the cache, and may come back.
+// Forget drops everything except the requests without an answer and the strays. Call it for an owner
+// that has left the cache and may return.
 func (l *Ledger[C]) Forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -349,17 +347,17 @@ func (l *Ledger[C]) forgetFacts() {
 	l.list, l.passed, l.hides = bar{}, backoff.Hold{}, false
 }
 
-// tidy drops an entry that says nothing.
+// tidy drops an empty entry.
 func (l *Ledger[C]) tidy(id types.UID, e *entry[C]) {
 	if e.fact.isEmpty() && !e.doubt.any() && e.call == none {
 		delete(l.children, id)
 	}
 }
 
-// Doubt notes that the deletion of a child was sent, and that it had no answer. version is
-// the resourceVersion that the call carried, "" if none. The doubt ends if a view does not
-// have the child any more, has it as deleted, or has it in a later version than the call
-// carried. Neither a clock nor what becomes of a later call ends it.
+// Doubt notes that the deletion of a child was sent and had no answer. version is the resourceVersion
+// that the call carried, "" if none. The doubt ends if a view no longer has the child, has it as
+// deleted, or has it in a later version than the call carried. Deleted, Sure and Landed also end it, but
+// time alone does not.
 func (l *Ledger[C]) Doubt(id types.UID, version string, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -368,12 +366,12 @@ func (l *Ledger[C]) Doubt(id types.UID, version string, now time.Time) {
 	}
 	e := l.entry(id)
 	if e.doubt.any() && e.doubt.version != version {
-		version = "" // of two calls each may take effect
+		version = "" // either of the two calls may take effect
 	}
 	e.doubt = doubt{version, now}
 }
 
-// Sure notes that no deletion of a child can take effect any more, or that one did.
+// Sure notes that no deletion of a child can still take effect, or that one did.
 func (l *Ledger[C]) Sure(id types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -383,8 +381,8 @@ func (l *Ledger[C]) Sure(id types.UID) {
 	}
 }
 
-// Doubted returns when the deletions were last sent that had no answer, by the UIDs of the
-// children; nil if there are none. The map is the caller's.
+// Doubted returns the deletions without an answer, as the time of the last call for each child's UID. It
+// returns nil if there are none. The caller owns the map.
 func (l *Ledger[C]) Doubted() (sent map[types.UID]time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -400,9 +398,9 @@ func (l *Ledger[C]) Doubted() (sent map[types.UID]time.Time) {
 	return sent
 }
 
-// Landed forgets the requests without an answer that were sent Landing or longer before
-// began. Call it after Listed noted a list that began then: the list shows what became of
-// them, and nothing else can become of them.
+// Landed forgets the requests without an answer that were sent Landing or longer before began. Call it
+// after Listed noted a list that began then. The list shows the effect of these requests, and they can
+// have no other effect later.
 func (l *Ledger[C]) Landed(began time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -415,8 +413,8 @@ func (l *Ledger[C]) Landed(began time.Time) {
 	}
 }
 
-// Unanswered returns how long it takes until no request that had no answer can take effect
-// any more; 0 if there is none. It is at most Landing, even if the clock went back.
+// Unanswered returns how long requests without an answer may still take effect; 0 if there are none. It
+// is at most Landing, even if the clock went back.
 func (l *Ledger[C]) Unanswered(now time.Time) (longest time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -432,8 +430,8 @@ func (l *Ledger[C]) Unanswered(now time.Time) (longest time.Duration) {
 	return longest
 }
 
-// setClock lets no time be after now. If the clock went back, each wait would otherwise last
-// until the clock has caught up.
+// setClock moves times that are after now back to now. Otherwise, if the clock went back, each wait
+// would last until the clock caught up.
 func (l *Ledger[C]) setClock(now time.Time) {
 	for i := range l.names {
 		notAfter(now, &l.names[i].Sent)

@@ -18,46 +18,47 @@ import (
 // takes longer.
 const Landing = 5 * time.Minute
 
-// The next look at a name that is not sent again follows after the first of these, and
-// later after twice as long as before.
+// If a name is not sent again, the next look for it follows after firstLook. Each later wait is twice as
+// long, up to lastLook.
 const firstLook, lastLook = time.Second, time.Minute
 
-// A Name is one under which creations were sent that may have taken effect, or may do so
-// yet. To create another child, send this name again: a server has one object of a
-// name, so that makes at most one child.
+// A Name is the name of a child whose creations were sent and may have taken effect, or still may. To
+// create another child, send this name again. A server has only one object of a name, so all these
+// creations make at most one child.
 type Name struct {
 	types.NamespacedName
 
-	// Sent is when it was sent last.
+	// Sent is when the name was last sent.
 	Sent time.Time
-	// Bearer is the object that has the name, as far as was seen.
+	// Bearer says which object has the name, as far as is known.
 	Bearer Bearer
 
-	open    int                 // how many sendings nothing has settled
-	settled sets.Set[types.UID] // the children that have settled one each
-	look    backoff.Hold        // until the next look, if it is not sent again
+	open    int                 // how many creations are not settled
+	settled sets.Set[types.UID] // the children that settled one creation each
+	look    backoff.Hold        // until the next look, if the name is not sent again
 }
 
-// A Bearer is the object that has a name.
+// A Bearer says which object has a name.
 type Bearer uint8
 
-// What an object that has a name is to the owner.
+// The values of Bearer say what the object is to the owner.
 const (
-	Nobody   Bearer = iota // none, or it is not known
-	Replica                // a child of the owner that counts, or an orphan that it can adopt
+	Nobody   Bearer = iota // no object, or it is not known
+	Replica                // a child of the owner that counts, or an orphan that the owner can adopt
 	Leaver                 // another child of the owner, such as one that is being deleted
-	Stranger               // an object that is not the owner's: views may not show it
+	Stranger               // an object that is not the owner's; views may lack it
 )
 
-// IsTaken reports whether the name cannot be sent again now, though no replica bears it.
+// IsTaken reports whether an object other than a replica has the name, so that it cannot be sent again
+// now.
 func (n Name) IsTaken() bool { return n.Bearer == Leaver || n.Bearer == Stranger }
 
-// HasLanded reports whether all requests that were sent under the name have taken effect by
-// now or never will. A look that begins then tells what became of them.
+// HasLanded reports whether all requests under the name have already taken effect or never will. A look
+// that begins at now then shows what became of them.
 func (n Name) HasLanded(now time.Time) bool { return now.Sub(n.Sent) >= Landing }
 
-// NextLook returns how long it takes until the name is to be looked for, if it is not
-// sent again: 0 or less if now. While a replica bears it, no other child can.
+// NextLook returns how long to wait before looking for the name, if it is not sent again. 0 or less
+// means now. While a replica has the name, no other child can have it.
 func (n Name) NextLook(now time.Time) time.Duration {
 	if n.Bearer == Replica {
 		return max(landsIn(n.Sent, now), n.look.Remaining(now))
@@ -65,12 +66,11 @@ func (n Name) NextLook(now time.Time) time.Duration {
 	return n.look.Remaining(now)
 }
 
-// landsIn returns how long a request that was sent then may still take effect: 0 or less if
-// it cannot.
+// landsIn returns how long a request that was sent then may still take effect, 0 or less if it cannot.
 func landsIn(sent, now time.Time) time.Duration { return Landing - max(now.Sub(sent), 0) }
 
-// Sending notes that a creation is sent under a name, or was until now: it may take effect Landing after
-// that.
+// Sending notes that a creation is being sent under a name, or was until now. It may take effect until
+// Landing after now.
 func (l *Ledger[C]) Sending(name types.NamespacedName, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,8 +91,8 @@ func (l *Ledger[C]) Refused(name types.NamespacedName) {
 	}
 }
 
-// Bears notes which object has a name. A child of the owner settles one creation. A child
-// that has done so before settles no other: it bore the name before it was sent again.
+// Bears notes which object has a name. A child of the owner settles one creation. The same child settles
+// no other, because it already had the name when the name was sent again.
 func (l *Ledger[C]) Bears(name types.NamespacedName, id types.UID, is Bearer, ours bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -123,9 +123,9 @@ func (l *Ledger[C]) NoneBears(name types.NamespacedName) {
 	}
 }
 
-// Looked notes that the server was asked for a name, from began until now. If all requests
-// had landed by then, nothing can take effect any more, and the name is dropped. Otherwise
-// the next look is after twice as long as before, or when they have landed.
+// Looked notes that the server was asked for a name, from began until now. If all requests had landed at
+// began, the name is dropped. Otherwise the next look follows after twice the last wait, or when the
+// requests have landed if that is sooner.
 func (l *Ledger[C]) Looked(name types.NamespacedName, began, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -142,16 +142,16 @@ func (l *Ledger[C]) Looked(name types.NamespacedName, began, now time.Time) {
 	}
 }
 
-// Names returns the names that nothing has settled, in the order in which they were first
-// sent. The slice is the caller's.
+// Names returns the names whose creations are not settled, in the order in which they were first sent.
+// The caller owns the slice.
 func (l *Ledger[C]) Names() []Name {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.names)
 }
 
-// SentTo returns the namespace that a creation was sent to under a name which nothing has
-// settled: there it is to be sent again.
+// SentTo returns the namespace to which a creation under a name was sent, if it is not settled. Send the
+// creation again to the same namespace.
 func (l *Ledger[C]) SentTo(name string) (namespace string, sent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -162,24 +162,23 @@ func (l *Ledger[C]) SentTo(name string) (namespace string, sent bool) {
 	return l.names[i].Namespace, true
 }
 
-// Open returns those of Names that no replica bears: a child may have each of them, or
-// get it yet.
+// Open returns the Names that no replica has. A child may have each of them, or may still get it.
 func (l *Ledger[C]) Open() []Name {
 	return slices.DeleteFunc(l.Names(), func(n Name) bool { return n.Bearer == Replica })
 }
 
-// InFlight are the calls that nothing has settled: they may have taken effect, or may do so
-// yet. They are for the Spec of package replicas.
+// InFlight has the calls that are not settled, which may have taken effect or still may. It is for the
+// Spec of package replicas.
 type InFlight struct {
-	// Creations are the names of Open that can be sent again, the one that was sent last
-	// first. Taken are the others: as long as another object has the name, no request takes
-	// effect.
+	// Creations are the names of Open that can be sent again, with the one that was sent last first.
+	// Taken are the other names of Open. As long as another object has such a name, no request under it
+	// takes effect.
 	Creations, Taken []string
 	// Deletions are the UIDs of Doubted, sorted.
 	Deletions []types.UID
 }
 
-// InFlight returns the calls that nothing has settled. The slices are the caller's.
+// InFlight returns the calls that are not settled. The caller owns the slices.
 func (l *Ledger[C]) InFlight() (is InFlight) {
 	open := l.Open()
 	slices.SortStableFunc(open, func(a, b Name) int { return b.Sent.Compare(a.Sent) })
@@ -214,8 +213,8 @@ func (l *Ledger[C]) drop(name types.NamespacedName) {
 	l.names = slices.DeleteFunc(l.names, func(n Name) bool { return n.NamespacedName == name })
 }
 
-// resolve tells the names by the children of a view. A child of the owner that is not
-// among them has left.
+// resolve notes which children of a view have the names. A child of the owner that the view lacks has
+// left.
 func (l *Ledger[C]) resolve(children []C, rules Rules[C]) {
 	if len(l.names) == 0 {
 		return

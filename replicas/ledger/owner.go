@@ -5,13 +5,13 @@ package ledger
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// An Owner is what calls have shown of the owner, if the cache has an older one. The zero
-// value is that nothing is known but what the cache has.
+// An Owner is the owner as calls have shown it, if the cache has an older one. The zero value means that
+// the cache has the newest owner that is known.
 type Owner struct {
-	Is   metav1.Object // as it was read; nil if it is gone
-	Gone bool          // the server does not have it, whatever the cache shows
-	// Version is that of Is or, if the owner is gone, of the one that the cache had. It is ""
-	// if no version of the cache tells that it shows Is.
+	Is   metav1.Object // as a call has shown it; nil if it is gone
+	Gone bool          // the server does not have it, even if the cache does
+	// Version is the version of Is or, if the owner is gone, of the owner that the cache had. It is ""
+	// if no version of the cache proves that the cache shows Is.
 	Version string
 }
 
@@ -22,8 +22,8 @@ func (l *Ledger[C]) Owner() Owner {
 	return l.owner
 }
 
-// OwnerTold notes what a call has shown of the owner last. The zero Owner notes that the
-// cache shows it too.
+// OwnerTold notes the owner as a call has shown it last. The zero Owner notes that the cache shows it
+// too.
 func (l *Ledger[C]) OwnerTold(is Owner) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -9,23 +9,22 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Stray notes that the server made another child than it was sent, such as one without the
-// owner's labels, and that it must be deleted again. c must not be nil.
+// Stray notes that the server made a different child than it was sent, such as one without the owner's
+// labels. That child must be deleted again. c must not be nil.
 func (l *Ledger[C]) Stray(c C) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.strays = append(l.strays, c)
 }
 
-// NoStray notes that a stray is deleted, or that somebody else wants it.
+// NoStray notes that a stray is deleted, or that someone else wants it.
 func (l *Ledger[C]) NoStray(id types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.strays = slices.DeleteFunc(l.strays, func(c C) bool { return idOf(c) == id })
 }
 
-// Strays returns the strays, in the order in which they were noted. The slice is the
-// caller's.
+// Strays returns the strays, in the order in which they were noted. The caller owns the slice.
 func (l *Ledger[C]) Strays() []C {
 	l.mu.Lock()
 	defer l.mu.Unlock()

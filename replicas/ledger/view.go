@@ -22,17 +22,15 @@ import (
 
 // A Snapshot is what a cache had at one moment.
 type Snapshot[C metav1.Object] struct {
-	// Version is a resourceVersion up to which Children show everything. Read it
-	// before Children: they are at least as new. "" means that it is not known.
+	// Version is a resourceVersion up to which Children show everything. Read it before Children, so
+	// that they are at least as new. "" means that it is not known.
 	Version string
-	// Newest is the newest version that an event of any child had, "" if it is not
-	// known. It tells, where Version does not, that the cache seems to have passed by
-	// a child that it does not show.
+	// Newest is the newest version in an event of any child, "" if it is not known. If Version is not
+	// known, Newest shows that the cache seems to be newer than a child that it does not show.
 	Newest string
 	// Children are the owner's children and the orphans. Others do no harm.
 	Children []C
-	// Selector is the owner's. If it changes, what a list by the former one has shown
-	// proves nothing.
+	// Selector is the owner's selector. If it changes, a list by the former selector proves nothing.
 	Selector labels.Selector
 	Rules    Rules[C]
 }
@@ -51,18 +49,18 @@ func (s Snapshot[C]) check(start Moment) error {
 	return nil
 }
 
-// Rules tell children from each other. All are required.
+// Rules classify children. All are required.
 type Rules[C metav1.Object] struct {
-	// Ours reports whether the owner controls a child, and MayCount whether the child
-	// may count for the owner: a list by the selector of the owner shows it, and it is
-	// the owner's or an orphan. Active reports whether it is not finished or deleted.
+	// Ours reports whether the owner controls a child. MayCount reports whether a child may count for
+	// the owner, because a list by the owner's selector shows it and it is the owner's or an orphan.
+	// Active reports whether a child is neither finished nor deleted.
 	Ours, MayCount, Active func(C) bool
 }
 
-// RulesOf returns the rules of an owner of a kind: its children are those that it controls,
-// and those that count are its own and the orphans that match the selector, in its namespace
-// if it is in one. No child counts if the selector is nil. If the owner is nil, there are no
-// rules, and if active is nil, one is missing: View refuses both.
+// RulesOf returns the rules of an owner of a kind. The owner's children are those that it controls. They
+// and the orphans count if they match the selector and, if the owner is in a namespace, are in the same
+// one. If the selector is nil, no child counts. If the owner or active is nil, rules are missing, and
+// View returns an error.
 func RulesOf[C metav1.Object](owner metav1.Object, kind schema.GroupKind, matching labels.Selector, active func(C) bool) Rules[C] {
 	if object.IsNil(owner) {
 		return Rules[C]{}
@@ -77,8 +75,8 @@ func RulesOf[C metav1.Object](owner metav1.Object, kind schema.GroupKind, matchi
 	}}
 }
 
-// Bearer returns what an object that has the name of a child is to the owner, and whether
-// it is the owner's.
+// Bearer returns what a child, as the object that has its name, is to the owner. It also returns whether
+// the child is the owner's.
 func (r Rules[C]) Bearer(c C) (is Bearer, ours bool) {
 	switch ours = r.Ours(c); {
 	case r.MayCount(c) && r.Active(c):
@@ -94,26 +92,24 @@ func (r Rules[C]) those(children []C) []C {
 	return slices.DeleteFunc(slices.Clone(children), func(c C) bool { return !r.MayCount(c) })
 }
 
-// A View is what is believed of the children.
+// A View has the children as they are believed to be.
 type View[C metav1.Object] struct {
-	// Children are those of the cache, as far as nothing newer is known of them, and
-	// after them those that the cache lacks. If nothing is known, it is the slice of
-	// the Snapshot.
+	// Children are those of the cache, with newer facts applied, and after them those that the cache
+	// lacks. If nothing is known, it is the slice of the Snapshot.
 	Children []C
 	// Stale says that the children must be listed live before one is created or deleted.
 	Stale bool
-	// Unmet says that the view may lack children, or have some that are gone. Then a
-	// live list is worthwhile even if nothing is to be done, because the number may be
-	// right by chance.
+	// Unmet says that the view may lack children, or have some that are gone. If so, list live even if
+	// the plan is empty, because the number may be right by chance.
 	Unmet bool
-	// Waits is how long to wait for the cache, which does not show all yet that Created and
-	// Deleted noted; 0 if it does. What takes longer than Patience makes the view stale.
+	// Waits is how long to wait until the cache shows all that Created and Deleted noted, or 0 if it
+	// does. If the cache takes longer than Patience, the view is stale.
 	Waits time.Duration
 }
 
-// View lays what is known over what the cache has, and forgets what the cache shows by
-// now. start is when the reading of the cache began. It is an error if a child or a rule is
-// nil, or if start is not from Start.
+// View applies the facts to the children of the cache, and forgets the facts that the cache shows. start
+// is when the reading of the cache began. View returns an error if a child or a rule is nil, or if start
+// is not from Start.
 func (l *Ledger[C]) View(start Moment, s Snapshot[C], now time.Time) (View[C], error) {
 	if err := s.check(start); err != nil {
 		return View[C]{}, err
@@ -140,8 +136,8 @@ func (l *Ledger[C]) View(start Moment, s Snapshot[C], now time.Time) (View[C], e
 	return v, nil
 }
 
-// passList forgets the last list, and what nothing else than its version dates: the cache
-// has come as far.
+// passList forgets the last list, because the cache is at least as new. It also forgets facts that have
+// no version except the list's.
 func (l *Ledger[C]) passList() {
 	for id := range l.list.children {
 		if e := l.children[id]; e != nil && !isNumber(e.fact.word.version) && e.fact.gone == 0 && e.fact.word.at <= l.list.start {
@@ -152,8 +148,7 @@ func (l *Ledger[C]) passList() {
 	l.list = bar{}
 }
 
-// checkCache forgets the facts if the cache went back, or if what selects the children has
-// changed.
+// checkCache forgets the facts if the cache went back, or if the selector has changed.
 func (l *Ledger[C]) checkCache(s Snapshot[C]) {
 	knows := l.list.version != "" || len(l.children) > 0
 	if resourceversion.Older(s.Version, l.read) || knows && isOther(l.selector, s.Selector) {
@@ -168,7 +163,7 @@ func isOther(a, b labels.Selector) bool {
 	return !object.IsNil(a) && !object.IsNil(b) && a.String() != b.String()
 }
 
-// An overlay is how a View is made.
+// An overlay makes a View.
 type overlay[C metav1.Object] struct {
 	*Ledger[C]
 	cache Snapshot[C]
@@ -177,7 +172,6 @@ type overlay[C metav1.Object] struct {
 	view  View[C]
 }
 
-// lay makes the view.
 func (o *overlay[C]) lay() {
 	for _, c := range o.cache.Children {
 		if e := o.children[idOf(c)]; e != nil {
@@ -212,15 +206,15 @@ func (o *overlay[C]) lay() {
 	}
 }
 
-// counts notes that the view needs a fact that the cache does not show. If that is so for
-// too long, the fact proves nothing any more.
+// counts notes that the view needs a fact that the cache does not show. If that lasts too long, the fact
+// no longer proves anything.
 func (o *overlay[C]) counts(since time.Time) {
 	if o.now.Sub(since) > o.patience() {
 		o.view.Stale, o.view.Unmet = true, true
 	}
 }
 
-// believe returns a cached child as it is known, and whether it is there.
+// believe returns a cached child in its newest known state, and whether it exists.
 func (o *overlay[C]) believe(c C) (C, bool) {
 	id := idOf(c)
 	e := o.children[id]
@@ -260,9 +254,8 @@ func (o *overlay[C]) believe(c C) (C, bool) {
 
 func (w word[C]) isMissing() bool { return w.at > 0 && !w.there }
 
-// isShown reports whether the cache, which has the child as c, shows what was said of it,
-// or something newer. A list by the selector does not show a child that does not match, so
-// it says nothing about this one.
+// isShown reports whether the cache, which has the child as c, shows w or something newer. A list by the
+// selector says nothing about a child that does not match.
 func (o *overlay[C]) isShown(c C, w word[C]) bool {
 	switch {
 	case !w.there && !o.cache.Rules.MayCount(c):
@@ -295,15 +288,16 @@ func (o *overlay[C]) isBarred(c C) bool {
 	return true
 }
 
-// lasts reports whether a deletion of a child may take effect yet.
+// lasts reports whether a deletion of a child may still take effect.
 func (d doubt) lasts(c metav1.Object) bool {
 	is := c.GetResourceVersion()
 	return d.any() && c.GetDeletionTimestamp() == nil &&
 		(d.version == "" || d.version == is || resourceversion.Older(is, d.version))
 }
 
-// lacking returns the entries of children that are there and that the cache lacks, in the
-// order in which they were found. It drops what the cache will show no more.
+// lacking returns the entries of children that exist and that the cache lacks, in the order in which
+// they were found. It drops facts that the cache shows by lacking the child, and facts that no list can
+// confirm in time.
 func (o *overlay[C]) lacking() (lacking []*entry[C]) {
 	for id, e := range o.children {
 		if e.shown == o.start {
@@ -320,9 +314,9 @@ func (o *overlay[C]) lacking() (lacking []*entry[C]) {
 		case o.shows(id, e), o.isMoot(e):
 			e.fact = fact[C]{}
 		case !o.isAged(e):
-		case !isNumber(w.version): // no list would tell more
+		case !isNumber(w.version): // a list would not show more
 			e.fact = fact[C]{}
-		default: // a watch that hung and goes on may show it yet
+		default: // a watch that hung and goes on may still show it
 			o.view.Stale = true
 		}
 		if e.call = none; !o.distrusted { // the child is gone
@@ -339,16 +333,17 @@ func (o *overlay[C]) lacking() (lacking []*entry[C]) {
 
 func (o *overlay[C]) isAged(e *entry[C]) bool { return o.now.Sub(e.since) > o.patience() }
 
-// isMoot reports whether a fact is so old that a list should decide, and no list would: it
-// shows no child that does not match.
+// isMoot reports whether a fact is too old and no list can confirm it, because lists lack children that
+// do not match.
 func (o *overlay[C]) isMoot(e *entry[C]) bool {
 	w := e.fact.word
 	return o.isAged(e) && w.there && !o.cache.Rules.MayCount(w.child)
 }
 
-// shows reports whether the cache, which lacks a child, shows by that what became of it: it
-// had the child before, or it has come as far as what was said, and as far as the last list
-// if that has the child. If the list hides the child, nothing else need be known of it.
+// shows reports whether a cache shows what became of a child by lacking it. The cache must have reached
+// the version of the fact, or have had the child before. The latter is not enough for a child that
+// exists if the cache's version is known. If the last list hides a child that is gone, no fact about it
+// is needed.
 func (o *overlay[C]) shows(id types.UID, e *entry[C]) bool {
 	w := e.fact.word
 	switch isGone := e.fact.gone > 0 || w.isMissing(); {
@@ -365,8 +360,8 @@ func (o *overlay[C]) shows(id types.UID, e *entry[C]) bool {
 	return e.shown > 0 || resourceversion.Reached(o.cache.Version, w.version)
 }
 
-// byName returns the children that the cache lacks by their names. A server has one object
-// of a name: of two the older one is gone.
+// byName returns the children that the cache lacks by their names. A server has only one object of a
+// name, so the older one of two children is gone.
 func (o *overlay[C]) byName(lacking []*entry[C]) map[types.NamespacedName]*entry[C] {
 	named := make(map[types.NamespacedName]*entry[C], len(lacking))
 	for _, e := range lacking {
@@ -391,8 +386,8 @@ func (o *overlay[C]) later(a, b *entry[C]) *entry[C] {
 	return b
 }
 
-// isNoNamesake reports whether a cached child is there, though the cache lacks another one
-// of its name. If nobody can tell which one is there, the view is old.
+// isNoNamesake reports whether a cached child exists, although the ledger has another child of its name
+// that the cache lacks. If their versions do not decide which one exists, the view is old.
 func (o *overlay[C]) isNoNamesake(c C, other *entry[C]) bool {
 	if other == nil || other.fact.gone > 0 {
 		return true
@@ -409,17 +404,17 @@ func (o *overlay[C]) isNoNamesake(c C, other *entry[C]) bool {
 	return true
 }
 
-// The wait for a cache that seems to have passed by a child begins with the first of
-// these, and doubles up to the last.
+// The wait for a cache that seems to be newer than a child that it lacks begins with firstSuspicion, and
+// doubles up to lastSuspicion.
 const firstSuspicion, lastSuspicion = 5 * time.Second, 5 * time.Minute
 
-// nextLook is how long a cache that does not show all that is known is not looked at again. No
-// event may tell that it does: a watch that was broken goes on with a list.
+// nextLook is the time between looks at a cache that does not show all that is known. There may be no
+// event when it does, because a watch that was broken goes on with a list.
 const nextLook = 5 * time.Second
 
-// suspect looks whether the cache seems to have passed by a child that it lacks, if it does
-// not tell how far it has come. The events may be those of another watch, so that is no
-// proof: the view is an old one, but only after some seconds a list is worthwhile by itself.
+// suspect checks whether a cache without a known version seems to be newer than a child that it lacks.
+// The events may be those of another watch, so this is no proof. The view is stale at once, but unmet
+// only after some seconds.
 func (o *overlay[C]) suspect(lacking []*entry[C]) {
 	if len(lacking) == 0 || o.cache.Version != "" {
 		o.passed = backoff.Hold{}
@@ -437,10 +432,10 @@ func (o *overlay[C]) suspect(lacking []*entry[C]) {
 	o.view.Unmet = o.view.Unmet || o.passed.Remaining(o.now) <= 0
 }
 
-// Split sorts the active children of the last view by what is known by now: those that stay, those
-// that were created and that the cache does not show yet, and those that were deleted and that it
-// shows as they were. Others that are being deleted or are gone by now are left out. stay may be the
-// slice that it was given.
+// Split sorts the active children of the last view by what is known now. stay are those that stay. come
+// are those that were created and that the cache does not show yet. leave are those that were deleted
+// and that the cache shows as they were. Other children that are being deleted or are gone are left out.
+// stay may be the slice children itself.
 func (l *Ledger[C]) Split(children []C) (stay, come, leave []C) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -465,15 +460,15 @@ func (l *Ledger[C]) Split(children []C) (stay, come, leave []C) {
 	return stay, come, leave
 }
 
-// isNeeded reports whether a view is another one because of a fact, and whether it may take
-// a pass without an event to drop it.
+// isNeeded reports whether a fact changes the view, so that it may take a pass without an event to drop
+// it.
 func (l *Ledger[C]) isNeeded(e *entry[C]) bool {
 	return e.fact.gone == 0 && !e.fact.word.isMissing() || e.shown == l.viewed
 }
 
-// Again returns when to look at the cache again if no event comes; 0 if the view is that of
-// the cache alone. A clock that went back does not make it longer. Events tell of a child that
-// was created, so the cache is looked at for it only if it is late.
+// Again returns how long to wait before looking at the cache again if no event arrives. It returns 0 if
+// the view is that of the cache alone. A clock that went back does not make the wait longer. A created
+// child causes an event, so the cache is looked at for it only if the child is late.
 func (l *Ledger[C]) Again(now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -491,7 +486,7 @@ func (l *Ledger[C]) Again(now time.Time) time.Duration {
 }
 
 // Awaited returns the names of the children that Created noted, and the UIDs of those that Deleted
-// did, as far as the cache does not show it yet. Both are sorted, and the caller's.
+// noted, as far as the cache does not show that yet. Both are sorted. The caller owns them.
 func (l *Ledger[C]) Awaited() (creations []string, deletions []types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -509,8 +504,8 @@ func (l *Ledger[C]) Awaited() (creations []string, deletions []types.UID) {
 	return creations, deletions
 }
 
-// Waits returns how long the cache may take yet to show what Created and Deleted noted; 0 if it
-// has shown all of that, or has taken too long.
+// Waits returns how long the cache may still take to show what Created and Deleted noted. It returns 0
+// if the cache has shown all of that, or has taken too long.
 func (l *Ledger[C]) Waits(now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -520,7 +515,7 @@ func (l *Ledger[C]) Waits(now time.Time) time.Duration {
 func (l *Ledger[C]) waitsFor(now time.Time) (longest time.Duration) {
 	for _, e := range l.children {
 		if left := l.patience() - now.Sub(e.since); e.call != none && left >= 0 {
-			longest = max(longest, left+1) // not at that time, but after it
+			longest = max(longest, left+1) // just after that time
 		}
 	}
 	return longest

@@ -16,13 +16,12 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// beginning is when clusters start, and since when what is built here is as it is.
+// beginning is when clusters start, and since when the pods of NewPod exist and are ready.
 var beginning = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
-// NewReplicaSet returns a ReplicaSet whose pods have the label app=name. All that
-// it makes have the same Deployment as their controller, so they are siblings. The
-// UID is "uid-" and the name; a cluster gives it another one when it is created
-// there.
+// NewReplicaSet returns a ReplicaSet whose pods have the label app=name. All ReplicaSets that it
+// makes have the same Deployment as their controller, so they are siblings. The UID is "uid-" and
+// the name. A cluster gives the ReplicaSet another UID when it is created there.
 func NewReplicaSet(namespace, name string, replicas int32) *appsv1.ReplicaSet {
 	labels := map[string]string{"app": name}
 	controller := true
@@ -61,9 +60,8 @@ func NewPod(rs *appsv1.ReplicaSet, name string) *corev1.Pod {
 	return p
 }
 
-// ownedBy returns a copy of a child that is controlled by the owner, which is of
-// the given kind, and is in the owner's namespace. It has no other owner
-// references. If the owner is nil, it has none at all.
+// ownedBy returns a copy of a child that the owner controls, in the owner's namespace. kind is the
+// owner's kind. The copy has no other owner references. If the owner is nil, it has none at all.
 func ownedBy[C Object[C]](child C, owner metav1.Object, kind schema.GroupVersionKind) C {
 	return changed(child, func(child C) {
 		if object.IsNil(owner) {
@@ -75,8 +73,7 @@ func ownedBy[C Object[C]](child C, owner metav1.Object, kind schema.GroupVersion
 	})
 }
 
-// Orphan returns a copy of a child without owner references: an owner that selects
-// it may adopt it.
+// Orphan returns a copy of a child without owner references. An owner that selects it may adopt it.
 func Orphan[C Object[C]](child C) C {
 	return changed(child, func(child C) { child.SetOwnerReferences(nil) })
 }
@@ -99,7 +96,7 @@ func Unready(p *corev1.Pod) *corev1.Pod {
 	return changed(p, func(p *corev1.Pod) { becomeUnready(p, p.CreationTimestamp) })
 }
 
-// changed returns a changed copy of an object; nil stays nil.
+// changed returns a changed copy of an object, or nil for nil.
 func changed[T Object[T]](obj T, change func(T)) T {
 	if object.IsNil(obj) {
 		return obj

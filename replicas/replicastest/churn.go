@@ -12,7 +12,7 @@ import (
 	"github.com/replicakit/replicakit/internal/inside"
 )
 
-// A churn changes every child of a namespace again and again.
+// A churn changes every child of a namespace repeatedly.
 type churn[O Object[O], C Object[C]] struct {
 	cluster   *Cluster[O, C]
 	namespace string

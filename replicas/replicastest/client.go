@@ -21,34 +21,32 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// A Client makes the calls of one controller and takes its events: it is a
-// controller.Client and a controller.EventSink. Fail makes calls fail, Record tells
-// which calls were made. Its functions may step other parts of a World, and may
-// panic with a Crash, as if the process died.
+// A Client makes the calls of one controller and takes its events. It is a controller.Client and a
+// controller.EventSink. Fail makes calls fail, and Record remembers which calls were made. Its
+// functions may step other parts of a World. They may panic with a Crash, as if the process died.
 type Client[O Object[O], C Object[C]] struct {
-	// The calls are sent, and may fail. As clients that decode the answer into their
-	// argument do, Create changes the child and the maps that it has.
+	// The calls are sent, and may fail. Create changes the child and the maps that it has, as
+	// clients do that decode the answer into their argument.
 	controller.Client[O, C]
 	controller.Versioner
 	// Events are added to the cluster's Events.
 	controller.EventSink
 
-	// Fault decides about each request for which no Rule of Fail does, before it is
-	// sent or sent again. If Fault is nil, such requests succeed.
+	// Fault decides about each request for which no Rule of Fail decides, before it is sent or sent
+	// again. If Fault is nil, such requests succeed.
 	Fault func(Call) Fault
-	// Done is called after each call with the error that the call returned. It may
-	// be nil.
+	// Done is called after each call with the error that the call returned. It may be nil.
 	Done func(Call, error)
 
 	cluster *Cluster[O, C]
-	id      int // of those of the cluster
+	id      int // number among the clients of the cluster
 	calling *Call
 	rules   []*programmed
 	records []*Record
 	hidden
 }
 
-// hidden is what this library's own tests alone use.
+// hidden is used only by this library's own tests.
 type hidden = inside.Hidden
 
 // NewClient returns a client whose calls do not fail.
@@ -83,18 +81,18 @@ func (c *Client[O, C]) inFlight() (calls []Call) {
 // A Call is one request to the API server.
 type Call struct {
 	Verb                 string // create, delete, patch, get, list or status, which is a patch of the owner's status
-	Kind                 string // that of children or of owners, such as Pod
-	types.NamespacedName        // a list has no name, a child to create may have none
+	Kind                 string // kind of the child or owner, such as Pod
+	types.NamespacedName        // a list has no name, and a child to create may have none
 	DryRun               bool
-	Limit                int // of a list: how many objects are asked for; 0 if all
-	// ResourceVersion is the version that a child must have to be deleted; "" if any.
+	Limit                int // how many objects a list asks for; 0 means all
+	// ResourceVersion is the version that a child must have to be deleted. "" means any.
 	ResourceVersion string
-	// Err is the error that the call returned, in a Record; nil if it succeeded.
+	// Err is the error that the call returned, in a Record. It is nil if the call succeeded.
 	Err error
 }
 
-// An effect is what a request does on the cluster. It may be done later, when the
-// caller has given up and does something else with the objects that it sent.
+// An effect is what a request does on the cluster. It may happen later, when the caller has given
+// up and uses the objects that it sent for something else.
 type effect[T any, O Object[O], C Object[C]] func(context.Context, *Cluster[O, C]) (T, error)
 
 // do makes one call.
@@ -114,7 +112,7 @@ func do[T any, O Object[O], C Object[C]](ctx context.Context, c *Client[O, C], c
 // resends is how often client-go sends a request again.
 const resends = 10
 
-// send sends a request until an answer is one to be passed on.
+// send sends a request until the client must return the answer.
 func send[T any, O Object[O], C Object[C]](ctx context.Context, c *Client[O, C], call Call, effect effect[T, O, C]) (result T, err error) {
 	n := 0
 	for again := true; again && n <= resends; n++ {
@@ -161,7 +159,7 @@ func (c *Cluster[O, C]) land(l *landing[O, C]) {
 	c.landing = nil
 }
 
-// call is a request for an object of the table.
+// call returns a request for an object of the table.
 func (t *table[T]) call(verb, namespace, name string) Call {
 	return Call{
 		Verb: verb, Kind: t.kind.Kind,
@@ -169,7 +167,7 @@ func (t *table[T]) call(verb, namespace, name string) Call {
 	}
 }
 
-// callFor is a request for obj, which may be nil.
+// callFor returns a request for obj, which may be nil.
 func (t *table[T]) callFor(verb string, obj T) Call {
 	if object.IsNil(obj) {
 		return t.call(verb, "", "")
@@ -177,10 +175,10 @@ func (t *table[T]) callFor(verb string, obj T) Call {
 	return t.call(verb, obj.GetNamespace(), obj.GetName())
 }
 
-// sent is an object as it is now, which nobody changes any more; nil stays nil.
+// sent returns a copy of an object, which no caller can change, or nil for nil.
 func sent[T Object[T]](obj T) T { return changed(obj, func(T) {}) }
 
-// calls are those of a Client.
+// calls are the calls of a Client.
 type calls[O Object[O], C Object[C]] struct{ *Client[O, C] }
 
 func (c calls[O, C]) Create(ctx context.Context, child C) (C, error) {
@@ -197,7 +195,7 @@ func (c calls[O, C]) Create(ctx context.Context, child C) (C, error) {
 	return created, err
 }
 
-// decode adds to a map, if there is one, as decoding JSON does.
+// decode adds to a map, if it is not nil, as decoding JSON does.
 func decode(into, from map[string]string) {
 	if into != nil {
 		maps.Copy(into, from)
@@ -267,7 +265,7 @@ func (c calls[O, C]) PatchStatus(ctx context.Context, owner O, patch selector.Pa
 
 func (c calls[O, C]) Event(owner metav1.Object, eventType, reason, message string) {
 	if object.IsNil(owner) || reason == controller.Panicked && strings.HasSuffix(message, Crash{}.String()) {
-		return // a process that died makes no events
+		return // a process that died sends no events
 	}
 	c.cluster.Events = append(c.cluster.Events, Event{
 		At:      c.cluster.Clock.Now(),

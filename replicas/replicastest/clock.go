@@ -5,14 +5,13 @@ package replicastest
 
 import "time"
 
-// A Clock is virtual time: it stands still until Advance is called. The zero Clock
-// shows the zero instant; that of a cluster begins at Options.Start.
+// A Clock is virtual time. It stands still until Advance is called. The zero Clock shows the zero
+// instant. The Clock of a cluster begins at Options.Start.
 type Clock struct{ now time.Time }
 
 func newClock(start time.Time) *Clock { return &Clock{now: start} }
 
-// Now returns the instant that the clock shows; for a nil Clock it is the zero
-// instant.
+// Now returns the instant that the clock shows. For a nil Clock, it returns the zero instant.
 func (c *Clock) Now() time.Time {
 	if c == nil {
 		return time.Time{}

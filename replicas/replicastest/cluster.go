@@ -24,46 +24,44 @@ import (
 
 // Options are the settings of a cluster. The zero value is a cluster without nodes.
 type Options struct {
-	// Start is the instant at which the clock starts. The zero instant means the
-	// beginning of 2026.
+	// Start is the instant at which the clock starts. The zero instant means the beginning of 2026.
 	Start time.Time
-	// Clock is the clock, for clusters that share one. nil means a new one.
+	// Clock is the clock, which clusters may share. nil means a new one.
 	Clock *Clock
-	// Seed decides everything that is random: UIDs and generated names.
+	// Seed decides everything that is random, such as UIDs and generated names.
 	Seed uint64
-	// Counting makes UIDs and generated names count up, so that they tell in which
-	// order objects were made.
+	// Counting makes UIDs and generated names count up, to show the order in which objects were
+	// made.
 	Counting bool
-	// Nodes is how many nodes there are at first: node-1, node-2 and so on. They
-	// matter only if children are pods: a pod without a node never becomes ready.
+	// Nodes is how many nodes there are at first. Their names are node-1, node-2 and so on. They
+	// matter only for pods, because a pod without a node never becomes ready.
 	Nodes int
 	// Timing says how fast the cluster is.
 	Timing Timing
 }
 
-// A Cluster is an API server with owners and children of one kind each, and with
-// what acts on them by itself. Its methods are what users and administrators do;
-// controllers use a Client. It copies the objects that are passed in, and you may
-// change the objects that it returns. It is a Part. NewPodCluster and NewCluster
-// make one.
+// A Cluster is an API server with owners and children of one kind each, and with the components
+// that act on them. Its methods do what users and administrators do. Controllers use a Client. It
+// copies the objects that are passed in, and you may change the objects that it returns. It is a
+// Part. NewPodCluster and NewCluster make one.
 type Cluster[O Object[O], C Object[C]] struct {
 	Clock *Clock
 	// Events are the events that controllers sent, the oldest first.
 	Events []Event
-	// Ready makes a child ready: it changes the copy that it is given, and the
-	// result is stored. It is called once for each child that is not being deleted,
-	// Timing.StartUp after the child's creation. If it is nil, children stay as
-	// they were created. It is not called for pods, which become ready on nodes.
+	// Ready makes a child ready. It changes the copy that it is given, and the result is stored. It
+	// is called once for each child that is not being deleted, Timing.StartUp after the child's
+	// creation. If Ready is nil, children stay as they were created. It is not called for pods,
+	// which become ready on nodes.
 	Ready func(child C)
-	// Mutate may change each child that is created through the API, before Webhook
-	// is asked. It may be nil.
+	// Mutate may change each child that is created through the API, before Webhook is called. It
+	// may be nil.
 	Mutate func(child C)
-	// Webhook is asked about each child that is created, patched or deleted through
-	// the API, and refuses the call by an error. It must not change the child. If
-	// it is nil, all calls are allowed.
+	// Webhook is called for each child that is created, patched or deleted through the API. It
+	// refuses the call with an error. It must not change the child. If Webhook is nil, all calls
+	// are allowed.
 	Webhook func(verb string, child C) error
-	// Changed is called after each change: before is nil for a new object, after
-	// for one that is gone. It must not change the objects. It may be nil.
+	// Changed is called after each change. before is nil for a new object, and after is nil for one
+	// that is gone. It must not change the objects. It may be nil.
 	Changed func(before, after metav1.Object)
 
 	kind     controller.Kind[O, C]
@@ -71,7 +69,7 @@ type Cluster[O Object[O], C Object[C]] struct {
 	random   *rand.PCG
 	counting bool
 	counter  uint64
-	names    uint64 // that controllers took, if Counting
+	names    uint64 // names that controllers took, if Counting
 	version  uint64
 	owners   *table[O]
 	children *table[C]
@@ -80,7 +78,7 @@ type Cluster[O Object[O], C Object[C]] struct {
 	ending   map[string]ending
 	nodes    []*node
 	tasks    []task[O, C]
-	clients  int            // how many there were
+	clients  int            // how many clients were made
 	landing  *landing[O, C] // the call that takes effect late at this moment
 	hidden
 }
@@ -163,11 +161,10 @@ func (c *Cluster[O, C]) newUID() types.UID {
 		high>>32, high>>16&0xffff, high&0xfff, 0x8000|low>>48&0x3fff, low&0xffffffffffff))
 }
 
-// alphabet is what generated names end in.
+// alphabet has the characters with which generated names end.
 const alphabet = "bcdfghjklmnpqrstvwxz2456789"
 
-// newName returns a name that no child of the namespace has, as the API server
-// generates it.
+// newName generates a name as the API server does. No child of the namespace has it.
 func (c *Cluster[O, C]) newName(namespace, prefix string) string {
 	const longest = 63
 	prefix = prefix[:min(len(prefix), longest-suffixLength)]
@@ -186,8 +183,8 @@ func (c *Cluster[O, C]) newName(namespace, prefix string) string {
 	}
 }
 
-// Random returns the cluster's next random number, from 0 to n-1; it is 0 if n is
-// less than 1.
+// Random returns the cluster's next random number, from 0 to n-1. If n is less than 1, it returns
+// 0.
 func (c *Cluster[O, C]) Random(n int) int {
 	if n < 1 {
 		return 0
@@ -197,7 +194,7 @@ func (c *Cluster[O, C]) Random(n int) int {
 
 func (c *Cluster[O, C]) now() time.Time { return c.Clock.Now() }
 
-// timestamp is the present as API objects hold it, in whole seconds.
+// timestamp returns the present as API objects hold it, in whole seconds.
 func (c *Cluster[O, C]) timestamp() metav1.Time {
 	return metav1.NewTime(c.Clock.Now().Truncate(time.Second))
 }
@@ -208,7 +205,7 @@ func (c *Cluster[O, C]) changed(before, after metav1.Object) {
 	}
 }
 
-// copied lets a stored object leave the package.
+// copied copies a stored object before it leaves the package.
 func copied[T Object[T]](obj T, err error) (T, error) {
 	if err != nil {
 		var none T

@@ -15,47 +15,44 @@ import (
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
-// A Controller is the library's controller, with a view of a cluster, a client, a
-// work queue and a clock of its own. It is a Part. To restart a controller, make a
-// new one on the same cluster and leave the old one out of the World. To run two at
-// once, put both into the World.
+// A Controller is the library's controller, with its own view of a cluster, client, work queue and
+// clock. It is a Part. To restart a controller, make a new one on the same cluster and leave the
+// old one out of the World. To run two at once, put both into the World.
 type Controller[O Object[O], C Object[C]] struct {
 	Client *Client[O, C]
 	View   *View[O, C]
 	Worker *Worker
-	// Sync makes a pass. It is the Sync of the library's controller.Controller;
-	// replace it to test a loop of your own. See Worker.Sync for what it returns.
+	// Sync makes a pass. It is the Sync of the library's controller.Controller. Replace it to test
+	// a loop of your own. See Worker.Sync for what it returns.
 	Sync func(ctx context.Context, key types.NamespacedName) (again time.Duration, err error)
 	// BurstReplicas, if it is not 0, replaces the BurstReplicas of every Spec.
 	BurstReplicas int
 	// Skew is how far the controller's clock is ahead of the cluster's.
 	Skew time.Duration
-	// RememberWrites lets the controller know how far its caches have come, as
-	// client-go's caches tell from 0.36 on. It then waits until they show what it wrote.
+	// RememberWrites gives the controller the versions of its caches, as client-go's caches do from
+	// 0.36 on. The controller then waits until they show its writes.
 	RememberWrites bool
-	// Passed is called after each pass for an owner that the cache has. It may be
-	// nil.
+	// Passed is called after each pass for an owner that the cache has. It may be nil.
 	Passed func(controller.Pass[O, C])
 
 	controller *controller.Controller
 	cluster    *Cluster[O, C]
-	suffix     []int // of the next name, in a cluster that is Counting
+	suffix     []int // rest of the next name, in a cluster that is Counting
 	inside     *inside.Controller[controller.Pass[O, C], C]
 	hidden
 }
 
-// NewController returns a controller that has not seen anything yet.
+// NewController returns a controller that has seen nothing yet.
 func (c *Cluster[O, C]) NewController() *Controller[O, C] {
 	ctl, err := c.NewControllerWith(controller.Options{})
 	if err != nil {
-		panic(err) // NewCluster has tried
+		panic(err) // NewCluster has checked the Kind
 	}
 	return ctl
 }
 
-// NewControllerWith returns a controller with options. Now, Events, Random and
-// MaxParallel are set here, so that calls are made one at a time. The error is that
-// of controller.New.
+// NewControllerWith returns a controller with options. It sets Now, Events, Random and MaxParallel,
+// so calls are made one at a time. The error is that of controller.New.
 func (c *Cluster[O, C]) NewControllerWith(opts controller.Options) (*Controller[O, C], error) {
 	ctl := &Controller[O, C]{Client: c.NewClient(), View: c.NewView(), cluster: c}
 	ctl.Worker = &Worker{Clock: c.Clock, Sync: ctl.pass}
@@ -72,7 +69,7 @@ func (c *Cluster[O, C]) NewControllerWith(opts controller.Options) (*Controller[
 	return ctl, nil
 }
 
-// limited is the cluster's kind, with BurstReplicas.
+// limited returns the cluster's kind with BurstReplicas.
 func (c *Controller[O, C]) limited() controller.Kind[O, C] {
 	kind := c.cluster.kind
 	spec := kind.Spec
@@ -88,7 +85,7 @@ func (c *Controller[O, C]) limited() controller.Kind[O, C] {
 	return kind
 }
 
-// kind is the cluster's, and tells what happens.
+// kind returns the cluster's kind. Its Observe also calls c.observe.
 func (c *Controller[O, C]) kind() controller.Kind[O, C] {
 	kind := c.limited()
 	observe := kind.Observe
@@ -101,7 +98,7 @@ func (c *Controller[O, C]) kind() controller.Kind[O, C] {
 	return kind
 }
 
-// told notes the owner, which the pass may have read from the server, and its scale.
+// told remembers the owner, which the pass may have read from the server, and its scale.
 func (c *Controller[O, C]) told(owner O, owned []C, s replicas.Scale[C]) {
 	c.inside.Passing = &controller.Pass[O, C]{Owner: owner, Scale: s}
 	if c.inside.Scaling != nil {
@@ -113,13 +110,13 @@ func (c *Controller[O, C]) observe(pass controller.Pass[O, C]) {
 	passing := c.inside.Passing
 	c.inside.Passing = nil
 	if c.Passed != nil && passing != nil {
-		pass.Owner = passing.Owner // also if the cache was stale
+		pass.Owner = passing.Owner // even if the cache was stale
 		c.Passed(pass)
 	}
 }
 
-// random returns what makes names: in a cluster that is Counting they count up too,
-// and nothing is spread.
+// random returns the function that makes names. If the cluster is Counting, names count up too, and
+// no work is spread.
 func (c *Controller[O, C]) random() func(n int) int {
 	if !c.cluster.counting {
 		return c.cluster.Random
@@ -138,8 +135,7 @@ func (c *Controller[O, C]) random() func(n int) int {
 	}
 }
 
-// letters is how many letters names are made of, suffixLength how many of them each
-// has at its end.
+// letters is how many letters names are made of. suffixLength is how many of them end each name.
 const letters, suffixLength = 27, 5
 
 func digits(n uint64) []int {
@@ -151,7 +147,7 @@ func digits(n uint64) []int {
 	return d
 }
 
-// now is the time on the controller's clock.
+// now returns the time on the controller's clock.
 func (c *Controller[O, C]) now() time.Time { return c.cluster.Clock.Now().Add(c.Skew) }
 
 // Due returns when the next event arrives or the next pass is due, and whether
@@ -161,7 +157,7 @@ func (c *Controller[O, C]) Due() (time.Time, bool) {
 	return due, ok
 }
 
-// Step delivers an event or makes a pass; if both are due, the event comes first.
+// Step delivers an event or makes a pass. If both are due, the event comes first.
 func (c *Controller[O, C]) Step() {
 	if part, _, ok := c.next(); ok {
 		part.Step()
@@ -186,7 +182,7 @@ func (c *Controller[O, C]) pass(ctx context.Context, key types.NamespacedName) (
 	return again, err
 }
 
-// A cache is the view of a controller, and tells of what is asked of it.
+// A cache is the view of a controller. It notes what the controller reads.
 type cache[O Object[O], C Object[C]] struct {
 	controller.Cache[O, C]
 	controller *Controller[O, C]
@@ -201,14 +197,14 @@ func (c cache[O, C]) Children(ctx context.Context, owner O) ([]C, error) {
 	return children, err
 }
 
-// Related finds the children of siblings, and keeps them for who wants to know.
+// Related finds the children of siblings, and remembers them for tests.
 func (c cache[O, C]) Related(ctx context.Context, owner O) ([]C, error) {
 	related, err := c.Cache.Related(ctx, owner)
 	c.controller.inside.Related = related
 	return related, err
 }
 
-// ChildrenVersion is known to a controller that remembers its writes.
+// ChildrenVersion returns the version only to a controller that remembers its writes.
 func (c cache[O, C]) ChildrenVersion() string {
 	if !c.controller.RememberWrites {
 		return ""
@@ -216,7 +212,7 @@ func (c cache[O, C]) ChildrenVersion() string {
 	return c.Cache.ChildrenVersion()
 }
 
-// OwnersVersion is known to a controller that remembers its writes.
+// OwnersVersion returns the version only to a controller that remembers its writes.
 func (c cache[O, C]) OwnersVersion() string {
 	if !c.controller.RememberWrites {
 		return ""

@@ -1,11 +1,11 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replicastest helps you to test your own controller: what a plan is for
-// children that you build by hand, and what a whole controller does on a simulated
-// cluster where watches hang and answers get lost.
+// Package replicastest helps you to test your own controller. You can test a plan for children that
+// you build by hand, or a whole controller on a simulated cluster where watches hang and answers
+// get lost.
 //
-// What to test, and where to start:
+// This table shows where to start:
 //
 //	a plan for some pods                      NewReplicaSet, NewPod, Unready, WithCost, Orphan; then replicas.Manage
 //	your Kind, hours in milliseconds          NewCluster(kind), NewController, World.Run
@@ -15,18 +15,17 @@
 //	users, quotas, webhooks                   Cluster: EditOwner, EditChild, SetQuota, Webhook
 //	a controller without replicas/controller  Controller.Sync, or NewClient and NewView alone
 //
-// A cluster holds owners and children of one kind each: NewPodCluster makes one of
-// ReplicaSets and pods, NewCluster one of your own types. It simulates an API
-// server, with UIDs, resource versions, generations, finalizers, preconditions,
-// merge patches, quotas and webhooks, and the garbage collector. Pods also have
-// nodes, a scheduler and kubelets; other children become ready as Cluster.Ready
-// says. A cluster does not default, validate or convert objects as a CRD does: for
-// that, test on a real API server.
+// A cluster holds owners and children of one kind each. NewPodCluster makes one of ReplicaSets and
+// pods, and NewCluster one of your own types. It simulates the garbage collector and an API server,
+// with UIDs, resource versions, generations, finalizers, preconditions, merge patches, quotas and
+// webhooks. Pods also have nodes, a scheduler and kubelets. Other children become ready as
+// Cluster.Ready says. A cluster does not default, validate or convert objects as a CRD does. To
+// test that, use a real API server.
 //
-// Everything is in memory and in virtual time, and no goroutine is started: a test
-// runs in the same way each time. So nothing here is safe for concurrent use,
-// except the functions that build objects.
+// Everything is in memory and in virtual time, and no goroutine is started, so a test runs in the
+// same way each time. Nothing here is safe for concurrent use, except the functions that build
+// objects.
 //
-// The zero values of Cluster, Client, View and Controller are useless: call
-// NewPodCluster, NewCluster, NewClient, NewView and NewController.
+// The zero values of Cluster, Client, View and Controller are useless. Call NewPodCluster,
+// NewCluster, NewClient, NewView and NewController.
 package replicastest

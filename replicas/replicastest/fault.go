@@ -14,23 +14,22 @@ import (
 	"github.com/replicakit/replicakit/slowstart"
 )
 
-// A Fault is what goes wrong with a request. The zero Fault is that nothing does.
+// A Fault is what goes wrong with a request. The zero Fault means that nothing goes wrong.
 type Fault struct {
-	Before error // the request has no effect and this is its answer
-	After  error // the request has its effect, and this comes instead of the answer
-	// Resend sends the request again and does not return the error, as client-go
-	// does after a 429 or 503 with Retry-After, and after a connection that was
-	// reset. Another Fault decides about the request that is sent again.
+	Before error // the request has no effect, and this is its answer
+	After  error // the request has its effect, and this replaces the answer
+	// Resend sends the request again instead of returning the error. client-go does so after a 429
+	// or 503 with Retry-After, and after a connection that was reset. Another Fault decides about
+	// the request that is sent again.
 	Resend bool
-	// Late is how long after the call a request that failed with Before takes
-	// effect all the same: as it was sent, also if its context has ended by then.
-	// 0 means that it never does.
+	// Late is how long after the call a request that failed with Before takes effect anyway. It
+	// takes effect as it was sent, even if its context has ended. 0 means that it never does.
 	Late time.Duration
 }
 
-// Lost returns errors that can come after a call has had its effect: those of the server, and
-// of what stands in front of it. They are a Timeout, ServiceUnavailable, InternalError,
-// TooManyRequests and a connection that is reset.
+// Lost returns errors that can come after a call has had its effect. The server or a component in
+// front of it returns them. They are a Timeout, ServiceUnavailable, InternalError, TooManyRequests
+// and a connection that is reset.
 func Lost() []error {
 	return []error{
 		timeout(), apierrors.NewServiceUnavailable("no endpoints"), apierrors.NewInternalError(errors.New("etcd is gone")),
@@ -40,15 +39,14 @@ func Lost() []error {
 
 func timeout() error { return apierrors.NewTimeoutError("the request did not complete in time", 0) }
 
-// A Crash is what a function of a Client or Controller panics with if the
-// process shall die in the middle of a pass.
+// A Crash is the value that a function of a Client or Controller panics with if the process must
+// die in a pass.
 type Crash struct{}
 
 // String says what happened.
 func (Crash) String() string { return "the process died" }
 
-// Crashes calls f and reports whether f panicked with a Crash. Any other panic goes
-// on.
+// Crashes calls f and reports whether f panicked with a Crash. Any other panic continues.
 func Crashes(f func()) (crashed bool) {
 	defer func() {
 		value := recover()

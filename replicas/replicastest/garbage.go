@@ -21,7 +21,7 @@ var finalizers = map[metav1.DeletionPropagation]string{
 	metav1.DeletePropagationForeground: metav1.FinalizerDeleteDependents,
 }
 
-// collectLater wakes the garbage collector if there is something for it.
+// collectLater wakes the garbage collector if there is something to collect.
 func (c *Cluster[O, C]) collectLater() {
 	awake := slices.ContainsFunc(c.tasks, func(t task[O, C]) bool { return t.do == sweep })
 	if !awake && c.hasGarbage() {
@@ -29,7 +29,7 @@ func (c *Cluster[O, C]) collectLater() {
 	}
 }
 
-// seekOwners wakes the garbage collector where an owner of a child does not exist.
+// seekOwners wakes the garbage collector if an owner of the child does not exist.
 func (c *Cluster[O, C]) seekOwners(child C) {
 	if len(c.absent(child)) > 0 {
 		c.collectLater()
@@ -53,7 +53,7 @@ func isCollectors(f string) bool {
 	return f == metav1.FinalizerOrphanDependents || f == metav1.FinalizerDeleteDependents
 }
 
-// collectGarbage is one look of the garbage collector at everything.
+// collectGarbage runs the garbage collector once over everything.
 func (c *Cluster[O, C]) collectGarbage() {
 	for _, owner := range slices.Clone(c.owners.rows) {
 		if isCollected(owner) {
@@ -66,8 +66,8 @@ func (c *Cluster[O, C]) collectGarbage() {
 	c.collectLater()
 }
 
-// collectOwner orphans the children of an owner or deletes them, and lets the owner
-// go when that is done.
+// collectOwner orphans or deletes the children of an owner, and releases the owner when that is
+// done.
 func (c *Cluster[O, C]) collectOwner(owner O) {
 	orphan, left := slices.Contains(owner.GetFinalizers(), metav1.FinalizerOrphanDependents), false
 	for _, child := range slices.Clone(c.children.rows) {
@@ -89,8 +89,8 @@ func (c *Cluster[O, C]) collectOwner(owner O) {
 	}
 }
 
-// collectChild deletes a child whose owners are all gone; where one is left, the
-// references to the others go.
+// collectChild deletes a child whose owners are all gone. If an owner is left, it removes the
+// references to the others.
 func (c *Cluster[O, C]) collectChild(child C) {
 	absent := c.absent(child)
 	switch {
@@ -102,7 +102,7 @@ func (c *Cluster[O, C]) collectChild(child C) {
 	}
 }
 
-// absent are the owners of a child that do not exist.
+// absent returns the UIDs of a child's owners that do not exist.
 func (c *Cluster[O, C]) absent(child C) (uids []types.UID) {
 	namespace := child.GetNamespace()
 	if c.kind.ClusterScoped {
@@ -129,16 +129,17 @@ func (c *Cluster[O, C]) disown(child C, uids ...types.UID) {
 	c.children.write(child, changed)
 }
 
-// ending is how far a namespace is on its way out.
+// ending is how far the deletion of a namespace is.
 type ending uint8
 
 const (
-	_           ending = iota // it is there
+	_           ending = iota // the namespace exists
 	terminating               // nothing can be created in it
-	ended                     // it is not there
+	ended                     // the namespace is gone
 )
 
-// TerminateNamespace marks a namespace. It exists until then, and need not be created.
+// TerminateNamespace starts the deletion of a namespace, which exists until then and need not be
+// created.
 func (c *insideCluster[O, C]) TerminateNamespace(name string) {
 	if name == "" {
 		return
@@ -154,7 +155,7 @@ func (c *insideCluster[O, C]) CreateNamespace(name string) bool {
 	return c.ending[name] == 0
 }
 
-// emptyNamespace deletes what a namespace holds, until nothing is left.
+// emptyNamespace deletes the objects in a namespace until none is left.
 func (c *Cluster[O, C]) emptyNamespace(name string) {
 	owners, children := c.owners.rows.in(name), c.children.rows.in(name)
 	for _, owner := range owners {
@@ -174,7 +175,7 @@ func (c *Cluster[O, C]) emptyNamespace(name string) {
 	c.later(time.Second, task[O, C]{do: empty, name: name})
 }
 
-// checkNamespace refuses what would be created where nothing may be.
+// checkNamespace refuses a creation in a namespace that is gone or being terminated.
 func (c *Cluster[O, C]) checkNamespace(resource schema.GroupResource, namespace, name string) error {
 	switch c.ending[namespace] {
 	case ended:

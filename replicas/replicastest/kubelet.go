@@ -13,8 +13,8 @@ import (
 	"github.com/replicakit/replicakit/internal/pod"
 )
 
-// kubelets are the life of pods: the scheduler, nodes with their kubelets, and what
-// becomes of pods when these are lost.
+// kubelets simulate the life of pods with a scheduler, nodes and their kubelets, and the loss of
+// nodes.
 type kubelets[O Object[O]] struct{ *Cluster[O, *corev1.Pod] }
 
 func (c kubelets[O]) prepare(p *corev1.Pod) {
@@ -31,7 +31,7 @@ func (c kubelets[O]) created(p *corev1.Pod) {
 	}
 }
 
-// resumed lets the scheduler and the kubelet go on with a pod that is back.
+// resumed lets the scheduler and the kubelet continue with a pod that is restored.
 func (c kubelets[O]) resumed(p *corev1.Pod) {
 	switch {
 	case p.DeletionTimestamp != nil:
@@ -91,8 +91,7 @@ func (c kubelets[O]) actOnNode(do job, name string) {
 	}
 }
 
-// bindPod gives the pod to the ready node with the fewest active pods, or waits
-// for one.
+// bindPod gives the pod to the ready node with the fewest active pods, or waits for a ready node.
 func (c kubelets[O]) bindPod(p *corev1.Pod) {
 	var best *node
 	fewest := 0
@@ -128,7 +127,7 @@ func (c kubelets[O]) runs(p *corev1.Pod) bool {
 	return n != nil && n.alive
 }
 
-// change makes a change of the cluster's own, which needs no validation.
+// change makes a change by the cluster itself, which needs no validation.
 func (c kubelets[O]) change(old *corev1.Pod, change func(p *corev1.Pod, at metav1.Time)) *corev1.Pod {
 	p := old.DeepCopy()
 	change(p, c.timestamp())
@@ -157,7 +156,7 @@ func fail(p *corev1.Pod, at metav1.Time) {
 	}
 }
 
-// setCondition sets a condition of the pod; its time only if it changes.
+// setCondition sets a condition of the pod. It sets the time only if the status changes.
 func setCondition(p *corev1.Pod, kind corev1.PodConditionType, value corev1.ConditionStatus, at metav1.Time) {
 	for i := range p.Status.Conditions {
 		if c := &p.Status.Conditions[i]; c.Type == kind {

@@ -12,15 +12,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Timing says how long things take on a cluster. A zero field means the value that
-// its comment names. Those of Detect, Evict and Collect are Kubernetes' defaults.
+// Timing says how long things take on a cluster. A zero field means the value in its comment. The
+// values of Detect, Evict and Collect are Kubernetes' defaults.
 type Timing struct {
-	Schedule time.Duration // from a pod's creation to its node: 0.5 s; negative: never
-	StartUp  time.Duration // from there to a ready pod, and from the creation of any other child to a ready one: 2 s
-	Detect   time.Duration // from the loss of a node to pods that are not ready: 50 s
-	Evict    time.Duration // from there to pods that are deleted: 5 min
-	Collect  time.Duration // from the removal of a node to pods that are gone: 40 s
-	Garbage  time.Duration // from the end of an owner or a namespace to its children's deletion: 1 s
+	Schedule time.Duration // from a pod's creation to its node (0.5 s); negative means never
+	StartUp  time.Duration // from there to a ready pod, and from the creation of any other child to a ready one (2 s)
+	Detect   time.Duration // from the loss of a node to pods that are not ready (50 s)
+	Evict    time.Duration // from there to pods that are deleted (5 min)
+	Collect  time.Duration // from the removal of a node to pods that are gone (40 s)
+	Garbage  time.Duration // from the end of an owner or a namespace to its children's deletion (1 s)
 }
 
 func (t Timing) withDefaults() Timing {
@@ -34,20 +34,20 @@ func (t Timing) withDefaults() Timing {
 	}
 }
 
-// A life is what becomes of children by themselves: that of pods differs from that
-// of all others.
+// A life simulates what happens to children without any call. Pods have one life, and all other
+// children have another.
 type life[C any] interface {
-	// prepare fills in what the API server does.
+	// prepare sets the fields that the API server sets.
 	prepare(child C)
-	// created sees to a child that is new.
+	// created starts the life of a new child.
 	created(child C)
-	// resumed sees to one that a backup has brought back.
+	// resumed continues the life of a child that a backup restored.
 	resumed(child C)
-	// isFinished reports whether a child does not count for quotas any more.
+	// isFinished reports whether a child no longer counts for quotas.
 	isFinished(child C) bool
 	// grace is how long the deletion of a child takes.
 	grace(child C, opts metav1.DeleteOptions) time.Duration
-	// act does a task for a child, which is as it is stored, or for a node.
+	// act does a task for a child as it is stored. actOnNode does one for a node.
 	act(do job, child C)
 	actOnNode(do job, name string)
 }
@@ -60,8 +60,8 @@ func lifeOf[O Object[O], C Object[C]](c *Cluster[O, C]) life[C] {
 	return objects[O, C]{c}
 }
 
-// objects are children that are no pods: they end at once, and become ready if
-// the test says how.
+// objects are children that are not pods. They have no grace period, and become ready if Ready is
+// set.
 type objects[O Object[O], C Object[C]] struct{ *Cluster[O, C] }
 
 func (objects[O, C]) prepare(C) {}
@@ -92,11 +92,11 @@ func (c objects[O, C]) act(do job, child C) {
 
 func (objects[O, C]) actOnNode(job, string) {}
 
-// A task is what will happen on a cluster by itself.
+// A task is something that the cluster will do later.
 type task[O Object[O], C Object[C]] struct {
 	at    time.Time
 	do    job
-	child *C     // as it was when the task was made; nil: it is for none
+	child *C     // as it was when the task was made; nil if there is none
 	name  string // of a node or a namespace
 	*landing[O, C]
 }
@@ -111,7 +111,7 @@ const (
 	evict              // the pods of a silent node are deleted
 	collect            // the pods of a removed node are removed
 	sweep              // the garbage collector looks for children without owners
-	empty              // what a namespace holds is deleted
+	empty              // the objects in a namespace are deleted
 	land               // a call takes effect late
 )
 
@@ -122,13 +122,12 @@ func (c *Cluster[O, C]) after(d time.Duration, do job, child C) {
 func (c *Cluster[O, C]) later(d time.Duration, t task[O, C]) {
 	t.at = c.Clock.Now().Add(d)
 	i, _ := slices.BinarySearchFunc(c.tasks, t, func(other, t task[O, C]) int {
-		return cmp.Or(other.at.Compare(t.at), -1) // behind those of the same instant
+		return cmp.Or(other.at.Compare(t.at), -1) // after the tasks of the same instant
 	})
 	c.tasks = slices.Insert(c.tasks, i, t)
 }
 
-// Due returns when the next thing happens on the cluster by itself, and whether
-// anything will.
+// Due returns when the cluster acts next, and whether it will act.
 func (c *Cluster[O, C]) Due() (time.Time, bool) {
 	if len(c.tasks) == 0 {
 		return time.Time{}, false
@@ -136,7 +135,7 @@ func (c *Cluster[O, C]) Due() (time.Time, bool) {
 	return c.tasks[0].at, true
 }
 
-// Step makes the next thing happen on the cluster if it is due.
+// Step does the next task of the cluster if it is due.
 func (c *Cluster[O, C]) Step() {
 	if due, ok := c.Due(); !ok || due.After(c.Clock.Now()) {
 		return
@@ -144,8 +143,7 @@ func (c *Cluster[O, C]) Step() {
 	c.act()
 }
 
-// act makes the next thing happen on the cluster even if it is not due. If there is
-// nothing, it does nothing.
+// act does the next task of the cluster even if it is not due. Without a task, it does nothing.
 func (c *Cluster[O, C]) act() {
 	if len(c.tasks) == 0 {
 		return
@@ -166,7 +164,7 @@ func (c *Cluster[O, C]) act() {
 	}
 }
 
-// actOn does a task for a child, if it is still there.
+// actOn does a task for a child if the child still exists.
 func (c *Cluster[O, C]) actOn(t task[O, C]) {
 	was := *t.child
 	child, err := c.children.get(was.GetNamespace(), was.GetName())

@@ -5,8 +5,7 @@ package replicastest
 
 import "slices"
 
-// A node runs pods while its kubelet is alive, and is given new ones while it is
-// believed to be.
+// A node runs pods while its kubelet is alive. It gets new pods while it is ready.
 type node struct {
 	name         string
 	alive, ready bool
@@ -16,9 +15,9 @@ func (c *insideCluster[O, C]) AddNode(name string) {
 	c.nodes = append(c.nodes, &node{name: name, alive: true, ready: true})
 }
 
-// LoseNode cuts a node off. After Timing.Detect its pods are no longer ready, and
-// after Timing.Evict more they are deleted, but they stay in deletion: no kubelet
-// confirms that they have stopped.
+// LoseNode cuts a node off. After Timing.Detect its pods are no longer ready. After another
+// Timing.Evict they are deleted, but they stay in deletion because no kubelet confirms that they
+// have stopped.
 func (c *Cluster[O, C]) LoseNode(name string) {
 	if n := c.node(name); n != nil {
 		n.alive = false

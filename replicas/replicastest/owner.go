@@ -57,12 +57,12 @@ func (c *Cluster[O, C]) GetOwner(ctx context.Context, namespace, name string) (O
 	return copied(c.readOwner(ctx, namespace, name))
 }
 
-// Owners returns the owners of a namespace as the server has them, sorted by
-// namespace and name; for namespace "", those of all namespaces.
+// Owners returns the owners of a namespace as the server has them, sorted by namespace and name. ""
+// means all namespaces.
 func (c *Cluster[O, C]) Owners(namespace string) []O { return clone(c.owners.rows.in(namespace)) }
 
-// EditOwner changes an owner, except its status: the field of its type that is
-// called Status. If the spec changes, the generation goes up.
+// EditOwner changes an owner, except the field Status of its type. If the spec changes, the
+// generation goes up.
 func (c *Cluster[O, C]) EditOwner(ctx context.Context, namespace, name string, change func(owner O)) (O, error) {
 	old, err := c.readOwner(ctx, namespace, name)
 	if err != nil {
@@ -79,9 +79,8 @@ func (c *Cluster[O, C]) EditOwner(ctx context.Context, namespace, name string, c
 	}))
 }
 
-// patchOwnerStatus applies a JSON merge patch to the status of an owner and to nothing else
-// of it. It is a Conflict if the patch has a resourceVersion that is not the latest, or
-// another UID.
+// patchOwnerStatus applies a JSON merge patch only to the status of an owner. If the patch has
+// another UID, or a resourceVersion that is not the latest, the error is a Conflict.
 func (c *Cluster[O, C]) patchOwnerStatus(ctx context.Context, namespace, name string, patch selector.Patch) (O, error) {
 	var none O
 	old, err := c.readOwner(ctx, namespace, name)
@@ -108,11 +107,10 @@ func (c *Cluster[O, C]) patchOwnerStatus(ctx context.Context, namespace, name st
 	return copied(c.owners.update(old, func(o O) { setStatus(o, changed) }))
 }
 
-// DeleteOwner deletes an owner, or marks it as deleted until its finalizers are
-// gone. The garbage collector then takes care of the children: with a background
-// policy, which is what an empty policy means, it deletes them after the owner;
-// with a foreground policy, before the owner; with an orphan policy it removes
-// their owner references.
+// DeleteOwner deletes an owner, or marks it as deleted until its finalizers are gone. The garbage
+// collector then handles the children. With a background policy, which is also the empty policy, it
+// deletes them after the owner. With a foreground policy, it deletes them before the owner. With an
+// orphan policy, it removes their owner references.
 func (c *Cluster[O, C]) DeleteOwner(ctx context.Context, namespace, name string, policy metav1.DeletionPropagation) error {
 	old, err := c.readOwner(ctx, namespace, name)
 	if err != nil {
@@ -136,7 +134,7 @@ func (c *Cluster[O, C]) readOwner(ctx context.Context, namespace, name string) (
 	return c.owners.get(namespace, name)
 }
 
-// checkWritten refuses to overwrite what the writer has not seen.
+// checkWritten refuses to overwrite a version that the writer has not seen.
 func checkWritten(resource schema.GroupResource, obj, stored metav1.Object) error {
 	switch {
 	case obj.GetUID() != "" && obj.GetUID() != stored.GetUID():
@@ -148,7 +146,7 @@ func checkWritten(resource schema.GroupResource, obj, stored metav1.Object) erro
 	return nil
 }
 
-// checkPreconditions refuses to delete what the caller does not mean.
+// checkPreconditions refuses to delete an object that does not meet the preconditions.
 func checkPreconditions(resource schema.GroupResource, stored metav1.Object, want *metav1.Preconditions) error {
 	switch {
 	case want == nil:

@@ -19,8 +19,8 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// A patch is as much of a strategic merge patch, or of a merge patch, as adopting
-// and releasing need.
+// A patch has the fields of a strategic merge patch, or of a merge patch, that adopting and
+// releasing need.
 type patch struct {
 	Metadata struct {
 		UID               *types.UID   `json:"uid"`
@@ -58,8 +58,7 @@ func badPatch(patch selector.Patch, err error) error {
 	return apierrors.NewBadRequest(fmt.Sprintf("patch %q: %v", patch.Data, err))
 }
 
-// isCustom reports whether a kind is a custom resource, for which there are no
-// strategic merge patches.
+// isCustom reports whether a kind is a custom resource, which has no strategic merge patches.
 func isCustom(kind schema.GroupKind) bool {
 	return strings.Contains(kind.Group, ".") && !strings.HasSuffix(kind.Group, ".k8s.io")
 }
@@ -72,8 +71,8 @@ func (p *patch) check(resource schema.GroupResource, obj metav1.Object) error {
 	return nil
 }
 
-// apply merges the patch into an object. A UID that is not its own comes out as a
-// change that the API server refuses.
+// apply merges the patch into an object. If the patch has another UID, the API server refuses the
+// result.
 func (p *patch) apply(obj metav1.Object) {
 	if p.Metadata.UID != nil {
 		obj.SetUID(*p.Metadata.UID)
@@ -91,7 +90,7 @@ func (p *patch) apply(obj metav1.Object) {
 	}
 }
 
-// merge adds to the lists of an object, and takes away what the patch says.
+// merge adds to the lists of an object, and removes what the patch says.
 func (p *patch) merge(obj metav1.Object) {
 	p.mergeOwners(obj)
 	finalizers := slices.DeleteFunc(slices.Clone(obj.GetFinalizers()), func(f string) bool {
@@ -113,8 +112,7 @@ func (p *patch) mergeOwners(obj metav1.Object) {
 	obj.SetOwnerReferences(refs)
 }
 
-// merge puts the reference into the list, or takes it out: references of one UID
-// are one and the same.
+// merge puts the reference into the list, or removes it. References with one UID are the same.
 func (o ownerPatch) merge(refs []metav1.OwnerReference) []metav1.OwnerReference {
 	i := slices.IndexFunc(refs, func(ref metav1.OwnerReference) bool { return ref.UID == o.UID })
 	switch {

@@ -9,27 +9,26 @@ import (
 	"time"
 )
 
-// A Rule says which calls fail, and how. By the zero Rule every call times out.
+// A Rule says which calls fail, and how. With the zero Rule, every call times out.
 type Rule struct {
-	// Verb, Kind and Name say which calls are meant; "" means any.
+	// Verb, Kind and Name select the calls. "" means any.
 	Verb, Kind, Name string
 	// Skip is how many of these calls succeed first.
 	Skip int
 	// Times is how many of the calls after that fail. 0 means all.
 	Times int
-	// Err is the answer; nil means that the call times out.
+	// Err is the answer. nil means that the call times out.
 	Err error
-	// Landed says that the calls take effect, and that only the answer is lost.
+	// Landed says that the calls take effect, and only the answer is lost.
 	Landed bool
-	// Late, if it is positive, is how long after the call it takes effect all the
-	// same, when nobody waits for the answer any more. If Landed is set, Late is
-	// ignored.
+	// Late, if it is positive, is how long after the call it takes effect, when the caller no
+	// longer waits for the answer. If Landed is set, Late is ignored.
 	Late time.Duration
 }
 
-// Fail makes calls fail from now on, by these rules and no others; without rules none
-// fails. If several rules apply to a call, the first one that has failures left
-// decides, and Fault is not asked.
+// Fail makes calls fail from now on. The rules replace earlier ones, and without rules no call
+// fails by a Rule. If several rules apply to a call, the first one that has failures left decides,
+// and Fault is not called.
 func (c *Client[O, C]) Fail(rules ...Rule) {
 	c.rules = nil
 	for _, r := range rules {
@@ -37,7 +36,7 @@ func (c *Client[O, C]) Fail(rules ...Rule) {
 	}
 }
 
-// programmed is a Rule, and how many calls it has met.
+// programmed is a Rule, and how many calls it has matched.
 type programmed struct {
 	Rule
 	met int
@@ -62,7 +61,7 @@ func (p *programmed) fault() Fault {
 	return Fault{Before: err, Late: p.Late}
 }
 
-// faultOf is what goes wrong with a request.
+// faultOf returns what goes wrong with a request.
 func (c *Client[O, C]) faultOf(call Call) Fault {
 	for _, rule := range c.rules {
 		if rule.means(call) {
@@ -122,8 +121,8 @@ func (r *Record) calls() []Call {
 	return r.Calls
 }
 
-// String returns the call, and its Err if there is one:
-// "create Pod default/web-x7k2p: the request did not complete in time".
+// String returns the call and, if there is one, its Err. An example is "create Pod
+// default/web-x7k2p: the request did not complete in time".
 func (c Call) String() string {
 	text := c.Verb + " " + c.Kind + " " + c.Namespace
 	if c.Name != "" {

@@ -22,22 +22,22 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// An Object is an API object: a pointer to a type of Kubernetes' or of your own,
-// with the DeepCopy that deepcopy-gen and controller-gen make.
+// An Object is an API object. It is a pointer to a type of Kubernetes or of your own, with the
+// DeepCopy that deepcopy-gen and controller-gen make.
 type Object[T any] interface {
 	controller.Object
 	DeepCopy() T
 }
 
-// A table holds the objects of one kind as the API server does: what is stored
-// is never changed, only replaced, and every change goes to the streams.
+// A table holds the objects of one kind as the API server does. A stored object is only replaced,
+// never changed, and every change is sent to the streams.
 type table[T Object[T]] struct {
 	server   server
 	kind     schema.GroupKind
 	resource schema.GroupResource
-	owners   bool // what they own goes with them
-	anywhere bool // the owners are in no namespace, and the children where they like
-	counts   bool // generations: those of pods stay 0
+	owners   bool // their removal wakes the garbage collector
+	anywhere bool // the owners are in no namespace, and the children in any or none
+	counts   bool // generations are counted; those of pods stay 0
 	rows     index[T]
 	streams  []*Stream[T]
 }
@@ -53,7 +53,7 @@ type server interface {
 	latest() uint64
 }
 
-// get returns what is stored; to be copied before it leaves the package.
+// get returns the stored object. Copy it before it leaves the package.
 func (t *table[T]) get(namespace, name string) (T, error) {
 	obj, ok := t.rows.get(namespace, name)
 	if !ok {
@@ -62,7 +62,7 @@ func (t *table[T]) get(namespace, name string) (T, error) {
 	return obj, nil
 }
 
-// create stores obj, which nobody else holds, as a new object.
+// create stores obj as a new object. No other code may hold obj.
 func (t *table[T]) create(obj T) (T, error) {
 	var none T
 	if errs := validation.ValidateObjectMetaAccessor(obj, t.isNamespaced(obj), validation.NameIsDNSSubdomain, field.NewPath("metadata")); len(errs) > 0 {
@@ -82,8 +82,7 @@ func (t *table[T]) create(obj T) (T, error) {
 	return obj, nil
 }
 
-// isNamespaced reports whether an object must be in a namespace; else it must be in
-// none.
+// isNamespaced reports whether an object must be in a namespace. Otherwise it must be in none.
 func (t *table[T]) isNamespaced(obj T) bool {
 	if t.anywhere {
 		return !t.owners && obj.GetNamespace() != ""
@@ -91,7 +90,7 @@ func (t *table[T]) isNamespaced(obj T) bool {
 	return true
 }
 
-// update makes a change that the API server checks, and returns what is stored.
+// update makes a change that the API server checks, and returns the stored object.
 func (t *table[T]) update(old T, change func(T)) (T, error) {
 	obj := old.DeepCopy()
 	change(obj)
@@ -105,8 +104,8 @@ func (t *table[T]) update(old T, change func(T)) (T, error) {
 	return t.write(old, obj), nil
 }
 
-// write stores a changed copy of an object and returns it. A change that changes
-// nothing is no write; one that leaves nothing to wait for ends a deletion.
+// write stores a changed copy of an object and returns it. If nothing changed, it writes nothing.
+// If nothing holds back a deletion, it removes the object.
 func (t *table[T]) write(old, obj T) T {
 	switch {
 	case same(obj, old):
@@ -122,8 +121,8 @@ func (t *table[T]) write(old, obj T) T {
 	return obj
 }
 
-// delete marks an object as being deleted and, once the grace period is 0 and no
-// finalizer is left, removes it.
+// delete marks an object as being deleted. If the grace period is 0 and no finalizer is left, it
+// removes the object.
 func (t *table[T]) delete(old T, grace time.Duration) T {
 	obj := old.DeepCopy()
 	seconds := int64(grace / time.Second)
@@ -169,7 +168,7 @@ func (t *table[T]) emit(e event[T]) {
 	}
 }
 
-// part returns a field of an API object, its Spec or its Status; nil if it has none.
+// part returns the field Spec or Status of an API object, or nil if it has none.
 func part(obj any, name string) any {
 	if field := partOf(obj, name); field.IsValid() {
 		return field.Interface()
@@ -185,8 +184,7 @@ func partOf(obj any, name string) reflect.Value {
 	return v.Elem().FieldByName(name)
 }
 
-// setStatus gives obj the status of another object of its type, which it then
-// shares.
+// setStatus gives obj the status of another object of its type. Both then share it.
 func setStatus(obj, from any) {
 	if to := partOf(obj, "Status"); to.IsValid() && to.CanSet() {
 		to.Set(partOf(from, "Status"))
@@ -220,7 +218,7 @@ func clearStatus(obj any) {
 	}
 }
 
-// orNil keeps an object that is none from becoming an interface that is not nil.
+// orNil returns obj, or a nil interface if obj is not known.
 func orNil[T metav1.Object](obj T, known bool) metav1.Object {
 	if !known {
 		return nil
@@ -259,7 +257,7 @@ func (x *index[T]) drop(obj T) {
 	}
 }
 
-// in returns the objects of a namespace, of all if it is "".
+// in returns the objects of a namespace. "" means all namespaces.
 func (x index[T]) in(namespace string) []T {
 	var found []T
 	for _, obj := range x {
@@ -270,7 +268,7 @@ func (x index[T]) in(namespace string) []T {
 	return found
 }
 
-// same reports whether two objects are equal. Most are exactly so, which is found out in less time.
+// same reports whether two objects are equal. Most are exactly equal, which is faster to find out.
 func same[T any](a, b T) bool {
 	return reflect.DeepEqual(a, b) || apiequality.Semantic.DeepEqual(a, b)
 }

@@ -21,12 +21,12 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// A View is what one controller has seen of a cluster: a cache for each kind, and
-// the events that have not arrived yet. At first all objects of the cluster are
-// such events, as those of a list. It is a Part.
+// A View is what one controller has seen of a cluster. It has a cache for each kind, and the events
+// that have not arrived yet. At first, all objects of the cluster are such events, as in a list. It
+// is a Part.
 type View[O Object[O], C Object[C]] struct {
-	// Cache shows what has arrived. Related are the children of the owners that have the
-	// same controller, such as the ReplicaSets of one Deployment.
+	// Cache shows what has arrived. Its Related returns the children of owners with the same
+	// controller, such as the ReplicaSets of one Deployment.
 	controller.Cache[O, C]
 
 	OwnerWatch *Stream[O]
@@ -36,7 +36,7 @@ type View[O Object[O], C Object[C]] struct {
 	hidden
 }
 
-// NewView returns an empty view. The cluster sends its events to it from now on.
+// NewView returns an empty view. From now on, the cluster sends its events to the view.
 func (c *Cluster[O, C]) NewView() *View[O, C] {
 	selects := func(owner O) (labels.Selector, error) {
 		spec, err := c.kind.Spec(owner)
@@ -47,15 +47,14 @@ func (c *Cluster[O, C]) NewView() *View[O, C] {
 	return v
 }
 
-// Stop ends both watches: events that have not arrived are lost, and no more are
-// sent.
+// Stop ends both watches. Events that have not arrived are lost, and no others are sent.
 func (v *View[O, C]) Stop() {
 	v.ChildWatch.stop()
 	v.OwnerWatch.stop()
 }
 
-// synced reports whether the first list of each kind has arrived. A controller must
-// not act before.
+// synced reports whether the first list of each kind has arrived. A controller must not act before
+// that.
 func (v *View[O, C]) synced() bool { return v.ChildWatch.synced && v.OwnerWatch.synced }
 
 type insideView[O Object[O], C Object[C]] View[O, C]
@@ -88,7 +87,7 @@ func (v *View[O, C]) Handle(c *controller.Controller) {
 	v.OwnerWatch.OnDelete = func(obj any) error { return c.OwnerDeleted(obj) }
 }
 
-// seen is what has arrived.
+// seen is the Cache of a View.
 type seen[O Object[O], C Object[C]] struct{ *View[O, C] }
 
 func (v seen[O, C]) Owner(_ context.Context, key types.NamespacedName) (O, error) {
@@ -131,8 +130,8 @@ func (v *View[O, C]) Due() (time.Time, bool) {
 	return child, ok
 }
 
-// Step delivers the next event if it is due; if both kinds have one at the same
-// time, that of owners.
+// Step delivers the next event if it is due. If both kinds have one at the same time, that of
+// owners is first.
 func (v *View[O, C]) Step() {
 	due, _ := v.Due()
 	if owner, ok := v.OwnerWatch.due(); ok && owner.Equal(due) {
@@ -142,34 +141,33 @@ func (v *View[O, C]) Step() {
 	v.ChildWatch.step()
 }
 
-// A Stream is the watch of one kind, and the cache that it fills. Events arrive in
-// the order of the writes. As in an informer, an event first changes the cache, and
-// then the handler is called. Do not change objects of the cache.
+// A Stream is the watch of one kind, and the cache that it fills. Events arrive in the order of the
+// writes. As in an informer, an event first changes the cache, and then the handler is called. Do
+// not change objects in the cache.
 type Stream[T Object[T]] struct {
-	// Lag is how long an event takes from now on to arrive. No event overtakes
-	// another.
+	// Lag is how long new events take to arrive. No event overtakes another.
 	Lag time.Duration
-	// The event handlers; each may be nil. They are given a T, OnDelete also a
-	// Tombstone of one. The first error that one returns is kept for View.Intact.
+	// OnAdd, OnUpdate and OnDelete are given a T, and OnDelete also a Tombstone of one. Each may be
+	// nil. View.Intact returns their first error.
 	OnAdd    func(obj any) error
 	OnUpdate func(old, obj any) error
 	OnDelete func(obj any) error
 
 	table   *table[T]
 	cache   index[T]
-	arrived index[T] // what the cache was filled with, to compare
+	arrived index[T] // what arrived in the cache, to compare
 	version string
 	synced  bool // the first list has arrived
 	broken  bool
 	hung    bool
 	queue   []event[T]
 	last    event[T]
-	err     error // of a handler
+	err     error // of a handler or of compare
 	hidden
 }
 
-// A Tombstone says that an object is gone whose deletion the watch did not see. Obj
-// is the last known state of the object.
+// A Tombstone stands for an object that is gone and whose deletion the watch did not see. Obj is
+// the last known state of the object.
 type Tombstone struct {
 	Key string
 	Obj any
@@ -178,8 +176,8 @@ type Tombstone struct {
 type event[T any] struct {
 	object  T
 	is      change
-	version string // that of the cache once it has arrived; "" leaves it
-	listed  bool   // the last one of a list
+	version string // version of the cache after the event; "" does not change it
+	listed  bool   // it is the last event of a list
 	due     time.Time
 }
 
@@ -188,7 +186,7 @@ type change uint8
 const (
 	there  change = iota // the object is as it is here
 	gone                 // it was removed
-	missed               // it was removed while nobody watched
+	missed               // it was removed while the watch was down
 )
 
 func watch[T Object[T]](t *table[T]) *Stream[T] {
@@ -204,19 +202,18 @@ func (s *Stream[T]) stop() {
 	s.table.streams = slices.DeleteFunc(s.table.streams, func(other *Stream[T]) bool { return other == s })
 }
 
-// Break breaks the watch: events that have not arrived are lost, and so are all
-// later ones until Relist.
+// Break breaks the watch. Events that have not arrived are lost, and so are all later ones until
+// Relist.
 func (s *Stream[T]) Break() { s.queue, s.broken = nil, true }
 
-// Hang makes the watch hang: no event arrives until Resume or Relist, and there is
-// no error.
+// Hang makes the watch hang. No event arrives until Resume or Relist, and there is no error.
 func (s *Stream[T]) Hang() { s.hung = true }
 
-// Resume ends a Hang: the events that were kept back arrive when their Lag is over.
+// Resume ends a Hang. The events that were held back arrive when their Lag is over.
 func (s *Stream[T]) Resume() { s.hung = false }
 
-// Relist lists all objects and watches from there. Every object arrives again,
-// changed or not. For an object that is gone, a Tombstone arrives.
+// Relist lists all objects and watches from there. Every object arrives again, even if it has not
+// changed. For an object that is gone, a Tombstone arrives.
 func (s *Stream[T]) Relist() {
 	s.queue, s.broken, s.hung = nil, false, false
 	for _, obj := range s.table.rows {
@@ -232,7 +229,7 @@ func (s *Stream[T]) Relist() {
 		s.queue[n-1].listed, s.queue[n-1].version = true, version
 		return
 	}
-	s.synced, s.version = true, version // an empty list is there at once
+	s.synced, s.version = true, version // an empty list arrives at once
 }
 
 func (s *Stream[T]) listFrom(old *Stream[T], d time.Duration) {
@@ -249,7 +246,7 @@ func (s *Stream[T]) listFrom(old *Stream[T], d time.Duration) {
 	}
 }
 
-// receive puts an event on its way. The cache has objects of its own.
+// receive queues an event. The cache will have its own copy of the object.
 func (s *Stream[T]) receive(e event[T]) {
 	if s.broken {
 		return
@@ -265,8 +262,8 @@ func (s *Stream[T]) receive(e event[T]) {
 // whether it has one.
 func (s *Stream[T]) Get(namespace, name string) (T, bool) { return s.cache.get(namespace, name) }
 
-// In returns the objects that the cache has in a namespace, sorted by namespace and
-// name; for namespace "", those of all namespaces.
+// In returns the objects that the cache has in a namespace, sorted by namespace and name. "" means
+// all namespaces.
 func (s *Stream[T]) In(namespace string) []T { return s.cache.in(namespace) }
 
 // due returns when the next event arrives, and whether there is one. While the
@@ -366,7 +363,8 @@ func (s *Stream[T]) tellGone(e event[T]) error {
 	return s.OnDelete(e.object.DeepCopy())
 }
 
-// leaves compares an object for the last time, before the cache loses or replaces the one of its name.
+// leaves compares the cached object of this name for the last time, before the cache drops or
+// replaces it.
 func (s *Stream[T]) leaves(of T) {
 	namespace, name := of.GetNamespace(), of.GetName()
 	obj, known := s.cache.get(namespace, name)

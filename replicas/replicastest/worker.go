@@ -11,14 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The delays after errors double from the first to the last.
+// The delay after an error doubles from the first to the last.
 const (
 	firstRetry = 5 * time.Millisecond
 	lastRetry  = 1000 * time.Second
 )
 
-// A Worker is a work queue of names, with one worker that empties it. As in
-// client-go's queues, a name can be there twice: once for now, and once for later.
+// A Worker is a work queue of names with one worker that empties it. As in client-go's queues, a
+// name can be queued twice, once for now and once for later.
 type Worker struct {
 	Clock *Clock
 	// Sync works on one name. If again is positive, the name is requeued after that
@@ -35,8 +35,8 @@ type wake struct {
 	at  time.Time
 }
 
-// Wake puts a name into the queue: for now, or for d later. If it is there for
-// later already, the earlier time counts.
+// Wake queues a name for now, or for d later. If the name is already queued for later, the earlier
+// time counts.
 func (w *Worker) Wake(key types.NamespacedName, d time.Duration) {
 	now := w.Clock.Now()
 	at := now.Add(max(d, 0))
@@ -52,14 +52,14 @@ func (w *Worker) Wake(key types.NamespacedName, d time.Duration) {
 	w.queue = append(w.queue, wake{key, at})
 }
 
-// Due returns when there is work next, and whether there is any.
+// Due returns when the next name is due, and whether there is one.
 func (w *Worker) Due() (time.Time, bool) {
 	next, ok := w.next()
 	return next.at, ok
 }
 
-// queued returns when a name is worked on next, and whether it is in the queue: an
-// owner that has something to do, and is not there, sleeps until an event wakes it.
+// queued returns when a name is worked on next, and whether it is queued. An owner with something
+// to do that is not queued sleeps until an event wakes it.
 func (w *Worker) queued(key types.NamespacedName) (time.Time, bool) {
 	var first wake
 	for _, queued := range w.queue {
@@ -70,7 +70,7 @@ func (w *Worker) queued(key types.NamespacedName) (time.Time, bool) {
 	return first.at, !first.at.IsZero()
 }
 
-// next returns what is due first, that queued first among equals.
+// next returns the entry that is due first. Among equals, the first one queued is next.
 func (w *Worker) next() (next wake, ok bool) {
 	for i, queued := range w.queue {
 		if i == 0 || queued.at.Before(next.at) {

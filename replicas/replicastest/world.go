@@ -9,38 +9,36 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// A Part is something that acts when its time has come: a Cluster, a Controller, a
-// View, a Worker. It never acts by itself: somebody calls Step, and so decides what
-// happens next.
+// A Part is something that acts when its time has come, such as a Cluster, a Controller, a View or
+// a Worker. It never acts by itself. The caller of Step decides what happens next.
 type Part interface {
-	// Due returns when the part has something to do, and whether it has anything;
-	// if not, it may have again after another part acted.
+	// Due returns when the part has something to do, and whether it has anything. If not, it may
+	// have again after another part acted.
 	Due() (time.Time, bool)
 	// Step does one thing, if one is due.
 	Step()
 }
 
-// A World is a clock and the parts that act by it.
+// A World is a clock and the parts that act at its times.
 type World struct {
 	Clock *Clock
 	Parts []Part
 }
 
-// Run lets the time d pass. Everything that becomes due is done at its time; if
-// several parts are due at the same time, the first of Parts acts first. With d =
-// 0, Run does what is due now, and what becomes due by that.
+// Run lets the time d pass. Everything that becomes due is done at its time. If several parts are
+// due at the same time, the first of Parts acts first. If d is 0, Run does what is due now, and
+// what becomes due because of that.
 //
-// If parts keep each other busy and no time passes, Run panics after a million
-// steps.
+// If parts keep each other busy and no time passes, Run panics after a million steps.
 func (w *World) Run(d time.Duration) {
 	end := w.Clock.Now().Add(d)
 	w.RunUntil(end, nil)
 	w.Clock.Advance(end.Sub(w.Clock.Now()))
 }
 
-// RunUntil steps until done returns true, or until nothing is left to do up to the
-// instant end. It reports whether done returned true. The clock then stands at the
-// last thing that was done. If done is nil, it never returns true.
+// RunUntil steps until done returns true, or until nothing is left to do up to the instant end. It
+// reports whether done returned true. The clock then shows the time of the last step. A nil done
+// never returns true.
 func (w *World) RunUntil(end time.Time, done func() bool) bool {
 	const busy = 1_000_000
 	for steps := 0; done == nil || !done(); steps++ {

@@ -1,12 +1,12 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package transport has three things that an operator's client lacks, as wrappers of its
-// http.RoundTripper. Use those that you need:
+// Package transport has three wrappers of an http.RoundTripper for the client of an operator. Use those
+// that you need:
 //
 //   - A Fence refuses writes that a leader sends after it can no longer prove its lease.
-//   - Watches break a watch that hangs, and have its objects listed anew.
-//   - A Pace sends calls as fast as the server answers, and no constant number a second.
+//   - Watches end a watch that hangs, and have its objects listed again.
+//   - A Pace sends calls as fast as the server answers, instead of a constant number a second.
 //
 // With client-go or controller-runtime, wrap the configuration before a client is made from it:
 //
@@ -17,13 +17,13 @@ package transport
 
 import "net/http"
 
-// roundTripper is next with something before it.
+// roundTripper calls trip in place of next.
 type roundTripper struct {
 	next http.RoundTripper
 	trip func(next http.RoundTripper, req *http.Request) (*http.Response, error)
 }
 
-// wrap returns next with trip before it. A nil next means http.DefaultTransport.
+// wrap returns a RoundTripper that calls trip. A nil next means http.DefaultTransport.
 func wrap(next http.RoundTripper, trip func(next http.RoundTripper, req *http.Request) (*http.Response, error)) http.RoundTripper {
 	if next == nil {
 		next = http.DefaultTransport
@@ -35,7 +35,7 @@ func (r roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	return r.trip(r.next, req)
 }
 
-// WrappedRoundTripper lets client-go find the connections that are to be closed.
+// WrappedRoundTripper lets client-go find the connections that it closes.
 func (r roundTripper) WrappedRoundTripper() http.RoundTripper { return r.next }
 
 func isRead(req *http.Request) bool {
@@ -48,7 +48,7 @@ func isWatch(req *http.Request) bool {
 	return watch == "true" || watch == "1"
 }
 
-// refuse ends a request that is not sent.
+// refuse returns err for a request that is not sent.
 func refuse(req *http.Request, err error) (*http.Response, error) {
 	if req.Body != nil {
 		_ = req.Body.Close()

@@ -21,23 +21,24 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// DefaultRenewDeadline is what electors of client-go and controller-runtime have, unless they are told
-// otherwise.
+// DefaultRenewDeadline is the default renew deadline of electors in client-go and controller-runtime.
 const DefaultRenewDeadline = 10 * time.Second
 
-// A Fence refuses the writes of a leader that cannot prove its lease. A process that was paused, or whose
-// machine slept, goes on with the line of code that it was at. Its lease has ended meanwhile, another
-// process leads, and the elector may notice after the next write. With a Fence that write is not sent, and its
-// error says so.
+// A Fence refuses the writes of a leader that cannot prove its lease. After a process was paused, or its
+// machine slept, it continues where it was. Meanwhile its lease has ended and another process leads, and
+// the elector may notice only after the next write. With a Fence that write is not sent, and returns an
+// error that says so.
 //
-// The Fence reads the requests for the lease that go through it, so it needs no other connection with the elector. What counts
-// is when the last renewal was sent that the server accepted. Others wait for the lease duration, which has
-// to be longer than the renew deadline, from when they have seen that renewal. The time is read from the wall clock and from
-// the monotonic clock, and the longer one counts: the first can be set back, and the second can stand still while a machine sleeps.
+// The Fence reads the requests for the lease that go through it, so it needs no other connection with the
+// elector. Writes are refused when the renew deadline has passed since the last renewal that the server
+// accepted was sent. Other processes wait for the lease duration after they have seen that renewal, and it
+// must be longer than the renew deadline. The Fence measures on the wall clock and on the monotonic clock,
+// and uses the longer time. The first can be set back, and the second can stand still while a machine
+// sleeps.
 //
-// Before the process has held the lease for the first time, no write is refused: the
-// controllers that need the lease do not work then. Reads, and requests for the lease, are never refused.
-// The zero value knows no lease and refuses nothing.
+// Before the process has held the lease for the first time, no write is refused, because the controllers
+// that need the lease do not work yet. Reads, and requests for the lease, are never refused. The zero value
+// knows no lease and refuses nothing.
 type Fence struct {
 	lease    types.NamespacedName
 	deadline time.Duration
@@ -49,13 +50,13 @@ type Fence struct {
 	sent   *reading // when the last renewal was sent; nil if the lease is not held
 }
 
-// NewFence returns a Fence for a lease. renewDeadline is that of the elector; zero or less means
+// NewFence returns a Fence for a lease. renewDeadline is that of the elector. Zero or less means
 // DefaultRenewDeadline. Wrap the configuration before the elector's client is made from it:
 //
 //	fence := transport.NewFence(types.NamespacedName{Namespace: "default", Name: "pools.example.com"}, 0)
 //	config.Wrap(fence.Wrap)
 //
-// Namespace and name must be those that the elector has, and not empty. Only leases of coordination.k8s.io/v1 are known.
+// Namespace and name must be the elector's, and not empty. Only leases of coordination.k8s.io/v1 are known.
 func NewFence(lease types.NamespacedName, renewDeadline time.Duration) *Fence {
 	if renewDeadline <= 0 {
 		renewDeadline = DefaultRenewDeadline
@@ -65,9 +66,9 @@ func NewFence(lease types.NamespacedName, renewDeadline time.Duration) *Fence {
 
 var errNotWritten = errors.New("not written")
 
-// Wrap returns a RoundTripper that sends with next what the Fence does not refuse. A nil next means
-// http.DefaultTransport. Requests are checked when they are sent: after a rate limiter, and again each
-// time that client-go sends them once more. Their bodies are checked as they are read.
+// Wrap returns a RoundTripper that sends the requests that the Fence does not refuse with next. A nil next
+// means http.DefaultTransport. Requests are checked when they are sent, so after a rate limiter, and again
+// each time that client-go sends them. Their bodies are checked as they are read.
 func (f *Fence) Wrap(next http.RoundTripper) http.RoundTripper { return wrap(next, f.trip) }
 
 // Refused returns how many writes were refused.
@@ -102,7 +103,7 @@ func (f *Fence) trip(next http.RoundTripper, req *http.Request) (*http.Response,
 	return next.RoundTrip(f.guard(req))
 }
 
-// check is Check, and counts.
+// check calls Check, and counts an error as a refused write.
 func (f *Fence) check() error {
 	err := f.Check()
 	if err != nil {
@@ -111,7 +112,8 @@ func (f *Fence) check() error {
 	return err
 }
 
-// asksFor reports whether a request is for the lease, and returns what it writes; nil if it reads.
+// asksFor reports whether a request is for the lease, and returns the lease that it writes, or nil for a
+// read.
 func (f *Fence) asksFor(req *http.Request) (asked *coordinationv1.Lease, isLease bool) {
 	of := req.URL.Path
 	if req.Method != http.MethodPost {
@@ -131,7 +133,7 @@ func (f *Fence) asksFor(req *http.Request) (asked *coordinationv1.Lease, isLease
 	return asked, req.Method != http.MethodPost || asked != nil && asked.Name == f.lease.Name
 }
 
-// tripOfLease sends a request for the lease, and takes from the answer whether the lease is held.
+// tripOfLease sends a request for the lease, and learns from the answer whether the lease is held.
 func (f *Fence) tripOfLease(next http.RoundTripper, req *http.Request, asked *coordinationv1.Lease) (*http.Response, error) {
 	sent := f.read() // not when the answer is read, which may be after a pause
 	if asked != nil && holderOf(asked) == "" || req.Method == http.MethodDelete {
@@ -188,8 +190,8 @@ func (f *Fence) isHeldBy(holder string) bool {
 }
 
 // guard returns the request with a body that is checked. The transport reads the body when it has a
-// connection, and reads it anew when it sends a request again by itself. A server does not act on a
-// request whose body never came.
+// connection, and reads it again when it resends a request by itself. A server does not act on a request
+// whose body never came.
 func (f *Fence) guard(req *http.Request) *http.Request {
 	if req.Body == nil || req.Body == http.NoBody {
 		return req
@@ -205,11 +207,11 @@ func (f *Fence) guard(req *http.Request) *http.Request {
 	return guarded
 }
 
-// A guardedBody is checked as long as something of it has not been read: after that the server may act.
+// A guardedBody is checked until all of it has been read. After that the server may act.
 type guardedBody struct {
 	io.ReadCloser
 	fence *Fence
-	left  int64 // bytes; 0 if that is not known, and negative if nothing is left
+	left  int64 // bytes; 0 if the length is not known, and negative if nothing is left
 }
 
 func (b *guardedBody) Read(data []byte) (int, error) {
@@ -235,7 +237,7 @@ var leases = func() runtime.Decoder {
 	return serializer.NewCodecFactory(scheme).UniversalDeserializer()
 }()
 
-// readLease reads a lease, as JSON or as protobuf. It returns nil if it is none.
+// readLease reads a lease from JSON or protobuf. It returns nil if the body is no lease.
 func readLease(body io.ReadCloser) *coordinationv1.Lease {
 	defer func() { _ = body.Close() }()
 	data, err := io.ReadAll(body)
@@ -268,7 +270,7 @@ func readingOf(t time.Time) reading { return reading{t.Round(0), t.Sub(began)} }
 
 func readClocks() reading { return readingOf(time.Now()) }
 
-// since is the time from one instant to another, on the clock that says more.
+// since returns the time since an earlier reading, on the clock that shows more.
 func (r reading) since(earlier reading) time.Duration {
 	return max(r.wall.Sub(earlier.wall), r.monotonic-earlier.monotonic)
 }

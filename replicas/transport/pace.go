@@ -18,42 +18,43 @@ import (
 )
 
 const (
-	// firstWindow is how many calls are under way at once in the beginning, and leastWindow how many
-	// are however long the server takes.
+	// firstWindow is how many calls are under way at once at first. leastWindow is how many are, even if
+	// the server is slow.
 	firstWindow, leastWindow = 10, 4
-	// leastEach is how many calls of each owner may be under way, however many others there are.
+	// leastEach is how many calls of each owner may be under way, even if the window is full.
 	leastEach = 2
-	// near is the part of the window at which the server was overloaded up to which the window grows
-	// fast. From there it grows once in each growsEvery, by more the longer all is well.
+	// near is a part of the window at which the server was overloaded. Up to there the window grows fast.
+	// From there it grows once in each growsEvery, by more the longer all is well.
 	near       = 0.9
 	growsEvery = time.Second
-	// slower is how much longer than usual a call may take, beside slowerBy. If three of four calls take
-	// longer, fewer are sent. A slow webhook of some calls changes nothing.
+	// slower is how many times as long as usual a call may take, plus slowerBy. If three of four calls take
+	// longer, fewer are sent. If only some calls have a slow webhook, that changes nothing.
 	slower, slowerBy = 2, 10 * time.Millisecond
-	// usualFor is for how long the fastest call says what is usual.
+	// usualFor is how long the fastest call sets the usual time.
 	usualFor = time.Minute
-	// mostKinds bounds what is remembered of kinds of calls.
+	// mostKinds is the most kinds of calls that are remembered.
 	mostKinds = 1000
-	// longestHold is how long a Retry-After of an overloaded server is heeded.
+	// longestHold is the most of a Retry-After that is waited for.
 	longestHold = 10 * time.Second
 )
 
-// A Pace sends calls as fast as the server answers. It has no constant number of calls a second,
-// which is too low for one server and too high for another. Instead it bounds how many are under
-// way at once: more with good answers, half as many if the server is overloaded, and fewer if three
-// of four calls take longer than usual.
+// A Pace sends calls as fast as the server answers. It has no constant number of calls a second, which is
+// too low for one server and too high for another. Instead it limits how many are under way at once. The
+// limit grows with good answers, and is halved if the server is overloaded. If three of four calls take
+// longer than usual, it falls too.
 //
-// A server is overloaded if it answers 429, 502, 503 or 504 with a text and not with a Status, as
-// API Priority and Fairness and load balancers do, or if it cannot be reached. Then no call is sent for as long as its
-// Retry-After says, at most 10 seconds. A Status with such a code, such as that of a webhook or of
-// an eviction, is about one object and changes nothing. What is usual is the fastest call of its kind in the last two
-// minutes. So if more is asked for minutes than the server can do, its refusals decide.
+// A server is overloaded if it cannot be reached, or if it answers 429, 502, 503 or 504 with a text instead
+// of a Status, as API Priority and Fairness and load balancers do. Then no call is sent for as long as its
+// Retry-After says, at most 10 seconds. A Status with such a code, for example from a webhook or for an
+// eviction, is about one object and changes nothing. The usual time is that of the fastest call of its kind
+// in the last two minutes. So if a server gets more calls than it can handle for minutes, its refusals
+// decide.
 //
-// Calls that wait are sent in turns, one for each owner: see WithOwner. Two calls of an owner never
-// wait for those of others that are under way, which an admission webhook may keep for
-// long. Watches and requests for leases are sent at once.
+// Waiting calls are sent in turns, one for each owner; see WithOwner. An owner's first two calls never wait
+// for other owners' calls that are under way, which an admission webhook may delay for long. Watches and
+// requests for leases are sent at once.
 //
-// The zero value has no limit but the server's answers.
+// The zero value has no limit except the server's answers.
 type Pace struct {
 	perSecond float64 // 0: without a limit
 	burst     float64
@@ -62,35 +63,35 @@ type Pace struct {
 	window   float64
 	underWay int
 	of       map[types.NamespacedName]int // those under way
-	full     bool                         // calls have waited since the window was changed last
-	growing  bool                         // by one with each answer: the server has not been slow or overloaded yet
-	ceiling  float64                      // near this window the server was overloaded; 0: never
-	changed  time.Time                    // when the window was made smaller last
-	refused  time.Time                    // when that was because of an overload
-	near     time.Time                    // when it came near the ceiling after that; zero: not yet
-	grown    time.Time                    // when it was made larger there
-	held     time.Time                    // no call is sent before
+	full     bool                         // calls have waited since the last change of the window
+	growing  bool                         // by one with each answer, until the server is slow or overloaded
+	ceiling  float64                      // the server was overloaded near this window; 0: never
+	changed  time.Time                    // when the window was last made smaller
+	refused  time.Time                    // when it was last made smaller because of an overload
+	near     time.Time                    // when it then came near the ceiling; zero: not yet
+	grown    time.Time                    // when it was last made larger there
+	held     time.Time                    // no call is sent before this time
 	tokens   float64                      // of perSecond
 	filled   time.Time
 	timer    *time.Timer
 
-	answers int // to come before the window is looked at
+	answers int // still needed before the window is changed
 	good    int // of these: calls that took effect
-	slow    int // of the good ones: those that took longer than calls of their kind usually do
+	slow    int // of the good ones: those that took longer than usual for their kind
 	usual   map[callKind]*usual
 
-	owners  []types.NamespacedName // with calls that wait, in the order of their turns
+	owners  []types.NamespacedName // whose calls wait, in the order of their turns
 	waiting map[types.NamespacedName][]*turn
 }
 
-// NewPace returns a Pace that sends at most perSecond calls a second, and burst at once after a
-// rest. If perSecond is zero or less, or no number, only the server's answers count, and burst is ignored. A
-// burst below 1 means 1. Turn the rate limiter of client-go off:
+// NewPace returns a Pace that sends at most perSecond calls a second, and burst at once after a rest. If
+// perSecond is zero or less, or no number, only the server's answers limit the calls, and burst is ignored.
+// A burst below 1 means 1. Turn the rate limiter of client-go off:
 //
 //	config.QPS = -1
 //	config.Wrap(transport.NewPace(0, 0).Wrap)
 //
-// If there is a Fence, wrap it first, so that it looks at a call after the call has waited.
+// If there is a Fence, wrap it first, so that it checks a call after the call has waited.
 func NewPace(perSecond float64, burst int) *Pace {
 	p := &Pace{}
 	if perSecond > 0 && !math.IsInf(perSecond, 0) {
@@ -116,9 +117,8 @@ func (p *Pace) State() (window, waiting int) {
 
 type ownerKey struct{}
 
-// WithOwner returns a context for the calls about an owner. Those of different owners wait for each
-// other in turns, and those without an owner wait as if they had one in common. The adapters set it for
-// each pass.
+// WithOwner returns a context for the calls about an owner. Owners take turns, and all calls without an
+// owner share one turn. The adapters set the owner for each pass.
 func WithOwner(ctx context.Context, owner types.NamespacedName) context.Context {
 	return context.WithValue(ctx, ownerKey{}, owner)
 }
@@ -147,7 +147,7 @@ type turn struct {
 	come chan struct{} // closed
 }
 
-// wait returns when a call may be sent, or with an error if ctx ends before.
+// wait waits until a call may be sent. If ctx ends first, it returns an error.
 func (p *Pace) wait(ctx context.Context, owner types.NamespacedName) error {
 	t := &turn{make(chan struct{})}
 	p.mu.Lock()
@@ -168,7 +168,7 @@ func (p *Pace) wait(ctx context.Context, owner types.NamespacedName) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	select {
-	case <-t.come: // meanwhile
+	case <-t.come: // at the same time
 		p.leave(owner)
 	default:
 		p.remove(owner, t)
@@ -176,14 +176,14 @@ func (p *Pace) wait(ctx context.Context, owner types.NamespacedName) error {
 	return ctx.Err()
 }
 
-// begin makes the Pace ready for its first call.
+// begin prepares the Pace for its first call.
 func (p *Pace) begin() {
 	p.window, p.growing = firstWindow, true
 	p.of, p.usual, p.waiting = map[types.NamespacedName]int{}, map[callKind]*usual{}, map[types.NamespacedName][]*turn{}
 	p.look()
 }
 
-// remove takes a call out of those that wait.
+// remove removes a call from those that wait.
 func (p *Pace) remove(owner types.NamespacedName, t *turn) {
 	i := slices.Index(p.waiting[owner], t)
 	if p.waiting[owner] = slices.Delete(p.waiting[owner], i, i+1); len(p.waiting[owner]) == 0 {
@@ -192,7 +192,7 @@ func (p *Pace) remove(owner types.NamespacedName, t *turn) {
 	}
 }
 
-// next lets calls go whose turn has come. The lock must be held.
+// next sends the calls whose turn has come. The lock must be held.
 func (p *Pace) next() {
 	for len(p.owners) > 0 {
 		i := p.turn()
@@ -221,8 +221,9 @@ func (p *Pace) next() {
 	}
 }
 
-// turn returns which owner may send a call: the first one or, if the window is full, the first with
-// fewer than leastEach under way; -1 if none. Just after an overload, nobody exceeds the window.
+// turn returns the index of the owner that may send a call. That is the first one or, if the window is
+// full, the first with fewer than leastEach under way, and -1 if there is none. Just after an overload, no
+// owner exceeds the window.
 func (p *Pace) turn() int {
 	if p.underWay < int(p.window) {
 		return 0
@@ -234,7 +235,7 @@ func (p *Pace) turn() int {
 	return slices.IndexFunc(p.owners, func(owner types.NamespacedName) bool { return p.of[owner] < leastEach })
 }
 
-// delay is how long the next call has to wait, whatever is under way.
+// delay returns how long the next call must wait, however many are under way.
 func (p *Pace) delay(now time.Time) time.Duration {
 	if held := p.held.Sub(now); held > 0 || p.perSecond == 0 {
 		return held
@@ -256,24 +257,24 @@ func (p *Pace) leave(owner types.NamespacedName) {
 	p.next()
 }
 
-// learn takes from an answer how many calls may be under way.
+// learn changes the window by an answer.
 func (p *Pace) learn(kind callKind, sent, now time.Time, resp *http.Response, err error) {
 	if err == nil && isOverload(resp) {
 		p.hold(now, resp.Header.Get("Retry-After"))
 	}
 	switch {
-	case !sent.After(p.changed), isLocal(err): // sent by the old window, or not at all
+	case !sent.After(p.changed), isLocal(err): // sent under the old window, or not at all
 		return
 	case err != nil:
 		p.refused = now
 		p.change(now, p.window/2, 1)
-		p.growing = true // as soon as the server can be reached
+		p.growing = true // fast, as soon as the server can be reached
 		return
 	case isOverload(resp):
 		p.refused, p.ceiling = now, near*p.window
 		p.change(now, p.window/2, 1)
 		return
-	case resp.StatusCode < 300: // a refusal may be much faster
+	case resp.StatusCode < 300: // a refusal may take much less time
 		if len(p.usual) > mostKinds {
 			clear(p.usual)
 		}
@@ -300,12 +301,12 @@ func (p *Pace) learn(kind callKind, sent, now time.Time, resp *http.Response, er
 	p.look()
 }
 
-// look begins to look at the answers to as many calls as are under way at once.
+// look starts to count answers, as many as calls may be under way at once.
 func (p *Pace) look() {
 	p.answers, p.good, p.slow, p.full = int(p.window), 0, 0, len(p.owners) > 0
 }
 
-// grow makes the window larger, slowly where the server was overloaded before.
+// grow makes the window larger, and slowly where the server was overloaded before.
 func (p *Pace) grow(now time.Time) {
 	if p.ceiling > 0 && p.window >= p.ceiling {
 		if p.near.IsZero() {
@@ -320,7 +321,7 @@ func (p *Pace) grow(now time.Time) {
 	p.window++
 }
 
-// A callKind is of calls that usually take as long as each other.
+// A callKind is a kind of calls that usually take equally long.
 type callKind struct {
 	method, resource, subresource string
 	named                         bool
@@ -342,18 +343,18 @@ func kindOf(req *http.Request) callKind {
 	return kind
 }
 
-// isLocal reports whether a call failed before it reached the server, or was given up.
+// isLocal reports whether a call failed before it reached the server, or was canceled.
 func isLocal(err error) bool {
 	return errors.Is(err, errNotWritten) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // usual is how long the calls of a kind take when the server has little to do.
 type usual struct {
-	fastest, earlier time.Duration // of this usualFor, and of the one before
+	fastest, earlier time.Duration // in this usualFor, and in the one before
 	since            time.Time
 }
 
-// isExceeded notes how long a call took, and reports whether that is longer than it may be.
+// isExceeded records how long a call took, and reports whether that is too long.
 func (u *usual) isExceeded(now time.Time, took time.Duration) bool {
 	if now.Sub(u.since) >= usualFor {
 		u.earlier, u.fastest, u.since = u.fastest, took, now
@@ -383,8 +384,8 @@ func (p *Pace) hold(now time.Time, retryAfter string) {
 	}
 }
 
-// isOverload reports whether the server itself, or what stands before it, refuses a call, and not
-// something that the call is about, which answers with a Status.
+// isOverload reports whether the server itself, or a proxy before it, refuses a call. Others that refuse a
+// call, such as a webhook, answer with a Status.
 func isOverload(resp *http.Response) bool {
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:

@@ -6,7 +6,6 @@ package transport_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"net/http"
 	"strconv"
@@ -91,7 +90,7 @@ func load(ctx context.Context, pace *transport.Pace, server http.RoundTripper, o
 	var running sync.WaitGroup
 	client := pace.Wrap(server)
 	for owner := range owners {
-		name := types.NamespacedName{Namespace: path, Name: fmt.Sprint(owner)}
+		name := types.NamespacedName{Namespace: path, Name: strconv.Itoa(owner)}
 		for range callers {
 			running.Go(func() {
 				for ctx.Err() == nil {
@@ -218,7 +217,7 @@ func TestPaceIsFair(t *testing.T) {
 		time.Sleep(time.Second)
 		few, ofFew := 0, pace.Wrap(server)
 		for ctx.Err() == nil {
-			req := newRequest(t, http.MethodDelete, podsPath+"/web", "")
+			req := newRequest(t, http.MethodDelete, podsPath+"/web")
 			if _, err := ofFew.RoundTrip(req.WithContext(transport.WithOwner(ctx, types.NamespacedName{Name: "few"}))); err == nil { //nolint:bodyclose // there is none
 				few++
 			}
@@ -264,7 +263,7 @@ func TestPaceOfOtherAnswers(t *testing.T) {
 		send := func(to wire, method, path string) time.Duration {
 			t.Helper()
 			began := time.Now()
-			_, err := pace.Wrap(to).RoundTrip(newRequest(t, method, path, "")) //nolint:bodyclose // there is none
+			_, err := pace.Wrap(to).RoundTrip(newRequest(t, method, path)) //nolint:bodyclose // there is none
 			require.NoError(t, err)
 			return time.Since(began)
 		}
@@ -283,7 +282,7 @@ func TestPaceOfOtherAnswers(t *testing.T) {
 		send(overloaded, http.MethodPost, podsPath)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err := pace.Wrap(well).RoundTrip(newRequest(t, http.MethodPost, podsPath, "").WithContext(ctx)) //nolint:bodyclose // there is none
+		_, err := pace.Wrap(well).RoundTrip(newRequest(t, http.MethodPost, podsPath).WithContext(ctx)) //nolint:bodyclose // there is none
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		send(well, http.MethodPost, podsPath)
 	})
@@ -320,8 +319,8 @@ func TestPaceAtRandom(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i%40)*time.Millisecond)
 			running.Go(func() {
 				defer cancel()
-				req := newRequest(t, http.MethodPost, podsPath, "")
-				_, _ = client.RoundTrip(req.WithContext(transport.WithOwner(ctx, types.NamespacedName{Name: fmt.Sprint(i % 7)}))) //nolint:bodyclose // there is none
+				req := newRequest(t, http.MethodPost, podsPath)
+				_, _ = client.RoundTrip(req.WithContext(transport.WithOwner(ctx, types.NamespacedName{Name: strconv.Itoa(i % 7)}))) //nolint:bodyclose // there is none
 			})
 			if i%10 == 0 {
 				time.Sleep(time.Millisecond)
@@ -330,7 +329,7 @@ func TestPaceAtRandom(t *testing.T) {
 		running.Wait()
 		time.Sleep(time.Minute)
 		began := time.Now()
-		_, err := client.RoundTrip(newRequest(t, http.MethodPost, podsPath, "")) //nolint:bodyclose // there is none
+		_, err := client.RoundTrip(newRequest(t, http.MethodPost, podsPath)) //nolint:bodyclose // there is none
 		require.NoError(t, err)
 		assert.Equal(t, server.takes, time.Since(began))
 	})

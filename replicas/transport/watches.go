@@ -22,16 +22,16 @@ import (
 )
 
 const (
-	// refusedFor is how long the requests of an informer are refused that does not list. It may have ended.
+	// refusedFor is how long requests of an informer that does not list are refused. It may have ended.
 	refusedFor = 2 * time.Minute
-	// mostLists bounds what is remembered of informers, of which a client has few.
+	// mostLists is the most informers that are remembered. A client has few.
 	mostLists = 1000
 )
 
-// Watches knows the watches of a client, and can have their objects listed anew. A watch that
-// hangs returns no error, and is as quiet as one of objects that do not change, so an informer waits
-// for as long as the connection lasts. Give Watches to the Options of replicas/clientgo or
-// replicas/controllerruntime, which notice such a watch.
+// Watches knows the watches of a client, and can have their objects listed again. A watch that hangs
+// returns no error. It is as quiet as a watch of objects that do not change, so an informer waits until the
+// connection ends. Pass Watches to the Options of replicas/clientgo or replicas/controllerruntime, which
+// notice such a watch.
 //
 // The zero value is ready to use. It must not be copied.
 type Watches struct {
@@ -39,32 +39,32 @@ type Watches struct {
 	lists map[string]*list // by path, selectors and accepted types
 }
 
-// A list is what one informer lists and watches.
+// A list belongs to one informer, which lists and watches.
 type list struct {
 	resource schema.GroupVersionResource
-	stale    time.Time // until then it has to be listed anew; zero if it need not
+	stale    time.Time // until then a new list is needed; zero if none is needed
 	watches  map[*watching]struct{}
 }
 
 // A watching is a watch that is under way.
 type watching struct {
 	end   context.CancelFunc
-	heard atomic.Int64 // when the server sent something last, or the request was sent
+	heard atomic.Int64 // when the server last sent something, or the request was sent
 }
 
-// Wrap returns a RoundTripper that sends requests with next, and notes the watches among them. A nil
-// next means http.DefaultTransport.
+// Wrap returns a RoundTripper that sends requests with next, and records the watches among them. A nil next
+// means http.DefaultTransport.
 func (w *Watches) Wrap(next http.RoundTripper) http.RoundTripper { return wrap(next, w.trip) }
 
-// Relist ends the watches of a resource, in all namespaces, that have sent nothing for a time, and
-// makes their informers send a list instead of a watch with initial events, which could hang
-// as well. It returns at once. done reports whether all of these lists have been answered; if there was no such
-// watch, it reports true. If no watch of the resource was ever seen, Relist looks at those of the group and
+// Relist ends the watches of a resource in all namespaces that have sent nothing for a time. Their
+// informers then list, instead of starting a watch with initial events, which could hang as well. Relist
+// returns at once. done reports whether all of these lists have been answered. If there was no such watch,
+// it reports true. If no watch of the resource was ever seen, Relist looks at the watches of its group and
 // version, because the plural of a Kind is often a guess.
 //
-// An informer has no method for this, but it lists if the server no longer has the version that its
-// watch starts from. So until the informer lists, for two minutes at most, its requests are answered
-// with 410 Gone, as a server would.
+// An informer has no method for this, but it lists if the server no longer has the version that its watch
+// starts from. So until the informer lists, for two minutes at most, its requests are answered with 410
+// Gone, as by a server.
 func (w *Watches) Relist(resource schema.GroupVersionResource, silent time.Duration) (done func() bool) {
 	now := time.Now()
 	w.mu.Lock()
@@ -146,7 +146,7 @@ func (w *Watches) trip(next http.RoundTripper, req *http.Request) (*http.Respons
 	return resp, nil
 }
 
-// tripOfList sends a list. One of a single object only asks for the version.
+// tripOfList sends a list. A list with limit 1 only asks for the version.
 func (w *Watches) tripOfList(next http.RoundTripper, req *http.Request, key string) (*http.Response, error) {
 	w.mu.Lock()
 	l := w.lists[key]
@@ -173,7 +173,7 @@ func expired() *apierrors.StatusError {
 	return apierrors.NewResourceExpired("the watch hung, and its objects are listed anew")
 }
 
-// begin notes a watch, or returns the answer in the server's place while a list has to come first.
+// begin records a watch. If a list is needed first, it returns an answer in place of the server's.
 func (w *Watches) begin(key string, req *http.Request, is *watching) *apierrors.StatusError {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -208,8 +208,8 @@ func (w *Watches) end(key string, is *watching) {
 	}
 }
 
-// resourceOf returns the resource of the path of a list: what a server's address has before it does not
-// matter.
+// resourceOf returns the resource in the path of a list. It ignores the part of the path that belongs to
+// the server's address.
 func resourceOf(path string) (resource schema.GroupVersionResource) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	n := len(parts)
@@ -228,7 +228,7 @@ func resourceOf(path string) (resource schema.GroupVersionResource) {
 	return resource
 }
 
-// answer answers a request in the place of the server.
+// answer answers a request in place of the server.
 func answer(req *http.Request, refusal *apierrors.StatusError) (*http.Response, error) {
 	status := refusal.Status()
 	status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
@@ -243,7 +243,7 @@ func answer(req *http.Request, refusal *apierrors.StatusError) (*http.Response, 
 	}, nil
 }
 
-// A body says when something was read and when it is closed.
+// A body reports when it is read and when it is closed.
 type body struct {
 	io.ReadCloser
 	closed, heard func()

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,9 +40,9 @@ func (h hanging) Read([]byte) (int, error) {
 
 func (hanging) Close() error { return nil }
 
-func newRequest(t *testing.T, method, path, body string) *http.Request {
+func newRequest(t *testing.T, method, path string) *http.Request {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, "https://server/base"+path, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(t.Context(), method, "https://server/base"+path, http.NoBody)
 	require.NoError(t, err)
 	return req
 }
@@ -63,7 +62,7 @@ func TestRelist(t *testing.T) {
 		}))
 		send := func(path string) (code int, ended func() bool) {
 			t.Helper()
-			resp, err := client.RoundTrip(newRequest(t, http.MethodGet, path, ""))
+			resp, err := client.RoundTrip(newRequest(t, http.MethodGet, path))
 			require.NoError(t, err)
 			if resp.StatusCode != http.StatusOK {
 				var status metav1.Status
@@ -142,7 +141,7 @@ func TestRelistOfAGuess(t *testing.T) {
 		}))
 		ended := make(chan error, 1)
 		go func() {
-			_, err := client.RoundTrip(newRequest(t, http.MethodGet, "/apis/example.com/v1/proxmoxen?watch=1", "")) //nolint:bodyclose // there is none
+			_, err := client.RoundTrip(newRequest(t, http.MethodGet, "/apis/example.com/v1/proxmoxen?watch=1")) //nolint:bodyclose // there is none
 			ended <- err
 		}()
 		synctest.Wait()
@@ -162,7 +161,7 @@ func TestWatchesPassOn(t *testing.T) {
 	client := watches.Wrap(wire(func(*http.Request) (*http.Response, error) { return nil, failed }))
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		for _, path := range []string{"/api/v1/pods", "/api/v1/pods?watch=true", "/", "/api", "/version"} {
-			_, err := client.RoundTrip(newRequest(t, method, path, "")) //nolint:bodyclose // there is none
+			_, err := client.RoundTrip(newRequest(t, method, path)) //nolint:bodyclose // there is none
 			require.ErrorIs(t, err, failed)
 		}
 	}

@@ -21,16 +21,16 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// An Informer is what NewCache needs of an informer. cache.SharedIndexInformer of client-go
-// is one, with M cache.Indexers and I cache.Indexer.
+// An Informer has the methods that NewCache needs. cache.SharedIndexInformer of client-go is one, with M
+// cache.Indexers and I cache.Indexer.
 type Informer[M any, I Indexer[M]] interface {
 	AddIndexers(indexers M) error
 	GetIndexer() I
 }
 
-// An Indexer is what a Cache reads of an informer's store. cache.Indexer of client-go is
-// one, with M cache.Indexers. If it also has the method LastStoreSyncResourceVersion, as
-// that of client-go 0.36 and later has, the Cache tells how far it has come.
+// An Indexer has the methods of an informer's store that a Cache reads. cache.Indexer of client-go is one,
+// with M cache.Indexers. If it also has the method LastStoreSyncResourceVersion, as in client-go 0.36 and
+// later, the Cache reports how far it has come.
 type Indexer[M any] interface {
 	GetByKey(key string) (obj any, exists bool, err error)
 	ByIndex(index, value string) ([]any, error)
@@ -38,16 +38,15 @@ type Indexer[M any] interface {
 	GetIndexers() M
 }
 
-// A Cache reads the stores of two informers as a controller does. It is a
-// controller.Cache. Both stores are indexed by controller: nothing but what is asked for is
-// read or copied. NewCache makes one; the methods of any other return an error. It is safe
-// for concurrent use.
+// A Cache reads the stores of two informers as a controller does. It is a controller.Cache. Both stores are
+// indexed by controller, so only the requested objects are read or copied. NewCache makes one. The methods
+// of any other return an error. It is safe for concurrent use.
 type Cache[O, C controller.Object] struct {
 	kind             controller.Kind[O, C]
 	owners, children store
 }
 
-// A store is an informer's, and the name of its index by controller.
+// A store is that of an informer, with the name of its index by controller.
 type store struct {
 	from reader
 	by   string
@@ -61,17 +60,16 @@ type reader interface {
 
 var errNotMade = errors.New("typed: NewCache did not make this Cache")
 
-// NewCache returns the Cache of the two informers, and adds an index to each. They may be
-// shared, and may be running already. Names and keys of the indexes are those of Kubernetes'
-// own controllers, so an equal index is shared with them. If another index has the name
-// already, it is left alone, and the name of ours begins with "replicakit.". Of the Kind
-// only Owner, Child, ClusterScoped and Spec are used.
+// NewCache returns the Cache of the two informers, and adds an index to each. They may be shared, and may
+// be running already. Names and keys of the indexes are those of Kubernetes' own controllers, so an equal
+// index is shared with them. If another index has the name already, it stays, and the name of the new index
+// begins with "replicakit.". Of the Kind, only Owner, Child, ClusterScoped and Spec are used.
 //
 // The types of both informers are inferred:
 //
 //	cache, err := typed.NewCache(kind, pools.Informer(), workers.Informer())
 //
-// It is an error if an informer is nil, if an index cannot be added, or if O or C is not a
+// NewCache returns an error if an informer is nil, if an index cannot be added, or if O or C is not a
 // pointer type.
 func NewCache[O, C controller.Object, M ~map[string]F, F ~func(obj any) ([]string, error), I Indexer[M]](kind controller.Kind[O, C], owners, children Informer[M, I]) (Cache[O, C], error) {
 	c := Cache[O, C]{kind: kind}
@@ -89,7 +87,7 @@ func NewCache[O, C controller.Object, M ~map[string]F, F ~func(obj any) ([]strin
 	return c, nil
 }
 
-// Owner returns an owner, or a NotFound.
+// Owner returns an owner, or a NotFound error.
 func (c Cache[O, C]) Owner(_ context.Context, name types.NamespacedName) (owner O, err error) {
 	if c.owners.from == nil {
 		return owner, errNotMade
@@ -104,7 +102,7 @@ func (c Cache[O, C]) Owner(_ context.Context, name types.NamespacedName) (owner 
 	return typed[O](obj)
 }
 
-// key is under what a store has an object.
+// key is the key of an object in a store.
 func key(namespace, name string) string {
 	if namespace == "" {
 		return name
@@ -112,7 +110,7 @@ func key(namespace, name string) string {
 	return namespace + "/" + name
 }
 
-// namespaceIndexName is what client-go calls the index that nearly every informer has.
+// namespaceIndexName is client-go's name of the index that nearly every informer has.
 const namespaceIndexName = "namespace"
 
 // Owners returns the owners of a namespace, or all of them if it is "".
@@ -129,10 +127,10 @@ func (c Cache[O, C]) Owners(_ context.Context, namespace string) ([]O, error) {
 	return slices.DeleteFunc(owners, func(owner O) bool { return namespace != "" && owner.GetNamespace() != namespace }), err
 }
 
-// OwnersVersion returns how far the store of owners has come, "" if it does not tell.
+// OwnersVersion returns how far the store of owners has come, or "" if the store does not report it.
 func (c Cache[O, C]) OwnersVersion() string { return c.owners.version() }
 
-// ChildrenVersion returns how far the store of children has come, "" if it does not tell.
+// ChildrenVersion returns how far the store of children has come, or "" if the store does not report it.
 func (c Cache[O, C]) ChildrenVersion() string { return c.children.version() }
 
 func (s store) version() string {
@@ -150,8 +148,8 @@ func (c Cache[O, C]) Children(_ context.Context, owner O) ([]C, error) {
 	return c.candidates(owner)
 }
 
-// Siblings returns the owners that have the same controller as this one, itself included,
-// and none if it has no controller.
+// Siblings returns the owners that have the same controller as this one, including itself. It returns none
+// if the owner has no controller.
 func (c Cache[O, C]) Siblings(owner O) ([]O, error) {
 	if object.IsNil(owner) {
 		return nil, errors.New("typed: owner is nil")
@@ -182,8 +180,7 @@ func (c Cache[O, C]) selectorOf(owner O) (labels.Selector, error) {
 	return spec.Selector, err
 }
 
-// owned returns the children whose controller is the owner: by UID, never all of a
-// namespace.
+// owned returns the children whose controller is the owner, found by UID.
 func (c Cache[O, C]) owned(owner O) ([]C, error) {
 	ref := metav1.OwnerReference{Kind: c.kind.Owner.Kind, Name: owner.GetName(), UID: owner.GetUID()}
 	return byIndex[C](c.children, childKey(owner.GetNamespace(), &ref))
@@ -208,10 +205,9 @@ func (c Cache[O, C]) orphans(owners []O) ([]C, error) {
 	return children, nil
 }
 
-// candidates returns the children that passes for the owners are about: what they
-// own, and the orphans of their namespaces (Y6). The store goes on meanwhile, so
-// orphans are read before and after: a child that is adopted or orphaned between
-// two reads is found by one of them.
+// candidates returns the children that passes for the owners are about, which are their own children and
+// the orphans of their namespaces (Y6). The store may change meanwhile, so orphans are read before and
+// after. A child that is adopted or orphaned between two reads is in one of them.
 func (c Cache[O, C]) candidates(owners ...O) ([]C, error) {
 	before, err := c.orphans(owners)
 	if err != nil {
@@ -251,7 +247,7 @@ func sameObjects[C controller.Object](a, b []C) bool {
 	return !slices.ContainsFunc(b, func(c C) bool { return !known[c] })
 }
 
-// latest returns each child once, as the first of the views has it.
+// latest returns each child once, as in the first of the views that has it.
 func latest[C controller.Object](views ...[]C) []C {
 	var children []C
 	known := map[types.NamespacedName]bool{}
@@ -286,7 +282,7 @@ func allTyped[T any](found []any) (_ []T, err error) {
 	return objects, nil
 }
 
-// typed returns an object of a store, which may be another one's.
+// typed returns an object of a store as a T. The store may hold objects of another type.
 func typed[T any](obj any) (T, error) {
 	t, ok := obj.(T)
 	if !ok {

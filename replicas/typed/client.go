@@ -19,18 +19,16 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// An OwnerClient reads the owners of one namespace and patches their status. L is a pointer
-// to their list type. The typed clients of client-go are OwnerClients, and so are those
-// that client-gen makes.
+// An OwnerClient reads the owners of one namespace and patches their status. L is a pointer to their list
+// type. The typed clients of client-go and of client-gen are OwnerClients.
 type OwnerClient[O controller.Object, L runtime.Object] interface {
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (O, error)
 	List(ctx context.Context, opts metav1.ListOptions) (L, error)
 	Patch(ctx context.Context, name string, patchType types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (O, error)
 }
 
-// A ChildClient makes the calls for the children of one namespace. L is a pointer
-// to their list type. The typed clients of client-go, and those that client-gen
-// makes, are ChildClients.
+// A ChildClient makes the calls for the children of one namespace. L is a pointer to their list type. The
+// typed clients of client-go and of client-gen are ChildClients.
 type ChildClient[C controller.Object, L runtime.Object] interface {
 	Create(ctx context.Context, child C, opts metav1.CreateOptions) (C, error)
 	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
@@ -39,18 +37,16 @@ type ChildClient[C controller.Object, L runtime.Object] interface {
 	List(ctx context.Context, opts metav1.ListOptions) (L, error)
 }
 
-// NewClient makes the client of a controller.Controller. owners and children return the
-// typed client of a namespace; the namespace "" means all namespaces, or none for
-// cluster-scoped objects:
+// NewClient makes the client of a controller.Controller. owners and children return the typed client of a
+// namespace. The namespace "" means all namespaces, or none for cluster-scoped objects:
 //
 //	typed.NewClient(kube.AppsV1().ReplicaSets, kube.CoreV1().Pods)
 //	typed.NewClient(fleet.FleetV1().WorkerPools, fleet.FleetV1().Workers)
 //
-// Errors are those of the typed clients, with controller.ErrResent if client-go sent a
-// creation more than once. If one of the functions is nil, or returns nil,
-// controller.New returns an error. Children are listed in pages of 500, without a
-// resourceVersion; it is an error if the pages are not all of one version. The client is
-// a controller.Versioner and a controller.Checker.
+// Errors are those of the typed clients, with controller.ErrResent if client-go sent a creation more than
+// once. If one of the functions is nil, or returns nil, controller.New returns an error. Children are
+// listed in pages of 500, without a resourceVersion. If the pages are not all of one version, an error is
+// returned. The client is a controller.Versioner and a controller.Checker.
 func NewClient[O, C controller.Object, OL, CL runtime.Object, OC OwnerClient[O, OL], CC ChildClient[C, CL]](owners func(namespace string) OC, children func(namespace string) CC) controller.Client[O, C] {
 	return client[O, C, OL, CL, OC, CC]{owners, children}
 }
@@ -60,7 +56,7 @@ type client[O, C controller.Object, OL, CL runtime.Object, OC OwnerClient[O, OL]
 	children func(namespace string) CC
 }
 
-// Check returns an error if NewClient was not given all that it needs.
+// Check returns an error if an argument of NewClient was nil, or returns nil.
 func (c client[O, C, OL, CL, OC, CC]) Check() error {
 	_, err := c.ownersIn("")
 	if err == nil {
@@ -150,7 +146,7 @@ func (c client[O, C, OL, CL, OC, CC]) PatchStatus(ctx context.Context, owner O, 
 	return owners.Patch(ctx, owner.GetName(), patch.Type, patch.Data, metav1.PatchOptions{}, "status")
 }
 
-// pageSize is how many children one call of a live list returns at most.
+// pageSize is the most children that one call of a live list returns.
 const pageSize = 500
 
 func (c client[O, C, OL, CL, OC, CC]) List(ctx context.Context, namespace string, matching labels.Selector) (controller.List[C], error) {
@@ -202,7 +198,7 @@ func (c client[O, C, OL, CL, OC, CC]) ServerChildrenVersion(ctx context.Context,
 	return versionOf(ctx, "children", children.List)
 }
 
-// versionOf lists one object, which is enough to see how far the server has come.
+// versionOf returns the version of a list of one object, which shows how far the server has come.
 func versionOf[L runtime.Object](ctx context.Context, what string, list func(context.Context, metav1.ListOptions) (L, error)) (string, error) {
 	one, err := list(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {

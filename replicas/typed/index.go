@@ -15,12 +15,11 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// Names and keys of the indexes are those of Kubernetes' controllers, so that
-// both can share an informer.
+// Names and keys of the indexes are those of Kubernetes' controllers, so that both can share an informer.
 const (
 	childIndexName = "podController" // Z7
 	ownerIndexName = "controllerUID" // L1
-	// childOfAllIndexName is for owners that are in no namespace.
+	// childOfAllIndexName is for cluster-scoped owners.
 	childOfAllIndexName = "replicakit.controllerOfAllNamespaces"
 )
 
@@ -41,8 +40,7 @@ func indexChild(obj any) ([]string, error) {
 	return []string{childKey(child.GetNamespace(), metav1.GetControllerOfNoCopy(child))}, nil
 }
 
-// indexChildOfAll indexes a child as if it were in its owner's namespace, which is
-// none.
+// indexChildOfAll indexes a child under no namespace, as its cluster-scoped owner has none.
 func indexChildOfAll(obj any) ([]string, error) {
 	child, ok := obj.(metav1.Object)
 	if !ok {
@@ -64,9 +62,8 @@ func indexOwner(obj any) ([]string, error) {
 	return []string{string(ref.UID)}, nil
 }
 
-// newStore returns the store of an informer after an index has been added to it. An index
-// of that name is shared if it gives every probe the same keys; else it is somebody
-// else's, and ours goes under a name of its own.
+// newStore adds an index to an informer, and returns its store. An existing index of that name is shared if
+// it gives every probe the same keys. Otherwise it is a different index, and the new one gets another name.
 func newStore[T controller.Object, M ~map[string]F, F ~func(obj any) ([]string, error), I Indexer[M]](from Informer[M, I], name string, index F) (store, error) {
 	if object.IsNil(from) {
 		return store{}, errors.New("the informer is nil")
@@ -93,8 +90,8 @@ func sameKeys[F ~func(obj any) ([]string, error)](a, b F, probe any) bool {
 	return aErr == nil && bErr == nil && slices.Equal(aKeys, bKeys)
 }
 
-// probes are the objects that an index may treat differently: one that has a
-// controller, an orphan, and an orphan that others refer to.
+// probes returns the objects that an index may treat differently: one that has a controller, an orphan, and
+// an orphan with an owner reference.
 func probes[T controller.Object]() ([]any, error) {
 	kind := reflect.TypeFor[T]()
 	if kind.Kind() != reflect.Pointer {

@@ -1,9 +1,8 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package consumer is an operator on an older release of Kubernetes' libraries
-// than most of this repository uses. It is there to be built, and to be run on client-go's
-// fakes.
+// Package consumer is an operator on an older release of Kubernetes' libraries than most of this repository
+// uses. It is only built, and run on client-go's fakes.
 package consumer
 
 import (
@@ -55,7 +54,7 @@ func Run(ctx context.Context, kube kubernetes.Interface) error {
 	return nil
 }
 
-// handle gives the events of an informer to the controller.
+// handle passes the events of an informer to the controller.
 func handle(informer cache.SharedIndexInformer, added func(any, ...controller.Enqueue) error, updated func(any, any, ...controller.Enqueue) error, deleted func(any, ...controller.Enqueue) error) error {
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { report(added(obj)) },
@@ -89,8 +88,7 @@ func report(err error) {
 	}
 }
 
-// Plan returns what is to be done about the pods of a ReplicaSet, from live
-// reads.
+// Plan returns the plan for the pods of a ReplicaSet, from live reads.
 func Plan(ctx context.Context, client kubernetes.Interface, rs cache.ObjectName, now time.Time) (replicas.PodPlan, error) {
 	owner, err := client.AppsV1().ReplicaSets(rs.Namespace).Get(ctx, rs.Name, metav1.GetOptions{})
 	if err != nil {

@@ -126,7 +126,7 @@ func (r *rollingResult) play(w *world, f fleet, s rollingStory) {
 			}
 		},
 	})
-	assert.NoError(w.t, err)
+	require.NoError(w.t, err)
 	f.create(w.t, s)
 	w.eventually(func(c *assert.CollectT) { assert.Equal(c, s.replicas, r.ready("one")) }, "the fleet is there")
 	r.mu.Lock()
@@ -262,11 +262,11 @@ func (p pool) create(t *testing.T, s rollingStory) {
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	client, err := kubernetes.NewForConfig(rest.CopyConfig(p.cluster.config))
-	assert.NoError(t, err)
+	require.NoError(t, err)
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(p.namespace))
 	c, err := clientgo.New(ctx, kind, typed.NewClient(client.CoreV1().ReplicationControllers, client.CoreV1().Pods),
 		factory.Core().V1().ReplicationControllers().Informer(), factory.Core().V1().Pods().Informer(), clientgo.Options{})
-	assert.NoError(t, err)
+	require.NoError(t, err)
 	factory.StartWithContext(ctx)
 	ended := make(chan struct{})
 	go func() {

@@ -1,13 +1,14 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command image makes an image of a static program and its bill of materials, and of nothing else,
-// without a container runtime and without a registry.
+// Command image makes an image that has only a static program and its bill of materials. It needs no
+// container runtime and no registry.
 //
 //	go run . -o archive.tar -tag v0.1.0 directory/linux/amd64/program directory/linux/arm64/program
 //
-// The archive is an OCI layout. The last directories of each program name its platform, and its bill of materials,
-// program.cdx.json, lies beside it. The same files make an image of the same digest. make image runs this command.
+// The archive is an OCI layout. The last directories of each program name its platform. Its bill of
+// materials, program.cdx.json, lies beside it. The same files make an image of the same digest. make image
+// runs this command.
 package main
 
 import (
@@ -29,7 +30,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// user is nobody's on the node, and that of the manifests.
+// user is the user of the manifests. No user of the node has this ID.
 const user = "65532:65532"
 
 func main() {
@@ -101,7 +102,7 @@ func platformOf(program string) (*v1.Platform, error) {
 	return p, nil
 }
 
-// layerOf has no times, so that the same files make the same layer.
+// layerOf returns a layer without times, so that the same files make the same layer.
 func layerOf(program string) (v1.Layer, error) {
 	var files bytes.Buffer
 	w := tar.NewWriter(&files)
@@ -128,8 +129,8 @@ func layerOf(program string) (v1.Layer, error) {
 	return tarball.LayerFromOpener(opener, tarball.WithMediaType(types.OCILayer))
 }
 
-// write writes the archive whole or not at all. The annotations are the names that podman and skopeo, and
-// containerd and docker, give to what they load.
+// write writes the whole archive or nothing. The annotations are the names that podman and skopeo, and
+// containerd and docker, give to the image that they load.
 func write(out string, index v1.ImageIndex, name string) (err error) {
 	dir, err := os.MkdirTemp("", "image")
 	if err != nil {

@@ -3,8 +3,8 @@
 
 //go:build never
 
-// Package main, without a file that is ever built: it keeps the modules in go.mod
-// that Kubernetes' tests import.
+// Package main has no file that is ever built. It keeps the modules in go.mod that Kubernetes' tests
+// import.
 package main
 
 import (

@@ -1,8 +1,7 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package operating tests what is for those who run cmd/replicakit-controller: that the
-// manifests are what an API server and the Prometheus operator take, that each
-// alert fires when it should and on nothing that a healthy manager says, and that
-// docs/operating.md names what there is.
+// Package operating tests the files for those who run cmd/replicakit-controller. An API server and the
+// Prometheus operator must accept the manifests. Each alert must fire when it should, but not for a healthy
+// manager. docs/operating.md must name what exists.
 package operating

@@ -1,8 +1,8 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command release copies the examples of a module out of it, each as the
-// program that its user would make of it. Beside it is the script that releases.
+// Command release copies the examples out of a module, each as the program that a user would make of it.
+// The release script is in the same folder.
 //
 //	go run . <folder of the module> <folder of the programs>
 package main
@@ -44,14 +44,14 @@ func run(module, to string) error {
 	})
 }
 
-// isFolderOf reports whether the folder is one of the module's whose packages others can import.
+// isFolderOf reports whether the folder is in the module and others can import its packages.
 func isFolderOf(folder string) bool {
 	_, err := os.Stat(filepath.Join(folder, "go.mod"))
 	name := filepath.Base(folder)
 	return err != nil && name != "internal" && name != "testdata" && name[0] != '.'
 }
 
-// copyOut passes over an example that needs more than its file: that is nothing to copy.
+// copyOut skips an example that needs more than its file, because it cannot be copied.
 func copyOut(file, to string) error {
 	fset := token.NewFileSet()
 	parsed, err := parser.ParseFile(fset, file, nil, parser.ParseComments)

@@ -26,9 +26,8 @@ const (
 	startUp, shutDown = time.Second, time.Second
 )
 
-// A fleet is what runs in the cluster. It plays the scheduler and the kubelets:
-// a pod is bound at once, ready after startUp, and gone shutDown after it was
-// told to go.
+// A fleet plays the scheduler and the kubelets of the cluster. It binds a pod at once,
+// makes it ready after startUp, and removes it shutDown after its deletion.
 type fleet struct {
 	client  kubernetes.Interface
 	factory informers.SharedInformerFactory
@@ -65,12 +64,12 @@ func (f *fleet) run(ctx context.Context) {
 		case <-ticker.C:
 		}
 		for _, pod := range f.pods(metav1.NamespaceAll) {
-			_ = f.advance(ctx, pod) // what failed is tried again at the next tick
+			_ = f.advance(ctx, pod) // a failed step is tried again at the next tick
 		}
 	}
 }
 
-// pods returns the pods of a namespace by name.
+// pods returns the pods of a namespace, sorted by name.
 func (f *fleet) pods(namespace string) []*corev1.Pod {
 	pods, _ := f.factory.Core().V1().Pods().Lister().Pods(namespace).List(labels.Everything())
 	slices.SortFunc(pods, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
@@ -85,7 +84,7 @@ func (f *fleet) replicaSet(namespace, name string) *appsv1.ReplicaSet {
 	return rs
 }
 
-// advance does the next thing that is due for a pod.
+// advance takes the next step that is due for a pod.
 func (f *fleet) advance(ctx context.Context, pod *corev1.Pod) error {
 	pods := f.client.CoreV1().Pods(pod.Namespace)
 	switch {
@@ -122,7 +121,7 @@ func (f *fleet) setReady(ctx context.Context, pod *corev1.Pod, ready corev1.Cond
 	return err
 }
 
-// state is a pod in a word.
+// state describes a pod in a word.
 func state(pod *corev1.Pod) string {
 	switch {
 	case pod.DeletionTimestamp != nil:

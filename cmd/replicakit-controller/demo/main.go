@@ -2,16 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command demo starts a real etcd and kube-apiserver and the controller of this
-// module, and shows what becomes of a ReplicaSet that is made, scaled up and down
-// and robbed of a pod: in a table that lists the pods in the order in which they
-// would be deleted, and why in that order. There is no kubelet: a loop of the
-// demo binds pods and makes them ready.
+// module. It makes a ReplicaSet, scales it up and down, and deletes one of its pods.
+// A table lists the pods in the order in which they would be deleted, and why in that
+// order. Instead of a kubelet, a loop of the demo binds pods and makes them ready.
 //
 //	make demo            # goes on until Ctrl-C, for you to play with kubectl
 //	make demo ARGS=--once
 //
-// Where the output is no terminal it is plain lines. With --bare there is the
-// control plane, with its kubelet, and nothing else.
+// If the output is no terminal, it is plain lines. With --bare, only the control
+// plane and that loop run.
 package main
 
 import (
@@ -112,7 +111,7 @@ func start(ctx context.Context, binaries string, opts options, screen *screen) (
 	return play(ctx, opts, &story{screen: screen, fleet: fleet, client: client, controller: controller}, kubectl)
 }
 
-// play tells the story, then lets the user go on with it.
+// play runs the story, then lets the user continue it.
 func play(ctx context.Context, opts options, s *story, kubectl string) error {
 	defer s.showTable(ctx)()
 	if err := s.tell(ctx); err != nil || opts.once {
@@ -138,15 +137,15 @@ func ignoreInterrupt(ctx context.Context, err error) error {
 	return err
 }
 
-// newClient is not held back by a rate limit, as a scheduler and the kubelets of
-// many nodes would not be together.
+// newClient returns a client without a rate limit, because a scheduler and the kubelets
+// of many nodes have none together.
 func newClient(config *rest.Config) (kubernetes.Interface, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
 	return kubernetes.NewForConfig(config)
 }
 
-// short is the path from here, if that is shorter.
+// short returns the path from the working directory, if that is shorter.
 func short(path string) string {
 	here, err := os.Getwd()
 	if err != nil {

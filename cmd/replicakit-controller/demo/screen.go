@@ -13,7 +13,7 @@ import (
 	"golang.org/x/term"
 )
 
-// A screen is lines that stay, and on a terminal a table below them that
+// A screen shows lines that stay and, on a terminal, a table below them that
 // changes.
 type screen struct {
 	mu    sync.Mutex
@@ -50,7 +50,7 @@ func (s *screen) erase() {
 	s.drawn = 0
 }
 
-// draw keeps to the terminal: what is longer could not be erased.
+// draw cuts the table to the terminal, because the rest could not be erased.
 func (s *screen) draw() {
 	if !s.live || len(s.table) == 0 {
 		return

@@ -24,7 +24,7 @@ import (
 const (
 	namespace = metav1.NamespaceDefault
 	name      = "web"
-	// patience is how long the controller may take for what it is told.
+	// patience is how long the controller may take for one step.
 	patience = time.Minute
 )
 
@@ -121,7 +121,7 @@ func (s *story) spoil(ctx context.Context) error {
 	})
 }
 
-// scaleDown asks the library who would go, and compares.
+// scaleDown asks the library which pods would be deleted, and compares.
 func (s *story) scaleDown(ctx context.Context) error {
 	const wanted = 7
 	before := s.pods()
@@ -166,7 +166,7 @@ func (s *story) plan(pods []*corev1.Pod, wanted int32) (replicas.PodPlan, error)
 	return replicas.Manage(pods, spec)
 }
 
-// pods returns the pods by name.
+// pods returns the pods, sorted by name.
 func (s *story) pods() []*corev1.Pod { return s.fleet.pods(namespace) }
 
 func (s *story) scale(ctx context.Context, wanted int32) error {

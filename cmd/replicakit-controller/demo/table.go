@@ -17,8 +17,7 @@ import (
 	"github.com/replicakit/replicakit/status"
 )
 
-// showTable keeps the table on the screen until the function that it returns is
-// called.
+// showTable keeps the table on the screen until stop is called.
 func (s *story) showTable(ctx context.Context) (stop func()) {
 	if !s.screen.live {
 		return func() {}
@@ -43,7 +42,7 @@ func (s *story) showTable(ctx context.Context) (stop func()) {
 	}
 }
 
-// table has the pods in the order in which they would be deleted.
+// table lists the pods in the order in which they would be deleted.
 func (s *story) table() []string {
 	rs := s.fleet.replicaSet(namespace, name)
 	if rs == nil {
@@ -69,8 +68,8 @@ func (s *story) table() []string {
 
 var uid = regexp.MustCompile(`\b([0-9a-f]{8})-[0-9a-f-]{27}\b`)
 
-// explain says what decides between the victim and the next, with the beginning
-// of each UID only; nothing for the last.
+// explain says what decides between the victim and the next pod, with only the beginning
+// of each UID. It returns "" for the last pod.
 func explain(victim podrank.Victim[*corev1.Pod]) string {
 	if victim.Criterion == podrank.All {
 		return ""

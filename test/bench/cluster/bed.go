@@ -21,11 +21,10 @@ import (
 // namespace is where everything happens.
 const namespace = "bench"
 
-// parallel is how many calls the bench makes at once. More do not get a server
-// further.
+// parallel is how many calls the bench makes at once. More calls are not faster.
 const parallel = 128
 
-// A bed is a control plane that has nothing else to do, and a watch on it.
+// A bed is a control plane without other work, and a watch on it.
 type bed struct {
 	size   size
 	client *clientset.Clientset
@@ -33,9 +32,9 @@ type bed struct {
 	began  time.Time
 	sample sample
 
-	proxy *proxy // that the controller talks to; nil: none
+	proxy *proxy // between controller and server; nil: none
 
-	// What was prepared.
+	// The objects that prepare made.
 	sets     []*appsv1.ReplicaSet
 	pods     []*corev1.Pod
 	reported int // replicas in the statuses of the sets
@@ -64,7 +63,7 @@ func (b *bed) note(measure string, unit unit, value float64) {
 	b.sample = append(b.sample, figure{measure, unit, value})
 }
 
-// reach waits for what must come, and notes how long after b.began it came.
+// reach waits until come returns true, and notes how long after b.began that was.
 func (b *bed) reach(ctx context.Context, what string, come func(counts) bool) error {
 	if err := b.view.until(ctx, what, come); err != nil {
 		return err
@@ -73,7 +72,7 @@ func (b *bed) reach(ctx context.Context, what string, come func(counts) bool) er
 	return nil
 }
 
-// tally asks the server.
+// tally returns the server's figures.
 func (b *bed) tally(ctx context.Context) (tally, error) {
 	text, err := b.client.RESTClient().Get().AbsPath("/metrics").SetHeader("Accept", "text/plain").DoRaw(ctx)
 	if err != nil {

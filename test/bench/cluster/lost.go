@@ -11,7 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 )
 
-// The scenarios of a controller that talks to the server through a proxy, which loses answers.
+// The scenarios with a proxy between controller and server that loses answers.
 
 // lossShare is how many of the answers are lost.
 const lossShare = 0.3
@@ -22,7 +22,7 @@ func lossTitle(how string) func(size) string {
 	}
 }
 
-// orphans returns how many pods there are before the set that selects them.
+// orphans returns how many pods exist before the set that selects them.
 func (s size) orphans() int { return s.pods / 20 }
 
 func prepareOrphans(ctx context.Context, b *bed) (err error) {
@@ -31,8 +31,8 @@ func prepareOrphans(ctx context.Context, b *bed) (err error) {
 	return err
 }
 
-// runLoss waits each time until the controller has been content for a while:
-// there may be too many pods before.
+// runLoss waits each time until the controller makes no calls for a while, because there may be too many
+// pods before.
 func runLoss(ctx context.Context, b *bed) error {
 	wanted := b.size.pods / 2
 	b.proxy.armed.Store(true)
@@ -58,8 +58,8 @@ func runLoss(ctx context.Context, b *bed) error {
 	return nil
 }
 
-// calm waits for so many pods and for three seconds in which no controller made a call, and returns how long after b.began
-// something changed last; 0 if nothing was left to do.
+// calm waits until there are this many pods, and no controller has made a call for three seconds. It
+// returns how long after b.began the last change was, or 0 if nothing was left to do.
 func (b *bed) calm(ctx context.Context, pods int) (time.Duration, error) {
 	well := b.has(pods)
 	for calm := 0; calm < 3; {

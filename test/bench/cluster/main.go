@@ -1,16 +1,14 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command cluster runs the controllers' program of cmd/replicakit-controller and
-// kube-controller-manager side by side on a real API server, and writes what
-// each of them took: time, calls by kind, CPU, memory.
+// Command cluster runs the controllers' program of cmd/replicakit-controller and kube-controller-manager
+// side by side on a real API server. It writes the time, the calls by kind, the CPU and the memory of each.
 //
 //	make bench-cluster                    # three runs, into test/bench/cluster.md
 //	make bench-cluster ARGS=-quick        # small, in three minutes, and into no file
 //	make bench-cluster ARGS="-scenarios pause,lost-429 -runs 1"
 //
-// Each measurement has an etcd, a kube-apiserver and a controller of its own,
-// and the sides take turns.
+// Each measurement has its own etcd, kube-apiserver and controller, and the sides take turns.
 package main
 
 import (
@@ -109,7 +107,7 @@ func parse(args []string, binaries string) (options, error) {
 	return opts, err
 }
 
-// choose returns those of a list that are asked for.
+// choose returns the requested entries of a list.
 func choose(flag, asked string, known []string) ([]string, error) {
 	chosen := strings.Split(asked, ",")
 	for _, name := range chosen {
@@ -120,7 +118,7 @@ func choose(flag, asked string, known []string) ([]string, error) {
 	return chosen, nil
 }
 
-// measureAll has the sides take turns; each run begins with another one.
+// measureAll measures the sides in turns. Each run begins with another side.
 func measureAll(ctx context.Context, opts options, all *results, out io.Writer) error {
 	for i := range opts.runs {
 		for _, sc := range scenarios {

@@ -62,8 +62,7 @@ func prepareHold(ctx context.Context, b *bed) (err error) {
 	return err
 }
 
-// runHold makes pods ready, each of another set than the one before, and when
-// all are, not ready again.
+// runHold makes pods ready, each time one of the next set. When all are ready, it makes them not ready.
 func runHold(ctx context.Context, b *bed) error {
 	changes := int(b.size.length.Seconds() * float64(b.size.rate))
 	err := b.pace(ctx, changes, func(ctx context.Context, i int) error {
@@ -77,10 +76,10 @@ func runHold(ctx context.Context, b *bed) error {
 	return b.view.until(ctx, "the last change in a status", func(c counts) bool { return c.ready == ready })
 }
 
-// becomesReady reports what a change of the pod whose turn it is does to it.
+// becomesReady reports whether a change makes its pod ready.
 func becomesReady(change, pods int) bool { return change/pods%2 == 0 }
 
-// readyAfter returns how many of the pods are ready after so many changes.
+// readyAfter returns how many of the pods are ready after this many changes.
 func readyAfter(changes, pods int) int {
 	if rest := changes % (2 * pods); rest > pods {
 		return 2*pods - rest
@@ -113,7 +112,7 @@ func (b *bed) setReady(ctx context.Context, name string, ready bool) error {
 	return err
 }
 
-// poolSets is how many sets a node pool's pods are of.
+// poolSets is how many sets the pods of a node pool belong to.
 const poolSets = 20
 
 func poolTitle(flags string) func(size) string {

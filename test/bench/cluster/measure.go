@@ -12,7 +12,7 @@ import (
 	"github.com/replicakit/replicakit/cmd/replicakit-controller/demo/controlplane"
 )
 
-// measure has one side do one scenario, on a control plane of its own.
+// measure measures one side in one scenario, on a control plane of its own.
 func measure(ctx context.Context, opts options, sc scenario, sd side) (got sample, err error) {
 	plane, err := controlplane.Start(opts.binaries, nil)
 	if err != nil {
@@ -64,7 +64,7 @@ func measure(ctx context.Context, opts options, sc scenario, sd side) (got sampl
 	return got, c.stop(ctx, err)
 }
 
-// prepare also sees to it that nobody else is at work.
+// prepare prepares the scenario, and makes sure that no other controller works.
 func (b *bed) prepare(ctx context.Context, sc scenario) error {
 	if err := b.create(ctx, replicaSet(warmUp, warmUpPods)); err != nil {
 		return err
@@ -83,8 +83,8 @@ func (b *bed) prepare(ctx context.Context, sc scenario) error {
 	return nil
 }
 
-// measureController measures a program from when it has seen everything and has
-// done a little work, until it makes no calls any more.
+// measureController measures a program. It starts after the program has seen all objects and has done a
+// little work, and ends when the program no longer makes calls.
 func (b *bed) measureController(ctx context.Context, sc scenario, c *controller) (sample, error) {
 	if err := b.warmUp(ctx); err != nil {
 		return nil, err
@@ -109,7 +109,7 @@ func (b *bed) measureController(ctx context.Context, sc scenario, c *controller)
 	return b.sample, nil
 }
 
-// measure takes the server's figures before and after.
+// measure notes the difference of the server's figures before and after the work.
 func (b *bed) measure(ctx context.Context, work func(context.Context, *bed) error) error {
 	before, err := b.tally(ctx)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// kinds are the calls of controllers. The bench makes none of them while it
-// measures one, so that the server's own count is theirs.
+// kinds are the calls of controllers. The bench makes none of them while it measures a controller, so the
+// server counts only those of the controller.
 var kinds = []string{
 	"POST pods", "DELETE pods", "PATCH pods", "GET pods", "LIST pods",
 	statusWrites, "GET replicasets",
@@ -24,11 +24,11 @@ var kinds = []string{
 // statusWrites are writes of a status. Kubernetes updates it, and ours patches it.
 const statusWrites = "writes of replicasets/status"
 
-// tally is what an API server has done since it began.
+// tally has the figures of an API server since it began.
 type tally struct {
 	calls   map[string]float64 // by kind
-	refused float64            // of all these
-	sent    float64            // events, to all watches, the bench's own among them
+	refused float64            // of all calls
+	sent    float64            // events, to all watches, including the bench's own
 	cpu     float64            // seconds
 }
 
@@ -59,7 +59,7 @@ func readTally(text io.Reader) (tally, error) {
 	return t, nil
 }
 
-// since returns what was done after an earlier tally.
+// since returns the difference to an earlier tally.
 func (t tally) since(before tally) tally {
 	calls := make(map[string]float64, len(t.calls))
 	for kind, n := range t.calls {
@@ -68,7 +68,7 @@ func (t tally) since(before tally) tally {
 	return tally{calls: calls, refused: t.refused - before.refused, sent: t.sent - before.sent, cpu: t.cpu - before.cpu}
 }
 
-// writes returns how many of the calls are no reads.
+// writes returns the number of calls that are not reads.
 func (t tally) writes() (n float64) {
 	for kind, calls := range t.calls {
 		if verb, _, _ := strings.Cut(kind, " "); verb != "GET" && verb != "LIST" {
@@ -78,8 +78,8 @@ func (t tally) writes() (n float64) {
 	return n
 }
 
-// readCount returns what a metric of the work queue of ReplicaSets has counted. Queues and their
-// metrics have the same names in every controller.
+// readCount returns the count of a metric of the work queue of ReplicaSets. Queues and their metrics have
+// the same names in every controller.
 func readCount(text io.Reader, metric string) (float64, error) {
 	families, err := parseMetrics(text)
 	if err != nil {
@@ -93,7 +93,7 @@ func parseMetrics(text io.Reader) (map[string]*dto.MetricFamily, error) {
 	return parser.TextToMetricFamilies(text)
 }
 
-// sum adds what is counted, of those metrics that are wanted; nil means all.
+// sum adds the counts of the metrics that are wanted. nil means all.
 func sum(family *dto.MetricFamily, wanted func(*dto.Metric) bool) (total float64) {
 	for _, m := range family.GetMetric() {
 		if wanted != nil && !wanted(m) {

@@ -31,7 +31,7 @@ func replicaSet(name string, replicas int) *appsv1.ReplicaSet {
 	}
 }
 
-// podOf returns what a controller makes for the set, owned or not.
+// podOf returns a pod as a controller makes it for the set, owned or not.
 func podOf(rs *appsv1.ReplicaSet, owned bool) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: rs.Name + "-", Labels: rs.Spec.Template.Labels},
@@ -43,7 +43,7 @@ func podOf(rs *appsv1.ReplicaSet, owned bool) *corev1.Pod {
 	return pod
 }
 
-// create creates a set, which becomes what the server made of it.
+// create creates a set, and replaces it with the server's answer.
 func (b *bed) create(ctx context.Context, rs *appsv1.ReplicaSet) error {
 	created, err := b.client.AppsV1().ReplicaSets(namespace).Create(ctx, rs, metav1.CreateOptions{})
 	if err == nil {
@@ -68,14 +68,14 @@ func (b *bed) scale(ctx context.Context, name string, replicas int) error {
 	return err
 }
 
-// The warm-up is a little of everything, before the clock starts.
+// The warm-up makes a few calls of each kind before the clock starts.
 const (
 	warmUp     = "warm-up"
 	warmUpPods = 50
 )
 
-// warmUp waits until the controller has made the pods of the set that waits for
-// it, and takes all of them away.
+// warmUp waits until the controller has made the pods of the set that waits for it, and deletes all of
+// them.
 func (b *bed) warmUp(ctx context.Context) error {
 	already := len(b.pods)
 	if err := b.view.until(ctx, "the controller", func(c counts) bool { return c.pods == already+warmUpPods }); err != nil {

@@ -22,8 +22,8 @@ var shortLease = []string{
 	"--leader-elect=true", "--leader-elect-lease-duration=8s", "--leader-elect-renew-deadline=6s", "--leader-elect-retry-period=1s",
 }
 
-// pauses are how often a leader is stopped: first in the middle of the first 500
-// pods, which are one pass, then at any moment.
+// pauses is how often a leader is stopped. The first time is in the middle of the first 500 pods, which are
+// one pass. Then it is at any moment.
 const pauses = 2
 
 func pauseTitle(s size) string {
@@ -69,8 +69,8 @@ func playPause(ctx context.Context, b *bed, start starter) (err error) {
 	return nil
 }
 
-// pause stops the leader when so many pods exist, and lets it go on when the next
-// one has completed them. It must end by itself, as it has lost the lease.
+// pause stops the leader when this many pods exist, and lets it go on when the next leader has created the
+// others. The first must end by itself, because it has lost the lease.
 func (b *bed) pause(ctx context.Context, leader, next *controller, moment int) error {
 	if err := next.says(ctx, "Attempting to acquire leader lease"); err != nil {
 		return err
@@ -116,7 +116,7 @@ func (c *controller) endsAfterPause(ctx context.Context) error {
 	}
 }
 
-// empty takes all pods away.
+// empty deletes all pods.
 func (b *bed) empty(ctx context.Context) error {
 	if err := b.scale(ctx, web, 0); err != nil {
 		return err

@@ -9,13 +9,12 @@ import (
 	"strings"
 )
 
-// ticks are what Linux counts CPU time in, in each second.
+// ticks is how many units of CPU time Linux counts in a second.
 const ticks = 100
 
-// cpuSeconds reads /proc/PID/stat: user and system time of all threads.
+// cpuSeconds returns the user and system time of all threads from /proc/PID/stat.
 func cpuSeconds(stat string) (float64, error) {
-	// The name in parentheses may hold anything; the fields after it are the
-	// third and so on.
+	// The name in parentheses may contain any text. The fields after it start with the third.
 	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 13 {
 		return 0, fmt.Errorf("stat of a process: %q", stat)
@@ -28,8 +27,7 @@ func cpuSeconds(stat string) (float64, error) {
 	return (user + system) / ticks, nil
 }
 
-// memoryOf reads /proc/PID/status: the most memory that was ever resident, and what
-// is now, in bytes.
+// memoryOf returns the highest and the present resident memory from /proc/PID/status, in bytes.
 func memoryOf(status string) (peak, resident float64, err error) {
 	if peak, err = statusField(status, "VmHWM:"); err != nil {
 		return 0, 0, err

@@ -21,16 +21,16 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// A fault is what becomes of the answer to a call that has taken effect.
+// A fault changes the answer to a call that has taken effect.
 type fault func(answer *http.Response)
 
-// cut has no answer come.
+// cut drops the answer.
 func cut(answer *http.Response) {
 	_ = answer.Body.Close()
 	panic(http.ErrAbortHandler)
 }
 
-// tooMany has a 429 come, with Retry-After of a second.
+// tooMany replaces the answer with a 429 that has a Retry-After of a second.
 func tooMany(answer *http.Response) {
 	_ = answer.Body.Close()
 	answer.StatusCode, answer.Status = http.StatusTooManyRequests, ""
@@ -38,16 +38,16 @@ func tooMany(answer *http.Response) {
 	answer.Header = http.Header{"Content-Length": {"0"}, "Retry-After": {"1"}}
 }
 
-// A proxy is between a controller and the API server.
+// A proxy stands between a controller and the API server.
 type proxy struct {
 	*httptest.Server
-	fault fault // befalls answers to creations, deletions and patches of pods
+	fault fault // for answers to creations, deletions and patches of pods
 	armed atomic.Bool
 	lost  atomic.Int64 // answers
 	draw  func() float64
 }
 
-// startProxy starts one that has the rights of the config.
+// startProxy starts a proxy that has the rights of the config.
 func startProxy(config *rest.Config, f fault) (*proxy, error) {
 	server, err := url.Parse(config.Host)
 	if err != nil {
@@ -88,7 +88,7 @@ func (p *proxy) stop() {
 	p.Close()
 }
 
-// kubeconfig returns that of the proxy's clients.
+// kubeconfig returns the kubeconfig of the proxy's clients.
 func (p *proxy) kubeconfig() ([]byte, error) {
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.Certificate().Raw})
 	content, err := clientcmd.Write(clientcmdapi.Config{

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// unit is how a figure is written.
+// unit is the format of a figure.
 type unit uint8
 
 const (
@@ -22,14 +22,14 @@ const (
 	memory
 )
 
-// A figure is one thing measured.
+// A figure is one measured value.
 type figure struct {
 	measure string
 	unit    unit
 	value   float64
 }
 
-// A sample is all that was measured of one side in one scenario and run.
+// A sample has the figures of one side in one scenario and run.
 type sample []figure
 
 func (s sample) String() string {
@@ -42,7 +42,7 @@ func (s sample) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// text writes a figure as a person would.
+// text writes a figure for a reader.
 func (u unit) text(v float64) string {
 	switch u {
 	case wall, cpu:
@@ -94,7 +94,7 @@ func (r *results) row(scenario string, f figure) *row {
 	return added
 }
 
-// table is in Markdown.
+// table returns the results as a Markdown table.
 func (r *results) table() string {
 	var b strings.Builder
 	b.WriteString("| scenario | measure | Kubernetes | ours | ours / Kubernetes |\n|---|---|--:|--:|--:|\n")
@@ -124,7 +124,7 @@ func (r *row) isTold() bool {
 	return false
 }
 
-// text is the median and, of several runs that differ, the least and the most.
+// text returns the median. If several runs differ, it adds the least and the most.
 func (r *row) text(side string) string {
 	values := r.values[side]
 	if len(values) == 0 {
@@ -138,7 +138,7 @@ func (r *row) text(side string) string {
 	return fmt.Sprintf("%s (%s – %s)", middle, least, most)
 }
 
-// ratio is of ours to that of Kubernetes.
+// ratio returns the ratio of ours to Kubernetes'.
 func (r *row) ratio() string {
 	if len(r.values[ours]) == 0 || len(r.values[kubernetes]) == 0 {
 		return "–"
@@ -159,7 +159,7 @@ func median(values []float64) float64 {
 	return (sorted[middle-1] + sorted[middle]) / 2
 }
 
-// mark is the line of the page behind which the table stands.
+// mark is the line of the page before the table.
 const mark = "<!-- make bench-cluster writes what is below -->\n"
 
 // into returns the page with this table.

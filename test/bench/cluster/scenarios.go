@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// A scenario is what a controller has to do.
+// A scenario is a task for a controller.
 type scenario struct {
 	name    string
 	title   func(size) string
-	prepare func(context.Context, *bed) error // before anybody is at work; nil: nothing
+	prepare func(context.Context, *bed) error // before any program works; nil: nothing
 	run     func(context.Context, *bed) error // gives a controller its work and waits until it is done
 
-	args []string                                   // of the programs, beside the common ones
+	args []string                                   // of the programs, in addition to the common ones
 	slow bool                                       // the rates of calls are the programs' own
 	play func(context.Context, *bed, starter) error // in place of run: starts and stops programs by itself
 
-	fault fault // of answers, by the proxy that the controller talks to; nil: it talks to the server
+	fault fault // of answers, by a proxy before the server; nil: no proxy
 }
 
 var scenarios = []scenario{
@@ -44,16 +44,16 @@ func scenarioNames() (names []string) {
 	return names
 }
 
-// size is how much of everything there is.
+// size has the numbers of objects.
 type size struct {
 	pods   int // of one set
 	sets   int // small ones
 	perSet int // pods of a small one
-	held   int // sets of so many pods
+	held   int // sets with this many pods
 	rate   int // changes a second
 	length time.Duration
 
-	crowd    int // sets that are there when a controller starts
+	crowd    int // sets that exist when a controller starts
 	perCrowd int // pods of each
 }
 

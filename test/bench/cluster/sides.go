@@ -24,7 +24,7 @@ const (
 	ours       = "ours"
 )
 
-// A side is one that does the work.
+// A side is one of the programs that are compared.
 type side struct {
 	name    string
 	command func(opts options, address, port string) (path string, args []string)
@@ -42,7 +42,7 @@ func sideNames() (names []string) {
 	return names
 }
 
-// common are the flags that both programs have, and rates those that most scenarios give them.
+// common are the flags of both programs. rates are added in most scenarios.
 var (
 	common = []string{"--leader-elect=false", "--authorization-always-allow-paths=/metrics"}
 	rates  = []string{"--kube-api-qps=5000", "--kube-api-burst=5000"}
@@ -59,7 +59,7 @@ func manager(opts options, address, port string) (path string, args []string) {
 	return opts.controller, append([]string{"--metrics-bind-address=" + net.JoinHostPort(address, port)}, common...)
 }
 
-// A controller is a program at work.
+// A controller is a running program.
 type controller struct {
 	*controlplane.Program
 	dir     string // of kubeconfig and log
@@ -71,7 +71,7 @@ type controller struct {
 // A starter starts a program of the side that is measured.
 type starter func() (*controller, error)
 
-// start starts the side's program, which has the kubeconfig's content, for a scenario.
+// start starts the side's program for a scenario, with the given kubeconfig.
 func (s side) start(ctx context.Context, opts options, kubeconfig []byte, sc scenario) (*controller, error) {
 	const address = "127.0.0.1"
 	port, err := freePort(ctx, address)
@@ -97,11 +97,10 @@ func (s side) start(ctx context.Context, opts options, kubeconfig []byte, sc sce
 	return &controller{Program: program, dir: dir, metrics: "https://" + net.JoinHostPort(address, port) + "/metrics"}, nil
 }
 
-// stop returns why the measurement failed, if it did: the cause, and where the
-// log is. Else the log goes.
+// stop returns the cause if the measurement failed, and where the log is. Otherwise it deletes the log.
 func (c *controller) stop(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
-	_ = c.Stop() // kube-controller-manager has its own idea of success
+	_ = c.Stop() // kube-controller-manager returns an error even if it ends in order
 	switch {
 	case err == nil || errors.Is(cause, context.Canceled): // the latter by Ctrl-C
 		return errors.Join(err, os.RemoveAll(c.dir))
@@ -111,7 +110,7 @@ func (c *controller) stop(ctx context.Context, err error) error {
 	return fmt.Errorf("%w; see %s", err, c.Log())
 }
 
-// freePort returns a port that nobody listens at.
+// freePort returns a port that is not in use.
 func freePort(ctx context.Context, address string) (string, error) {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", net.JoinHostPort(address, "0"))
@@ -122,7 +121,7 @@ func freePort(ctx context.Context, address string) (string, error) {
 	return port, listener.Close()
 }
 
-// usage is what a program has used since it began.
+// usage has the figures of a program since it began.
 type usage struct {
 	cpu      float64 // seconds
 	peak     float64 // bytes
@@ -150,10 +149,10 @@ func (c *controller) usage(ctx context.Context) (used usage, err error) {
 	return used, err
 }
 
-// syncsMetric has how often owners were looked at.
+// syncsMetric counts how often owners were looked at.
 const syncsMetric = "workqueue_work_duration_seconds"
 
-// count returns what a metric of the work queue of ReplicaSets has counted.
+// count returns the count of a metric of the work queue of ReplicaSets.
 func (c *controller) count(ctx context.Context, metric string) (float64, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.metrics, nil)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// The scenario of a controller that starts where there is much already.
+// The scenario of a controller that starts when many objects exist.
 
 const pollInterval = 50 * time.Millisecond // of the metrics of the controller
 
@@ -23,11 +23,11 @@ func startTitle(s size) string {
 		grouped(s.crowd*s.perCrowd), grouped(s.crowd), grouped(s.growing()), s.growth())
 }
 
-// growing is how many sets grow, and growth by how many pods each.
+// growing is how many sets grow, and growth is the number of new pods of each.
 func (s size) growing() int { return s.crowd / 10 }
 func (s size) growth() int  { return max(s.perCrowd/10, 1) }
 
-// prepareStart leaves everything as a controller has left it: nothing is to do.
+// prepareStart makes the objects as a controller leaves them, so that there is nothing to do.
 func prepareStart(ctx context.Context, b *bed) (err error) {
 	if err := b.createCrowd(ctx); err != nil {
 		return err
@@ -53,7 +53,7 @@ func (b *bed) createCrowd(ctx context.Context) error {
 	})
 }
 
-// furnish gives a template what pods of a cluster usually have.
+// furnish gives a template the usual fields of pods in a cluster.
 func furnish(template *corev1.PodTemplateSpec) {
 	template.Annotations = map[string]string{"prometheus.io/scrape": "true", "kubectl.kubernetes.io/restartedAt": "2026-05-04T12:00:00Z"}
 	main := &template.Spec.Containers[0]
@@ -100,7 +100,7 @@ func (b *bed) watchStart(ctx context.Context, c *controller) error {
 	return b.grow(ctx)
 }
 
-// looked waits until the controller has looked at sets so many times.
+// looked waits until the controller has looked at sets this many times.
 func (b *bed) looked(ctx context.Context, c *controller, what string, times int) error {
 	err := b.awaitCount(ctx, c, syncsMetric, times)
 	if err == nil {
@@ -109,11 +109,11 @@ func (b *bed) looked(ctx context.Context, c *controller, what string, times int)
 	return err
 }
 
-// awaitCount waits until a metric of the work queue has counted so much.
+// awaitCount waits until a metric of the work queue has this count.
 func (b *bed) awaitCount(ctx context.Context, c *controller, metric string, count int) error {
 	deadline := time.Now().Add(patience)
 	for {
-		n, err := c.count(ctx, metric) // an error until it serves
+		n, err := c.count(ctx, metric) // an error until the program serves it
 		if err == nil && n >= float64(count) {
 			return nil
 		}
@@ -128,7 +128,7 @@ func (b *bed) awaitCount(ctx context.Context, c *controller, metric string, coun
 	}
 }
 
-// noteUsage notes what the program has used since it began.
+// noteUsage notes the usage of the program since it began.
 func (b *bed) noteUsage(ctx context.Context, c *controller, when string) error {
 	used, err := c.usage(ctx)
 	if err != nil {
@@ -141,7 +141,7 @@ func (b *bed) noteUsage(ctx context.Context, c *controller, when string) error {
 	return nil
 }
 
-// grow scales one set in ten up.
+// grow scales up one set in ten.
 func (b *bed) grow(ctx context.Context) error {
 	b.began = time.Now()
 	err := each(ctx, b.size.growing(), func(ctx context.Context, i int) error {

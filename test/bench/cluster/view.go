@@ -17,26 +17,26 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// patience is how long a controller may take for what it has to do.
+// patience is how long a controller may take for its work.
 const patience = 5 * time.Minute
 
-// counts are what there is in the namespace.
+// counts are the numbers of objects in the namespace.
 type counts struct {
 	pods, owned int
 	sets        int
-	settled     int // sets whose status says what their spec wants
+	settled     int // sets whose status has the numbers of their spec
 	replicas    int // of all statuses
 	ready       int // of all statuses
 }
 
-// A history is of pods since begin.
+// A history has the numbers of pods since begin.
 type history struct {
-	most, least int       // at once
-	ever        int       // existed
-	last        time.Time // something changed, in a set or a pod
+	most, least int       // at the same time
+	ever        int       // existed at any time
+	last        time.Time // of the last change of a set or a pod
 }
 
-// A view counts what a watch tells.
+// A view counts the objects of a watch.
 type view struct {
 	mu      sync.Mutex
 	now     counts
@@ -44,7 +44,7 @@ type view struct {
 	changed chan struct{} // has room for one
 }
 
-// watch counts what there is in the namespace until ctx ends.
+// watch counts the objects in the namespace until ctx ends.
 func watch(ctx context.Context, client clientset.Interface) (*view, error) {
 	v := &view{changed: make(chan struct{}, 1)}
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(namespace))
@@ -63,7 +63,7 @@ func watch(ctx context.Context, client clientset.Interface) (*view, error) {
 	return v, nil
 }
 
-// handler adds what comes to the counts, and takes away what goes.
+// handler adds new objects to the counts, and subtracts those that are gone.
 func handler[T any](v *view, count func(c *counts, obj T, by int)) cache.ResourceEventHandler {
 	change := func(obj any, by int) {
 		if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
@@ -129,7 +129,7 @@ func (v *view) history() history {
 	return v.past
 }
 
-// until waits for what must come. One goroutine at a time may call it.
+// until waits until come returns true. One goroutine at a time may call it.
 func (v *view) until(ctx context.Context, what string, come func(counts) bool) error {
 	timeout := time.NewTimer(patience)
 	defer timeout.Stop()

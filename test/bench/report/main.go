@@ -1,7 +1,7 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command report writes docs/benchmarks.md from what benchstat makes of the benchmarks:
+// Command report writes docs/benchmarks.md from the output of benchstat:
 //
 //	benchstat -col /side -format csv bench.txt | report ../..
 package main

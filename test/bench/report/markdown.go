@@ -15,7 +15,7 @@ import (
 //go:embed intro.md
 var intro string
 
-// titles say what each work is.
+// titles are the titles of the works.
 var titles = map[string]string{
 	"Choose":          "choose a tenth of the pods",
 	"ChooseComposed":  "the same by an order composed of the same criteria",

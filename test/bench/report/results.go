@@ -15,25 +15,24 @@ import (
 
 // results are the medians of all benchmarks, in the order in which they ran.
 type results struct {
-	config map[string]string // what the runs have in common: "kubernetes", "cpu" and so on
+	config map[string]string // common to all runs: "kubernetes", "cpu" and so on
 	rows   []*row
 }
 
 // A row is one work at one size.
 type row struct {
 	work, size string
-	count      float64                     // how many things the size is
+	count      float64                     // the number of things in the size
 	medians    map[string]map[string]value // by unit, then by side
 }
 
 type value struct {
 	median float64
-	spread string // as benchstat writes it: "3%"
+	spread string // in the format of benchstat: "3%"
 }
 
-// read reads benchstat's comma-separated values: one table for each unit, with a
-// line that names the sides, a line that names the unit, and a line for each
-// benchmark.
+// read reads benchstat's comma-separated values. There is one table for each unit. It has a line with the
+// sides, a line with the unit, and a line for each benchmark.
 func read(r io.Reader) (*results, error) {
 	lines := csv.NewReader(r)
 	lines.FieldsPerRecord = -1
@@ -106,7 +105,7 @@ func (r *results) row(name string) (*row, error) {
 	return added, nil
 }
 
-// of returns the median of a side in a unit; not ok if there is none.
+// of returns the median of a side in a unit. ok is false if there is none.
 func (r *row) of(side, unit string) (median float64, ok bool) {
 	v, ok := r.medians[unit][side]
 	return v.median, ok

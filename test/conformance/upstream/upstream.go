@@ -1,9 +1,8 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package upstream opens what Kubernetes' ReplicaSet controller keeps to itself,
-// so that the tests can run it. Each function is the one of
-// k8s.io/kubernetes that its comment names, not a copy.
+// Package upstream opens unexported parts of Kubernetes' ReplicaSet controller, so that the tests can run
+// them. Each function is the one of k8s.io/kubernetes that its comment names, not a copy.
 package upstream
 
 import (

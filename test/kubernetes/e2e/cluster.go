@@ -26,11 +26,11 @@ import (
 //go:embed stages.yaml
 var stages []byte
 
-// nodes are as many as some of the specs have at most.
+// nodes is the most nodes that a spec needs.
 const nodes = 6
 
-// A cluster is a whole one but for kubelets, for which kwok stands in, and for
-// the controllers of ReplicaSets and ReplicationControllers, which a side brings.
+// A cluster is complete, except that kwok stands in for kubelets, and a side brings the controllers of
+// ReplicaSets and ReplicationControllers.
 type cluster struct {
 	dir        string // of kubeconfig and logs
 	kubeconfig string
@@ -39,11 +39,11 @@ type cluster struct {
 	plane    *controlplane.ControlPlane
 	listener net.Listener
 	programs []*controlplane.Program
-	ended    context.CancelCauseFunc // with why a program ended by itself
+	ended    context.CancelCauseFunc // with the reason why a program ended by itself
 }
 
-// startCluster starts everything, with the side's program. The context that it returns
-// ends if a program does.
+// startCluster starts everything, with the side's program. If a program ends, the context that is returned
+// ends.
 func startCluster(ctx context.Context, binaries, dir string, sd side) (_ context.Context, _ *cluster, err error) {
 	c := &cluster{dir: dir, kubeconfig: filepath.Join(dir, "kubeconfig")}
 	ctx, c.ended = context.WithCancelCause(ctx)
@@ -108,18 +108,17 @@ func (c *cluster) createNodes(ctx context.Context) error {
 	return nil
 }
 
-// A program is one to be started: a file of the binaries' directory, and its
-// arguments but for the kubeconfig.
+// A program is a file of the binaries' directory to start, and its arguments without the kubeconfig.
 type program struct {
 	name string
 	args []string
 }
 
-// fast lets a program make as many calls as it likes.
+// fast sets a high limit for the calls of a program.
 var fast = []string{"--kube-api-qps=5000", "--kube-api-burst=5000"}
 
-// beside are the programs of every cluster. The controller manager leaves out
-// the two controllers that a side brings.
+// beside returns the programs of every cluster. The controller manager does not run the two controllers
+// that a side brings.
 func beside(c *cluster) []program {
 	return []program{
 		{"kwok", []string{
@@ -151,8 +150,8 @@ func (c *cluster) start(ctx context.Context, binaries string, p program) error {
 	return nil
 }
 
-// stop ends everything, the last first. It tells nothing: some of the programs
-// call every end a failure.
+// stop ends everything in reverse order. It returns no error, because some of the programs always fail when
+// they end.
 func (c *cluster) stop() {
 	c.ended(errors.New("the cluster was stopped"))
 	for _, p := range slices.Backward(c.programs) {
@@ -166,13 +165,13 @@ func (c *cluster) stop() {
 	}
 }
 
-// podNetwork holds the pods' addresses. Each node has 256 of them.
+// podNetwork has the pods' addresses. Each node has 256 of them.
 var podNetwork = netip.MustParsePrefix("10.244.0.0/16")
 
-// machine is the address that everything but pods has beside 127.0.0.1.
+// machine is the address of everything except pods, in addition to 127.0.0.1.
 var machine = netip.MustParseAddr("10.244.255.254")
 
-// nodePods are the addresses of one node's pods.
+// nodePods returns the addresses of one node's pods.
 func nodePods(node int) netip.Prefix {
 	address := podNetwork.Addr().As4()
 	address[2] = byte(node)

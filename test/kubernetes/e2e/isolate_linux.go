@@ -17,10 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isolate runs this program once more, as the first process of user, process,
-// mount and network namespaces of its own, which needs no rights. The pods'
-// addresses exist there alone, no port is taken, and whatever was started ends
-// with it, even if this process is killed.
+// isolate runs this program again, as the first process of its own user, process, mount and network
+// namespaces, which needs no rights. Only there the pods' addresses exist, and no port of the machine is
+// used. All programs that were started end with it, even if this process is killed.
 func isolate(ctx context.Context) error {
 	runtime.LockOSThread() // the kernel kills the child when this thread is gone
 	defer runtime.UnlockOSThread()
@@ -45,7 +44,7 @@ func isolate(ctx context.Context) error {
 	return cmd.Wait()
 }
 
-// enter makes the new namespaces a place to work in.
+// enter prepares the new namespaces for work.
 func enter() error {
 	if err := errors.Join(mountProc(), raiseNetwork()); err != nil {
 		return fmt.Errorf("user namespaces are restricted here: %w", err)
@@ -53,8 +52,7 @@ func enter() error {
 	return nil
 }
 
-// mountProc makes /proc tell of the new process namespace. Programs read there
-// what CPU time they took.
+// mountProc makes /proc show the new process namespace. Programs read their CPU time there.
 func mountProc() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("mounting nothing for others to see: %w", err)
@@ -65,8 +63,8 @@ func mountProc() error {
 	return nil
 }
 
-// raiseNetwork turns the loopback interface on and makes each address of a pod
-// one of this machine's. A new network namespace has nothing else.
+// raiseNetwork turns the loopback interface on, and gives each address of a pod to this machine. A new
+// network namespace has nothing else.
 func raiseNetwork() error {
 	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -77,7 +75,7 @@ func raiseNetwork() error {
 	for _, step := range []struct {
 		name    string
 		request uint
-		address netip.Addr // the zero one: the interface's flags
+		address netip.Addr // the zero address means the interface's flags
 	}{
 		{"lo", unix.SIOCSIFFLAGS, netip.Addr{}},
 		{"lo:pods", unix.SIOCSIFADDR, machine},

@@ -10,14 +10,13 @@ import (
 	"github.com/replicakit/replicakit/test/kubernetes/suite"
 )
 
-// Which specs concern the two controllers: all that use them, and for the control
-// those that are about them.
+// These specs concern the two controllers: all that use them, and for the control the specs about them.
 var (
 	aboutAll  = regexp.MustCompile(`\[sig-apps\] (ReplicaSet|ReplicationController|Deployment|DisruptionController) |\[sig-api-machinery\] (Garbage collector|ResourceQuota) `)
 	aboutThem = regexp.MustCompile(`\[sig-apps\] (ReplicaSet|ReplicationController) `)
 )
 
-// focusOf returns what is run of the specs.
+// focusOf returns the expression for the specs that run.
 func (o options) focusOf(sd side) *regexp.Regexp {
 	switch {
 	case o.focus != nil:
@@ -28,8 +27,8 @@ func (o options) focusOf(sd side) *regexp.Regexp {
 	return aboutAll
 }
 
-// known returns what is known of the specs. If only some were asked for, it is
-// what is known of those that ran.
+// known returns the known results of the specs. If only some were asked for, it returns those of the specs
+// that ran.
 func (o options) known(sd side, ran []suite.Result) suite.Suite {
 	s := suite.Suite{Name: "end to end, " + sd.title, Specs: specsOfAll, LeftOut: leftOut}
 	if !sd.works() {
@@ -44,7 +43,7 @@ func (o options) known(sd side, ran []suite.Result) suite.Suite {
 	return s
 }
 
-// leftOut are the specs that leave themselves out.
+// leftOut are the specs that skip themselves.
 var leftOut = []suite.Difference{
 	{Test: replicaSet + "should serve a basic image on each replica with a private image", Why: "needs a registry at GCE"},
 	{Test: replicationController + "should serve a basic image on each replica with a private image", Why: "needs a registry at GCE"},
@@ -60,7 +59,7 @@ const (
 	specsOfAll, specsOfThem = 82, 13 // how many run
 )
 
-// unattended are the specs that fail if nobody does the work: all of them.
+// unattended are the specs that fail if no controller does the work, which are all of them.
 var unattended = []suite.Difference{
 	{Test: replicaSet + "Replace and Patch tests [Conformance]", Says: []string{"Gave up waiting"}, Why: nobody},
 	{Test: replicaSet + "Replicaset should have a working scale subresource [Conformance]", Says: []string{"never had desired number", "error in waiting for pods to come up"}, Why: nobody},

@@ -1,18 +1,16 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command e2e runs Kubernetes' own end-to-end specs against a cluster whose
-// ReplicaSets and ReplicationControllers are ours, against one where they are
-// Kubernetes' own, and against one where nobody works on them, so that specs have
-// to fail. It prints a table, and exits with
-// 1 if anything happened that the table does not have.
+// Command e2e runs Kubernetes' own end-to-end specs on three clusters. In the first, the controllers of
+// ReplicaSets and ReplicationControllers are ours, and in the second Kubernetes' own. In the third there
+// are none, so that specs must fail. The command prints a table. It exits with 1 if a result is not in the
+// table.
 //
 //	make kubernetes-e2e
 //	make kubernetes-e2e ARGS="-sides=ours -focus=ReplicationController"
 //
-// The cluster is whole, with scheduler and controller manager, but for kubelets:
-// kwok stands in for them, see stages.yaml. It needs neither root nor a container
-// runtime; everything is in namespaces of its own.
+// The cluster is whole, with scheduler and controller manager, except that kwok stands in for kubelets; see
+// stages.yaml. It needs neither root nor a container runtime, because everything is in its own namespaces.
 package main
 
 import (
@@ -38,7 +36,7 @@ func main() {
 	stop()
 	var ended *exec.ExitError
 	switch {
-	case errors.As(err, &ended) && ended.Exited(): // the process inside, which has said why
+	case errors.As(err, &ended) && ended.Exited(): // the process inside, which has printed the reason
 		os.Exit(ended.ExitCode())
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "e2e:", strings.ReplaceAll(err.Error(), "\n", "; "))
@@ -60,21 +58,20 @@ func run(ctx context.Context, args []string) error {
 	return inDirectory(func(dir string) error { return opts.runAll(ctx, dir, os.Stdout) })
 }
 
-// isolated tells a process that it is the one inside.
+// isolated is set in the process inside.
 const isolated = "REPLICAKIT_E2E_ISOLATED"
 
-// inside reports whether this process has users, processes and a network of its
-// own; see isolate.
+// errInterrupted is the error of a run that was interrupted.
 var errInterrupted = errors.New("interrupted")
 
-// inDirectory gives a function a new directory for logs. It stays only if there
-// is something to be found in it.
+// inDirectory calls a function with a new directory for logs. The directory is kept only if it has
+// something useful.
 func inDirectory(work func(dir string) error) error {
 	dir, err := os.MkdirTemp("", "replicakit-e2e-")
 	if err != nil {
 		return err
 	}
-	if err := os.Setenv("HOME", dir); err != nil { // nobody reads anybody's settings
+	if err := os.Setenv("HOME", dir); err != nil { // no user's settings are read
 		return err
 	}
 	err = work(dir)

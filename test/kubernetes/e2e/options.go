@@ -42,14 +42,14 @@ func parse(args []string) (opts options, err error) {
 	return opts, err
 }
 
-// A side is who does the work of the two controllers.
+// A side does the work of the two controllers.
 type side struct {
 	name     string
 	title    string
 	programs []program
 }
 
-// works reports whether anybody does.
+// works reports whether the side has a program.
 func (s side) works() bool { return s.programs != nil }
 
 var sides = []side{
@@ -57,7 +57,7 @@ var sides = []side{
 		name: "ours", title: "replicakit",
 		programs: []program{{"replicakit-controller", append([]string{
 			"--leader-elect=false", "--metrics-bind-address=127.0.0.1:18080",
-			"--allow-other-controllers", // or it stands back: specs write statuses of ReplicaSets themselves
+			"--allow-other-controllers", // otherwise it does nothing, because specs write statuses of ReplicaSets themselves
 		}, fast...)}},
 	},
 	{

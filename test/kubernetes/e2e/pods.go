@@ -17,12 +17,11 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// servedPort is where the specs' image serves its hostname.
+// servedPort is the port at which the specs' image serves its hostname.
 const servedPort = 9376
 
-// servePods answers in place of every pod's container: at the pod's address,
-// with its name, which is what the specs ask for through the API server's proxy.
-// It serves until the listener is closed.
+// servePods answers in place of every pod's container, at the pod's address and with its name. The specs
+// ask for the name through the API server's proxy. It serves until the listener is closed.
 func servePods(listener net.Listener, client kubernetes.Interface) {
 	server := &http.Server{
 		ReadHeaderTimeout: time.Minute,

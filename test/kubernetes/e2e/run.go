@@ -20,7 +20,7 @@ import (
 // timeout is how long each side may take.
 const timeout = 45 * time.Minute
 
-// runAll prints the table of everything that was asked for, as far as it came.
+// runAll prints the table of the specs that were asked for, up to the first error.
 func (o options) runAll(ctx context.Context, dir string, out io.Writer) error {
 	var verdicts []suite.Verdict
 	err := o.judge(ctx, dir, &verdicts, out)
@@ -71,7 +71,7 @@ func (o options) runSpecs(ctx context.Context, sd side, dir string) ([]suite.Res
 	return suite.ReadGinkgo(file)
 }
 
-// ginkgo returns an error if a spec fails, too: the report tells.
+// ginkgo also returns an error if a spec fails. The report shows which.
 func (c *cluster) ginkgo(ctx context.Context, opts options, sd side, report string) error {
 	log, err := os.Create(filepath.Join(c.dir, "ginkgo.log"))
 	if err != nil {

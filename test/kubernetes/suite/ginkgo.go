@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// ginkgoReport is what is read of a file that ginkgo's --json-report writes.
+// ginkgoReport has the needed fields of a file that ginkgo's --json-report writes.
 type ginkgoReport []struct {
 	SpecReports []ginkgoSpec
 }
@@ -24,8 +24,8 @@ type ginkgoSpec struct {
 	CapturedGinkgoWriterOutput string
 }
 
-// ReadGinkgo reads what ginkgo's --json-report writes. Specs that did not run are
-// no results. What stands around specs, such as BeforeSuite, is one if it failed.
+// ReadGinkgo reads the report of ginkgo's --json-report. Specs that did not run are no results. A node
+// around specs, such as BeforeSuite, is a result if it failed.
 func ReadGinkgo(r io.Reader) ([]Result, error) {
 	var report ginkgoReport
 	if err := json.NewDecoder(r).Decode(&report); err != nil {
@@ -42,7 +42,7 @@ func ReadGinkgo(r io.Reader) ([]Result, error) {
 	return results, nil
 }
 
-// counts reports whether the spec, or what stands around specs, is a result.
+// counts reports whether the spec, or the node around specs, is a result.
 func (s ginkgoSpec) counts() bool {
 	switch s.State {
 	case "skipped", "pending":

@@ -16,18 +16,17 @@ type event struct {
 	Action, Package, ImportPath, Test, Output string
 }
 
-// run is one test, or one package, while its events come in.
+// run is one test or package, while its events arrive.
 type run struct {
 	output strings.Builder
 	action string
-	// inner are its sub-tests, inBad those of them that did not pass.
+	// inner counts its sub-tests, and inBad those that did not pass.
 	inner, inBad int
 }
 
-// ReadGoTest reads what go test -json prints. Tests without sub-tests are results,
-// and so is one that fails though all its sub-tests pass. A package that fails
-// though all its tests pass, as it does not build, say, is a result by its path. A
-// skipped test has not passed.
+// ReadGoTest reads the output of go test -json. A test without sub-tests is a result. So is a test that
+// fails although all its sub-tests pass. If a package fails although all its tests pass, for example
+// because it does not build, its path is a result. A skipped test has not passed.
 func ReadGoTest(r io.Reader) ([]Result, error) {
 	runs := map[string]*run{}
 	var order []string
@@ -57,7 +56,7 @@ func ReadGoTest(r io.Reader) ([]Result, error) {
 // ends reports whether it is the last event of its test or package.
 func (e event) ends() bool { return e.Action == "pass" || e.Action == "fail" || e.Action == "skip" }
 
-// name is the test's, within its package.
+// name returns the test's name within its package.
 func (e event) name() string {
 	path := e.Package
 	if path == "" { // build output
@@ -69,7 +68,7 @@ func (e event) name() string {
 	return path + "\n" + e.Test
 }
 
-// outer is the name of the test, or of the package, that a test is part of.
+// outer returns the name of the test or package that contains a test.
 func outer(name string) string {
 	path, test, isTest := strings.Cut(name, "\n")
 	if i := strings.LastIndex(test, "/"); i >= 0 {
@@ -81,7 +80,7 @@ func outer(name string) string {
 	return ""
 }
 
-// countInner tells each test and package of its parts.
+// countInner counts the parts of each test and package.
 func countInner(runs map[string]*run) {
 	for name, r := range runs {
 		for up := outer(name); up != ""; up = outer(up) {
@@ -97,7 +96,7 @@ func countInner(runs map[string]*run) {
 	}
 }
 
-// collect makes results of tests without parts, and of what fails by itself.
+// collect makes results of tests without parts, and of tests and packages that fail by themselves.
 func collect(runs map[string]*run, order []string) []Result {
 	var results []Result
 	for _, name := range order {

@@ -1,9 +1,9 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package suite judges a run of Kubernetes' own tests against this project's
-// controllers: every test passes or is a known difference, and anything else is
-// news. It reads what go test and ginkgo report, and prints one table.
+// Package suite judges a run of Kubernetes' own tests with this project's controllers. Every test must pass
+// or be a known difference, and any other result is news. The package reads the reports of go test and
+// ginkgo, and prints one table.
 package suite
 
 import (
@@ -14,18 +14,18 @@ import (
 	"strings"
 )
 
-// A Suite is a body of tests and what is known of them.
+// A Suite is a set of tests with the known results.
 type Suite struct {
-	// Name is how the table calls it.
+	// Name is the name in the table.
 	Name string
-	// Specs is how many tests run; another number is news.
+	// Specs is how many tests run. Another number is news.
 	Specs int
 	// Differences are the tests that run and do not pass.
 	Differences []Difference
 	// LeftOut are the tests that do not run. They are no Specs.
 	LeftOut []Difference
-	// Instead says what stands in the place of Kubernetes' code, where it does something
-	// else of which no test takes notice; "" if nothing does.
+	// Instead names the code that replaces Kubernetes' code, if it differs in a way that no test notices.
+	// "" means that there is none.
 	Instead string
 }
 
@@ -33,34 +33,33 @@ type Suite struct {
 type Difference struct {
 	// Test is the whole name, such as "TestX/row".
 	Test string
-	// Says are parts of what the test prints when it fails. It is news if one of them
-	// is missing, and if a line of a test file ("x_test.go:7: ...") has none of them:
-	// so rows of a table that has no sub-tests are told apart. None means that any
-	// failure will do.
+	// Says are parts of the test's output when it fails. It is news if one of them is missing, or if a line
+	// of a test file ("x_test.go:7: ...") has none of them. So the rows of a table without sub-tests are
+	// distinguished. If Says is empty, any failure is accepted.
 	Says []string
 	// Why is the reason, which is printed below the table.
 	Why string
 }
 
-// A Result is what became of one test that ran.
+// A Result is the result of one test that ran.
 type Result struct {
 	Test   string
 	Passed bool
-	// Output is what a test that did not pass has printed.
+	// Output is the output of a test that did not pass.
 	Output string
 }
 
-// A Verdict is a suite with what became of it.
+// A Verdict is a suite with its results.
 type Verdict struct {
 	Suite
 	// Ran and Passed count tests.
 	Ran, Passed int
-	// News is what the suite does not know of: one line each, and for a new failure
-	// the output below it.
+	// News are the results that the suite does not know, in one line each. A new failure has its output
+	// below the line.
 	News []string
 }
 
-// Judge compares results with what is known. The order of results does not matter.
+// Judge compares results with the known ones. The order of results does not matter.
 func (s Suite) Judge(results []Result) Verdict {
 	v := Verdict{Suite: s, Ran: len(results)}
 	seen := map[string]bool{}
@@ -87,7 +86,7 @@ func (s Suite) Judge(results []Result) Verdict {
 	return v
 }
 
-// news is what nobody knows of the result, or "".
+// news returns what is new about the result, or "".
 func (s Suite) news(r Result) string {
 	i := slices.IndexFunc(s.Differences, func(d Difference) bool { return d.Test == r.Test })
 	switch {
@@ -102,12 +101,11 @@ func (s Suite) news(r Result) string {
 	}
 }
 
-// tailLines is how much of an output news shows: an API server logs hundreds of lines
-// when it starts.
+// tailLines is how many lines of an output news shows. An API server logs hundreds of lines when it starts.
 const tailLines = 50
 
-// excerpt returns the last lines and, above them, the complaints of the lines before: an
-// API server logs more than that when it stops, after the test has said what is wrong.
+// excerpt returns the last lines, and above them the complaints of the lines before. An API server logs
+// more than that when it stops, after the test has printed the error.
 func excerpt(output string) string {
 	lines := strings.SplitAfter(output, "\n")
 	cut := max(0, len(lines)-tailLines)
@@ -118,10 +116,10 @@ func excerpt(output string) string {
 	return strings.Join(append(earlier, strings.Join(lines[cut:], "")), "\n")
 }
 
-// complaint is a line that a test file prints.
+// complaint matches a line that a test file prints.
 var complaint = regexp.MustCompile(`(?m)^\s+\S+_test\.go:\d+: .*$`)
 
-// explains reports whether the output is that of the difference.
+// explains reports whether the difference has this output.
 func (d Difference) explains(output string) bool {
 	for _, said := range d.Says {
 		if !strings.Contains(output, said) {
@@ -133,8 +131,7 @@ func (d Difference) explains(output string) bool {
 	})
 }
 
-// Print writes the table of all verdicts, the reasons, and what is news. It
-// returns an error if anything is.
+// Print writes the table of all verdicts, the reasons, and the news. If there is news, it returns an error.
 func Print(w io.Writer, verdicts []Verdict) error {
 	var page strings.Builder
 	page.WriteString("| suite | specs | passed | known differences | left out |\n|---|--:|--:|---|---|\n")
@@ -173,7 +170,7 @@ func Print(w io.Writer, verdicts []Verdict) error {
 	return nil
 }
 
-// names lists the tests.
+// names returns a list of the tests.
 func names(differences []Difference) string {
 	if len(differences) == 0 {
 		return "none"

@@ -1,8 +1,8 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package unit says which of Kubernetes' unit tests run against this project's
-// packages, and which of them do not pass or do not run, and why.
+// Package unit lists Kubernetes' unit tests that run with this project's packages. It also lists those that
+// do not pass or do not run, and why.
 package unit
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/replicakit/replicakit/test/kubernetes/upstream"
 )
 
-// here is where the packages lie that stand for Kubernetes'.
+// here is the path of the packages that replace Kubernetes'.
 const here = "github.com/replicakit/replicakit/test/kubernetes/unit/"
 
 // Reasons of several differences.

@@ -19,8 +19,8 @@ import (
 	"strings"
 )
 
-// overlay writes the suite's tests, changed as it says, below scratch, and a file
-// for go's -overlay that shows them in the suite's package.
+// overlay writes the suite's tests with its changes below scratch. It also writes a file for go's -overlay,
+// which shows them in the suite's package.
 func (s Suite) overlay(kubernetes, module, scratch string) (file string, err error) {
 	tests, err := filepath.Glob(filepath.Join(kubernetes, s.From, "*_test.go"))
 	if err != nil {
@@ -59,9 +59,8 @@ func (s Suite) overlay(kubernetes, module, scratch string) (file string, err err
 	return file, os.WriteFile(file, content, 0o600)
 }
 
-// rewrite imports other packages, leaves out the functions and types that cut
-// names, and what is imported for them alone. Line numbers stay. What it has left
-// out is false in cut.
+// rewrite replaces imports, and removes the functions and types that cut names, with the imports that only
+// they need. Line numbers stay the same. The entries in cut that it has removed become false.
 func rewrite(source []byte, imports map[string]string, cut map[string]bool) ([]byte, error) {
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, "", source, parser.SkipObjectResolution)
@@ -93,7 +92,7 @@ func rewrite(source []byte, imports map[string]string, cut map[string]bool) ([]b
 			return true
 		})
 	}
-	for _, spec := range slices.Backward(file.Imports) { // what stands before keeps its place
+	for _, spec := range slices.Backward(file.Imports) { // backward, so that the earlier ones keep their places
 		importPath, err := strconv.Unquote(spec.Path.Value)
 		if err != nil {
 			return nil, fmt.Errorf("upstream: %w", err)
@@ -110,8 +109,8 @@ func rewrite(source []byte, imports map[string]string, cut map[string]bool) ([]b
 	return out, nil
 }
 
-// nameOf is how a suite names the declaration: a function, or the type of a method
-// or of a declaration of one type.
+// nameOf returns a suite's name of the declaration. That is a function, or the type of a method or of a
+// declaration of one type.
 func nameOf(decl ast.Decl) string {
 	switch decl := decl.(type) {
 	case *ast.FuncDecl:
@@ -135,8 +134,8 @@ func nameOf(decl ast.Decl) string {
 
 var version = regexp.MustCompile(`^v[0-9]+$`)
 
-// namesOf are those that an import may have in the file: without loading the
-// package nobody knows whether the last of ".../v1" is its name.
+// namesOf returns the names that an import may have in the file. If the package is not loaded, it is not
+// known whether the last element of ".../v1" is its name.
 func namesOf(spec *ast.ImportSpec, importPath string) []string {
 	if spec.Name != nil {
 		return []string{spec.Name.Name}
@@ -148,7 +147,7 @@ func namesOf(spec *ast.ImportSpec, importPath string) []string {
 	return names
 }
 
-// without are the functions and types that the suite leaves out.
+// without returns the functions and types that the suite removes.
 func (s Suite) without() []string {
 	names := slices.Clone(s.Unused)
 	for _, left := range s.LeftOut {

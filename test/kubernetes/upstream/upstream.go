@@ -1,9 +1,8 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package upstream runs tests of k8s.io/kubernetes in packages of this module. They
-// come out of the module cache as they are: only imports are exchanged, and tests
-// left out. Nothing of them is kept.
+// Package upstream runs tests of k8s.io/kubernetes in packages of this module. They come unchanged from the
+// module cache, except that imports are replaced and tests removed. No copy is kept.
 package upstream
 
 import (
@@ -21,15 +20,15 @@ import (
 	"github.com/replicakit/replicakit/test/kubernetes/suite"
 )
 
-// A Suite says which tests run where.
+// A Suite says which tests run in which package.
 type Suite struct {
 	suite.Suite
-	// From is the directory of k8s.io/kubernetes that has the tests, In the one of
-	// this module that has the package they run in.
+	// From is the directory of k8s.io/kubernetes that has the tests. In is the directory of this module
+	// that has the package they run in.
 	From, In string
-	// Imports exchanges packages that the tests import for others.
+	// Imports maps packages that the tests import to their replacements.
 	Imports map[string]string
-	// Unused are functions and types that only tests left out need.
+	// Unused are functions and types that only removed tests need.
 	Unused []string
 }
 
@@ -39,19 +38,19 @@ type Runner struct {
 	Module string
 	// Binaries is the directory that has etcd.
 	Binaries string
-	// Tests is how long each suite may run. Building it takes as long as it takes.
+	// Tests is how long each suite may run. It does not limit the build.
 	Tests time.Duration
 }
 
-// Run runs the suite. It returns when everything that it started has ended, and
-// leaves nothing but Go's build cache.
+// Run runs the suite. When it returns, everything that it started has ended, and only Go's build cache is
+// left.
 func (r Runner) Run(ctx context.Context, s Suite) (verdict suite.Verdict, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("%s: %w", s.Name, err)
 		}
 	}()
-	scratch, err := os.MkdirTemp("", "k8s") // short: etcd's socket comes to lie in it
+	scratch, err := os.MkdirTemp("", "k8s") // short, because the path of etcd's socket is in it
 	if err != nil {
 		return verdict, err
 	}
@@ -75,7 +74,7 @@ func (r Runner) Run(ctx context.Context, s Suite) (verdict suite.Verdict, err er
 	return s.Judge(results), nil
 }
 
-// kubernetes is the directory of k8s.io/kubernetes in the module cache.
+// kubernetes returns the directory of k8s.io/kubernetes in the module cache.
 func (r Runner) kubernetes(ctx context.Context) (string, error) {
 	download := r.command(ctx, "mod", "download", "k8s.io/kubernetes")
 	if out, err := output(download); err != nil {
@@ -97,10 +96,9 @@ func (r Runner) build(ctx context.Context, overlay, binary, in string) error {
 	return nil
 }
 
-// test runs the binary, whose temporary files, etcd's data among them, go to
-// scratch. An etcd that somebody else runs is not used. Kubernetes' test server looks
-// for files beside its source, whose path begins with the module's in a binary with
-// trimmed paths; TEST_SRCDIR and TEST_WORKSPACE tell it where modules are.
+// test runs the binary, whose temporary files, including etcd's data, are in scratch. An etcd of another
+// process is not used. Kubernetes' test server looks for files beside its source. In a binary with trimmed
+// paths, that path begins with the module's, so TEST_SRCDIR and TEST_WORKSPACE say where modules are.
 func (r Runner) test(ctx context.Context, binary, scratch, in string) ([]suite.Result, error) {
 	modules, err := output(r.command(ctx, "env", "GOMODCACHE"))
 	if err != nil {
@@ -125,8 +123,8 @@ func (r Runner) test(ctx context.Context, binary, scratch, in string) ([]suite.R
 	return results, nil
 }
 
-// reason is the last thing that a package said before it ended, but for the words
-// with which it does.
+// reason returns the last line that a package printed before it ended, without the words for the end
+// itself.
 func reason(results []suite.Result) string {
 	if len(results) == 0 {
 		return "it printed nothing"
@@ -135,10 +133,10 @@ func reason(results []suite.Result) string {
 	return lastLine([]byte(said))
 }
 
-// patience is how long programs may take to end in order.
+// patience is how long programs may take to end by themselves.
 const patience = 10 * time.Second
 
-// command is go's, run in the module and in a process group of its own; see output.
+// command returns a go command that runs in the module and in its own process group; see output.
 func (r Runner) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = r.Module
@@ -148,8 +146,8 @@ func (r Runner) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// output runs the command and returns what it printed. What the command started,
-// and left behind as a test panicked, say, is stopped as well.
+// output runs the command and returns its output. It also stops processes that the command started and left
+// behind, for example because a test panicked.
 func output(cmd *exec.Cmd) ([]byte, error) {
 	out, err := cmd.CombinedOutput()
 	if cmd.Process != nil {

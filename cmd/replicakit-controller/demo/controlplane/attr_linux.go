@@ -5,8 +5,8 @@ package controlplane
 
 import "syscall"
 
-// attributes: a group of its own, and the end when the thread that started the
-// process ends.
+// attributes gives the process a group of its own, and ends it when the thread that
+// started it ends.
 func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

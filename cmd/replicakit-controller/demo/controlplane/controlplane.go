@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package controlplane starts a real etcd and a real kube-apiserver on free
-// ports of 127.0.0.1, and programs beside them, for demo, benchmark and tests.
+// ports of 127.0.0.1, and other programs, for demo, benchmark and tests.
 package controlplane
 
 import (
@@ -18,9 +18,9 @@ import (
 
 // A ControlPlane is an API server with its store.
 type ControlPlane struct {
-	// Config is for an administrator.
+	// Config has the rights of an administrator.
 	Config *rest.Config
-	// Kubeconfig is the same as a file's content.
+	// Kubeconfig is the same as Config, as the content of a file.
 	Kubeconfig []byte
 
 	env *envtest.Environment
@@ -29,7 +29,7 @@ type ControlPlane struct {
 }
 
 // Start starts the programs that make cluster-binaries built; see Binaries. args
-// are more arguments of the API server: name and value.
+// are the values of additional arguments of the API server, by name.
 func Start(binaries string, args map[string]string) (*ControlPlane, error) {
 	dir, err := os.MkdirTemp("", "controlplane-")
 	if err != nil {
@@ -41,11 +41,11 @@ func Start(binaries string, args map[string]string) (*ControlPlane, error) {
 		ControlPlaneStopTimeout:  time.Minute,
 	}}
 	server := c.env.ControlPlane.GetAPIServer()
-	server.Configure().Set("shutdown-watch-termination-grace-period", "1s") // or it waits a minute for watches to end by themselves
+	server.Configure().Set("shutdown-watch-termination-grace-period", "1s") // otherwise it waits a minute for watches to end by themselves
 	for name, value := range args {
 		server.Configure().Append(name, value)
 	}
-	// Directories of our own outlive a program, so that it can be started again: see WithoutStore.
+	// Directories of our own outlive a program, so that it can be started again; see WithoutStore.
 	c.env.ControlPlane.Etcd, server.CertDir = &envtest.Etcd{DataDir: filepath.Join(dir, "etcd")}, filepath.Join(dir, "apiserver")
 	err = errors.Join(os.Mkdir(c.env.ControlPlane.Etcd.DataDir, 0o700), os.Mkdir(server.CertDir, 0o700))
 	if err == nil {
@@ -67,8 +67,8 @@ func (c *ControlPlane) Stop() error {
 
 func (c *ControlPlane) end() error { return errors.Join(c.env.Stop(), os.RemoveAll(c.dir)) }
 
-// WithoutStore ends the programs, does something with the directory that etcd stores everything in, and starts the programs again
-// at the same addresses.
+// WithoutStore ends the programs, calls do with the directory in which etcd stores everything, and
+// starts the programs again at the same addresses.
 func (c *ControlPlane) WithoutStore(do func(dir string) error) error {
 	server, etcd := c.env.ControlPlane.GetAPIServer(), c.env.ControlPlane.Etcd
 	if err := errors.Join(server.Stop(), etcd.Stop()); err != nil {
@@ -80,8 +80,8 @@ func (c *ControlPlane) WithoutStore(do func(dir string) error) error {
 	return nil
 }
 
-// AddUser makes a user and returns the content of its kubeconfig. It may do what
-// RBAC grants the name or the groups.
+// AddUser makes a user and returns the content of its kubeconfig. The user has the
+// rights that RBAC grants the name or the groups.
 func (c *ControlPlane) AddUser(name string, groups ...string) (kubeconfig []byte, err error) {
 	user, err := c.env.AddUser(envtest.User{Name: name, Groups: groups}, nil)
 	if err != nil {
@@ -90,7 +90,7 @@ func (c *ControlPlane) AddUser(name string, groups ...string) (kubeconfig []byte
 	return user.KubeConfig()
 }
 
-// Binaries returns the directory of the programs: KUBEBUILDER_ASSETS, or
+// Binaries returns the directory of the programs. That is KUBEBUILDER_ASSETS if set, or
 // .cache/bin of the nearest directory above that has it.
 func Binaries() (string, error) {
 	if dir := os.Getenv("KUBEBUILDER_ASSETS"); dir != "" {

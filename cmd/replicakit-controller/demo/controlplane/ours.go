@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// Ours returns the path of one of this repository's own programs, or of its image, which make
-// our-programs and make image-of-tests build beside those of the control plane. A program that is older than a
-// source file of the repository is an error: it may not be what those files say.
+// Ours returns the path of one of this repository's own programs, or of its image. The commands
+// make our-programs and make image-of-tests build them next to those of the control plane. Ours
+// returns an error if the program is older than a source file, because it may not match that file.
 func Ours(name string) (string, error) {
 	root, err := Repository()
 	if err != nil {
@@ -39,8 +39,8 @@ func Ours(name string) (string, error) {
 	return path, nil
 }
 
-// newestSource returns the Go file below the directory that was changed last. Tests,
-// and what lies in a directory called test, are in no program.
+// newestSource returns the Go file below the directory that was changed last. It skips
+// tests and directories called test, because they are in no program.
 func newestSource(root string) (path string, changed time.Time, err error) {
 	err = filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -64,7 +64,7 @@ func newestSource(root string) (path string, changed time.Time, err error) {
 	return path, changed, err
 }
 
-// Repository returns this repository's directory, which the working directory is in.
+// Repository returns this repository's directory, which contains the working directory.
 func Repository() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -25,9 +25,9 @@ type Program struct {
 	ended chan struct{}
 }
 
-// StartProgram starts a program, which errors call by the name, with its output
-// in a file. Ctrl-C does not reach it: who started it stops it. On Linux it is
-// killed if this process ends without having done so.
+// StartProgram starts a program with its output in a file. Errors contain the name.
+// Ctrl-C does not reach the program, so the caller stops it. On Linux the program is
+// killed if this process ends before that.
 func StartProgram(name, log, path string, args ...string) (*Program, error) {
 	output, err := os.Create(log)
 	if err != nil {
@@ -59,16 +59,16 @@ func (p *Program) run(started chan<- error) {
 	close(p.ended)
 }
 
-// PID is the process's id.
+// PID returns the process's id.
 func (p *Program) PID() int { return p.cmd.Process.Pid }
 
-// Log is the file that its output goes to.
+// Log returns the file with the output.
 func (p *Program) Log() string { return p.log }
 
-// Ended is closed when the process has ended.
+// Ended returns a channel that is closed when the process has ended.
 func (p *Program) Ended() <-chan struct{} { return p.ended }
 
-// Err is how a program that has ended did so; see Ended.
+// Err says how the program has ended; see Ended.
 func (p *Program) Err() error {
 	return fmt.Errorf("%s ended: %v; see %s", p.name, p.cmd.ProcessState, p.log)
 }
@@ -76,8 +76,8 @@ func (p *Program) Err() error {
 // Signal sends a signal, such as SIGSTOP and SIGCONT.
 func (p *Program) Signal(sig os.Signal) error { return p.cmd.Process.Signal(sig) }
 
-// Stop ends the program in order, if it has not ended: who waits for that says
-// so. It returns when the process is gone.
+// Stop ends the program in order, and returns when the process is gone. If the program
+// has ended already, Stop returns nil, because that is for a caller of Ended to report.
 func (p *Program) Stop() error {
 	select {
 	case <-p.ended:
@@ -87,7 +87,7 @@ func (p *Program) Stop() error {
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
-	_ = p.cmd.Process.Signal(syscall.SIGCONT) // it may have been stopped
+	_ = p.cmd.Process.Signal(syscall.SIGCONT) // it may be paused
 	kill := time.AfterFunc(stopPatience, func() { _ = p.cmd.Process.Kill() })
 	defer kill.Stop()
 	<-p.ended

@@ -10,18 +10,18 @@ import (
 	"time"
 )
 
-// margin is how long before the end of a test binary everything is stopped.
+// margin is how long before the timeout of a test binary everything is stopped, at most.
 const margin = 30 * time.Second
 
 var processBegan = time.Now()
 
-// BeforeTimeout has stop called shortly before go test -timeout ends the process,
-// which runs nothing that is deferred: what tests have started would go on for
-// ever. Tests that still run then fail, and the process ends with the stacks of
-// all goroutines. A TestMain calls flag.Parse before. Call off when there is nothing left to stop. In a program that
-// is no test, and without a timeout, nothing is ever called.
+// BeforeTimeout calls stop shortly before go test -timeout ends the process. The timeout
+// runs no deferred calls, so programs that tests have started would run forever. Tests
+// that still run then fail, and the process ends with the stacks of all goroutines. A
+// TestMain calls flag.Parse before. Call off when there is nothing left to stop. In a
+// program that is no test, or without a timeout, stop is never called.
 //
-// Start and StartProgram see to it themselves.
+// Start and StartProgram call BeforeTimeout themselves.
 func BeforeTimeout(stop func()) (off func()) {
 	timeout := testTimeout()
 	if timeout <= 0 {
@@ -35,7 +35,7 @@ func BeforeTimeout(stop func()) (off func()) {
 	return func() { timer.Stop() }
 }
 
-// testTimeout is that of go test; 0 if there is none.
+// testTimeout returns the timeout of go test, or 0 if there is none.
 func testTimeout() time.Duration {
 	f := flag.Lookup("test.timeout")
 	if f == nil {

@@ -11,9 +11,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest/internal/invariant"
 )
 
-// elsewhere is another cluster, with owners of the same names and UIDs and a
-// controller in the same process. Nothing goes wrong there, so nothing may be wrong
-// there: what happens to the first cluster is not its business.
+// elsewhere is another cluster, with owners of the same names and UIDs and a controller in the same
+// process. This cluster has no faults, and those of the first cluster must not affect it.
 type elsewhere struct {
 	*replicastest.PodCluster
 	controller *podController
@@ -41,7 +40,7 @@ func newElsewhere(first *replicastest.PodCluster) *elsewhere {
 	return e
 }
 
-// settled checks that all is as it should be.
+// settled checks the pods, calls and invariants of the other cluster.
 func (e *elsewhere) settled() error {
 	if pods := len(e.Children(namespace)); pods != 6 || e.failed > 0 {
 		return fmt.Errorf("chaos: the other cluster has %d pods of 6, and %d calls failed there", pods, e.failed)

@@ -15,11 +15,11 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest/internal/invariant"
 )
 
-// inexact is the error of an act that took other calls than it should.
+// inexact is the error of an act that took calls other than expected.
 type inexact struct{ error }
 
-// Harm says what the failure of a story does to living children, or "" if it does nothing to
-// them. A failure without a rule counts as harm, because nobody has said that it does none.
+// Harm returns what the failure of a story does to living children, or "" if it does nothing to
+// them. A failure without a rule counts as harm because its effect is unknown.
 func Harm(err error) string {
 	rule := string(invariant.RuleOf(err))
 	is := func(prefixes ...string) bool {
@@ -45,7 +45,7 @@ func Harm(err error) string {
 	return ""
 }
 
-// Keep adds a seed that failed to a file of known seeds, in one line that says what is lost.
+// Keep adds a seed that failed to a file of known seeds, in one line that names the loss.
 func Keep(file string, seed uint64, err error) error {
 	harm := Harm(err)
 	if harm == "" {
@@ -65,7 +65,7 @@ func Known(file string) (sets.Set[uint64], error) {
 	known := sets.New[uint64]()
 	for line := range strings.Lines(string(text)) {
 		seed, _, _ := strings.Cut(line, ":")
-		if n, err := strconv.ParseUint(seed, 10, 64); err == nil { // no comment
+		if n, err := strconv.ParseUint(seed, 10, 64); err == nil { // not a comment
 			known.Insert(n)
 		}
 	}

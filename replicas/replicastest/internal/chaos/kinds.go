@@ -17,14 +17,14 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A kind is a thing that can happen, and how often it does; one that never does by
-// itself is for scenes, and stories that are written by hand.
+// A kind is an operation, and how often it is drawn. An operation of weight 0 is never drawn, but
+// scenes and stories written by hand use it.
 type kind struct {
 	weight int
 	do     func(r *run, op Op) error
 }
 
-// kinds are the things that can happen.
+// kinds returns all operations by name.
 func kinds() map[string]kind {
 	all := map[string]kind{"run": {0, func(r *run, op Op) error { return r.pass(op.For) }}}
 	for _, some := range []map[string]kind{ofUsers(), ofNodes(), ofControllers(), ofCalls()} {
@@ -33,7 +33,7 @@ func kinds() map[string]kind {
 	return all
 }
 
-// ofUsers is what users do.
+// ofUsers returns the operations of users.
 func ofUsers() map[string]kind {
 	return map[string]kind{
 		"scale":       {10, func(r *run, op Op) error { return r.editOwner("web", wanting(op.N)) }},
@@ -96,7 +96,7 @@ func ofUsers() map[string]kind {
 	}
 }
 
-// ofNodes is what happens on nodes.
+// ofNodes returns the operations on nodes.
 func ofNodes() map[string]kind {
 	return map[string]kind{
 		"finish":    {1, func(r *run, op Op) error { return r.editPod(op.N, finish) }},
@@ -108,7 +108,7 @@ func ofNodes() map[string]kind {
 	}
 }
 
-// ofControllers is what happens to controllers and their watches.
+// ofControllers returns the operations on controllers and their watches.
 func ofControllers() map[string]kind {
 	return map[string]kind{
 		"restart":  {3, func(r *run, op Op) error { r.restart(op.N % 2); return nil }},
@@ -144,7 +144,7 @@ func ofControllers() map[string]kind {
 	}
 }
 
-// ofCalls is what happens to calls.
+// ofCalls returns the operations on calls.
 func ofCalls() map[string]kind {
 	return map[string]kind{
 		"refuse":       {4, func(r *run, op Op) error { r.refuse(op); return nil }},
@@ -210,7 +210,7 @@ func unhold(p *corev1.Pod) { p.Finalizers = nil }
 
 func disowned(p *corev1.Pod) { p.OwnerReferences = nil }
 
-// restarted restarts a container of a pod, or its sidecar.
+// restarted restarts the container or the sidecar of a pod.
 func restarted(n int) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		if status := []corev1.ContainerStatus{{Name: "web", Ready: true, RestartCount: int32(n / 2)}}; n%2 == 0 {
@@ -221,7 +221,7 @@ func restarted(n int) func(*corev1.Pod) {
 	}
 }
 
-// vetoed is the annotation of owners that Prepare lets nothing be done for.
+// vetoed is the annotation of owners for which Prepare allows no creation, deletion or discard.
 const vetoed = "example.com/vetoed"
 
 // heldPlaces is the annotation of owners that keep places free.
@@ -233,7 +233,7 @@ func holding(n int) func(*appsv1.ReplicaSet) {
 	}
 }
 
-// annotated gives an owner an annotation, or takes it away.
+// annotated gives an owner an annotation, or removes it.
 func annotated(key string, on bool) func(*appsv1.ReplicaSet) {
 	return func(rs *appsv1.ReplicaSet) {
 		delete(rs.Annotations, key)
@@ -253,7 +253,7 @@ func unready(p *corev1.Pod) {
 	}
 }
 
-// selecting changes what an owner selects, and what it makes.
+// selecting changes the selector of an owner and the labels of its template.
 func selecting(n int) func(*appsv1.ReplicaSet) {
 	return func(rs *appsv1.ReplicaSet) {
 		labels := map[string]string{"app": "web"}
@@ -265,14 +265,14 @@ func selecting(n int) func(*appsv1.ReplicaSet) {
 	}
 }
 
-// templated changes what an owner makes.
+// templated changes the template of an owner.
 func templated(n int) func(*appsv1.ReplicaSet) {
 	return func(rs *appsv1.ReplicaSet) {
 		metav1.SetMetaDataLabel(&rs.Spec.Template.ObjectMeta, "template", itoa(n))
 	}
 }
 
-// broken makes a spec one that is refused, until it is mended.
+// broken breaks a spec, which is refused until it is mended.
 func broken(n int) func(*appsv1.ReplicaSet) {
 	return func(rs *appsv1.ReplicaSet) {
 		if n%2 == 0 {
@@ -290,7 +290,7 @@ func mended(rs *appsv1.ReplicaSet) {
 	rs.Spec.Template.Labels = maps.Clone(rs.Spec.Selector.MatchLabels)
 }
 
-// mark gives a pod a label that is a rule's, or takes it away.
+// mark gives a pod the label of a rule, or removes it.
 func mark(label string, on bool) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		delete(p.Labels, label)
@@ -300,14 +300,14 @@ func mark(label string, on bool) func(*corev1.Pod) {
 	}
 }
 
-// deny lets a webhook deny one verb, in one of the ways in which they do.
+// deny lets a webhook deny one verb with one of the usual errors.
 func (r *run) deny(op Op) {
 	verb := []string{"create", "patch", "delete"}[op.N%3]
 	answers := []failure.Failure{failure.Forbidden, failure.Invalid, failure.BadRequest, failure.Conflict, failure.InternalError}
 	r.Webhook = failure.Deny[*corev1.Pod](verb, "Pod", answers[op.M%len(answers)])
 }
 
-// policy is one that has something against changing some of the pods.
+// policy returns a webhook that denies patches of some of the pods.
 func policy(op Op) func(string, *corev1.Pod) error {
 	answers := []failure.Failure{failure.Forbidden, failure.Invalid, failure.BadRequest}
 	return func(verb string, p *corev1.Pod) error {
@@ -320,7 +320,7 @@ func policy(op Op) func(string, *corev1.Pod) error {
 	}
 }
 
-// mutations are what webhooks make of pods that are created.
+// mutations returns the changes that webhooks make to created pods.
 func mutations() []func(*corev1.Pod) {
 	return []func(*corev1.Pod){
 		func(p *corev1.Pod) { p.Labels["app"] = "other" },
@@ -329,13 +329,12 @@ func mutations() []func(*corev1.Pod) {
 	}
 }
 
-// A fault is what will happen to calls: the first so many are spared, then so
-// many are hit.
+// A fault is what will happen to calls. The first skip calls are spared, then left calls are hit.
 type fault struct {
-	verb       string // of the calls that are meant; "": all
-	blind      bool   // what is read after a call that was hit fails too
+	verb       string // of the calls that count; "": all
+	blind      bool   // a read after a call that was hit fails too
 	mixed      bool   // every other call has its effect
-	then       *fault // what happens after it
+	then       *fault // the next fault
 	skip, left int
 	crash      bool
 	after      bool // the call has its effect
@@ -344,26 +343,25 @@ type fault struct {
 	is         failure.Failure
 }
 
-// refuse fails the next calls without effect.
+// refuse lets the next calls fail without effect.
 func (r *run) refuse(op Op) {
 	r.fault = fault{skip: op.N / 4, left: 1 + op.M/3, is: failure.Failure(op.M) % failure.Failures}
 }
 
-// loseAnswer lets the next calls have their effect and loses the answer, in one of
-// the ways in which servers and what stands before them do.
+// loseAnswer lets the next calls take effect and loses the answer, in one of the ways of servers
+// and proxies.
 func (r *run) loseAnswer(op Op) {
 	r.fault = fault{skip: op.N / 4, left: 1 + op.M/3, after: true, is: failure.Lost()[op.M%len(failure.Lost())]}
 }
 
-// resend lets the next requests be sent again below the controllers, with effect or
-// without.
+// resend lets the next requests be sent again below the controllers, with or without effect.
 func (r *run) resend(op Op) {
 	is := []failure.Failure{failure.TooManyRequests, failure.ConnectionReset, failure.ServiceUnavailable}[op.M%3]
 	r.fault = fault{skip: op.N / 4, left: 1 + op.M/3, after: op.N%3 > 0, resend: true, is: is}
 }
 
-// refuseAgain loses the answer of a deletion or a creation, which takes effect or lands
-// up to a minute later; when it is sent again it is refused.
+// refuseAgain loses the answer of a deletion or a creation, which takes effect at once or up to a
+// minute later. If the call is sent again, it is refused.
 func (r *run) refuseAgain(op Op) {
 	refusals := []failure.Failure{failure.Forbidden, failure.BadRequest, failure.Conflict, failure.Invalid}
 	f := fault{verb: []string{"delete", "delete", "create"}[op.N%3], left: 1 + op.N/6, is: failure.Timeout, late: 8 * op.For, after: op.N > 9}
@@ -371,8 +369,8 @@ func (r *run) refuseAgain(op Op) {
 	r.fault = f
 }
 
-// blind loses the answers of deletions or creations, and what is asked to find out fails
-// too. They have their effect, or land up to a minute later, or every other one does.
+// blind loses the answers of deletions or creations, and the read after each fails too. The calls
+// take effect at once, or up to a minute later, or every other one does.
 func (r *run) blind(op Op) {
 	f := fault{verb: []string{"delete", "create"}[op.N%2], skip: op.N / 6, left: 1 + op.M/3, is: failure.Timeout, blind: true}
 	switch op.M % 3 {

@@ -14,17 +14,17 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A limbo is what becomes of the next creation: it times out, lands late, and its pod
-// is deleted at once, which nobody may see for a long time. Meanwhile it is sent again
-// under its name, so many times in vain. So there are two pods of one name, and events
-// of the first come when the second is waited for.
+// A limbo is a fault of the next creation. The creation times out and takes effect late, and its
+// pod is deleted at once. The controller may not see this for a long time. Meanwhile the creation
+// is sent again under its name, and left calls fail. So there are two pods of one name, and events
+// of the first arrive while the second is waited for.
 type limbo struct {
-	left int // calls
+	left int // calls that fail
 	late time.Duration
 	sent bool
 }
 
-// inLimbo returns what goes wrong with a call, if that is for the limbo to say.
+// inLimbo returns the fault of a call, if the limbo decides it.
 func (r *run) inLimbo(call replicastest.Call) (replicastest.Fault, bool) {
 	l := &r.limbo
 	if l.left == 0 || call.Verb != "create" {

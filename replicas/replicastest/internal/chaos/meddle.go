@@ -16,13 +16,13 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A meddler is a user who does something once, in the middle of a pass: before a call is
-// sent, or between its effect and its answer.
+// A meddler is a user who acts once in the middle of a pass, either before a call is sent or
+// between its effect and its answer.
 type meddler struct {
 	verb  string // of the call; "": any
 	after bool
 	skip  int
-	do    func(r *run, call replicastest.Call) error // nil: nobody meddles
+	do    func(r *run, call replicastest.Call) error // nil: no user meddles
 }
 
 func meddlers(op Op) meddler {
@@ -46,8 +46,8 @@ func meddlers(op Op) meddler {
 	return meddler{verb: verbs[op.N%len(verbs)], after: op.For/time.Millisecond%2 == 0, skip: op.N / len(verbs), do: deeds[op.M%len(deeds)]}
 }
 
-// meddle lets the meddler act if it is time, and delivers what follows if that comes
-// before an answer.
+// meddle lets the meddler act if it is time. If the meddler acts between the effect and the answer
+// of a call, all events arrive before the answer.
 func (r *run) meddle(call replicastest.Call, after bool) {
 	m := &r.meddler
 	if m.do == nil || m.after != after || m.verb != "" && m.verb != call.Verb {
@@ -146,7 +146,7 @@ func (r *run) end(name string) error {
 	return err
 }
 
-// take lets a pod, nobody's, have a name that no other pod has.
+// take creates a pod without an owner under a free name.
 func (r *run) take(name types.NamespacedName) error {
 	if name.Name == "" {
 		return nil
@@ -154,8 +154,8 @@ func (r *run) take(name types.NamespacedName) error {
 	return r.createPod(name.Namespace, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name.Name, Labels: map[string]string{"app": "debug"}}})
 }
 
-// reuse lets a pod, nobody's, have the name of one that is gone and that a controller's
-// cache still has.
+// reuse creates a pod without an owner under the name of a pod that is gone but still in a
+// controller's cache.
 func (r *run) reuse(n int) error {
 	for _, p := range r.controller(n).View.ChildWatch.In("") {
 		if r.named(p.Name) == nil {
@@ -178,7 +178,7 @@ func (r *run) give(name string) error {
 	return err
 }
 
-// replaceNamed lets another pod, nobody's, have a pod's name.
+// replaceNamed replaces a pod by one without an owner, under the same name.
 func (r *run) replaceNamed(name string) error {
 	p := r.named(name)
 	if p == nil {
@@ -203,7 +203,7 @@ func (r *run) replaceOwner(op Op) error {
 	return r.createOwner("web", int32(op.N%6))
 }
 
-// owners that change all the time are annotated again and again, as agents do.
+// restless annotates owners again and again, as agents do.
 type restless struct {
 	*run
 	every time.Duration

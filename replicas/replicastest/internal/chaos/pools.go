@@ -25,7 +25,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A pool keeps workers, which are no pods.
+// A pool keeps workers, which are not pods.
 type pool struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
@@ -59,11 +59,11 @@ func isReady(w *worker) bool { return w.Status.Ready }
 
 func hasEnded(w *worker) bool { return w.Status.Ended }
 
-// workers are what the labels of workers select.
+// workers returns the labels of workers, which a pool selects.
 func workers() map[string]string { return map[string]string{"app": "pool"} }
 
-// poolKind is that of pools whose workers have ordinals, or are discarded when they have
-// ended.
+// poolKind returns the kind of pools. With slots, workers have ordinals. With discards, workers
+// that have ended are discarded.
 func poolKind(slots, discards bool) controller.Kind[*pool, *worker] {
 	version := schema.GroupVersion{Group: "example.com", Version: "v1"}
 	return controller.Kind[*pool, *worker]{
@@ -89,22 +89,22 @@ func poolKind(slots, discards bool) controller.Kind[*pool, *worker] {
 	}
 }
 
-// pools are a cluster of one pool, with a controller of its own. It shares the clock, and
-// has faults of its own.
+// pools is a cluster of one pool, with its own controller and faults. It shares the clock.
 type pools struct {
 	*replicastest.Cluster[*pool, *worker]
 	controller *replicastest.Controller[*pool, *worker]
 	inside     *inside.Controller[controller.Pass[*pool, *worker], *worker]
 	shape      shape
 	wanted     int32
-	most       int32 // that were ever wanted
-	orphans    int32 // that were ever made: it may fill their places before it sees and adopts them
+	most       int32 // most workers ever wanted
+	orphans    int32 // orphans ever made; the pool may fill their places before it sees and adopts them
 	author     author
 	err        error
 }
 
-// An author has a step that cordons workers before they go, and lets the cordoned ones go a second
-// later. It calls off what is not to go any more. In between it fails, panics, or changes its mind.
+// An author has a step that cordons workers before their deletion, and lets the deletion through a
+// second later. If a cordoned worker no longer has to go, the step lifts the cordon. At some turns
+// the step fails, panics, or postpones everything.
 type author struct {
 	turn     int
 	isCalm   bool
@@ -168,8 +168,8 @@ func (p *pools) start() {
 	p.inside.Scaling = p.scaling
 }
 
-// changed: there are never more workers of the pool than were wanted, and each has a slot
-// if it was created.
+// changed checks that the pool never has more workers than were wanted, and that each worker
+// created for it has a slot.
 func (p *pools) changed(before, after metav1.Object) {
 	w, is := after.(*worker)
 	if !is || p.err != nil {
@@ -190,7 +190,7 @@ func (p *pools) slots(n int32) (slots []string) {
 	return slots
 }
 
-// owned are the workers of the pool that count.
+// owned returns the workers of the pool that count.
 func (p *pools) owned() (owned []*worker) {
 	for _, w := range p.Children(namespace) {
 		if metav1.GetControllerOf(w) != nil && w.Labels["app"] == "pool" && w.DeletionTimestamp == nil && !hasEnded(w) {
@@ -200,8 +200,8 @@ func (p *pools) owned() (owned []*worker) {
 	return owned
 }
 
-// scaling: of workers with slots those go whose slot is not wanted; of others those that are
-// not ready go first. Those that have ended are discarded.
+// scaling checks which workers a pass deletes. With slots, only workers go whose slot is not
+// wanted. Without them, workers that are not ready go first. Only ended workers are discarded.
 func (p *pools) scaling(owned []*worker) {
 	pass := p.inside.Passing
 	for _, v := range pass.Scale.Delete {
@@ -256,7 +256,7 @@ func (p *pools) orphan(op Op) error {
 	return err
 }
 
-// user does what users do to a pool, and what happens to its workers.
+// user plays an action of users on a pool, or an event of its workers.
 func (p *pools) user(op Op) error {
 	all := p.Children(namespace)
 	if len(all) == 0 {
@@ -272,11 +272,11 @@ func (p *pools) user(op Op) error {
 		_, err := p.DeleteChild(context.Background(), namespace, name, metav1.DeleteOptions{})
 		return err
 	case 1:
-		if p.shape.slots { // others may have a creation under way that the new process knows nothing of
+		if p.shape.slots { // without slots, a creation may be under way that the new process does not know
 			p.controller.View.Stop()
 			p.start()
 		}
-	case 2: // another object gets a name that may be a slot's
+	case 2: // another object takes a name that may belong to a slot
 		_, err := p.CreateChild(context.Background(), namespace, &worker{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("pool-%d", op.M), Labels: squatter()}})
 		return err
 	case 3:
@@ -291,10 +291,10 @@ func (p *pools) user(op Op) error {
 	return nil
 }
 
-// squatter are the labels of what is not the pool's.
+// squatter returns the labels of an object that is not the pool's.
 func squatter() map[string]string { return map[string]string{"app": "other"} }
 
-// fails lets calls fail: before their effect, after it, or late.
+// fails lets calls fail before their effect, after it, or late.
 func (p *pools) fails(op Op) {
 	lost := failure.Lost()
 	rule := replicastest.Rule{Skip: op.N / 6, Times: 1 + op.M/3, Err: lost[op.M%len(lost)].Of(replicastest.Call{}), Landed: op.N%3 == 0}
@@ -320,7 +320,7 @@ func (p *pools) watches(op Op) {
 	}
 }
 
-// calm ends all that is wrong.
+// calm ends all faults.
 func (p *pools) calm() {
 	for _, w := range p.Children(namespace) {
 		_, _ = p.EditChild(context.Background(), namespace, w.Name, func(w *worker) { w.Finalizers = nil })
@@ -335,7 +335,7 @@ func (p *pools) calm() {
 	p.controller.View.ChildWatch.Relist()
 }
 
-// settled checks that the pool has what it wants, and knows it.
+// settled checks that the pool has the workers that it wants, and that its status says so.
 func (p *pools) settled() error {
 	is, err := p.GetOwner(context.Background(), namespace, "pool")
 	if err != nil || p.err != nil {

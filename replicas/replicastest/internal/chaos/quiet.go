@@ -17,16 +17,16 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// An act is what users do where nothing goes wrong, and what the controllers then do: so
-// many creations, deletions and patches, exactly, and so many other calls and passes at
-// most. Without versions of the cache a status takes one write more.
+// An act is an action of users without faults, and its cost. The numbers of creations, deletions
+// and patches are exact. The numbers of other calls and of passes are limits. Without versions of
+// the cache, a status takes one more write.
 type act struct {
 	name                          string
 	do                            func(r *run) error
 	creations, deletions, patches int
 	reads, lists                  int
 	statuses, passes              [2]int // with versions of the cache, and without
-	taken                         int    // creations more, as something else has the name
+	taken                         int    // extra creations because the name is taken
 }
 
 func acts() []act {
@@ -42,10 +42,10 @@ func acts() []act {
 	}
 }
 
-// fewReads is how many pods a pass reads one by one: for more it lists them.
+// fewReads is how many pods a pass reads one by one. If there are more, the pass lists them.
 const fewReads = 3
 
-// quiet plays some acts in which nothing goes wrong, one after the other.
+// quiet plays acts without faults, one after the other.
 func (r *run) quiet() error {
 	if r.controllers[1] != nil {
 		r.second()
@@ -69,7 +69,7 @@ func (r *run) quiet() error {
 			now[verb] = n - calls[verb]
 			return now[verb] == 0
 		})
-		if doubts > 0 { // what was not deleted goes first, and that counts
+		if doubts > 0 { // pods whose deletion got no answer go first, and count
 			act.statuses, act.passes = [2]int{act.statuses[0] + 3, act.statuses[1] + 3}, [2]int{act.passes[0] + 3, act.passes[1] + 3}
 		}
 		looks = act.looked(now, looks)
@@ -80,9 +80,8 @@ func (r *run) quiet() error {
 	return nil
 }
 
-// looked leaves out of the calls the looks for pods whose deletion had no answer, before
-// others are deleted: so many are to be looked for yet, each once. It returns how many are
-// left.
+// looked subtracts from the calls the looks for pods whose deletion got no answer. Each of these
+// pods is looked for once before others are deleted. It returns how many of looks are left.
 func (a act) looked(calls map[string]int, looks int) (left int) {
 	const get, list = "get Pod", "list Pod"
 	if looks > fewReads && calls[list] > a.lists {
@@ -94,14 +93,14 @@ func (a act) looked(calls map[string]int, looks int) (left int) {
 	return looks - gets
 }
 
-// judge compares what the controllers did with what the act takes.
+// judge compares calls, passes and events with those that the act takes.
 func (a act) judge(s shape, calls map[string]int, passes int, events []replicastest.Event) error {
 	of := 1
 	if s.versions {
 		of = 0
 	}
 	statuses, mostPasses := a.statuses[of], a.passes[of]
-	if s.slow && s.ruled { // one deletion after the other
+	if s.slow && s.ruled { // one deletion at a time
 		statuses, mostPasses = statuses+3, mostPasses+2
 		a.reads++
 	}
@@ -132,7 +131,7 @@ func (a act) judge(s shape, calls map[string]int, passes int, events []replicast
 	return nil
 }
 
-// grow changes how many are wanted, and what else is to change at the same time.
+// grow changes how many pods web wants, and applies other changes at the same time.
 func (r *run) grow(n int32, also ...func(*appsv1.ReplicaSet)) error {
 	return r.editOwner("web", func(rs *appsv1.ReplicaSet) {
 		*rs.Spec.Replicas += n
@@ -142,8 +141,8 @@ func (r *run) grow(n int32, also ...func(*appsv1.ReplicaSet)) error {
 	})
 }
 
-// orphansOneByOne lets two orphans come at once. What becomes of them is seen slowly, one
-// event after the other.
+// orphansOneByOne creates two orphans at once. The controller sees the later events slowly, one
+// after the other.
 func (r *run) orphansOneByOne() error {
 	for range 2 {
 		if err := r.createOrphan(); err != nil {
@@ -157,7 +156,8 @@ func (r *run) orphansOneByOne() error {
 	return nil
 }
 
-// readyOrphan gives a pod, nobody's, that has long been ready what web selects.
+// readyOrphan creates a pod without an owner. When it has long been ready, it gets the labels that
+// web selects.
 func (r *run) readyOrphan() error {
 	name := types.NamespacedName{Namespace: namespace, Name: "ready-orphan"}
 	if err := r.take(name); err != nil {
@@ -174,7 +174,7 @@ func (r *run) readyOrphan() error {
 	return err
 }
 
-// takenName lets something else have the name of the next pod that is created.
+// takenName lets another pod take the name of the next pod that is created.
 func (r *run) takenName() error {
 	r.meddler = meddler{verb: "create", do: func(r *run, call replicastest.Call) error { return r.take(call.NamespacedName) }}
 	return r.grow(1)

@@ -31,44 +31,42 @@ type podPass = controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]
 
 const (
 	namespace = "default"
-	// calm is how long after the last fault everything must have settled: the
-	// longest error back-off is a bit less than 17 minutes, and an expectation
-	// may have to expire after it.
+	// calm is the time after the last fault within which everything must settle. The longest error
+	// back-off is a bit less than 17 minutes, and an expectation may have to expire after it.
 	calm = 40 * time.Minute
-	// lag is how late events are at best. Two controllers that disagree, as one
-	// does not see the latest spec, would undo each other's work for ever at one
-	// instant if events took no time.
+	// lag is the least delay of events. If events took no time, two controllers that disagree about
+	// the latest spec would undo each other's work forever at one instant.
 	lag = 100 * time.Millisecond
-	// settleSteps is how many steps that may take.
+	// settleSteps is how many steps settling may take.
 	settleSteps = 50_000
-	// mostSteps is how many steps a story takes at most: parts that keep each other
-	// busy would never end.
+	// mostSteps is how many steps a story may take, because parts that keep each other busy would
+	// never end.
 	mostSteps = 400_000
-	// disputeSteps is how many steps a story takes before no hours pass any more while two
-	// controllers are at work. If they see different things, they write over each other's
-	// status ten times a second, for as long as they do.
+	// disputeSteps is how many steps a story takes before hours are cut short while two controllers
+	// work. While the controllers see different things, they overwrite each other's status ten
+	// times a second.
 	disputeSteps = 4_000
 )
 
-// A Report is what became of a story.
+// A Report is the result of a story.
 type Report struct {
 	Steps  int            // of the cluster and the controllers
-	Faults map[string]int // what went wrong, by kind
-	Settle int            // steps from the last fault on
-	// Known counts the violations of rules that are known to fail; they are no Err.
+	Faults map[string]int // how often each kind of fault happened
+	Settle int            // steps after the last fault
+	// Known counts the violations of rules that are known to fail. They do not set Err.
 	Known map[invariant.Rule]int
-	// Calls counts the calls until all has settled, by verb and kind.
+	// Calls counts the calls until everything has settled, by verb and kind.
 	Calls map[string]int
-	// Most is how many calls an owner made in an hour, by verb.
+	// Most is the highest number of calls of an owner in an hour, by verb.
 	Most map[string]int
-	Err  error // the first thing that must not be
+	Err  error // the first failure
 }
 
-// Run plays a story on a cluster of four nodes, then lets everything that is wrong
-// be right again, and waits until nothing happens any more.
+// Run plays a story on a cluster of four nodes. It then ends all faults and waits until nothing
+// happens.
 func Run(seed uint64, story Story) Report { return RunSpoiled(seed, story, nil) }
 
-// RunSpoiled is Run with controllers that are spoiled when they start.
+// RunSpoiled is Run, but spoil changes each controller when it starts.
 func RunSpoiled(seed uint64, story Story, spoil func(*podController)) Report {
 	return newRun(seed, spoil).tell(story)
 }
@@ -87,32 +85,32 @@ func (r *run) tell(story Story) Report {
 type run struct {
 	*replicastest.PodCluster
 	shape       shape
-	spoil       func(*podController) // nil: they are as they are
+	spoil       func(*podController) // nil: controllers stay unchanged
 	ctx         context.Context
 	seed        uint64
 	world       *replicastest.World
 	checker     *invariant.Checker
-	controllers [2]*podController                                   // the second may be none
+	controllers [2]*podController                                   // the second may be nil
 	elsewhere   *elsewhere                                          // nil: there is none
 	pools       *pools                                              // nil: there are none
-	old         *replicastest.View[*appsv1.ReplicaSet, *corev1.Pod] // what a server that is behind shows at first; nil: there is none
+	old         *replicastest.View[*appsv1.ReplicaSet, *corev1.Pod] // what a server that is behind shows at first; nil: no such server
 	report      Report
 
 	fault       fault
 	meddler     meddler
-	quick       int                  // before so many answers all events arrive
-	sudden      int                  // after so many looks at a cache all events arrive
-	relabelled  types.NamespacedName // the last pod that was
+	quick       int                  // number of answers before which all events arrive
+	sudden      int                  // number of cache reads after which all events arrive
+	relabelled  types.NamespacedName // the last relabelled pod
 	restless    *restless            // nil: owners do not change by themselves
 	isBlind     bool                 // the next look fails
-	endContext  int                  // the context of the pass ends before so many calls; 0: it does not
-	cancel      func()               // ends it
-	ended       bool                 // it has
+	endContext  int                  // number of the call before which the context of the pass ends; 0: it does not end
+	cancel      func()               // ends the context
+	ended       bool                 // the context has ended
 	limbo       limbo
 	reaper      *reaper // nil: there is none
 	pause       pause
-	fenced      *podController // it may not write; nil: all may
-	races, dice int            // other parts act before so many calls
+	fenced      *podController // may not write; nil: all may
+	races, dice int            // other parts act before races calls, up to dice times
 	churn       []replicastest.Part
 	backup      func()
 	backedUp    bool
@@ -150,7 +148,7 @@ func newRun(seed uint64, spoil func(*podController)) *run {
 	return r
 }
 
-// err is the first thing that must not be, between two steps.
+// err returns the first failure, between two steps.
 func (r *run) err() error {
 	if err := r.checker.Awake(r.shape.owners()); err != nil || r.elsewhere == nil {
 		return err
@@ -170,7 +168,7 @@ func (r *run) play(story Story) error {
 		}
 		err := kinds()[op.Do].do(r, op)
 		if apierrors.ReasonForError(err) != metav1.StatusReasonUnknown {
-			err = nil // it is not there, it cannot be, a webhook has something against it: as users see it
+			err = nil // users see such API errors, for example NotFound or a denial by a webhook
 		}
 		if err == nil {
 			err = r.err()
@@ -199,7 +197,7 @@ func (r *run) hours(d time.Duration) error {
 	return err
 }
 
-// passUnless lets time pass until isCut returns true.
+// passUnless lets time pass, but stops if isCut returns true.
 func (r *run) passUnless(d time.Duration, isCut func() bool) error {
 	end := r.Clock.Now().Add(d)
 	for replicastest.Crashes(func() { r.runUntil(end, isCut) }) {
@@ -221,7 +219,7 @@ func (r *run) runUntil(end time.Time, isCut func() bool) {
 	})
 }
 
-// dead is the controller that is in the middle of a pass.
+// dead returns the index of the controller that is in the middle of a pass.
 func (r *run) dead() int {
 	if insideOf(r.controllers[0]).Passing == nil {
 		return 1
@@ -229,7 +227,7 @@ func (r *run) dead() int {
 	return 0
 }
 
-// restart starts a controller that knows nothing in place of the old one.
+// restart replaces a controller by one that knows nothing.
 func (r *run) restart(i int) {
 	if old := r.controllers[i]; old != nil {
 		old.View.Stop()
@@ -282,7 +280,7 @@ func (r *run) start(i int) {
 	r.show()
 }
 
-// show puts all into the world that are alive.
+// show puts all parts that are alive into the world.
 func (r *run) show() {
 	r.world.Parts = append([]replicastest.Part{r.PodCluster}, r.churn...)
 	if r.elsewhere != nil {
@@ -304,7 +302,7 @@ func (r *run) show() {
 	}
 }
 
-// snapshot makes a server be behind from now on: it goes on with what it has.
+// snapshot stops a server at the current state, so that it is behind from now on.
 func (r *run) snapshot() {
 	if r.old != nil {
 		r.old.Stop()
@@ -314,8 +312,8 @@ func (r *run) snapshot() {
 	r.old.OwnerWatch.Hang()
 }
 
-// behind restarts a controller, whose first lists are from that server. What happened
-// since arrives up to a minute later.
+// behind restarts a controller whose first lists are from that server. Changes since then arrive up
+// to a minute later.
 func (r *run) behind(op Op) {
 	if r.old == nil {
 		return
@@ -338,7 +336,7 @@ func (r *run) second() {
 	r.start(1)
 }
 
-// controller is one of those that run.
+// controller returns one of the controllers that run.
 func (r *run) controller(n int) *podController {
 	if c := r.controllers[n%2]; c != nil {
 		return c
@@ -346,7 +344,7 @@ func (r *run) controller(n int) *podController {
 	return r.controllers[0]
 }
 
-// insideOf is what a controller hides.
+// insideOf returns the hidden parts of a controller.
 func insideOf(c *podController) *inside.Controller[podPass, *corev1.Pod] {
 	return inside.Of[*inside.Controller[podPass, *corev1.Pod]](c)
 }
@@ -359,7 +357,7 @@ func (r *run) ownerStream(n int) inside.Stream {
 	return inside.Of[inside.Stream](r.controller(n).View.OwnerWatch)
 }
 
-// before says what goes wrong with a call.
+// before returns the fault of a call.
 func (r *run) before(call replicastest.Call) replicastest.Fault {
 	r.report.Steps++
 	r.race()
@@ -398,7 +396,7 @@ func (r *run) before(call replicastest.Call) replicastest.Fault {
 	return r.hit(f, call)
 }
 
-// hit is what goes wrong with a call that a fault is for.
+// hit returns what a fault does to a call.
 func (r *run) hit(f *fault, call replicastest.Call) replicastest.Fault {
 	is := replicastest.Fault{Before: f.is.Of(call), Resend: f.resend, Late: f.late}
 	if f.mixed {
@@ -414,15 +412,15 @@ func (r *run) hit(f *fault, call replicastest.Call) replicastest.Fault {
 	return is
 }
 
-// A pause holds up the first controller in the middle of a pass, before one of its
-// calls. Its watches hang meanwhile, and everybody else goes on.
+// A pause holds up the first controller in the middle of a pass, before one of its calls. Its
+// watches hang meanwhile, and all other parts go on.
 type pause struct {
-	after int  // calls; 0: there is none
-	long  bool // its lease has ended when it goes on: it may not write any more
+	after int  // calls; 0: no pause
+	long  bool // its lease has ended when it goes on, so it may no longer write
 	d     time.Duration
 }
 
-// pauses holds a controller up if it is time.
+// pauses holds up a controller if it is time.
 func (r *run) pauses(i int) {
 	if i > 0 || r.pause.after == 0 {
 		return
@@ -438,7 +436,7 @@ func (r *run) pauses(i int) {
 	r.world.Parts = slices.DeleteFunc(slices.Clone(r.world.Parts), func(p replicastest.Part) bool { return p == replicastest.Part(c) })
 	end := r.Clock.Now().Add(r.pause.d)
 	for replicastest.Crashes(func() { r.runUntil(end, never) }) {
-		r.restart(1) // no other one is at work
+		r.restart(1) // no other controller is at work
 	}
 	if !pods {
 		c.View.ChildWatch.Resume()
@@ -452,7 +450,7 @@ func (r *run) pauses(i int) {
 	}
 }
 
-// endPause lets a controller write again: its lease is held anew.
+// endPause lets a controller write again, because it holds its lease again.
 func (r *run) endPause() { r.pause, r.fenced = pause{}, nil }
 
 // stir lets pods change all the time, faster or slower, or stops that.
@@ -464,8 +462,8 @@ func (r *run) stir(n int) {
 	r.show()
 }
 
-// restore puts the last backup in place of everything. The processes end, as a Controller that
-// notices a restore asks for, and start anew with new caches.
+// restore replaces the state of the cluster by the last backup. The processes end, as a Controller
+// that notices a restore asks for, and start again with new caches.
 func (r *run) restore() {
 	if !r.backedUp {
 		return
@@ -477,7 +475,7 @@ func (r *run) restore() {
 	}
 }
 
-// catchUp ends it if watches hang.
+// catchUp resumes watches that hang.
 func (r *run) catchUp(n int) {
 	view := r.controller(n).View
 	view.ChildWatch.Resume()
@@ -514,7 +512,7 @@ func (r *run) refreshed(c *podController) {
 	c.View.OwnerWatch.Relist()
 }
 
-// settle lets everything be right again and checks that it becomes so.
+// settle ends all faults and checks that the cluster settles.
 func (r *run) settle() error {
 	r.fault, r.limbo, r.races, r.isBlind, r.endContext = fault{}, limbo{}, 0, false, 0
 	r.meddler, r.quick, r.sudden = meddler{}, 0, 0
@@ -566,7 +564,7 @@ func (r *run) wait() error {
 	}
 	r.report.Settle = r.report.Steps - before
 	most := settleSteps
-	if r.controllers[1] != nil { // they write over each other's status as long as they know different things
+	if r.controllers[1] != nil { // they overwrite each other's status while they know different things
 		most *= 4
 	}
 	if r.report.Settle > most {
@@ -605,7 +603,7 @@ func (r *run) wait() error {
 	return r.endAll()
 }
 
-// endAll deletes all owners: nothing is remembered of them.
+// endAll deletes all owners and checks that nothing is remembered of them.
 func (r *run) endAll() error {
 	for _, rs := range r.Owners("") {
 		if err := r.DeleteOwner(r.ctx, rs.Namespace, rs.Name, metav1.DeletePropagationBackground); err != nil {
@@ -618,7 +616,7 @@ func (r *run) endAll() error {
 	return r.checker.Forgotten()
 }
 
-// letGo takes away what holds pods, and what says that they must go or stay.
+// letGo removes the finalizers of all pods and the labels by which they must go or stay.
 func (r *run) letGo() {
 	for _, p := range r.Children("") {
 		_, _ = r.EditChild(r.ctx, p.Namespace, p.Name, unmark)
@@ -630,7 +628,7 @@ func (r *run) noLag(n int) {
 	view.ChildWatch.Lag, view.OwnerWatch.Lag = lag, lag
 }
 
-// relist lists both kinds anew: a watch that is broken goes on.
+// relist lists both kinds again, so that a broken watch goes on.
 func (r *run) relist(n int) { r.refreshed(r.controller(n)) }
 
 func (r *run) endNamespace(n int) {
@@ -639,7 +637,7 @@ func (r *run) endNamespace(n int) {
 	}
 }
 
-// loseNode loses one more node, while two are left.
+// loseNode loses one more node, but leaves two.
 func (r *run) loseNode() {
 	if lost := r.report.Faults["lost nodes"]; lost < 2 {
 		r.report.Faults["lost nodes"]++
@@ -665,7 +663,7 @@ func (r *run) editOwner(name string, change func(*appsv1.ReplicaSet)) error {
 	return err
 }
 
-// pod is one of the pods, with an empty name if there is none.
+// pod returns one of the pods, with an empty name if there is none.
 func (r *run) pod(n int) types.NamespacedName {
 	pods := r.Children("")
 	if len(pods) == 0 {
@@ -734,7 +732,7 @@ func (r *run) createPod(namespace string, p *corev1.Pod) error {
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// Add adds up what went wrong.
+// Add adds the counts of another Report.
 func (r *Report) Add(other Report) {
 	if r.Faults == nil {
 		r.Faults, r.Known = map[string]int{}, map[invariant.Rule]int{}

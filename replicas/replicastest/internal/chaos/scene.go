@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// A scene is a few things that are dangerous together, and that hardly meet at random.
-// Each line names a thing, or some of which one is drawn. Numbers and a time behind it
-// stand for N, M and For, and what is not said is drawn too.
+// A scene is a few operations that are dangerous together and rarely meet at random. Each line
+// names an operation, or several from which one is drawn. Numbers and a time after the name set N,
+// M and For. Values that a line does not give are drawn too.
 type scene []string
 
-// scenes come in stories between single things, and each is told alone too: see Tell.
+// scenes returns all scenes, for Generate and Tell.
 func scenes() []scene {
 	const anything = "relabel|relabel|disown|force|select|scale|cost|replace|orphan|finish|delete-pod"
 	return []scene{
@@ -25,7 +25,7 @@ func scenes() []scene {
 		{"backup", "run 1s", "hang-pods", "scale", "force", "hours 400ms", "restore", "relist", "run 20s"},
 		{"scale 4", "run 20s", "hang-pods", "scale 7", "hours 400ms", "force", "force", "hours 400ms", "hours 900ms"},
 		{"hang-pods", "select", "hours 400ms", "orphan", "select", "run 20s", "catch-up"},
-		// The list shows pods that end before the watch shows them, or that come back.
+		// The list shows pods that end before the watch shows them, or that return.
 		{"scale 2", "run 20s", "hang-pods 0", "scale 6", "run 1s", "hours 400ms", "force 3|force 4|force 5", "run 1s", "catch-up 0", "run 20s"},
 		{"scale 2", "run 20s", "hang-pods 0", "scale 6", "run 2s", "force 4", "force 5", "scale 4", "hours 400ms", "replay 0 0 8s", "run 20s"},
 		{"scale 2", "run 20s", "break-pods 0", "scale 6", "run 2s", "hours 400ms", "force 3|replace 3", "force 4", "force 5", "relist 0", "run 20s"},
@@ -33,10 +33,10 @@ func scenes() []scene {
 		{"scale 2", "run 20s", "hang-pods 0", "scale 6", "hours 400ms", "relabel 3 3|relabel 4 3|relabel 5 3", "scale 7", "hours 400ms", "back", "run 1s", "catch-up 0", "run 20s"},
 		{"scale 2", "run 20s", "late-pods 0 0 20s", "scale 4", "run 1s", "meddle 3 2 0s", "quick 0", "hours 400ms", "run 20s"},
 		{"scale 3", "run 20s", "restart 0", "run 5s", "lag-pods 0 0 3s", "cost 3 0", "meddle 3 2 0s", "quick 0", "scale 5", "run 150ms", "no-lag 0", "run 20s"},
-		// The list is by a selector, and then there is another one.
+		// The list uses a selector, which then changes.
 		{"scale 4", "run 20s", "select 0", "run 20s", "hang-pods 0", "scale 6", "hours 400ms", "select 1", "run 5s", "catch-up 0", "run 20s"},
 		{"select 0", "run 20s", "orphan", "run 20s", "select 1", "run 20s", "orphan", "run 5s"},
-		// A deletion has no answer, and the order changes before it lands.
+		// A deletion gets no answer, and the order changes before it takes effect.
 		{"scale 7", "run 20s", "late-delete", "scale 4", "run 100ms", "cost|high-cost", "cost|restarted", "run 1m"},
 		{"scale 4", "run 20s", "refuse-again 0 8 7s", "scale 3", "run 150ms", "cost 0 0|cost 1 0|cost 2 0|cost 3 0", "run 2m"},
 		// Users change, end and replace pods that are being deleted.
@@ -46,7 +46,7 @@ func scenes() []scene {
 		{"scale 6", "run 20s", "cost 3 0", "run 1s", "hang-pods 0", "force 3", "scale 5", "run 1s", "stir-sets 1", "run 20s", "stir-sets 0"},
 		{"scale 6", "run 300ms", "meddle 2 8 1ms", "scale 2", "run 20s"},
 		{"scale 6", "run 20s", "break-pods 0", "scale 2", "run 40s", "reuse 0", "relist 0", "run 20s"},
-		// Something lasts while everything changes.
+		// A fault lasts while everything changes.
 		{"scale 7", "run 20s", "churn 1", "conflicts", "scale 4", "run 40s", "churn 0", "no-webhook"},
 		{"churn 1", "quota 4", "scale 8", "run 40s", "churn 0", "force", "run 1s", "no-quota"},
 		{"scale 6", "run 20s", "hang-pods", "force", "force", "force", "scale 2", "stir-sets 1", "run 30s", "stir-sets 0", "catch-up"},
@@ -55,15 +55,15 @@ func scenes() []scene {
 		{"scale 3", "run 20s", "quota 2", "scale 7", "run 20s", "skew 1 0", "run 20s", "no-quota", "run 1m", "skew 0 6"},
 		{"scale 3", "run 20s", "end-namespace 0", "scale 6", "run 1m"},
 		{"run 20s", "refuse 0 3", "scale 7", "run 20s"},
-		// Nobody knows whether a creation took effect, and it is not wanted any more.
+		// A creation has an unknown result, and the pod is no longer wanted.
 		{"run 20s", "blind 1 0 4s|blind 1 9 4s", "scale 6", "run 10ms", "scale 2", "run 1m"},
 		{"scale 2", "run 20s", "lag-pods 0 0 3s", "blind 1 1", "scale 3", "run 102ms", "sudden 11", "run 20s"},
 		{"scale 3", "run 20s", "hang-pods 0", "scale 4", "run 1s", "scale 3", "hours 900ms"},
-		// Webhooks have something against pods, or make something else of them.
+		// Webhooks deny pods or change them.
 		{"webhook 1 0|webhook 1 4", "orphan", "scale 6", "run 1m", "no-webhook", "run 20s"},
 		{"mutate", "scale 1", "run 1s", "webhook 2", "scale 7", "run 20s", "no-webhook", "run 20s"},
 		{"scale 1", "run 20s", "mutate 0", "late-pods 0 0 1s", "blind 1 1", "scale 3", "meddle 4 9 1ms", "run 10s", "no-webhook", "run 20s"},
-		// Pods are given away, and back.
+		// Pods are given away and taken back.
 		{"relabel", "race|quick", "run 100ms", "back", "run 1s"},
 		{"scale 5", "quick", "meddle 1", "run 100ms", "disown", "scale 2", "run 100ms", "disown", "run 1s"},
 		{"mutate 2", "scale 1", "run 1s", "meddle 1 7|meddle 1", "scale 7", "run 10s", "no-webhook"},
@@ -75,29 +75,28 @@ func scenes() []scene {
 		{"run 20s", "blind 1 9 4s", "scale 6", "run 110ms", "replace-owner", "run 1m"},
 		// Pods end as soon as they are created.
 		{"scale 6", "run 3s", "finish 2", "finish 3", "finish 4", "run 20s"},
-		// Workers go that are not ready.
+		// Workers that are not ready are deleted.
 		{"scale-pool 3", "run 20s", "scale-pool 7", "run 300ms", "scale-pool 2", "run 5s"},
-		// Workers end, or go, and others have their names.
+		// Workers end or are deleted, and others take their names.
 		{"scale-pool 5", "run 20s", "pool-user 3 1|pool-user 3 3", "pool-user 0 1|pool-user 0 3", "run 1s", "scale-pool 7", "run 20s", "pool-user 4 1", "pool-user 4 3", "run 20s"},
 		{"scale-pool 4", "run 20s", "pool-user 2 5", "pool-user 2 6", "scale-pool 8", "run 1m", "pool-calls", "scale-pool 3", "run 20s", "scale-pool 7", "run 20s"},
 		{"scale-pool 6", "run 20s", "pool-watch 0", "pool-user 5 1", "pool-user 5 3", "pool-user 0 2", "run 20s", "scale-pool|pool-calls", "run 1s", "pool-watch 2|pool-watch 3", "run 20s"},
 		{"scale-pool 5", "run 20s", "pool-calls", "pool-user 5 0", "pool-user 5 4", "pool-user 5 2", "run 1s", "scale-pool", "run 20s"},
 		{"scale-pool 2", "run 20s", "orphan-pool 2|orphan-pool 3|orphan-pool 9", "pool-calls", "scale-pool 5", "run 300ms", "pool-user 1", "run 20s", "scale-pool 1|scale-pool 3", "run 20s"},
-		// What must go stays while another one is missing and cannot be created.
+		// A pod that must go stays while another one is missing and cannot be created.
 		{"scale 3", "run 20s", "webhook 0 0|webhook 0 1", "force 0", "run 1s", "must-go 0 5|must-go 1 5", "run 20s", "no-webhook", "run 20s"},
 	}
 }
 
-// Scenes is how many scenes there are.
+// Scenes returns the number of scenes.
 func Scenes() int { return len(scenes()) }
 
-// Tell makes up a story of one scene, in the middle of nothing else.
+// Tell makes up a story of one scene and nothing else.
 func Tell(scene int, seed uint64) Story {
 	r := rand.New(rand.NewPCG(seed, 3+uint64(scene)))
 	return append(scenes()[scene].tell(r), Op{Do: "run", For: 20 * time.Second})
 }
 
-// tell tells a scene.
 func (s scene) tell(r *rand.Rand) (story Story) {
 	for _, line := range s {
 		all := strings.Split(line, "|")
@@ -117,7 +116,7 @@ func (s scene) tell(r *rand.Rand) (story Story) {
 	return story
 }
 
-// anyOp is a thing of which only the name is said.
+// anyOp returns an operation with drawn values.
 func anyOp(name string, r *rand.Rand) Op {
 	return Op{Do: name, N: r.IntN(12), M: r.IntN(12), For: time.Duration(r.IntN(8000)) * time.Millisecond}
 }

@@ -17,20 +17,20 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A shape is what a story is played on. The seed decides it, so that each shape meets
-// all kinds of faults.
+// A shape is the setup that a story is played on. The seed decides it, so that each shape meets all
+// kinds of faults.
 type shape struct {
-	versions  bool // the cache tells how far it has come
-	elsewhere bool // the process runs a controller of another cluster too
+	versions  bool // the cache shows its version
+	elsewhere bool // the process also runs a controller of another cluster
 	burst     int
 	backOff   bool
 	delay     time.Duration // Options.StatusDelay
-	ruled     bool          // pods must go, or stay, by their labels
+	ruled     bool          // labels decide whether pods must go or stay
 	slow      bool          // one deletion at a time
 	anywhere  bool          // owners are in no namespace, their pods in two
-	pools     bool          // there are owners whose children are no pods too
-	slots     bool          // and have ordinals
-	discards  bool          // and are discarded when they have ended
+	pools     bool          // there are also owners whose children are not pods
+	slots     bool          // these children have ordinals
+	discards  bool          // these children are discarded when they have ended
 }
 
 func shapeOf(seed uint64) shape {
@@ -48,10 +48,10 @@ func shapeOf(seed uint64) shape {
 	return s
 }
 
-// other is the second namespace, in which nobody but owners without namespace has pods.
+// other is the second namespace. Only owners without a namespace have pods there.
 const other = "other"
 
-// owners is the namespace of the owners.
+// owners returns the namespace of the owners.
 func (s shape) owners() string {
 	if s.anywhere {
 		return ""
@@ -59,7 +59,7 @@ func (s shape) owners() string {
 	return namespace
 }
 
-// kind is that of ReplicaSets, in this shape.
+// kind returns the kind of ReplicaSets in this shape.
 func (s shape) kind() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 	kind := controller.ReplicaSets()
 	spec, turn := kind.Spec, 0
@@ -90,7 +90,7 @@ func (s shape) kind() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 	return kind
 }
 
-// holds is how many places an owner keeps free.
+// holds returns how many places an owner keeps free.
 func holds(rs *appsv1.ReplicaSet) int {
 	n, _ := strconv.Atoi(rs.Annotations[heldPlaces])
 	return n
@@ -116,14 +116,14 @@ func (s shape) cluster(seed uint64) *replicastest.PodCluster {
 	return cluster
 }
 
-// unmark takes away what makes a pod go, or stay.
+// unmark removes the finalizers of a pod and the labels by which it must go or stay.
 func unmark(p *corev1.Pod) {
 	p.Finalizers = nil
 	delete(p.Labels, "go")
 	delete(p.Labels, "stay")
 }
 
-// refuses is a webhook of one namespace that has something against new pods.
+// refuses returns a webhook that denies new pods in the namespace other.
 func refuses(op Op) func(string, *corev1.Pod) error {
 	answers := []failure.Failure{failure.Forbidden, failure.Invalid, failure.BadRequest}
 	return func(verb string, p *corev1.Pod) error {
@@ -136,7 +136,7 @@ func refuses(op Op) func(string, *corev1.Pod) error {
 	}
 }
 
-// newOwner is an owner of this shape.
+// newOwner returns an owner of this shape.
 func (s shape) newOwner(name string, n int32) *appsv1.ReplicaSet {
 	rs := replicastest.NewReplicaSet(namespace, name, n)
 	rs.Namespace = s.owners()

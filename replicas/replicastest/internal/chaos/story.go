@@ -1,9 +1,8 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package chaos runs controllers on a simulated cluster through whatever can go
-// wrong there, at random but from a seed, and cuts a story that ends badly down to
-// what it takes.
+// Package chaos runs controllers on a simulated cluster with random faults of all kinds, drawn from
+// a seed. It cuts a story that fails down to the operations that the failure needs.
 //
 //	story := chaos.Generate(seed)
 //	if report := chaos.Run(seed, story); report.Err != nil {
@@ -24,11 +23,11 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest/internal/invariant"
 )
 
-// A Story is what happens, one thing after the other.
+// A Story is a sequence of operations.
 type Story []Op
 
-// An Op is one thing that happens. What N and M mean depends on it; pods are
-// counted in the order of their names, and round again.
+// An Op is one operation. The meaning of N and M depends on Do. Pods are counted in the order of
+// their names, starting again after the last.
 type Op struct {
 	Do   string
 	N, M int
@@ -72,16 +71,15 @@ func Parse(text string) (Story, error) {
 	return story, nil
 }
 
-// length is how many things happen in a generated story.
+// length is how many operations a generated story has at least.
 const length = 60
 
-// Generate makes up a story. Every second thing that happens is that time passes, but in
-// scenes.
+// Generate makes up a story. Outside of scenes, time passes after each operation.
 func Generate(seed uint64) Story {
 	r := rand.New(rand.NewPCG(seed, 1))
 	var all []string
 	for name, k := range kinds() {
-		if shapeOf(seed).pools && strings.Contains(name, "pool") { // elsewhere it does nothing
+		if shapeOf(seed).pools && strings.Contains(name, "pool") { // without pools it does nothing
 			k.weight *= 6
 		}
 		all = append(all, slices.Repeat([]string{name}, k.weight)...)
@@ -99,22 +97,22 @@ func Generate(seed uint64) Story {
 	return story
 }
 
-// shrinkSteps is how many steps Shrink takes before it gives up: about a minute. A story of
-// some hundred steps needs fewer, but one that does not end is that long each time.
+// shrinkSteps is how many steps Shrink takes before it gives up, which is about a minute. A story
+// of some hundred steps needs fewer, but one that does not end is that long each time.
 const shrinkSteps = 1_000_000
 
-// A Shrunk is a story that fails, without what it was found to fail without.
+// A Shrunk is a story that fails, without the operations that the failure does not need.
 type Shrunk struct {
 	Story   Story
-	Err     error // that it fails with
+	Err     error // of the shortened story
 	IsLeast bool  // nothing more can be left out; false if Shrink gave up
 
-	steps int // that were taken
+	steps int // taken so far
 }
 
-// Shrink leaves out of a story that failed with err what it fails without: halves, quarters
-// and so on down to single things, as long as something goes and it breaks the same
-// rule. It gives up after shrinkSteps steps of the stories that play has played.
+// Shrink shortens a story that failed with err. It leaves out halves, then quarters, and so on down
+// to single operations, as long as the rest breaks the same rule. It repeats each size while that
+// shortens the story. It gives up after shrinkSteps steps of the stories that play has played.
 func Shrink(story Story, err error, play func(Story) Report) Shrunk {
 	s := Shrunk{Story: story, Err: err}
 	for size := len(story) / 2; size > 0; {
@@ -130,7 +128,7 @@ func Shrink(story Story, err error, play func(Story) Report) Shrunk {
 	return s
 }
 
-// shorten tries to leave out each so many things that follow one another.
+// shorten tries to leave out each group of size operations that follow one another.
 func (s *Shrunk) shorten(size int, play func(Story) Report) {
 	for from := 0; from+size <= len(s.Story) && s.steps <= shrinkSteps; {
 		without := slices.Concat(s.Story[:from], s.Story[from+size:])

@@ -19,23 +19,23 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// longestWait is how long a controller may put off at most what is to be done: the
-// longest error back-off. Holds, servers and expectations take less.
+// longestWait is how long a controller may put off work at most, which is the longest error
+// back-off. Holds, servers and expectations take less.
 const longestWait = 1000 * time.Second
 
-// nextLook is how long a controller may take to look again at a cache that does not show all
-// that it knows.
+// nextLook is how long a controller may take to look again at a cache that lacks something it
+// knows.
 const nextLook = 5 * time.Second
 
-// passedWait is how long a controller may take to find that its cache has passed by what
-// it takes to be there, if the cache does not tell how far it has come.
+// passedWait is how long a controller may take to find that its cache is past a pod that it takes
+// to be there, if the cache reports no version.
 const passedWait = 10 * time.Second
 
-// A lastPass is what the last pass for an owner left.
+// A lastPass is the result of the last pass for an owner.
 type lastPass struct {
 	now    time.Time // of the controller
-	excuse bool      // something that it waits for, or that failed, or may have: a release
-	// refused is the generation whose spec was refused: nothing is done until another one.
+	excuse bool      // it waits, something failed, or a release may have failed
+	// refused is the generation whose spec was refused. Nothing is done until another generation.
 	refused int64
 	// failed says that the rate limiter decides when the next pass comes.
 	failed     bool
@@ -43,15 +43,15 @@ type lastPass struct {
 	generation int64
 }
 
-// note keeps what a pass left. Only what it told counts as an excuse: nobody wakes an
-// owner for the sake of what it does not wait for.
+// note keeps the result of a pass. Only what the pass reported counts as an excuse, because an
+// owner is not woken for anything else.
 func (w *watcher) note(pass podPass) {
 	refused, is := int64(0), (*replicas.RefusedError)(nil)
 	if errors.As(pass.Err, &is) {
 		refused = pass.Generation
 	}
 	uid, generation := pass.Owner.UID, pass.Generation
-	if generation == 0 || pass.OwnerWasStale && !pass.Observed { // the owner was not read, or the pass did not go by it
+	if generation == 0 || pass.OwnerWasStale && !pass.Observed { // the owner was not read, or the pass did not use it
 		uid, generation = w.last[pass.Name].uid, w.last[pass.Name].generation
 	}
 	w.last[pass.Name] = lastPass{
@@ -62,11 +62,10 @@ func (w *watcher) note(pass podPass) {
 	}
 }
 
-// Awake returns an error if an owner of the namespace sleeps that has something to do:
-// a controller sees all that there is, its last pass waited for nothing, and the owner
-// is not what it should be in the end; but no pass for it is due. If the last pass
-// waited, or failed, another one must be due in not too long a time. Call it between
-// two steps of the world.
+// Awake returns an error if an owner of the namespace sleeps although work is left. This is so if a
+// controller sees all that there is, its last pass waited for nothing, the owner is not in its
+// final state, and no pass for it is due. If the last pass waited or failed, another one must be
+// due in not too long a time. Call Awake between two steps of the world.
 func (k *Checker) Awake(namespace string) error {
 	if k.err != nil {
 		return k.err
@@ -87,7 +86,7 @@ func (k *Checker) Awake(namespace string) error {
 			continue
 		}
 		if k.truth.epoch > 0 && (inside.Of[inside.Stream](view.ChildWatch).Broken() || inside.Of[inside.Stream](view.OwnerWatch).Broken()) {
-			continue // what a restore has undone may be what the caches hold, and nothing tells
+			continue // the caches may hold what a restore has undone, without a sign of it
 		}
 		for _, rs := range view.OwnerWatch.In(namespace) {
 			if err := w.awake(rs); err != nil {
@@ -99,8 +98,8 @@ func (k *Checker) Awake(namespace string) error {
 	return nil
 }
 
-// awake judges one owner as the controller sees it. The truth is asked last, as that
-// takes longest.
+// awake judges one owner as the controller sees it. The truth is compared last, because that takes
+// longest.
 func (w *watcher) awake(rs *appsv1.ReplicaSet) error {
 	key, now := types.NamespacedName{Namespace: rs.Namespace, Name: rs.Name}, w.checker.cluster.Clock.Now()
 	due, queued := w.inside.Queued(key)
@@ -118,7 +117,7 @@ func (w *watcher) awake(rs *appsv1.ReplicaSet) error {
 		return nil
 	case w.checker.Skewed && w.checker.settled(rs, pods, now.Add(clocksGoBack)) == nil:
 		return nil
-	case w.checker.Skewed && queued && w.checker.settled(rs, pods, last.now) == nil: // it waits by what its clock was
+	case w.checker.Skewed && queued && w.checker.settled(rs, pods, last.now) == nil: // it waits by its earlier clock
 		return nil
 	case queued && due.Sub(now) <= longestWait && (last.excuse || w.isExpecting(rs) || w.checker.settled(rs, pods, last.now) == nil):
 		return nil
@@ -134,9 +133,9 @@ func (w *watcher) awake(rs *appsv1.ReplicaSet) error {
 	return why
 }
 
-// hasTime reports whether an owner had time enough to find that its cache has passed by what
-// it takes to be there: since an event came that is newer than the end of that, and than what
-// told of it, which after a restore may have been later.
+// hasTime reports whether an owner had time enough to find that its cache is past a pod that it
+// takes to be there. The time begins with an event that is newer than the end of the pod and than
+// what showed the pod. The latter may be newer after a restore.
 func (w *watcher) hasTime(key types.NamespacedName, now time.Time) bool {
 	newest := uint64(0)
 	for _, p := range w.controller.View.ChildWatch.In("") {
@@ -158,8 +157,8 @@ func (w *watcher) hasTime(key types.NamespacedName, now time.Time) bool {
 	return told && is && now.Sub(since) > passedWait
 }
 
-// asleep is the rule that an owner breaks that sleeps: if the controller takes something
-// to be there that its cache has passed by, it may not be able to tell.
+// asleep returns the rule that a sleeping owner breaks. If the cache is past a pod that the
+// controller takes to be there, the controller may be unable to notice.
 func (w *watcher) asleep() Rule {
 	for uid := range w.unseen() {
 		if _, is := w.checker.truth.pods[uid]; !is && w.passedBy(uid) {
@@ -169,12 +168,12 @@ func (w *watcher) asleep() Rule {
 	return Asleep
 }
 
-// clocksGoBack by less than this in stories: pods are then younger than they were when
-// the status was written, which nobody is told.
+// clocksGoBack is more than clocks go back in stories. Pods are then younger than when the status
+// was written, and no event reports that.
 const clocksGoBack = time.Hour
 
-// isExpecting reports whether an owner waits for what it expects. If clocks jump, that may
-// have expired and the pass that was asked for by then has not come.
+// isExpecting reports whether an owner waits for what it expects. If clocks jump, the expectation
+// may have expired before the pass that was requested for that time.
 func (w *watcher) isExpecting(rs *appsv1.ReplicaSet) bool {
 	known := w.ledgers().Ledgers()[expectations.KeyOf(rs)]
 	if known == nil {

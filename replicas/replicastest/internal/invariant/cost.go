@@ -15,22 +15,21 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A bill is for the calls of one verb that one owner's passes made in one hour.
+// A bill identifies the calls of one verb that one owner's passes made in one hour.
 type bill struct {
 	owner types.NamespacedName
 	hour  int64
 	verb  string // and kind
 }
 
-// budget is how many calls of one verb an owner's passes may make in an hour, whatever
-// goes wrong, as long as one process is at work: at most about twice what stories took.
-// While pods change each second and creations are denied, each pass tries one again.
-// Patches, lists and the calls about owners may be more. While deletions are refused each
-// pass tries all victims, looks for them and lists them. While pods change each second,
-// each pass writes the status, and tries the releases that were refused. While the cache
-// shows an old owner, it is read every ten seconds. If the watch of pods hangs too, there
-// is a pass every five seconds, whose status write is refused at first. Lists that fail are
-// tried again every 10 to 15 seconds.
+// budget is how many calls of one verb an owner's passes may make in an hour, under all faults, as
+// long as one process is at work. It is at most about twice what stories took. While pods change
+// each second and creations are denied, each pass tries one creation again. Patches, lists and the
+// calls about owners may be more. While deletions are refused, each pass tries all victims, looks
+// for them and lists them. While pods change each second, each pass writes the status, and tries
+// the releases that were refused. While the cache shows an old owner, the owner is read every ten
+// seconds. If the watch of pods hangs too, there is a pass every five seconds, whose status write
+// is refused at first. Lists that fail are tried again every 10 to 15 seconds.
 var budget = map[string]int{
 	"create Pod": 480, "delete Pod": 2500, "patch Pod": 1000, "get Pod": 1200, "list Pod": 400,
 	"get ReplicaSet": 800, "status ReplicaSet": 800, "list ReplicaSet": 8,
@@ -45,7 +44,7 @@ func (w *watcher) pays(rs *appsv1.ReplicaSet, call replicastest.Call) {
 	verb := call.Verb + " " + call.Kind
 	k.calls[verb]++
 	if len(k.watchers) > 1 {
-		return // two that see different things write over each other's status for ever
+		return // two that see different things overwrite each other's status forever
 	}
 	b := bill{types.NamespacedName{Namespace: rs.Namespace, Name: rs.Name}, k.cluster.Clock.Now().Unix() / 3600, verb}
 	k.bills[b]++
@@ -58,13 +57,13 @@ func (w *watcher) pays(rs *appsv1.ReplicaSet, call replicastest.Call) {
 	}
 }
 
-// Calls returns how many calls there were, by verb and kind.
+// Calls returns the number of calls, by verb and kind.
 func (k *Checker) Calls() map[string]int { return maps.Clone(k.calls) }
 
-// Passes returns how many passes there were.
+// Passes returns the number of passes.
 func (k *Checker) Passes() int { return k.passes }
 
-// Rests returns an error if there were calls since then: nothing was to be done.
+// Rests returns an error if there were calls since then, because no work was left.
 func (k *Checker) Rests(since map[string]int) error {
 	for verb, n := range k.calls {
 		rule := Restless
@@ -78,12 +77,11 @@ func (k *Checker) Rests(since map[string]int) error {
 	return k.err
 }
 
-// Most returns how many calls of each verb and kind an owner's passes made at most in one
+// Most returns the highest number of calls of each verb and kind that an owner's passes made in one
 // hour.
 func (k *Checker) Most() map[string]int { return k.most }
 
-// A place is where an owner creates: a server that is busy in one namespace holds no
-// other.
+// A place is where an owner creates. A server that is busy in one namespace holds up no other.
 type place struct {
 	owner     types.UID
 	namespace string
@@ -96,8 +94,8 @@ type wait struct {
 	pass       instant
 }
 
-// hasty: who is told to come back later creates nothing there before that, unless the
-// owner changes.
+// hasty checks that an owner creates nothing in a place before the time that the server asked for,
+// unless the owner changes.
 func (w *watcher) hasty(rs *appsv1.ReplicaSet, call replicastest.Call, err error) {
 	here := place{rs.UID, call.Namespace}
 	told, is := w.waits[here]
@@ -110,7 +108,8 @@ func (w *watcher) hasty(rs *appsv1.ReplicaSet, call replicastest.Call, err error
 	}
 }
 
-// early: no status says that a pod is available before it has been ready for so long.
+// early checks that no status counts a pod as available before it has been ready for
+// MinReadySeconds.
 func (w *watcher) early(rs, after *appsv1.ReplicaSet) {
 	available := map[types.UID]bool{}
 	ready := time.Duration(min(rs.Spec.MinReadySeconds, after.Spec.MinReadySeconds)) * time.Second
@@ -129,7 +128,7 @@ func (w *watcher) early(rs, after *appsv1.ReplicaSet) {
 		count(uid, readySince(p))
 	}
 	for uid := range w.unseen() {
-		available[uid] = true // as it was when the controller learned of it
+		available[uid] = true // as the pod was when the controller learned of it
 	}
 	for uid, s := range w.sights {
 		available[uid] = available[uid] || s.owner == rs.UID // the cache may show an older version
@@ -139,14 +138,13 @@ func (w *watcher) early(rs, after *appsv1.ReplicaSet) {
 	}
 }
 
-// remembered is how many owners a controller remembers. There is no other way in.
+// remembered returns how many owners a controller remembers. Reflection is the only way in.
 func remembered(c *podController) int {
 	reconciler := reflect.ValueOf(c).Elem().FieldByName("controller").Elem().FieldByName("reconciler").Elem().Elem()
 	return reconciler.FieldByName("owners").FieldByName("m").Len() + reconciler.FieldByName("measures").Elem().FieldByName("was").Len()
 }
 
-// Forgotten returns an error if a controller remembers anything of owners that are gone:
-// all of them must be.
+// Forgotten returns an error if a controller remembers an owner. All owners must be gone.
 func (k *Checker) Forgotten() error {
 	for _, w := range k.watchers {
 		if n := remembered(w.controller); n > 0 {

@@ -1,54 +1,52 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package invariant holds a simulated cluster and its controllers to what must be
-// true at every moment, and to what must be true once nothing goes wrong any more.
+// Package invariant checks what must be true of a simulated cluster and its controllers at every
+// moment, and what must be true once all faults have ended.
 //
 //	checker := invariant.New(cluster)
 //	checker.Watch(controller) // before its first step
 //	... step the world, asking checker.Err() and checker.Awake() ...
 //	err := checker.Settled()
 //
-// It knows what the controllers did from the truth, not from what they remember:
-// which call changed what, and which of that their watches have shown them. No
-// time is too long: what held a minute after a fault holds a day after it.
+// The Checker learns from the truth what the controllers did, instead of from their memory. It
+// knows which call changed which object, and which changes their watches have shown. The rules have
+// no time limit. A rule that holds a minute after a fault holds a day after it.
 //
-// A pass is judged by what the server wanted when it began. What changed during the
-// pass is excused, and what its process could see only later. Each excuse that does not
-// count has a Rule of its own, and KnownToFail lists the rules that the controller breaks
-// today.
+// A pass is judged by what the server wanted when the pass began. Changes during the pass are
+// excused, and so are changes that its process could see only later. Each excuse that does not
+// count has its own Rule. KnownToFail lists the rules that the controller breaks today.
 //
-// Never more. Only creations and adoptions add to an owner's replicas, so each
-// creation is judged as it takes effect. The replicas that the controller must know
-// of, the new one among them, are at most as many as its pass was asked for. It
-// must know of those that its view shows as they are, and of all that it created or
-// adopted itself, answered or not: a creation that nobody answered is known by its
-// name. What it cannot know of comes on top: what others create, and another
-// process, be it a dead one; what its watches have not shown; what lands late after
-// a process has ended. So at every instant there are at most as many replicas as
-// were wanted of one of the passes under way, and what of others is not resolved.
+// Never more. Only creations and adoptions add to an owner's replicas, so each creation is judged
+// as it takes effect. The replicas that the controller must know of, including the new one, are at
+// most as many as its pass was asked for. It must know of those that its view shows correctly, and
+// of all that it created or adopted itself. A creation without an answer is known by its name.
+// Replicas that the controller cannot know of come on top. These are replicas created by others or
+// by another process, even a dead one, replicas that its watches have not shown, and those that
+// land late after a process has ended. So at every instant there are at most as many replicas as
+// one of the passes under way wanted, plus the unresolved ones of others.
 //
-// Never fewer. Of deletions each is judged as it takes effect. The replicas that
-// are left, and those that are gone without the controller's doing and without its
-// being told, are at least as many as its pass was asked for. Its own deletions
-// never count as there, answered or not. A deletion that may land when nobody waits
-// for it any more is judged when it is sent, and counts from then on.
+// Never fewer. Each deletion is judged as it takes effect. The replicas that are left, and those
+// that are gone without the controller's doing or knowledge, are at least as many as its pass was
+// asked for. Its own deletions never count as there, answered or not. A deletion that may land
+// after its caller stopped waiting is judged when it is sent, and counts from then on.
 //
-// Never another's. What a controller deletes is its owner's, or was when its view
-// was made and is not ready, or is what it created and a webhook took away: a pod
-// that was not ready is deleted under its UID alone, and if it was released at the
-// same moment, it goes all the same. And a status is written to the owner that it is
-// about, not to a later one of its name.
+// Never another's. The controller may delete its owner's pods. It may delete a pod that is not
+// ready if the pod was its owner's when the view was made. It may also delete a pod that it created
+// and a webhook took away. A pod that was not ready is deleted by its UID alone, even if it was
+// released at the same moment. A status is written to the owner that it is about, and not to a
+// later one of its name.
 //
-// Never for one that is going, and never without a lease. For an owner whose deletion
-// its pass knows of, nothing is created, adopted, released or deleted, but for what a
-// webhook took away. Who may not write any more does not.
+// Never for an owner that is going, and never without a lease. If the pass knows of its owner's
+// deletion, it creates, adopts, releases and deletes nothing, except pods that a webhook took away.
+// A controller that may no longer write does not write.
 //
-// Never asleep. Who sees all that there is, and waits for nothing, has a pass before it
-// as long as something is to be done: see Awake.
+// Never asleep. A controller that sees all that there is, and waits for nothing, has a pass due as
+// long as work is left. See Awake.
 //
-// Never for nothing. What a pass leaves to be expected has begun, and what the
-// controller is shown is expected no more: else it would wait until that expires.
+// Never for nothing. Calls that a pass leaves as expected have begun. An object that the controller
+// is shown is no longer expected, because otherwise the controller would wait until the expectation
+// expires.
 package invariant
 
 import (
@@ -72,24 +70,23 @@ type podController = replicastest.Controller[*appsv1.ReplicaSet, *corev1.Pod]
 
 type podPass = controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]
 
-// A Checker watches a cluster and its controllers. It takes the hooks that it
-// needs: Cluster.Changed, and of a controller Scaling, Passed and Client.Done. Tell it of
-// each Restore.
+// A Checker watches a cluster and its controllers. It sets the hooks Changed of the cluster, and
+// Scaling, Passed and Client.Done of each controller. Call Restored after each Restore.
 type Checker struct {
-	// Delay is how long passes may wait that can change nothing but a status.
+	// Delay is how long passes that can change only a status may wait.
 	Delay time.Duration
 	// Skewed says that a controller's clock was moved, so that pods may be younger than
 	// a status says.
 	Skewed bool
 	// BackOff says that controllers have the option BackOffFailed.
 	BackOff bool
-	// Vetoed tells for which owners Prepare lets nothing be done.
+	// Vetoed reports for which owners Prepare lets nothing be done.
 	Vetoed func(*appsv1.ReplicaSet) bool
-	// Held tells how many places owners keep free.
+	// Held returns how many places owners keep free.
 	Held func(*appsv1.ReplicaSet) int
-	// Leads tells whether a controller holds the lease without which it may not write.
+	// Leads reports whether a controller holds the lease that it needs to write.
 	Leads func(*podController) bool
-	// BurstReplicas is that of every Spec; 0 is the default.
+	// BurstReplicas is the value of every Spec; 0 is the default.
 	BurstReplicas int
 
 	cluster  *replicastest.PodCluster
@@ -118,7 +115,7 @@ func New(cluster *replicastest.PodCluster) *Checker {
 
 func never(*corev1.Pod) bool { return false }
 
-// Rule tells which pods must go, and which must stay, as the controllers know it too.
+// Rule sets which pods must go, and which must stay. The controllers know this too.
 func (k *Checker) Rule(mustGo, mustStay func(*corev1.Pod) bool) {
 	k.ruled, k.mustGo, k.mustStay = true, mustGo, mustStay
 }
@@ -154,8 +151,7 @@ func (k *Checker) Watch(c *podController) {
 	w.listen()
 }
 
-// Clone returns a Checker that goes on from here on a clone of the cluster and of
-// the one controller that runs on it.
+// Clone returns a Checker that goes on from here on a clone of the cluster and its one controller.
 func (k *Checker) Clone(cluster *replicastest.PodCluster, c *podController) *Checker {
 	clone := New(cluster)
 	clone.Watch(c)
@@ -164,7 +160,7 @@ func (k *Checker) Clone(cluster *replicastest.PodCluster, c *podController) *Che
 	return clone
 }
 
-// Describe tells what the Checker will judge by.
+// Describe reports the facts that the Checker will judge by.
 func (k *Checker) Describe(tell func(parts ...any)) {
 	for _, w := range k.watchers {
 		listed := instant(0)
@@ -196,7 +192,8 @@ func (k *Checker) Describe(tell func(parts ...any)) {
 	}
 }
 
-// Drop stops watching a controller that has ended, and has left its caches as they arrived.
+// Drop stops watching a controller that has ended. It checks that the controller has left its
+// caches as they arrived.
 func (k *Checker) Drop(c *podController) {
 	k.watchers = slices.DeleteFunc(k.watchers, func(w *watcher) bool {
 		if w.controller == c {
@@ -245,8 +242,8 @@ func (k *Checker) changed(before, after metav1.Object) {
 	}
 }
 
-// wrote: a controller writes the status of the owner that it made the pass for, and
-// not that of another one of the same name.
+// wrote checks that a controller writes the status of the owner of its pass, and not of another one
+// of the same name.
 func (k *Checker) wrote(rs *appsv1.ReplicaSet) {
 	if rs == nil {
 		return
@@ -267,14 +264,14 @@ func (k *Checker) wrote(rs *appsv1.ReplicaSet) {
 	}
 }
 
-// isLive reports whether there is such a pod, and it is not being deleted.
+// isLive reports whether a pod exists and is not being deleted.
 func (k *Checker) isLive(uid types.UID) bool {
 	p, is := k.truth.pods[uid]
 	return is && p.DeletionTimestamp == nil
 }
 
-// Restored must be called after each Restore: what is there now is a new truth. Nobody is
-// to blame for what was deleted and is back.
+// Restored must be called after each Restore, because the state is then a new truth. No controller
+// is to blame for deleted pods that are there again.
 func (k *Checker) Restored() {
 	k.truth.restored(k.cluster.Owners(""), k.cluster.Children(""))
 	for _, w := range k.watchers {
@@ -286,7 +283,7 @@ func (k *Checker) Restored() {
 	}
 }
 
-// A watcher is what the truth says about one controller.
+// A watcher keeps the truth about one controller.
 type watcher struct {
 	checker    *Checker
 	controller *podController
@@ -294,38 +291,38 @@ type watcher struct {
 	client     *inside.Client[replicastest.Call]
 	record
 	looked      types.UID // the owner that the pass under way has read live
-	unread      bool      // the pass under way could not read it
+	unread      bool      // the pass under way could not read its owner
 	passBegan   instant
-	chosen      map[types.UID]bool   // pods that the pass has chosen to be deleted
+	chosen      map[types.UID]bool   // pods that the pass has chosen to delete
 	victims     map[string]types.UID // by name, the pods that the pass is about to delete
 	wroteNow    bool                 // the status write under way has changed something
 	waits       map[place]wait
 	last        map[types.NamespacedName]lastPass
 	deed        deed
-	turned      map[types.UID]*corev1.Pod // as the cache had them before events of the pass under way
+	turned      map[types.UID]*corev1.Pod // pods as the cache had them before events of the pass under way
 	missed      map[string]missing        // by name, pods that a delete did not find
 	listFailed  time.Time
-	listsFailed int                                        // one after the other
+	listsFailed int                                        // in a row
 	quotas      map[types.UID]denial                       // by owner, how its quota refused creations
 	conflicts   map[string]conflict                        // by the name of the pod
 	full        map[types.UID]int                          // by owner, how many pods there were when the quota was full
-	strange     map[types.UID]bool                         // owners for whom a webhook made something else
+	strange     map[types.UID]bool                         // owners for which a webhook changed a created pod
 	stale       map[types.NamespacedName]time.Time         // since when an owner waits for its cache
-	waited      map[types.NamespacedName]time.Time         // when it did that last
-	unshown     map[types.NamespacedName]time.Time         // since when it waits for a newer version of itself
-	versions    map[types.NamespacedName]map[string]string // of its caches in the last pass that did not wait
-	passing     map[types.NamespacedName]time.Time         // since when an owner can find that its cache has passed by something
+	waited      map[types.NamespacedName]time.Time         // when an owner last waited for its cache
+	unshown     map[types.NamespacedName]time.Time         // since when an owner waits for a newer version of itself
+	versions    map[types.NamespacedName]map[string]string // by owner, of the caches in its last pass that did not wait
+	passing     map[types.NamespacedName]time.Time         // since when an owner can find that its cache is past a pod
 	sights      map[types.UID]sight                        // pods that a list, or a look, has shown
 	born        map[types.UID]sight                        // pods that the answer to a creation has shown
 	listedAt    map[types.UID]time.Time                    // by owner, its last live list
-	led         bool                                       // it might write before the call under way
+	led         bool                                       // the controller might write before the call under way
 }
 
 func (w *watcher) fail(r Rule, format string, args ...any) {
 	w.checker.fail(r, "%s: %s", w.inside.Now().UTC().Format(time.TimeOnly), fmt.Sprintf(format, args...))
 }
 
-// owner is that of the pass under way, nil if there is none.
+// owner returns the owner of the pass under way, nil if there is none.
 func (w *watcher) owner() *appsv1.ReplicaSet {
 	if pass := w.inside.Passing; pass != nil {
 		return pass.Owner
@@ -353,8 +350,8 @@ func (w *watcher) judge(call replicastest.Call, old, now *corev1.Pod) {
 	}
 }
 
-// isStray reports whether a call deletes what was created for an owner, and a webhook
-// made nobody's.
+// isStray reports whether a call deletes a pod that was created for an owner and that a webhook
+// took away.
 func (w *watcher) isStray(rs *appsv1.ReplicaSet, call replicastest.Call, p *corev1.Pod) bool {
 	if call.Verb != "delete" {
 		return false
@@ -364,16 +361,16 @@ func (w *watcher) isStray(rs *appsv1.ReplicaSet, call replicastest.Call, p *core
 	return made && !ours
 }
 
-// permitted: who may not write, as its lease has ended, does not, whatever the call. One
-// that was under way when the lease ended may take effect.
+// permitted checks that a controller writes nothing after its lease has ended. A call that was
+// under way when the lease ended may take effect.
 func (w *watcher) permitted(call replicastest.Call) {
 	if !w.led && !w.checker.Leads(w.controller) {
 		w.fail(Leaseless, "%s %s without a lease", call.Verb, call.Name)
 	}
 }
 
-// wasOurs reports whether the view shows a pod as the owner's, and not ready, or a list or a
-// look showed it so and the view has nothing newer.
+// wasOurs reports whether the view shows a pod as the owner's and not ready, or a list or a look
+// did so and the view has nothing newer.
 func (w *watcher) wasOurs(rs *appsv1.ReplicaSet, p *corev1.Pod) bool {
 	if s := w.sights[p.UID]; w.told[p.UID] > 0 && s.owner == rs.UID && !s.ready {
 		return true
@@ -385,7 +382,7 @@ func (w *watcher) wasOurs(rs *appsv1.ReplicaSet, p *corev1.Pod) bool {
 	return ok && shown.UID == p.UID && controllerOf(shown) == rs.UID && !isReady(shown)
 }
 
-// adopts: nobody adopts without having looked whether the owner is still there.
+// adopts checks that a controller adopts only after it has read whether the owner is still there.
 func (w *watcher) adopts(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	if controllerOf(p) != rs.UID {
 		w.fail(Anothers, "pod %s is adopted for %q in a pass for %q", p.Name, controllerOf(p), rs.UID)
@@ -395,7 +392,7 @@ func (w *watcher) adopts(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	}
 }
 
-// passed judges the pass, and forgets it.
+// passed judges a pass that has ended, and forgets it.
 func (w *watcher) passed(pass podPass) {
 	w.judgePass(pass)
 	w.note(pass)

@@ -18,14 +18,14 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A share is how many replicas count by a rule and not by the one before it.
+// A share is how many replicas a rule counts in addition to the rules before it.
 type share struct {
 	rule Rule
 	n    int
 }
 
-// creates: what is created belongs to the owner of the pass and matches it, unless
-// a webhook has other ideas, and is not one too many.
+// creates checks that a created pod belongs to the owner of the pass and matches it, unless a
+// webhook changed the pod, and that the pod is not one too many.
 func (w *watcher) creates(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	_, ok := replicasOf(rs, slices.Values([]*corev1.Pod{p}))[p.UID]
 	switch {
@@ -40,7 +40,7 @@ func (w *watcher) creates(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	}
 }
 
-// notMore judges a creation by all that the controller must know of.
+// notMore judges a creation by all replicas that the controller must know of.
 func (w *watcher) notMore(rs *appsv1.ReplicaSet, name string) {
 	room := func(rs *appsv1.ReplicaSet) int { return max(int(*rs.Spec.Replicas)-w.checker.Held(rs), 0) }
 	sum, wanted := 0, room(rs)
@@ -62,9 +62,9 @@ func (w *watcher) notMore(rs *appsv1.ReplicaSet, name string) {
 	}
 }
 
-// known are the replicas of an owner that the controller must know of: those that its
-// view is right about, and those that it made itself, that a live list showed, that were
-// there before it, or that may yet come of its own calls.
+// known returns the replicas of an owner that the controller must know of. These are the ones that
+// its view shows correctly, that it made, that a live list showed, that were there before the
+// process, or that its own calls may yet create.
 func (w *watcher) known(rs *appsv1.ReplicaSet) []share {
 	seen := replicasOf(rs, slices.Values(w.controller.View.ChildWatch.In(rs.Namespace)))
 	t, listed := &w.checker.truth, w.listed[rs.UID]
@@ -92,7 +92,7 @@ func (w *watcher) known(rs *appsv1.ReplicaSet) []share {
 			shares[4].n++
 		}
 	}
-	for _, p := range t.pods { // as long as it has the name, no other one can
+	for _, p := range t.pods { // while a pod has the name, no other pod can
 		there[types.NamespacedName{Namespace: p.Namespace, Name: p.Name}] = true
 	}
 	for _, call := range w.client.InFlight() {
@@ -104,14 +104,14 @@ func (w *watcher) known(rs *appsv1.ReplicaSet) []share {
 	return shares
 }
 
-// cameBack reports whether a restore brought a pod back after a call had not found it. If the
-// view shows it, then as it was before, which tells nothing.
+// cameBack reports whether a restore brought a pod back after a call had not found it. If the view
+// shows the pod, it shows the earlier one, which proves nothing.
 func (w *watcher) cameBack(uid types.UID) bool {
 	at, is := w.absent[uid]
 	return is && at < w.checker.truth.epoch
 }
 
-// deletes: only pods that are the owner's are deleted, and not one too many.
+// deletes checks that only pods of the owner are deleted, and not one too many.
 func (w *watcher) deletes(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	since, listed := w.checker.truth.was.at, w.listed[rs.UID]
 	_, own := w.made[p.UID]
@@ -133,8 +133,8 @@ func (w *watcher) deletes(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	}
 }
 
-// mayNotKnow reports whether a controller cannot know that a pod that it made is not its
-// owner's, or may delete it nevertheless: as one that a webhook made nobody's.
+// mayNotKnow reports whether a controller cannot know that a pod that it made is not its owner's.
+// It also reports whether the controller may delete a pod that a webhook left without an owner.
 func (w *watcher) mayNotKnow(rs *appsv1.ReplicaSet, p *corev1.Pod) bool {
 	if w.strays[p.UID] {
 		return controllerOf(p) == ""
@@ -147,12 +147,12 @@ func (w *watcher) mayNotKnow(rs *appsv1.ReplicaSet, p *corev1.Pod) bool {
 	if !is || shown.UID != p.UID || since > w.passBegan {
 		return true
 	}
-	// It goes by what it made of the pod, as long as it has not read another owner.
+	// The controller relies on its own change of the pod until it has read another owner.
 	return versionOf(shown) < w.made[p.UID] && since > max(listed, w.podRead[p.UID])
 }
 
-// notFewer judges a deletion by what the controller cannot know to be gone, and by how many that had
-// to go this pass has deleted.
+// notFewer judges a deletion by the pods that the controller cannot know to be gone, and by how
+// many that had to go this pass has deleted.
 func (w *watcher) notFewer(rs *appsv1.ReplicaSet, p *corev1.Pod, mustGo int) {
 	left, shares := w.left(rs)
 	left += mustGo
@@ -192,10 +192,9 @@ func (w *watcher) notFewer(rs *appsv1.ReplicaSet, p *corev1.Pod, mustGo int) {
 	}
 }
 
-// left are the replicas of an owner that are there and stay, and those that the
-// controller may take to be there: they have ended, not by its doing, and its view shows
-// them; or they end by a call of its own that has not taken effect yet. By which rule it
-// may not is said too.
+// left returns how many replicas of an owner are there and stay, plus those that the controller may
+// take to be there. The latter have ended, not by its doing, and its view shows them, or its own
+// call may yet end them. The shares say which rules exclude some of them.
 func (w *watcher) left(rs *appsv1.ReplicaSet) (n int, excused []share) {
 	t, listed := &w.checker.truth, w.listed[rs.UID]
 	passed := w.unversioned(FewerPassed, FewerUnversioned)
@@ -222,7 +221,7 @@ func (w *watcher) left(rs *appsv1.ReplicaSet) (n int, excused []share) {
 	}
 	for uid := range w.made {
 		if _, is := shown[uid]; w.fresh[uid] && !is {
-			shown[uid] = nil // it was made in this pass, and what became of it came too late
+			shown[uid] = nil // the pod was made in this pass, and its later events came too late
 		}
 	}
 	for uid, p := range shown {
@@ -249,12 +248,12 @@ func (w *watcher) left(rs *appsv1.ReplicaSet) (n int, excused []share) {
 	return n, shares[1:]
 }
 
-// mayEnd reports whether a call that is in flight may delete a pod as it is.
+// mayEnd reports whether a call in flight may delete a pod in its current version.
 func mayEnd(call replicastest.Call, p *corev1.Pod) bool {
 	return call.Verb == "delete" && p != nil && (call.ResourceVersion == "" || call.ResourceVersion == p.ResourceVersion)
 }
 
-// unseen are the pods that the controller knows of though its view has not shown them.
+// unseen returns the pods that the controller knows of although its view has not shown them.
 func (w *watcher) unseen() map[types.UID]bool {
 	unseen := map[types.UID]bool{}
 	for uid, version := range w.made {
@@ -268,7 +267,7 @@ func (w *watcher) unseen() map[types.UID]bool {
 	return unseen
 }
 
-// passedBy reports whether the cache has come past the end of a pod that it has not shown.
+// passedBy reports whether the cache is past the end of a pod that it has not shown.
 func (w *watcher) passedBy(uid types.UID) bool {
 	gone, known := w.checker.truth.gone(uid)
 	watch := w.controller.View.ChildWatch
@@ -279,8 +278,8 @@ func (w *watcher) passedBy(uid types.UID) bool {
 	return known && inside.Of[inside.View](w.controller.View).Synced() && !inside.Of[inside.Stream](watch).Hung() && inside.Of[inside.Stream](watch).Pending() == 0 // its first list was empty
 }
 
-// unversioned returns a rule for what the cache has passed by: who is told how far it
-// has come must notice.
+// unversioned returns a rule for a pod whose end the cache is past. If the cache reports a version,
+// the controller must notice.
 func (w *watcher) unversioned(known, unknown Rule) Rule {
 	if w.controller.RememberWrites && w.controller.View.ChildrenVersion() != "" {
 		return known
@@ -290,7 +289,7 @@ func (w *watcher) unversioned(known, unknown Rule) Rule {
 
 func selects(rs *appsv1.ReplicaSet) string { return rs.Spec.Selector.String() }
 
-// sent judges a deletion that has not taken effect yet: it may.
+// sent judges a deletion that may still take effect.
 func (w *watcher) sent(call replicastest.Call) {
 	rs := w.owner()
 	p, is := w.checker.truth.pods[w.doubted[call.Name]]
@@ -304,7 +303,7 @@ func (w *watcher) sent(call replicastest.Call) {
 	}
 }
 
-// done learns what was read live, and which calls were answered.
+// done records what was read live, and which calls were answered.
 func (w *watcher) done(call replicastest.Call, err error) {
 	w.led = w.checker.Leads(w.controller)
 	rs := w.owner()
@@ -328,7 +327,7 @@ func (w *watcher) done(call replicastest.Call, err error) {
 		}
 	}
 	switch {
-	case call.Limit > 0: // it shows how far the server has come, and no more
+	case call.Limit > 0: // the list shows only the version of the server
 	case call.Verb == "create":
 		w.hasty(rs, call, err)
 		if asked := w.asked[call.Name]; asked != "" && asked != rs.UID {
@@ -343,7 +342,7 @@ func (w *watcher) done(call replicastest.Call, err error) {
 		w.listedAt[rs.UID] = w.checker.cluster.Clock.Now()
 	case call.Verb == "list":
 		w.listed[rs.UID] = liveList{now, inside.Of[inside.Cluster](w.checker.cluster).Version(), w.pass, selects(rs)}
-		// What the server asked to wait for may be there.
+		// The pods that the server asked to wait for may be there.
 		maps.DeleteFunc(w.waits, func(p place, _ wait) bool { return p.owner == rs.UID })
 		w.lists(rs)
 		for uid, p := range replicasOf(rs, maps.Values(w.checker.truth.pods)) {
@@ -351,7 +350,7 @@ func (w *watcher) done(call replicastest.Call, err error) {
 			delete(w.open, p.Name)
 		}
 	case call.Kind != "ReplicaSet" && err == nil:
-		w.unsure[call.Name] = false // it was looked for, and found
+		w.unsure[call.Name] = false // the pod was looked for, and found
 		delete(w.open, call.Name)
 		delete(w.waits, place{rs.UID, call.Namespace})
 		w.found(rs, call.Name)
@@ -366,8 +365,7 @@ func (w *watcher) done(call replicastest.Call, err error) {
 	}
 }
 
-// opened notes what the answer to a creation tells: which pod it is, or that it was refused,
-// or nothing.
+// opened notes the result of a creation, which is a pod, a refusal or unknown.
 func (w *watcher) opened(rs *appsv1.ReplicaSet, call replicastest.Call, err error) {
 	now, p := w.checker.cluster.Clock.Now(), w.podNamed(call.Name)
 	isFinal := apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
@@ -393,7 +391,7 @@ func (w *watcher) podNamed(name string) *corev1.Pod {
 	return nil
 }
 
-// found: one that landed is known once it was looked for, and found.
+// found notes a look that found a pod. A creation that landed late is known from then on.
 func (w *watcher) found(rs *appsv1.ReplicaSet, name string) {
 	for uid, p := range w.checker.truth.pods {
 		if p.Name != name {
@@ -407,7 +405,7 @@ func (w *watcher) found(rs *appsv1.ReplicaSet, name string) {
 	}
 }
 
-// Doubts is how many pods there are whose deletion a controller has sent without an answer.
+// Doubts returns how many pods there are whose deletion a controller has sent without an answer.
 func (k *Checker) Doubts() (n int) {
 	for _, w := range k.watchers {
 		for _, uid := range w.doubted {

@@ -15,11 +15,11 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// ranked: the victims are the first in the order of all owned pods, found here by
-// comparing pod by pod, criterion by criterion. Only those may go before them whose
-// deletion was tried already, and may yet take effect. Those whose deletion was refused with a
-// Conflict may be left out. Those that a pass has chosen by its
-// view are deleted, as far as a live list shows them too: it is not asked who goes first.
+// ranked checks that the victims are the first in the order of all owned pods, found here by
+// comparing pod by pod, criterion by criterion. Pods whose deletion was tried and may yet take
+// effect may go before the victims. Pods whose deletion was refused with a Conflict may be left
+// out. If a pass has chosen pods by its view, those that a live list shows too are deleted without
+// a new order.
 func (w *watcher) ranked(owned []*corev1.Pod) {
 	pass, related := w.inside.Passing, w.inside.Related
 	if len(pass.Scale.Delete) == 0 {
@@ -55,8 +55,8 @@ func (w *watcher) ranked(owned []*corev1.Pod) {
 	}
 }
 
-// showsRelated reports whether the view has pods that count for co-location: those of
-// an owner that has siblings do itself.
+// showsRelated reports whether the view has pods that count for co-location. The pods of an owner
+// that has siblings count themselves.
 func (w *watcher) showsRelated(rs *appsv1.ReplicaSet, owned []*corev1.Pod) bool {
 	return metav1.GetControllerOf(rs) != nil && slices.ContainsFunc(owned, func(p *corev1.Pod) bool {
 		shown, ok := w.controller.View.ChildWatch.Get(p.Namespace, p.Name)
@@ -64,7 +64,7 @@ func (w *watcher) showsRelated(rs *appsv1.ReplicaSet, owned []*corev1.Pod) bool 
 	})
 }
 
-// siblings are the pods that count for co-location, each once.
+// siblings returns the pods that count for co-location, each once.
 func siblings(owned, related []*corev1.Pod) []*corev1.Pod {
 	if len(related) == 0 {
 		return nil

@@ -26,21 +26,21 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// Controllers may wait so long for what their caches do not show, with some seconds to
-// spare: twice the time that an expectation has.
+// longestUnseen is how long controllers may wait for what their caches do not show. It is twice the
+// time of an expectation, with some seconds to spare.
 const longestUnseen = 11 * time.Minute
 
 // A deed is what the pass under way has done so far.
 type deed struct {
 	mustGo          int       // children that had to go and were deleted
 	refused, others int       // creations
-	full            bool      // the last one of them met a full quota
-	last            time.Time // when the last of them, or of the deletions, was answered
+	full            bool      // the last creation met a full quota
+	last            time.Time // when the last creation or deletion was answered
 	deletions       int
-	conflicts       int   // of them
+	conflicts       int   // of the deletions
 	updates         int   // of the status
-	says            int64 // the generation that the status is of, if one was written
-	stuck           bool  // the first of these met a Conflict, and the owner was not read since
+	says            int64 // the generation of the status, if one was written
+	stuck           bool  // the first update met a Conflict, and the owner was not read since
 }
 
 // did notes a call of the pass under way.
@@ -65,7 +65,7 @@ func (d *deed) did(call replicastest.Call, err error) {
 		d.stuck = d.updates == 1 && apierrors.IsConflict(err)
 	case call.Verb == "get" && call.Kind == "ReplicaSet":
 		d.stuck = false
-	case err == nil: // a look, which may have found them
+	case err == nil: // a look, which may have found the pods
 		d.others, d.refused, d.full = d.others+d.refused, 0, false
 	}
 }
@@ -75,7 +75,7 @@ func isQuota(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
 }
 
-// judgePass judges a pass by what it did, and by what it told.
+// judgePass judges a pass by its calls and its result.
 func (w *watcher) judgePass(pass podPass) {
 	rs, d := pass.Owner, w.deed
 	told, waits := w.waits[place{rs.UID, rs.Namespace}]
@@ -117,10 +117,10 @@ func (w *watcher) judgePass(pass podPass) {
 // mayLand is how long a creation may take to land after it was sent.
 const mayLand = 5 * time.Minute
 
-// opens returns a name under which an owner has asked for a pod, if nothing has answered
-// whether that was created.
+// opens returns the name of a pod that an owner has asked for, if it is unknown whether the pod was
+// created.
 func (w *watcher) opens(rs *appsv1.ReplicaSet) string {
-	if w.checker.Skewed { // it may believe that the time is over
+	if w.checker.Skewed { // the controller may believe that the time is over
 		return ""
 	}
 	for name, sent := range w.open {
@@ -131,15 +131,15 @@ func (w *watcher) opens(rs *appsv1.ReplicaSet) string {
 	return ""
 }
 
-// A denial is that pass after pass of an owner is refused something.
+// A denial counts passes in a row of an owner that were refused something.
 type denial struct {
 	passes     int
 	last       time.Time
 	generation int64
 }
 
-// wait is how long an owner waits at least after so many of them: half of what it says,
-// as what it waits for may have begun before.
+// wait returns how long an owner waits at least after so many refused passes. It is half of the
+// nominal time, because the wait may have begun earlier.
 func (d denial) wait(first, last time.Duration) time.Duration {
 	wait := first
 	for range d.passes - 1 {
@@ -148,15 +148,15 @@ func (d denial) wait(first, last time.Duration) time.Duration {
 	return wait / 2
 }
 
-// A conflict is that pass after pass the deletion of a pod is refused with one.
+// A conflict counts passes in a row in which the deletion of a pod met a Conflict.
 type conflict struct {
 	denial
 
 	owner types.UID
-	pass  int // the last of them
+	pass  int // the last of these passes
 }
 
-// conflicted notes how a deletion ended, and reports whether the pod was to be left alone.
+// conflicted notes how a deletion ended, and reports whether it came too soon.
 func (w *watcher) conflicted(rs *appsv1.ReplicaSet, call replicastest.Call, err error) (isHasty bool) {
 	now, c := w.checker.cluster.Clock.Now(), w.conflicts[call.Name]
 	if c.owner != rs.UID || c.generation != rs.Generation {
@@ -174,8 +174,8 @@ func (w *watcher) conflicted(rs *appsv1.ReplicaSet, call replicastest.Call, err 
 	return isHasty
 }
 
-// denied notes whether what a pass tried was refused. It starts anew if not, if nothing is
-// left to try, and with a new generation.
+// denied notes whether what a pass tried was refused. The count starts again if it was not, if
+// nothing is left to try, and with a new generation.
 func (w *watcher) denied(all map[types.UID]denial, pass podPass, tried, refused, isLeft bool) {
 	d := all[pass.Owner.UID]
 	if d.generation != pass.Generation || tried && !refused || !tried && !isLeft {
@@ -202,8 +202,8 @@ const (
 	listsApart              = time.Second
 )
 
-// hurries: a full quota, Conflicts and lists that fail are not tried again at once,
-// whatever happens meanwhile, and what a delete did not find is not deleted again.
+// hurries checks that calls are not tried again at once after a full quota, Conflicts or failed
+// lists, even if other things happen. A pod that a delete did not find is not deleted again.
 func (w *watcher) hurries(rs *appsv1.ReplicaSet, call replicastest.Call, err error) {
 	if w.checker.Skewed {
 		return
@@ -243,11 +243,11 @@ func (w *watcher) hurries(rs *appsv1.ReplicaSet, call replicastest.Call, err err
 	}
 }
 
-// room is how many pods fewer an owner has than when the quota was full.
+// room returns how many fewer pods an owner has than when the quota was full.
 func (w *watcher) room(rs *appsv1.ReplicaSet) (n int) {
 	sel, err := selector.ForReplicaSet(rs)
 	if err != nil || len(w.fresh) > 0 {
-		return 1 // that is not known
+		return 1 // the room is not known
 	}
 	for _, p := range w.controller.View.ChildWatch.In(rs.Namespace) {
 		finished := p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
@@ -258,8 +258,8 @@ func (w *watcher) room(rs *appsv1.ReplicaSet) (n int) {
 	return w.full[rs.UID] - n
 }
 
-// misses: nothing is deleted or patched again that was not found. A NotFound has no version, so it
-// says nothing about another pod of that name which the cache shows later.
+// misses checks that a pod that was not found is not deleted or patched again. A NotFound has no
+// version, so it says nothing about another pod of that name that the cache shows later.
 func (w *watcher) misses(rs *appsv1.ReplicaSet, call replicastest.Call, err error) {
 	k := w.checker
 	for _, p := range k.truth.pods {
@@ -287,8 +287,8 @@ func (w *watcher) misses(rs *appsv1.ReplicaSet, call replicastest.Call, err erro
 	w.missed[call.Name] = missing{uid, now, rs.Generation, k.truth.epoch}
 }
 
-// judgeHold: a change of the owner ends a hold, and room ends that of a full quota. What
-// waits for pods that end as soon as they are created goes on.
+// judgeHold checks that a change of the owner ends a hold, and that room ends the hold of a full
+// quota. A hold that waits for pods that end as soon as they are created goes on.
 func (w *watcher) judgeHold(pass podPass) {
 	rs := pass.Owner
 	last, is := w.last[pass.Name]
@@ -296,7 +296,7 @@ func (w *watcher) judgeHold(pass podPass) {
 		return
 	}
 	if live, err := w.checker.cluster.GetOwner(context.Background(), rs.Namespace, rs.Name); err != nil || live.UID != rs.UID || live.Generation != pass.Generation {
-		return // it may be held as it is known to be another one by now
+		return // the pass may be held because its owner is known to have changed
 	}
 	switch {
 	case last.uid != rs.UID:
@@ -304,7 +304,7 @@ func (w *watcher) judgeHold(pass podPass) {
 	case last.generation != pass.Generation:
 		w.fail(HeldOn, "%s is held by what held an earlier generation", rs.Name)
 	}
-	if rs.Namespace == "" { // each namespace of its children has a quota of its own
+	if rs.Namespace == "" { // each namespace of its children has its own quota
 		return
 	}
 	if full, is := w.full[rs.UID]; is && len(pass.Active) < int(pass.Desired) && !w.strange[rs.UID] && counted(pass) < full {
@@ -312,12 +312,13 @@ func (w *watcher) judgeHold(pass podPass) {
 	}
 }
 
-// counted are the pods of a pass that a quota counts.
+// counted returns how many pods of a pass a quota counts.
 func counted(pass podPass) int {
 	return len(pass.Active) + len(pass.Terminating) + len(pass.Created)
 }
 
-// judgeStale: a pass waits for the cache only if that lacks something, and not for ever.
+// judgeStale checks that a pass waits for the cache only if the cache lacks something, and not
+// forever.
 func (w *watcher) judgeStale(pass podPass) {
 	now, view := w.checker.cluster.Clock.Now(), w.controller.View
 	if pass.Stale == (expectations.Stale{}) {
@@ -339,8 +340,8 @@ func (w *watcher) judgeStale(pass podPass) {
 	}
 }
 
-// judgeUnshown: a pass waits for the cache to show a newer owner, and not for ever, as a read
-// shows it too.
+// judgeUnshown checks that a pass does not wait forever for the cache to show a newer owner,
+// because a read shows it too.
 func (w *watcher) judgeUnshown(pass podPass) {
 	now, rs := w.checker.cluster.Clock.Now(), pass.Owner
 	live, err := w.checker.cluster.GetOwner(context.Background(), rs.Namespace, rs.Name)
@@ -358,14 +359,13 @@ func (w *watcher) judgeUnshown(pass podPass) {
 	}
 }
 
-// judgeReleases: a pass to which nothing happened has released what its cache shows to
-// match no longer.
+// judgeReleases checks that an undisturbed pass has released what no longer matches in its cache.
 func (w *watcher) judgeReleases(pass podPass) {
 	if !pass.Observed || pass.Err != nil || pass.Waiting() || pass.Generation != pass.Owner.Generation || pass.Owner.DeletionTimestamp != nil {
 		return
 	}
 	if inside.Of[inside.Stream](w.controller.View.ChildWatch).Hung() && w.listed[pass.Owner.UID].pass != w.pass {
-		return // an earlier list may have shown that it is gone
+		return // an earlier list may have shown that a pod is gone
 	}
 	for _, p := range w.controller.View.ChildWatch.In(pass.Owner.Namespace) {
 		is, there := w.checker.truth.pods[p.UID]
@@ -376,7 +376,7 @@ func (w *watcher) judgeReleases(pass podPass) {
 	}
 }
 
-// notReleased are the pods whose release failed, now or a moment ago.
+// notReleased returns the names of the pods whose release failed, now or a moment ago.
 func notReleased(pass podPass) sets.Set[string] {
 	names := sets.New[string]()
 	for _, g := range pass.Gates {
@@ -387,23 +387,23 @@ func notReleased(pass podPass) sets.Set[string] {
 	return names
 }
 
-// isLeft reports whether a pod is an owner's and does not match.
+// isLeft reports whether a pod is an owner's and does not match its selector.
 func isLeft(rs *appsv1.ReplicaSet, p *corev1.Pod) bool {
 	sel, err := selector.ForReplicaSet(rs)
 	return err == nil && isActive(p) && controllerOf(p) == rs.UID && !sel.Matches(labels.Set(p.Labels))
 }
 
-// releases: nothing is released that a live list of the same pass has shown to match.
+// releases checks that no pod is released that a live list of the same pass has shown to match.
 func (w *watcher) releases(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	listed := w.listed[rs.UID]
-	leaves := func(rs *appsv1.ReplicaSet) bool { return isLeft(rs, p) } // the pass may go by an owner that it has read
+	leaves := func(rs *appsv1.ReplicaSet) bool { return isLeft(rs, p) } // the pass may use an owner that it has read
 	if isLeft(rs, p) || w.checker.truth.any(rs, w.read[rs.UID], leaves) || !isActive(p) || listed.pass != w.pass || listed.selector != selects(rs) || w.checker.truth.was.at > listed.at {
 		return
 	}
 	w.fail(Anothers, "%s releases %s, which matches, as its live list showed", rs.Name, p.Name)
 }
 
-// ends notes that an owner has left the cache: nothing is expected of it from then on.
+// ends checks that nothing is expected of an owner once it has left the cache.
 func (w *watcher) ends(old, obj any) {
 	if t, ok := old.(replicastest.Tombstone); ok {
 		old = t.Obj
@@ -417,20 +417,20 @@ func (w *watcher) ends(old, obj any) {
 	}
 }
 
-// A sight is a pod that a controller was told of by a list, or a look, and for whom.
+// A sight is when, and for which owner, a list or a look showed a pod to a controller.
 type sight struct {
 	owner types.UID
 	at    time.Time
-	ready bool // it was then
+	ready bool // the pod was ready then
 }
 
-// sees notes pods that a list, or a look, shows. A list replaces what was known before.
+// sees notes a pod that a list or a look shows.
 func (w *watcher) sees(rs *appsv1.ReplicaSet, uid types.UID) {
 	w.told[uid] = inside.Of[inside.Cluster](w.checker.cluster).Version()
 	w.sights[uid] = sight{rs.UID, w.checker.cluster.Clock.Now(), isReady(w.checker.truth.pods[uid])}
 }
 
-// lists begins a list.
+// lists begins a list, which replaces what was known before.
 func (w *watcher) lists(rs *appsv1.ReplicaSet) {
 	w.listedAt[rs.UID] = w.checker.cluster.Clock.Now()
 	for uid, s := range w.sights {
@@ -440,8 +440,8 @@ func (w *watcher) lists(rs *appsv1.ReplicaSet) {
 	}
 }
 
-// blind judges an owner whose watch of pods hangs: its controller knows that the cache
-// lacks a pod, so it looks again, and lists live if something follows from the cache.
+// blind judges an owner whose watch of pods hangs. If the controller knows that the cache lacks a
+// pod, it must look again. It must list live if the number of pods in the cache is wrong.
 func (w *watcher) blind(rs *appsv1.ReplicaSet) {
 	view, now := w.controller.View, w.checker.cluster.Clock.Now()
 	key := types.NamespacedName{Namespace: rs.Namespace, Name: rs.Name}
@@ -466,8 +466,8 @@ func (w *watcher) blind(rs *appsv1.ReplicaSet) {
 	}
 }
 
-// chance: a number that is right although the cache lacks a pod that the owner created is
-// not trusted for longer than the pod is waited for.
+// chance checks a number of pods that is right although the cache lacks a pod that the owner
+// created. The controller may trust the number only as long as it waits for the pod.
 func (w *watcher) chance(rs *appsv1.ReplicaSet) {
 	view, now, listed := w.controller.View, w.checker.cluster.Clock.Now(), w.listedAt[rs.UID]
 	key := types.NamespacedName{Namespace: rs.Namespace, Name: rs.Name}
@@ -480,7 +480,7 @@ func (w *watcher) chance(rs *appsv1.ReplicaSet) {
 	for uid, s := range w.born {
 		since := s.at
 		if waited := w.waited[key]; waited.After(since) {
-			since = waited // then it did not go by the number
+			since = waited // until then it did not use the number
 		}
 		if s.owner != rs.UID || w.seen[uid] >= w.made[uid] || w.passedBy(uid) || now.Sub(since) <= longestUnseen || !s.at.After(listed) {
 			continue
@@ -491,8 +491,8 @@ func (w *watcher) chance(rs *appsv1.ReplicaSet) {
 	}
 }
 
-// lacks is since when the controller knows of a pod that its cache lacks, zero if it does
-// not. A pod that a call did not find is gone.
+// lacks returns since when the controller knows of a pod that its cache lacks, zero if there is
+// none. A pod that a call did not find counts as gone.
 func (w *watcher) lacks(rs *appsv1.ReplicaSet) (since time.Time) {
 	if len(w.sights) == 0 {
 		return since

@@ -12,64 +12,64 @@ import (
 // A Rule is the name of something that must be true.
 type Rule string
 
-// The rules about numbers. What a pass is judged by is what the server wanted when it
-// began, or later. More and Fewer excuse everything that the controller's view does not
-// show; the others say which excuse does not count.
+// The rules about numbers. A pass is judged by what the server wanted when the pass began, or
+// later. More and Fewer excuse everything that the controller's view does not show. The other rules
+// say which excuse does not count.
 const (
-	More           Rule = "more"             // a creation makes more than the pass was asked for
-	MoreUnanswered Rule = "more-unanswered"  // though of one that it created itself nobody had told it
-	MoreLanded     Rule = "more-landed"      // nor of one whose creation landed when nobody waited for it
-	MoreListed     Rule = "more-listed"      // though its last live list showed it
-	MoreNewProcess Rule = "more-new-process" // though all was there before the process began
-	MoreUndecided  Rule = "more-undecided"   // though the server has not decided about the adoption of an orphan
-	MoreInFlight   Rule = "more-in-flight"   // a creation of its own may still land
-	MoreReadSpec   Rule = "more-read-spec"   // it has itself read that the owner wants fewer
+	More           Rule = "more"             // a creation makes more replicas than the pass was asked for
+	MoreUnanswered Rule = "more-unanswered"  // the same, counting its own creations without an answer
+	MoreLanded     Rule = "more-landed"      // the same, counting its own creations that landed late
+	MoreListed     Rule = "more-listed"      // the same, counting replicas that its last live list showed
+	MoreNewProcess Rule = "more-new-process" // the same, counting replicas from before the process began
+	MoreUndecided  Rule = "more-undecided"   // the same, counting orphans whose adoption is undecided
+	MoreInFlight   Rule = "more-in-flight"   // the same, counting its own creations that may still land
+	MoreReadSpec   Rule = "more-read-spec"   // the controller has read that the owner wants fewer
 	MoreOldProcess Rule = "more-old-process" // the owner wanted fewer before the process began, and could be read
 	MoreOldSpec    Rule = "more-old-spec"    // the owner wanted fewer before the pass began
 
-	Fewer            Rule = "fewer"             // a deletion leaves fewer than the pass was asked for
+	Fewer            Rule = "fewer"             // a deletion leaves fewer replicas than the pass was asked for
 	FewerInFlight    Rule = "fewer-in-flight"   // a deletion of its own may still land, or has landed unseen
-	FewerListed      Rule = "fewer-listed"      // its last live list did not show what it takes to be there
-	FewerSameName    Rule = "fewer-same-name"   // what it takes to be there has the name of one that is
-	FewerPassed      Rule = "fewer-passed"      // what it takes to be there is gone, and its cache has come past that
-	FewerUnversioned Rule = "fewer-unversioned" // the same, and nobody tells it how far its cache has come
-	FewerNewProcess  Rule = "fewer-new-process" // what it takes to be there was gone before the process began
-	FewerReadSpec    Rule = "fewer-read-spec"   // it has itself read that the owner wants more
+	FewerListed      Rule = "fewer-listed"      // its last live list did not show a pod that it takes to be there
+	FewerSameName    Rule = "fewer-same-name"   // a pod that it takes to be there has the name of one that is
+	FewerPassed      Rule = "fewer-passed"      // a pod that it takes to be there is gone, and its cache is past that
+	FewerUnversioned Rule = "fewer-unversioned" // the same, and its cache reports no version
+	FewerNewProcess  Rule = "fewer-new-process" // a pod that it takes to be there was gone before the process began
+	FewerReadSpec    Rule = "fewer-read-spec"   // the controller has read that the owner wants more
 	FewerOldSpec     Rule = "fewer-old-spec"    // the owner wanted more before the pass began; a ready pod goes
-	FewerOldUnready  Rule = "fewer-old-unready" // the same, and a pod goes that is not ready
+	FewerOldUnready  Rule = "fewer-old-unready" // the same, and a pod that is not ready goes
 )
 
 // The other rules.
 const (
-	Room                 Rule = "room"                  // no call is beyond what there is room for
-	Anothers             Rule = "anothers"              // what is another's is left alone
-	AnothersListed       Rule = "anothers-listed"       // and what its last live list did not show
+	Room                 Rule = "room"                  // no call exceeds the room for it
+	Anothers             Rule = "anothers"              // objects of other owners are left alone
+	AnothersListed       Rule = "anothers-listed"       // and so are pods that its last live list did not show
 	Going                Rule = "going"                 // nothing is done for an owner that is being deleted
 	Leaseless            Rule = "leaseless"             // nothing is written without a lease
-	Plan                 Rule = "plan"                  // a plan creates or deletes, within its bounds, and takes those that go first
-	Expecting            Rule = "expecting"             // what is waited for has begun
+	Plan                 Rule = "plan"                  // a plan creates or deletes, within its bounds, and deletes in the right order
+	Expecting            Rule = "expecting"             // calls that are waited for have begun
 	Intact               Rule = "intact"                // caches stay as they arrived
-	Asleep               Rule = "asleep"                // an owner that has something to do has a pass before it
-	AsleepPassed         Rule = "asleep-passed"         // though its cache has come past the end of what it takes to be there
-	AsleepUnversioned    Rule = "asleep-unversioned"    // the same, and nobody tells it how far its cache has come
-	Unsettled            Rule = "unsettled"             // in the end everything is as it should be
-	UnsettledUnversioned Rule = "unsettled-unversioned" // though its cache has come past what it takes to be there, and nobody tells it
-	Cost                 Rule = "cost"                  // what an owner costs in an hour is bounded
-	CostGone             Rule = "cost-gone"             // that of an owner that is gone even more
-	Needless             Rule = "needless"              // no status is written that is there already
-	Hasty                Rule = "hasty"                 // who is told to come back later does
+	Asleep               Rule = "asleep"                // an owner with work left has a pass due
+	AsleepPassed         Rule = "asleep-passed"         // the same, if its cache is past the end of a pod that it takes to be there
+	AsleepUnversioned    Rule = "asleep-unversioned"    // the same, and its cache reports no version
+	Unsettled            Rule = "unsettled"             // the final state is reached
+	UnsettledUnversioned Rule = "unsettled-unversioned" // the same, if its cache is past a pod that it takes to be there and reports no version
+	Cost                 Rule = "cost"                  // the calls of an owner in an hour are bounded
+	CostGone             Rule = "cost-gone"             // those of an owner that is gone even more
+	Needless             Rule = "needless"              // a status that is there already is not written
+	Hasty                Rule = "hasty"                 // a refused call is not repeated too soon
 	HastyLists           Rule = "hasty-lists"           // lists that fail are not tried again at once
-	Restless             Rule = "restless"              // nothing is called when nothing is to be done
+	Restless             Rule = "restless"              // nothing is called when no work is left
 	RestlessPatch        Rule = "restless-patch"        // and nothing is patched
-	Leak                 Rule = "leak"                  // what is gone is forgotten
-	Strays               Rule = "strays"                // what a webhook made nobody's is deleted again
-	Ruled                Rule = "ruled"                 // what must stay stays
+	Leak                 Rule = "leak"                  // owners that are gone are forgotten
+	Strays               Rule = "strays"                // created pods that a webhook took away are deleted
+	Ruled                Rule = "ruled"                 // pods that must stay are not deleted
 	Status               Rule = "status"                // a status is the truth
-	SlowStart            Rule = "slow-start"            // a pass does not go on creating what is refused
-	Futile               Rule = "futile"                // what was not there is neither deleted nor patched again
+	SlowStart            Rule = "slow-start"            // a pass stops creating when creations are refused
+	Futile               Rule = "futile"                // a pod that was not found is neither deleted nor patched again
 	HeldOn               Rule = "held-on"               // a hold ends with its reason
-	Waits                Rule = "waits"                 // a cache is waited for only if it lacks something, and not for ever
-	Undone               Rule = "undone"                // a pass that nothing stops does all that is to be done
+	Waits                Rule = "waits"                 // a pass waits for a cache only if it lacks something, and not forever
+	Undone               Rule = "undone"                // a pass that nothing stops does all its work
 )
 
 // A Known is a rule that today's controller is known to break.
@@ -79,8 +79,8 @@ type Known struct {
 	Ends string // what ends it
 }
 
-// KnownToFail lists what today's controller breaks. Each is counted and not an error. A
-// test shows that it is broken still.
+// KnownToFail lists the rules that today's controller breaks. Each violation is counted instead of
+// being an error. A test shows that the controller still breaks them.
 func KnownToFail() []Known {
 	return []Known{
 		{HastyLists, "four lists in a row fail within a second", "a list that failed holds all others back, whatever they are for"},
@@ -117,5 +117,5 @@ func (k *Checker) fail(r Rule, format string, args ...any) {
 	}
 }
 
-// Known returns how often each rule was violated that is known to fail.
+// Known returns how often each rule that is known to fail was violated.
 func (k *Checker) Known() map[Rule]int { return k.known }

@@ -16,8 +16,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// scaling: a pass creates or deletes, within the burst, and takes those that go
-// first.
+// scaling checks that a pass creates or deletes, within the burst, and deletes in the right order.
 func (w *watcher) scaling(owned []*corev1.Pod) {
 	pass := w.inside.Passing
 	burst := w.checker.BurstReplicas
@@ -38,7 +37,7 @@ func (w *watcher) scaling(owned []*corev1.Pod) {
 	w.ranked(owned)
 }
 
-// listen sees what the controller is shown, before it is.
+// listen sees pod events before the controller does, and owner events after it.
 func (w *watcher) listen() {
 	pods := w.controller.View.ChildWatch
 	added, updated, deleted := pods.OnAdd, pods.OnUpdate, pods.OnDelete
@@ -68,8 +67,8 @@ func (w *watcher) listen() {
 	}
 }
 
-// started: what a pass leaves to be expected has begun. Else the next one would wait for
-// what never comes.
+// started checks that calls that a pass leaves as expected have begun. Otherwise the next pass
+// would wait for events that never arrive.
 func (w *watcher) started(pass podPass) {
 	creations, deletions := w.ledgers().Ledger(expectations.KeyOf(pass.Owner)).Awaited()
 	for _, v := range pass.Scale.Delete {
@@ -84,19 +83,19 @@ func (w *watcher) started(pass podPass) {
 	}
 }
 
-// turns: a pod was so when the pass under way began, and is another one in the cache now.
+// turns keeps a pod as it was when the pass under way began, if the cache changes it.
 func (w *watcher) turns(old any) {
 	if t, ok := old.(replicastest.Tombstone); ok {
 		old = t.Obj
 	}
 	if p, ok := old.(*corev1.Pod); ok && w.inside.Passing != nil && w.turned[p.UID] == nil && !w.fresh[p.UID] {
 		p = p.DeepCopy()
-		p.DeletionTimestamp = nil // the last state of one that is gone has it
+		p.DeletionTimestamp = nil // the last state of a pod that is gone has it
 		w.turned[p.UID] = p
 	}
 }
 
-// shown: a pod arrives, or the last state of one that is gone.
+// shown notes that a pod arrives, or the last state of a pod that is gone.
 func (w *watcher) shown(obj any) {
 	if p, ok := obj.(*corev1.Pod); ok {
 		w.arrives(p)
@@ -131,7 +130,7 @@ func isActive(p *corev1.Pod) bool {
 
 func isReady(p *corev1.Pod) bool { return readySince(p) != nil }
 
-// readySince is when a pod became ready, nil if it is not.
+// readySince returns when a pod became ready, nil if it is not.
 func readySince(p *corev1.Pod) *time.Time {
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {

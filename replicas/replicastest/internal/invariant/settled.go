@@ -20,10 +20,9 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// Settled returns an error unless everything is as it should be in the end: every
-// ReplicaSet of the namespace has exactly the pods that it wants, its status is
-// the truth, no pod is left that one of them should adopt or release, and no
-// controller waits for anything.
+// Settled returns an error unless the namespace is in its final state. Every ReplicaSet then has
+// exactly the pods that it wants, and its status is the truth. No pod is left that a ReplicaSet
+// should adopt or release, and no controller waits for anything.
 func (k *Checker) Settled(namespace string) error {
 	if k.err != nil {
 		return k.err
@@ -46,7 +45,7 @@ func (k *Checker) Settled(namespace string) error {
 	return k.err
 }
 
-// unsettled is the rule that is broken if not everything is as it should be in the end.
+// unsettled returns the rule that is broken if the final state is not reached.
 func (k *Checker) unsettled() Rule {
 	for _, w := range k.watchers {
 		if w.asleep() == AsleepUnversioned {
@@ -56,10 +55,10 @@ func (k *Checker) unsettled() Rule {
 	return Unsettled
 }
 
-// swept: nothing is left that was created for an owner, and that a webhook made nobody's.
+// swept checks that no pod is left that was created for an owner and that a webhook took away.
 func (w *watcher) swept(namespace string) {
 	if w.checker.truth.epoch > 0 {
-		return // who was restored was gone for a while
+		return // a restored object was gone for a while
 	}
 	for _, rs := range w.checker.cluster.Owners(namespace) {
 		for uid, owner := range w.messes {
@@ -74,13 +73,12 @@ func (w *watcher) swept(namespace string) {
 	}
 }
 
-// isOthers reports whether a pod has a controller, and that is not the owner.
+// isOthers reports whether a pod has a controller other than the owner.
 func isOthers(p *corev1.Pod, owner types.UID) bool {
 	return controllerOf(p) != "" && controllerOf(p) != owner
 }
 
-// settled returns an error unless an owner is as it should be in the end, if these are
-// the pods that there are.
+// settled returns an error unless an owner is in its final state, given all pods.
 func (k *Checker) settled(rs *appsv1.ReplicaSet, pods []*corev1.Pod, now time.Time) error {
 	sel, err := selector.ForReplicaSet(rs)
 	if err != nil || rs.DeletionTimestamp != nil {
@@ -111,7 +109,7 @@ func (k *Checker) settled(rs *appsv1.ReplicaSet, pods []*corev1.Pod, now time.Ti
 	return nil
 }
 
-// stay reports whether those stay that are too many.
+// stay reports whether there are too many replicas only because they must stay.
 func (k *Checker) stay(rs *appsv1.ReplicaSet, pods []*corev1.Pod) bool {
 	left, others := 0, 0
 	for _, p := range replicasOf(rs, slices.Values(pods)) {
@@ -124,7 +122,7 @@ func (k *Checker) stay(rs *appsv1.ReplicaSet, pods []*corev1.Pod) bool {
 	return left > int(*rs.Spec.Replicas) && others == 0
 }
 
-// count counts a pod that is owned.
+// count adds an owned pod to a status.
 func count(s *appsv1.ReplicaSetStatus, terminating *int32, rs *appsv1.ReplicaSet, p *corev1.Pod, matches bool, now time.Time) {
 	if !isActive(p) {
 		if matches && p.DeletionTimestamp != nil && p.Status.Phase != corev1.PodFailed && p.Status.Phase != corev1.PodSucceeded {
@@ -156,7 +154,7 @@ func text(s appsv1.ReplicaSetStatus) string {
 		s.ObservedGeneration, s.Replicas, s.FullyLabeledReplicas, s.ReadyReplicas, s.AvailableReplicas, terminating, s.Conditions)
 }
 
-// idle: the controller has seen everything, and waits for nothing.
+// idle returns an error unless the controller has seen everything and waits for nothing.
 func (w *watcher) idle(namespace string) error {
 	view := w.controller.View
 	if n := inside.Of[inside.Stream](view.ChildWatch).Pending() + inside.Of[inside.Stream](view.OwnerWatch).Pending(); n > 0 || inside.Of[inside.Stream](view.ChildWatch).Broken() || inside.Of[inside.Stream](view.OwnerWatch).Broken() {
@@ -173,7 +171,7 @@ func (w *watcher) idle(namespace string) error {
 	return nil
 }
 
-// ledgers are what the controller knows of the pods of its owners.
+// ledgers returns what the controller knows of the pods of its owners.
 func (w *watcher) ledgers() inside.Ledgers[*ledger.Ledger[*corev1.Pod]] {
 	return inside.Of[inside.Ledgers[*ledger.Ledger[*corev1.Pod]]](w.inside.Ledgers)
 }

@@ -22,26 +22,25 @@ import (
 // An instant counts the changes of a cluster. Unlike versions, it never goes back.
 type instant uint64
 
-// A truth is what the server had, and when.
+// A truth is the state of the server over time.
 type truth struct {
 	now   instant
-	epoch instant // since the last restore
-	was   moment  // since when the pod that changed last had been whose it was
+	epoch instant // of the last restore
+	was   moment  // the moment of the pod that changed last, before that change
 	pods  map[types.UID]*corev1.Pod
-	since map[types.UID]moment // since when each pod has been whose it is
+	since map[types.UID]moment // the moment of each pod
 	ended map[types.UID]moment // since when a pod that is gone has been no replica
 	specs map[types.NamespacedName][]spec
 }
 
-// A moment is since when neither the controller of a pod nor its labels nor whether it
-// is active have changed. A view of a pod that is as new as that is right about it.
+// A moment is when a pod's controller, labels or activity last changed. A view of the pod that is
+// at least as new shows them correctly.
 type moment struct {
 	version uint64
 	at      instant
 }
 
-// A spec is an owner as it was from an instant on, until the next one; nil if there was
-// none.
+// A spec is an owner from one instant until the next spec. The owner is nil if there was none.
 type spec struct {
 	from  instant
 	owner *appsv1.ReplicaSet
@@ -60,7 +59,7 @@ func (t truth) clone() truth {
 	return clone
 }
 
-// pod learns of a change of a pod, by that version.
+// pod records a change of a pod, at that version.
 func (t *truth) pod(before, after *corev1.Pod, version uint64) {
 	t.now++
 	if t.was = (moment{}); before != nil {
@@ -82,7 +81,7 @@ func (t *truth) pod(before, after *corev1.Pod, version uint64) {
 	}
 }
 
-// owner learns of a change of an owner.
+// owner records a change of an owner.
 func (t *truth) owner(before, after *appsv1.ReplicaSet) {
 	t.now++
 	is := after
@@ -100,8 +99,8 @@ func isSameSpec(a, b *appsv1.ReplicaSet) bool {
 	return a != nil && a.UID == b.UID && a.Generation == b.Generation && a.DeletionTimestamp.Equal(b.DeletionTimestamp) && maps.Equal(a.Annotations, b.Annotations)
 }
 
-// any reports whether one of the specs that an owner had since an instant satisfies f.
-// One that is gone, or is being deleted, wants nothing.
+// any reports whether one of the specs that an owner had since an instant satisfies f. An owner
+// that is gone, or is being deleted, wants nothing.
 func (t *truth) any(rs *appsv1.ReplicaSet, since instant, f func(*appsv1.ReplicaSet) bool) bool {
 	specs := t.specs[types.NamespacedName{Namespace: rs.Namespace, Name: rs.Name}]
 	for _, spec := range slices.Backward(specs) {
@@ -115,8 +114,8 @@ func (t *truth) any(rs *appsv1.ReplicaSet, since instant, f func(*appsv1.Replica
 	return false
 }
 
-// gone is since when a pod has been no replica of anybody, or another one's, and whether
-// that is known: after a restore it is not.
+// gone returns since when a pod has been no replica, or another owner's, and whether that is known.
+// After a restore it is unknown.
 func (t *truth) gone(uid types.UID) (m moment, known bool) {
 	if m, known = t.ended[uid]; !known {
 		m, known = t.since[uid]
@@ -125,8 +124,8 @@ func (t *truth) gone(uid types.UID) (m moment, known bool) {
 	return m, known
 }
 
-// restored begins anew: everything is as it is from now on. Only the specs before stay, as
-// what a controller read of an owner before the restore says nothing about the restored one.
+// restored starts again from the current state. Only the earlier specs stay, because what a
+// controller read of an owner before the restore says nothing about the restored owner.
 func (t *truth) restored(owners []*appsv1.ReplicaSet, pods []*corev1.Pod) {
 	now, specs := t.now+1, t.specs
 	*t = newTruth()
@@ -153,8 +152,8 @@ func versionOf(o metav1.Object) uint64 {
 	return v
 }
 
-// replicasOf are the pods, of those given, that are an owner's replicas: active, its
-// own, and matching.
+// replicasOf returns those of the given pods that are active, owned by the owner, and selected by
+// it.
 func replicasOf(rs *appsv1.ReplicaSet, pods iter.Seq[*corev1.Pod]) map[types.UID]*corev1.Pod {
 	found := map[types.UID]*corev1.Pod{}
 	sel, err := selector.ForReplicaSet(rs)
@@ -172,31 +171,31 @@ func isAdoptable(rs *appsv1.ReplicaSet, p *corev1.Pod) bool {
 	return err == nil && controllerOf(p) == "" && sel.Matches(labels.Set(p.Labels))
 }
 
-// A record is what one controller did, and what of it it was shown.
+// A record is what one controller did, and which of it the controller was shown.
 type record struct {
 	began   instant                 // of the process
-	pass    int                     // how many passes there were
-	made    map[types.UID]uint64    // pods that it created or adopted, by that version
-	strays  map[types.UID]bool      // pods that it created, and a webhook made another's
-	messes  map[types.UID]types.UID // those of them whose creation was answered, and their owners
-	absent  map[types.UID]instant   // pods that it made or that its view shows, and a call did not find
-	open    map[string]sight        // by name, pods that it asked to create, and nothing has told what became of
-	landed  map[types.UID]bool      // pods whose creation took effect when nobody waited for it
-	deleted map[types.UID]bool      // pods whose deletion it began, and was there when it did
-	lost    map[types.UID]bool      // pods whose deletion took effect when nobody waited for it
-	seen    map[types.UID]uint64    // the latest version that arrived of those it made
-	fresh   map[types.UID]bool      // what arrived in the middle of the pass under way: too late for its list
-	doubted map[string]types.UID    // by name, pods that it asked to delete, and was not answered
+	pass    int                     // number of passes
+	made    map[types.UID]uint64    // pods that it created or adopted, with that version
+	strays  map[types.UID]bool      // pods that it created, and that its owner cannot adopt because of a webhook
+	messes  map[types.UID]types.UID // strays whose creation was answered, and their owners
+	absent  map[types.UID]instant   // pods that it made or that its view shows, and that a call did not find
+	open    map[string]sight        // by name, pods that it asked to create, with an unknown result
+	landed  map[types.UID]bool      // pods whose creation took effect after it stopped waiting
+	deleted map[types.UID]bool      // pods whose deletion took effect while it waited
+	lost    map[types.UID]bool      // pods whose deletion took effect after it stopped waiting
+	seen    map[types.UID]uint64    // the latest version that arrived of each pod that it made
+	fresh   map[types.UID]bool      // pods that arrived in the middle of the pass under way, too late for its list
+	doubted map[string]types.UID    // by name, pods whose deletion got no answer
 	named   map[string]types.UID    // by name, the last pod that it created
 	asked   map[string]types.UID    // by name, the owners of pods that it asked to create
-	unsure  map[string]bool         // names of pods that it asked to create, and was not answered
+	unsure  map[string]bool         // names of pods whose creation got no answer
 	listed  map[types.UID]liveList  // by owner, its last live list
 	told    map[types.UID]uint64    // pods that a live list, or a look, showed as replicas, and the server's version then
 	read    map[types.UID]instant   // by owner, when it was last read live
 	podRead map[types.UID]instant   // by pod, when it was last read live
 }
 
-// A liveList is when a list was made, at which version, in which pass, and what it selected.
+// A liveList is the time, version, pass and selector of a live list.
 type liveList struct {
 	at       instant
 	version  uint64
@@ -204,8 +203,8 @@ type liveList struct {
 	selector string
 }
 
-// hides reports whether a list from before a restore did not have a pod that is no newer than
-// the list by its version. Where nothing has told of the restore, the pod counts as gone.
+// hides reports whether a list from before a restore lacked a pod that, by its version, is no newer
+// than the list. If there was no sign of the restore, the pod counts as gone.
 func (l liveList) hides(t *truth, uid types.UID) bool {
 	return l.at < t.epoch && t.since[uid].version <= l.version
 }
@@ -225,8 +224,8 @@ func (r record) clone() record {
 	}
 }
 
-// did learns of a change that a call of the controller made. Of a deletion that
-// takes effect when nobody waits for its answer any more it cannot know.
+// did records a change that a call of the controller made. The controller cannot know of a deletion
+// that takes effect after it stopped waiting for the answer.
 func (r record) did(call replicastest.Call, late bool, before, after *corev1.Pod) {
 	switch {
 	case call.Verb == "create", call.Verb == "patch" && controllerOf(before) == "":
@@ -241,7 +240,7 @@ func (r record) did(call replicastest.Call, late bool, before, after *corev1.Pod
 	}
 }
 
-// arrives learns of what the controller is shown.
+// arrives records a pod that the controller is shown.
 func (r record) arrives(p *corev1.Pod) {
 	delete(r.told, p.UID)
 	delete(r.open, p.Name)

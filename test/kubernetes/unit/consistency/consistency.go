@@ -1,8 +1,7 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package consistency stands where
-// k8s.io/kubernetes/pkg/controller/util/consistency does: the unit tests of that
+// Package consistency replaces k8s.io/kubernetes/pkg/controller/util/consistency. The unit tests of that
 // package run in it.
 package consistency
 
@@ -15,14 +14,14 @@ import (
 	"github.com/replicakit/replicakit/expectations"
 )
 
-// LastSyncRVGetter is what is asked of a cache.
+// LastSyncRVGetter has the method of a cache that is used.
 type LastSyncRVGetter interface{ LastStoreSyncResourceVersion() string }
 
-// A ConsistencyStore is ours over caches of client-go.
+// A ConsistencyStore uses ours with caches of client-go.
 type ConsistencyStore struct {
 	*expectations.ConsistencyStore
 
-	// wiped makes the caches appear to have seen next to nothing.
+	// wiped makes the caches appear to have seen almost nothing.
 	wiped bool
 }
 
@@ -43,7 +42,7 @@ func NewConsistencyStore(stores map[schema.GroupResource]LastSyncRVGetter) *Cons
 	return s
 }
 
-// EnsureReady makes an error of our answer.
+// EnsureReady returns our answer as an error.
 func (s *ConsistencyStore) EnsureReady(owner types.NamespacedName) error {
 	if stale, ready := s.Ready(expectations.Key{NamespacedName: owner}); !ready {
 		return errors.New(stale.String())
@@ -56,9 +55,8 @@ func (s *ConsistencyStore) WroteAt(owner types.NamespacedName, uid types.UID, re
 	s.ConsistencyStore.WroteAt(expectations.Key{NamespacedName: owner, UID: uid}, resource, version)
 }
 
-// getWrittenRecord returns nil if ours has forgotten what the owner wrote. That
-// shows when the caches lose what they had seen: a write that is still remembered
-// is missing then, or given up.
+// getWrittenRecord returns nil if ours has forgotten the owner's writes. To find out, the caches lose what
+// they had seen. If a write is still remembered, it is then missing or given up.
 func (s *ConsistencyStore) getWrittenRecord(owner types.NamespacedName) *ownerRecord {
 	s.wiped = true
 	defer func() { s.wiped = false }()
@@ -69,7 +67,7 @@ func (s *ConsistencyStore) getWrittenRecord(owner types.NamespacedName) *ownerRe
 	return &ownerRecord{}
 }
 
-// An ownerRecord is what ours knows of one owner.
+// An ownerRecord is our record of one owner.
 type ownerRecord struct {
 	ownerUID types.UID
 	wrote    []func(*ConsistencyStore)
@@ -77,14 +75,14 @@ type ownerRecord struct {
 
 func newOwnerRecord(uid types.UID) *ownerRecord { return &ownerRecord{ownerUID: uid} }
 
-// WroteAt remembers the write for EnsureReady: our records stand in a store.
+// WroteAt remembers the write for EnsureReady, because our records are in a store.
 func (r *ownerRecord) WroteAt(resource schema.GroupResource, version string) {
 	r.wrote = append(r.wrote, func(s *ConsistencyStore) {
 		s.WroteAt(types.NamespacedName{Name: "owner"}, r.ownerUID, resource, version)
 	})
 }
 
-// EnsureReady tells the store of all writes and asks it.
+// EnsureReady adds all writes to the store and asks it.
 func (r *ownerRecord) EnsureReady(store *ConsistencyStore) error {
 	for _, wrote := range r.wrote {
 		wrote(store)

@@ -16,7 +16,7 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// kind is that of owners whose tests give none.
+// kind is the kind of owners whose tests give none.
 var kind = corev1.SchemeGroupVersion.WithKind("ReplicationController")
 
 // PodControllerRefManager claims with our Claimer.
@@ -28,8 +28,8 @@ type PodControllerRefManager struct {
 	claimer    selector.Claimer[*corev1.Pod]
 }
 
-// NewPodControllerRefManager makes the Claimer. The tests' owners have no name and
-// no kind, as no API server lets them be, and get both here.
+// NewPodControllerRefManager makes the Claimer. The tests' owners have no name and no kind, which no API
+// server allows, so they get both here.
 func NewPodControllerRefManager(pods PodControlInterface, owner metav1.Object, sel labels.Selector, ownerKind schema.GroupVersionKind, canAdopt func(context.Context) error, finalizers ...string) *PodControllerRefManager {
 	named := &metav1.ObjectMeta{
 		Name: cmp.Or(owner.GetName(), "controller"), Namespace: owner.GetNamespace(),
@@ -56,8 +56,7 @@ func (m *PodControllerRefManager) ClaimPods(ctx context.Context, pods []*corev1.
 	return claimed.Ours(), err
 }
 
-// GenerateDeleteOwnerRefStrategicMergeBytes is our release patch, which is for one
-// owner.
+// GenerateDeleteOwnerRefStrategicMergeBytes returns our release patch, which is for one owner.
 func GenerateDeleteOwnerRefStrategicMergeBytes(pod types.UID, owners []types.UID, finalizers ...string) ([]byte, error) {
 	claimer := selector.Claimer[*corev1.Pod]{
 		Owner:      &metav1.ObjectMeta{Name: "owner", UID: owners[0]},

@@ -1,9 +1,8 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controller stands where k8s.io/kubernetes/pkg/controller does: the unit
-// tests of that package run in it and find its names, with what this project does
-// behind them. Names are as there; a comment says what stands behind.
+// Package controller replaces k8s.io/kubernetes/pkg/controller. The unit tests of that package run in it.
+// The names are those of Kubernetes, and the comments say which code of this project they use.
 package controller
 
 import (
@@ -33,11 +32,11 @@ import (
 	"github.com/replicakit/replicakit/status"
 )
 
-// What the tests count with, and the keys they name things by, are Kubernetes'.
+// The types that the tests count with, and the keys of their objects, are Kubernetes'.
 type (
 	// FakePodControl counts calls.
 	FakePodControl = controller.FakePodControl
-	// PodControlInterface is what it implements.
+	// PodControlInterface is the interface of FakePodControl.
 	PodControlInterface = controller.PodControlInterface
 )
 
@@ -51,7 +50,7 @@ var (
 	NoResyncPeriodFunc = controller.NoResyncPeriodFunc
 )
 
-// ActivePods is our order of six criteria.
+// ActivePods is our order with six criteria.
 type ActivePods = podrank.ActivePods
 
 // FilterActivePods calls ours.
@@ -83,8 +82,8 @@ func nextPodAvailabilityCheck(pod *corev1.Pod, minReadySeconds int32, now time.T
 	return &after
 }
 
-// findMinNextPodAvailabilitySimpleCheck calls ours, for all and then for each, as
-// ours does not tell which pod it is.
+// findMinNextPodAvailabilitySimpleCheck calls ours for all pods, and then for each, because ours does not
+// return which pod it is.
 func findMinNextPodAvailabilitySimpleCheck(pods []*corev1.Pod, minReadySeconds int32, now time.Time) (*time.Duration, *corev1.Pod) {
 	after, ok := status.NextAvailabilityCheck(pods, minReadySeconds, now)
 	if !ok {
@@ -98,8 +97,8 @@ func findMinNextPodAvailabilitySimpleCheck(pods []*corev1.Pod, minReadySeconds i
 	return &after, nil
 }
 
-// FindMinNextPodAvailabilityCheck calls ours with the instant of the status; the
-// time since is what a work queue has to take off.
+// FindMinNextPodAvailabilityCheck calls ours with the instant of the status. A work queue must subtract the
+// time since then.
 func FindMinNextPodAvailabilityCheck(pods []*corev1.Pod, minReadySeconds int32, evaluated time.Time, now clock.PassiveClock) *time.Duration {
 	after, ok := status.NextAvailabilityCheck(pods, minReadySeconds, evaluated)
 	if !ok {
@@ -109,19 +108,19 @@ func FindMinNextPodAvailabilityCheck(pods []*corev1.Pod, minReadySeconds int32, 
 	return &after
 }
 
-// RealPodControl makes its calls with ours.
+// RealPodControl makes its calls with our code.
 type RealPodControl struct {
 	KubeClient clientset.Interface
 	Recorder   record.EventRecorder
 	OnWrite    func(*corev1.Pod, *metav1.OwnerReference)
 }
 
-// CreatePods makes a pod of the template and creates it.
+// CreatePods makes a pod from the template and creates it.
 func (r RealPodControl) CreatePods(ctx context.Context, namespace string, template *corev1.PodTemplateSpec, owner runtime.Object, ref *metav1.OwnerReference) error {
 	return r.CreatePodsWithGenerateName(ctx, namespace, template, owner, ref, "")
 }
 
-// CreatePodsWithGenerateName does so with another prefix than the owner's name.
+// CreatePodsWithGenerateName does the same with another prefix than the owner's name.
 func (r RealPodControl) CreatePodsWithGenerateName(ctx context.Context, namespace string, template *corev1.PodTemplateSpec, owner runtime.Object, ref *metav1.OwnerReference, prefix string) error {
 	object, _ := owner.(metav1.Object) // nil is refused
 	pod, err := replicas.PodFromTemplate(template, object, schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind))
@@ -155,7 +154,7 @@ func (r RealPodControl) ours() kit.Client[*appsv1.ReplicaSet, *corev1.Pod] {
 	return typed.NewClient(r.KubeClient.AppsV1().ReplicaSets, r.KubeClient.CoreV1().Pods)
 }
 
-// wrote tells of a write: ours returns what was written instead of calling back.
+// wrote reports a write, because ours returns the written object instead of calling back.
 func (r RealPodControl) wrote(pod *corev1.Pod, ref *metav1.OwnerReference, err error) {
 	if err == nil && r.OnWrite != nil {
 		r.OnWrite(pod, ref)

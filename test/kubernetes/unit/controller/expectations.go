@@ -24,9 +24,8 @@ func NewControllerExpectations() *ControllerExpectations {
 	return &ControllerExpectations{&expectations.ControllerExpectations[string]{}}
 }
 
-// NewFakeControllerExpectationsLookup stands for a helper of the tests, which puts
-// a store that forgets into Kubernetes' record. Ours has the time that an owner
-// waits, and the clock, as fields.
+// NewFakeControllerExpectationsLookup replaces a helper of the tests, which puts a store that forgets into
+// Kubernetes' record. In ours, the time that an owner waits and the clock are fields.
 func NewFakeControllerExpectationsLookup(timeout time.Duration) (*ControllerExpectations, *clocktesting.FakeClock) {
 	clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
 	ours := &expectations.ControllerExpectations[string]{}
@@ -60,7 +59,7 @@ func (e *ControllerExpectations) GetExpectations(key string) (*ControlleeExpecta
 	return &ControlleeExpectations{int64(adds), int64(dels)}, ok, nil
 }
 
-// ControlleeExpectations is what one owner waits for, as ours tells it: a copy.
+// ControlleeExpectations is a copy of what one owner waits for.
 type ControlleeExpectations struct{ add, del int64 }
 
 // Add changes the copy.
@@ -72,7 +71,7 @@ func (e *ControlleeExpectations) Fulfilled() bool { return e.add <= 0 && e.del <
 // GetExpectations returns both counts.
 func (e *ControlleeExpectations) GetExpectations() (add, del int64) { return e.add, e.del }
 
-// A Record is what ours keeps of what owners wait for.
+// A Record has our expectations of owners.
 type Record interface {
 	ExpectDeletions(key expectations.Key, uids []types.UID)
 	CreationObserved(key expectations.Key)
@@ -82,16 +81,14 @@ type Record interface {
 	Get(key expectations.Key) (expectations.Pending, bool)
 }
 
-// UIDTrackingControllerExpectations records deletions with ours. The names that the
-// tests know pods by are their UIDs.
+// UIDTrackingControllerExpectations records deletions with ours. The tests' names of pods are used as UIDs.
 type UIDTrackingControllerExpectations struct {
 	Ours Record
-	// Key makes ours of the tests' keys.
+	// Key returns our key for a key of the tests.
 	Key func(string) expectations.Key
 }
 
-// NewUIDTrackingControllerExpectations returns an empty record. Ours does not stand
-// on a counting one.
+// NewUIDTrackingControllerExpectations returns an empty record. Ours does not use a counting one.
 func NewUIDTrackingControllerExpectations(*ControllerExpectations) *UIDTrackingControllerExpectations {
 	return &UIDTrackingControllerExpectations{
 		Ours: &expectations.UIDTrackingControllerExpectations[expectations.Key]{},
@@ -137,7 +134,7 @@ func (e *UIDTrackingControllerExpectations) GetExpectations(key string) (*Contro
 	return &ControlleeExpectations{int64(adds), int64(dels)}, ok, nil
 }
 
-// GetUIDs returns the deletions that ours waits for, nil if there are none.
+// GetUIDs returns the deletions that ours waits for, or nil if there are none.
 func (e *UIDTrackingControllerExpectations) GetUIDs(key string) sets.String {
 	pending, _ := e.Ours.Get(e.Key(key))
 	if pending.Deleting == nil {

@@ -11,11 +11,11 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 )
 
-// ActivePodsWithRanks is our order of all criteria.
+// ActivePodsWithRanks is our order with all criteria.
 type ActivePodsWithRanks podrank.ActivePodsWithRanks
 
-// Less compares with ours. Without deletion costs, which a feature gate switches
-// off, that is an order put together.
+// Less compares with ours. If a feature gate switches deletion costs off, it uses an order made of the
+// other criteria.
 func (s ActivePodsWithRanks) Less(i, j int) bool {
 	if utilfeature.DefaultFeatureGate.Enabled(features.PodDeletionCost) {
 		return podrank.ActivePodsWithRanks(s).Less(i, j)

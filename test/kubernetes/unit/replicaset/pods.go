@@ -19,8 +19,8 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// named returns the pod with the name that ours has given it, if it created it, and with its name
-// as UID: the tests tell of deletions with pods that have no UID, and in TestDeletionTimestamp make
+// named returns the pod with the name that ours gave it, if ours created it, and with its name as UID. This
+// is needed because the tests report deletions with pods that have no UID, and TestDeletionTimestamp makes
 // one pod twice.
 func (rsc *ReplicaSetController) named(pod *corev1.Pod) *corev1.Pod {
 	if pod == nil {
@@ -32,7 +32,7 @@ func (rsc *ReplicaSetController) named(pod *corev1.Pod) *corev1.Pod {
 	return pod
 }
 
-// namedIn is named for what a handler is given, tombstones too.
+// named for the object of a handler, including tombstones.
 func (rsc *ReplicaSetController) namedIn(obj any) any {
 	switch obj := obj.(type) {
 	case *corev1.Pod:
@@ -45,8 +45,8 @@ func (rsc *ReplicaSetController) namedIn(obj any) any {
 	}
 }
 
-// added is named for a pod that a test adds as created: tests give names of their
-// own, and ours expects the one that it has asked for.
+// added is named for a pod that a test adds as created. Tests choose their own names, but ours expects the
+// name that it asked for.
 func (rsc *ReplicaSetController) added(obj any) any {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
@@ -65,7 +65,7 @@ func nameOf(pod *corev1.Pod) types.NamespacedName {
 	return types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
 }
 
-// testName is the name that a test has given to a pod of ours.
+// testName returns the name that a test has given to a pod of ours.
 func (rsc *ReplicaSetController) testName(namespace, ours string) string {
 	for test, name := range rsc.names {
 		if name == ours && test.Namespace == namespace {
@@ -94,8 +94,7 @@ func (rsc *ReplicaSetController) podsIn(namespace string, sel labels.Selector) (
 	return pods, nil
 }
 
-// client makes our calls with the tests' fakes. Its answers are what a server would
-// answer.
+// client makes our calls with the tests' fakes. It answers as a server would.
 type client struct {
 	rsc *ReplicaSetController
 	setClient
@@ -128,7 +127,7 @@ func (c client) List(_ context.Context, namespace string, matching labels.Select
 	return kit.List[*corev1.Pod]{Items: pods}, err
 }
 
-// listers are the tests' caches, for our controller.
+// listers gives the tests' caches to our controller.
 type listers struct{ rsc *ReplicaSetController }
 
 func (l listers) Owner(_ context.Context, name types.NamespacedName) (*appsv1.ReplicaSet, error) {
@@ -154,9 +153,8 @@ func (l listers) Related(_ context.Context, owner *appsv1.ReplicaSet) ([]*corev1
 func (listers) OwnersVersion() string   { return "" }
 func (listers) ChildrenVersion() string { return "" }
 
-// stored makes of a test's ReplicaSet one as an API server stores it: the tests say
-// that its version is v1, and their template does not fit their selector. Ours
-// refuses both.
+// stored returns a test's ReplicaSet as an API server stores it. In the tests its version is v1, and the
+// template does not match the selector. Ours refuses both.
 func stored(rs *appsv1.ReplicaSet) *appsv1.ReplicaSet {
 	rs = rs.DeepCopy()
 	rs.TypeMeta = metav1.TypeMeta{}

@@ -1,9 +1,8 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replicaset stands where k8s.io/kubernetes/pkg/controller/replicaset
-// does: the unit tests of that package run in it. Our controller stands on the fakes
-// that the tests put in.
+// Package replicaset replaces k8s.io/kubernetes/pkg/controller/replicaset. The unit tests of that package
+// run in it. Our controller uses the fakes of the tests.
 package replicaset
 
 import (
@@ -54,7 +53,7 @@ type ReplicaSetController struct {
 	went   sets.Set[types.UID]                // pods that events have shown as deleted
 }
 
-// NewReplicaSetController puts the parts together.
+// NewReplicaSetController connects the parts.
 func NewReplicaSetController(ctx context.Context, rsInformer appsinformers.ReplicaSetInformer, podInformer coreinformers.PodInformer, clients clientset.Interface, burstReplicas int) *ReplicaSetController {
 	rsc := &ReplicaSetController{
 		rsLister:        rsInformer.Lister(),
@@ -85,7 +84,7 @@ func (rsc *ReplicaSetController) enqueue(owner types.NamespacedName, after time.
 	rsc.queue.AddAfter(cache.NewObjectName(owner.Namespace, owner.Name).String(), after)
 }
 
-// attach feeds our controller.
+// attach passes events to our controller.
 func (rsc *ReplicaSetController) attach(ctx context.Context, owners, pods cache.SharedInformer) {
 	logger := klog.FromContext(ctx)
 	for informer, handler := range map[cache.SharedInformer]cache.ResourceEventHandlerFuncs{
@@ -105,7 +104,7 @@ func (rsc *ReplicaSetController) attach(ctx context.Context, owners, pods cache.
 	}
 }
 
-// ignore takes the errors that no test causes.
+// ignore drops the errors that no test causes.
 func ignore(err error) {
 	if err != nil {
 		panic(fmt.Sprintf("replicaset: %v", err))
@@ -125,7 +124,7 @@ func (rsc *ReplicaSetController) updatePod(_ klog.Logger, old, cur any) {
 	former, _ := was.(*corev1.Pod)
 	if p, ok := is.(*corev1.Pod); ok {
 		if former != nil && former.ResourceVersion != p.ResourceVersion {
-			former.ResourceVersion = "0" // TestDeletionTimestamp goes back from 2 to 1, which no server does
+			former.ResourceVersion = "0" // TestDeletionTimestamp decreases it from 2 to 1, which no server does
 		}
 		if p.DeletionTimestamp != nil {
 			rsc.went.Insert(p.UID)
@@ -150,7 +149,7 @@ func (rsc *ReplicaSetController) enqueueRS(rs *appsv1.ReplicaSet) {
 	rsc.queue.Add(cache.MetaObjectToName(rs).String())
 }
 
-// key makes our key of a test's: with the UID of the owner of that name.
+// key returns our key for a test's, with the UID of the owner of that name.
 func (rsc *ReplicaSetController) key(name string) expectations.Key {
 	namespace, name, err := cache.SplitMetaNamespaceKey(name)
 	ignore(err)
@@ -185,8 +184,8 @@ func (rsc *ReplicaSetController) getIndirectlyRelatedPods(_ klog.Logger, rs *app
 	return rsc.related(rs), nil
 }
 
-// getReplicaSetsWithSameController is our Related: of pods, one of each ReplicaSet,
-// it names the siblings'.
+// getReplicaSetsWithSameController calls our Related with one pod of each ReplicaSet. The pods that it
+// returns are those of the siblings.
 func (rsc *ReplicaSetController) getReplicaSetsWithSameController(_ klog.Logger, rs *appsv1.ReplicaSet) []*appsv1.ReplicaSet {
 	owners := rsc.ownersIn(metav1.NamespaceAll)
 	pods := make([]*corev1.Pod, len(owners))
@@ -205,7 +204,7 @@ func (rsc *ReplicaSetController) getReplicaSetsWithSameController(_ klog.Logger,
 	return siblings
 }
 
-// getPodReplicaSets is our Owners over those of the pod's namespace.
+// getPodReplicaSets is our Owners with the ReplicaSets of the pod's namespace.
 func (rsc *ReplicaSetController) getPodReplicaSets(pod *corev1.Pod) []*appsv1.ReplicaSet {
 	found, err := rsc.rsLister.ReplicaSets(pod.Namespace).List(labels.Everything())
 	ignore(err)

@@ -25,7 +25,7 @@ import (
 	ours "github.com/replicakit/replicakit/status"
 )
 
-// ReplicaSetControllerFeatures say what differs between the two kinds.
+// ReplicaSetControllerFeatures are the differences between the two kinds.
 type ReplicaSetControllerFeatures struct{ EnableStatusTerminatingReplicas bool }
 
 // DefaultReplicaSetControllerFeatures are those of ReplicaSets.
@@ -48,7 +48,7 @@ func RemoveCondition(status *appsv1.ReplicaSetStatus, conditionType appsv1.Repli
 	ours.RemoveCondition(&status.Conditions, conditionType)
 }
 
-// calculateStatus calls ours. The feature gate is an option there.
+// calculateStatus calls ours. In ours, the feature gate is an option.
 func calculateStatus(rs *appsv1.ReplicaSet, active, terminating []*corev1.Pod, manageErr error, with ReplicaSetControllerFeatures, now time.Time) appsv1.ReplicaSetStatus {
 	return ours.Calculate(rs, active, ours.Options{
 		Terminating:     terminating,
@@ -62,8 +62,7 @@ func omitTerminating(with ReplicaSetControllerFeatures) bool {
 	return !with.EnableStatusTerminatingReplicas || !utilfeature.DefaultFeatureGate.Enabled(features.DeploymentReplicaSetTerminatingReplicas)
 }
 
-// slowStartBatch calls ours, and returns one of the errors, as Kubernetes does: ours
-// joins all.
+// slowStartBatch calls ours, and returns one of the errors, as Kubernetes does. Ours joins all.
 func slowStartBatch(count, initialBatchSize int, fn func() error) (int, error) {
 	opts := slowstart.Options{InitialBatchSize: initialBatchSize}
 	result := slowstart.Run(context.Background(), count, opts, func(context.Context, int) error { return fn() })
@@ -82,7 +81,7 @@ func getPodsToDelete(pods, related []*corev1.Pod, n int) []*corev1.Pod {
 	return victims
 }
 
-// A setClient is what our controller of ReplicaSets calls.
+// A setClient makes the calls of our controller of ReplicaSets.
 type setClient = kit.Client[*appsv1.ReplicaSet, *corev1.Pod]
 
 // typedClient reads ReplicaSets and patches their status, for ours.
@@ -118,8 +117,8 @@ func (v statusView) Children(context.Context, *appsv1.ReplicaSet) ([]*corev1.Pod
 	return v.pods, nil
 }
 
-// updateReplicaSetStatus has our controller make a pass for a ReplicaSet that has as
-// many pods as the status says, which writes the status and does nothing else.
+// updateReplicaSetStatus makes our controller run a pass for a ReplicaSet with as many pods as the status
+// says. The pass only writes the status.
 func updateReplicaSetStatus(_ klog.Logger, client typedappsv1.ReplicaSetInterface, rs *appsv1.ReplicaSet, newStatus appsv1.ReplicaSetStatus, with ReplicaSetControllerFeatures) (*appsv1.ReplicaSet, error) {
 	view := statusView{rs: stored(rs)}
 	view.pods = make([]*corev1.Pod, newStatus.Replicas)

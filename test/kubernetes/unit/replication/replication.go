@@ -1,8 +1,8 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replication stands where k8s.io/kubernetes/pkg/controller/replication
-// does: the unit tests of that package run in it.
+// Package replication replaces k8s.io/kubernetes/pkg/controller/replication. The unit tests of that package
+// run in it.
 package replication
 
 import (

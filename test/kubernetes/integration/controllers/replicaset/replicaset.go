@@ -1,8 +1,8 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replicaset is what Kubernetes' integration tests get where they import
-// k8s.io/kubernetes/pkg/controller/replicaset: the controller of replicas/clientgo.
+// Package replicaset has the controller of replicas/clientgo, in place of
+// k8s.io/kubernetes/pkg/controller/replicaset, for Kubernetes' integration tests.
 package replicaset
 
 import (
@@ -25,15 +25,15 @@ import (
 	"github.com/replicakit/replicakit/replicas/typed"
 )
 
-// BurstReplicas is how many pods a pass creates or deletes at most.
+// BurstReplicas is the most pods that a pass creates or deletes.
 const BurstReplicas = replicas.DefaultBurstReplicas
 
-// A ReplicaSetController is ours. Kubernetes reads feature gates in each pass, and
-// the tests switch them in the middle; in ours they are options. So this one starts
-// anew whenever a gate has changed, as a manager does with other flags.
+// A ReplicaSetController is ours. Kubernetes reads feature gates in each pass, and the tests switch them in
+// the middle. In ours they are options, so this one restarts when a gate has changed, as a manager does
+// with other flags.
 type ReplicaSetController struct {
 	make func(gates) *clientgo.Controller
-	// first is made early: the informers start after that.
+	// first is made early, before the informers start.
 	first *clientgo.Controller
 	with  gates
 }
@@ -48,7 +48,7 @@ func currentGates() gates {
 	}
 }
 
-// kind is what the gates are in ours.
+// kind returns our kind with the options of the gates.
 func (g gates) kind() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 	kind := controller.ReplicaSets()
 	if !g.podDeletionCost {
@@ -90,7 +90,7 @@ func NewReplicaSetController(ctx context.Context, rsInformer appsinformers.Repli
 // Run works until ctx ends.
 func (c *ReplicaSetController) Run(ctx context.Context, workers int) {
 	c.runUntilSwitched(ctx, c.first, workers)
-	for ctx.Err() == nil { // informers that have stopped take no handlers
+	for ctx.Err() == nil { // informers that have stopped accept no handlers
 		c.runUntilSwitched(ctx, c.make(c.with), workers)
 	}
 }

@@ -1,8 +1,8 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replication is what Kubernetes' integration tests get where they import
-// k8s.io/kubernetes/pkg/controller/replication: the controller of replicas/clientgo.
+// Package replication has the controller of replicas/clientgo, in place of
+// k8s.io/kubernetes/pkg/controller/replication, for Kubernetes' integration tests.
 package replication
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/clientgo"
 )
 
-// BurstReplicas is how many pods a pass creates or deletes at most.
+// BurstReplicas is the most pods that a pass creates or deletes.
 const BurstReplicas = replicas.DefaultBurstReplicas
 
 // A ReplicationManager is our controller.
