@@ -134,7 +134,7 @@ func TestDiscardRefuses(t *testing.T) {
 		change func(*replicas.Spec[*worker])
 		want   string
 	}{
-		"a child that must stay": {[]*worker{newWorker(rs, "a", 1, over)}, stays, `child "default/a" is to be discarded and must stay`},
+		"a child that must stay": {[]*worker{newWorker(rs, "a", 1, over)}, stays, `child "default/a" must be discarded and must stay`},
 		"a child that is there twice": {
 			[]*worker{newWorker(rs, "a", 1, over), newWorker(rs, "a", 1)}, func(*replicas.Spec[*worker]) {}, `child "default/a" (uid-a) is listed twice`,
 		},

@@ -39,7 +39,7 @@ func (m *maker[T]) child(i int, names []string) (T, error) {
 		return *new(T), m.failure(i, "%w", err)
 	}
 	if name, own := nameAt(names, i), child.GetName(); name != "" && own != "" && own != name {
-		return *new(T), m.failure(i, "New named it %q, and its name is to be %q: New must leave the name empty or take the one that it is given, and return another object each time", own, name)
+		return *new(T), m.failure(i, "New named it %q, and its name must be %q: New must leave the name empty or take the one that it is given, and return another object each time", own, name)
 	}
 	child.SetNamespace(m.namespace(child))
 	if err := m.own(child); err != nil {

@@ -68,7 +68,7 @@ func TestNewWorker(t *testing.T) {
 		want   string
 	}{
 		"a shared object, which an earlier call has created": {func(w *worker) { w.ResourceVersion = "7" }, `replicas: ReplicaSet "default/web": new child 0: New returned "", which was created already: it must return another object each time`},
-		"a name other than the one that is chosen":           {func(w *worker) { w.Name = "mine" }, `replicas: ReplicaSet "default/web": new child 0: New named it "mine", and its name is to be "web-1": New must leave the name empty or take the one that it is given, and return another object each time`},
+		"a name other than the one that is chosen":           {func(w *worker) { w.Name = "mine" }, `replicas: ReplicaSet "default/web": new child 0: New named it "mine", and its name must be "web-1": New must leave the name empty or take the one that it is given, and return another object each time`},
 		"the name that is chosen":                            {func(w *worker) { w.Name = "web-1" }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -122,7 +122,7 @@ func (s *Spec[T]) ended(objs []T, ours func(T) bool) (ended []T, err error) {
 		switch {
 		case isDeleted(obj) || !owner.Reaches(obj) || !ours(obj) || !s.Rules.Ended(obj):
 		case s.Rules.MustStay != nil && s.Rules.MustStay(obj):
-			return nil, s.failure("child %q is to be discarded and must stay", object.Name(obj))
+			return nil, s.failure("child %q must be discarded and must stay", object.Name(obj))
 		default:
 			ended = append(ended, obj)
 		}

@@ -155,12 +155,12 @@ func TestNew(t *testing.T) {
 		}
 		for _, i := range []int{2, -1} {
 			none, err := scale.New(i)
-			require.EqualError(t, err, fmt.Sprintf(`replicas: ReplicaSet "default/web": new child %d: only 2 are to be created`, i))
+			require.EqualError(t, err, fmt.Sprintf(`replicas: ReplicaSet "default/web": new child %d: the plan creates only 2`, i))
 			assert.Nil(t, none)
 		}
 		for _, scale := range []replicas.PodScale{{}, {Create: 1}} {
 			none, err := scale.New(0)
-			require.EqualError(t, err, "replicas: new child 0: nothing is to be created")
+			require.EqualError(t, err, "replicas: new child 0: the plan creates nothing")
 			assert.Nil(t, none)
 		}
 	})

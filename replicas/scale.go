@@ -83,10 +83,10 @@ type Deletion[T any] struct {
 //   - a child that another owner controls.
 func (s Scale[T]) New(i int) (T, error) {
 	if s.maker == nil {
-		return *new(T), fmt.Errorf("replicas: new child %d: nothing is to be created", i)
+		return *new(T), fmt.Errorf("replicas: new child %d: the plan creates nothing", i)
 	}
 	if i < 0 || i >= s.Create {
-		return *new(T), s.maker.failure(i, "only %d are to be created", s.Create)
+		return *new(T), s.maker.failure(i, "the plan creates only %d", s.Create)
 	}
 	return s.maker.child(i, s.Names)
 }

@@ -179,7 +179,7 @@ func (a *answer) position(name string) (position, error) {
 
 func (d *decision) position(place int) (position, error) {
 	p := d.order[place].Object
-	at := position{Name: p.Name, Place: place + 1, Of: len(d.order), Goes: "no", Reason: "nothing is to be deleted"}
+	at := position{Name: p.Name, Place: place + 1, Of: len(d.order), Goes: "no", Reason: "nothing will be deleted"}
 	if place < d.goes() {
 		at.Goes = "yes"
 		at.Reason = inWords(d.plan.Scale.Delete[place].Victim)

@@ -30,7 +30,7 @@ type cause struct {
 
 var (
 	alike = cause{
-		"nothing that Kubernetes compares tells them apart, ages counting up to a power of two",
+		"Kubernetes' order does not distinguish them, ages counting up to a power of two",
 		"the order of its cache, or UID", "what else differs, then UID",
 	}
 	shifted = cause{

@@ -78,7 +78,7 @@ func (m *manager) campaign(ctx context.Context, lock *watchedLock, work func(con
 	elector.Run(campaign)
 	switch cause := context.Cause(campaign); {
 	case cause == nil:
-		return fmt.Errorf("%w: somebody else may be at work", errLeaseLost)
+		return fmt.Errorf("%w: another manager may be at work", errLeaseLost)
 	case !errors.Is(cause, context.Canceled):
 		return cause
 	}

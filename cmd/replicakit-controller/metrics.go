@@ -28,7 +28,7 @@ func newRegistry(m *manager) *prometheus.Registry {
 		ownerCollector{m.working.all},
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "replicakit_refused_writes_total",
-			Help: "Writes that were not sent, because the lease could not be proven: the program or its connection stood still.",
+			Help: "Writes that were not sent, because the manager could not prove its lease. The program or its connection stood still.",
 		}, func() float64 { return float64(m.fence.Refused()) }),
 		m.foreignWrites,
 		m.restored,
@@ -36,7 +36,7 @@ func newRegistry(m *manager) *prometheus.Registry {
 		m.orders.deletions,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "replicakit_waiting",
-			Help: "What the manager waits for before it works: an answer of the API server, a namespace, a right to look for other controllers. /readyz says what.",
+			Help: "How many things the manager waits for before it works, such as an answer of the API server, a namespace or a right. /readyz names them.",
 		}, func() float64 { return float64(len(m.waiting.all())) }),
 	)
 	return registry
@@ -66,13 +66,13 @@ type ownerCollector struct{ cells func() []*cell }
 
 var (
 	replicaCount = prometheus.NewDesc("replicakit_replicas",
-		"Replicas of all owners: those that their specs ask for (desired), and those that their statuses tell of (current, ready, available).",
+		"Replicas of all owners, as in their specs (desired) and in their statuses (current, ready, available).",
 		[]string{"controller", "state"}, nil)
 	failureCount = prometheus.NewDesc("replicakit_replica_failures",
-		"Owners with the condition ReplicaFailure: a pod could not be created or deleted.",
+		"Owners with the condition ReplicaFailure, because a pod could not be created or deleted.",
 		[]string{"controller"}, nil)
 	runawayCount = prometheus.NewDesc("replicakit_runaway_owners",
-		"Owners for which more pods were made in the last ten minutes than twice as many as they wanted at most in that time, and ten.",
+		"Owners for which too many pods were created in the last ten minutes, that is more than ten plus twice the highest number that they wanted in that time.",
 		[]string{"controller"}, nil)
 )
 

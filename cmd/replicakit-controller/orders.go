@@ -49,7 +49,7 @@ type wordedOrder struct {
 func newOrders(opts options) *orders {
 	o := &orders{own: lru.New(mostOrders), costs: opts.costs, nodes: newNodes(), deletions: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "replicakit_deletions_by_order_total",
-		Help: "Pods that were deleted, by the order that chose them: what --scale-down-order says, or the annotation " + podrank.OrderAnnotation + ".",
+		Help: "Deleted pods, by the order that chose them. The order is that of --scale-down-order, or of the annotation " + podrank.OrderAnnotation + ".",
 	}, []string{"controller", "order"})}
 	o.flag = o.parse(opts.scaleDownOrder)
 	return o

@@ -39,7 +39,7 @@ const mostOwners = 1000
 func newForeignWrites() *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "replicakit_foreign_writes_total",
-		Help: "What other controllers wrote while this one was at work, that was seen: statuses of owners, and owners that they made children for, each once.",
+		Help: "Writes of other controllers that this manager has seen while it worked. A status counts each time, and an owner counts once if another controller created a child for it.",
 	}, []string{"controller", "what"})
 }
 

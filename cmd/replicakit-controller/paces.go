@@ -32,10 +32,10 @@ func (p *paces) of(name string, opts options) *transport.Pace {
 
 var (
 	callWindow = prometheus.NewDesc("replicakit_call_window",
-		"How many calls to the API server a client has under way at once at most. It grows while the server answers well, and shrinks if the server gets slow or refuses calls.",
+		"How many calls to the API server a client may have under way at once. The number grows while the server answers well, and shrinks if the server gets slow or refuses calls.",
 		[]string{"client"}, nil)
 	callsWaiting = prometheus.NewDesc("replicakit_calls_waiting",
-		"Calls to the API server that wait for others to end, or for --kube-api-qps.",
+		"Calls to the API server that wait until others have ended, or because of --kube-api-qps.",
 		[]string{"client"}, nil)
 )
 

@@ -32,7 +32,7 @@ const (
 func newRestored() prometheus.Gauge {
 	return prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "replicakit_server_restored_timestamp_seconds",
-		Help: "When this manager last noticed that the API server was restored from a backup, as it went back to an older version: seconds since 1970, or 0 for never.",
+		Help: "When this manager last noticed that the API server was restored from a backup, in seconds since 1970. 0 means never.",
 	})
 }
 

@@ -58,7 +58,7 @@ func printVersion(w io.Writer, b build) {
 func (b build) collector() prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "replicakit_build_info",
-		Help: "1, with the version of the program, the revision of its source, and what it was built with: Go, and Kubernetes' libraries.",
+		Help: "Always 1. The labels have the version of the program, the revision of its source, and the versions of Go and of Kubernetes' libraries.",
 		ConstLabels: prometheus.Labels{
 			"version": b.version, "revision": b.revision, "go_version": b.goVersion, "kubernetes_version": b.kubernetes,
 		},

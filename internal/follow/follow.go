@@ -329,10 +329,10 @@ func (w *Watch) samples() []controller.Sample {
 		age = known.Seconds()
 	}
 	return []controller.Sample{{
-		Name: "watch_age_seconds", Help: "For how long the watch has not come to where the server was. Up to two minutes is usual, because bookmarks come once a minute. NaN means that it is not known.",
+		Name: "watch_age_seconds", Help: "How old the newest state of the server is that the watch has shown. Up to two minutes is usual, because bookmarks come once a minute. NaN means unknown.",
 		Type: controller.Gauge, Kind: w.Kind, Value: age,
 	}, {
-		Name: "watch_relists_total", Help: "Watches that hung and were ended. A new list of the objects has shown what they had missed.",
+		Name: "watch_relists_total", Help: "Watches that hung and were ended. A new list of the objects showed what they had missed.",
 		Type: controller.Counter, Kind: w.Kind, Value: float64(w.hung),
 	}}
 }

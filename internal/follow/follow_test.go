@@ -265,8 +265,11 @@ func TestWatch(t *testing.T) {
 			w.set(func() { w.live++ })
 			w.sleep(3 * time.Minute)
 			assert.Equal(t, 1, w.listed())
+			w.Updated(podAt(1), podAt(1)) // an object of the new list that has not changed
 			w.pass(time.Minute)
-			w.Saw(podAt(1))
+			w.Updated(podAt(1), podAt(1))
+			w.pass(time.Minute)
+			w.Saw(podAt(1)) // late
 			w.pass(time.Minute)
 			assert.Empty(t, w.said())
 		},

@@ -44,7 +44,7 @@ func newMetrics(registerer prometheus.Registerer, name string, samples func() []
 		}, []string{"group", "resource"})),
 		slowPasses: register(&r, prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: metricsNamespace + "slow_passes",
-			Help: "Passes under way that have taken longer than a second: other workers have taken their place.",
+			Help: "Passes under way that have taken longer than a second. Other workers have taken their place.",
 		}, []string{"controller"})).WithLabelValues(name),
 	}
 	skips := func(kind schema.GroupVersionKind) prometheus.Counter {

@@ -600,7 +600,7 @@ func (g guard[O, C]) List(ctx context.Context, namespace string, matching labels
 	})
 	for _, c := range list.Items {
 		if err == nil && !object.IsNil(c) && g.restores.isEnded(c.GetUID(), events) {
-			err = g.restores.notice("a live list has %q, and an event had told that it was deleted", c.GetName())
+			err = g.restores.notice("a live list has %q, although an event said that it was deleted", c.GetName())
 		}
 	}
 	return list, err

@@ -117,7 +117,7 @@ func TestDiscard(t *testing.T) {
 			return is, err
 		}
 		_, err := r.pass(t, 0, podtest.Pod("b", owned(r.owner), over))
-		require.EqualError(t, err, `replicas: ReplicaSet "default/web": child "default/b" is to be discarded and must stay`)
+		require.EqualError(t, err, `replicas: ReplicaSet "default/web": child "default/b" must be discarded and must stay`)
 	})
 }
 

@@ -261,7 +261,7 @@ var rows = [reasons]row{
 	},
 	MustStay: {
 		name: "MustStay", step: scales, stops: StopsDeletions, atOnce: true,
-		ends:     "a child need not stay any more",
+		ends:     "a child no longer has to stay",
 		sentence: "Rules.MustStay keeps children that are too many",
 	},
 	MissingFirst: {
@@ -617,7 +617,7 @@ func (b *gateBook) samples() []Sample {
 			owners[r] += one(slices.ContainsFunc(gates, func(g Gate) bool { return g.Reason == Reason(r) }))
 		}
 	}
-	samples := []Sample{b.lasted.sample("gate_duration_seconds", "Time that something held an owner back.")}
+	samples := []Sample{b.lasted.sample("gate_duration_seconds", "How long a gate held an owner back.")}
 	for r := Reason(1); r < reasons; r++ {
 		samples = append(samples, Sample{
 			Name: "gated_owners", Help: "Owners that something holds back, by the reason.", Type: Gauge, Reason: r.String(), Value: float64(owners[r]),

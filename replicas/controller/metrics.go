@@ -63,11 +63,11 @@ func counters[O, C Object]() []counter[O, C] {
 		{"children_created_total", "Children created.", func(p *pass) int { return len(p.Created) }},
 		{"children_deleted_total", "Children deleted.", func(p *pass) int { return len(p.Deleted) }},
 		{"child_errors_total", "Creations, deletions, adoptions and releases of children that failed.", func(p *pass) int { return p.Failed }},
-		{"delete_conflicts_total", "Deletes that met a Conflict: the child had changed, or a webhook refused.", func(p *pass) int { return p.Conflicts() }},
-		{"live_lists_total", "Lists of an owner's children past the cache: the cache was known to be old, deletes met a Conflict, or answers were lost.", func(p *pass) int { return p.LiveLists() }},
-		{"live_reads_total", "Reads of a child past the cache, to see what became of a call that failed.", func(p *pass) int { return p.LiveReads() }},
-		{"failed_passes_total", "Passes that ended in an error, and are tried again.", func(p *pass) int { return one(p.Err != nil && !isRefused(p.Err)) }},
-		{"backed_off_passes_total", "Passes that did not create or delete, as an earlier one had put it off.", func(p *pass) int { return one(p.HeldBack()) }},
+		{"delete_conflicts_total", "Deletes that met a Conflict, because the child had changed or a webhook refused them.", func(p *pass) int { return p.Conflicts() }},
+		{"live_lists_total", "Live lists of an owner's children, because the cache was old, deletes met a Conflict, or answers were lost.", func(p *pass) int { return p.LiveLists() }},
+		{"live_reads_total", "Live reads of a child, to see whether a failed call took effect.", func(p *pass) int { return p.LiveReads() }},
+		{"failed_passes_total", "Passes that ended in an error and are tried again.", func(p *pass) int { return one(p.Err != nil && !isRefused(p.Err)) }},
+		{"backed_off_passes_total", "Passes that did not create or delete because an earlier pass had put that off.", func(p *pass) int { return one(p.HeldBack()) }},
 		{"refused_passes_total", "Passes that could not act on the owner's spec.", func(p *pass) int { return one(isRefused(p.Err)) }},
 	}
 }
@@ -154,7 +154,7 @@ func (m *measures[O, C]) noteGates(p *Pass[O, C], step step) {
 func (m *measures[O, C]) samples() []Sample {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	samples := append([]Sample{m.took.sample("sync_duration_seconds", "Time that one pass for an owner took.")}, m.gates.samples()...)
+	samples := append([]Sample{m.took.sample("sync_duration_seconds", "Duration of a pass for an owner.")}, m.gates.samples()...)
 	for i, c := range m.counters {
 		samples = append(samples, Sample{Name: c.name, Help: c.help, Type: Counter, Value: float64(m.counts[i])})
 	}

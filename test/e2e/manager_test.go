@@ -630,7 +630,7 @@ func (s *managerServer) leaseLost(t *testing.T) {
 	w.ever(rs, wanted/8)
 	resume := s.pause(t)
 	assert.Equal(t, 1, m.ends())
-	assert.Contains(t, m.log.String(), "controller: the lease was lost: somebody else may be at work")
+	assert.Contains(t, m.log.String(), "controller: the lease was lost: another manager may be at work")
 	resume()
 	next := s.start(t) // as a kubelet would
 	w.has(rs, wanted)

@@ -34,6 +34,7 @@ func TestFlagsHaveTheDefaultsOfKubeControllerManager(t *testing.T) {
 		}
 	}
 	assert.Equal(t, map[string]string{
+		"kube-api-qps":               "20 there, here ",
 		"leader-elect-resource-name": `"kube-controller-manager" there, here "replicakit-controller"`,
 		"profiling":                  "true there, here ",
 	}, other)

@@ -191,6 +191,15 @@ type world struct {
 
 func newWorld(t *testing.T, newProcess func(*testing.T, cluster.Cluster) process) *world {
 	t.Helper()
+	s, config := serve(t)
+	w := &world{T: t, server: s, start: func() process { return newProcess(t, newCluster(t, config, true)) }}
+	w.first = w.start()
+	return w
+}
+
+// serve starts a server that has the owners a and b.
+func serve(t *testing.T) (*server, *rest.Config) {
+	t.Helper()
 	s := newServer()
 	served := httptest.NewServer(s)
 	t.Cleanup(func() {
@@ -198,7 +207,6 @@ func newWorld(t *testing.T, newProcess func(*testing.T, cluster.Cluster) process
 		served.Close()
 	})
 	config := &rest.Config{Host: served.URL, QPS: 1000, Burst: 1000, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON, AcceptContentTypes: runtime.ContentTypeJSON}}
-	w := &world{T: t, server: s, start: func() process { return newProcess(t, newCluster(t, config)) }}
 	direct, err := client.New(config, client.Options{Scheme: newScheme(t), Mapper: newMapper()})
 	require.NoError(t, err)
 	for _, owner := range []string{"a", "b"} {
@@ -211,18 +219,16 @@ func newWorld(t *testing.T, newProcess func(*testing.T, cluster.Cluster) process
 			},
 		}))
 	}
-	w.first = w.start()
-	return w
+	return s, config
 }
 
 // newCluster returns the connection of a process, with caches that are filled.
-func newCluster(t *testing.T, config *rest.Config) cluster.Cluster {
+func newCluster(t *testing.T, config *rest.Config, readYourWrites bool) cluster.Cluster {
 	t.Helper()
-	on := true
 	c, err := cluster.New(config, func(o *cluster.Options) {
 		o.Scheme, o.Logger = newScheme(t), logr.Discard()
 		o.MapperProvider = func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return newMapper(), nil }
-		o.Client.Cache = &client.CacheOptions{EnableReadYourWritesConsistency: &on}
+		o.Client.Cache = &client.CacheOptions{EnableReadYourWritesConsistency: &readYourWrites}
 	})
 	require.NoError(t, err)
 	for _, kind := range []client.Object{&corev1.Pod{}, &appsv1.ReplicaSet{}} {

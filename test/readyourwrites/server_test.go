@@ -34,6 +34,8 @@ type server struct {
 	epoch   int                // a restore ends all watches
 	held    bool               // watches of pods show nothing new
 	lossy   bool               // the next write of a pod takes effect, and its answer is lost
+
+	changedPods func() // is called, with the lock held, after each change of an object; nil: nothing is
 }
 
 type event struct {
@@ -83,22 +85,29 @@ func (s *server) restore() {
 
 // wanted returns how many pods an owner wants.
 func (s *server) wanted(owner string) (n int) {
-	s.change(func() {
-		replicas, _, _ := unstructured.NestedInt64(s.objects["replicasets"][owner].Object, "spec", "replicas")
-		n = int(replicas)
-	})
+	s.change(func() { n = s.wants(owner) })
 	return n
+}
+
+// wants is wanted, with the lock held.
+func (s *server) wants(owner string) int {
+	replicas, _, _ := unstructured.NestedInt64(s.objects["replicasets"][owner].Object, "spec", "replicas")
+	return int(replicas)
 }
 
 // pods returns how many pods an owner has.
 func (s *server) pods(owner string) (n int) {
-	s.change(func() {
-		for _, pod := range s.objects["pods"] {
-			if pod.GetLabels()["owner"] == owner {
-				n++
-			}
+	s.change(func() { n = s.count(owner) })
+	return n
+}
+
+// count is pods, with the lock held.
+func (s *server) count(owner string) (n int) {
+	for _, pod := range s.objects["pods"] {
+		if pod.GetLabels()["owner"] == owner {
+			n++
 		}
-	})
+	}
 	return n
 }
 
@@ -112,6 +121,9 @@ func (s *server) store(kind, resource string, object *unstructured.Unstructured)
 		delete(s.objects[resource], object.GetName())
 	}
 	s.events[resource] = append(s.events[resource], event{kind, object})
+	if s.changedPods != nil {
+		s.changedPods()
+	}
 	s.changed.Broadcast()
 }
 
