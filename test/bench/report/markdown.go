@@ -43,7 +43,7 @@ func (r *results) markdown() []byte {
 			b.WriteString(row.timed())
 		}
 	}
-	b.WriteString("\n## Memory\n\nBytes that are kept beside the objects in the caches.\n\n" +
+	b.WriteString("\n## Memory\n\nBytes that are kept in addition to the objects in the caches.\n\n" +
 		"| kept | number | Kubernetes | ours |\n|---|---|--:|--:|\n")
 	for _, row := range r.rows {
 		for _, unit := range []string{"B/owner", "B/pod"} {
