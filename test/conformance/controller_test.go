@@ -29,6 +29,7 @@ import (
 	"k8s.io/kubernetes/pkg/controller/replicaset"
 	"k8s.io/kubernetes/pkg/controller/replication"
 
+	"github.com/replicakit/replicakit/internal/follow"
 	"github.com/replicakit/replicakit/internal/slowrank"
 	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
@@ -300,10 +301,13 @@ func since(before, after map[string]int) map[string]int {
 // workers is how many passes a controller makes at a time.
 const workers = 2
 
+// never keeps ours from asking whether its watches follow the server: Kubernetes does not ask.
+var never = follow.Times{Look: time.Hour * 1e5, Ask: time.Hour * 1e5}
+
 // start runs a controller until stop is called. Its informers come first: the fake
 // clientset loses what happens between their lists and their watches.
 func (w *world) start(newController maker, burst int) (stop func()) {
-	ctx, cancel := context.WithCancel(quiet(context.Background()))
+	ctx, cancel := context.WithCancel(follow.WithTimes(quiet(context.Background()), never))
 	factory := informers.NewSharedInformerFactory(w, 0)
 	run := newController(ctx, w, factory, burst)
 	factory.Start(ctx.Done())
