@@ -658,6 +658,11 @@ func (s *managerServer) restored(t *testing.T) {
 		}, "the manager must see the ready pods")
 	}
 	m.ready()
+	const asked = "The server said which version it is at"
+	before := strings.Count(m.log.String(), asked) // each 20 seconds
+	w.eventually(func(c *assert.CollectT) {
+		assert.Greater(c, strings.Count(m.log.String(), asked), before)
+	}, "the manager must know the version")
 	require.NoError(t, s.restoreBackup(t.Context(), backup))
 	m.says(`The API server was restored from a backup" from="[0-9]+" to="[0-9]+"`) // whether the watches have listed anew or not
 	m.stop()
