@@ -167,9 +167,9 @@ func childSeconds(points []point) (tooMany, tooFew float64) {
 		if i+1 < len(points) {
 			until = points[i+1].at
 		}
-		for_ := (until - p.at).Seconds()
-		tooMany += for_ * float64(max(p.living-p.wanted, 0))
-		tooFew += for_ * float64(max(p.wanted-p.living, 0))
+		lasted := (until - p.at).Seconds()
+		tooMany += lasted * float64(max(p.living-p.wanted, 0))
+		tooFew += lasted * float64(max(p.wanted-p.living, 0))
 	}
 	return tooMany, tooFew
 }
