@@ -189,7 +189,7 @@ func TestPicture(t *testing.T) {
 		tooMany, tooFew := childSeconds(all[i])
 		t.Logf("%s: %.1f too many, %.1f too few", l.name, tooMany, tooFew)
 		if l.name == "replicakit" {
-			assert.Less(t, tooMany+tooFew, 5.0)
+			assert.Less(t, tooMany+tooFew, 9.0) // 2 on a machine with nothing else to do
 			continue
 		}
 		assert.Greater(t, tooMany+tooFew, 10.0, l.name)
