@@ -37,7 +37,7 @@ type Call struct {
 	Ended time.Time
 	Err   error
 
-	sent  any  // the options of a delete, or a patch
+	body  any  // the options of a delete, or a patch
 	stray bool // about a child that a webhook made useless
 }
 
@@ -49,7 +49,7 @@ func (c Call) String() string {
 	if c.Name != "" || c.Namespace != "" {
 		text += " " + strings.TrimPrefix(c.Namespace+"/"+c.Name, "/")
 	}
-	switch sent := c.sent.(type) {
+	switch sent := c.body.(type) {
 	case nil:
 	case selector.Patch:
 		text += " " + string(sent.Data)
@@ -75,12 +75,12 @@ var errNoAnswer = errors.New("the client did not return")
 // calls are the calls of a pass. Several are made at once.
 type calls struct {
 	mu                   sync.Mutex
-	made                 []Call
+	list                 []Call
 	creations, deletions allowance
 }
 
 // An allowance is how many calls there is room for, and how many were made.
-type allowance struct{ room, made int }
+type allowance struct{ room, used int }
 
 // allow sets how many calls may be made that change the number of replicas.
 func (c *calls) allow(creations, deletions int) {
@@ -93,17 +93,17 @@ func (c *calls) allow(creations, deletions int) {
 func (c *calls) take(of *allowance, what, name string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if of.made++; of.made <= of.room {
+	if of.used++; of.used <= of.room {
 		return nil
 	}
-	return fmt.Errorf("%s of %q: %w: it is number %d, and there is room for %d", what, name, ErrNoRoom, of.made, of.room)
+	return fmt.Errorf("%s of %q: %w: it is number %d, and there is room for %d", what, name, ErrNoRoom, of.used, of.room)
 }
 
 func (c *calls) note(call Call, ended time.Time, err error) {
 	call.Ended, call.Err = ended, err
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.made = append(c.made, call)
+	c.list = append(c.list, call)
 }
 
 func isList(c Call) bool { return c.Verb == "List" }
@@ -122,19 +122,19 @@ func countCalls(calls []Call, f func(Call) bool) (n int) {
 func (c *calls) soFar(f func(Call) bool) (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return countCalls(c.made, f)
+	return countCalls(c.list, f)
 }
 
 // all returns the calls in the order in which they were answered.
 func (c *calls) all() []Call {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Clone(c.made)
+	return slices.Clone(c.list)
 }
 
 // about begins the note of a call about an object.
 func about(verb string, obj metav1.Object, sent any) Call {
-	return Call{Verb: verb, Namespace: obj.GetNamespace(), Name: obj.GetName(), sent: sent}
+	return Call{Verb: verb, Namespace: obj.GetNamespace(), Name: obj.GetName(), body: sent}
 }
 
 // The functions below make all calls of a pass to the server. If a call changes a child,
@@ -332,7 +332,7 @@ type lists[C Object] struct {
 	turns  chan struct{}
 
 	mu      sync.Mutex
-	made    int                     // lists that are under way or wait
+	open    int                     // lists that are under way or wait
 	waiting map[string]*listCall[C] // lists that have not begun
 	failed  backoff.Hold
 }
@@ -392,10 +392,10 @@ func (l *lists[C]) join(key string) (call *listCall[C], mine bool, err error) {
 	if call, joined := l.waiting[key]; joined {
 		return call, false, nil
 	}
-	if l.made == listsAtOnce+listsWaiting {
+	if l.open == listsAtOnce+listsWaiting {
 		return nil, false, heldError{listBusy, "others are under way", true}
 	}
-	l.made++
+	l.open++
 	if l.waiting == nil {
 		l.waiting = map[string]*listCall[C]{}
 	}
@@ -421,7 +421,7 @@ func (l *lists[C]) make(ctx context.Context, key string, call *listCall[C], name
 		begin()
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.made--
+		l.open--
 	}()
 	select {
 	case l.turns <- struct{}{}:
@@ -497,12 +497,12 @@ type restores struct {
 
 	mu  sync.Mutex
 	err error // the proof; nil if there is none
-	// owners and children are the newest versions of live lists that have ended.
-	owners, children string
-	// ended has the children of DELETED events, and the numbers of these events. If it
-	// has endingsKept children, it becomes before, and the earlier before is forgotten.
-	ended, before map[types.UID]int
-	events        int // how many DELETED events there were
+	// ownersListed and childrenListed are the newest versions of live lists that have ended.
+	ownersListed, childrenListed string
+	// recent has the children of DELETED events, and the numbers of these events. If it
+	// has endingsKept children, it becomes older, and the former older is forgotten.
+	recent, older map[types.UID]int
+	count         int // how many DELETED events there were
 }
 
 // proof returns an error that wraps ErrRestored if the server was restored.
@@ -550,29 +550,29 @@ func (r *restores) compare(newest *string, what, cached string, list func() (ver
 	return nil
 }
 
-// childEnded notes a DELETED event of a child.
-func (r *restores) childEnded(id types.UID) {
+// deletedEvent notes a DELETED event of a child.
+func (r *restores) deletedEvent(id types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.ended == nil || len(r.ended) == endingsKept {
-		r.ended, r.before = map[types.UID]int{}, r.ended
+	if r.recent == nil || len(r.recent) == endingsKept {
+		r.recent, r.older = map[types.UID]int{}, r.recent
 	}
-	r.events++
-	r.ended[id] = r.events
+	r.count++
+	r.recent[id] = r.count
 }
 
-// endings returns how many DELETED events there were.
-func (r *restores) endings() int {
+// deletedEvents returns how many DELETED events there were.
+func (r *restores) deletedEvents() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.events
+	return r.count
 }
 
 // isEnded reports whether one of the first n DELETED events was about a child.
 func (r *restores) isEnded(id types.UID, n int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	at := max(r.ended[id], r.before[id])
+	at := max(r.recent[id], r.older[id])
 	return at > 0 && at <= n
 }
 
@@ -593,8 +593,8 @@ func guarded[O, C Object](client Client[O, C], cache Cache[O, C], restores *rest
 }
 
 func (g guard[O, C]) List(ctx context.Context, namespace string, matching labels.Selector) (list List[C], err error) {
-	events := g.restores.endings()
-	err = g.restores.compare(&g.restores.children, "children", g.cache.ChildrenVersion(), func() (string, error) {
+	events := g.restores.deletedEvents()
+	err = g.restores.compare(&g.restores.childrenListed, "children", g.cache.ChildrenVersion(), func() (string, error) {
 		list, err = g.Client.List(ctx, namespace, matching)
 		return list.ResourceVersion, err
 	})
@@ -641,7 +641,7 @@ type versionGuard[O, C Object] struct {
 }
 
 func (g versionGuard[O, C]) ServerOwnersVersion(ctx context.Context, namespace string) (version string, err error) {
-	err = g.restores.compare(&g.restores.owners, "owners", g.cache.OwnersVersion(), func() (string, error) {
+	err = g.restores.compare(&g.restores.ownersListed, "owners", g.cache.OwnersVersion(), func() (string, error) {
 		version, err = g.versioner.ServerOwnersVersion(ctx, namespace)
 		return version, err
 	})
@@ -649,16 +649,16 @@ func (g versionGuard[O, C]) ServerOwnersVersion(ctx context.Context, namespace s
 }
 
 func (g versionGuard[O, C]) ServerChildrenVersion(ctx context.Context, namespace string) (version string, err error) {
-	err = g.restores.compare(&g.restores.children, "children", g.cache.ChildrenVersion(), func() (string, error) {
+	err = g.restores.compare(&g.restores.childrenListed, "children", g.cache.ChildrenVersion(), func() (string, error) {
 		version, err = g.versioner.ServerChildrenVersion(ctx, namespace)
 		return version, err
 	})
 	return version, err
 }
 
-// wentBack notes a restore if the server has an older version of an object than was
+// noticeOlder notes a restore if the server has an older version of an object than was
 // shown before the call.
-func (r *restores) wentBack(is, shown metav1.Object) error {
+func (r *restores) noticeOlder(is, shown metav1.Object) error {
 	if is.GetUID() == "" || is.GetUID() != shown.GetUID() || !resourceversion.Older(is.GetResourceVersion(), shown.GetResourceVersion()) {
 		return nil
 	}

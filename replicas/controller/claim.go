@@ -198,7 +198,7 @@ func (p *pass[O, C]) refusedAdoptions(refused []selector.Failure[C]) {
 // undecided until now, first is when it began to fail. If it fails again, its place
 // is not held anew. If the server called the orphan Invalid, first is zero.
 func (p *pass[O, C]) refuseAdoption(c C, first time.Time) {
-	p.setAside(c, &aside{Version: c.GetResourceVersion(), Reason: AdoptionRefused, First: first, Hold: backoff.Hold{Since: p.opts.Now(), Wait: AdoptionRefused.row().first}}, nil)
+	p.setAside(c, &aside{Version: c.GetResourceVersion(), Reason: AdoptionRefused, First: first, Hold: backoff.Hold{Since: p.opts.Now(), Wait: AdoptionRefused.row().shortest}}, nil)
 }
 
 // undecidedAdoptions leaves alone the orphans that the server has not decided about.
@@ -276,7 +276,7 @@ func (p *pass[O, C]) invalidReleases(released []C) {
 	}
 	for _, c := range released {
 		if err := invalid[nameOf(c)]; err != nil {
-			p.setAside(c, &aside{Version: c.GetResourceVersion(), Reason: ReleaseFailed, Hold: backoff.Hold{Since: p.opts.Now(), Wait: ReleaseFailed.row().last}}, err)
+			p.setAside(c, &aside{Version: c.GetResourceVersion(), Reason: ReleaseFailed, Hold: backoff.Hold{Since: p.opts.Now(), Wait: ReleaseFailed.row().longest}}, err)
 		}
 	}
 }

@@ -350,7 +350,7 @@ func (r *reconciler[O, C]) childTaken(key expectations.Key, child C) {
 // childEnded notes a DELETED event of a child, if that proves that the child is gone.
 func (r *reconciler[O, C]) childEnded(child types.UID) {
 	if r.opts.UnfilteredChildren {
-		r.restores.childEnded(child)
+		r.restores.deletedEvent(child)
 	}
 }
 

@@ -127,8 +127,8 @@ func (c *creations[O, C]) call(ctx context.Context, parts []*part[C]) (calls []*
 	c.start = c.state.known.Start()
 	call := func(part *part[C]) {
 		// After batches of 1, 2, 4 ... with n calls in all, the next batch has n+1.
-		opts := slowstart.Options{InitialBatchSize: part.made + 1, MaxParallel: max(c.opts.MaxParallel/len(parts), 1)}
-		part.run = slowstart.Run(ctx, len(part.unmade), opts, func(ctx context.Context, i int) error {
+		opts := slowstart.Options{InitialBatchSize: part.tried + 1, MaxParallel: max(c.opts.MaxParallel/len(parts), 1)}
+		part.result = slowstart.Run(ctx, len(part.unmade), opts, func(ctx context.Context, i int) error {
 			return c.one(ctx, part.unmade[i])
 		})
 	}
@@ -147,8 +147,8 @@ func (c *creations[O, C]) call(ctx context.Context, parts []*part[C]) (calls []*
 type part[C Object] struct {
 	namespace string
 	unmade    []*creation[C]
-	made      int
-	run       slowstart.Result // of the last round
+	tried     int
+	result    slowstart.Result // of the last round
 }
 
 func (c *creations[O, C]) parts() (parts []*part[C]) {
@@ -169,7 +169,7 @@ func (c *creations[O, C]) parts() (parts []*part[C]) {
 // afterLook adds what a look found to the result of a part. It reports whether the
 // part goes on, because all calls of the round took effect and others are left.
 func (c *creations[O, C]) afterLook(part *part[C]) (goesOn bool) {
-	run := &part.run
+	run := &part.result
 	if len(run.Failed) > 0 {
 		var errs []error
 		run.Failed = slices.DeleteFunc(run.Failed, func(f slowstart.Failure) bool { return part.unmade[f.Index].made })
@@ -183,7 +183,7 @@ func (c *creations[O, C]) afterLook(part *part[C]) (goesOn bool) {
 		run.Err = joined.Errors(errs)
 	}
 	called := len(part.unmade) - run.Skipped
-	part.made += called - len(run.Failed)
+	part.tried += called - len(run.Failed)
 	part.unmade = part.unmade[called:]
 	return run.Err == nil && run.Skipped > 0
 }
@@ -288,10 +288,10 @@ func (p *pass[O, C]) tellFailed(err error) {
 
 // concludes notes what the creations in a namespace mean for this pass and later ones.
 func (c *creations[O, C]) concludes(part *part[C]) {
-	namespace, run := part.namespace, part.run
+	namespace, run := part.namespace, part.result
 	c.Failed += len(run.Failed)
 	c.Skipped += run.Skipped
-	if run.Err == nil || part.made > 0 {
+	if run.Err == nil || part.tried > 0 {
 		c.state.holds.end(namespace, NamespaceGoing, QuotaFull, RetryAfter, CreationFailed)
 	}
 	if run.Err == nil {

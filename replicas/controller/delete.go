@@ -112,7 +112,7 @@ func (p *pass[O, C]) delete(ctx context.Context, planned replicas.Scale[C], vict
 func (d *deletions[O, C]) run(ctx context.Context) error {
 	behind := false // whether a list shows that our view was behind
 	if !d.state.behind {
-		d.first(ctx)
+		d.byView(ctx)
 	}
 	if d.state.behind || d.metConflict() {
 		behind = d.again(ctx)
@@ -143,8 +143,8 @@ func (d *deletions[O, C]) err() error {
 	return fmt.Errorf("unable to delete %s: %w", d.childResource.Resource, summarize(slowstart.Result{Failed: d.failures, Err: joined.Errors(errs)}))
 }
 
-// first deletes the victims as our view has them, until the first Conflict.
-func (d *deletions[O, C]) first(ctx context.Context) {
+// byView deletes the victims as our view has them, until the first Conflict.
+func (d *deletions[O, C]) byView(ctx context.Context) {
 	d.call(ctx, d.which(func(v *victim[C]) bool { return carried(v.Options) == "" }))
 	versioned := d.which(func(v *victim[C]) bool { return carried(v.Options) != "" })
 	for n := min(firstVersioned, d.opts.MaxParallel); len(versioned) > 0 && !d.metConflict(); n *= 2 {
@@ -260,7 +260,7 @@ func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 		return true
 	}
 	still, behind := d.stillThere(ours, ended)
-	sent := d.sent() // these count as they did for the plan
+	sent := d.succeeded() // these count as they did for the plan
 	for _, c := range sent {
 		d.view.spec.DeletionsInFlight = append(d.view.spec.DeletionsInFlight, object.ID(c))
 	}
@@ -268,7 +268,7 @@ func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 	behind = behind || len(scale.Delete) < len(still.Delete)
 	planned := scale
 	planned.Delete, planned.Discard = slices.Concat(scale.Delete, d.staying(d.planned.Delete)), slices.Concat(scale.Discard, d.staying(d.planned.Discard))
-	scale, err = d.author(ctx, d.seen(some(d.view.children, d.isActive), d.terminating()), planned, scale) // Prepare was asked before about an older view
+	scale, err = d.author(ctx, d.newStep(some(d.view.children, d.isActive), d.terminating()), planned, scale) // Prepare was asked before about an older view
 	if err != nil {
 		d.failures = append(d.failures, slowstart.Failure{Err: err})
 		return true
@@ -306,14 +306,14 @@ func (d *deletions[O, C]) isActive(c C) bool {
 	return d.controls(c) && d.snapshot.Rules.MayCount(c) && d.rules.Active(c)
 }
 
-// sent returns the active victims whose deletion succeeded.
-func (d *deletions[O, C]) sent() (sent []C) {
+// succeeded returns the active victims whose deletion succeeded.
+func (d *deletions[O, C]) succeeded() (succeeded []C) {
 	for _, v := range d.victims {
 		if v.is == deleted && d.rules.Active(v.Object) {
-			sent = append(sent, v.Object)
+			succeeded = append(succeeded, v.Object)
 		}
 	}
-	return sent
+	return succeeded
 }
 
 // stillThere returns the undecided victims as a live list has them. It reports whether the list
@@ -391,7 +391,7 @@ func (d *deletions[O, C]) holdAfterDeletions(behind bool, err error) {
 		d.state.holds.end("", DeletionFailed)
 	}
 	if behind {
-		tells = max(tells, d.holds(Conflict, "", "", d.wait, err))
+		tells = max(tells, d.growHold(Conflict, "", "", d.wait, err))
 	} else {
 		d.state.holds.end("", Conflict)
 	}
@@ -410,16 +410,16 @@ func (d *deletions[O, C]) holdRefused(err error) {
 			d.state.holds.end(id, ConflictAgain)
 			continue
 		}
-		tells = max(tells, d.holds(ConflictAgain, id, v.Object.GetName(), 0, v.err))
+		tells = max(tells, d.growHold(ConflictAgain, id, v.Object.GetName(), 0, v.err))
 	}
 	if tells > 0 {
 		d.event(corev1.EventTypeWarning, DeletionsHeld, d.whyHeld(tells, err))
 	}
 }
 
-// holds doubles a hold of deletions, which lasts at least as long as lists are put
-// off. If an event must report the hold, holds returns its length.
-func (d *deletions[O, C]) holds(reason Reason, key, child string, least time.Duration, why error) (tells time.Duration) {
+// growHold doubles a hold of deletions, which lasts at least as long as lists are put
+// off. If an event must report the hold, growHold returns its length.
+func (d *deletions[O, C]) growHold(reason Reason, key, child string, least time.Duration, why error) (tells time.Duration) {
 	h := d.state.holds.of(reason, key)
 	before := h.Wait
 	reason.grow(&h.Hold, d.opts.Now())

@@ -233,7 +233,7 @@ func (storeOnly[O, C]) cacheWentBack(expectations.Key)        {}
 func (storeOnly[O, C]) isOwnWrite(O, O, func()) bool          { return false }
 
 func (w *watcher[O, C]) childAdded(obj any, q Enqueue) error {
-	child, err := w.child(obj)
+	child, err := w.childOf(obj)
 	if err == nil {
 		w.newest.saw(child)
 		events[O, C]{w, q}.added(child)
@@ -242,11 +242,11 @@ func (w *watcher[O, C]) childAdded(obj any, q Enqueue) error {
 }
 
 func (w *watcher[O, C]) childUpdated(old, cur any, q Enqueue) error {
-	was, err := w.child(old)
+	was, err := w.childOf(old)
 	if err != nil {
 		return err
 	}
-	child, err := w.child(cur)
+	child, err := w.childOf(cur)
 	if err != nil {
 		return err
 	}
@@ -269,7 +269,7 @@ func (w *watcher[O, C]) childUpdated(old, cur any, q Enqueue) error {
 }
 
 func (w *watcher[O, C]) childDeleted(obj any, q Enqueue) error {
-	child, isTombstone, err := unwrap(obj, w.child)
+	child, isTombstone, err := unwrap(obj, w.childOf)
 	if err != nil {
 		return err
 	}
@@ -325,7 +325,7 @@ type events[O, C Object] struct {
 
 func (e events[O, C]) added(c C) {
 	if c.GetDeletionTimestamp() != nil {
-		e.deleted(c)
+		e.childDeleted(c)
 		return
 	}
 	key, owner, found := e.ownerOf(c)
@@ -358,15 +358,15 @@ func (e events[O, C]) settleCreation(c C) {
 // deleting handles an update of a child that is being deleted. The old version counts
 // only if the labels or the owner changed (V7).
 func (e events[O, C]) deleting(was, c C) {
-	e.deleted(c)
+	e.childDeleted(c)
 	if !maps.Equal(was.GetLabels(), c.GetLabels()) || !sameOwner(metav1.GetControllerOfNoCopy(was), metav1.GetControllerOfNoCopy(c)) {
-		e.deleted(was)
+		e.childDeleted(was)
 	}
 }
 
 // departed handles a child that left the cache.
 func (e events[O, C]) departed(c C) {
-	e.deleted(c)
+	e.childDeleted(c)
 	if metav1.GetControllerOfNoCopy(c) != nil {
 		return
 	}
@@ -385,9 +385,9 @@ func (e events[O, C]) wentBack(was, c C) {
 	}
 }
 
-// deleted settles the deletion for every owner that waits for it. Usually that is the
+// childDeleted settles the deletion for every owner that waits for it. Usually that is the
 // owner of c, or none.
-func (e events[O, C]) deleted(c C) {
+func (e events[O, C]) childDeleted(c C) {
 	ownKey, owner, found := e.ownerOf(c)
 	id := object.ID(c)
 	e.settleCreation(c) // a child that is deleted was created
@@ -571,9 +571,9 @@ func sameOwner(a, b *metav1.OwnerReference) bool {
 	return a.Kind == b.Kind && a.Name == b.Name && a.UID == b.UID
 }
 
-// child returns the child of an event. A reference to another kind is an error if the
+// childOf returns the child of an event. A reference to another kind is an error if the
 // UID shows that it means one of our owners.
-func (w *watcher[O, C]) child(obj any) (C, error) {
+func (w *watcher[O, C]) childOf(obj any) (C, error) {
 	c, err := asObject[C](obj, "child")
 	if err != nil {
 		return c, err

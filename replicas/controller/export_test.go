@@ -38,13 +38,13 @@ func GateTable() (table [][]string) {
 		row := rows[r]
 		hold := "-"
 		switch {
-		case row.last == 0:
-		case row.first == 0:
-			hold = "as the server says, at most " + row.last.String()
-		case row.first == row.last:
-			hold = row.first.String()
+		case row.longest == 0:
+		case row.shortest == 0:
+			hold = "as the server says, at most " + row.longest.String()
+		case row.shortest == row.longest:
+			hold = row.shortest.String()
 		default:
-			hold = row.first.String() + ", doubling to " + row.last.String()
+			hold = row.shortest.String() + ", doubling to " + row.longest.String()
 		}
 		dash := func(text string) string {
 			if text == "" {

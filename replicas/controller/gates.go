@@ -157,11 +157,11 @@ type row struct {
 	step     step
 	stops    Stops
 	waits    bool // the number of children is left alone because of it
-	fails    bool // its error is an error of the pass, and its wait replaces the rate limiter's
+	isError  bool // its error is an error of the pass, and its wait replaces the rate limiter's
 	atOnce   bool // it is logged at once, because it lasts until someone acts
 	ofSpec   bool // a new generation of the owner ends its hold
-	first    time.Duration
-	last     time.Duration // a hold doubles from the first to the last
+	shortest time.Duration
+	longest  time.Duration // a hold doubles from the shortest to the longest
 	ends     string        // what ends the hold early
 	event    string        // the reason of the event; "" if there is none
 	sentence string
@@ -175,12 +175,12 @@ var rows = [reasons]row{
 		sentence: "the cache does not show an earlier write of the Controller yet",
 	},
 	OwnerStale: {
-		name: "OwnerStale", step: looks, stops: stopsAll, waits: true, fails: true, first: 50 * time.Millisecond, last: time.Second,
+		name: "OwnerStale", step: looks, stops: stopsAll, waits: true, isError: true, shortest: 50 * time.Millisecond, longest: time.Second,
 		ends:     "the cache shows it, or a read agrees",
 		sentence: "the cache has an older owner than the server",
 	},
 	OwnerGone: {
-		name: "OwnerGone", step: looks, stops: stopsAll, waits: true, fails: true, first: 50 * time.Millisecond, last: 5 * time.Minute,
+		name: "OwnerGone", step: looks, stops: stopsAll, waits: true, isError: true, shortest: 50 * time.Millisecond, longest: 5 * time.Minute,
 		ends:     "the cache shows it, or a read agrees",
 		sentence: "the server does not have the owner that the cache has",
 	},
@@ -190,7 +190,7 @@ var rows = [reasons]row{
 		sentence: "the owner's spec cannot be acted on",
 	},
 	StrayLeft: {
-		name: "StrayLeft", step: looks, first: time.Second, last: 5 * time.Minute,
+		name: "StrayLeft", step: looks, shortest: time.Second, longest: 5 * time.Minute,
 		ends:     "it is deleted",
 		sentence: "a child that a webhook made useless could not be deleted",
 	},
@@ -210,17 +210,17 @@ var rows = [reasons]row{
 		sentence: "the cache does not show earlier creations or deletions yet",
 	},
 	CacheBehind: {
-		name: "CacheBehind", step: plans, stops: stopsAll, waits: true, first: 50 * time.Millisecond, last: 2 * time.Second,
+		name: "CacheBehind", step: plans, stops: stopsAll, waits: true, shortest: 50 * time.Millisecond, longest: 2 * time.Second,
 		ends:     "the cache has come as far",
 		sentence: "the cache may be older than what an earlier process saw",
 	},
 	ListFailed: {
-		name: "ListFailed", step: plans, stops: stopsAll, waits: true, fails: true, first: time.Second, last: 15 * time.Second,
+		name: "ListFailed", step: plans, stops: stopsAll, waits: true, isError: true, shortest: time.Second, longest: 15 * time.Second,
 		ends: "a list succeeds", event: FailedList,
 		sentence: "the cache is known to be old, and the children could not be listed live",
 	},
 	ListsBusy: {
-		name: "ListsBusy", step: plans, stops: stopsAll, waits: true, first: time.Second, last: time.Second,
+		name: "ListsBusy", step: plans, stops: stopsAll, waits: true, shortest: time.Second, longest: time.Second,
 		ends: "a list succeeds", event: FailedList,
 		sentence: "the cache is known to be old, and too many live lists are under way or held back",
 	},
@@ -230,22 +230,22 @@ var rows = [reasons]row{
 		sentence: "children are ranked without those of related owners",
 	},
 	OwnerUnread: {
-		name: "OwnerUnread", step: looks, stops: StopsDeletions, fails: true, first: time.Second, last: 10 * time.Second,
+		name: "OwnerUnread", step: looks, stops: StopsDeletions, isError: true, shortest: time.Second, longest: 10 * time.Second,
 		ends: "a read succeeds", event: FailedOwner,
 		sentence: "the owner could not be read from the server",
 	},
 	AdoptionUndecided: {
-		name: "AdoptionUndecided", step: claims, stops: StopsCreations, fails: true, first: 50 * time.Millisecond, last: time.Minute,
+		name: "AdoptionUndecided", step: claims, stops: StopsCreations, isError: true, shortest: 50 * time.Millisecond, longest: time.Minute,
 		ends: "the child or the owner changes", event: FailedAdopt,
 		sentence: "an adoption failed that may succeed yet: no child is created in that place",
 	},
 	AdoptionRefused: {
-		name: "AdoptionRefused", step: claims, first: time.Minute, last: time.Minute,
+		name: "AdoptionRefused", step: claims, shortest: time.Minute, longest: time.Minute,
 		ends:     "the child or the owner changes",
 		sentence: "the server does not let the owner adopt a child",
 	},
 	ReleaseFailed: {
-		name: "ReleaseFailed", step: claims, first: time.Second, last: time.Minute,
+		name: "ReleaseFailed", step: claims, shortest: time.Second, longest: time.Minute,
 		ends: "the child or the owner changes", event: FailedRelease,
 		sentence: "a child could not be released",
 	},
@@ -280,27 +280,27 @@ var rows = [reasons]row{
 		sentence: "Spec.BurstReplicas allows no more calls in one pass",
 	},
 	Conflict: {
-		name: "Conflict", step: scales, stops: StopsDeletions, waits: true, fails: true, ofSpec: true, first: 50 * time.Millisecond, last: time.Minute,
+		name: "Conflict", step: scales, stops: StopsDeletions, waits: true, isError: true, ofSpec: true, shortest: 50 * time.Millisecond, longest: time.Minute,
 		ends: "nothing is left to delete, or deletions meet no Conflict", event: DeletionsHeld,
 		sentence: "deletions met a Conflict, and had been chosen from an old view",
 	},
 	ConflictAgain: {
-		name: "ConflictAgain", step: scales, stops: StopsDeletions, waits: true, fails: true, ofSpec: true, first: 50 * time.Millisecond, last: time.Minute,
+		name: "ConflictAgain", step: scales, stops: StopsDeletions, waits: true, isError: true, ofSpec: true, shortest: 50 * time.Millisecond, longest: time.Minute,
 		ends: "it is deleted", event: DeletionsHeld,
 		sentence: "the deletion of a child met a Conflict twice in one pass",
 	},
 	DeletionRetryAfter: {
-		name: "DeletionRetryAfter", step: scales, stops: StopsDeletions, waits: true, fails: true, ofSpec: true, last: 5 * time.Minute,
+		name: "DeletionRetryAfter", step: scales, stops: StopsDeletions, waits: true, isError: true, ofSpec: true, longest: 5 * time.Minute,
 		ends: "the owner changes", event: DeletionsHeld,
 		sentence: "the server answered a deletion with Retry-After",
 	},
 	DeletionFailed: {
-		name: "DeletionFailed", step: scales, stops: StopsDeletions, waits: true, fails: true, ofSpec: true, first: time.Second, last: time.Minute,
+		name: "DeletionFailed", step: scales, stops: StopsDeletions, waits: true, isError: true, ofSpec: true, shortest: time.Second, longest: time.Minute,
 		ends:     "a deletion succeeds",
 		sentence: "the server failed (500) when it was to delete a child",
 	},
 	LookFailed: {
-		name: "LookFailed", step: scales, first: time.Second, last: time.Minute,
+		name: "LookFailed", step: scales, shortest: time.Second, longest: time.Minute,
 		ends: "a look succeeds", event: FailedLook,
 		sentence: "a child could not be read from the server, and an earlier creation or deletion of it had no answer",
 	},
@@ -310,42 +310,42 @@ var rows = [reasons]row{
 		sentence: "creations without an answer hold their places, so no other children are created in them",
 	},
 	Author: {
-		name: "Author", step: scales, stops: stopsScale, fails: true, atOnce: true,
+		name: "Author", step: scales, stops: stopsScale, isError: true, atOnce: true,
 		ends:     "Kind.Prepare says so",
 		sentence: "Kind.Prepare left out what was planned, or failed",
 	},
 	LastRoundEnded: {
-		name: "LastRoundEnded", step: scales, stops: StopsCreations, ofSpec: true, first: 10 * time.Second, last: 5 * time.Minute,
+		name: "LastRoundEnded", step: scales, stops: StopsCreations, ofSpec: true, shortest: 10 * time.Second, longest: 5 * time.Minute,
 		ends: "the owner changes", event: CreationsHeld,
 		sentence: "children of the last round ended soon after they were created",
 	},
 	NamespaceGoing: {
-		name: "NamespaceGoing", step: scales, stops: StopsCreations, waits: true, fails: true, ofSpec: true, first: time.Minute, last: 5 * time.Minute,
+		name: "NamespaceGoing", step: scales, stops: StopsCreations, waits: true, isError: true, ofSpec: true, shortest: time.Minute, longest: 5 * time.Minute,
 		ends:     "a creation succeeds",
 		sentence: "the namespace is being deleted or is gone",
 	},
 	QuotaFull: {
-		name: "QuotaFull", step: scales, stops: StopsCreations, waits: true, fails: true, ofSpec: true, first: time.Second, last: time.Minute,
+		name: "QuotaFull", step: scales, stops: StopsCreations, waits: true, isError: true, ofSpec: true, shortest: time.Second, longest: time.Minute,
 		ends:     "a child of the owner is gone, or nothing is left to create",
 		sentence: "a quota is full",
 	},
 	RetryAfter: {
-		name: "RetryAfter", step: scales, stops: StopsCreations, waits: true, fails: true, ofSpec: true, last: 5 * time.Minute,
+		name: "RetryAfter", step: scales, stops: StopsCreations, waits: true, isError: true, ofSpec: true, longest: 5 * time.Minute,
 		ends:     "a creation succeeds",
 		sentence: "the server answered with Retry-After",
 	},
 	CreationFailed: {
-		name: "CreationFailed", step: scales, stops: StopsCreations, waits: true, fails: true, ofSpec: true, first: time.Second, last: time.Minute,
+		name: "CreationFailed", step: scales, stops: StopsCreations, waits: true, isError: true, ofSpec: true, shortest: time.Second, longest: time.Minute,
 		ends:     "a creation succeeds",
 		sentence: "the server failed (500) when it was to create a child",
 	},
 	ChangedByWebhook: {
-		name: "ChangedByWebhook", step: scales, stops: StopsCreations, waits: true, fails: true, ofSpec: true, first: time.Second, last: 5 * time.Minute,
+		name: "ChangedByWebhook", step: scales, stops: StopsCreations, waits: true, isError: true, ofSpec: true, shortest: time.Second, longest: 5 * time.Minute,
 		ends:     "creations succeed",
 		sentence: "a new child came back with other labels or another controller",
 	},
 	NameTaken: {
-		name: "NameTaken", step: scales, stops: StopsCreations, ofSpec: true, first: time.Second, last: time.Minute,
+		name: "NameTaken", step: scales, stops: StopsCreations, ofSpec: true, shortest: time.Second, longest: time.Minute,
 		ends:     "the name is free",
 		sentence: "another object has the name of a slot",
 	},
@@ -379,7 +379,7 @@ func (p *pass[O, C]) gate(reason Reason, object string, wait time.Duration, err 
 		g.Until = p.opts.Now().Add(wait)
 		p.comeBack(wait)
 	}
-	if err != nil && row.fails {
+	if err != nil && row.isError {
 		p.retryIn(wait)
 	}
 	if was := gateOf(p.standing, reason, object); was != nil {
@@ -475,7 +475,9 @@ type hold struct {
 }
 
 // grow makes a hold last twice as long, within the bounds of the reason.
-func (r Reason) grow(h *backoff.Hold, now time.Time) { h.Double(now, r.row().first, r.row().last) }
+func (r Reason) grow(h *backoff.Hold, now time.Time) {
+	h.Double(now, r.row().shortest, r.row().longest)
+}
 
 // remaining returns how long calls must still wait if there are so many children.
 func (h *hold) remaining(now time.Time, children int) time.Duration {
@@ -607,7 +609,7 @@ func (b *gateBook) note(owner types.NamespacedName, is []Gate, came step, now ti
 // isTold reports whether a gate is logged, because it has lasted for a second, its row has
 // atOnce, or its hold is a second or longer.
 func (g *Gate) isTold(now time.Time) bool {
-	return now.Sub(g.Since) >= gateIsTold || g.Reason.row().atOnce || g.Reason.row().first > 0 && g.Until.Sub(g.Since) >= gateIsTold
+	return now.Sub(g.Since) >= gateIsTold || g.Reason.row().atOnce || g.Reason.row().shortest > 0 && g.Until.Sub(g.Since) >= gateIsTold
 }
 
 func (b *gateBook) samples() []Sample {

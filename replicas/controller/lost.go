@@ -50,7 +50,7 @@ func (p *pass[O, C]) allLive(ctx context.Context, start ledger.Moment) (List[C],
 	if err != nil {
 		return list, err
 	}
-	if err := p.wentBack(list.Items...); err != nil {
+	if err := p.noticeOlder(list.Items...); err != nil {
 		return list, err
 	}
 	return list, p.state.known.Listed(start, ledger.List[C]{Items: list.Items, Version: list.ResourceVersion}, p.snapshot, p.opts.Now())
@@ -66,13 +66,13 @@ func (p *pass[O, C]) read(ctx context.Context, name types.NamespacedName) (found
 	case err == nil && nameOf(found) != name:
 		return found, false, fmt.Errorf("the read of %q was answered with %q", name, object.Name(found))
 	case err == nil:
-		err = p.wentBack(found)
+		err = p.noticeOlder(found)
 	}
 	return found, err == nil, err
 }
 
-// wentBack notes a restore if the server has an earlier version of a child than the view.
-func (p *pass[O, C]) wentBack(found ...C) error {
+// noticeOlder notes a restore if the server has an earlier version of a child than the view.
+func (p *pass[O, C]) noticeOlder(found ...C) error {
 	isNil, live := object.NilOf[C](), make(map[types.UID]C, len(found))
 	for _, c := range found {
 		if !isNil(c) {
@@ -81,7 +81,7 @@ func (p *pass[O, C]) wentBack(found ...C) error {
 	}
 	for _, shown := range p.view.children {
 		if is, ok := live[shown.GetUID()]; ok {
-			if err := p.restores.wentBack(is, shown); err != nil {
+			if err := p.restores.noticeOlder(is, shown); err != nil {
 				return err
 			}
 		}
@@ -139,7 +139,7 @@ func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C]) (
 	all, _ := replicas.ScaleTo(p.activeAndEnded(), spec) // the plan had no error
 	note := func(reason Reason, name string, next time.Duration, holds bool) {
 		if next = p.lookIn(name, next); next <= 0 { // the pass ended before the look
-			next = LookFailed.row().first
+			next = LookFailed.row().shortest
 		}
 		if holds {
 			p.gate(reason, name, next, nil)

@@ -30,8 +30,8 @@ const incarnationKept = time.Hour
 type memory[C Object] struct {
 	uid        types.UID
 	generation int64
-	seen       time.Time // the last pass
-	hasLeft    bool      // the owner has left the cache, so only calls in flight are still of use
+	lastPass   time.Time
+	hasLeft    bool // the owner has left the cache, so only calls in flight are still of use
 
 	// known has the facts about children, the owner, names and deletions in flight that calls have
 	// shown and the cache does not show yet. A fact ends when the cache shows it, or a newer one
@@ -39,11 +39,11 @@ type memory[C Object] struct {
 	known *ledger.Ledger[C]
 	// wrote is the last status write. It ends with the next one.
 	wrote ownWrite
-	// status is the last status as the server stored it. It ends with the next write.
-	status *differing
-	// owner is how long to wait before the next look at the owner, in the cache or, after some
+	// storedStatus is the last status as the server stored it. It ends with the next write.
+	storedStatus *differing
+	// ownerWait is how long to wait before the next look at the owner, in the cache or, after some
 	// seconds, on the server. It ends when the cache shows the owner that is known.
-	owner backoff.Hold
+	ownerWait backoff.Hold
 	// ready has the time when each child became ready, or not ready. It ends with the child.
 	ready readiness
 	// round is the children created last, and how many of them ended soon. It ends with the next
@@ -51,14 +51,14 @@ type memory[C Object] struct {
 	round round
 	// results are for the next call of Kind.Prepare, which ends them.
 	results []Result[C]
-	// term is the last term in which a consistent look at the children was made, and ownerTerm
+	// childrenTerm is the last term in which a consistent look at the children was made, and ownerTerm
 	// the last one in which the owner was read.
-	term, ownerTerm int
+	childrenTerm, ownerTerm int
 	// active is how many children were left by the last pass that was free to change their
-	// number. If there are fewer, some have left, and the owner is read. childLeft delays the
+	// number. If there are fewer, some have left, and the owner is read. leftWait delays the
 	// next such read.
-	active    int
-	childLeft backoff.Hold
+	active   int
+	leftWait backoff.Hold
 	// holds keep calls back. The rows of the gates say what ends each hold.
 	holds holds
 
@@ -134,7 +134,7 @@ func (o *owners[C]) of(key expectations.Key, generation int64, now time.Time) (s
 	defer o.mu.Unlock()
 	s = o.incarnation(key)
 	if s == nil || s.hasLeft {
-		s = o.begin(key, s)
+		s = o.newMemory(key, s)
 	}
 	if s.generation != generation {
 		s.generation, s.perGeneration = generation, perGeneration[C]{}
@@ -144,28 +144,28 @@ func (o *owners[C]) of(key expectations.Key, generation int64, now time.Time) (s
 	if now.IsZero() {
 		return s, nil
 	}
-	s.seen = now
+	s.lastPass = now
 	o.sweepLeft(now)
 	for _, other := range o.m[key.NamespacedName] {
-		if other.uid != "" && now.Sub(other.seen) > incarnationKept && other.known.Waits(now) == 0 {
+		if other.uid != "" && now.Sub(other.lastPass) > incarnationKept && other.known.Waits(now) == 0 {
 			idle = append(idle, other.uid)
 		}
 	}
 	return s, idle
 }
 
-// begin returns a new state. It replaces before, the state of an owner that had left the
-// cache, unless before is nil. Requests without an answer stay.
-func (o *owners[C]) begin(key expectations.Key, before *memory[C]) *memory[C] {
+// newMemory returns a new state. It replaces former, the state of an owner that had left the
+// cache, unless former is nil. Requests without an answer stay.
+func (o *owners[C]) newMemory(key expectations.Key, former *memory[C]) *memory[C] {
 	s := &memory[C]{uid: key.UID, known: &ledger.Ledger[C]{Patience: o.patience()}}
-	if before != nil {
-		s.known = before.known
+	if former != nil {
+		s.known = former.known
 		s.known.Forget()
 	}
 	if o.m == nil {
 		o.m = map[types.NamespacedName][]*memory[C]{}
 	}
-	others := slices.DeleteFunc(o.m[key.NamespacedName], func(other *memory[C]) bool { return other == before })
+	others := slices.DeleteFunc(o.m[key.NamespacedName], func(other *memory[C]) bool { return other == former })
 	o.m[key.NamespacedName] = append(others, s)
 	return s
 }
@@ -204,7 +204,7 @@ func (o *owners[C]) Ledger(key expectations.Key) *ledger.Ledger[C] {
 	defer o.mu.Unlock()
 	s := o.incarnation(key)
 	if s == nil || s.hasLeft {
-		s = o.begin(key, s)
+		s = o.newMemory(key, s)
 	}
 	return s.known
 }
@@ -254,7 +254,7 @@ func (o *owners[C]) sweepLeft(now time.Time) {
 	name := o.leavers[0]
 	o.leavers = o.leavers[1:]
 	kept := slices.DeleteFunc(o.m[name], func(s *memory[C]) bool {
-		return s.hasLeft && now.Sub(s.seen) > incarnationKept && s.known.Unanswered(now) <= 0
+		return s.hasLeft && now.Sub(s.lastPass) > incarnationKept && s.known.Unanswered(now) <= 0
 	})
 	if len(kept) == 0 {
 		delete(o.m, name)
@@ -326,10 +326,10 @@ type round struct {
 
 type roundOf struct {
 	// hold doubles with each consecutive round that has children that ended.
-	hold  backoff.Hold
-	first time.Time // the first creation, by the server's clock
-	made  int       // children, without those that the Controller deleted or that others took over
-	ended int       // the most of these that have ended soon
+	hold      backoff.Hold
+	firstMade time.Time // the first creation, by the server's clock
+	size      int       // children, without those that the Controller deleted or that others took over
+	endedSoon int       // the most of these that have ended soon
 }
 
 func (r *round) reset() {
@@ -342,20 +342,20 @@ func (r *round) reset() {
 func (r *round) began() time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.first
+	return r.firstMade
 }
 
-// begin notes children that were created. They join a round that still holds others back,
+// created notes children that were created. They join a round that still holds others back,
 // and otherwise begin the next round.
-func (r *round) begin(made int, first, now time.Time) {
+func (r *round) created(made int, first, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.ended > 0 && r.remaining(now) > 0 {
-		r.made += made
+	if r.endedSoon > 0 && r.remaining(now) > 0 {
+		r.size += made
 		return
 	}
-	next := roundOf{first: first, made: made, hold: backoff.Hold{Since: now, Wait: r.hold.Wait}}
-	if r.ended == 0 && now.Sub(r.hold.Since) >= r.hold.Wait { // all children live
+	next := roundOf{firstMade: first, size: made, hold: backoff.Hold{Since: now, Wait: r.hold.Wait}}
+	if r.endedSoon == 0 && now.Sub(r.hold.Since) >= r.hold.Wait { // all children live
 		next.hold.Wait = 0
 	}
 	r.roundOf = next
@@ -368,19 +368,19 @@ func (r *round) look(living, failed int, now time.Time) (wait time.Duration, end
 	defer r.mu.Unlock()
 	if age := now.Sub(r.hold.Since); age <= failedYoung {
 		if age <= goneYoung {
-			ended = max(r.made-living-failed, 0)
+			ended = max(r.size-living-failed, 0)
 		}
-		r.ends(min(ended+failed, r.made))
+		r.ends(min(ended+failed, r.size))
 	}
-	return r.remaining(now), r.ended, r.made
+	return r.remaining(now), r.endedSoon, r.size
 }
 
-// fails counts a child of the round that the Controller has deleted to replace it.
-func (r *round) fails(created, now time.Time) {
+// replaced counts a child of the round that the Controller has deleted to replace it.
+func (r *round) replaced(created, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.made > r.ended && !created.Before(r.first) && now.Sub(r.hold.Since) <= failedYoung {
-		r.ends(r.ended + 1)
+	if r.size > r.endedSoon && !created.Before(r.firstMade) && now.Sub(r.hold.Since) <= failedYoung {
+		r.ends(r.endedSoon + 1)
 	}
 }
 
@@ -388,27 +388,27 @@ func (r *round) fails(created, now time.Time) {
 func (r *round) drop(created time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !created.Before(r.first) {
-		r.made = max(r.made-1, 0)
-		r.ended = min(r.ended, r.made)
+	if !created.Before(r.firstMade) {
+		r.size = max(r.size-1, 0)
+		r.endedSoon = min(r.endedSoon, r.size)
 	}
 }
 
 func (r *roundOf) ends(n int) {
-	if n > 0 && r.ended == 0 {
+	if n > 0 && r.endedSoon == 0 {
 		row := LastRoundEnded.row()
-		r.hold.Wait = min(max(2*r.hold.Wait, row.first), row.last)
+		r.hold.Wait = min(max(2*r.hold.Wait, row.shortest), row.longest)
 	}
-	r.ended = max(r.ended, n)
+	r.endedSoon = max(r.endedSoon, n)
 }
 
 // remaining returns how long creations must wait, as many as children ended. The smaller the part
 // of the round that ended, the shorter the wait.
 func (r *roundOf) remaining(now time.Time) time.Duration {
-	if r.ended == 0 {
+	if r.endedSoon == 0 {
 		return 0
 	}
-	scaled := backoff.Hold{Since: r.hold.Since, Wait: max(r.hold.Wait*time.Duration(r.ended)/time.Duration(max(r.made, r.ended)), failedHoldLeast)}
+	scaled := backoff.Hold{Since: r.hold.Since, Wait: max(r.hold.Wait*time.Duration(r.endedSoon)/time.Duration(max(r.size, r.endedSoon)), failedHoldLeast)}
 	left := scaled.Remaining(now)
 	r.hold.Since = scaled.Since
 	return max(left, 0)

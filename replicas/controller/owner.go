@@ -144,7 +144,7 @@ func (p *pass[O, C]) refuseSpec(err error) error {
 // learn notes the owner as a call has shown it last. It begins a hold, unless there is one.
 func (p *pass[O, C]) learn(is ledger.Owner) {
 	p.state.known.OwnerTold(is)
-	if hold := &p.state.owner; hold.Wait == 0 {
+	if hold := &p.state.ownerWait; hold.Wait == 0 {
 		hold.Double(p.opts.Now(), ownerHoldFirst, ownerHoldFirst)
 	}
 }
@@ -152,13 +152,13 @@ func (p *pass[O, C]) learn(is ledger.Owner) {
 // ownerIsShown notes that the cache shows what is known of the owner.
 func (p *pass[O, C]) ownerIsShown() {
 	p.state.known.OwnerTold(ledger.Owner{})
-	p.state.owner = backoff.Hold{}
+	p.state.ownerWait = backoff.Hold{}
 }
 
 // holdOwner begins the next hold, and returns how long it lasts.
 func (p *pass[O, C]) holdOwner(now time.Time, last time.Duration) time.Duration {
-	p.state.owner.Double(now, ownerHoldFirst, last)
-	return p.state.owner.Wait
+	p.state.ownerWait.Double(now, ownerHoldFirst, last)
+	return p.state.ownerWait.Wait
 }
 
 // upToDate returns the owner that the pass uses. If an earlier call has shown a newer owner than the
@@ -171,7 +171,7 @@ func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool
 	p.Generation = cached.GetGeneration()
 	known, now := p.state.known.Owner(), p.opts.Now()
 	isBack := known.Gone && cached.GetResourceVersion() != known.Version
-	wait, live := p.state.owner.Remaining(now), p.state.owner.Wait >= ownerHoldLast
+	wait, live := p.state.ownerWait.Remaining(now), p.state.ownerWait.Wait >= ownerHoldLast
 	if wait <= 0 && !live {
 		wait = p.holdOwner(now, ownerHoldLast)
 	}
@@ -192,7 +192,7 @@ func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool
 		return cached, false
 	}
 	p.OwnerWasStale, p.ownerOld, p.ownerRead = true, false, true
-	p.comeBack(p.holdOwner(now, max(p.state.owner.Wait, ownerReadLast)))
+	p.comeBack(p.holdOwner(now, max(p.state.ownerWait.Wait, ownerReadLast)))
 	return fresh, true
 }
 
@@ -204,8 +204,8 @@ func (p *pass[O, C]) wentByRead(failed bool) {
 	case !p.OwnerWasStale || !p.ownerRead:
 	case failed:
 		p.holdOwner(p.opts.Now(), ownerGoneLast)
-	case p.state.owner.Wait > ownerReadLast:
-		p.state.owner.Wait = ownerReadLast
+	case p.state.ownerWait.Wait > ownerReadLast:
+		p.state.ownerWait.Wait = ownerReadLast
 		p.comeBack(ownerReadLast)
 	}
 }
@@ -220,7 +220,7 @@ func (p *pass[O, C]) isShown(cached O) bool {
 	case known.Gone:
 		return false
 	case !typed:
-		p.state.owner = backoff.Hold{}
+		p.state.ownerWait = backoff.Hold{}
 		return true
 	case resourceversion.Reached(cached.GetResourceVersion(), known.Version) || p.wantTheSame(cached, is):
 		p.ownerIsShown()
@@ -273,7 +273,7 @@ func (p *pass[O, C]) ownerShown(fresh O, same bool) {
 	known := p.state.known.Owner()
 	for _, shown := range []metav1.Object{p.cached, known.Is} {
 		if shown != nil {
-			_ = p.restores.wentBack(fresh, shown)
+			_ = p.restores.noticeOlder(fresh, shown)
 		}
 	}
 	if p.ownerOld = !same; !same || known != (ledger.Owner{}) {
@@ -356,10 +356,10 @@ func (p *pass[O, C]) mayCreate(ctx context.Context) bool {
 // collector causes this when the owner is deleted. For each owner it returns true at most once in
 // leftHold.
 func (p *pass[O, C]) childrenLeft() bool {
-	if len(p.Active)+len(p.Released) >= p.state.active || p.state.childLeft.Remaining(p.Now) > 0 {
+	if len(p.Active)+len(p.Released) >= p.state.active || p.state.leftWait.Remaining(p.Now) > 0 {
 		return false
 	}
-	p.state.childLeft = backoff.Hold{Since: p.Now, Wait: leftHold}
+	p.state.leftWait = backoff.Hold{Since: p.Now, Wait: leftHold}
 	return true
 }
 
@@ -376,7 +376,7 @@ func (p *pass[O, C]) isOfTerm(ctx context.Context) bool {
 
 // waitForOwner puts the rest of the pass off, because one of its calls has shown a newer owner.
 func (p *pass[O, C]) waitForOwner() {
-	p.holdForOwner(p.state.owner.Remaining(p.opts.Now()))
+	p.holdForOwner(p.state.ownerWait.Remaining(p.opts.Now()))
 }
 
 // wantTheSame reports whether two versions of an owner want the same children. Different generations

@@ -129,7 +129,7 @@ func (p *pass[O, C]) scale(ctx context.Context, planned replicas.Scale[C]) {
 // nothingToDo is the rest of a pass whose plan neither creates nor deletes.
 func (p *pass[O, C]) nothingToDo(ctx context.Context, planned replicas.Scale[C]) {
 	if p.kind.Prepare != nil && !p.ownerOld {
-		_, err := p.author(ctx, p.seen(p.Active, p.Terminating), planned, planned) // Prepare may call off what it began
+		_, err := p.author(ctx, p.newStep(p.Active, p.Terminating), planned, planned) // Prepare may call off what it began
 		p.fails(err)
 	}
 	if held := p.lookForLost(ctx, planned); !held {
@@ -148,7 +148,7 @@ func (p *pass[O, C]) carryOut(ctx context.Context, planned, scale replicas.Scale
 	scale, ok = p.ownerAgrees(ctx, planned, scale) // before the author's step, which may act for the victims
 	if ok && p.kind.Prepare != nil {
 		var err error
-		scale, err = p.author(ctx, p.seen(p.Active, p.Terminating), planned, scale)
+		scale, err = p.author(ctx, p.newStep(p.Active, p.Terminating), planned, scale)
 		p.fails(err)
 		ok = err == nil
 	}

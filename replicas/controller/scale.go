@@ -160,8 +160,8 @@ func (p *pass[O, C]) author(ctx context.Context, step Step[C], planned, may repl
 // may be old. By then a bookmark has shown how new the cache is. Otherwise the children are listed.
 const unsureAgain = 2 * time.Minute
 
-// seen begins the step that Prepare gets, with the children as a view has them.
-func (p *pass[O, C]) seen(active, terminating []C) Step[C] {
+// newStep begins the step that Prepare gets, with the children as a view has them.
+func (p *pass[O, C]) newStep(active, terminating []C) Step[C] {
 	return Step[C]{
 		Now: p.Now, Active: active, Terminating: slices.Clone(terminating),
 		InFlight: len(p.state.known.Open()) + len(p.state.known.Doubted()),
@@ -358,7 +358,7 @@ func (p *pass[O, C]) noteRound(created int) {
 			first = at
 		}
 	}
-	p.state.round.begin(len(made), first, p.opts.Now())
+	p.state.round.created(len(made), first, p.opts.Now())
 }
 
 // hasEndedWell reports whether the rules discard a child that has not failed.
@@ -372,7 +372,7 @@ func (p *pass[O, C]) hasEndedWell(c C) bool {
 func (p *pass[O, C]) noteDeleted(v replicas.Deletion[C]) {
 	switch r, created := &p.state.round, v.Object.GetCreationTimestamp().Time; {
 	case v.Replaced:
-		r.fails(created, p.Now)
+		r.replaced(created, p.Now)
 	case p.rules.Active(v.Object) || p.hasEndedWell(v.Object):
 		r.drop(created)
 	}

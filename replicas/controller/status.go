@@ -148,9 +148,9 @@ func (p *pass[O, C]) patchStatus(ctx context.Context, owner O) error {
 	}
 	p.Status = stored
 	p.writes.WroteAt(p.key, p.ownerResource, stored.GetResourceVersion()) // X9
-	p.state.status = nil
+	p.state.storedStatus = nil
 	if p.kind.StatusOf != nil && !p.sameStatus(updated, stored) {
-		p.state.status = &differing{p.statusOf(updated), p.statusOf(stored)}
+		p.state.storedStatus = &differing{p.statusOf(updated), p.statusOf(stored)}
 	}
 	return nil
 }
@@ -243,7 +243,7 @@ func (p *pass[O, C]) sendStatus(ctx context.Context, owner O, patch selector.Pat
 // isDropped reports whether the same status was sent before, and the owner still has what the server
 // made of it.
 func (p *pass[O, C]) isDropped(owner, updated O) bool {
-	d := p.state.status
+	d := p.state.storedStatus
 	return d != nil && equality.Semantic.DeepEqual(d.sent, p.statusOf(updated)) && equality.Semantic.DeepEqual(d.stored, p.statusOf(owner))
 }
 

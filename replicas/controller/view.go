@@ -207,10 +207,10 @@ func (p *pass[O, C]) activeOf(children []C) (active []C) {
 // isNewToTerm reports whether this term knows the owner's children only from the cache, which may be
 // older than what an earlier process saw.
 func (p *pass[O, C]) isNewToTerm() bool {
-	if p.state.term != p.inTerm && p.term.children.reached(p.snapshot.Version) {
+	if p.state.childrenTerm != p.inTerm && p.term.children.reached(p.snapshot.Version) {
 		p.looked()
 	}
-	return p.state.term != p.inTerm
+	return p.state.childrenTerm != p.inTerm
 }
 
 // awaitCache asks for the server's version after the term began, and returns how long to wait until the
@@ -238,7 +238,7 @@ func (p *pass[O, C]) lookAtServer(ctx context.Context) {
 }
 
 // looked notes that the children were listed live in this term.
-func (p *pass[O, C]) looked() { p.state.term = p.inTerm }
+func (p *pass[O, C]) looked() { p.state.childrenTerm = p.inTerm }
 
 // cachePatience is how long the first passes of a term wait at most until the cache reaches the version
 // that the server had when the term began.

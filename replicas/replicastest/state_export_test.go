@@ -105,7 +105,7 @@ func sortedBy(m reflect.Value, name func(key reflect.Value) string) []reflect.Va
 // isOwners reports whether a field is that of the owner, or else it will be
 // forgotten, or says when the last pass was.
 func isOwners(field string) bool {
-	return field == "uid" || field == "generation" || field == "seen" || field == "moment"
+	return field == "uid" || field == "generation" || field == "lastPass" || field == "moment"
 }
 
 // value adds a value that is remembered, whatever it is. Strings are names if they
