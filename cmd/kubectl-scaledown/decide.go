@@ -25,7 +25,7 @@ import (
 // ReplicaSet that has or gets any.
 type answer struct {
 	owner    owner
-	from     int32 // spec.replicas before
+	before   int32 // spec.replicas until now
 	replicas int32
 	asked    bool // for this number
 	window   window
@@ -39,7 +39,7 @@ type answer struct {
 // plan and the order begin with the pods that the earlier steps have deleted.
 type decision struct {
 	owner    owner
-	from     int32 // replicas before the last step
+	before   int32 // replicas until the last step
 	replicas int32
 	asked    bool
 	at       time.Time
@@ -68,11 +68,11 @@ func (o *options) decide(objs *objects, w owner, steps []int32) ([]answer, error
 	var answers []answer
 	for i, n := range steps {
 		a := answer{
-			owner: w, from: ptr.Deref(w.replicas, 0), replicas: n, asked: asked,
+			owner: w, before: ptr.Deref(w.replicas, 0), replicas: n, asked: asked,
 			window: window{o.at, o.at.Add(o.within)}, order: order, ours: o.order != nil,
 		}
 		if i > 0 {
-			a.from = steps[i-1]
+			a.before = steps[i-1]
 		}
 		if d, ok := w.Object.(*appsv1.Deployment); ok {
 			err = a.decideDeployment(objs, d, steps[:i+1])
@@ -152,8 +152,8 @@ func (a *answer) decide(objs *objects, w owner, sizes []int32) error {
 	}
 	wanted := sizes[len(sizes)-1]
 	from := append([]int32{ptr.Deref(w.replicas, 0)}, sizes...)[len(sizes)-1]
-	d := decision{owner: w, from: from, replicas: wanted, asked: a.asked || spec.Replicas != wanted, at: a.window.from}
-	spec.Replicas, spec.Now, spec.Rules.Order = wanted, a.window.from, a.order
+	d := decision{owner: w, before: from, replicas: wanted, asked: a.asked || spec.Replicas != wanted, at: a.window.start}
+	spec.Replicas, spec.Now, spec.Rules.Order = wanted, a.window.start, a.order
 	spec.Related = func() []*corev1.Pod { return related }
 	spec.BurstReplicas = math.MaxInt32 // the question is about the whole surplus
 	if d.plan, err = replicas.Manage(objs.pods, spec); err != nil {
@@ -225,9 +225,9 @@ func (a *answer) findTies() {
 	if a.ours {
 		return
 	}
-	shrinking := filter(a.sets, func(d decision) bool { return d.goes() > 0 })
+	shrinking := filter(a.sets, func(d decision) bool { return d.victims() > 0 })
 	for i := range a.sets {
-		if d := &a.sets[i]; d.goes() > 0 {
+		if d := &a.sets[i]; d.victims() > 0 {
 			d.findTie(a.window, len(shrinking) > 1)
 		}
 	}
@@ -237,7 +237,7 @@ func (a *answer) findTies() {
 // certain, or if siblings shrink at once, everything that the nodes decide is open.
 func (d *decision) findTie(w window, siblings bool) {
 	if d.related == nil {
-		if t, ok := w.tie(pass{d.order, d.goes()}); ok {
+		if t, ok := w.tie(pass{d.order, d.victims()}); ok {
 			d.tie = &t
 		}
 		return
@@ -249,21 +249,21 @@ func (d *decision) findTie(w window, siblings bool) {
 		if ok && !open {
 			first = done + t.from
 		}
-		if done += p.cut; done == d.goes() && ok && !open {
+		if done += p.cut; done == d.victims() && ok && !open {
 			t.from, t.to = t.from+done-p.cut, t.to+done-p.cut
 			d.tie = &t
 			return
 		}
 		open = open || ok
 	}
-	if from, to, ok := class(d.order, d.goes(), coarse); ok && open {
+	if from, to, ok := class(d.order, d.victims(), coarse); ok && open {
 		from = max(from, first)
-		d.tie = &tie{from, to, d.goes() - from, shifted}
+		d.tie = &tie{from, to, d.victims() - from, shifted}
 	}
 }
 
-// goes returns how many pods of the order are deleted.
-func (d *decision) goes() int { return len(d.plan.Scale.Delete) }
+// victims returns how many pods of the order are deleted.
+func (d *decision) victims() int { return len(d.plan.Scale.Delete) }
 
 // certain reports whether the pod at a place of the order certainly goes or certainly stays.
 func (d *decision) certain(place int) bool {
@@ -276,7 +276,7 @@ func (a *answer) notes() (notes []string) {
 		notes = append(notes, note)
 	}
 	for _, d := range a.sets {
-		if order := d.owner.GetAnnotations()[podrank.OrderAnnotation]; order != "" && !a.ours && d.goes() > 0 {
+		if order := d.owner.GetAnnotations()[podrank.OrderAnnotation]; order != "" && !a.ours && d.victims() > 0 {
 			notes = append(notes, fmt.Sprintf("%s asks replicakit-controller for the order %s, which kube-controller-manager does not know: --order %s answers by it", d.owner, order, order))
 		}
 	}

@@ -64,7 +64,7 @@ func (d *decision) staying(counts func(*corev1.Pod) bool) (before, least, most i
 		switch {
 		case !d.certain(i):
 			tied++
-		case i >= d.goes():
+		case i >= d.victims():
 			least++
 		}
 	}
@@ -109,13 +109,13 @@ func (a *answer) budgets(objs *objects) (list []budget, err error) {
 			before, least, most := d.staying(func(p *corev1.Pod) bool { return matched(p) && pod.IsReady(p) })
 			b.Least, b.Most = b.Least-before+least, b.Most-before+most
 			if slices.ContainsFunc(d.order, func(v podrank.Victim[*corev1.Pod]) bool { return matched(v.Object) }) {
-				ours, goes = ours+len(d.order), goes+d.goes()
+				ours, goes = ours+len(d.order), goes+d.victims()
 			}
 		}
 		if ours == 0 || goes == 0 {
 			continue
 		}
-		if b.Wanted, err = wanted(pdb, total-goes); err != nil {
+		if b.Wanted, err = minReady(pdb, total-goes); err != nil {
 			return nil, err
 		}
 		list = append(list, b)
@@ -130,8 +130,8 @@ func count(is bool) int {
 	return 0
 }
 
-// wanted returns how many ready pods a budget wants out of so many.
-func wanted(pdb *policyv1.PodDisruptionBudget, pods int) (n int, err error) {
+// minReady returns how many ready pods a budget wants out of so many.
+func minReady(pdb *policyv1.PodDisruptionBudget, pods int) (n int, err error) {
 	if most := pdb.Spec.MaxUnavailable; most != nil {
 		n, err = intstr.GetScaledValueFromIntOrPercent(most, pods, true)
 		n = max(0, pods-n)
@@ -180,11 +180,11 @@ func (a *answer) position(name string) (position, error) {
 func (d *decision) position(place int) (position, error) {
 	p := d.order[place].Object
 	at := position{Name: p.Name, Place: place + 1, Of: len(d.order), Goes: "no", Reason: "nothing will be deleted"}
-	if place < d.goes() {
+	if place < d.victims() {
 		at.Goes = "yes"
 		at.Reason = inWords(d.plan.Scale.Delete[place].Victim)
-	} else if d.goes() > 0 {
-		last := d.order[d.goes()-1].Object
+	} else if d.victims() > 0 {
+		last := d.order[d.victims()-1].Object
 		pair, err := replicas.Explain([]*corev1.Pod{last, p}, d.spec)
 		if err != nil {
 			return position{}, err
@@ -218,7 +218,7 @@ func (d *decision) costs(place int) (first, last *costing) {
 			costs = append(costs, int64(cost))
 		}
 	}
-	return &costing{slices.Min(costs) - 1, from + 1, from < d.goes()}, &costing{slices.Max(costs) + 1, to, to <= d.goes()}
+	return &costing{slices.Min(costs) - 1, from + 1, from < d.victims()}, &costing{slices.Max(costs) + 1, to, to <= d.victims()}
 }
 
 // A comparison says which pods went, according to a later dump.
@@ -248,7 +248,7 @@ func (a *answer) compare(after *objects) comparison {
 		for place, v := range d.order {
 			gone := !there[v.Object.UID]
 			c.Gone += count(gone)
-			switch goes := place < d.goes(); {
+			switch goes := place < d.victims(); {
 			case !d.certain(place):
 				c.Tied += count(gone)
 			case goes:

@@ -15,7 +15,7 @@ import (
 type scaleDown struct {
 	metav1.TypeMeta `json:",inline"`
 
-	For      named       `json:"for"`
+	For      reference   `json:"for"`
 	Replicas int32       `json:"replicas"`
 	At       string      `json:"at"`
 	Within   string      `json:"within"`
@@ -28,8 +28,8 @@ type scaleDown struct {
 	Compared *comparison `json:"compared,omitempty"`
 }
 
-// A named identifies an object of the API server.
-type named struct {
+// A reference identifies an object of the API server.
+type reference struct {
 	Kind      string    `json:"kind"`
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
@@ -38,7 +38,7 @@ type named struct {
 
 // A set is what a controller does for one owner of pods.
 type set struct {
-	named `json:",inline"`
+	reference `json:",inline"`
 
 	Replicas int32          `json:"replicas"`
 	Plan     map[string]any `json:"plan"`
@@ -67,7 +67,7 @@ type place struct {
 func (a *answer) object(objs *objects, o *options) (scaleDown, error) {
 	object := scaleDown{
 		TypeMeta: metav1.TypeMeta{APIVersion: "scaledown.replicakit.dev/v1", Kind: "ScaleDown"},
-		For:      a.owner.named(), Replicas: a.replicas, At: a.window.from.UTC().Format(time.RFC3339Nano), Within: o.within.String(),
+		For:      a.owner.reference(), Replicas: a.replicas, At: a.window.start.UTC().Format(time.RFC3339Nano), Within: o.within.String(),
 		Summary: a.summary(), Certain: true, Sets: []set{}, Zones: a.zones(objs),
 	}
 	var err error
@@ -88,7 +88,7 @@ func (a *answer) object(objs *objects, o *options) (scaleDown, error) {
 	for _, d := range a.sets {
 		plan := d.plan
 		plan.Scale.Delete = plan.Scale.Delete[d.gone:]
-		s := set{named: d.owner.named(), Replicas: d.replicas, Tie: d.drawn()}
+		s := set{reference: d.owner.reference(), Replicas: d.replicas, Tie: d.drawn()}
 		text, err := json.Marshal(plan)
 		if err == nil {
 			err = json.Unmarshal(text, &s.Plan)
@@ -105,8 +105,8 @@ func (a *answer) object(objs *objects, o *options) (scaleDown, error) {
 	return object, nil
 }
 
-func (o owner) named() named {
-	return named{o.kind.name, o.GetNamespace(), o.GetName(), o.GetUID()}
+func (o owner) reference() reference {
+	return reference{o.kind.name, o.GetNamespace(), o.GetName(), o.GetUID()}
 }
 
 func (d *decision) drawn() *drawn {

@@ -40,7 +40,7 @@ func (o *options) printOverview(out *bytes.Buffer, answers []answer) error {
 		pods, goes, certain := 0, 0, 0
 		var ties []string
 		for _, d := range a.sets {
-			pods, goes, certain = pods+len(d.order), goes+d.goes(), certain+d.goes()
+			pods, goes, certain = pods+len(d.order), goes+d.victims(), certain+d.victims()
 			if d.tie != nil {
 				certain -= d.tie.goes
 				ties = append(ties, d.tie.String())
@@ -52,7 +52,7 @@ func (o *options) printOverview(out *bytes.Buffer, answers []answer) error {
 }
 
 func (o *options) printAnswer(out *bytes.Buffer, objs *objects, a *answer) error {
-	fmt.Fprintf(out, "%s at %s\n", a.owner, a.window.from.UTC().Format(time.RFC3339Nano))
+	fmt.Fprintf(out, "%s at %s\n", a.owner, a.window.start.UTC().Format(time.RFC3339Nano))
 	if o.pod != "" {
 		return a.printPosition(out, o.pod)
 	}
@@ -82,7 +82,7 @@ func (o *options) printSizes(out *bytes.Buffer, a *answer) error {
 	out.WriteString("\n")
 	t := o.table("REPLICASET", "FROM", "TO")
 	for _, d := range a.sets {
-		t.add(false, d.owner.GetName(), d.from, d.replicas)
+		t.add(false, d.owner.GetName(), d.before, d.replicas)
 	}
 	return t.print(out)
 }
@@ -115,10 +115,10 @@ func (o *options) printSet(out *bytes.Buffer, d *decision) error {
 		const most = 40
 		fmt.Fprintf(out, "\n%d of these %d go, and it cannot be known which: %s.\n%s\n", d.tie.goes, d.tie.to-d.tie.from, d.tie.cause, some(d.tied(), most))
 	}
-	if d.related == nil && d.goes() > d.gone && len(d.order) > d.goes() {
+	if d.related == nil && d.victims() > d.gone && len(d.order) > d.victims() {
 		fmt.Fprintf(out, "\nPods per node are not compared, as %s has no controller such as a Deployment.\n", d.owner)
 	}
-	if d.goes()-d.gone > replicas.DefaultBurstReplicas {
+	if d.victims()-d.gone > replicas.DefaultBurstReplicas {
 		fmt.Fprintf(out, "\nA controller deletes %d in one pass and decides anew after it.\n", replicas.DefaultBurstReplicas)
 	}
 	return nil
@@ -126,7 +126,7 @@ func (o *options) printSet(out *bytes.Buffer, d *decision) error {
 
 // printPods writes the pods that go or, with --explain, all pods.
 func (o *options) printPods(out *bytes.Buffer, d *decision) error {
-	if len(d.order) == 0 || !o.explain && d.goes() == d.gone {
+	if len(d.order) == 0 || !o.explain && d.victims() == d.gone {
 		out.WriteString("\n")
 		return nil
 	}
@@ -247,7 +247,7 @@ func (a *answer) printPosition(out *bytes.Buffer, name string) error {
 // printComparison says which of the named pods have gone.
 func (a *answer) printComparison(out *bytes.Buffer, after *objects) {
 	c := a.compare(after)
-	fmt.Fprintf(out, "%s at %s\n\n%s\n", a.owner, a.window.from.UTC().Format(time.RFC3339Nano), a.summary())
+	fmt.Fprintf(out, "%s at %s\n\n%s\n", a.owner, a.window.start.UTC().Format(time.RFC3339Nano), a.summary())
 	fmt.Fprintf(out, "%s went since.\n%d of the %d that were certain did.\n", number(c.Gone, "pod"), c.Certain, c.Named)
 	if c.Ties > 0 {
 		fmt.Fprintf(out, "%d of the %d that were a tie did, and %d were to go.\n", c.Tied, c.Ties, c.Drawn)
@@ -292,7 +292,7 @@ func (d *decision) fate(place int) string {
 	switch {
 	case !d.certain(place):
 		return d.tie.String()
-	case place < d.goes():
+	case place < d.victims():
 		return "yes"
 	}
 	return "no"
@@ -333,7 +333,7 @@ func (d *decision) verdict() string {
 }
 
 func (d *decision) action() string {
-	switch goes := d.goes() - d.gone; {
+	switch goes := d.victims() - d.gone; {
 	case d.plan.Blocked.Reason != "":
 		return "nothing to create or delete, as the " + string(d.plan.Blocked.Reason)
 	case d.plan.Scale.Create > 0:

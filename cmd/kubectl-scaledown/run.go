@@ -204,7 +204,7 @@ func (o *options) printNames(out *bytes.Buffer, answers []answer) error {
 		for _, d := range a.sets {
 			if d.tie != nil && !o.allowTies {
 				return fmt.Errorf("%s: %d of the %s that go are drawn from %d, and it cannot be known which (--allow-ties prints one choice): %s",
-					d.owner, d.tie.goes, number(d.goes(), "pod"), d.tie.to-d.tie.from, d.tie.cause)
+					d.owner, d.tie.goes, number(d.victims(), "pod"), d.tie.to-d.tie.from, d.tie.cause)
 			}
 			for _, victim := range d.plan.Scale.Delete[d.gone:] {
 				fmt.Fprintf(out, "pod/%s\n", victim.Object.Name)

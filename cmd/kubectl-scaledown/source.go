@@ -83,7 +83,7 @@ func (o *options) readCluster(ctx context.Context) (*objects, error) {
 	}
 	for _, list := range []struct {
 		what, namespace string
-		wanted, needed  bool
+		read, needed    bool
 		page            pager.ListPageFunc
 	}{
 		{"replicasets", namespace, o.kind != replicationControllerKind, true, pages(apps.ReplicaSets(namespace).List, objs)},
@@ -96,7 +96,7 @@ func (o *options) readCluster(ctx context.Context) (*objects, error) {
 		{"resourcequotas", namespace, o.whyNot, false, pages(core.ResourceQuotas(namespace).List, objs)},
 		{"events", namespace, o.whyNot, false, pages(warnings, objs)},
 	} {
-		if !list.wanted {
+		if !list.read {
 			continue
 		}
 		err := (&pager.ListPager{PageSize: 500, PageFn: list.page}).EachListItem(ctx, metav1.ListOptions{}, objs.add)

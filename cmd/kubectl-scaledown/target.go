@@ -118,7 +118,7 @@ func (o *objects) find(opts *options) ([]owner, error) {
 		found = likely(found)
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("no %s in %s, which holds %s%s", opts.wanted(), o.origin, listed(all, *opts.cluster.Namespace), opts.similar(all))
+		return nil, fmt.Errorf("no %s in %s, which holds %s%s", opts.describe(), o.origin, listed(all, *opts.cluster.Namespace), opts.similar(all))
 	}
 	for i, w := range found[1:] {
 		if w.String() == found[i].String() {
@@ -159,8 +159,8 @@ func (o *options) means(w owner) bool {
 		(o.selector == nil || o.selector.Matches(labels.Set(w.GetLabels())))
 }
 
-// wanted says in words what the options mean.
-func (o *options) wanted() string {
+// describe says in words what the options mean.
+func (o *options) describe() string {
 	text := "Deployment, ReplicaSet or ReplicationController"
 	if o.kind != nil {
 		text = o.kind.name

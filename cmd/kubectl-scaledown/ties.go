@@ -133,7 +133,7 @@ func readySince(p *corev1.Pod) time.Time {
 }
 
 // A window is the time in which you may scale.
-type window struct{ from, to time.Time }
+type window struct{ start, end time.Time }
 
 // sure reports whether kube-controller-manager puts p before q, which comes later in our order, at
 // any time of the window. It compares the ages since the pods were ready. If these instants are
@@ -164,16 +164,16 @@ func (w window) sureByAge(p, q *candidate, since, other time.Time) bool {
 // always reports whether the two ages are alike, or differ, during the whole window. That changes
 // only when one of them reaches a power of two.
 func (w window) always(a, b time.Time, alike bool) bool {
-	if (power(a, w.from) == power(b, w.from)) != alike {
+	if (power(a, w.start) == power(b, w.start)) != alike {
 		return false
 	}
 	for _, since := range []time.Time{a, b} {
-		for n := max(0, power(since, w.from)); n < 62; n++ {
+		for n := max(0, power(since, w.start)); n < 62; n++ {
 			moment := since.Add(1 << n)
-			if moment.After(w.to) {
+			if moment.After(w.end) {
 				break
 			}
-			if moment.After(w.from) && (power(a, moment) == power(b, moment)) != alike {
+			if moment.After(w.start) && (power(a, moment) == power(b, moment)) != alike {
 				return false
 			}
 		}

@@ -146,13 +146,13 @@ func TestWhatIsCertainGoesInEveryOrderOfTheCache(t *testing.T) {
 					drawn += count(gone[v.Object.UID])
 					continue
 				}
-				require.Equal(t, i < d.goes(), gone[v.Object.UID], "seed %d: place %d of %d, %d go: %s", seed, i, len(d.order), d.goes(), v.Explain())
+				require.Equal(t, i < d.victims(), gone[v.Object.UID], "seed %d: place %d of %d, %d go: %s", seed, i, len(d.order), d.victims(), v.Explain())
 			}
 			if d.tie != nil {
 				require.Equal(t, d.tie.goes, drawn, "seed %d", seed)
 			}
 		}
-		certain += d.goes()
+		certain += d.victims()
 		if d.tie != nil {
 			tied += d.tie.goes
 			certain -= d.tie.goes

@@ -33,7 +33,7 @@ func (o *options) printWhyNot(out *bytes.Buffer, objs *objects, answers []answer
 		if i > 0 {
 			out.WriteString("\n")
 		}
-		fmt.Fprintf(out, "%s at %s\n\n%s\n\n", a.owner, a.window.from.UTC().Format(time.RFC3339Nano), strings.Join(a.standing(), "\n"))
+		fmt.Fprintf(out, "%s at %s\n\n%s\n\n", a.owner, a.window.start.UTC().Format(time.RFC3339Nano), strings.Join(a.standing(), "\n"))
 		facts := objs.facts(a)
 		if len(facts) == 0 {
 			facts = []string{"Nothing was found that holds it back."}
@@ -95,7 +95,7 @@ func (o *objects) facts(a *answer) []string {
 	for i := range a.sets {
 		facts = append(facts, o.podFacts(&a.sets[i])...)
 	}
-	facts = append(facts, o.terminatingFacts(a.owner, a.window.from)...)
+	facts = append(facts, o.terminatingFacts(a.owner, a.window.start)...)
 	facts = append(facts, o.namespaceFacts(a.owner.GetNamespace())...)
 	for _, w := range owners {
 		facts = append(facts, o.warnings(w)...)
