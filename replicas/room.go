@@ -22,12 +22,12 @@ type Room[T metav1.Object] struct {
 	Create, Delete int
 
 	places   int                 // places that no child has
-	creating sets.Set[string]    // names in flight; each holds a place
+	creating sets.Set[string]    // names in flight; each counts as one more child
 	surplus  int                 // children that are not being deleted, less those wanted
 	deleting sets.Set[types.UID] // those of them with a deletion in flight
 	rules    Rules[T]
 	held     sets.Set[string] // the wanted slots that are not free; nil without slots
-	replaces bool             // all that must go may go now
+	replaces bool             // all children that must go may be deleted now
 	must     int              // how many must go
 	kept     int              // how many of them stay because another child is missing
 	stuck    int              // how many of the surplus must stay
@@ -59,11 +59,11 @@ func RoomOf[T metav1.Object](owned []T, spec Spec[T]) (Room[T], error) {
 //   - Each active child takes a place, even while it is being deleted. PendingAdoptions takes
 //     places, and so does each creation in flight that is not sent again. With slots, each slot is
 //     a place of its own, and these two take none.
-//   - The surplus may go, minus the deletions in flight that are not sent again. With slots, only
-//     children in no wanted slot are surplus.
-//   - If as many children exist as are wanted, all that must go may go at once. A child with a
-//     deletion in flight counts here only if it must go. With slots, children in no wanted slot
-//     must go, and only those in wanted slots count.
+//   - The surplus may be deleted. Each deletion in flight that is not sent again makes it one
+//     smaller. With slots, only children in no wanted slot are surplus.
+//   - If as many children exist as are wanted, all children that must go may be deleted at once. A
+//     child with a deletion in flight counts here only if it must go. With slots, children in no
+//     wanted slot must go, and only those in wanted slots count.
 //   - With MaxUnavailable or MaxSurge, see roll.
 //   - Children that must stay are not deleted. Children to discard, and those of other owners, take
 //     no place, and their deletions do not count.
@@ -112,7 +112,7 @@ func (s *Spec[T]) room(active []T, wanted slots) Room[T] {
 // mayGo reports whether a child may be deleted as one of the surplus.
 func (r *Room[T]) mayGo(c T) bool { return r.isOut(c) && !r.mustStay(c) }
 
-// mustGo reports whether a child may be deleted if it is replaced.
+// mustGo reports whether a child must go, and MustStay does not keep it.
 func (r *Room[T]) mustGo(c T) bool {
 	return r.rules.MustGo != nil && r.rules.MustGo(c) && !r.mustStay(c)
 }

@@ -112,10 +112,11 @@ type Spec[T metav1.Object] struct {
 	// negative number is refused.
 	MaxDeletions *int
 	// MaxUnavailable and MaxSurge bound a rollout, which replaces the children that must go because
-	// of Rules.MustGo or Rules.ReadyWithin. While children must go, MaxUnavailable is how many
-	// fewer than Replicas may be available, and MaxSurge is how many more may exist. Each is a
-	// number or a percentage of Replicas. As in a Deployment, the percentage of MaxUnavailable is
-	// rounded down and that of MaxSurge up. If both become 0, one child may be unavailable.
+	// of Rules.MustGo or Rules.ReadyWithin. During a rollout, no plan brings the number of
+	// available children below Replicas minus MaxUnavailable, or the number of all children above
+	// Replicas plus MaxSurge. Each is a number or a percentage of Replicas. As in a Deployment, the
+	// percentage of MaxUnavailable is rounded down and that of MaxSurge up. If both become 0, one
+	// child may be unavailable.
 	//
 	// Meanwhile a plan may create and delete. Children that are not ready or not available are
 	// deleted first, except with Slots, where the order of the rules decides. No available child is
@@ -124,24 +125,26 @@ type Spec[T metav1.Object] struct {
 	//
 	// If only one of them is set, the other is 0. If both are nil, as many as must go are deleted
 	// at once. Negative numbers, a MaxUnavailable above 100%, and a MaxSurge other than 0 with
-	// Slots are refused. So is 0 for both, if a child that must go can then never be deleted.
+	// Slots are refused. If both are 0 and a child that must go could never be deleted, the Spec is
+	// refused too.
 	MaxUnavailable, MaxSurge *intstr.IntOrString
 	// PendingAdoptions is the number of orphans that may become the owner's, because their adoption
 	// is not decided yet. That many fewer children are created, and none is deleted because of
 	// them. Do not pass these orphans to Manage, because it would plan to adopt them. A negative
 	// number is refused.
 	PendingAdoptions int
-	// CreationsInFlight are names whose creation had no answer and may still take effect. The first
-	// to send again is at the front. ledger.InFlight returns them. A plan sends a name again if it
-	// begins with the prefix of Names and no object has it. Each of the others holds a place. With
-	// Slots none does, because its slot is a place. If another object has a name, put it into Taken
-	// instead, because the server refuses it. nil means that nothing is in flight.
+	// CreationsInFlight are names whose creation had no answer and may still take effect. They are
+	// in the order in which a plan sends them again. ledger.InFlight returns them. A plan sends a
+	// name again if it begins with the prefix of Names and no object has it. Each of the other
+	// names counts as one more child. With Slots, these names do not count, because a child with
+	// such a name would fill its own slot. If another object has the name, the server refuses the
+	// creation, so put the name into Taken instead. nil means that nothing is in flight.
 	CreationsInFlight []string
 	// DeletionsInFlight are the UIDs of children whose deletion had no answer and may still take
-	// effect. For creations, these children count as there. For deletions, they count as gone. A
-	// plan deletes them again before others. UIDs of no child do no harm. For a child without a
-	// UID, as with fake clients, write its namespace, "/" and its name. nil means that nothing is
-	// in flight.
+	// effect. For creations, these children count as there. For deletions, they count as gone. If a
+	// plan deletes children, it sends these deletions again first. A UID that no child has is
+	// ignored. For a child without a UID, as with fake clients, write its namespace, "/" and its
+	// name. nil means that nothing is in flight.
 	DeletionsInFlight []types.UID
 	// Rules say what the state of a child means, and which child is deleted first.
 	Rules Rules[T]
@@ -149,14 +152,15 @@ type Spec[T metav1.Object] struct {
 	// Deployment. The function Related finds them. In Kubernetes' order, the more of them are
 	// active on a pod's node, the sooner that pod is deleted. If Related is nil or returns none, it
 	// does not rank pods. Otherwise the owned children count too, and a child in both lists, by
-	// UID, counts once. A plan that deletes calls Related once, and no other plan does.
+	// UID, counts once. Related is called once in a plan that deletes children, and not in other
+	// plans.
 	Related func() []T
 	// Names returns a name for a new child, which is the prefix and up to 5 more characters. The
 	// prefix is BaseName or the owner's name, and "-", cut after 58 characters, so the name has at
 	// most 63. Names is called again if an object in the list has the name, if it is in Taken, or
-	// if Names returned it before for the same plan. A name that is not legal is an error. If the
-	// owner's own name is not legal, as in tests with fake clients, only an empty name is an error.
-	// If Names is nil, the API server chooses the names.
+	// if Names returned it before for the same plan. A name that is not legal is an error. An owner
+	// in a test with a fake client may itself have a name that is not legal. Then Names may return
+	// any name that is not empty. If Names is nil, the API server chooses the names.
 	Names func(prefix string) string
 	// Now is the instant of the decision. The zero time is refused.
 	Now time.Time

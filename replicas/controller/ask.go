@@ -576,8 +576,8 @@ func (r *restores) isEnded(id types.UID, n int) bool {
 	return at > 0 && at <= n
 }
 
-// A guard stands between passes and the server. It notices a restore by the versions
-// of lists. After a restore it makes no writes.
+// A guard stands between passes and the server. It compares the versions of lists to notice that
+// the server was restored from a backup. After a restore it makes no writes.
 type guard[O, C Object] struct {
 	Client[O, C]
 	cache    Cache[O, C]

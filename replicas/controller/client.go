@@ -215,7 +215,8 @@ func hasNoNamespace(err error) bool {
 	return apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) || strings.Contains(err.Error(), "an empty namespace may not be set")
 }
 
-// MaxServerDelay is the longest time that a Retry-After of the server can hold an owner.
+// MaxServerDelay is the longest delay of an owner's next pass because of a Retry-After of the
+// server.
 const MaxServerDelay = 5 * time.Minute
 
 // serverDelay returns the longest Retry-After among the errors, at most

@@ -338,7 +338,7 @@ func (r *round) reset() {
 	r.roundOf = roundOf{}
 }
 
-// began returns when the first child of the round was created.
+// began returns the time at which the first child of the round was created.
 func (r *round) began() time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -519,8 +519,8 @@ func (r *readiness) became(child types.UID, now time.Time) {
 	}
 }
 
-// since returns when a child became ready, or not ready. If that was not seen before, it
-// returns now.
+// since returns the time at which a child became ready, or not ready. If no earlier pass saw the child
+// so, since returns now.
 func (r *readiness) since(child types.UID, ready bool, now time.Time) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -281,9 +281,9 @@ func isShownBy(cached, listed metav1.Object) bool {
 	return resourceversion.Reached(cached.GetResourceVersion(), listed.GetResourceVersion())
 }
 
-// tellAbsent notes the children that the list lacks. Cached children without a fact are noted only if
-// versions are not known, because the bar excludes them otherwise. If a cached child does not match, the
-// list does not confirm that it is gone.
+// tellAbsent notes the children that the list lacks. If versions can be compared, the bar already hides
+// the cached children that the list lacks. Otherwise each of them gets a fact. If a cached child does
+// not match, the list does not confirm that it is gone.
 func (l *Ledger[C]) tellAbsent(start Moment, s Snapshot[C], cached map[types.UID]C, now time.Time) {
 	is := fact[C]{word: word[C]{version: l.list.version, at: start}}
 	for id, e := range l.children {

@@ -460,8 +460,8 @@ func (l *Ledger[C]) Split(children []C) (stay, come, leave []C) {
 	return stay, come, leave
 }
 
-// isNeeded reports whether a fact changes the view, so that it may take a pass without an event to drop
-// it.
+// isNeeded reports whether a fact changes the view. If so, Again asks for another pass, which drops the
+// fact even if no event arrives.
 func (l *Ledger[C]) isNeeded(e *entry[C]) bool {
 	return e.fact.gone == 0 && !e.fact.word.isMissing() || e.shown == l.viewed
 }

@@ -79,7 +79,7 @@ type Cluster[O Object[O], C Object[C]] struct {
 	nodes    []*node
 	tasks    []task[O, C]
 	clients  int            // how many clients were made
-	landing  *landing[O, C] // the call that takes effect late at this moment
+	landing  *landing[O, C] // the late call that takes effect now; nil if there is none
 	hidden
 }
 

@@ -150,8 +150,7 @@ func digits(n uint64) []int {
 // now returns the time on the controller's clock.
 func (c *Controller[O, C]) now() time.Time { return c.cluster.Clock.Now().Add(c.Skew) }
 
-// Due returns when the next event arrives or the next pass is due, and whether
-// there will be one.
+// Due returns the time of the next event or pass, and whether there will be one.
 func (c *Controller[O, C]) Due() (time.Time, bool) {
 	_, due, ok := c.next()
 	return due, ok

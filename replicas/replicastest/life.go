@@ -16,9 +16,9 @@ import (
 // values of Detect, Evict and Collect are Kubernetes' defaults.
 type Timing struct {
 	Schedule time.Duration // from a pod's creation to its node (0.5 s); negative means never
-	StartUp  time.Duration // from there to a ready pod, and from the creation of any other child to a ready one (2 s)
+	StartUp  time.Duration // from the choice of the node to a ready pod, or from the creation of another child to a ready one (2 s)
 	Detect   time.Duration // from the loss of a node to pods that are not ready (50 s)
-	Evict    time.Duration // from there to pods that are deleted (5 min)
+	Evict    time.Duration // from pods that are not ready to their deletion (5 min)
 	Collect  time.Duration // from the removal of a node to pods that are gone (40 s)
 	Garbage  time.Duration // from the end of an owner or a namespace to its children's deletion (1 s)
 }
@@ -127,7 +127,7 @@ func (c *Cluster[O, C]) later(d time.Duration, t task[O, C]) {
 	c.tasks = slices.Insert(c.tasks, i, t)
 }
 
-// Due returns when the cluster acts next, and whether it will act.
+// Due returns the time at which the cluster acts next, and whether it will act.
 func (c *Cluster[O, C]) Due() (time.Time, bool) {
 	if len(c.tasks) == 0 {
 		return time.Time{}, false

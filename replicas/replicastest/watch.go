@@ -121,7 +121,7 @@ func (v seen[O, C]) OwnersVersion() string { return v.OwnerWatch.version }
 
 func (v seen[O, C]) ChildrenVersion() string { return v.ChildWatch.version }
 
-// Due returns when the next event arrives, and whether there is one.
+// Due returns the time of the next event, and whether there is one.
 func (v *View[O, C]) Due() (time.Time, bool) {
 	child, ok := v.ChildWatch.due()
 	if owner, other := v.OwnerWatch.due(); other && (!ok || !owner.After(child)) {
@@ -266,8 +266,8 @@ func (s *Stream[T]) Get(namespace, name string) (T, bool) { return s.cache.get(n
 // all namespaces.
 func (s *Stream[T]) In(namespace string) []T { return s.cache.in(namespace) }
 
-// due returns when the next event arrives, and whether there is one. While the
-// watch hangs, there is none.
+// due returns the time of the next event, and whether there is one. While the watch hangs, there is
+// none.
 func (s *Stream[T]) due() (time.Time, bool) {
 	if len(s.queue) == 0 || s.hung {
 		return time.Time{}, false

@@ -52,14 +52,14 @@ func (w *Worker) Wake(key types.NamespacedName, d time.Duration) {
 	w.queue = append(w.queue, wake{key, at})
 }
 
-// Due returns when the next name is due, and whether there is one.
+// Due returns the time at which the next name is due, and whether there is one.
 func (w *Worker) Due() (time.Time, bool) {
 	next, ok := w.next()
 	return next.at, ok
 }
 
-// queued returns when a name is worked on next, and whether it is queued. An owner with something
-// to do that is not queued sleeps until an event wakes it.
+// queued returns the time at which a name is worked on next, and whether it is queued. An owner
+// with something to do that is not queued sleeps until an event wakes it.
 func (w *Worker) queued(key types.NamespacedName) (time.Time, bool) {
 	var first wake
 	for _, queued := range w.queue {

@@ -12,8 +12,8 @@ import (
 // A Part is something that acts when its time has come, such as a Cluster, a Controller, a View or
 // a Worker. It never acts by itself. The caller of Step decides what happens next.
 type Part interface {
-	// Due returns when the part has something to do, and whether it has anything. If not, it may
-	// have again after another part acted.
+	// Due returns the time at which the part acts next, and whether it has anything to do. If it
+	// has nothing to do, that may change when another part acts.
 	Due() (time.Time, bool)
 	// Step does one thing, if one is due.
 	Step()

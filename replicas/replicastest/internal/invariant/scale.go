@@ -130,7 +130,7 @@ func isActive(p *corev1.Pod) bool {
 
 func isReady(p *corev1.Pod) bool { return readySince(p) != nil }
 
-// readySince returns when a pod became ready, nil if it is not.
+// readySince returns the time at which a pod became ready, or nil if it is not ready.
 func readySince(p *corev1.Pod) *time.Time {
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
