@@ -12,7 +12,7 @@ import (
 	"github.com/replicakit/replicakit/internal/pod"
 )
 
-// NotAvailable puts pods first that are not available at Options.Now. They are not ready, or have
+// NotAvailable puts pods that are not available at Options.Now first. They are not ready, or have
 // been ready for less than minReadySeconds. If minReadySeconds is positive, pods whose Ready
 // condition has no transition time are not available, and no pod is available if Now is zero.
 // NewOrder refuses a negative number.

@@ -14,7 +14,7 @@ import (
 	"github.com/replicakit/replicakit/internal/pod"
 )
 
-// Colocation puts pods first that share their node with more related pods. These pods have a higher
+// Colocation puts pods that share their node with more related pods first. These pods have a higher
 // rank, as ColocationRanks computes it from Options.Related. If Related is empty, all ranks are 0.
 // Ranks are computed once, but Spread counts again after each victim.
 func Colocation() Criterion[*corev1.Pod] {

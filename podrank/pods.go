@@ -41,15 +41,14 @@ func phaseOrdinal(p *corev1.Pod) int64 {
 	return 0
 }
 
-// NotReady puts pods first that are not ready. Their first condition of type Ready is not True.
+// NotReady puts pods that are not ready first. Their first condition of type Ready is not True.
 func NotReady() Criterion[*corev1.Pod] {
 	return flag("not-ready", "not ready", "ready", func(p *corev1.Pod) bool { return !pod.IsReady(p) }) // (R3)
 }
 
-// ReadyTime puts pods first that have been ready for less time. Times are
-// compared as the package comment says, or exactly if Options.Now is zero. The
-// zero instant goes before all others, and pods that are not ready go before pods
-// that are.
+// ReadyTime puts pods that have been ready for less time first. Times are compared as the package
+// comment says, or exactly if Options.Now is zero. The zero instant goes before all others, and
+// pods that are not ready go before pods that are.
 func ReadyTime() Criterion[*corev1.Pod] {
 	return ages("ready-time", "ready for ", "ready time ", readySince)
 }

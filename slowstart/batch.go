@@ -127,7 +127,8 @@ func (b *batch) record(result *Result) {
 	result.Err = join(b.failures)
 }
 
-// raise panics in the caller of Run if a call panicked. If several did, it takes the first.
+// raise panics in the caller of Run if a call panicked. If several calls panicked, raise panics
+// with the value of the first.
 func (b *batch) raise(result Result) {
 	if len(b.panics) == 0 {
 		return

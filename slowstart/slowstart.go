@@ -47,8 +47,8 @@ type Options struct {
 	RecoverPanics bool
 }
 
-// Result says what happened to the calls 0 to count-1. Each is one of Succeeded, one of Failed, or
-// among the last Skipped ones.
+// Result says what happened to the calls 0 to count-1. Each call is listed in Succeeded, or listed
+// in Failed, or is one of the last calls, which Skipped counts.
 type Result struct {
 	// Succeeded holds the indices of the calls that returned nil, ascending.
 	Succeeded []int

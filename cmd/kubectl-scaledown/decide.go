@@ -21,8 +21,8 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// An answer says what happens if an owner has its replicas. A Deployment has a decision for each
-// ReplicaSet that has or gets any.
+// An answer says what happens if an owner has its replicas. For a Deployment, there is a decision
+// for each ReplicaSet that has pods or gets some.
 type answer struct {
 	owner    owner
 	before   int32 // spec.replicas until now
@@ -35,8 +35,9 @@ type answer struct {
 	sets     []decision
 }
 
-// A decision is what a controller does for one owner of pods. Of several steps it is the last. The
-// plan and the order begin with the pods that the earlier steps have deleted.
+// A decision is what a controller does for one owner of pods. If there are several steps, the
+// decision is that of the last step. Its plan and its order begin with the pods that the earlier
+// steps have deleted.
 type decision struct {
 	owner    owner
 	before   int32 // replicas until the last step
@@ -52,7 +53,8 @@ type decision struct {
 	spec     replicas.PodSpec
 }
 
-// decide answers for an owner, once or after each step.
+// decide returns an answer for each step of an owner's replicas. Without steps, it returns one
+// answer, for the replicas that the owner has.
 func (o *options) decide(objs *objects, w owner, steps []int32) ([]answer, error) {
 	if w.GetUID() == "" { // in a file written by hand; its pods would seem to have no owner
 		return nil, fmt.Errorf("%s: metadata.uid is empty", w)
@@ -143,8 +145,8 @@ func (a *answer) paused() bool {
 	return ok && d.Spec.Paused
 }
 
-// decide adds what a controller does for the owner to have these numbers of replicas, one after the
-// other.
+// decide adds a decision to the answer. The decision says what a controller does if the owner's
+// replicas are set to each of these sizes in turn.
 func (a *answer) decide(objs *objects, w owner, sizes []int32) error {
 	spec, related, err := w.spec(objs)
 	if err != nil {
@@ -262,7 +264,7 @@ func (d *decision) findTie(w window, siblings bool) {
 	}
 }
 
-// victims returns how many pods of the order are deleted.
+// victims returns the number of pods to delete. They are the first ones of the order.
 func (d *decision) victims() int { return len(d.plan.Scale.Delete) }
 
 // certain reports whether the pod at a place of the order certainly goes or certainly stays.
@@ -298,7 +300,7 @@ func (a *answer) incomplete() error {
 	total := 0
 	missing := func(w owner, have int) {
 		if have < int(w.counted) {
-			errs = append(errs, fmt.Errorf("%d of the %d pods that the status of %s counts were read: the input is incomplete (--allow-incomplete answers anyway)", have, w.counted, w))
+			errs = append(errs, fmt.Errorf("only %d of the %d pods in the status of %s were read: the input is incomplete (--allow-incomplete answers anyway)", have, w.counted, w))
 		}
 	}
 	for _, d := range a.sets {

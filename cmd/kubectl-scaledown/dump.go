@@ -117,7 +117,7 @@ func (o *objects) addYAML(r io.Reader) error {
 type jsonStream struct {
 	json.Decoder
 
-	read  bytes.Buffer // what the decoder has read and text has not returned
+	read  bytes.Buffer // what the decoder has read, without what the method text has returned
 	taken int64
 }
 
@@ -140,7 +140,7 @@ func (o *objects) addJSON(r io.Reader) error {
 			return o.addYAML(io.MultiReader(&s.read, r))
 		case token == nil: // a document of comments alone
 		case token != gojson.Delim('{'):
-			return fmt.Errorf("%v is no object", token)
+			return fmt.Errorf("%v is not an object", token)
 		default:
 			if err := o.addObject(s); errors.Is(err, io.EOF) {
 				return io.ErrUnexpectedEOF

@@ -107,8 +107,8 @@ func TestRefusesInputWithoutAnAnswer(t *testing.T) {
 		"blank":              {" \n\n", nil, "nothing in standard input: expected"},
 		"comments alone":     {"# nothing\n---\nnull\n", nil, "no Deployment, ReplicaSet or ReplicationController in the input, which holds nothing\n"},
 		"a login page":       {"<!DOCTYPE html>\n<html>\n<title>Sign in: proxy</title>\n", nil, "error parsing standard input: yaml: line 3"},
-		"text":               {"No resources found", nil, "error parsing standard input: No resources found is no object\n"},
-		"an array":           {"[1]", nil, "error parsing standard input: [ is no object\n"},
+		"text":               {"No resources found", nil, "error parsing standard input: No resources found is not an object\n"},
+		"an array":           {"[1]", nil, "error parsing standard input: [ is not an object\n"},
 		"another JSON":       {`{"name":"web"}`, nil, `error parsing standard input: Object 'Kind' is missing in '{"name":"web"}'`},
 		"no items":           {`{"apiVersion":"v1","kind":"List","items":[]}`, nil, "no Deployment, ReplicaSet or ReplicationController in the input, which holds nothing"},
 		"other kinds":        {jsonOther + jsonOther + jsonPod, nil, "no Deployment, ReplicaSet or ReplicationController in the input, which holds 1 Pod, 2 other objects"},
@@ -178,7 +178,7 @@ func TestAnAmbiguousNameIsSettledByItsNamespace(t *testing.T) {
 func TestRefusesInputThatIsIncomplete(t *testing.T) {
 	t.Parallel()
 	set, _, _ := strings.Cut(web, "---")
-	const why = "0 of the 2 pods that the status of ReplicaSet shop/web counts were read: the input is incomplete (--allow-incomplete answers anyway)\n"
+	const why = "only 0 of the 2 pods in the status of ReplicaSet shop/web were read: the input is incomplete (--allow-incomplete answers anyway)\n"
 	for _, format := range []string{"wide", "name", "json"} {
 		assert.Equal(t, result{1, "", "error: " + why}, try(set, "--replicas=2", "-o", format))
 	}
@@ -187,7 +187,7 @@ func TestRefusesInputThatIsIncomplete(t *testing.T) {
 	assert.Contains(t, got.stdout, "0 pods, 2 wanted: create 2")
 	assert.Equal(t, "note: "+why, got.stderr)
 	half := strings.Replace(shopRollout, "  template: {metadata: {labels: {app: web}}, spec: {priority: 3}}", "  template: {metadata: {labels: {app: web}}, spec: {priority: 3}}\nstatus: {replicas: 6}", 1)
-	assert.Contains(t, try(half, "deployment/web").stderr, "error: 5 of the 6 pods that the status of Deployment shop/web counts were read: ")
+	assert.Contains(t, try(half, "deployment/web").stderr, "error: only 5 of the 6 pods in the status of Deployment shop/web were read: ")
 }
 
 type brokenPipe struct{}

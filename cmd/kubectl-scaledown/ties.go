@@ -124,7 +124,8 @@ func candidates(order []podrank.Victim[*corev1.Pod]) []candidate {
 	return list
 }
 
-// readySince returns when the pod became ready. It is zero for a pod that is not ready.
+// readySince returns the time at which the pod became ready. It is zero for a pod that is not
+// ready.
 func readySince(p *corev1.Pod) time.Time {
 	if !pod.IsReady(p) {
 		return time.Time{}

@@ -292,7 +292,7 @@ func lastSeen(e *corev1.Event) time.Time {
 	return cmp.Or(e.LastTimestamp.Time, e.EventTime.Time, e.CreationTimestamp.Time)
 }
 
-// unknown says what cannot be known without the kinds that only --why-not reads.
+// unknown says what is not known if a dump lacks one of these kinds. Only --why-not reads them.
 var unknown = map[string]string{
 	"namespaces":     "whether the namespace is being deleted",
 	"resourcequotas": "whether a quota is full",

@@ -16,9 +16,9 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// A trimmer saves memory. It removes the parts of a cached pod that no code reads, which are
-// most of its spec and of its container statuses. A pod from the cache is never written back
-// whole. An owner is, with its status, so owners are not trimmed.
+// A trimmer saves memory. It removes the parts of a cached pod that no code reads, which are most
+// of its spec and of its container statuses. Owners are not trimmed, because the passes read their
+// templates, statuses and managed fields.
 //
 // The pods of one owner share equal values, because objects in a cache never change.
 type trimmer struct {
@@ -27,7 +27,7 @@ type trimmer struct {
 	common map[types.UID]metav1.ObjectMeta // by controller
 }
 
-// mostCommon is how many owners are remembered. Some may be gone.
+// mostCommon is how many owners the map common has at most. Some of these owners may be gone.
 const mostCommon = 10_000
 
 func newTrimmer(mark func(*corev1.Pod) []metav1.ManagedFieldsEntry) *trimmer {

@@ -23,7 +23,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/typed"
 )
 
-// A controller describes a controller that this program can run.
+// A controller describes one of the controllers that this program can run.
 type controller struct {
 	name        string // Z1
 	alias       string

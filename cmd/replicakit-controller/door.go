@@ -21,9 +21,9 @@ import (
 // others first.
 //
 // Before its first write the worker makes a probe of each kind, which is an owner that wants no
-// pods. A controller that serves the kind writes the probe's status. A busy controller may be late
-// with that, so the worker looks for longer while others make pods. The probes stay until the
-// worker ends; see others.
+// pods. A controller that serves the kind writes the probe's status. A busy controller may write it
+// late, so the worker waits longer while others make pods. The probes stay until the worker ends;
+// see others.
 
 const (
 	// lookFor is how long a probe may stay without a status. A controller that has little
@@ -31,14 +31,14 @@ const (
 	lookFor = 3 * time.Second
 	// lookEvery is how often the probe is read.
 	lookEvery = lookFor / 6
-	// lookPatience is how long the worker waits if the server cannot make a probe. For example,
-	// a webhook may be away because its own pods do not exist yet. lookPatience also limits how
+	// lookPatience is how long the worker waits if the server cannot make a probe. For example, a
+	// webhook may not answer because its own pods do not exist yet. lookPatience also limits how
 	// late others may be, because pods of others are no proof.
 	lookPatience = 30 * time.Second
 )
 
 // serveAlone calls begin if no other controller seems to serve the kind, and keeps the probe until
-// ctx ends. If another one does, serveAlone returns an error. A worker that begins without looking
+// ctx ends. If another one does, serveAlone returns an error. If the check is skipped, the worker
 // only reports what others write from then on.
 func (w *worker) serveAlone(ctx context.Context, c controller, begin func()) error {
 	if w.opts.allowOthers {
@@ -75,7 +75,8 @@ func (w *worker) serveAlone(ctx context.Context, c controller, begin func()) err
 var errStoodBack = errors.New("stood back")
 
 // stoodBackShown is how long a manager that stood back still serves its metrics, so that two
-// scrapes show what it saw. It holds no lease then, and its successor finds the other one too.
+// scrapes show what it saw. The manager has released the lease then, and the next leader finds the
+// other controller too.
 const stoodBackShown = time.Minute
 
 func (w *worker) isAtWork(found string) error {
@@ -116,11 +117,11 @@ func (w *worker) askUntilAnswered(ctx context.Context, c controller, p prober) (
 		case err == nil:
 			return probe, fmt.Sprintf("%s wrote the status of %s %s/%s", by, c.kind, w.opts.lease.Namespace, w.opts.lease.Name), nil
 		case !isFinal(err) && time.Since(began) > lookPatience:
-			logger.Error(err, "Whether another controller serves the resource is not known: going on")
+			logger.Error(err, "Cannot find out whether another controller serves the resource. Starting without the answer")
 			w.others.begin(time.Now())
 			return nil, "", nil
 		case first:
-			logger.Error(err, "Waiting: whether another controller serves the resource is not known until a probe can be made; --allow-other-controllers begins without")
+			logger.Error(err, "Waiting to find out whether another controller serves the resource: a probe cannot be made. --allow-other-controllers starts without this check")
 			known = w.waiting.add(fmt.Sprintf("whether another controller serves %s is not known: %v", c.resource.Resource, err))
 		}
 		select {
@@ -135,8 +136,8 @@ func isFinal(err error) bool {
 	return isRefusal(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
 }
 
-// ask makes a probe, waits for lookFor, and returns the probe and who wrote its status, or "".
-// It waits for longer while others make pods. If ask fails, no probe is left.
+// ask makes a probe, waits for lookFor, and returns the probe and who wrote its status, or "". If
+// other controllers make pods meanwhile, ask waits longer. If ask fails, no probe is left.
 func (w *worker) ask(ctx context.Context, p prober) (probe metav1.Object, by string, err error) {
 	name := w.opts.lease.Name
 	made, err := p.replace(ctx, name)

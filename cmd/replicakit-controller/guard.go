@@ -24,8 +24,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Answers of the API server about a client are believed for this long. A client that asks every
-// 15 seconds costs one question a minute, also if its token is wrong.
+// Answers of the API server about a client are believed for this long. A client that asks every 15
+// seconds costs one question a minute, even if its token is wrong.
 const (
 	tokenBelieved   = time.Minute
 	rightBelieved   = 5 * time.Minute
@@ -54,7 +54,7 @@ type guard struct {
 
 	tokens    *cache.LRUExpireCache // *tokenAnswer by hash
 	rights    *cache.LRUExpireCache // bool by question
-	addresses *cache.LRUExpireCache // *atomic.Int32 by host: its wrong tokens of this minute
+	addresses *cache.LRUExpireCache // *atomic.Int32 by host, which counts the wrong tokens that the host sent in this minute
 }
 
 // A tokenAnswer says which user a token belongs to, if it is right.
@@ -84,7 +84,7 @@ func newGuard(logger klog.Logger, client kubernetes.Interface, open []string, in
 func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	code, err := g.check(r)
 	if err != nil {
-		g.logger.Error(err, "Whether a client may get a path is not known", "path", r.URL.Path)
+		g.logger.Error(err, "Cannot find out whether a client may get a path", "path", r.URL.Path)
 	}
 	if code != http.StatusOK {
 		http.Error(w, http.StatusText(code), code)

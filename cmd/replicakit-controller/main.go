@@ -14,13 +14,13 @@
 // docs/replacing-kube-controller-manager.md describes how to move a running cluster here
 // and back.
 //
-// Before its first write the program looks for another controller that serves the same
-// kinds. If there is one, the program ends with an error. If one begins later, the program
-// stops making changes, and ends. With --allow-other-controllers it neither looks nor ends.
+// Before its first write the program looks for another controller that serves the same kinds. If
+// there is one, the program ends with an error. If one begins later, the program stops making
+// changes, and ends. With --allow-other-controllers the program skips both checks.
 //
-// With leader election, the default, the program writes only while the lease is proven.
-// That is until the renew deadline after the time sent with the last renewal that the
-// server accepted. It ends when another process holds the lease.
+// With leader election, the default, the program writes only while it can prove that it has the
+// lease. The proof lasts for the renew deadline, from the time when it sent the last renewal that
+// the server accepted. The program ends when another process holds the lease.
 //
 // After SIGTERM or SIGINT no new pass begins. The program waits for every write under way,
 // releases the lease, and ends. A second signal ends it at once.

@@ -157,7 +157,7 @@ func loadAddress(opts options) (*rest.Config, error) {
 	return nil, fmt.Errorf("--master=%s: %w", opts.master, err)
 }
 
-// usable refuses a config that no server can mend. Every call would fail, as if the server were away.
+// usable refuses a config with which every call must fail, as if no server answered.
 func usable(config *rest.Config) error {
 	server, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {

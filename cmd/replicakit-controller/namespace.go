@@ -26,7 +26,7 @@ func (m *manager) watchNamespaces(ctx context.Context) {
 	}
 	client, err := m.client("namespace")
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Whether the namespaces exist is not known")
+		klog.FromContext(ctx).Error(err, "Cannot find out whether the namespaces exist")
 		return
 	}
 	for _, namespace := range m.opts.namespaces {
@@ -38,7 +38,7 @@ func (m *manager) watchNamespace(ctx context.Context, client kubernetes.Interfac
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "namespace", namespace)
 	exists, err := namespaceExists(ctx, client, namespace)
 	if err != nil { // the manager may have no right to ask
-		logger.V(2).Info("Whether the namespace exists is not known", "err", err)
+		logger.V(2).Info("Cannot find out whether the namespace exists", "err", err)
 		return
 	}
 	if exists {

@@ -17,8 +17,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Deletions wait for the first list of nodes this long before they ask again.
-// nodesRefusedWait applies if the server refuses the list.
+// nodesWait is how long deletions wait for the first list of nodes before they ask again. If the
+// server refuses the list, they wait for nodesRefusedWait.
 const (
 	nodesWait        = time.Second
 	nodesRefusedWait = 10 * time.Second
@@ -92,8 +92,8 @@ func (n *nodes) forget(owner types.UID) {
 	n.blind.Delete(owner)
 }
 
-// known reports whether the nodes were known when the last plan for an owner was made. If
-// not, the next plan may know them, after again.
+// known reports whether the nodes were known when the last plan for an owner was made. If not, the
+// caller plans again after the delay that known returns. The nodes may be known then.
 func (n *nodes) known(owner types.UID) (known bool, again time.Duration, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -122,7 +122,7 @@ func (n *nodes) get(name string) *corev1.Node {
 	return node
 }
 
-// trimNode keeps what orders ask about.
+// trimNode keeps the fields of a node that a scale-down order reads.
 func trimNode(obj any) (any, error) {
 	node, ok := obj.(*corev1.Node)
 	if !ok {

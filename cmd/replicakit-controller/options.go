@@ -119,21 +119,21 @@ func (o *options) flagSet() *pflag.FlagSet {
 	fs.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig, "file with the address and the credentials of the API server; empty means the service account of the pod")
 	fs.StringVar(&o.master, "master", o.master, "address of the API server; overrides the kubeconfig's")
 	fs.Float32Var(&o.qps, "kube-api-qps", o.qps, "how many calls a second each controller makes at most; 0 means as many as the API server answers without getting slow")
-	fs.IntVar(&o.burst, "kube-api-burst", o.burst, "how many calls --kube-api-qps lets through at once after a rest; 0 means the default")
-	fs.StringSliceVar(&o.namespaces, "namespace", o.namespaces, "namespaces to watch, each with its own workers and queues; empty means all")
+	fs.IntVar(&o.burst, "kube-api-burst", o.burst, "how many calls a controller may make at once after a pause, in spite of --kube-api-qps; 0 means the default")
+	fs.StringSliceVar(&o.namespaces, "namespace", o.namespaces, "namespaces to serve; empty means all. Each of them has its own workers and queues")
 	fs.StringSliceVar(&o.controllers, "controllers", o.controllers, "controllers to run, of "+strings.Join(controllerNames(), ", ")+`; "*" means all, "-NAME" leaves one out`)
 	for _, c := range controllers() {
 		o.workers[c.name] = fs.Int(c.workersFlag, clientgo.DefaultWorkers, "how many "+c.kind+"s are worked on at once; 0 means the default")
 	}
 	fs.IntVar(&o.burstReplicas, "burst-replicas", o.burstReplicas, "how many pods one pass creates or deletes at most; 0 means the default")
 	fs.BoolVar(&o.allowOthers, "allow-other-controllers", o.allowOthers, "skip the check for other controllers of the same kinds, such as kube-controller-manager, at the start and later. Two controllers that serve the same objects create each pod twice")
-	fs.BoolVar(&o.podFailureBackOff, "pod-failure-backoff", o.podFailureBackOff, "replace pods slowly that fail, or that someone else deletes, soon after they were created. The delay is 10 s, doubles to 5 minutes, and is shorter if only a part of the pods created together has failed. A new generation of the owner ends it. false replaces such pods at once, as Kubernetes does")
+	fs.BoolVar(&o.podFailureBackOff, "pod-failure-backoff", o.podFailureBackOff, "replace slowly the pods that fail, or that someone else deletes, soon after they were created. The delay is 10 s, doubles to 5 minutes, and is shorter if only a part of the pods created together has failed. A new generation of the owner ends it. false replaces such pods at once, as Kubernetes does")
 	fs.DurationVar(&o.statusDelay, "status-delay", o.statusDelay, "how long a change of a pod may wait if it can only change the status of the owner. Several changes then become one write. 0 means no wait")
-	fs.DurationVar(&o.expectationsTimeout, "expectations-timeout", o.expectationsTimeout, "how long the watch may take to show a creation or a deletion. After that, the pods are listed live. 0 means the default")
+	fs.DurationVar(&o.expectationsTimeout, "expectations-timeout", o.expectationsTimeout, "how long the watch may take to show a creation or a deletion. After that, the pods are listed from the API server. 0 means the default")
 	fs.StringToStringVar(&o.featureGates, "feature-gates", nil, podDeletionCost+"=true|false says whether the annotation "+corev1.PodDeletionCost+" decides which pods go first; true is the default")
 	fs.StringVar(&o.scaleDownOrder, "scale-down-order", o.scaleDownOrder, "which pods go first, as a list of words separated by commas, of "+strings.Join(podrank.OrderWords(), ", ")+". They count after unassigned, phase and readiness, and before the rest of Kubernetes' order. The annotation "+podrank.OrderAnnotation+" overrides the flag for one ReplicaSet or ReplicationController")
 	fs.StringVar(&o.metricsAddress, "metrics-bind-address", o.metricsAddress, "host:port of /metrics, /livez, /healthz and /readyz, which are served over TLS; 0 turns them off. A client needs the right to get the path")
-	fs.StringSliceVar(&o.openPaths, "authorization-always-allow-paths", o.openPaths, "paths that need no right. A * at the end matches all paths that begin so")
+	fs.StringSliceVar(&o.openPaths, "authorization-always-allow-paths", o.openPaths, "paths that need no right. A path that ends in * matches all paths that begin with the part before it")
 	fs.BoolVar(&o.profiling, "profiling", o.profiling, "serve /debug/pprof at the address of the metrics, for clients with the right to get that path")
 	fs.StringVar(&o.certFile, "tls-cert-file", o.certFile, "certificate of the metrics; empty means a self-signed one")
 	fs.StringVar(&o.keyFile, "tls-private-key-file", o.keyFile, "key of the certificate")
@@ -154,10 +154,10 @@ func (o *options) addLogFlags(fs *pflag.FlagSet) {
 
 func (o *options) addElectionFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.elect, "leader-elect", o.elect, "work only while holding the lease, so that one of several managers works")
-	fs.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", o.leaseDuration, "how long the others wait for a leader that does not renew the lease")
+	fs.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", o.leaseDuration, "how long the managers that stand by wait for a leader that does not renew the lease")
 	fs.DurationVar(&o.renewDeadline, "leader-elect-renew-deadline", o.renewDeadline, "how long the leader tries to renew the lease before it exits. It makes no writes after that time without a renewal")
 	fs.DurationVar(&o.retryPeriod, "leader-elect-retry-period", o.retryPeriod, "time between two attempts to get or renew the lease")
-	fs.StringVar(&o.resourceLock, "leader-elect-resource-lock", o.resourceLock, "kind of the lock: leases")
+	fs.StringVar(&o.resourceLock, "leader-elect-resource-lock", o.resourceLock, "kind of the lock, which must be leases")
 	fs.StringVar(&o.lease.Name, "leader-elect-resource-name", o.lease.Name, "name of the lease")
 	fs.StringVar(&o.lease.Namespace, "leader-elect-resource-namespace", o.lease.Namespace, "namespace of the lease")
 }
@@ -252,7 +252,7 @@ func (o *options) validateNumbers() error {
 
 func (o *options) validateMetrics() error {
 	if (o.certFile == "") != (o.keyFile == "") {
-		return errors.New("--tls-cert-file and --tls-private-key-file: one does not go without the other")
+		return errors.New("--tls-cert-file and --tls-private-key-file: set both or neither")
 	}
 	if o.certFile != "" && !o.metrics() {
 		return fmt.Errorf("--tls-cert-file=%q: is for --metrics-bind-address, which is 0", o.certFile)

@@ -202,7 +202,7 @@ func TestParseRefuses(t *testing.T) {
 		{"an address without a port", "--metrics-bind-address=127.0.0.1", `--metrics-bind-address="127.0.0.1": must be host:port, or 0 for none: address 127.0.0.1: missing port in address`},
 		{"an empty address", "--metrics-bind-address=", "must be host:port, or 0 for none"},
 		{"a port that is none", "--metrics-bind-address=:65536", "value out of range"},
-		{"a certificate without a key", "--metrics-bind-address=:0 --tls-cert-file=a", "one does not go without the other"},
+		{"a certificate without a key", "--metrics-bind-address=:0 --tls-cert-file=a", "set both or neither"},
 		{"a certificate for no metrics", "--tls-cert-file=a --tls-private-key-file=b --metrics-bind-address=0", `--tls-cert-file="a": is for --metrics-bind-address, which is 0`},
 		{"a path that is no beginning", "--authorization-always-allow-paths=/debug/*/a", `--authorization-always-allow-paths=/debug/*/a: only trailing * allowed in "debug/*/a"`},
 		{"a namespace that can not be", "--namespace=Web_1", `--namespace="Web_1": a lowercase RFC 1123 label`},

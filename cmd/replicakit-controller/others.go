@@ -154,7 +154,7 @@ func (o *others) foreignStatus(before, after metav1.Object) string {
 	return by
 }
 
-// ownStatus returns when this program wrote the status of an owner, or zero.
+// ownStatus returns the time at which this program last wrote the status of an owner, or zero.
 func ownStatus(owner metav1.Object) (at time.Time) {
 	for _, f := range owner.GetManagedFields() {
 		if f.Subresource == "status" && f.Manager == userAgent && f.Time != nil {
@@ -259,7 +259,7 @@ func (o *others) report(ctx context.Context, c controller, what, by, did string,
 	if !tell {
 		return
 	}
-	klog.FromContext(ctx).Error(nil, "Another controller is at work, and two make each pod twice: take these controllers out of one of them", "seen", said)
+	klog.FromContext(ctx).Error(nil, "Another controller is at work, and two make each pod twice: turn these controllers off in one of the two", "seen", said)
 	about := corev1.ObjectReference{APIVersion: c.resource.GroupVersion().String(), Kind: c.kind, Namespace: owner.GetNamespace(), Name: owner.GetName(), UID: owner.GetUID()}
 	o.telling.Go(func() {
 		o.tell(ctx, about, otherController, fmt.Sprintf("%s %s this %s, which replicakit-controller serves: two controllers make each pod twice", by, did, c.kind))

@@ -15,7 +15,7 @@ import (
 	kinds "github.com/replicakit/replicakit/replicas/controller"
 )
 
-// keptPasses passes are kept for each of the keptOwners owners with the latest ones.
+// For keptOwners owners, those with the latest passes, the last keptPasses passes are kept.
 const keptOwners, keptPasses = 1000, 5
 
 // passes keeps the last passes of each owner that changed something or were held back, to explain

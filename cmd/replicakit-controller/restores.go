@@ -45,7 +45,7 @@ type restores struct {
 	tell    func(ctx context.Context, note string) error
 	noticed prometheus.Gauge
 	last    string // the version in the last answer, or ""
-	untold  string // the note that no event has yet
+	untold  string // the note for which no event was made yet
 }
 
 func (m *manager) newRestores() (*restores, error) {

@@ -52,7 +52,7 @@ func (c controller) rights() []right {
 func (m *manager) reportMissingRights(ctx context.Context) {
 	client, err := m.client("rights")
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Rights are not checked")
+		klog.FromContext(ctx).Error(err, "Cannot check the rights")
 		return
 	}
 	reviews := client.AuthorizationV1().SelfSubjectAccessReviews()

@@ -13,8 +13,9 @@ import (
 const (
 	// runawayMinutes is for how many minutes creations count.
 	runawayMinutes = 10
-	// An owner runs away if, in that time, more children were made for it than runawayShare times
-	// the most that it wanted, plus runawayMore. A rollout that is tried again stays below that.
+	// An owner runs away if too many children were made for it in that time. The limit is
+	// runawayShare times the highest number that it wanted, plus runawayMore. A rollout that is
+	// tried again stays below that.
 	runawayShare, runawayMore = 2, 10
 )
 

@@ -5,9 +5,9 @@
 //
 // A watch that hangs returns no error, and is as quiet as a watch of objects that do not change. So each
 // minute the server is asked for its version, and the watch must reach that version. A server sends its
-// watches a bookmark each minute, so a watch is about two minutes behind at most. If it takes longer, its
-// objects are listed again. That replaces a watch that hangs. If the server sends no bookmarks, it shows
-// that the watch follows.
+// watches a bookmark each minute, so a watch is about two minutes behind at most. If the watch is further
+// behind, its objects are listed again, which replaces a watch that hangs. If the server sends no
+// bookmarks, such a list also proves that the watch follows.
 package follow
 
 import (
@@ -27,7 +27,8 @@ import (
 const (
 	// askPatience is how long the server may take to return its version.
 	askPatience = 10 * time.Second
-	// mostAsked is the most answers that are kept of a watch that hangs for long.
+	// mostAsked is how many answers of the server are kept at most, even if the watch hangs for a long
+	// time.
 	mostAsked = 20
 	// backOff is how long an informer may wait between the end of a watch and a list.
 	backOff = 30 * time.Second
@@ -61,12 +62,13 @@ type Watch struct {
 	// Live returns the server's version in a namespace, or in all if namespace is "". nil means that the
 	// server cannot be asked, and the watch is not followed.
 	Live func(ctx context.Context, namespace string) (string, error)
-	// Namespace is the namespace of the watch, or "" if it is of all. If Live is forbidden there, the
-	// namespace that Other returns is used. Other may return "".
+	// Namespace is the namespace of the watch, or "" if it watches all namespaces. If Live is forbidden
+	// there, the namespace that Other returns is used. Other may return "".
 	Namespace string
 	Other     func(ctx context.Context) string
-	// Relist lists the objects again whose watches have sent nothing for a time. done reports whether that
-	// has happened. nil means that they cannot be listed again.
+	// Relist ends the watches that have sent nothing for the time silent, and has their objects listed
+	// again. done reports whether the lists have been answered. If Relist is nil, the objects cannot be
+	// listed again.
 	Relist func(silent time.Duration) (done func() bool)
 
 	mu     sync.Mutex
@@ -108,8 +110,8 @@ type sight struct {
 // A Log logs an error, or only a message if err is nil.
 type Log func(err error, message string, keysAndValues ...any)
 
-// Updated is Saw for an update. If the version is the same, the update is a resync or part of a list, and
-// no event.
+// Updated records an update as Saw does. If the version is the same, the update is a resync or part of a
+// list, and does not count as an event.
 func (w *Watch) Updated(old, cur any) {
 	if versionOf(old) != versionOf(cur) {
 		w.Saw(cur)
@@ -226,8 +228,9 @@ func (w *Watch) ask(ctx context.Context) (string, error) {
 	return version, err
 }
 
-// note records an answer to a request that was sent when the watch had reached cached. If this process
-// stood still, or the server did not answer for long, the age of the watch is counted from now on.
+// note records an answer of the server. When the server was asked, the watch had reached the version
+// cached. If this process stood still, or the server did not answer for long, the age of the watch is
+// counted from now on.
 func (w *Watch) note(a answer, cached string, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -282,8 +285,8 @@ func (w *Watch) noteBookmark(now time.Time, cached string) {
 
 func (w *Watch) bookmarked() bool { return w.bookmarks >= bookmarksNeeded }
 
-// age returns how long ago the watch last had the server's version, and whether that is meaningful. Without
-// bookmarks, a watch of objects that do not change gets no events.
+// age returns the time since the watch last had the server's version, and whether that time proves
+// anything. Without bookmarks, a watch of objects that do not change gets no events.
 func (w *Watch) age(now time.Time) (age time.Duration, known bool) {
 	if w.proven.IsZero() || apierrors.IsForbidden(w.err) {
 		return 0, false
@@ -296,7 +299,7 @@ func (w *Watch) report(now time.Time, log Log) {
 	if missing := apierrors.IsForbidden(w.err); missing != w.noRight {
 		w.noRight = missing
 		if missing {
-			log(w.err, "Whether a watch follows the server cannot be known without this right", "kind", w.Kind)
+			log(w.err, "Without this right the program cannot check that a watch follows the server", "kind", w.Kind)
 		}
 	}
 	age, known := w.age(now)
@@ -314,7 +317,7 @@ func (w *Watch) report(now time.Time, log Log) {
 func (w *Watch) wrong(age time.Duration) error {
 	age = age.Round(time.Second)
 	if w.ahead != "" {
-		return fmt.Errorf("%s: the watch has come to version %s, and the server was at an older one: was it restored from a backup? Restart this program", w.Kind, w.ahead)
+		return fmt.Errorf("%s: the watch has reached version %s, but the server was at an older version: was it restored from a backup? Restart this program", w.Kind, w.ahead)
 	}
 	return fmt.Errorf("%s: the watch is %v behind the server", w.Kind, age)
 }
@@ -329,7 +332,7 @@ func (w *Watch) samples() []controller.Sample {
 		age = known.Seconds()
 	}
 	return []controller.Sample{{
-		Name: "watch_age_seconds", Help: "How old the newest state of the server is that the watch has shown. Up to two minutes is usual, because bookmarks come once a minute. NaN means unknown.",
+		Name: "watch_age_seconds", Help: "Age of the newest state of the server that the watch has shown. Up to two minutes is usual, because bookmarks come once a minute. NaN means unknown.",
 		Type: controller.Gauge, Kind: w.Kind, Value: age,
 	}, {
 		Name: "watch_relists_total", Help: "Watches that hung and were ended. A new list of the objects showed what they had missed.",

@@ -337,7 +337,7 @@ func TestWatch(t *testing.T) {
 			w.sleep(time.Hour)
 			said := w.said()
 			require.Len(t, said, 1)
-			assert.Contains(t, said[0], "cannot be known without this right: pods is forbidden")
+			assert.Contains(t, said[0], "cannot check that a watch follows the server: pods is forbidden")
 			require.NoError(t, w.Check())
 			assert.Zero(t, w.listed())
 		},
@@ -361,7 +361,7 @@ func TestWatch(t *testing.T) {
 			w.start()
 			w.set(func() { w.live = 60 })
 			w.sleep(time.Minute)
-			require.ErrorContains(t, w.Check(), "Pod: the watch has come to version 100, and the server was at an older one")
+			require.ErrorContains(t, w.Check(), "Pod: the watch has reached version 100, but the server was at an older version")
 			w.set(func() { w.live, w.cached = 300, 300 }) // what came in between 60 and 100 is missing
 			w.sleep(time.Hour)
 			require.Error(t, w.Check())

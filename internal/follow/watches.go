@@ -22,8 +22,8 @@ type Source struct {
 	// OwnersVersion and ChildrenVersion return the version that each watch has reached. nil means that it
 	// is not known.
 	OwnersVersion, ChildrenVersion func() string
-	// Namespace is the namespace of the watches, or "" if they are of all. If the server forbids to list
-	// all, the namespace of any owner is tried.
+	// Namespace is the namespace of the watches, or "" if they watch all namespaces. If the server
+	// forbids a list of all namespaces, the namespace of an owner in the cache is tried instead.
 	Namespace string
 	// Owners and Children are the resources.
 	Owners, Children schema.GroupVersionResource

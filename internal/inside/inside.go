@@ -60,8 +60,8 @@ type Controller[Pass, C any] struct {
 	Ledgers Hidden
 	// Now is the time on the controller's clock.
 	Now func() time.Time
-	// Queued returns when a name is worked on next, and whether it is in the queue. An owner that has work
-	// to do, and is not in the queue, sleeps until an event wakes it.
+	// Queued returns the time at which a name is worked on next, and whether it is in the queue. An owner
+	// that has work to do, and is not in the queue, sleeps until an event wakes it.
 	Queued func(types.NamespacedName) (time.Time, bool)
 }
 
@@ -120,8 +120,8 @@ type Stream interface {
 	// Version returns the resourceVersion up to which the cache is filled, or "" if nothing has arrived
 	// yet.
 	Version() string
-	// Due returns when the next event arrives, and whether there is one. While the watch
-	// hangs, there is none.
+	// Due returns the time of the next event, and whether there is one. While the watch hangs, there is
+	// none.
 	Due() (time.Time, bool)
 	// Pending returns how many events have not arrived yet.
 	Pending() int

@@ -4,9 +4,9 @@
 // Package mergepatch makes and applies JSON merge patches (RFC 7386) of decoded JSON objects.
 package mergepatch
 
-// Between returns the patch that changes was into is. It has all of is, and null for each field that is
-// gone. So it also makes is of an object that lacks some of the fields that was and is share. A field that
-// is null counts as absent. The patch shares values with is.
+// Between returns the patch that changes was into is. The patch has all fields of the object is, and null
+// for each field that only was has. So it also gives the right result for an object that lacks some of the
+// fields that was and is share. A field that is null counts as absent. The patch shares values with is.
 func Between(was, is map[string]any) map[string]any {
 	patch := map[string]any{}
 	for k, v := range is {

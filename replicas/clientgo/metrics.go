@@ -109,7 +109,7 @@ func (c collector) Collect(collected chan<- prometheus.Metric) {
 	}
 }
 
-// observeAgeRatio observes the ages of pods that were chosen among more than had to be deleted (N2).
+// If not all pods are deleted, observeAgeRatio observes the ages of those that were chosen (N2).
 //
 // Differs from Kubernetes: the ratio is not cut to a whole number. If the youngest ready pod has no age
 // yet, nothing is observed, instead of dividing by zero (W1).

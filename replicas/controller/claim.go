@@ -27,9 +27,10 @@ import (
 // because admission that is still starting returns both too.
 const policyIsFinal = 5 * time.Minute
 
-// claim adopts and releases what the plan says. It returns the children to create or delete then,
-// and whether their number may be changed. If all adoptions succeeded, these are the planned ones,
-// with adopted children in their new version. After an error the claims that succeeded stand (C13).
+// claim adopts and releases what the plan says. It returns what to create and delete after that,
+// and whether the number of children may be changed. If all adoptions succeeded, that is what the
+// plan says, with adopted children in their new version. After an error the claims that succeeded
+// stand (C13).
 func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (scale replicas.Scale[C], ok bool) {
 	claims, orphans, before := plan.Claims, plan.Claims.Adopt, p.state.aside
 	p.state.aside = nil
@@ -99,8 +100,8 @@ func (p *pass[O, C]) claimedLive() {
 	p.holdPlaces(undecided)
 }
 
-// holdPlaces holds the places of orphans in addition to those that the Kind holds.
-// Their sum may overflow an int.
+// holdPlaces adds undecided orphans to the PendingAdoptions that the Kind has set, so that no child
+// is created in their place. The sum may overflow an int.
 func (p *pass[O, C]) holdPlaces(undecided int) {
 	p.view.spec.PendingAdoptions = max(p.spec.PendingAdoptions, p.spec.PendingAdoptions+undecided)
 }
@@ -194,9 +195,9 @@ func (p *pass[O, C]) refusedAdoptions(refused []selector.Failure[C]) {
 	}
 }
 
-// refuseAdoption leaves alone an orphan that the server refuses. If the adoption was
-// undecided until now, first is when it began to fail. If it fails again, its place
-// is not held anew. If the server called the orphan Invalid, first is zero.
+// refuseAdoption leaves alone an orphan that the server refuses. If the adoption was undecided
+// until now, first is when it began to fail. If it fails once more, it is refused at once. If the
+// server called the orphan Invalid, first is zero.
 func (p *pass[O, C]) refuseAdoption(c C, first time.Time) {
 	p.setAside(c, &aside{Version: c.GetResourceVersion(), Reason: AdoptionRefused, First: first, Hold: backoff.Hold{Since: p.opts.Now(), Wait: AdoptionRefused.row().shortest}}, nil)
 }
@@ -225,9 +226,9 @@ func (p *pass[O, C]) undecidedAdoptions(ctx context.Context, claimer selector.Cl
 
 func isPolicy(err error) bool { return apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) }
 
-// policyIsAgainstIt reports whether the server would accept the patch for a child
-// that the owner has already. If so, the rights are there and admission works, so the
-// refusal of an orphan is final.
+// policyIsAgainstIt reports whether the refusal of an orphan is final, because a policy forbids it.
+// It tries the patch, as a dry run, on a child that the owner already has. If the server accepts
+// that, the rights are there and admission works.
 func (p *pass[O, C]) policyIsAgainstIt(ctx context.Context, claimer selector.Claimer[C]) bool {
 	if len(p.Active) == 0 {
 		return false
@@ -240,7 +241,7 @@ func (p *pass[O, C]) policyIsAgainstIt(ctx context.Context, claimer selector.Cla
 	return err == nil
 }
 
-// setAside leaves a child whose adoption or release failed to a later pass.
+// setAside leaves a child to a later pass, because its adoption or release failed.
 func (p *pass[O, C]) setAside(c C, a *aside, why error) {
 	if p.state.aside == nil {
 		p.state.aside = map[types.UID]*aside{}

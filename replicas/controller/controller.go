@@ -88,13 +88,13 @@ func New[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], e
 // same batch have ended. While a pass for an owner is under way, Sync for the same owner
 // returns an error at once. For other owners, any number of goroutines may call Sync.
 //
-// Differs from Kubernetes: a pass waits only for its own status write, and lays its other
-// writes over the cache. A live list replaces a stale view, and the owner is read before
-// children are deleted. Names are chosen before a child is created, and failures are held back
-// by their kind. The status is patched instead of put, so the cache may lack parts of the
-// owner. A child that was released three times and is given back to the owner each time is left
-// alone. Claims run in parallel, and every error is reported. The time at which the next child
-// becomes available is computed from the children, not from the status that the server stored.
+// Differs from Kubernetes: a pass waits only for its own status write, and adds its other writes to
+// what the cache shows. A live list replaces a stale view, and the owner is read before children
+// are deleted. Names are chosen before a child is created, and failures are held back by their
+// kind. The status is patched instead of put, so the cache may lack parts of the owner. A child
+// that was released three times and is given back to the owner each time is left alone. Claims run
+// in parallel, and every error is reported. The time at which the next child becomes available is
+// computed from the children, not from the status that the server stored.
 func (c *Controller) Sync(ctx context.Context, owner types.NamespacedName) (requeueAfter time.Duration, err error) {
 	if c == nil || c.reconciler == nil {
 		return 0, errors.New("controller: New did not make this Controller")
@@ -106,11 +106,11 @@ func (c *Controller) Sync(ctx context.Context, owner types.NamespacedName) (requ
 // may have been before. Call it after taking over leadership, or a range of owners.
 // If the Controller has not made a pass yet, no call is needed.
 //
-// The caches may be older than what the other process saw. So there is one look at the server
-// before the first pass for an owner that creates or deletes. NewTerm asks a Versioner how
-// far the server has come. If a cache is filled after that, it is new enough, and no pass
-// looks or waits. So call NewTerm before the informers are started, if the process is the
-// only one then. The namespace is that of the informers, or "" if they watch all.
+// The caches may be older than what the other process saw. So the Controller looks at the server
+// once for each owner, before it creates or deletes anything for that owner. NewTerm asks a
+// Versioner how far the server has come. If a cache is filled after that, it is new enough, and no
+// pass looks or waits. So call NewTerm before the informers are started, if the process is the only
+// one then. The namespace is that of the informers, or "" if they watch all.
 func (c *Controller) NewTerm(ctx context.Context, namespace string) {
 	if c != nil && c.reconciler != nil {
 		c.reconciler.newTerm(ctx, namespace)

@@ -368,8 +368,8 @@ func (p *pass[O, C]) holdCreations(reason Reason, namespace string, why error) *
 	return h
 }
 
-// namespaceEnds holds creations if one failed because the namespace is being deleted
-// or gone. It reports whether nothing else failed. Then the pass has no error.
+// namespaceEnds holds creations if one failed because the namespace is being deleted or gone. If no
+// creation failed for another reason, it returns true, and the pass has no error.
 func (p *pass[O, C]) namespaceEnds(namespace string, errs []error) bool {
 	i := slices.IndexFunc(errs, namespaceIsGoing)
 	if i < 0 {

@@ -87,7 +87,7 @@ func (p *pass[O, C]) delete(ctx context.Context, planned replicas.Scale[C], vict
 		}
 		d.victims = append(d.victims, v)
 	}
-	defer func() { // after the lists of the pass, which end waits, because later passes must wait, as in Kubernetes
+	defer func() { // after the lists of the pass, because a list ends the wait, and later passes must wait as in Kubernetes
 		for _, v := range d.victims {
 			result := Result[C]{Name: v.Object.GetName(), Child: v.Object, Deleted: true, Err: cmp.Or(v.err, ErrNotTried)}
 			if v.is == deleted {

@@ -40,10 +40,10 @@ package controller
 //	metrics.go, controller.go, client.go and kind.go have what users see.
 //
 // Three rules are elsewhere. Package replicas decides how many children there should be. Room in that
-// package bounds each creation and deletion; a surge would be a term of both. Package ledger says what
-// is believed, and ends each request without an answer. Package slowstart sets the pace. Another kind of
-// child or owner is another Kind, and needs no code here. Two kinds of children of one owner would need
-// a Kind with two, because two Controllers would fight about the owner's status.
+// package limits the creations and deletions of a pass. Package ledger says what is believed, and ends
+// each request without an answer. Package slowstart sets the pace. Another kind of child or owner is
+// another Kind, and needs no code here. Two kinds of children of one owner would need a Kind with two,
+// because two Controllers would fight about the owner's status.
 //
 // A Conflict has a different meaning for each call. A deletion is decided again, on a live list
 // (delete.go, again). A status is written again, on the owner as it is read then (status.go,

@@ -41,9 +41,9 @@ import (
 // twice settles a creation or deletion once. If a handler is given an Enqueue, it asks
 // for passes there. Otherwise it uses the Enqueue given to New or NewHandlers.
 //
-// An error means that the event was ignored. Either the event holds no child or owner,
-// or the Kind is wrong because a child refers to an owner by the right UID but another
-// kind. Log the error; trying again is useless. No argument makes a handler panic.
+// An error means that the event was ignored. Either the event has neither a child nor an owner, or
+// the Kind is wrong because a child refers to an owner by the right UID but another kind. Log the
+// error; trying again is useless. No argument makes a handler panic.
 //
 // The controller reference of a child names its owner. The kind must be that of the
 // owners, and the UIDs must be equal. The cache must have an owner with this name in
@@ -105,11 +105,11 @@ func NewHandlers[O, C Object](kind Kind[O, C], owners OwnerCache[O], store *expe
 	return &Handlers{w, enqueue}, nil
 }
 
-// ChildAdded handles a child that is new to the cache. If the child has an owner,
-// ChildAdded settles the creation and wakes that owner. For an orphan, ChildAdded wakes
-// every owner in its namespace that selects it, because one of them must adopt it. More
-// than one is a mistake of their users. If the child is being deleted already, for
-// example after a restart, its deletion is settled instead.
+// ChildAdded handles a child that is new to the cache. If the child has an owner, ChildAdded
+// settles the creation and wakes that owner. For an orphan, ChildAdded wakes every owner in its
+// namespace that selects it, because one of them must adopt it. If several owners select the
+// orphan, their users have made a mistake. If the child is being deleted already, for example after
+// a restart, its deletion is settled instead.
 func (h *Handlers) ChildAdded(obj any, q ...Enqueue) error {
 	w, enqueue, err := h.to(q)
 	if err != nil {

@@ -31,11 +31,11 @@ type Gate struct {
 	// Stops says what the pass did not do because of the gate. 0 means that it is only
 	// information, for example after a release that the server refused.
 	Stops Stops
-	// Since is the time of the first of the consecutive passes that met this gate, or when the
-	// calls that led to it had ended.
+	// Since is when the first of the consecutive passes met this gate, or when the calls that led to the
+	// gate had ended.
 	Since time.Time
-	// Until is when the Controller looks again. It is zero if the Controller looks when the
-	// owner, its children, or the answer of the author's code changes.
+	// Until is when the Controller looks again. If it is zero, the Controller looks when the owner or its
+	// children change, or when the author's code returns something else.
 	Until time.Time
 	// Object names the child or namespace that the gate is about; "" if that is the
 	// owner, or several children.
@@ -448,8 +448,8 @@ func (p *pass[O, C]) requeue(failed bool) {
 	}
 }
 
-// blocks has the gate for each reason why a plan creates and deletes nothing. A stale view has
-// none, because a list follows, or a gate of its own.
+// blocks has the gate for each reason why a plan creates and deletes nothing. A stale view is not among
+// them, because the pass lists the children live, or notes another gate.
 var blocks = map[replicas.Reason]Reason{
 	replicas.ExpectationsPending: CallsNotSeen, replicas.OwnerDeleted: OwnerDeleted, replicas.Paused: Paused,
 }
@@ -569,7 +569,8 @@ type gateBook struct {
 	lasted durations // of gates that have ended
 }
 
-// note takes the gates of a pass that reached step came. The gates of later steps stay as they were.
+// note replaces the gates of an owner by those of a pass. came is the last step that the pass reached.
+// The gates of later steps stay as they were.
 func (b *gateBook) note(owner types.NamespacedName, is []Gate, came step, now time.Time) (changes []GateChange) {
 	var stand []Gate
 	for i := range is {

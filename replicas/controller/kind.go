@@ -41,12 +41,12 @@ type Kind[O, C Object] struct {
 	// it adds to Taken the names that it knows of. For children that are not pods,
 	// New must be set.
 	//
-	// If only a change of the owner can help, return a *replicas.RefusedError. Then there
-	// is one event for each generation of the owner and each text, and nothing is done
-	// until the owner changes. Sync returns any other error, to be tried again, and there
-	// is an event FailedSpec. A RefusedError of New or Prepare has such an event too. If
-	// it is of New, nothing is created or, with Slots, only that child is left out. If it
-	// is of Prepare, nothing is created or deleted.
+	// If only a change of the owner can help, return a *replicas.RefusedError. Then there is one
+	// event for each generation of the owner and each text, and nothing is done until the owner
+	// changes. New and Prepare may also return a RefusedError, with such an event. If New does,
+	// nothing is created or, with Slots, only that child is left out. If Prepare does, nothing is
+	// created or deleted. For any other error of Spec there is an event FailedSpec, and Sync returns
+	// the error, so that the pass is tried again.
 	//
 	// The answer must depend on the owner alone. It may depend on the owner's status.
 	// If a status that the Controller wrote changes a number, a limit, a time or the
@@ -83,12 +83,12 @@ type Kind[O, C Object] struct {
 	// put off all deletions of a plan. If the plan deletes, the owner was read from the server
 	// before, so Prepare does nothing for a victim of an old owner.
 	//
-	// Prepare removes from step.Create, step.Delete and step.Discard what must not happen now.
-	// It may remove any entry, and may change all lists in place. If it adds an entry, that is
-	// refused as a wrong spec is, and nothing is done. Removed entries are in the plan of the
-	// next pass, which comes when a child or the owner changes, or after step.Again. An error
-	// or a panic is an error of the pass, and nothing is created or deleted. step.Again then
-	// replaces your rate limiter's delay.
+	// Prepare removes from step.Create, step.Delete and step.Discard what must not happen now. It
+	// may remove any entry, and may change all lists in place. If it adds an entry, the Controller
+	// sends the event InvalidStep and does nothing. Removed entries are in the plan of the next
+	// pass, which comes when a child or the owner changes, or after step.Again. An error or a panic
+	// is an error of the pass, and nothing is created or deleted. step.Again then replaces your rate
+	// limiter's delay.
 	//
 	// Prepare may make calls with ctx, which ends with the ctx of Sync and after PrepareTimeout
 	// at the latest. Only this owner and one worker wait for them. All other functions of a

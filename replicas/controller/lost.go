@@ -107,8 +107,8 @@ func (p *pass[O, C]) lacks(l look[C], id types.UID) {
 	p.state.known.Gone(l.start, id, p.opts.Now())
 }
 
-// holdTaken checks whether other objects still have names in flight, before other children are
-// created. A name that may be free again holds a place.
+// Before children are created, holdTaken checks whether other objects still have names in flight. A
+// name that may be free again counts as one more child.
 func (p *pass[O, C]) holdTaken(ctx context.Context, scale replicas.Scale[C]) {
 	if scale.Create == 0 {
 		return

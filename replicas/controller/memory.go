@@ -20,8 +20,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
-// incarnationKept is how long an incarnation of an owner without a pass is remembered
-// if another one of its name has passes. The event that the first is gone may never come.
+// incarnationKept is how long an owner without a pass is remembered if another owner of the same name
+// has passes. The event that the first owner is gone may never come.
 const incarnationKept = time.Hour
 
 // memory is everything that outlives a pass for an owner. Only the pass under way uses it, except for
@@ -329,7 +329,7 @@ type roundOf struct {
 	hold      backoff.Hold
 	firstMade time.Time // the first creation, by the server's clock
 	size      int       // children, without those that the Controller deleted or that others took over
-	endedSoon int       // the most of these that have ended soon
+	endedSoon int       // the highest number of these that had ended soon
 }
 
 func (r *round) reset() {
@@ -362,7 +362,7 @@ func (r *round) created(made int, first, now time.Time) {
 }
 
 // look counts the children of the round that ended. failed is how many of them still exist. wait is how
-// long creations must wait, as many as ended.
+// long creations must wait. As many creations wait as children ended.
 func (r *round) look(living, failed int, now time.Time) (wait time.Duration, ended, made int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -402,8 +402,8 @@ func (r *roundOf) ends(n int) {
 	r.endedSoon = max(r.endedSoon, n)
 }
 
-// remaining returns how long creations must wait, as many as children ended. The smaller the part
-// of the round that ended, the shorter the wait.
+// remaining returns how long creations must wait. If a smaller part of the round ended, the wait is
+// shorter.
 func (r *roundOf) remaining(now time.Time) time.Duration {
 	if r.endedSoon == 0 {
 		return 0
@@ -464,8 +464,8 @@ func (w *ownWrite) explains(was, cur metav1.Object, wake func()) bool {
 	return w.after == version && version != w.before
 }
 
-// await notes that a pass begins, and read notes the version of the owner that it uses. If
-// that version does not show the write yet, the write does not explain the update that does.
+// await notes that a pass begins, and read notes the version of the owner that it uses. If that version
+// does not show the write yet, the later update that shows it must wake the owner.
 func (w *ownWrite) await() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -480,8 +480,8 @@ func (w *ownWrite) read(version string) {
 	}
 }
 
-// sameMeta reports whether two versions of an object differ only in the status and in the
-// fields that the server keeps, if at all. An equal generation means an equal spec.
+// sameMeta reports whether two versions of an object are equal except for the status and the fields that
+// the server itself sets. An equal generation means an equal spec.
 func sameMeta(a, b metav1.Object) bool {
 	return a.GetUID() == b.GetUID() && a.GetGeneration() == b.GetGeneration() &&
 		a.GetDeletionTimestamp().Equal(b.GetDeletionTimestamp()) &&
@@ -491,9 +491,9 @@ func sameMeta(a, b metav1.Object) bool {
 }
 
 // readiness has the time when each child of an owner was first seen ready or not ready. Pods have that
-// time in their status, other children do not. The time is never too early. So the pass that it asks
-// for does not come before the child is available, and no child goes that was ready a moment ago. The
-// zero value knows nothing. Passes and event handlers use it at the same time.
+// time in their status, other children do not. The time is never too early. So a pass that waits for it
+// does not come before the child is available, and a child that was ready a moment ago is not deleted.
+// The zero value knows nothing. Passes and event handlers use it at the same time.
 //
 // The delayed wakes of events are not enough. A work queue keeps only the earliest of several for
 // one owner, and some queues keep none if one is due (M5). Children that were ready before the
@@ -545,7 +545,7 @@ func (r *readiness) see(is map[types.UID]bool, now time.Time) {
 	r.of = next
 }
 
-// forget is for an owner that does not need to know how long a child is ready.
+// forget drops all times, because the owner's rules do not use them.
 func (r *readiness) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

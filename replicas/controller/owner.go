@@ -117,7 +117,7 @@ func (r *reconciler[O, C]) checkScope(owner O) error {
 	return fmt.Errorf("controller: %s %q: it is in %s, and Kind.ClusterScoped is %t", r.kind.Owner.Kind, object.Name(owner), where, r.kind.ClusterScoped)
 }
 
-// refuse makes an event on the owner that says why it cannot be acted on. It does so once for each
+// refuse sends an event about the owner that says why the spec is refused. There is one event for each
 // generation and text, because annotations change without a new generation.
 func (p *pass[O, C]) refuse(err error) {
 	if e, ok := asRefused(err); ok && p.state.refused != e.Error() {
@@ -197,8 +197,7 @@ func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool
 }
 
 // wentByRead decides when the owner is read again after a pass that used a read. If the pass failed,
-// each read waits longer, because the passes in between are no errors and make the caller's rate limiter
-// start anew.
+// each read waits longer, because the passes in between succeed and so reset the caller's rate limiter.
 func (p *pass[O, C]) wentByRead(failed bool) {
 	switch {
 	case !p.OwnerWasStale || !p.ownerRead:
@@ -287,7 +286,7 @@ func (p *pass[O, C]) ownerGone() {
 	p.learn(ledger.Owner{Gone: true, Version: p.cached.GetResourceVersion()})
 }
 
-// unread reports that the owner could not be read, although nothing can be done without that.
+// unread reports that the owner could not be read. Without that read the pass can do nothing.
 func (p *pass[O, C]) unread(ctx context.Context, wait time.Duration) error {
 	if ctx.Err() == nil {
 		p.tell(OwnerUnread, "Error reading the owner: "+p.OwnerErr.Error())
@@ -296,7 +295,7 @@ func (p *pass[O, C]) unread(ctx context.Context, wait time.Duration) error {
 	return p.failure("reading it before the number is changed: %w", p.OwnerErr)
 }
 
-// ownerAgrees leaves out what the owner on the server no longer wants, and reads it only if that is
+// ownerAgrees leaves out what the owner on the server no longer wants. It reads the owner only if
 // necessary. It reports whether the author's step may see the plan.
 func (p *pass[O, C]) ownerAgrees(ctx context.Context, planned, scale replicas.Scale[C]) (agreed replicas.Scale[C], ok bool) {
 	isShown := p.kind.Prepare != nil && deletes(planned)
@@ -333,8 +332,8 @@ func (p *pass[O, C]) mayDelete(ctx context.Context) bool {
 }
 
 // mayCreate reports whether the owner on the server still wants the same as the pass. One read in a term
-// is enough, because later a child that is one too many is deleted again. If children left that the
-// Controller did not delete, mayCreate reads the owner too.
+// is enough, because a child too many is deleted again later. If children left that the Controller did
+// not delete, mayCreate reads the owner too.
 func (p *pass[O, C]) mayCreate(ctx context.Context) bool {
 	if p.ownerRead || (p.state.ownerTerm == p.inTerm || p.isOfTerm(ctx)) && !p.childrenLeft() {
 		p.state.ownerTerm = p.inTerm

@@ -30,7 +30,7 @@ func (r *reconciler[O, C]) sync(ctx context.Context, owner types.NamespacedName)
 		return 0, err
 	}
 	if !r.owners.enter(owner) {
-		return 0, fmt.Errorf("controller: %s %q: a pass for it is under way: call Sync for one owner once at a time", r.kind.Owner.Kind, owner)
+		return 0, fmt.Errorf("controller: %s %q: a pass for this owner is already under way: do not call Sync twice at once for one owner", r.kind.Owner.Kind, owner)
 	}
 	defer r.owners.exit(owner)
 	p := &pass[O, C]{reconciler: r, inTerm: r.term.number(), standing: r.measures.standing(owner)}
@@ -267,8 +267,8 @@ type Pass[O, C Object] struct {
 	// Otherwise Stale is zero.
 	Stale expectations.Stale
 	// Scale is what the pass set out to create or delete, after Kind.Prepare. It has both in a rollout
-	// with MaxUnavailable or MaxSurge, and if children that must go could not be deleted and others were
-	// missing.
+	// with MaxUnavailable or MaxSurge. It also has both if children that must go could not be deleted
+	// while others were missing.
 	Scale replicas.Scale[C]
 	// Adopted and Released are the children of successful patches. Released also has children that
 	// turned out to be gone. AdoptionRejected are orphans that the server does not let the owner adopt.

@@ -105,7 +105,7 @@ func (p *pass[O, C]) deletionsHeld() bool {
 	return held
 }
 
-// limits notes which of the owner's own wishes keep children that are too many.
+// limits notes which settings of the owner, such as MaxDeletions, keep children that are too many.
 func (p *pass[O, C]) limits(scale replicas.Scale[C]) {
 	p.Scale.Deferred, p.Scale.Kept, p.Scale.MustStay = scale.Deferred, scale.Kept, scale.MustStay
 	if limit := p.spec.MaxDeletions; scale.Deferred > 0 {
@@ -124,8 +124,8 @@ func (p *pass[O, C]) limits(scale replicas.Scale[C]) {
 	}
 }
 
-// author asks Kind.Prepare about the plan, which may be empty. may is a part of the plan. author returns
-// what Prepare leaves of may, and nothing after an error.
+// author calls Kind.Prepare with the plan, which may be empty. may is the part of the plan that may be
+// carried out now. author returns the part of may that Prepare leaves, and nothing after an error.
 func (p *pass[O, C]) author(ctx context.Context, step Step[C], planned, may replicas.Scale[C]) (replicas.Scale[C], error) {
 	if p.kind.Prepare == nil {
 		return may, nil
@@ -274,7 +274,7 @@ func (p *pass[O, C]) tellUntried(let replicas.Scale[C]) {
 	}
 }
 
-// leftOut says whether less has fewer creations, or fewer deletions, than scale.
+// leftOut returns the Stops for the calls that scale has and less, which is a part of scale, lacks.
 func leftOut[C Object](scale, less replicas.Scale[C]) (stops Stops) {
 	if less.Create < scale.Create {
 		stops = StopsCreations

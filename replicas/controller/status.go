@@ -267,8 +267,8 @@ func (p *pass[O, C]) nextCheck(counted []C) {
 	}
 }
 
-// nextAvailable is how long it takes until the next child becomes available, or has not been ready
-// for too long; 0 if there is none to wait for.
+// nextAvailable is how long it takes until the next child becomes available, or until a child has been
+// unready for Rules.ReadyWithin. It is 0 if there is no such child.
 func (p *pass[O, C]) nextAvailable(counted []C) (after time.Duration) {
 	if pods, ok := any(counted).([]*corev1.Pod); ok {
 		after = p.nextPodAvailable(pods)
@@ -322,8 +322,8 @@ func (p *pass[O, C]) nextPodAvailable(pods []*corev1.Pod) (after time.Duration) 
 // does not show that (T1). Otherwise it counts them as the cache has them, except those that turned out
 // to be gone, because later passes know that too.
 //
-// A child that vanishes counts nowhere. Its deletion counts as done when the server accepts it, and the
-// child must not count as terminating for the moment that the cache shows it so.
+// A child that vanishes is not counted at all. Its deletion is done when the server accepts it. The
+// cache may show the child as terminating for a moment, which must not appear in the status.
 func (p *pass[O, C]) count() (counts status.Counts, counted []C) {
 	known, terminates := p.snapshot.Version != "", p.Terminating
 	if known {

@@ -35,8 +35,8 @@ type view[C Object] struct {
 }
 
 // plan decides what to do, on the cached view with newer facts applied. If that view is known to be old
-// and something must be done, or if it may lack earlier calls, plan lists the children live first. An
-// empty plan may be chance then. plan reports whether the pass goes on.
+// and something must be done, plan lists the children live first. It also does so if the view may lack
+// earlier calls, because even an empty plan proves nothing then. plan reports whether the pass goes on.
 func (p *pass[O, C]) plan(ctx context.Context) (plan replicas.Plan[C], ok bool) {
 	if !p.readCache(ctx) {
 		return plan, false
@@ -62,8 +62,8 @@ func (p *pass[O, C]) plan(ctx context.Context) (plan replicas.Plan[C], ok bool) 
 	return p.manage()
 }
 
-// isUnsure reports whether the author's step would get an old view and the pass no longer waits for the
-// cache, because the cache's version is not known or the wait has taken long enough.
+// isUnsure reports whether the author's step would get an old view, although the pass no longer waits
+// for the cache. Either the cache's version is not known, or the wait has taken long enough.
 func (p *pass[O, C]) isUnsure() bool {
 	return p.kind.Prepare != nil && p.view.spec.Pending == expectations.Expired && (!p.view.begins || p.term.children.patience(p.opts.Now()) <= 0)
 }

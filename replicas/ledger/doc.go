@@ -40,7 +40,8 @@
 //
 // A request without an answer may take effect up to [Landing] after it was sent. The ledger keeps
 // the names of such creations and the UIDs of such deletions until a fact settles them. Plan with
-// [Ledger.InFlight], so that these requests are sent again before others and hold their places.
+// [Ledger.InFlight]. The plan then sends these requests again before others. It also allows for
+// those that it does not send to succeed later.
 //
 // # Restores
 //

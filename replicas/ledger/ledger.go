@@ -44,9 +44,10 @@ type Ledger[C metav1.Object] struct {
 	list     bar
 	selector labels.Selector // of the last view
 	read     string          // the version of the cache in the last view
-	// distrusted says, until the next list, that the cache lacks something that it should show.
+	// distrusted means that the cache lacks something that it should show. The next list ends it.
 	distrusted bool
-	// passed is a wait. It begins when the cache seems to be newer than a child that it does not show.
+	// passed is the wait that begins when the cache seems to be newer than a child that it does not
+	// show.
 	passed backoff.Hold
 	hides  bool // the last view hid a child that has no entry
 	passes bool // a pass is under way, and has a view
@@ -80,7 +81,8 @@ type doubt struct {
 func (d doubt) any() bool { return !d.sent.IsZero() }
 
 // A bar is the last live list. If a child is older than the list and missing from it, the child is gone
-// or belongs to someone else. For example, a watch that hung and goes on shows children that are gone.
+// or belongs to someone else. For example, a watch that hung and then continues may still show children
+// that are gone.
 type bar struct {
 	version  string
 	children sets.Set[types.UID]
@@ -181,8 +183,8 @@ func (l *Ledger[C]) Lacked(start Moment, id types.UID, version string, now time.
 }
 
 // Left notes that an event shows a child as being deleted, or as no longer among the owner's children in
-// the cache. If no view has had the child, this shows that the cache had it between two views. The child
-// may be one that the current pass has created and not noted yet.
+// the cache. If no view has had the child, the event proves that the cache had the child between two
+// views. The child may be one that the current pass has created and not noted yet.
 func (l *Ledger[C]) Left(id types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -371,7 +373,7 @@ func (l *Ledger[C]) Doubt(id types.UID, version string, now time.Time) {
 	e.doubt = doubt{version, now}
 }
 
-// Sure notes that no deletion of a child can still take effect, or that one did.
+// Sure notes that a deletion of a child has taken effect, or that none can still do so.
 func (l *Ledger[C]) Sure(id types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -381,8 +383,8 @@ func (l *Ledger[C]) Sure(id types.UID) {
 	}
 }
 
-// Doubted returns the deletions without an answer, as the time of the last call for each child's UID. It
-// returns nil if there are none. The caller owns the map.
+// Doubted returns the deletions without an answer. The map has the UID of each child, and the time of
+// the last call. It is nil if there are none. The caller owns the map.
 func (l *Ledger[C]) Doubted() (sent map[types.UID]time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

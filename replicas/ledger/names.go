@@ -91,8 +91,8 @@ func (l *Ledger[C]) Refused(name types.NamespacedName) {
 	}
 }
 
-// Bears notes which object has a name. A child of the owner settles one creation. The same child settles
-// no other, because it already had the name when the name was sent again.
+// Bears notes which object has a name. A child of the owner settles one creation only. If the name was
+// sent again later, the child already had it.
 func (l *Ledger[C]) Bears(name types.NamespacedName, id types.UID, is Bearer, ours bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -213,8 +213,8 @@ func (l *Ledger[C]) drop(name types.NamespacedName) {
 	l.names = slices.DeleteFunc(l.names, func(n Name) bool { return n.NamespacedName == name })
 }
 
-// resolve notes which children of a view have the names. A child of the owner that the view lacks has
-// left.
+// resolve notes which children of a view have the names. If the view lacks the child that had a name, no
+// object is known to have the name.
 func (l *Ledger[C]) resolve(children []C, rules Rules[C]) {
 	if len(l.names) == 0 {
 		return

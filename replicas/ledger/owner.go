@@ -5,8 +5,8 @@ package ledger
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// An Owner is the owner as calls have shown it, if the cache has an older one. The zero value means that
-// the cache has the newest owner that is known.
+// An Owner is a newer state of the owner than the cache has, as calls have shown it. The zero value
+// means that the cache has the newest owner that is known.
 type Owner struct {
 	Is   metav1.Object // as a call has shown it; nil if it is gone
 	Gone bool          // the server does not have it, even if the cache does

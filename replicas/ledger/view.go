@@ -28,7 +28,7 @@ type Snapshot[C metav1.Object] struct {
 	// Newest is the newest version in an event of any child, "" if it is not known. If Version is not
 	// known, Newest shows that the cache seems to be newer than a child that it does not show.
 	Newest string
-	// Children are the owner's children and the orphans. Others do no harm.
+	// Children are the owner's children and the orphans. Other children may be among them.
 	Children []C
 	// Selector is the owner's selector. If it changes, a list by the former selector proves nothing.
 	Selector labels.Selector
@@ -75,8 +75,8 @@ func RulesOf[C metav1.Object](owner metav1.Object, kind schema.GroupKind, matchi
 	}}
 }
 
-// Bearer returns what a child, as the object that has its name, is to the owner. It also returns whether
-// the child is the owner's.
+// Bearer returns what the object c is to the owner, and whether c is the owner's child. It is the Bearer
+// of the name of c.
 func (r Rules[C]) Bearer(c C) (is Bearer, ours bool) {
 	switch ours = r.Ours(c); {
 	case r.MayCount(c) && r.Active(c):
@@ -92,7 +92,7 @@ func (r Rules[C]) those(children []C) []C {
 	return slices.DeleteFunc(slices.Clone(children), func(c C) bool { return !r.MayCount(c) })
 }
 
-// A View has the children as they are believed to be.
+// A View has the children in the newest state that is known.
 type View[C metav1.Object] struct {
 	// Children are those of the cache, with newer facts applied, and after them those that the cache
 	// lacks. If nothing is known, it is the slice of the Snapshot.
@@ -296,8 +296,8 @@ func (d doubt) lasts(c metav1.Object) bool {
 }
 
 // lacking returns the entries of children that exist and that the cache lacks, in the order in which
-// they were found. It drops facts that the cache shows by lacking the child, and facts that no list can
-// confirm in time.
+// they were found. It drops a fact if the absence of the child from the cache confirms the fact. It also
+// drops a fact that is too old and that no list can confirm.
 func (o *overlay[C]) lacking() (lacking []*entry[C]) {
 	for id, e := range o.children {
 		if e.shown == o.start {
@@ -340,10 +340,10 @@ func (o *overlay[C]) isMoot(e *entry[C]) bool {
 	return o.isAged(e) && w.there && !o.cache.Rules.MayCount(w.child)
 }
 
-// shows reports whether a cache shows what became of a child by lacking it. The cache must have reached
-// the version of the fact, or have had the child before. The latter is not enough for a child that
-// exists if the cache's version is known. If the last list hides a child that is gone, no fact about it
-// is needed.
+// shows reports whether a cache that lacks a child thereby confirms the fact about the child. The cache
+// must have reached the version of the fact, or have had the child before. If the fact says that the
+// child exists and the cache's version is known, only the version counts. If the last list hides a child
+// that is gone, no fact about the child is needed.
 func (o *overlay[C]) shows(id types.UID, e *entry[C]) bool {
 	w := e.fact.word
 	switch isGone := e.fact.gone > 0 || w.isMissing(); {
@@ -404,12 +404,12 @@ func (o *overlay[C]) isNoNamesake(c C, other *entry[C]) bool {
 	return true
 }
 
-// The wait for a cache that seems to be newer than a child that it lacks begins with firstSuspicion, and
-// doubles up to lastSuspicion.
+// If a cache seems to be newer than a child that it lacks, the first wait for the cache is
+// firstSuspicion. Each further wait is twice as long, up to lastSuspicion.
 const firstSuspicion, lastSuspicion = 5 * time.Second, 5 * time.Minute
 
 // nextLook is the time between looks at a cache that does not show all that is known. There may be no
-// event when it does, because a watch that was broken goes on with a list.
+// event when the cache has caught up, because a broken watch continues with a list.
 const nextLook = 5 * time.Second
 
 // suspect checks whether a cache without a known version seems to be newer than a child that it lacks.
@@ -468,7 +468,7 @@ func (l *Ledger[C]) isNeeded(e *entry[C]) bool {
 
 // Again returns how long to wait before looking at the cache again if no event arrives. It returns 0 if
 // the view is that of the cache alone. A clock that went back does not make the wait longer. A created
-// child causes an event, so the cache is looked at for it only if the child is late.
+// child causes an event, so Again asks for a look only if the child is late.
 func (l *Ledger[C]) Again(now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -30,11 +30,11 @@ const DefaultRenewDeadline = 10 * time.Second
 // error that says so.
 //
 // The Fence reads the requests for the lease that go through it, so it needs no other connection with the
-// elector. Writes are refused when the renew deadline has passed since the last renewal that the server
-// accepted was sent. Other processes wait for the lease duration after they have seen that renewal, and it
-// must be longer than the renew deadline. The Fence measures on the wall clock and on the monotonic clock,
-// and uses the longer time. The first can be set back, and the second can stand still while a machine
-// sleeps.
+// elector. The Fence remembers when the last renewal that the server accepted was sent. When the renew
+// deadline has passed since then, it refuses writes. After other processes have seen that renewal, they
+// wait for the lease duration, which must be longer than the renew deadline. The Fence measures on the wall
+// clock and on the monotonic clock, and uses the longer time. The first can be set back, and the second can
+// stand still while a machine sleeps.
 //
 // Before the process has held the lease for the first time, no write is refused, because the controllers
 // that need the lease do not work yet. Reads, and requests for the lease, are never refused. The zero value
@@ -66,9 +66,9 @@ func NewFence(lease types.NamespacedName, renewDeadline time.Duration) *Fence {
 
 var errNotWritten = errors.New("not written")
 
-// Wrap returns a RoundTripper that sends the requests that the Fence does not refuse with next. A nil next
-// means http.DefaultTransport. Requests are checked when they are sent, so after a rate limiter, and again
-// each time that client-go sends them. Their bodies are checked as they are read.
+// Wrap returns a RoundTripper that sends requests with next, except those that the Fence refuses. A nil
+// next means http.DefaultTransport. Requests are checked when they are sent, so after a rate limiter, and
+// again each time that client-go sends them. Their bodies are checked as they are read.
 func (f *Fence) Wrap(next http.RoundTripper) http.RoundTripper { return wrap(next, f.trip) }
 
 // Refused returns how many writes were refused.
@@ -85,7 +85,7 @@ func (f *Fence) Check() error {
 		return fmt.Errorf("%w: the lease is not held", errNotWritten)
 	}
 	if age := f.read().since(*f.sent); age >= f.deadline {
-		return fmt.Errorf("%w: the lease was renewed %v ago, and must have been in the last %v", errNotWritten, age.Round(time.Millisecond), f.deadline)
+		return fmt.Errorf("%w: the lease was renewed %v ago, and a write needs a renewal in the last %v", errNotWritten, age.Round(time.Millisecond), f.deadline)
 	}
 	return nil
 }
@@ -190,8 +190,8 @@ func (f *Fence) isHeldBy(holder string) bool {
 }
 
 // guard returns the request with a body that is checked. The transport reads the body when it has a
-// connection, and reads it again when it resends a request by itself. A server does not act on a request
-// whose body never came.
+// connection, and reads it again when it resends a request by itself. A server does not act on a request if
+// it has not received the body.
 func (f *Fence) guard(req *http.Request) *http.Request {
 	if req.Body == nil || req.Body == http.NoBody {
 		return req

@@ -160,7 +160,7 @@ func TestLease(t *testing.T) {
 		"and not longer": {func(s *leaseStory) {
 			s.renew("me")
 			s.set(start.Add(DefaultRenewDeadline))
-		}, "not written: the lease was renewed 10s ago, and must have been in the last 10s"},
+		}, "not written: the lease was renewed 10s ago, and a write needs a renewal in the last 10s"},
 		"a pause in the middle of a renewal: the time counts when it was sent": {func(s *leaseStory) {
 			s.during = func() { s.set(start.Add(DefaultRenewDeadline)) }
 			s.renew("me")

@@ -18,41 +18,41 @@ import (
 )
 
 const (
-	// firstWindow is how many calls are under way at once at first. leastWindow is how many are, even if
-	// the server is slow.
+	// firstWindow is how many calls a new Pace allows at once. leastWindow is how many it always allows,
+	// even if the server is slow.
 	firstWindow, leastWindow = 10, 4
 	// leastEach is how many calls of each owner may be under way, even if the window is full.
 	leastEach = 2
-	// near is a part of the window at which the server was overloaded. Up to there the window grows fast.
-	// From there it grows once in each growsEvery, by more the longer all is well.
+	// near is a share of the window at which the server was last overloaded. Below that share the window
+	// grows fast. Above it the window grows once in each growsEvery, and by more each time.
 	near       = 0.9
 	growsEvery = time.Second
-	// slower is how many times as long as usual a call may take, plus slowerBy. If three of four calls take
-	// longer, fewer are sent. If only some calls have a slow webhook, that changes nothing.
+	// A call is slow if it takes longer than slower times the usual time, plus slowerBy. If three of four
+	// calls are slow, fewer are sent. If only some calls have a slow webhook, that changes nothing.
 	slower, slowerBy = 2, 10 * time.Millisecond
-	// usualFor is how long the fastest call sets the usual time.
+	// usualFor is a period. The fastest call of this period and of the one before sets the usual time.
 	usualFor = time.Minute
 	// mostKinds is the most kinds of calls that are remembered.
 	mostKinds = 1000
-	// longestHold is the most of a Retry-After that is waited for.
+	// longestHold is the longest wait for a Retry-After, even if the server asks for a longer one.
 	longestHold = 10 * time.Second
 )
 
 // A Pace sends calls as fast as the server answers. It has no constant number of calls a second, which is
 // too low for one server and too high for another. Instead it limits how many are under way at once. The
-// limit grows with good answers, and is halved if the server is overloaded. If three of four calls take
-// longer than usual, it falls too.
+// limit grows with good answers, and is halved if the server is overloaded. The limit also falls if three
+// of four calls take longer than usual.
 //
 // A server is overloaded if it cannot be reached, or if it answers 429, 502, 503 or 504 with a text instead
 // of a Status, as API Priority and Fairness and load balancers do. Then no call is sent for as long as its
 // Retry-After says, at most 10 seconds. A Status with such a code, for example from a webhook or for an
 // eviction, is about one object and changes nothing. The usual time is that of the fastest call of its kind
-// in the last two minutes. So if a server gets more calls than it can handle for minutes, its refusals
-// decide.
+// in the last two minutes. If a server is too busy for minutes, slow calls become the usual ones, and then
+// only its refusals lower the limit.
 //
-// Waiting calls are sent in turns, one for each owner; see WithOwner. An owner's first two calls never wait
-// for other owners' calls that are under way, which an admission webhook may delay for long. Watches and
-// requests for leases are sent at once.
+// Waiting calls are sent in turns, one for each owner; see WithOwner. The first two calls of an owner never
+// wait for calls of other owners that are under way, because an admission webhook may delay those. Watches
+// and requests for leases are sent at once.
 //
 // The zero value has no limit except the server's answers.
 type Pace struct {
@@ -221,9 +221,9 @@ func (p *Pace) next() {
 	}
 }
 
-// turn returns the index of the owner that may send a call. That is the first one or, if the window is
-// full, the first with fewer than leastEach under way, and -1 if there is none. Just after an overload, no
-// owner exceeds the window.
+// turn returns the index of the owner that may send a call, or -1 if there is none. It is the first owner
+// or, if the window is full, the first one with fewer than leastEach calls under way. Just after an
+// overload, no owner exceeds the window.
 func (p *Pace) turn() int {
 	if p.underWay < int(p.window) {
 		return 0

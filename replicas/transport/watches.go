@@ -22,16 +22,17 @@ import (
 )
 
 const (
-	// refusedFor is how long requests of an informer that does not list are refused. It may have ended.
+	// refusedFor is how long the requests of an informer are refused if the informer does not list. The
+	// informer may have ended.
 	refusedFor = 2 * time.Minute
 	// mostLists is the most informers that are remembered. A client has few.
 	mostLists = 1000
 )
 
-// Watches knows the watches of a client, and can have their objects listed again. A watch that hangs
-// returns no error. It is as quiet as a watch of objects that do not change, so an informer waits until the
-// connection ends. Pass Watches to the Options of replicas/clientgo or replicas/controllerruntime, which
-// notice such a watch.
+// Watches records the watches of a client, and can make their informers list the objects again. A watch
+// that hangs returns no error. It is as quiet as a watch of objects that do not change, so an informer
+// waits until the connection ends. Pass Watches to the Options of replicas/clientgo or
+// replicas/controllerruntime, which notice such a watch.
 //
 // The zero value is ready to use. It must not be copied.
 type Watches struct {

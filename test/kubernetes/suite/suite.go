@@ -18,7 +18,7 @@ import (
 type Suite struct {
 	// Name is the name in the table.
 	Name string
-	// Specs is how many tests run. Another number is news.
+	// Specs is how many tests run. If another number of tests runs, something has changed.
 	Specs int
 	// Differences are the tests that run and do not pass.
 	Differences []Difference

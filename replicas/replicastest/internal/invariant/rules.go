@@ -49,7 +49,7 @@ const (
 	Plan                 Rule = "plan"                  // a plan creates or deletes, within its bounds, and deletes in the right order
 	Expecting            Rule = "expecting"             // calls that are waited for have begun
 	Intact               Rule = "intact"                // caches stay as they arrived
-	Asleep               Rule = "asleep"                // an owner with work left has a pass due
+	Asleep               Rule = "asleep"                // if an owner has work left, a pass for it is due
 	AsleepPassed         Rule = "asleep-passed"         // the same, if its cache is past the end of a pod that it takes to be there
 	AsleepUnversioned    Rule = "asleep-unversioned"    // the same, and its cache reports no version
 	Unsettled            Rule = "unsettled"             // the final state is reached
