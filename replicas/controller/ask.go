@@ -37,8 +37,9 @@ type Call struct {
 	Ended time.Time
 	Err   error
 
-	body  any  // the options of a delete, or a patch
-	stray bool // about a child that a webhook made useless
+	body   any  // the options of a delete, or a patch
+	stray  bool // about a child that a webhook made useless
+	dryRun bool
 }
 
 // String describes the call in one line, such as
@@ -48,6 +49,9 @@ func (c Call) String() string {
 	text := c.Verb
 	if c.Name != "" || c.Namespace != "" {
 		text += " " + strings.TrimPrefix(c.Namespace+"/"+c.Name, "/")
+	}
+	if c.dryRun {
+		text += " dry run"
 	}
 	switch sent := c.body.(type) {
 	case nil:
@@ -59,7 +63,7 @@ func (c Call) String() string {
 		}
 	}
 	if c.Err != nil {
-		text += ": " + c.Err.Error()
+		text += ": " + oneLine(c.Err)
 	}
 	return text
 }
@@ -256,7 +260,9 @@ func (p *pass[O, C]) askPatch(ctx context.Context, start ledger.Moment, child C,
 // sendPatch sends a patch, which may be a dry run.
 func (p *pass[O, C]) sendPatch(ctx context.Context, child C, patch selector.Patch, opts metav1.PatchOptions) (C, error) {
 	patched, err := p.client.Patch(ctx, child, patch, opts)
-	p.calls.note(about("Patch", child, patch), p.opts.Now(), err)
+	call := about("Patch", child, patch)
+	call.dryRun = len(opts.DryRun) > 0
+	p.calls.note(call, p.opts.Now(), err)
 	return patched, err
 }
 

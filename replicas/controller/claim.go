@@ -49,7 +49,7 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (scale re
 	}
 	if claimed.CanAdoptErr != nil || ctx.Err() != nil {
 		p.state.aside = before // nothing new is known of them
-		g := p.gate(OwnerUnread, "", serverDelay([]error{claimed.CanAdoptErr}), cmp.Or(claimed.CanAdoptErr, context.Cause(ctx)))
+		g := p.gate(p.oldOwner(OwnerUnread), "", serverDelay([]error{claimed.CanAdoptErr}), cmp.Or(claimed.CanAdoptErr, context.Cause(ctx)))
 		g.Stops, g.waits = stopsAll, true
 		return scale, false
 	}
@@ -191,15 +191,16 @@ func (p *pass[O, C]) noteReleases(released []C) {
 
 func (p *pass[O, C]) refusedAdoptions(refused []selector.Failure[C]) {
 	for _, f := range refused {
-		p.refuseAdoption(f.Object, time.Time{})
+		p.refuseAdoption(f.Object, time.Time{}, f.Err)
 	}
 }
 
 // refuseAdoption leaves alone an orphan that the server refuses. If the adoption was undecided
 // until now, first is when it began to fail. If it fails once more, it is refused at once. If the
 // server called the orphan Invalid, first is zero.
-func (p *pass[O, C]) refuseAdoption(c C, first time.Time) {
-	p.setAside(c, &aside{Version: c.GetResourceVersion(), Reason: AdoptionRefused, First: first, Hold: backoff.Hold{Since: p.opts.Now(), Wait: AdoptionRefused.row().shortest}}, nil)
+func (p *pass[O, C]) refuseAdoption(c C, first time.Time, why error) {
+	hold := backoff.Hold{Since: p.opts.Now(), Wait: AdoptionRefused.row().shortest}
+	p.setAside(c, &aside{Version: c.GetResourceVersion(), First: first, Hold: hold, Reason: AdoptionRefused, Why: why}, nil)
 }
 
 // undecidedAdoptions leaves alone the orphans that the server has not decided about.
@@ -213,7 +214,7 @@ func (p *pass[O, C]) undecidedAdoptions(ctx context.Context, claimer selector.Cl
 		}
 		a.Version, a.Reason = f.Object.GetResourceVersion(), AdoptionUndecided
 		if p.Now.Sub(a.First) >= policyIsFinal && isPolicy(f.Err) && isFinal() {
-			p.refuseAdoption(f.Object, a.First)
+			p.refuseAdoption(f.Object, a.First, f.Err)
 			continue
 		}
 		f.Err = p.explained(f.Err, f.Object)
@@ -241,13 +242,15 @@ func (p *pass[O, C]) policyIsAgainstIt(ctx context.Context, claimer selector.Cla
 	return err == nil
 }
 
-// setAside leaves a child to a later pass, because its adoption or release failed.
+// setAside leaves a child to a later pass, because its adoption or release failed. why is nil if it did
+// not fail in this pass.
 func (p *pass[O, C]) setAside(c C, a *aside, why error) {
 	if p.state.aside == nil {
 		p.state.aside = map[types.UID]*aside{}
 	}
 	p.state.aside[object.ID(c)] = a
-	p.gate(a.Reason, c.GetName(), max(a.Hold.Remaining(p.opts.Now()), 1), why)
+	a.Why = cmp.Or(why, a.Why)
+	p.gate(a.Reason, c.GetName(), max(a.Hold.Remaining(p.opts.Now()), 1), why).Err = a.Why
 }
 
 // sortAside lists the orphans that were not adopted, now or a while ago.

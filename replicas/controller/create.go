@@ -224,7 +224,7 @@ func (c *creations[O, C]) deleteStrange(ctx context.Context, calls []*creation[C
 			continue
 		}
 		if err := c.dropStray(ctx, e.child); err != nil {
-			e.err = strangeError{errors.Join(e.err, err)}
+			e.err = strangeError{fmt.Errorf("%w; %w", e.err, err)}
 		}
 	}
 }
@@ -392,7 +392,7 @@ func (p *pass[O, C]) holdAfter(namespace string, errs []error) {
 		p.holdCreations(CreationFailed, namespace, errs[i])
 	}
 	if d := serverDelay(errs); d > 0 {
-		p.holdAsTold(RetryAfter, namespace, d, errors.Join(errs...))
+		p.holdAsTold(RetryAfter, namespace, d, joined.Errors(errs))
 	}
 }
 

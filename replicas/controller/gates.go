@@ -61,16 +61,20 @@ func (g Gate) String() string {
 	if g.Stops != 0 {
 		fmt.Fprintf(&text, " stops %v", g.Stops)
 	}
-	fmt.Fprintf(&text, " since %s", g.Since.UTC().Format(time.RFC3339))
+	const milliseconds = "2006-01-02T15:04:05.999Z07:00"
+	fmt.Fprintf(&text, " since %s", g.Since.UTC().Format(milliseconds))
 	if !g.Until.IsZero() {
-		fmt.Fprintf(&text, " until %s", g.Until.UTC().Format(time.RFC3339))
+		fmt.Fprintf(&text, " until %s", g.Until.UTC().Format(milliseconds))
 	}
 	fmt.Fprintf(&text, ": %s", g.Reason.Sentence())
 	if g.Err != nil {
-		fmt.Fprintf(&text, " (%v)", g.Err)
+		fmt.Fprintf(&text, " (%s)", oneLine(g.Err))
 	}
 	return text.String()
 }
+
+// oneLine is the text of an error, which may be several errors on several lines.
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 // Stops are the parts of a pass that a gate stops, for all children or for some.
 type Stops uint8

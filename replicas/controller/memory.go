@@ -307,6 +307,7 @@ type aside struct {
 	First   time.Time // when the failures began; zero if the server called the child Invalid
 	Hold    backoff.Hold
 	Reason  Reason // AdoptionUndecided, AdoptionRefused or ReleaseFailed
+	Why     error  // what the server said
 }
 
 const (

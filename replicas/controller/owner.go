@@ -231,11 +231,18 @@ func (p *pass[O, C]) isShown(cached O) bool {
 // holdForOwner puts off creations and deletions, because the cache has an older owner than the server.
 func (p *pass[O, C]) holdForOwner(wait time.Duration) {
 	p.OwnerWasStale = true
-	reason := OwnerStale
-	if p.state.known.Owner().Gone {
-		reason = OwnerGone
+	p.gate(p.oldOwner(OwnerStale), "", max(wait, 1), nil).Earlier = true
+}
+
+// oldOwner returns OwnerGone or OwnerStale if a call has shown that, and otherwise the given reason.
+func (p *pass[O, C]) oldOwner(otherwise Reason) Reason {
+	switch {
+	case p.state.known.Owner().Gone:
+		return OwnerGone
+	case p.ownerOld:
+		return OwnerStale
 	}
-	p.gate(reason, "", max(wait, 1), nil).Earlier = true
+	return otherwise
 }
 
 // readOwner reads the owner from the server, and notes what that shows.

@@ -342,11 +342,16 @@ const mostInText = 20
 // deleted children were chosen, and what held the pass back.
 func (p Pass[O, C]) String() string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "%s %s: %d wanted, %d active", p.Now.UTC().Format(time.RFC3339Nano), p.Name, p.Desired, len(p.Active))
-	if names := firstNames(p.Active); len(names) > 0 {
-		fmt.Fprintf(&text, " (%s)", strings.Join(names, " "))
+	fmt.Fprintf(&text, "%s %s: ", p.Now.UTC().Format(time.RFC3339Nano), p.Name)
+	if p.Observed {
+		fmt.Fprintf(&text, "%d wanted, %d active", p.Desired, len(p.Active))
+		if names := firstNames(p.Active); len(names) > 0 {
+			fmt.Fprintf(&text, " (%s)", strings.Join(names, " "))
+		}
+		fmt.Fprintf(&text, ", %d terminating", len(p.Terminating))
+	} else {
+		text.WriteString("the children were not counted")
 	}
-	fmt.Fprintf(&text, ", %d terminating", len(p.Terminating))
 	for _, call := range p.Calls[:min(len(p.Calls), mostInText)] {
 		fmt.Fprintf(&text, "\n  %v", call)
 	}
@@ -362,7 +367,7 @@ func (p Pass[O, C]) String() string {
 		fmt.Fprintf(&text, "\n  %v", g)
 	}
 	if p.Err != nil {
-		fmt.Fprintf(&text, "\n  error: %v", p.Err)
+		fmt.Fprintf(&text, "\n  error: %s", oneLine(p.Err))
 	}
 	return text.String()
 }

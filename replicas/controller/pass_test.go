@@ -70,7 +70,7 @@ func TestSyncWhileAPassIsUnderWay(t *testing.T) {
 	}
 	_, err := r.pass(t, 0)
 	require.NoError(t, err)
-	require.EqualError(t, second, `controller: ReplicaSet "default/web": a pass for it is under way: call Sync for one owner once at a time`)
+	require.EqualError(t, second, `controller: ReplicaSet "default/web": a pass for this owner is already under way: do not call Sync twice at once for one owner`)
 	require.NoError(t, other)
 	assert.Len(t, r.callsOf("create"), 1)
 

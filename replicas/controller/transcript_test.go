@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -38,22 +39,30 @@ import (
 // otherwise. The method set has the attributes.
 //
 //	wanted N              the owner wants N pods, in a new generation
-//	owner WORD            gone or deleted on the server; lags: the cache keeps it as it is until shown;
-//	                      forgotten: it leaves the cache, and returns
+//	owner WORD            gone, deleted or replaced (another owner has its name) on the server; lags: the
+//	                      cache keeps it as it is until shown; forgotten: it leaves the cache, and returns
 //	server POD...         pods are created on the server by others
 //	edit POD...           pods change on the server
 //	gone POD...           pods end on the server
 //	cache [POD...]        the cache shows these pods as the server has them, or all; events come too
+//	late NAME...          the cache tells of pods that came and went on the server before it had them
+//	next NAME...          the cache shows these pods in the next version that they had on the server
+//	versions              the caches tell how new they are, that of pods since it last showed all of them
 //	fail VERB ERROR       calls fail without effect; VERB is create, delete, patch, dry-run, get, list,
 //	                      owner (a read), status or cache; ERROR is a name of failures, or busy SECONDS
 //	lose VERB ERROR       calls take effect, and then fail; both may go on with "of NAME", "after N"
 //	                      (calls that are let through before) and "times N" (calls that fail)
 //	heal [VERB...]        calls of these verbs no longer fail, or none do
-//	webhook ATTRIBUTE...  created pods are changed
+//	before VERB N ...     the rest of the line is a command that runs just before the Nth call from now on
+//	webhook ATTRIBUTE...  created and patched pods are changed
 //	parallel N            Options.MaxParallel, 1 at first
+//	slow VERB DURATION    each call that changes something takes so long
 //	wait DURATION         time passes
 //	pass                  makes a pass, and prints it as Pass.String does
-//	passes for D every D  makes passes, and prints those with calls
+//	again N               makes N passes, each when the last one asks for it, and prints a line for each,
+//	                      and the events that are new
+//	passes for D every D  makes passes, and prints those with calls; without "every D" it makes them when
+//	                      the last one asks for it, or after a second if that is left to the rate limiter
 func TestTranscripts(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/*.txt")
@@ -67,7 +76,7 @@ func TestTranscripts(t *testing.T) {
 			parts := strings.Split(string(text), "\n== ")
 			for i, part := range parts[1:] {
 				name, body, _ := strings.Cut(part, "\n")
-				t.Run(name, func(t *testing.T) { //nolint:paralleltest // the file is written when all have run
+				t.Run(name, func(t *testing.T) {
 					played := name + "\n" + play(t, body)
 					if !*update {
 						require.Equal(t, part, played)
@@ -111,12 +120,17 @@ type scene struct {
 	*podRig
 	t        *testing.T
 	server   []*corev1.Pod
+	ended    []*corev1.Pod // those that were on the server
 	cached   []*corev1.Pod
 	owned    *appsv1.ReplicaSet // the owner on the server
 	lag      bool               // the cache keeps the owner that it has
 	versions int
 	faults   []fault
-	webhook  []string // attributes of created pods
+	hooks    []hook
+	history  []*corev1.Pod            // all versions of all pods
+	tells    bool                     // the caches tell how new they are
+	slow     map[string]time.Duration // by the verb
+	webhook  []string                 // attributes of created and patched pods
 	sent     *corev1.Pod
 	printed  []string
 }
@@ -129,6 +143,13 @@ type fault struct {
 	skip, left int  // how many calls are let through before; how many fail, negative: all
 }
 
+// A hook is a command before the nth call of a verb.
+type hook struct {
+	verb  string
+	n     int
+	words []string
+}
+
 func newScene(t *testing.T) *scene {
 	t.Helper()
 	s := &scene{podRig: newRig(0), t: t}
@@ -137,7 +158,7 @@ func newScene(t *testing.T) *scene {
 	s.owner = clone(s.owned)
 	s.children = func() ([]*corev1.Pod, error) { return s.cached, s.fault("cache", "") }
 	s.send = func(p *corev1.Pod) { s.sent = clone(p) }
-	s.podRig.create = func(int) error { return s.answer("create", s.sent.Name, s.creates) }
+	s.create = func(int) error { return s.answer("create", s.sent.Name, s.creates) }
 	s.mutate = func(p *corev1.Pod) { *p = *clone(s.server[len(s.server)-1]) }
 	s.remove = func(p *corev1.Pod, opts metav1.DeleteOptions) error {
 		return s.answer("delete", p.Name, func() error { return s.deletes(p.Name, opts.Preconditions) })
@@ -155,21 +176,28 @@ func newScene(t *testing.T) *scene {
 		return nil, notFound(name)
 	}
 	s.live = func() ([]*corev1.Pod, error) {
+		err := s.fault("list", "")
 		s.liveVersion = strconv.Itoa(s.versions)
 		matching := slices.DeleteFunc(clones(s.server), func(p *corev1.Pod) bool { return p.Labels["app"] != "web" })
-		return matching, s.fault("list", "")
+		return matching, err
 	}
 	s.getOwner = func() (*appsv1.ReplicaSet, error) {
 		if err := s.fault("owner", s.owner.Name); err != nil {
 			return nil, err
 		}
 		if s.owned == nil {
-			return nil, apierrors.NewNotFound(schema.GroupResource{Group: "apps", Resource: "replicasets"}, s.owner.Name)
+			return nil, apierrors.NewNotFound(setResource, s.owner.Name)
 		}
 		return clone(s.owned), nil
 	}
 	s.patchStatus = func(_ int, rs *appsv1.ReplicaSet) error {
 		return s.answer("status", rs.Name, func() error {
+			switch {
+			case s.owned == nil:
+				return apierrors.NewNotFound(setResource, rs.Name)
+			case s.owned.ResourceVersion != rs.ResourceVersion:
+				return apierrors.NewConflict(setResource, rs.Name, errors.New("the object has been modified"))
+			}
 			s.owned.Status, s.owned.ResourceVersion = rs.Status, s.next()
 			return nil
 		})
@@ -178,18 +206,31 @@ func newScene(t *testing.T) *scene {
 	return s
 }
 
+var setResource = schema.GroupResource{Group: "apps", Resource: "replicasets"}
+
 // next is the server's next version.
 func (s *scene) next() string {
 	s.versions++
 	return strconv.Itoa(s.versions)
 }
 
-// fault returns the error of a call that fails.
+// fault returns the error of a call that fails without effect, and faultOf also that of one with effect.
 func (s *scene) fault(verb, name string) error {
+	for i := range s.hooks {
+		if h := &s.hooks[i]; h.verb == verb {
+			if h.n--; h.n == 0 {
+				s.do(h.words)
+			}
+		}
+	}
+	return s.faultOf(verb, name, false)
+}
+
+func (s *scene) faultOf(verb, name string, lost bool) error {
 	for i := range s.faults {
 		f := &s.faults[i]
 		switch {
-		case f.verb != verb || f.lost || f.name != "" && f.name != name || f.left == 0:
+		case f.verb != verb || f.lost != lost || f.name != "" && f.name != name || f.left == 0:
 		case f.skip > 0:
 			f.skip--
 		default:
@@ -202,23 +243,14 @@ func (s *scene) fault(verb, name string) error {
 
 // answer makes a call that changes something, unless it fails without effect.
 func (s *scene) answer(verb, name string, effect func() error) error {
+	s.now = s.now.Add(s.slow[verb])
 	if err := s.fault(verb, name); err != nil {
 		return err
 	}
 	if err := effect(); err != nil {
 		return err
 	}
-	for i := range s.faults {
-		if f := &s.faults[i]; f.lost {
-			f.lost = false
-			err := s.fault(verb, name)
-			f.lost = true
-			if err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return s.faultOf(verb, name, true)
 }
 
 func (s *scene) find(name string) *corev1.Pod {
@@ -249,6 +281,9 @@ func (s *scene) deletes(name string, only *metav1.Preconditions) error {
 		return notFound(name)
 	case only != nil && only.UID != nil && *only.UID != p.UID, only != nil && only.ResourceVersion != nil && *only.ResourceVersion != p.ResourceVersion:
 		return conflict(name)
+	case len(p.Finalizers) > 0:
+		s.do([]string{"edit", name + ":deleting"})
+		return nil
 	}
 	s.drop(name)
 	return nil
@@ -256,23 +291,28 @@ func (s *scene) deletes(name string, only *metav1.Preconditions) error {
 
 func (s *scene) drop(name string) {
 	s.next()
+	s.ended = append(s.ended, s.find(name))
 	s.server = slices.DeleteFunc(s.server, func(p *corev1.Pod) bool { return p.Name == name })
 }
 
 // patches adopts an orphan, and releases any other pod.
 func (s *scene) patches(shown *corev1.Pod) error {
-	p := s.find(shown.Name)
+	p, adopts := s.find(shown.Name), metav1.GetControllerOf(shown) == nil
 	switch {
 	case p == nil:
 		return notFound(shown.Name)
-	case p.UID != shown.UID:
-		return conflict(shown.Name)
+	case p.UID != shown.UID, adopts && metav1.GetControllerOf(p) != nil && !metav1.IsControlledBy(p, s.owner):
+		return invalid(shown.Name)
 	}
-	p.ResourceVersion = s.next()
-	if metav1.GetControllerOf(shown) == nil {
+	was := clone(p)
+	if adopts {
 		owned(s.owner)(p)
 	} else {
 		p.OwnerReferences = nil
+	}
+	s.set(p, s.webhook)
+	if !apiequality.Semantic.DeepEqual(was, p) { // otherwise the server stores nothing
+		p.ResourceVersion = s.next()
 	}
 	return nil
 }
@@ -312,6 +352,20 @@ func (s *scene) do(words []string) {
 		}
 	case "cache":
 		s.show(args)
+	case "next":
+		s.showNext(args)
+	case "versions":
+		s.tells = true
+		s.ownersVersion, s.childrenVersion = strconv.Itoa(s.versions), strconv.Itoa(s.versions)
+	case "before":
+		s.hooks = append(s.hooks, hook{args[0], s.number(args[1]), args[2:]})
+	case "late":
+		for _, name := range args {
+			i := slices.IndexFunc(s.ended, func(p *corev1.Pod) bool { return p.Name == name })
+			require.NotEqual(s.t, -1, i, name)
+			require.NoError(s.t, s.start().ChildAdded(clone(s.ended[i])))
+			require.NoError(s.t, s.start().ChildDeleted(clone(s.ended[i])))
+		}
 	case "fail", "lose":
 		s.faults = append(s.faults, s.newFault(command == "lose", args))
 	case "heal":
@@ -320,16 +374,39 @@ func (s *scene) do(words []string) {
 		s.webhook = args
 	case "parallel":
 		s.opts.MaxParallel = s.number(args[0])
+	case "slow":
+		s.slow = map[string]time.Duration{args[0]: s.duration(args[1])}
 	case "wait":
 		s.now = s.now.Add(s.duration(args[0]))
 	case "pass":
 		s.pass(true)
+	case "again":
+		s.again(s.number(args[0]))
 	case "passes": // for 400s every 1s
-		for end, step := s.now.Add(s.duration(args[1])), s.duration(args[3]); s.now.Before(end); s.now = s.now.Add(step) {
-			s.pass(false)
-		}
+		s.passes(s.now.Add(s.duration(args[1])), args[2:])
 	default:
 		s.t.Fatalf("there is no command %q", command)
+	}
+	for _, p := range s.server {
+		if !slices.ContainsFunc(s.history, func(was *corev1.Pod) bool { return was.ResourceVersion == p.ResourceVersion }) {
+			s.history = append(s.history, clone(p))
+		}
+	}
+}
+
+func (s *scene) passes(end time.Time, every []string) {
+	for s.now.Before(end) {
+		s.pass(false)
+		step := s.last.RequeueAfter
+		switch {
+		case len(every) > 0:
+			step = s.duration(every[1])
+		case s.last.Err != nil:
+			step = max(step, time.Second)
+		case step == 0:
+			step = end.Sub(s.now)
+		}
+		s.now = s.now.Add(min(step, end.Sub(s.now)))
 	}
 }
 
@@ -354,6 +431,9 @@ func (s *scene) changeOwner(how string) {
 		s.owned = clone(s.owned)
 		now := metav1.NewTime(s.now)
 		s.owned.DeletionTimestamp, s.owned.ResourceVersion = &now, s.next()
+	case "replaced":
+		s.owned = clone(s.owned)
+		s.owned.UID, s.owned.ResourceVersion = "uid-of-the-next", s.next()
 	case "lags":
 		s.lag = true
 	case "shown":
@@ -375,6 +455,9 @@ func (s *scene) showOwner() {
 	}
 	was := s.owner
 	s.owner = clone(s.owned)
+	if s.tells {
+		s.ownersVersion = strconv.Itoa(s.versions)
+	}
 	if s.controller != nil {
 		require.NoError(s.t, s.controller.OwnerUpdated(was, s.owner))
 	}
@@ -384,6 +467,9 @@ func (s *scene) showOwner() {
 func (s *scene) show(only []string) {
 	names := only
 	if len(only) == 0 {
+		if s.tells {
+			s.childrenVersion = strconv.Itoa(s.versions)
+		}
 		for _, p := range slices.Concat(s.cached, s.server) {
 			if !slices.Contains(names, p.Name) {
 				names = append(names, p.Name)
@@ -391,24 +477,43 @@ func (s *scene) show(only []string) {
 		}
 	}
 	for _, name := range names {
-		i := slices.IndexFunc(s.cached, func(p *corev1.Pod) bool { return p.Name == name })
-		is := s.find(name)
-		if i >= 0 && (is == nil || is.UID != s.cached[i].UID) {
-			was := s.cached[i]
-			s.cached, i = slices.Delete(slices.Clone(s.cached), i, i+1), -1
-			require.NoError(s.t, s.start().ChildDeleted(was))
+		s.showAs(name, s.find(name))
+	}
+}
+
+// showNext lets the cache have the next version of the named pods, as a watch that is behind.
+func (s *scene) showNext(names []string) {
+	for _, name := range names {
+		had := 0
+		for _, p := range s.cached {
+			if p.Name == name {
+				had = s.number(p.ResourceVersion)
+			}
 		}
-		switch {
-		case is == nil:
-		case i < 0:
-			s.cached = append(slices.Clone(s.cached), clone(is))
-			require.NoError(s.t, s.start().ChildAdded(clone(is)))
-		case is.ResourceVersion != s.cached[i].ResourceVersion:
-			was := s.cached[i]
-			s.cached = slices.Clone(s.cached)
-			s.cached[i] = clone(is)
-			require.NoError(s.t, s.start().ChildUpdated(was, clone(is)))
-		}
+		i := slices.IndexFunc(s.history, func(p *corev1.Pod) bool { return p.Name == name && s.number(p.ResourceVersion) > had })
+		require.NotEqual(s.t, -1, i, name)
+		s.showAs(name, clone(s.history[i]))
+	}
+}
+
+// showAs lets the cache have a pod as it is, or none if it is nil.
+func (s *scene) showAs(name string, is *corev1.Pod) {
+	i := slices.IndexFunc(s.cached, func(p *corev1.Pod) bool { return p.Name == name })
+	if i >= 0 && (is == nil || is.UID != s.cached[i].UID) {
+		was := s.cached[i]
+		s.cached, i = slices.Delete(slices.Clone(s.cached), i, i+1), -1
+		require.NoError(s.t, s.start().ChildDeleted(was))
+	}
+	switch {
+	case is == nil:
+	case i < 0:
+		s.cached = append(slices.Clone(s.cached), clone(is))
+		require.NoError(s.t, s.start().ChildAdded(clone(is)))
+	case is.ResourceVersion != s.cached[i].ResourceVersion:
+		was := s.cached[i]
+		s.cached = slices.Clone(s.cached)
+		s.cached[i] = clone(is)
+		require.NoError(s.t, s.start().ChildUpdated(was, clone(is)))
 	}
 }
 
@@ -437,6 +542,10 @@ func (s *scene) set(p *corev1.Pod, attributes []string) {
 			p.Labels = nil
 		case "uid":
 			p.UID = types.UID(value)
+		case "unscheduled":
+			p.Spec.NodeName = ""
+		case "finalizer":
+			p.Finalizers = []string{"example.com/keep"}
 		case "cost":
 			podtest.Cost(value)(p)
 		default:
@@ -473,14 +582,15 @@ var failures = map[string]func(name string) error{
 	"boom":            func(string) error { return errors.New("boom") },
 	"exists":          alreadyExists,
 	"exists-resent":   func(name string) error { return resent(alreadyExists(name)) },
-	"quota":           func(string) error { return quotaFull() },
-	"quota-resent":    func(string) error { return resent(quotaFull()) },
+	"quota":           func(name string) error { return forbidden(name, "exceeded quota") },
+	"quota-resent":    func(name string) error { return resent(forbidden(name, "exceeded quota")) },
 	"conflict":        conflict,
 	"notfound":        notFound,
 	"invalid":         invalid,
+	"badrequest":      func(string) error { return apierrors.NewBadRequest("no") },
 	"forbidden":       func(name string) error { return forbidden(name, "no") },
 	"namespace-going": func(string) error { return namespaceTerminating() },
-	"namespace-gone":  func(string) error { return namespaceGone() },
+	"namespace-gone":  func(string) error { return fmt.Errorf("wrapped: %w", namespaceGone()) },
 }
 
 var (
@@ -488,12 +598,41 @@ var (
 	metadata = regexp.MustCompile(`"metadata":\{[^}]*\},?`)
 )
 
+// again makes passes when they are asked for, and prints a line for each.
+func (s *scene) again(n int) {
+	s.t.Helper()
+	lines, told := []string(nil), map[string]bool{}
+	for range n {
+		require.Positive(s.t, s.last.RequeueAfter, "no pass is asked for")
+		s.now = s.now.Add(s.last.RequeueAfter)
+		line := "+" + s.now.Sub(podtest.Now).String() + ":"
+		s.pass(false)
+		var verbs []string
+		for _, call := range s.last.Calls {
+			verbs = append(verbs, call.Verb)
+		}
+		for len(verbs) > 0 {
+			same := count(verbs, verbs[0])
+			line += fmt.Sprintf(" %d %s,", same, verbs[0])
+			verbs = slices.DeleteFunc(verbs[1:], func(verb string) bool { return verb == verbs[0] })
+		}
+		lines = append(lines, fmt.Sprintf("%s again in %v", line, s.last.RequeueAfter))
+		for _, event := range s.events {
+			if !told[event] {
+				lines = append(lines, "  event: "+event)
+			}
+			told[event] = true
+		}
+	}
+	s.printed = lines
+}
+
 // pass makes a pass and prints it. Unless always, it prints only a pass that made calls.
 func (s *scene) pass(always bool) {
 	s.t.Helper()
 	before := clones(s.cached)
 	_, _ = s.sync(s.t, s.t.Context())
-	require.Equal(s.t, before, s.cached, "Y14 what the cache returns is not changed")
+	require.Equal(s.t, before, clones(s.cached), "Y14 what the cache returns is not changed")
 	if !always && len(s.last.Calls) == 0 {
 		return
 	}
@@ -511,6 +650,9 @@ func (s *scene) pass(always bool) {
 	}
 	for _, event := range s.events {
 		s.printed = append(s.printed, "  event: "+event)
+	}
+	if n := s.last.InFlight; n > 0 {
+		s.printed = append(s.printed, fmt.Sprintf("  creations in flight: %d", n))
 	}
 	if adds, dels := s.pending(); adds+dels > 0 {
 		s.printed = append(s.printed, fmt.Sprintf("  the cache does not show %d creations and %d deletions", adds, dels))
