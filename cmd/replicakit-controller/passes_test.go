@@ -23,7 +23,7 @@ import (
 func TestPassesOfAnOwner(t *testing.T) {
 	t.Parallel()
 	p := newPasses()
-	pass := kinds.Pass[*appsv1.ReplicaSet, *corev1.Pod]{Name: types.NamespacedName{Namespace: "shop", Name: "web"}}
+	pass := kinds.Pass[*appsv1.ReplicaSet, *corev1.Pod]{Name: types.NamespacedName{Namespace: "shop", Name: "web"}, Observed: true}
 	get := func(path string) (int, string) {
 		w := httptest.NewRecorder()
 		p.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, passesPath+path, nil))

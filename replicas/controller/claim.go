@@ -48,8 +48,16 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (scale re
 		p.failedReleases(before, claimed.NotReleased)
 	}
 	if claimed.CanAdoptErr != nil || ctx.Err() != nil {
-		p.state.aside = before // nothing new is known of them
-		g := p.gate(p.oldOwner(OwnerUnread), "", serverDelay([]error{claimed.CanAdoptErr}), cmp.Or(claimed.CanAdoptErr, context.Cause(ctx)))
+		for id, a := range before { // nothing new is known of the orphans
+			if p.state.aside[id] == nil {
+				p.keepAside(id, a)
+			}
+		}
+		reason := OwnerUnread
+		if claimed.CanAdoptErr != nil {
+			reason = p.oldOwner(OwnerUnread)
+		}
+		g := p.gate(reason, "", serverDelay([]error{claimed.CanAdoptErr}), cmp.Or(claimed.CanAdoptErr, context.Cause(ctx)))
 		g.Stops, g.waits = stopsAll, true
 		return scale, false
 	}
@@ -245,12 +253,16 @@ func (p *pass[O, C]) policyIsAgainstIt(ctx context.Context, claimer selector.Cla
 // setAside leaves a child to a later pass, because its adoption or release failed. why is nil if it did
 // not fail in this pass.
 func (p *pass[O, C]) setAside(c C, a *aside, why error) {
+	p.keepAside(object.ID(c), a)
+	a.Why = cmp.Or(why, a.Why)
+	p.gate(a.Reason, c.GetName(), max(a.Hold.Remaining(p.opts.Now()), 1), why).Err = a.Why
+}
+
+func (p *pass[O, C]) keepAside(id types.UID, a *aside) {
 	if p.state.aside == nil {
 		p.state.aside = map[types.UID]*aside{}
 	}
-	p.state.aside[object.ID(c)] = a
-	a.Why = cmp.Or(why, a.Why)
-	p.gate(a.Reason, c.GetName(), max(a.Hold.Remaining(p.opts.Now()), 1), why).Err = a.Why
+	p.state.aside[id] = a
 }
 
 // sortAside lists the orphans that were not adopted, now or a while ago.

@@ -391,8 +391,8 @@ func (p *pass[O, C]) holdAfter(namespace string, errs []error) {
 	if i := slices.IndexFunc(errs, apierrors.IsInternalError); i >= 0 {
 		p.holdCreations(CreationFailed, namespace, errs[i])
 	}
-	if d := serverDelay(errs); d > 0 {
-		p.holdAsTold(RetryAfter, namespace, d, joined.Errors(errs))
+	if i := slices.IndexFunc(errs, func(err error) bool { return serverDelay([]error{err}) > 0 }); i >= 0 {
+		p.holdAsTold(RetryAfter, namespace, serverDelay(errs), errs[i])
 	}
 }
 

@@ -182,7 +182,7 @@ func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool
 	fresh, err := p.readOwner(ctx)
 	switch {
 	case p.OwnerErr != nil:
-		p.fails(p.unread(ctx, p.holdOwner(now, ownerReadLast)))
+		p.fails(p.unread(ctx, stopsAll, p.holdOwner(now, ownerReadLast)))
 		return cached, false
 	case p.ownerRead:
 		p.ownerIsShown()
@@ -294,11 +294,12 @@ func (p *pass[O, C]) ownerGone() {
 }
 
 // unread reports that the owner could not be read. Without that read the pass can do nothing.
-func (p *pass[O, C]) unread(ctx context.Context, wait time.Duration) error {
+func (p *pass[O, C]) unread(ctx context.Context, stops Stops, wait time.Duration) error {
 	if ctx.Err() == nil {
 		p.tell(OwnerUnread, "Error reading the owner: "+p.OwnerErr.Error())
 	}
-	p.gate(OwnerUnread, "", max(wait, serverDelay([]error{p.OwnerErr})), p.OwnerErr)
+	g := p.gate(OwnerUnread, "", max(wait, serverDelay([]error{p.OwnerErr})), p.OwnerErr)
+	g.Stops, g.waits = stops, stops == stopsAll
 	return p.failure("reading it before the number is changed: %w", p.OwnerErr)
 }
 
@@ -329,7 +330,7 @@ func (p *pass[O, C]) mayDelete(ctx context.Context) bool {
 	_, _ = p.readOwner(ctx)
 	if p.OwnerErr != nil {
 		p.scaleFails(StopsDeletions, p.OwnerErr)
-		p.fails(p.unread(ctx, 0))
+		p.fails(p.unread(ctx, StopsDeletions, 0))
 		return false
 	}
 	if p.ownerOld {

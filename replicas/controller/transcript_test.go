@@ -55,7 +55,6 @@ import (
 //	heal [VERB...]        calls of these verbs no longer fail, or none do
 //	before VERB N ...     the rest of the line is a command that runs just before the Nth call from now on
 //	webhook ATTRIBUTE...  created and patched pods are changed
-//	parallel N            Options.MaxParallel, 1 at first
 //	slow VERB DURATION    each call that changes something takes so long
 //	wait DURATION         time passes
 //	pass                  makes a pass, and prints it as Pass.String does
@@ -112,6 +111,12 @@ func play(t *testing.T, body string) string {
 		}
 	}
 	require.Empty(t, s.printed, "put ---- and the output below the last command")
+	for _, f := range s.faults {
+		require.True(t, f.struck, "no %s has failed", f.verb)
+	}
+	for _, h := range s.hooks {
+		require.LessOrEqual(t, h.n, 0, "no %s came before which to do %q", h.verb, h.words)
+	}
 	return strings.Join(out, "\n")
 }
 
@@ -141,6 +146,7 @@ type fault struct {
 	err        func(name string) error
 	lost       bool // the call takes effect
 	skip, left int  // how many calls are let through before; how many fail, negative: all
+	struck     bool // a call has failed
 }
 
 // A hook is a command before the nth call of a verb.
@@ -235,6 +241,7 @@ func (s *scene) faultOf(verb, name string, lost bool) error {
 			f.skip--
 		default:
 			f.left--
+			f.struck = true
 			return f.err(name)
 		}
 	}
@@ -369,11 +376,13 @@ func (s *scene) do(words []string) {
 	case "fail", "lose":
 		s.faults = append(s.faults, s.newFault(command == "lose", args))
 	case "heal":
-		s.faults = slices.DeleteFunc(s.faults, func(f fault) bool { return len(args) == 0 || slices.Contains(args, f.verb) })
+		s.faults = slices.DeleteFunc(s.faults, func(f fault) bool {
+			healed := len(args) == 0 || slices.Contains(args, f.verb)
+			require.True(s.t, f.struck || !healed, "no %s has failed", f.verb)
+			return healed
+		})
 	case "webhook":
 		s.webhook = args
-	case "parallel":
-		s.opts.MaxParallel = s.number(args[0])
 	case "slow":
 		s.slow = map[string]time.Duration{args[0]: s.duration(args[1])}
 	case "wait":
@@ -616,6 +625,9 @@ func (s *scene) again(n int) {
 			line += fmt.Sprintf(" %d %s,", same, verbs[0])
 			verbs = slices.DeleteFunc(verbs[1:], func(verb string) bool { return verb == verbs[0] })
 		}
+		if s.last.Err != nil {
+			line += " an error,"
+		}
 		lines = append(lines, fmt.Sprintf("%s again in %v", line, s.last.RequeueAfter))
 		for _, event := range s.events {
 			if !told[event] {
@@ -633,7 +645,7 @@ func (s *scene) pass(always bool) {
 	before := clones(s.cached)
 	_, _ = s.sync(s.t, s.t.Context())
 	require.Equal(s.t, before, clones(s.cached), "Y14 what the cache returns is not changed")
-	if !always && len(s.last.Calls) == 0 {
+	if !always && len(s.last.Calls)+len(s.events) == 0 && s.last.Err == nil {
 		return
 	}
 	text := instants.ReplaceAllStringFunc(s.last.String(), func(text string) string {
@@ -651,8 +663,24 @@ func (s *scene) pass(always bool) {
 	for _, event := range s.events {
 		s.printed = append(s.printed, "  event: "+event)
 	}
-	if n := s.last.InFlight; n > 0 {
-		s.printed = append(s.printed, fmt.Sprintf("  creations in flight: %d", n))
+	for _, count := range []struct {
+		of string
+		n  int
+	}{{"calls that failed", s.last.Failed}, {"creations not tried", s.last.Skipped}, {"creations in flight", s.last.InFlight}} {
+		if count.n > 0 {
+			s.printed = append(s.printed, fmt.Sprintf("  %s: %d", count.of, count.n))
+		}
+	}
+	for _, list := range []struct {
+		are  string
+		pods []*corev1.Pod
+	}{{"adopted", s.last.Adopted}, {"released", s.last.Released}, {"adoption pending", s.last.AdoptionPending}, {"adoption rejected", s.last.AdoptionRejected}} {
+		if len(list.pods) > 0 {
+			s.printed = append(s.printed, fmt.Sprintf("  %s: %s", list.are, strings.Join(names(list.pods), " ")))
+		}
+	}
+	if s.last.HeldBack() {
+		s.printed = append(s.printed, "  held back by an earlier pass")
 	}
 	if adds, dels := s.pending(); adds+dels > 0 {
 		s.printed = append(s.printed, fmt.Sprintf("  the cache does not show %d creations and %d deletions", adds, dels))
