@@ -108,6 +108,23 @@ func TestStatusCountsOwnCreations(t *testing.T) {
 
 func TestStatusCountsOwnDeletions(t *testing.T) {
 	t.Parallel()
+	t.Run("T1 T8 what the pass deleted is terminating at once, in every pass until the cache shows it", func(t *testing.T) {
+		t.Parallel()
+		r := knowing(2)
+		pods := podsOf(r.owner, 5)
+		assert.Equal(t, &counts{2, 2, 2, 2, 3}, written(t, r, pods...))
+		victims := r.last.Deleted
+		for range 3 {
+			assert.Nil(t, written(t, r, pods...), "the cache shows nothing yet")
+		}
+		left := podsOf(r.owner, 5)[3:]
+		assert.Equal(t, names(pods[:3]), names(victims))
+		for i, c := range deleting(victims) {
+			require.NoError(t, r.start().ChildUpdated(victims[i], c))
+			assert.Nil(t, written(t, r, append(deleting(victims)[:i+1], pods[i+1:]...)...), "it shows one after the other")
+		}
+		assert.Equal(t, &counts{2, 2, 2, 2, 0}, written(t, r, left...), "they are gone")
+	})
 	t.Run("T1 a pod counts again if a live list still has it after its deletion", func(t *testing.T) {
 		t.Parallel()
 		r := knowing(2)

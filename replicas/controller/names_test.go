@@ -66,6 +66,21 @@ func TestNames(t *testing.T) {
 			assert.Len(t, pass.Active, 20, "though the cache has none")
 		}
 	})
+	t.Run("W4 a batch ends the slow start if one of its lost creations took no effect", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(20)
+		r.create = func(int) error { return timeout() }
+		r.get = func(name string) (*corev1.Pod, error) {
+			if name == "web-bbbbd" {
+				return nil, notFound(name)
+			}
+			return podtest.Pod(name, owned(r.owner)), nil
+		}
+		pass, err := r.pass(t, 0)
+		require.Error(t, err)
+		assert.Len(t, r.callsOf("create"), 1+2)
+		assert.Equal(t, []int{2, 1, 17}, []int{len(pass.Created), pass.Failed, pass.Skipped})
+	})
 	t.Run("W11 500 creations of which 200 have no answer are one list", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(500)

@@ -56,6 +56,7 @@ import (
 //	before VERB N ...     the rest of the line is a command that runs just before the Nth call from now on
 //	webhook ATTRIBUTE...  created and patched pods are changed
 //	slow VERB DURATION    each call that changes something takes so long
+//	opaque                versions are not numbers, from now on
 //	wait DURATION         time passes
 //	pass                  makes a pass, and prints it as Pass.String does
 //	again N               makes N passes, each when the last one asks for it, and prints a line for each,
@@ -130,6 +131,7 @@ type scene struct {
 	owned    *appsv1.ReplicaSet // the owner on the server
 	lag      bool               // the cache keeps the owner that it has
 	versions int
+	prefix   string // of versions
 	faults   []fault
 	hooks    []hook
 	history  []*corev1.Pod            // all versions of all pods
@@ -217,7 +219,7 @@ var setResource = schema.GroupResource{Group: "apps", Resource: "replicasets"}
 // next is the server's next version.
 func (s *scene) next() string {
 	s.versions++
-	return strconv.Itoa(s.versions)
+	return s.prefix + strconv.Itoa(s.versions)
 }
 
 // fault returns the error of a call that fails without effect, and faultOf also that of one with effect.
@@ -364,6 +366,8 @@ func (s *scene) do(words []string) {
 	case "versions":
 		s.tells = true
 		s.ownersVersion, s.childrenVersion = strconv.Itoa(s.versions), strconv.Itoa(s.versions)
+	case "opaque":
+		s.prefix = "v"
 	case "before":
 		s.hooks = append(s.hooks, hook{args[0], s.number(args[1]), args[2:]})
 	case "late":
@@ -587,9 +591,7 @@ func (s *scene) newFault(lost bool, words []string) fault {
 
 var failures = map[string]func(name string) error{
 	"timeout":         func(string) error { return timeout() },
-	"reset":           func(string) error { return errors.New("connection reset") },
 	"boom":            func(string) error { return errors.New("boom") },
-	"exists":          alreadyExists,
 	"exists-resent":   func(name string) error { return resent(alreadyExists(name)) },
 	"quota":           func(name string) error { return forbidden(name, "exceeded quota") },
 	"quota-resent":    func(name string) error { return resent(forbidden(name, "exceeded quota")) },
@@ -598,7 +600,7 @@ var failures = map[string]func(name string) error{
 	"invalid":         invalid,
 	"badrequest":      func(string) error { return apierrors.NewBadRequest("no") },
 	"forbidden":       func(name string) error { return forbidden(name, "no") },
-	"namespace-going": func(string) error { return namespaceTerminating() },
+	"namespace-going": func(string) error { return fmt.Errorf("wrapped: %w", namespaceTerminating()) },
 	"namespace-gone":  func(string) error { return fmt.Errorf("wrapped: %w", namespaceGone()) },
 }
 
@@ -643,7 +645,7 @@ func (s *scene) again(n int) {
 func (s *scene) pass(always bool) {
 	s.t.Helper()
 	before := clones(s.cached)
-	_, _ = s.sync(s.t, s.t.Context())
+	_, err := s.sync(s.t, s.t.Context())
 	require.Equal(s.t, before, clones(s.cached), "Y14 what the cache returns is not changed")
 	if !always && len(s.last.Calls)+len(s.events) == 0 && s.last.Err == nil {
 		return
@@ -674,16 +676,19 @@ func (s *scene) pass(always bool) {
 	for _, list := range []struct {
 		are  string
 		pods []*corev1.Pod
-	}{{"adopted", s.last.Adopted}, {"released", s.last.Released}, {"adoption pending", s.last.AdoptionPending}, {"adoption rejected", s.last.AdoptionRejected}} {
+	}{{"deleted", s.last.Deleted}, {"adopted", s.last.Adopted}, {"released", s.last.Released}, {"adoption pending", s.last.AdoptionPending}, {"adoption rejected", s.last.AdoptionRejected}} {
 		if len(list.pods) > 0 {
 			s.printed = append(s.printed, fmt.Sprintf("  %s: %s", list.are, strings.Join(names(list.pods), " ")))
 		}
+	}
+	if (err == nil) != (s.last.Err == nil) {
+		s.printed = append(s.printed, fmt.Sprintf("  Sync returns %v", err))
 	}
 	if s.last.HeldBack() {
 		s.printed = append(s.printed, "  held back by an earlier pass")
 	}
 	if adds, dels := s.pending(); adds+dels > 0 {
-		s.printed = append(s.printed, fmt.Sprintf("  the cache does not show %d creations and %d deletions", adds, dels))
+		s.printed = append(s.printed, fmt.Sprintf("  not in the cache yet: %d created, %d deleted", adds, dels))
 	}
 	if after := s.last.RequeueAfter; after > 0 {
 		s.printed = append(s.printed, "  again in "+after.String())
