@@ -109,7 +109,7 @@ func TestPausedLeaders(t *testing.T) {
 		require.Eventually(t, func() bool { return w.holder() != before }, patience, tick)
 		time.Sleep(rand.N(time.Second))
 		leader.signal(syscall.SIGCONT)
-		require.Error(t, <-leader.ended, "a leader that has lost its lease ends")
+		require.Error(t, leader.end(), "a leader that has lost its lease ends")
 		leader = next
 	}
 	rest()
@@ -118,13 +118,14 @@ func TestPausedLeaders(t *testing.T) {
 	most, _ := n.extremes()
 	assert.Equal(t, wanted, most, "never one too many")
 	leader.signal(syscall.SIGTERM)
-	require.NoError(t, <-leader.ended)
+	require.NoError(t, leader.end())
 }
 
 // A process is an operator.
 type process struct {
 	world
 	cmd         *exec.Cmd
+	log         string
 	ended       chan error
 	stopsItself bool
 }
@@ -136,8 +137,12 @@ func (w world) startOperator(kubeconfig string, stopsAtRenewal int) *process {
 	if stopsAtRenewal > 0 {
 		cmd.Env = append(cmd.Env, fmt.Sprint(renewalVariable, "=", stopsAtRenewal))
 	}
+	log, err := os.CreateTemp(w.t.TempDir(), "operator-*.log")
+	require.NoError(w.t, err)
+	cmd.Stderr = log
 	require.NoError(w.t, cmd.Start())
-	p := &process{w, cmd, make(chan error, 1), stopsAtRenewal > 0}
+	require.NoError(w.t, log.Close())
+	p := &process{w, cmd, log.Name(), make(chan error, 1), stopsAtRenewal > 0}
 	go func() { p.ended <- cmd.Wait() }()
 	return p
 }
@@ -145,6 +150,22 @@ func (w world) startOperator(kubeconfig string, stopsAtRenewal int) *process {
 func (p *process) signal(signal syscall.Signal) {
 	p.t.Helper()
 	require.NoError(p.t, p.cmd.Process.Signal(signal))
+}
+
+// end waits until the process has ended. If the process does not end, its goroutines are shown.
+func (p *process) end() error {
+	p.t.Helper()
+	select {
+	case err := <-p.ended:
+		return err
+	case <-time.After(patience):
+	}
+	p.signal(syscall.SIGQUIT)
+	<-p.ended
+	text, err := os.ReadFile(p.log)
+	require.NoError(p.t, err)
+	p.t.Fatalf("the operator has not ended:\n%s", text)
+	return nil
 }
 
 // isStopped waits until the process has stopped.

@@ -36,9 +36,12 @@ const DefaultRenewDeadline = 10 * time.Second
 // clock and on the monotonic clock, and uses the longer time. The first can be set back, and the second can
 // stand still while a machine sleeps.
 //
+// After a pause, the elector of client-go may release the lease although another process holds it now. Then
+// a third process would lead while the second one still writes, so the Fence refuses such a release.
+//
 // Before the process has held the lease for the first time, no write is refused, because the controllers
-// that need the lease do not work yet. Reads, and requests for the lease, are never refused. The zero value
-// knows no lease and refuses nothing.
+// that need the lease do not work yet. Reads, and other requests for the lease, are never refused. The zero
+// value knows no lease and refuses nothing.
 type Fence struct {
 	lease    types.NamespacedName
 	deadline time.Duration
@@ -48,6 +51,7 @@ type Fence struct {
 	mu     sync.Mutex
 	holder string   // the identity under which the process has held the lease; "" before the first time
 	sent   *reading // when the last renewal was sent; nil if the lease is not held
+	other  string   // another process that held the lease when it was read last; "" if there was none
 }
 
 // NewFence returns a Fence for a lease. renewDeadline is that of the elector. Zero or less means
@@ -137,7 +141,9 @@ func (f *Fence) asksFor(req *http.Request) (asked *coordinationv1.Lease, isLease
 func (f *Fence) tripOfLease(next http.RoundTripper, req *http.Request, asked *coordinationv1.Lease) (*http.Response, error) {
 	sent := f.read() // not when the answer is read, which may be after a pause
 	if asked != nil && holderOf(asked) == "" || req.Method == http.MethodDelete {
-		f.lose() // before the lease is given up, as the next holder begins at once
+		if err := f.release(); err != nil {
+			return refuse(req, err)
+		}
 		asked = nil
 	}
 	resp, err := next.RoundTrip(req)
@@ -156,8 +162,8 @@ func (f *Fence) tripOfLease(next http.RoundTripper, req *http.Request, asked *co
 		if lease := readLease(struct {
 			io.Reader
 			io.Closer
-		}{io.TeeReader(resp.Body, &read), resp.Body}); lease != nil && !f.isHeldBy(holderOf(lease)) {
-			f.lose()
+		}{io.TeeReader(resp.Body, &read), resp.Body}); lease != nil {
+			f.shown(holderOf(lease))
 		}
 		resp.Body = io.NopCloser(&read)
 	}
@@ -174,7 +180,7 @@ func (f *Fence) read() reading {
 func (f *Fence) renew(holder string, sent reading) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.holder, f.sent = holder, &sent
+	f.holder, f.sent, f.other = holder, &sent, ""
 }
 
 func (f *Fence) lose() {
@@ -183,10 +189,30 @@ func (f *Fence) lose() {
 	f.sent = nil
 }
 
-func (f *Fence) isHeldBy(holder string) bool {
+// release notes that the process gives up the lease, before it does, because the next holder begins at
+// once. It returns an error if another process held the lease when it was read last.
+func (f *Fence) release() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return holder == f.holder
+	f.sent = nil
+	if f.other != "" {
+		f.refused.Add(1)
+		return fmt.Errorf("%w: the lease is not released, because %s holds it", errNotWritten, f.other)
+	}
+	return nil
+}
+
+// shown notes who holds the lease according to the server.
+func (f *Fence) shown(holder string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.other = ""; holder == f.holder {
+		return
+	}
+	f.sent = nil
+	if f.holder != "" {
+		f.other = holder
+	}
 }
 
 // guard returns the request with a body that is checked. The transport reads the body when it has a

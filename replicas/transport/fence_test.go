@@ -334,3 +334,48 @@ func TestFenceOnTheWire(t *testing.T) {
 		require.ErrorContains(t, err, "not written: the lease was renewed")
 	})
 }
+
+// After a pause, the elector of client-go reads the lease and releases it, without a look at who holds it now.
+func TestTheLeaseOfAnotherProcessIsNotReleased(t *testing.T) {
+	t.Parallel()
+	release := func(s *leaseStory) (sent bool, err error) {
+		trip := s.fence.Wrap(tripper(func(*http.Request) (*http.Response, error) {
+			sent = true
+			return &http.Response{StatusCode: http.StatusConflict, Header: http.Header{}, Body: http.NoBody}, nil
+		}))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "https://server"+leasePath, bytes.NewReader(encode(t, "pools", "")))
+		require.NoError(t, err)
+		resp, err := trip.RoundTrip(req)
+		if err == nil {
+			require.NoError(t, resp.Body.Close())
+		}
+		return sent, err
+	}
+	for name, row := range map[string]struct {
+		happens func(s *leaseStory)
+		refused bool
+	}{
+		"the lease that the process holds is released":        {func(s *leaseStory) { s.renew("me") }, false},
+		"it is released again if the answer was a Conflict":   {func(s *leaseStory) { s.renew("me"); _, _ = release(s); s.look("me") }, false},
+		"the lease that another process holds is not":         {func(s *leaseStory) { s.renew("me"); s.look("other") }, true},
+		"nor is it after the first refusal":                   {func(s *leaseStory) { s.renew("me"); s.look("other"); _, _ = release(s) }, true},
+		"a lease that is held again is released":              {func(s *leaseStory) { s.renew("me"); s.look("other"); s.renew("me") }, false},
+		"a process that has never held it may do as it likes": {func(s *leaseStory) { s.look("other") }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := &leaseStory{T: t, code: http.StatusOK}
+			s.fence, s.set = at(time.Now())
+			row.happens(s)
+			before := s.fence.Refused()
+			sent, err := release(s)
+			assert.Equal(t, !row.refused, sent)
+			if row.refused {
+				require.ErrorContains(t, err, "not written: the lease is not released, because other holds it")
+				assert.Equal(t, before+1, s.fence.Refused())
+				return
+			}
+			require.NoError(t, err)
+		})
+	}
+}
