@@ -59,8 +59,8 @@ type Deletion[T any] struct {
 	// The resourceVersion prevents that of a child that has changed since the decision. Such a
 	// child may have begun to work, or belong to another owner. There is one exception. If
 	// Rules.MustStay is nil and Rules.ReadyWithin is 0, the deletion of a pod that is not ready has
-	// only the UID, unless Rules.Discard names the pod. A precondition that the child has no value
-	// for, as with fake clients, is left out.
+	// only the UID, unless Rules.Discard or Rules.Failed names the pod. A precondition that the child
+	// has no value for, as with fake clients, is left out.
 	Options metav1.DeleteOptions
 	// Replaced says that another child comes in its place. The child must go because of
 	// Rules.MustGo or Rules.ReadyWithin, although there are not too many children. Otherwise the
