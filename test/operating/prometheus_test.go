@@ -56,7 +56,7 @@ func TestAPrometheusSeesIncidents(t *testing.T) {
 	}
 	p.seesNothingWrong()
 
-	// Watches hang on a quiet cluster. Where new ones do not hang too, the manager mends that when it is old enough for the alert.
+	// Watches hang on a quiet cluster. If lists do not hang too, the manager mends that before it is old enough for the alert.
 	hanging.hang()
 	mended.hang()
 	p.awaits("ReplicakitWatchBehind", "pending")
@@ -247,10 +247,10 @@ func (p *prometheus) awaits(alert, state string) {
 	require.EventuallyWithT(p.t, func(c *assert.CollectT) { assert.Equal(c, state, p.alerts(c)[alert], alert) }, 2*patience, time.Second)
 }
 
-// A proxy stands between a manager and the API server. When it is told to, the watches through it say nothing any more, and do not end.
+// A proxy stands between a manager and the API server. When it is told to, the watches through it are silent, and do not end.
 type proxy struct {
 	kubeconfig string
-	forGood    bool // the watches that begin later hang too
+	forGood    bool // lists, and the watches that begin later, hang too
 
 	mu   sync.Mutex
 	gate gate // of the watches that begin now
@@ -274,9 +274,11 @@ func newProxy(t *testing.T, f *fleet, forGood bool) *proxy {
 		FlushInterval: -1,
 		ErrorLog:      log.New(io.Discard, "", 0),
 		ModifyResponse: func(answer *http.Response) error {
-			if answer.Request.URL.Query().Has("watch") {
-				p.mu.Lock()
-				defer p.mu.Unlock()
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			query, of := answer.Request.URL.Query(), filepath.Base(answer.Request.URL.Path)
+			isList := of == "pods" || of == "replicasets" || of == "replicationcontrollers"
+			if query.Has("watch") || p.forGood && isList && query.Get("limit") != "1" { // with 1, the manager asks for the version
 				answer.Body = gatedBody{answer.Body, answer.Request.Context(), p.gate}
 			}
 			return nil
