@@ -127,7 +127,7 @@ func (c *creations[O, C]) call(ctx context.Context, parts []*part[C]) (calls []*
 	c.start = c.state.known.Start()
 	call := func(part *part[C]) {
 		// After batches of 1, 2, 4 ... with n calls in all, the next batch has n+1.
-		opts := slowstart.Options{InitialBatchSize: part.tried + 1, MaxParallel: max(c.opts.MaxParallel/len(parts), 1)}
+		opts := slowstart.Options{InitialBatchSize: part.created + 1, MaxParallel: max(c.opts.MaxParallel/len(parts), 1)}
 		part.result = slowstart.Run(ctx, len(part.unmade), opts, func(ctx context.Context, i int) error {
 			return c.one(ctx, part.unmade[i])
 		})
@@ -147,7 +147,7 @@ func (c *creations[O, C]) call(ctx context.Context, parts []*part[C]) (calls []*
 type part[C Object] struct {
 	namespace string
 	unmade    []*creation[C]
-	tried     int
+	created   int
 	result    slowstart.Result // of the last round
 }
 
@@ -183,7 +183,7 @@ func (c *creations[O, C]) afterLook(part *part[C]) (goesOn bool) {
 		run.Err = joined.Errors(errs)
 	}
 	called := len(part.unmade) - run.Skipped
-	part.tried += called - len(run.Failed)
+	part.created += called - len(run.Failed)
 	part.unmade = part.unmade[called:]
 	return run.Err == nil && run.Skipped > 0
 }
@@ -291,7 +291,7 @@ func (c *creations[O, C]) concludes(part *part[C]) {
 	namespace, run := part.namespace, part.result
 	c.Failed += len(run.Failed)
 	c.Skipped += run.Skipped
-	if run.Err == nil || part.tried > 0 {
+	if run.Err == nil || part.created > 0 {
 		c.state.holds.end(namespace, NamespaceGoing, QuotaFull, RetryAfter, CreationFailed)
 	}
 	if run.Err == nil {

@@ -142,7 +142,7 @@ func TestAListIsABar(t *testing.T) {
 	})
 }
 
-// A name was sent twice, and both times a pod came of it. Their versions do not tell which one is gone.
+// A name was sent twice, and both times a pod came of it. Their versions do not show which one is gone.
 func TestAServerHasOneObjectOfAName(t *testing.T) {
 	t.Parallel()
 	r := newRig(1)

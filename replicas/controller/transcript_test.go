@@ -45,9 +45,9 @@ import (
 //	edit POD...           pods change on the server
 //	gone POD...           pods end on the server
 //	cache [POD...]        the cache shows these pods as the server has them, or all; events come too
-//	late NAME...          the cache tells of pods that came and went on the server before it had them
+//	late NAME...          the cache shows pods that came and went on the server before it had them
 //	next NAME...          the cache shows these pods in the next version that they had on the server
-//	versions              the caches tell how new they are, that of pods since it last showed all of them
+//	versions              the caches report how new they are, that of pods since it last showed all of them
 //	fail VERB ERROR       calls fail without effect; VERB is create, delete, patch, dry-run, get, list,
 //	                      owner (a read), status or cache; ERROR is a name of failures, or busy SECONDS
 //	lose VERB ERROR       calls take effect, and then fail; both may go on with "of NAME", "after N"
@@ -121,7 +121,7 @@ func play(t *testing.T, body string) string {
 	return strings.Join(out, "\n")
 }
 
-// A scene is a rig with a server that keeps pods, and a cache that shows them only when told.
+// A scene is a rig with a server that keeps pods, and a cache that shows them only after a command.
 type scene struct {
 	*podRig
 	t        *testing.T
@@ -135,7 +135,7 @@ type scene struct {
 	faults   []fault
 	hooks    []hook
 	history  []*corev1.Pod            // all versions of all pods
-	tells    bool                     // the caches tell how new they are
+	tells    bool                     // the caches report how new they are
 	slow     map[string]time.Duration // by the verb
 	webhook  []string                 // attributes of created and patched pods
 	sent     *corev1.Pod

@@ -246,7 +246,7 @@ func (p *prometheus) awaits(alert, state string) {
 	require.EventuallyWithT(p.t, func(c *assert.CollectT) { assert.Equal(c, state, p.alerts(c)[alert], alert) }, 2*patience, time.Second)
 }
 
-// A proxy stands between a manager and the API server. When it is told to, the watches through it are silent, and do not end.
+// A proxy stands between a manager and the API server. After hang, the watches through it are silent, and do not end.
 type proxy struct {
 	kubeconfig string
 	forGood    bool // lists, and the watches that begin later, hang too
