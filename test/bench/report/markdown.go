@@ -36,12 +36,19 @@ func (r *results) markdown() []byte {
 	fmt.Fprintf(&b, "\nRun with Kubernetes %s and %s on %s/%s, %d cores, %s.\n",
 		r.config["kubernetes"], runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), r.config["cpu"])
 	b.WriteString("\n## Time\n\n" +
-		"| work | size | Kubernetes | ours | ratio | floor | ours / floor | ours, each | allocations | bytes |\n" +
-		"|---|---|--:|--:|--:|--:|--:|--:|--:|--:|\n")
+		"| work | size | Kubernetes | ours | ratio | floor | ours / floor | allocations | bytes |\n" +
+		"|---|---|--:|--:|--:|--:|--:|--:|--:|\n")
+	last := ""
 	for _, row := range r.rows {
-		if _, ok := row.of(ours, seconds); ok {
-			b.WriteString(row.timed())
+		if _, ok := row.of(ours, seconds); !ok {
+			continue
 		}
+		title := "" // only the first row of a work has it
+		if row.work != last {
+			title = titles[row.work]
+		}
+		last = row.work
+		b.WriteString(row.timed(title))
 	}
 	b.WriteString("\n## Memory\n\nBytes that are kept in addition to the objects in the caches.\n\n" +
 		"| kept | number | Kubernetes | ours |\n|---|---|--:|--:|\n")
@@ -55,15 +62,11 @@ func (r *results) markdown() []byte {
 	return []byte(b.String())
 }
 
-// timed is the row of a work in the table of times.
-func (r *row) timed() string {
-	each := "–"
-	if median, ok := r.of(ours, seconds); ok && !strings.HasPrefix(r.work, "Observe") {
-		each = duration(median / r.count)
-	}
-	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %s | %s | %s → %s | %s → %s |\n",
-		titles[r.work], r.text(), r.time(kubernetes), r.time(ours), r.times(kubernetes, ours),
-		r.time(floor), r.times(ours, floor), each,
+// timed is the row of a work at one size in the table of times.
+func (r *row) timed(title string) string {
+	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %s | %s → %s | %s → %s |\n",
+		title, r.text(), r.time(kubernetes), r.time(ours), r.times(kubernetes, ours),
+		r.time(floor), r.times(ours, floor),
 		r.number(kubernetes, allocs), r.number(ours, allocs), r.number(kubernetes, bytes), r.number(ours, bytes))
 }
 

@@ -22,7 +22,6 @@ type results struct {
 // A row is one work at one size.
 type row struct {
 	work, size string
-	count      float64                     // the number of things in the size
 	medians    map[string]map[string]value // by unit, then by side
 }
 
@@ -81,14 +80,11 @@ func (r *results) add(fields, sides, units []string) error {
 	return nil
 }
 
-var (
-	benchmark = regexp.MustCompile(`^(?:Work|Memory)/(\w+)/(.*?)(?:-\d+)?$`)
-	size      = regexp.MustCompile(`(pods|owners|calls)=(\d+)`)
-)
+var benchmark = regexp.MustCompile(`^(?:Work|Memory)/(\w+)/(.*?)(?:-\d+)?$`)
 
 func (r *results) row(name string) (*row, error) {
-	match, things := benchmark.FindStringSubmatch(name), size.FindStringSubmatch(name)
-	if match == nil || things == nil {
+	match := benchmark.FindStringSubmatch(name)
+	if match == nil {
 		return nil, fmt.Errorf("benchmark %q: no work or no size", name)
 	}
 	for _, row := range r.rows {
@@ -96,11 +92,7 @@ func (r *results) row(name string) (*row, error) {
 			return row, nil
 		}
 	}
-	count, err := strconv.ParseFloat(things[2], 64)
-	if err != nil {
-		return nil, err
-	}
-	added := &row{work: match[1], size: match[2], count: count, medians: make(map[string]map[string]value)}
+	added := &row{work: match[1], size: match[2], medians: make(map[string]map[string]value)}
 	r.rows = append(r.rows, added)
 	return added, nil
 }
