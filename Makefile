@@ -213,7 +213,7 @@ soak: ## fresh random stories for SOAK; seeds that fail are kept, and those that
 	go test ./replicas/replicastest/internal/chaos -count=1 -v -timeout 0 -run TestSoak -soak $(SOAK)
 
 .PHONY: planted
-planted: ## defects that are planted one at a time: which nets notice each, into test/planted/README.md; DEFECT=name plants one
+planted: $(BIN)/etcd $(BIN)/kube-apiserver ## defects that are planted one at a time: which nets notice each, into test/planted/README.md; DEFECT=name plants one
 	@test/planted/run $(DEFECT)
 
 .PHONY: planted-check
