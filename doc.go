@@ -1,11 +1,11 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replicakit is the overview of a library for controllers that must keep N copies of
-// something. The library has the primitives of Kubernetes' ReplicaSet controller as small packages,
-// and combines them.
+// Package replicakit is the overview of a library for controllers that keep N copies of something.
+// The library splits the logic of Kubernetes' ReplicaSet controller into small packages, and
+// package replicas combines these packages.
 //
-// A controller of this kind runs a loop, and each step has its package:
+// A controller that keeps N copies runs a loop, and each step of the loop has its own package:
 //
 //	observe   expectations   what have I started but not yet seen?
 //	claim     selector       which ones are mine?
@@ -13,38 +13,38 @@
 //	apply     slowstart      how fast do I dare?
 //	report    status         what do I say about it?
 //
-// Package replicas combines them. Its function Manage takes facts, returns a plan, and calls
-// nothing:
+// The function replicas.Manage takes facts, returns a plan, and makes no API call:
 //
 //	spec, err := replicas.ReplicaSetSpec(rs) // what is wanted
 //	spec.Now = time.Now()
 //	plan, err := replicas.Manage(pods, spec) // adopt, release, create or delete
 //
-// Package replicas/controller runs the loop once, for owners and children of any kind and over any
-// client. It also turns watch events into owners to sync:
+// Package replicas/controller runs one pass of the loop, for owners and children of any kind, and
+// with any client. The package also finds the owners that must be synced after a watch event:
 //
 //	c, err := controller.New(controller.ReplicaSets(), client, cache, queue.AddAfter, controller.Options{})
 //	requeueAfter, err := c.Sync(ctx, key)
 //
-// Package replicas/typed makes the client and the cache from client-go's typed clients and
-// informers, without importing client-go.
+// Package replicas/typed makes the client and the cache of such a controller from client-go's typed
+// clients and informers. The package does not import client-go.
 //
-// Package replicas/ledger remembers what calls have shown of the children until the cache shows it.
-// A loop of your own needs it too.
+// Package replicas/ledger remembers what API calls have revealed about the children, until the
+// cache shows the same. If you write your own loop, use package replicas/ledger in it.
 //
-// The modules replicas/clientgo and replicas/controllerruntime run all of this with client-go and
-// with controller-runtime. The first also has a complete ReplicaSet controller and
-// ReplicationController manager.
+// The modules replicas/clientgo and replicas/controllerruntime run the whole loop with client-go
+// and with controller-runtime. The module replicas/clientgo also has a complete ReplicaSet
+// controller and a complete ReplicationController manager.
 //
 // These rules hold in every package:
 //
-//   - Time is an argument or a field.
-//   - Inputs are never changed.
-//   - No argument causes a panic, except a nil context and the arguments of functions whose name
-//     begins with Must.
-//   - Nil and empty mean the same, except for selectors. A nil or empty selector is refused.
-//   - No package keeps state of its own.
+//   - Functions take the time from an argument or a field.
+//   - Functions never change their inputs.
+//   - No argument causes a panic. The only exceptions are a nil context, and functions whose names
+//     begin with Must.
+//   - Nil and empty slices and maps mean the same. Selectors are an exception, because a nil or empty
+//     selector is refused.
+//   - No package has global state.
 //
-// The library does exactly what Kubernetes does, and docs/behaviour.md lists each fact. If
-// Kubernetes is wrong, the doc comment says "Differs from Kubernetes:".
+// Except where a doc comment says "Differs from Kubernetes:", the library behaves exactly as
+// Kubernetes does. The page docs/behaviour.md lists each rule.
 package replicakit

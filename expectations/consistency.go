@@ -15,20 +15,21 @@ import (
 	"github.com/replicakit/replicakit/internal/resourceversion"
 )
 
-// DefaultGiveUpAfter is how long an owner waits until the cache shows a write, if
-// ConsistencyStore.GiveUpAfter is 0.
+// DefaultGiveUpAfter is how long an owner waits for the cache to show a write if
+// ConsistencyStore.GiveUpAfter is 0 or less.
 const DefaultGiveUpAfter = 10 * time.Minute
 
-// A stale cache is checked again after shortestRetry, then after twice as long each time, up to
+// A stale cache is checked again after shortestRetry. After each check, the delay doubles, up to
 // longestRetry.
 const (
 	shortestRetry = 50 * time.Millisecond
 	longestRetry  = time.Second
 )
 
-// ConsistencyStore remembers the resource versions of each owner's writes, and reports whether the
-// cache shows these writes yet. It needs no events. It complements expectations and does not
-// replace them, because it does not see a write whose answer was lost. Ask it first in a pass,
+// ConsistencyStore remembers the resource versions of the writes that a controller made for each
+// owner, and reports whether the cache shows these writes yet. A ConsistencyStore needs no watch
+// events. Use a ConsistencyStore in addition to a Store, and not instead of one, because a
+// ConsistencyStore does not know of writes whose answers were lost. Call Ready first in a pass,
 // before you read anything from the cache:
 //
 //	if stale, ready := store.Ready(key); !ready {
@@ -38,39 +39,41 @@ const (
 // Call WroteAt for every write whose answer has a resource version, such as creates, adoptions,
 // releases, status writes, and deletes of objects that stay for their grace period.
 //
-// The zero value and a nil pointer remember nothing, and every owner is ready. A ConsistencyStore
-// is safe for concurrent use, and must not be copied after first use.
+// The zero value and a nil pointer remember nothing, so every owner is ready. A ConsistencyStore is
+// safe for concurrent use, and must not be copied after first use.
 //
-// Differs from Kubernetes (pkg/controller/util/consistency, KEP-5647): waiting is not an error and
-// has no error back-off. A write that is never seen, or whose version cannot be compared, is given
-// up and counted. Each resource is forgotten as soon as its cache has caught up. Ready and WroteAt
-// may be called at the same time.
+// Differs from Kubernetes (pkg/controller/util/consistency, KEP-5647): an owner that waits does not
+// cause an error or an error back-off. If the cache never shows a write, or if the resource version
+// of a write cannot be compared, the store gives up the write and counts it. The store forgets the
+// write to a resource as soon as the cache of this resource shows the write. Ready and WroteAt may
+// be called at the same time.
 type ConsistencyStore struct {
-	// ReadVersion returns the resource version up to which the cache of a resource is filled. If it
-	// returns "", the version is not known, and the resource is not checked. The version must be
-	// that of the store from which you read objects. Do not use an informer's
-	// LastSyncResourceVersion, because it runs ahead of its store. A write would then count as seen
-	// before the store has it.
+	// ReadVersion returns the resource version that the cache of a resource has reached. If
+	// ReadVersion returns "", this version is unknown, and writes to the resource count as seen.
+	// Return the version of the store from which you read objects. Do not return an informer's
+	// LastSyncResourceVersion, because this version is ahead of the informer's store. A write would
+	// then count as seen before the store has it.
 	//
-	// If ReadVersion is nil, nothing is checked. Set it before first use. It may be called from
-	// several goroutines at once, and is called with no lock held.
+	// If ReadVersion is nil, every owner is ready. Set ReadVersion before first use. ReadVersion
+	// may be called from several goroutines at once, and is called while no lock is held.
 	ReadVersion func(resource schema.GroupResource) string
 
-	// GiveUpAfter is how long an owner waits for one write, counted from the first Ready that does
-	// not find it. 0 or less means DefaultGiveUpAfter. Set it before first use.
+	// GiveUpAfter is how long an owner waits for one write. The time starts with the first call of
+	// Ready that does not find the write in the cache. 0 or less means DefaultGiveUpAfter. Set
+	// GiveUpAfter before first use.
 	GiveUpAfter time.Duration
 
-	// Now returns the time. Nil means time.Now. Set it before first use. If the clock goes back or
-	// stands still, an owner looks again every 50 milliseconds, and gives up later.
+	// Now returns the current time. Nil means time.Now. Set Now before first use. If the clock goes
+	// back or stands still, RetryAfter does not grow, and the store gives up a write later.
 	Now func() time.Time
 
 	mu      sync.Mutex
 	owners  map[types.NamespacedName]*writer
 	givenUp uint64
-	changes uint64 // number of the last change of a write
+	changes uint64 // the latest number that was given to a change of a write
 }
 
-// A writer is one incarnation of an owner, with its latest write of each resource.
+// A writer is one incarnation of an owner, with the owner's latest write to each resource.
 type writer struct {
 	uid    types.UID
 	writes []write
@@ -79,19 +82,19 @@ type writer struct {
 type write struct {
 	resource schema.GroupResource
 	version  string
-	read     string    // the newest version that the cache had
-	missing  time.Time // when it was first found missing, or zero
-	change   uint64    // the change that set version and read; unique
+	read     string    // the newest version that was seen in the cache
+	missing  time.Time // when the write was first found missing, or zero
+	change   uint64    // the unique number of the change that set version and read
 }
 
-// Stale says which cache does not show the owner's own writes yet.
+// Stale names a cache that does not show a write of the owner yet.
 type Stale struct {
-	// Resource is what was written. Wrote is the resource version of the write, and
-	// Read is the version up to which the cache is filled.
+	// Resource is the resource that was written, such as pods. Wrote is the resource version of the
+	// write, and Read is the resource version that the cache has reached.
 	Resource    schema.GroupResource
 	Read, Wrote string
-	// RetryAfter is how long to wait before the next look. It is 50 milliseconds at first, and
-	// doubles up to a second.
+	// RetryAfter is how long to wait before the next call of Ready. RetryAfter is 50 milliseconds
+	// at first, and doubles up to one second.
 	RetryAfter time.Duration
 }
 
@@ -100,10 +103,10 @@ func (s Stale) String() string {
 	return fmt.Sprintf("%s: read %s, wrote %s", s.Resource, s.Read, s.Wrote)
 }
 
-// WroteAt records that an owner wrote a resource, and the resource version that the server
-// answered. If an owner writes a resource several times, the highest version counts. If the
-// versions cannot be compared, the last one counts. If the owner's UID is new, everything that was
-// recorded under the owner's name is replaced. An empty version is ignored.
+// WroteAt records a write of an owner to a resource, with the resource version that the API server
+// returned. If an owner writes to a resource several times, the highest version counts. If two
+// versions cannot be compared, the later write counts. If the name of the owner was recorded with
+// another UID, the new record replaces the old one. If version is empty, WroteAt does nothing.
 func (s *ConsistencyStore) WroteAt(owner Key, resource schema.GroupResource, version string) {
 	if s == nil || s.ReadVersion == nil || version == "" {
 		return
@@ -125,16 +128,18 @@ func (s *ConsistencyStore) WroteAt(owner Key, resource schema.GroupResource, ver
 	}
 }
 
-// Ready reports whether the caches show everything that the owner wrote. If not, Stale names the
-// cache that does not. If there are several, it names the one that was written first. Writes that
-// were seen are forgotten. An owner that wrote nothing is ready, and so is an owner with another
-// UID than the one that wrote. An empty UID stands for any UID.
+// Ready reports whether the caches show all writes of the owner. If a cache does not, Stale names
+// this cache. If there are several such caches, Stale names the one whose resource the owner wrote
+// first. Ready forgets the writes that the caches show. An owner without recorded writes is ready.
+// An owner whose UID differs from the recorded UID is also ready. An empty UID stands for any UID.
 //
 // Ready gives up a write if the owner has waited for GiveUpAfter, or if a version is not a number.
-// It also does if the cache has gone back, as after a restore of etcd, because the version may then
-// never come. If no other write is missing, Ready returns true and a Stale that names one of the
-// writes that it gave up. The cache is then old, so list live before you act. Stale is zero if
-// Ready returns true and gave up nothing. GivenUp counts these writes.
+// Ready also gives up a write if the cache has gone back to an older version, for example because
+// etcd was restored from a backup. Such a cache may never reach the version of the write. If Ready
+// gives up writes and no other write is missing, it returns true and a Stale that names one of the
+// writes that it gave up. The cache is then old, so list from the API server before you act. If
+// Ready returns true and gave up no write, Stale is zero. GivenUp counts the writes that Ready gave
+// up.
 func (s *ConsistencyStore) Ready(owner Key) (Stale, bool) {
 	reads := s.reads(owner)
 	if len(reads) == 0 {
@@ -154,8 +159,8 @@ func (s *ConsistencyStore) Ready(owner Key) (Stale, bool) {
 	return stale, ready
 }
 
-// Clear forgets what an owner wrote. An empty UID stands for any UID. Call it
-// when the owner is gone.
+// Clear forgets the writes of an owner. An empty UID stands for any UID. Call Clear when the owner
+// no longer exists.
 func (s *ConsistencyStore) Clear(owner Key) {
 	if s == nil {
 		return
@@ -167,9 +172,9 @@ func (s *ConsistencyStore) Clear(owner Key) {
 	}
 }
 
-// GivenUp returns how many writes were given up before they were seen. If the number grows, the
-// check does not protect you, because a watch is broken for minutes, etcd was restored, or versions
-// are not numbers.
+// GivenUp returns how many writes were given up before the cache showed them. If the number grows,
+// the store does not protect you from an old cache. Possible causes are a watch that stays broken
+// for minutes, a restored etcd, and versions that are not numbers.
 func (s *ConsistencyStore) GivenUp() uint64 {
 	if s == nil {
 		return 0
@@ -179,8 +184,8 @@ func (s *ConsistencyStore) GivenUp() uint64 {
 	return s.givenUp
 }
 
-// reads returns the cache versions of the resources that an owner wrote, by the change of each
-// write. A write that changes meanwhile is not among them.
+// reads returns the cache versions of the resources that an owner wrote, by the change number of
+// each write. If a write changes while reads runs, its new change number is not in the result.
 func (s *ConsistencyStore) reads(owner Key) map[uint64]string {
 	writes := s.written(owner)
 	if len(writes) == 0 {
@@ -205,8 +210,8 @@ func (s *ConsistencyStore) written(owner Key) []write {
 	return nil
 }
 
-// find returns the record under an owner's name, or nil if the record has another UID. The caller
-// holds mu.
+// find returns the record of an owner, or nil if the owner's name has no record or a record with
+// another UID. The caller holds mu.
 func (s *ConsistencyStore) find(owner Key) *writer {
 	w := s.owners[owner.NamespacedName]
 	if w == nil || owner.UID != "" && owner.UID != w.uid {
@@ -215,8 +220,8 @@ func (s *ConsistencyStore) find(owner Key) *writer {
 	return w
 }
 
-// writerFor returns the record of one incarnation of an owner, and replaces that of any other. The
-// caller holds mu.
+// writerFor returns the record of one incarnation of an owner. A record of another incarnation is
+// replaced. The caller holds mu.
 func (s *ConsistencyStore) writerFor(owner Key) *writer {
 	w := s.owners[owner.NamespacedName]
 	if w != nil && w.uid == owner.UID {
@@ -230,9 +235,9 @@ func (s *ConsistencyStore) writerFor(owner Key) *writer {
 	return w
 }
 
-// settle drops the writes that were seen or given up. It reports whether none is missing, and
-// returns the first that is. A write that changed since reads was compared with a cache at least as
-// new. The caller holds mu.
+// settle drops the writes that were seen or given up, and reports whether no write is missing. If
+// some are missing, settle returns a Stale for the first of them. If a write changed after reads
+// was made, settle uses the cache version that is stored with the write. The caller holds mu.
 func (s *ConsistencyStore) settle(w *writer, reads map[uint64]string, now time.Time) (stale Stale, ready bool) {
 	ready = true
 	var gaveUp Stale
@@ -242,7 +247,7 @@ func (s *ConsistencyStore) settle(w *writer, reads map[uint64]string, now time.T
 		if !asked {
 			read = made.read
 		}
-		if !asked && read == "" { // not known then; the next look may find more
+		if !asked && read == "" { // the version was unknown when the write was recorded; try again in the next call
 			left = append(left, made)
 			continue
 		}
@@ -284,9 +289,9 @@ const (
 	givenUp
 )
 
-// look compares a write with the version of its cache. A missing write must be checked again after
-// retryAfter, about as long as it has already waited. So the time between two looks doubles,
-// however many others come in between.
+// look compares a write with the version of its cache. If the write is missing, retryAfter is about
+// as long as the owner has already waited. So the time between two checks doubles, no matter how
+// many other checks come in between.
 func (w *write) look(read string, now time.Time, giveUpAfter time.Duration) (found finding, retryAfter time.Duration) {
 	if read == "" {
 		return seen, 0

@@ -1,11 +1,12 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package expectations remembers the objects that a controller has created or deleted and not yet
-// seen in its cache. A controller that acts before it has seen them creates or deletes too much.
+// Package expectations remembers the creations and deletions that a controller has started and not
+// yet seen in its cache. A controller that acts before its cache shows them creates or deletes too
+// much.
 //
-// Ask for the state before you list, record before you call the API, and settle as the events
-// arrive:
+// Check the owner's state before you list. Record creations and deletions before you call the API.
+// Settle each of them when its event arrives:
 //
 //	var exp expectations.Store[expectations.Key]
 //
@@ -16,26 +17,28 @@
 //	exp.Set(key, expectations.Changes{Creations: 3})   // then create three pods; the
 //	                                                   // event handlers call exp.CreationObserved
 //
-// The caller decides which events belong to which owner, lowers what failed, and forgets an owner
-// that is gone.
+// The caller decides which events belong to which owner, calls Lower for API calls that failed, and
+// calls Forget for owners that no longer exist.
 //
-// A [Store] holds one record for each owner. It has creations and deletions, each by number, by
-// name or by UID. [ControllerExpectations] and [UIDTrackingControllerExpectations] do the same
-// under the names that Kubernetes uses. Any comparable type can be the key of a record. Choose
-// [Key], because it holds the owner's UID. An owner that was deleted and created again with the
-// same name then starts without a record. Use one store for each controller, kind of owner and
+// A [Store] holds one record of creations and deletions for each owner. Creations are counted or
+// identified by name, and deletions are counted or identified by UID. [ControllerExpectations] and
+// [UIDTrackingControllerExpectations] are Stores with the method names of Kubernetes. Any
+// comparable type can be the key of a record. The best choice is [Key], because a Key holds the
+// owner's UID. If an owner is deleted and created again with the same name, the new owner then
+// starts without a record. Use a separate Store for each controller, each kind of owner and each
 // cluster.
 //
-// [ConsistencyStore] answers the same question from resource versions instead of events, and needs
-// the version of the cache. The two complement each other. [Writes] compares one object with your
-// last write to it, and needs no other version.
+// [ConsistencyStore] answers the same question with resource versions instead of events, and must
+// know the resource version of the cache. You can use both together. [Writes] compares the resource
+// version of an object with that of your last write to this object, and does not need the version
+// of the cache.
 //
-// Everything here is safe for concurrent use.
+// All types of this package are safe for concurrent use.
 //
 // Differs from Kubernetes (pkg/controller/controller_utils.go): the clock and the timeout can be
-// set; Expired is a state of its own; one call changes creations and deletions together; deletions
-// are known by UID instead of by name; creations can be known by name instead of only being
-// counted; and nothing is logged.
+// set. Expired is a separate state. One call changes creations and deletions together. Deletions
+// are identified by UID instead of by name. Creations can be identified by name, not only counted.
+// Nothing is logged.
 package expectations
 
 import (
@@ -48,18 +51,19 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// DefaultTimeout is how long an owner waits for what it expects before its
-// record expires.
+// DefaultTimeout is how long an owner waits for its creations and deletions before its record
+// expires.
 const DefaultTimeout = 5 * time.Minute
 
-// A Key names one incarnation of an owner. An owner that was deleted and created again with the
-// same name has another UID, and so another record. In a work queue, use the NamespacedName alone.
+// A Key identifies one incarnation of an owner by name and UID. If an owner is deleted and created
+// again with the same name, the new owner has another UID and therefore another record. In a work
+// queue, use only the NamespacedName.
 type Key struct {
 	types.NamespacedName
 	UID types.UID
 }
 
-// KeyOf returns the key of an owner, and the zero Key for a nil one.
+// KeyOf returns the key of an owner. If the owner is nil, KeyOf returns the zero Key.
 func KeyOf(owner metav1.Object) Key {
 	if object.IsNil(owner) {
 		return Key{}
@@ -70,7 +74,7 @@ func KeyOf(owner metav1.Object) Key {
 // String returns "namespace/name (uid)".
 func (k Key) String() string { return fmt.Sprintf("%s (%s)", k.NamespacedName, k.UID) }
 
-// MarshalLog returns what a structured logger prints: namespace, name and UID.
+// MarshalLog returns the namespace, name and UID for a structured logger.
 func (k Key) MarshalLog() any {
 	return struct {
 		Name      string    `json:"name"`
@@ -83,14 +87,15 @@ func (k Key) MarshalLog() any {
 type State uint8
 
 const (
-	// Satisfied means that nothing is recorded for the owner, or all of it was seen.
+	// Satisfied means that nothing is recorded for the owner, or that everything recorded was seen.
 	Satisfied State = iota
-	// Waiting means that something is outstanding, so the owner must not create or delete.
+	// Waiting means that a creation or deletion is outstanding, so the owner must not create or
+	// delete anything yet.
 	Waiting
-	// Expired means that something has been outstanding for longer than the timeout. An event was
-	// lost or is late, so the record can no longer be trusted. List live before you create or
-	// delete anything. A list still has the objects that are being deleted. If you count those
-	// objects, keep waiting for the deletions that you expect.
+	// Expired means that a creation or deletion has been outstanding for longer than the timeout.
+	// An event was lost or is late, so the record can no longer be trusted. List from the API
+	// server before you create or delete anything. The list still has the objects that are being
+	// deleted. If you count those objects, keep waiting for the deletions that you expect.
 	Expired
 )
 
@@ -107,34 +112,35 @@ func (s State) String() string {
 	return fmt.Sprintf("State(%d)", uint8(s))
 }
 
-// Changes are creations and deletions that an owner started. The zero value is none.
+// Changes are creations and deletions that an owner starts. The zero value has none.
 //
-// Numbers and names add up. For example, Changes{Creations: 2, Creating: []string{"web-0"}} are
-// three creations. A negative number expects nothing, and lowers the sum. Numbers are kept between
-// -math.MaxInt32 and math.MaxInt32. A name or UID that is given twice counts once. Empty names and
-// UIDs are only counted, so Deleting: []types.UID{"", ""} means Deletions: 2.
+// The number of creations is Creations plus the number of names in Creating. For example,
+// Changes{Creations: 2, Creating: []string{"web-0"}} means three creations. Deletions and Deleting
+// are added in the same way. A negative number expects nothing and lowers the sum. Numbers are
+// limited to the range from -math.MaxInt32 to math.MaxInt32. If a name or UID is listed twice, a
+// Store counts it once. Empty names and UIDs are only counted, so Deleting: []types.UID{"", ""}
+// means Deletions: 2.
 type Changes struct {
-	// Creations and Deletions are only counted. Any object that was created settles one creation,
-	// and any object that was deleted settles one deletion.
+	// Creations and Deletions are only counted. Any created object settles one creation, and any
+	// deleted object settles one deletion.
 	Creations, Deletions int
-	// Creating are the names of objects to create, if you choose them before the
-	// call. Any other string works too, if CreationObserved is called with the same
-	// string.
+	// Creating holds the names of objects to create, if you choose the names before the call. You
+	// may use any other strings if you call CreationObserved with the same strings.
 	Creating []string
-	// Deleting are the UIDs of objects to delete. Any other string works too, if
-	// DeletionObserved is called with the same string.
+	// Deleting holds the UIDs of objects to delete. You may use any other strings if you call
+	// DeletionObserved with the same strings.
 	Deleting []types.UID
 }
 
-// Total returns how many creations and deletions these are, counted or known by
-// name or UID.
+// Total returns the sum of counted creations and creations by name, and the sum of counted
+// deletions and deletions by UID.
 func (c Changes) Total() (creations, deletions int) {
 	return c.Creations + len(c.Creating), c.Deletions + len(c.Deleting)
 }
 
-// Names returns the names of objects that are about to be created, for
-// Changes.Creating. If the API server chooses the name of an object, the name is
-// empty here, so its creation is only counted. Nil objects are skipped.
+// Names returns the names of objects that you are about to create, for use as Changes.Creating. If
+// the API server will choose the name of an object, the name in the result is empty, and the
+// creation is only counted. Nil objects are skipped.
 func Names[T metav1.Object](objs []T) []string {
 	var names []string
 	for _, obj := range objs {
@@ -145,9 +151,9 @@ func Names[T metav1.Object](objs []T) []string {
 	return names
 }
 
-// UIDs returns the UIDs of objects that are about to be deleted, for
-// Changes.Deleting. An object without a UID, as fake clients make them, is known
-// by "namespace/name". Nil objects are skipped.
+// UIDs returns the UIDs of objects that you are about to delete, for use as Changes.Deleting. If an
+// object has no UID, as with fake clients, "namespace/name" identifies the object. Nil objects are
+// skipped.
 func UIDs[T metav1.Object](objs []T) []types.UID {
 	var uids []types.UID
 	for _, obj := range objs {
@@ -158,10 +164,11 @@ func UIDs[T metav1.Object](objs []T) []types.UID {
 	return uids
 }
 
-// Pending is what one owner has started and not yet seen, with names and UIDs sorted. It is a copy,
-// so you may change it. A total can be negative, if Lower subtracted more than was expected.
+// Pending holds the creations and deletions that one owner has started and not yet seen. The names
+// and UIDs in a Pending are sorted. A Pending is a copy, so you may change it. A total is negative
+// if Lower subtracted more than was expected.
 type Pending struct {
 	Changes
-	// Since is when this was recorded, or when Add was last called.
+	// Since is when the record was made, or when Add was last called for it.
 	Since time.Time
 }

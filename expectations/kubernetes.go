@@ -5,14 +5,14 @@ package expectations
 
 import "k8s.io/apimachinery/pkg/types"
 
-// ControllerExpectations is a [Store] under the names that Kubernetes uses, for those who port a
-// controller. Creations and deletions are only counted. The zero value is ready to use. The methods
-// of its Store work on the same records.
+// ControllerExpectations is a [Store] with the method names of Kubernetes. Use it to port a
+// controller from Kubernetes' type of the same name. Creations and deletions are only counted. The
+// zero value is ready to use. The methods of the embedded Store work on the same records.
 type ControllerExpectations[K comparable] struct{ Store[K] }
 
-// SetExpectations records how many creations and deletions an owner expects from now on. It
-// replaces what was recorded for the owner, and its time. Negative and zero counts are legal, and
-// are fulfilled at once.
+// SetExpectations records how many creations and deletions an owner expects from now on. The new
+// record and its time replace the owner's earlier record. Zero and negative counts are legal, and
+// count as fulfilled at once.
 func (e *ControllerExpectations[K]) SetExpectations(key K, adds, dels int) {
 	e.Set(key, Changes{Creations: adds, Deletions: dels})
 }
@@ -29,20 +29,20 @@ func (e *ControllerExpectations[K]) CreationObserved(key K) { e.LowerExpectation
 // DeletionObserved is LowerExpectations(key, 0, 1).
 func (e *ControllerExpectations[K]) DeletionObserved(key K) { e.LowerExpectations(key, 0, 1) }
 
-// RaiseExpectations adds to both counts at once. It does nothing for an owner
-// without a record, and the time of the record stays.
+// RaiseExpectations adds to both counts in one step. The time of the record does not change. If the
+// owner has no record, RaiseExpectations does nothing.
 func (e *ControllerExpectations[K]) RaiseExpectations(key K, adds, dels int) {
 	e.LowerExpectations(key, -int(bounded(adds)), -int(bounded(dels)))
 }
 
-// LowerExpectations subtracts from both counts at once. They may become negative. It does nothing
-// for an owner without a record, and the time of the record stays.
+// LowerExpectations subtracts from both counts in one step. The counts may become negative. The
+// time of the record does not change. If the owner has no record, LowerExpectations does nothing.
 func (e *ControllerExpectations[K]) LowerExpectations(key K, adds, dels int) {
 	e.Lower(key, Changes{Creations: adds, Deletions: dels})
 }
 
-// GetExpectations returns both counts as they are at one instant, even if they
-// have expired, and whether there is a record at all.
+// GetExpectations returns both counts at one instant, even if the record has expired. If the owner
+// has no record, ok is false.
 func (e *ControllerExpectations[K]) GetExpectations(key K) (adds, dels int, ok bool) {
 	pending, ok := e.Get(key)
 	adds, dels = pending.Total()
@@ -56,29 +56,28 @@ func (e *ControllerExpectations[K]) SatisfiedExpectations(key K) bool {
 	return state != Waiting
 }
 
-// DeleteExpectations forgets an owner. It does nothing if there is no record.
+// DeleteExpectations drops the record of an owner, if there is one.
 func (e *ControllerExpectations[K]) DeleteExpectations(key K) { e.Forget(key) }
 
-// UIDTrackingControllerExpectations is ControllerExpectations with deletions by
-// UID. The zero value is ready to use.
+// UIDTrackingControllerExpectations is a ControllerExpectations that identifies deletions by UID.
+// The zero value is ready to use.
 //
-// Differs from Kubernetes: deletions are known by UID and not by name, so a pod
-// that is created again with the same name is another pod. ExpectCreations clears
-// UIDs that are left from an earlier deletion, so a late event for one of them
-// changes nothing. Deletions that were only counted, by SetExpectations or
-// RaiseExpectations, are settled by any UID.
+// Differs from Kubernetes: deletions are identified by UID and not by name. So a pod that is
+// created again with the same name counts as another pod. ExpectCreations clears UIDs that remain
+// from an earlier deletion, so a late event for such a UID changes nothing. If SetExpectations or
+// RaiseExpectations only counted deletions, any UID settles them.
 type UIDTrackingControllerExpectations[K comparable] struct{ ControllerExpectations[K] }
 
-// ExpectDeletions records that an owner expects the deletions of these UIDs. It
-// replaces what was recorded for the owner. A UID that is given twice counts
-// once. If there are no UIDs, the owner is Satisfied. The slice is not kept.
+// ExpectDeletions records that an owner expects the deletions of the objects with these UIDs. The
+// new record replaces the owner's earlier record. A UID that is listed twice counts once. If there
+// are no UIDs, the owner is Satisfied. The slice is not kept.
 func (e *UIDTrackingControllerExpectations[K]) ExpectDeletions(key K, uids []types.UID) {
 	e.Set(key, Changes{Deleting: uids})
 }
 
-// DeletionObserved settles the deletion of a UID, and reports whether the owner
-// expected it. If it is called several times for one expected UID, even at the
-// same time, exactly one call returns true and lowers the count.
+// DeletionObserved settles the deletion of the object with this UID, and reports whether the owner
+// expected the deletion. If DeletionObserved is called several times for one expected UID, even at
+// the same time, exactly one call returns true and lowers the count.
 func (e *UIDTrackingControllerExpectations[K]) DeletionObserved(key K, uid types.UID) bool {
 	return e.Store.DeletionObserved(key, uid)
 }

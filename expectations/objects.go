@@ -13,24 +13,24 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// Creating returns the creations of these objects, by name, as Changes{Creating: Names(objs)}. Nil
-// objects are skipped.
+// Creating returns the creations of these objects by name, which is Changes{Creating: Names(objs)}.
+// Nil objects are skipped.
 func Creating[T metav1.Object](objs ...T) Changes { return Changes{Creating: Names(objs)} }
 
-// Deleting returns the deletions of these objects, by UID, as Changes{Deleting: UIDs(objs)}. Nil
-// objects are skipped. An object without a UID, as fake clients make them, is known by
-// "namespace/name", so DeletionObserved must be called with that string.
+// Deleting returns the deletions of these objects by UID, which is Changes{Deleting: UIDs(objs)}.
+// Nil objects are skipped. If an object has no UID, as with fake clients, "namespace/name"
+// identifies the object, and DeletionObserved must be called with that string.
 //
-// If the cache has not shown the creation of an object that you delete, it may never show it. Then
+// If you delete an object before the cache has shown it, the cache may never show it. In this case,
 // lower the creation first:
 //
 //	exp.Lower(key, expectations.Creating(pod))
 //	exp.Add(key, expectations.Deleting(pod))
 func Deleting[T metav1.Object](objs ...T) Changes { return Changes{Deleting: UIDs(objs)} }
 
-// IDs returns strings of any type for Changes.Deleting. Use it if something other than a UID
-// identifies deletions, such as the node of a pod. DeletionObserved must then be called with the
-// same string.
+// IDs converts strings of any type for Changes.Deleting. Use IDs if another string than the UID
+// identifies a deletion, such as the name of the pod's node. DeletionObserved must then be called
+// with the same string.
 func IDs[S ~string](ids ...S) []types.UID {
 	var uids []types.UID
 	for _, id := range ids {
@@ -40,8 +40,9 @@ func IDs[S ~string](ids ...S) []types.UID {
 }
 
 // KeyOfController returns the key of the owner that controls the child. The owner must be of the
-// given kind, in any version. If no owner of that kind controls the child, or the child is nil, ok
-// is false. The namespace of the key is that of the child. If owners are cluster-scoped, clear it.
+// given kind, in any API version. If no owner of that kind controls the child, or if the child is
+// nil, ok is false. The namespace of the key is the child's namespace. If the owners are
+// cluster-scoped, clear the namespace of the key.
 func KeyOfController(child metav1.Object, kind schema.GroupKind) (key Key, ok bool) {
 	if object.IsNil(child) {
 		return Key{}, false
@@ -53,9 +54,9 @@ func KeyOfController(child metav1.Object, kind schema.GroupKind) (key Key, ok bo
 	return Key{types.NamespacedName{Namespace: child.GetNamespace(), Name: ref.Name}, ref.UID}, true
 }
 
-// Pointers returns pointers to the items of a list, such as PodList.Items, for Sync,
-// SyncLive, Names and UIDs. The pointers point into items. The result is nil if there are
-// no items.
+// Pointers returns pointers to the items of a list, such as PodList.Items. Sync, SyncLive, Names
+// and UIDs take such pointers. The pointers refer to the items themselves, not to copies. If there
+// are no items, the result is nil.
 func Pointers[T any](items []T) []*T {
 	var pointers []*T
 	for i := range items {
@@ -64,9 +65,10 @@ func Pointers[T any](items []T) []*T {
 	return pointers
 }
 
-// ForgetFunc drops the records of all owners for which drop is true, such as those of a namespace
-// that is gone. It calls drop once for each owner that has a record, with no lock held. A nil drop
-// drops nothing. It costs O(n) in the number of owners.
+// ForgetFunc drops the records of all owners for which drop returns true, such as the owners in a
+// namespace that no longer exists. ForgetFunc calls drop once for each owner that has a record,
+// while no lock is held. If drop is nil, ForgetFunc does nothing. ForgetFunc takes O(n) time in the
+// number of owners.
 func (s *Store[K]) ForgetFunc(drop func(K) bool) {
 	if drop == nil {
 		return
@@ -91,9 +93,9 @@ func (sh *shard[K]) keys() (keys []K) {
 	return keys
 }
 
-// TryAnyway is Try, but an owner whose record has Expired acts too. The changes are then recorded,
-// and found is Expired. It does in one step what SatisfiedExpectations and SetExpectations do in
-// Kubernetes. If found is Expired, list live before you act.
+// TryAnyway is like Try, but also records the changes if the owner's state is Expired. TryAnyway
+// then returns Expired, and you must list from the API server before you act. TryAnyway does in one
+// step what SatisfiedExpectations and SetExpectations do in Kubernetes.
 func (s *Store[K]) TryAnyway(key K, what Changes) (found State, remaining time.Duration) {
 	return s.try(key, what, Expired)
 }

@@ -14,33 +14,33 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// A record is what one owner waits for, since when, and for how long.
+// A record holds the creations and deletions that one owner waits for, since when, and for how long.
 type record[K comparable] struct {
 	key      K
-	next     *record[K] // another key with the same hash, or nil
+	next     *record[K] // the record of another key with the same hash, or nil
 	since    time.Time
 	patience time.Duration
-	// Counted only. A number below zero offsets names or UIDs.
+	// creations and deletions are only counted. A negative number cancels out names or UIDs.
 	creations, deletions int32
 	names                sets.Set[string]
 	uids                 sets.Set[types.UID]
-	_                    [16]byte // 128 bytes with a Key, so no two records share a cache line
+	_                    [16]byte // fills a record with a Key to 128 bytes, so no two records share a cache line
 }
 
-// outstanding reports whether either side blocks (E2). A nil record holds
-// nothing (E1).
+// outstanding reports whether a creation or deletion is outstanding (E2). If r is nil, nothing is
+// outstanding (E1).
 func (r *record[K]) outstanding() bool {
 	return r != nil && (int(r.creations) > -len(r.names) || int(r.deletions) > -len(r.uids))
 }
 
-// after returns the state of a record of that age in which something is outstanding. If the clock
-// went back, no owner waits longer than patience.
+// after returns the state of a record in which something is outstanding, by the age of the record.
+// If the clock went back and age is negative, the age counts as 0.
 func after(age, patience time.Duration) (State, time.Duration) {
 	left := patience - max(age, 0)
 	if left < 0 {
 		return Expired, 0
 	}
-	return Waiting, min(left, math.MaxInt64-1) + 1 // it expires after the timeout, not at it (E3)
+	return Waiting, min(left, math.MaxInt64-1) + 1 // the record expires after the timeout, not at it (E3)
 }
 
 func (r *record[K]) pending() Pending {
@@ -52,7 +52,7 @@ func (r *record[K]) pending() Pending {
 	}}
 }
 
-// lowerOne subtracts one from a number that is above zero.
+// lowerOne subtracts one from a number that is above zero, and reports whether it did.
 func lowerOne(n *int32) bool {
 	if *n <= 0 {
 		return false
@@ -67,7 +67,8 @@ func bounded(n int) int32 { return clamp(int64(n)) }
 
 func clamp(n int64) int32 { return int32(min(max(n, -math.MaxInt32), math.MaxInt32)) }
 
-// insert adds tokens to a set. It returns those that are new, and how many are empty.
+// insert adds tokens to a set, except empty ones, and returns the tokens that are new. empty is the
+// number of empty tokens.
 func insert[T ~string](set *sets.Set[T], tokens []T) (fresh []T, empty int) {
 	if *set == nil && len(tokens) > 0 {
 		*set = make(sets.Set[T], len(tokens))
@@ -84,10 +85,11 @@ func insert[T ~string](set *sets.Set[T], tokens []T) (fresh []T, empty int) {
 	return fresh, empty
 }
 
-// An index holds the owners that expect a creation or deletion, by its name or UID.
+// An index maps the names of expected creations, or the UIDs of expected deletions, to their
+// owners.
 type index[T, K comparable] struct {
 	mu   sync.Mutex
-	keys map[T][]K // in the order they came; never empty
+	keys map[T][]K // the owners of each token, in the order in which they were added; never empty
 }
 
 func (x *index[T, K]) get(token T) []K {
@@ -105,7 +107,7 @@ func (x *index[T, K]) add(key K, tokens ...T) {
 	if x.keys == nil {
 		x.keys = make(map[T][]K)
 	}
-	alone := []K{key} // shared by all tokens; it is full, so append copies it
+	alone := []K{key} // shared by all tokens; append copies this slice, because its capacity is 1
 	for _, token := range tokens {
 		if before := x.keys[token]; len(before) > 0 {
 			x.keys[token] = append(before, key)

@@ -17,28 +17,31 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// A Store holds one record for each owner, of what it created and deleted and has not seen yet. The
-// zero value is ready to use and empty. It must not be copied after first use. All methods may be
-// called from any number of goroutines, and each method changes a record in one step.
+// A Store holds one record for each owner, with the creations and deletions that the owner has
+// started and not yet seen. The zero value is empty and ready to use. A Store must not be copied
+// after first use. All methods may be called from any number of goroutines, and each method changes
+// a record in one step.
 //
-// A record stays until it is replaced or forgotten, even if it is satisfied or expired. If an owner
-// has no record, all methods except Set, Add, Try and TryAnyway do nothing.
+// A record stays until it is replaced or forgotten, even if the owner is Satisfied or Expired. If
+// an owner has no record, only Set, Add, Try and TryAnyway make one, and all other methods change
+// nothing.
 type Store[K comparable] struct {
-	// Timeout is how long an owner waits. 0 or less means DefaultTimeout. Set it before first use.
+	// Timeout is how long an owner waits before its record expires. 0 or less means DefaultTimeout.
+	// Set Timeout before first use.
 	Timeout time.Duration
 
-	// Now returns the time. Nil means time.Now. Set it before first use. It is called with no lock
-	// held.
+	// Now returns the current time. Nil means time.Now. Set Now before first use. Now is called
+	// while no lock is held.
 	//
-	// If Now is nil, changes of the wall clock do no harm, because time.Now has a monotonic
-	// reading. If the times that Now returns have none and the clock goes back, records expire
-	// later, by as much as the clock went back. While the clock stands still, nothing expires.
+	// If Now is nil, changes of the wall clock do no harm, because time.Now has a monotonic clock
+	// reading. If Now returns times without such a reading and the clock goes back, records expire
+	// later, by as much as the clock went back. While the clock stands still, no record expires.
 	Now func() time.Time
 
-	// Jitter returns how much longer than Timeout a record waits. With it, owners that lost their
-	// events in the same outage do not all expire at the same moment. Set, Add, Try and TryAnyway
-	// call it once, with no lock held. Less than 0 means 0, and nil means that no record waits
-	// longer. Set it before first use.
+	// Jitter returns how much longer than Timeout a record waits. With Jitter, owners that lost
+	// their events in the same outage do not all expire at the same moment. Each call of Set, Add,
+	// Try and TryAnyway calls Jitter once, while no lock is held. A negative result counts as 0. If
+	// Jitter is nil, each record waits for Timeout. Set Jitter before first use.
 	//
 	//	Jitter: func() time.Duration { return rand.N(30 * time.Second) }
 	Jitter func() time.Duration
@@ -48,8 +51,8 @@ type Store[K comparable] struct {
 	deleting index[types.UID, K]
 }
 
-// Set records what an owner is about to do, and replaces what was recorded
-// before. Call it before you call the API. The slices are not kept.
+// Set records the creations and deletions that an owner is about to start. The new record replaces
+// the owner's earlier record. Call Set before you call the API. The slices are not kept.
 func (s *Store[K]) Set(key K, what Changes) {
 	made := s.now()
 	sh, r := s.lock(&key)
@@ -58,9 +61,10 @@ func (s *Store[K]) Set(key K, what Changes) {
 	s.add(sh, r, key, what, made)
 }
 
-// Add is Set, but keeps what was recorded before. An owner that acts again before it has seen
-// everything waits for both. The timeout of the whole record starts again, even if the record had
-// expired. A negative total is set to 0 first, so that it hides none of the new changes.
+// Add is like Set, but keeps what was recorded before. If an owner acts again before it has seen
+// everything, it waits for the old and the new changes. The timeout of the whole record starts
+// again, even if the record had expired. If a total is negative, Add first sets it to 0, so that it
+// does not cancel out the new changes.
 func (s *Store[K]) Add(key K, what Changes) {
 	made := s.now()
 	sh, r := s.lock(&key)
@@ -68,15 +72,15 @@ func (s *Store[K]) Add(key K, what Changes) {
 	s.add(sh, r, key, what, made)
 }
 
-// Try is State and Set in one step. It returns the state of the owner, and records what the owner
-// is about to do only if that state is Satisfied. If several callers try at the same time, at most
-// one finds Satisfied. If the state is Expired, nothing is recorded, so list live, decide again,
-// and call Set.
+// Try does State and Set in one step. Try returns the state of the owner, and records the changes
+// only if that state is Satisfied. If several goroutines call Try for an owner at the same time, at
+// most one of them finds Satisfied and records its creations or deletions. If the state is Expired,
+// nothing is recorded. In this case, list from the API server, decide again, and call Set.
 func (s *Store[K]) Try(key K, what Changes) (found State, remaining time.Duration) {
 	return s.try(key, what, Satisfied)
 }
 
-// try records what the owner is about to do if its state is Satisfied or the given one.
+// try records the changes if the state of the owner is Satisfied or the given state.
 func (s *Store[K]) try(key K, what Changes, or State) (found State, remaining time.Duration) {
 	made := s.now()
 	sh, r := s.lock(&key)
@@ -91,9 +95,10 @@ func (s *Store[K]) try(key K, what Changes, or State) (found State, remaining ti
 	return found, 0
 }
 
-// Lower subtracts what will never be seen, because the call failed or was not made. Names and UIDs
-// that are not outstanding are skipped. Numbers are subtracted, even below zero. A creation that is
-// known by name then keeps its name, but the total is one less. The time of the record stays.
+// Lower subtracts creations and deletions that will never be seen, because a call failed or was not
+// made. Names and UIDs that are not outstanding are skipped. Numbers are subtracted, even if the
+// result is negative. A negative result lowers the total, but the names and UIDs stay in the
+// record. The time of the record does not change.
 func (s *Store[K]) Lower(key K, what Changes) {
 	sh, r := s.lock(&key)
 	defer sh.mu.Unlock()
@@ -114,35 +119,37 @@ func (s *Store[K]) Lower(key K, what Changes) {
 	}
 }
 
-// CreationObserved settles the creation of an object that was seen. If the name
-// is expected, CreationObserved removes it. If not, it lowers the number of
-// creations that are only counted by one, but never below zero. It reports
-// whether it changed anything.
+// CreationObserved settles the creation of an object that was seen. If the name is expected,
+// CreationObserved removes the name from the record. Otherwise, CreationObserved lowers the number
+// of counted creations by one, but never below zero. The result reports whether the record changed.
 func (s *Store[K]) CreationObserved(key K, name string) bool {
 	sh, r := s.lock(&key)
 	defer sh.mu.Unlock()
 	return r != nil && (s.takeName(r, name) || lowerOne(&r.creations))
 }
 
-// DeletionObserved settles the deletion of an object that is gone, or is being deleted. If the UID
-// is expected, DeletionObserved removes it. If not, it lowers the number of deletions that are only
-// counted by one, but never below zero. It reports whether it changed anything.
+// DeletionObserved settles the deletion of an object that is gone or being deleted. If the UID is
+// expected, DeletionObserved removes the UID from the record. Otherwise, DeletionObserved lowers
+// the number of counted deletions by one, but never below zero. The result reports whether the
+// record changed.
 //
-// A deletion is often seen twice, as an update with a deletionTimestamp and as a delete. So do not
-// mix counted deletions with UIDs in one record, or the second event would settle a counted one.
+// A deletion is often seen twice, first as an update with a deletionTimestamp and then as a delete
+// event. So do not mix counted deletions and UIDs in one record, because the second event would
+// then settle a counted deletion.
 func (s *Store[K]) DeletionObserved(key K, uid types.UID) bool {
 	sh, r := s.lock(&key)
 	defer sh.mu.Unlock()
 	return r != nil && (s.takeUID(r, uid) || lowerOne(&r.deletions))
 }
 
-// State returns the state of an owner. If it is Waiting, remaining is the time after which the
-// record will be Expired. Put the owner back in the queue for that time, since no event may wake
-// it. Otherwise remaining is 0. An owner without a record is Satisfied.
+// State returns the state of an owner. If the state is Waiting, remaining is the time until the
+// record expires. Put the owner back in the queue with this delay, because it may be that no event
+// wakes the owner. If the state is not Waiting, remaining is 0. An owner without a record is
+// Satisfied.
 //
-// Call State before you list the objects, not after. If an object arrived between the list and
-// State, State would count it as seen, but the list would not have it. The owner would then create
-// one too many.
+// Call State before you list the objects, not after. If you list first and an object arrives before
+// you call State, then State counts the object as seen, but the list does not have it. The owner
+// would then create one object too many.
 func (s *Store[K]) State(key K) (state State, remaining time.Duration) {
 	sh, r := s.lock(&key)
 	if !r.outstanding() {
@@ -157,8 +164,8 @@ func (s *Store[K]) State(key K) (state State, remaining time.Duration) {
 	return after(s.Now().Sub(since), patience)
 }
 
-// Get returns what is outstanding for an owner, expired or not, and whether
-// there is a record at all.
+// Get returns the outstanding creations and deletions of an owner, even if the record has expired.
+// If the owner has no record, the second result is false.
 func (s *Store[K]) Get(key K) (Pending, bool) {
 	sh, r := s.lock(&key)
 	defer sh.mu.Unlock()
@@ -168,8 +175,8 @@ func (s *Store[K]) Get(key K) (Pending, bool) {
 	return r.pending(), true
 }
 
-// Deleting reports whether the owner expects the deletion of this UID. If so, it has started to
-// delete the object, and has not seen it go.
+// Deleting reports whether the owner expects the deletion of the object with this UID. If so, the
+// owner has started to delete the object, and has not yet seen the deletion.
 func (s *Store[K]) Deleting(key K, uid types.UID) bool {
 	sh, r := s.lock(&key)
 	defer sh.mu.Unlock()
@@ -177,16 +184,18 @@ func (s *Store[K]) Deleting(key K, uid types.UID) bool {
 }
 
 // OwnersOfCreation returns the owners that expect the creation of an object with this name, in the
-// order in which they recorded it. It returns nil if there are none. The new object settles their
-// creations, even if it belongs to another owner. Names are not unique across namespaces, so
-// compare the namespaces of the owners.
+// order in which they recorded the creation. If there are none, the result is nil. When an object
+// with this name appears, call CreationObserved for each of these owners, even if the object
+// belongs to another owner. Names are not unique across namespaces, so skip owners in other
+// namespaces.
 func (s *Store[K]) OwnersOfCreation(name string) []K { return s.creating.get(name) }
 
-// OwnersOfDeletion returns the owners that expect the deletion of this UID, in the order in which
-// they recorded it. It returns nil if there are none. With it, an object that lost its owner
-// reference while it was being deleted still settles the deletion. There is seldom more than one.
-// For example, an owner that was created again with the same name may adopt and delete what the
-// former one already deletes.
+// OwnersOfDeletion returns the owners that expect the deletion of the object with this UID, in the
+// order in which they recorded the deletion. If there are none, the result is nil. Use
+// OwnersOfDeletion to settle the deletion of an object that lost its owner reference while it was
+// being deleted. More than one owner is rare. For example, an owner may be deleted and created
+// again with the same name. The new owner may then adopt and delete an object that the old owner
+// was already deleting.
 func (s *Store[K]) OwnersOfDeletion(uid types.UID) []K { return s.deleting.get(uid) }
 
 // Forget drops the record of an owner.
@@ -199,9 +208,9 @@ func (s *Store[K]) Forget(key K) {
 	}
 }
 
-// ForgetName drops the records of all owners that have this name, with any UID. Call it if the API
-// server says NotFound, because that answer has no UID. It works if K is Key or
-// types.NamespacedName. For any other type of key use Forget.
+// ForgetName drops the records of all owners that have this name, with any UID. Call ForgetName if
+// the API server answers NotFound, because this answer has no UID. ForgetName works if K is Key or
+// types.NamespacedName. For any other type of key, use Forget.
 func (s *Store[K]) ForgetName(name types.NamespacedName) {
 	hash := hashOfName(name)
 	sh := &s.shards[hash%shards]
@@ -215,9 +224,10 @@ func (s *Store[K]) ForgetName(name types.NamespacedName) {
 	}
 }
 
-// All yields every owner for which something is outstanding, expired or not, in no particular
-// order. It yields from a snapshot taken when the loop starts. So the body of the loop may call any
-// method of the store, and does not see its own changes. It costs O(n) in the number of owners.
+// All yields every owner for which a creation or deletion is outstanding, even if the record has
+// expired. The order of the owners is not specified. All takes a snapshot when the loop starts. So
+// the body of the loop may call any method of the Store, but the loop does not show the changes
+// that its body makes. All takes O(n) time in the number of owners.
 func (s *Store[K]) All() iter.Seq2[K, Pending] {
 	return func(yield func(K, Pending) bool) {
 		var keys []K
@@ -235,21 +245,22 @@ func (s *Store[K]) All() iter.Seq2[K, Pending] {
 	}
 }
 
-// Sync settles what a complete list of an owner's objects proves, and returns what is still
-// outstanding. Use it if you plan with what is outstanding instead of waiting for it:
+// Sync settles the creations and deletions that a complete list of an owner's objects shows, and
+// returns what is still outstanding. Use Sync if you include outstanding creations and deletions in
+// the plan instead of waiting for them:
 //
 //	creations, deletions := expectations.Sync(&exp, key, live, terminating).Total()
 //	missing := want - (len(live) + creations - deletions)
 //
-// A creation by name is settled if the name is in live or in terminating. A deletion by UID is
-// settled if the UID is not in live. An object without a UID, as fake clients make them, is known
-// by "namespace/name". Counted creations and deletions stay, since a list does not show which
-// objects were counted. If a deletion should count only when the object is gone, pass objects that
-// are being deleted in live.
+// A creation by name is settled if an object in live or terminating has this name. A deletion by
+// UID is settled if no object in live has this UID. If an object has no UID, as with fake clients,
+// "namespace/name" identifies the object. Counted creations and deletions stay, because a list does
+// not show which objects were counted. If a deletion should be settled only when the object is
+// gone, put objects that are being deleted into live.
 //
-// The lists must be complete, and no older than the one from which the deletions were chosen. For
-// example, an empty list after a failed read would settle all deletions. Nil objects are skipped,
-// and the lists are not kept. It costs O(n) in the length of the lists.
+// The lists must be complete, and must not be older than the list from which the deletions were
+// chosen. For example, an empty list after a failed read would settle all deletions. Nil objects
+// are skipped, and the lists are not kept. Sync takes O(n) time in the length of the lists.
 func Sync[K comparable, T metav1.Object](s *Store[K], key K, live, terminating []T) Pending {
 	pending, _ := s.Get(key)
 	creating, gone := sets.New(pending.Creating...), sets.New(pending.Deleting...)
@@ -273,7 +284,7 @@ func Sync[K comparable, T metav1.Object](s *Store[K], key K, live, terminating [
 	return pending
 }
 
-// instant is when a record is made, and how long it waits.
+// instant is when a record is made, and how long the record waits.
 type instant struct {
 	now      time.Time
 	patience time.Duration
@@ -290,7 +301,7 @@ func (s *Store[K]) now() instant {
 	return instant{timeBy(s.Now), patience}
 }
 
-// timeBy returns the time of a clock that may be nil.
+// timeBy returns now(), or the time of the system clock if now is nil.
 func timeBy(now func() time.Time) time.Time {
 	if now == nil {
 		return time.Now()
@@ -298,7 +309,7 @@ func timeBy(now func() time.Time) time.Time {
 	return now()
 }
 
-// clear empties a record, if there is one. The caller holds the lock of the shard.
+// clear empties the record r, if r is not nil. The caller holds the lock of the shard.
 func (s *Store[K]) clear(r *record[K]) {
 	if r == nil {
 		return
@@ -312,7 +323,8 @@ func (s *Store[K]) clear(r *record[K]) {
 	*r = record[K]{key: r.key, next: r.next}
 }
 
-// add adds to a record, and makes it if there is none. The caller holds the lock of the shard.
+// add adds changes to the record r, and makes the record if r is nil. The caller holds the lock of
+// the shard.
 func (s *Store[K]) add(sh *shard[K], r *record[K], key K, what Changes, made instant) {
 	if r == nil {
 		r = sh.make(key)
@@ -328,8 +340,8 @@ func (s *Store[K]) add(sh *shard[K], r *record[K], key K, what Changes, made ins
 	s.deleting.add(key, uids...)
 }
 
-// takeName removes a name from a record, and reports whether it was there. The caller holds the
-// lock of the shard, as for takeUID.
+// takeName removes a name from a record, and reports whether the record had the name. The callers
+// of takeName and takeUID hold the lock of the shard.
 func (s *Store[K]) takeName(r *record[K], name string) bool {
 	if !r.names.Has(name) {
 		return false
@@ -348,12 +360,13 @@ func (s *Store[K]) takeUID(r *record[K], uid types.UID) bool {
 	return true
 }
 
-// shards is the number of locks. It is far larger than the number of processors, because a lock
-// that another processor had last is slow to take.
+// shards is the number of shards, each with its own lock. There are far more shards than
+// processors, because a lock is slow to take if another processor held it last.
 const shards = 256
 
-// A shard holds some of the records by the hashes of their keys. Records with the same hash are
-// chained. The lock also covers the records, and is taken before that of an index.
+// A shard holds some of the records by the hashes of their keys. Records with the same hash form a
+// chain. The lock protects the map and the records. If the lock of an index is also needed, take
+// the lock of the shard first.
 type shard[K comparable] struct {
 	mu      sync.Mutex
 	records map[uint64]*record[K]
@@ -362,8 +375,8 @@ type shard[K comparable] struct {
 // seed is the seed of all hashes, and never changes.
 var seed = maphash.MakeSeed()
 
-// hashOf returns one hash for all keys with the same name, so that ForgetName finds
-// the records of all incarnations in one chain.
+// hashOf returns the same hash for all keys with the same name, so that ForgetName finds the
+// records of all incarnations of an owner in one chain.
 func hashOf[K comparable](key *K) uint64 {
 	if name := nameOf(key); name != nil {
 		return hashOfName(*name)
@@ -371,13 +384,13 @@ func hashOf[K comparable](key *K) uint64 {
 	return maphash.Comparable(seed, *key)
 }
 
-// hashOfName takes less time than maphash.Comparable. The factor gives a/b and b/a different
-// hashes.
+// hashOfName takes less time than maphash.Comparable. Because of the factor 31, the names a/b and
+// b/a have different hashes.
 func hashOfName(name types.NamespacedName) uint64 {
 	return maphash.String(seed, name.Name) + 31*maphash.String(seed, name.Namespace)
 }
 
-// nameOf returns the name in a key, or nil if keys of that type have none.
+// nameOf returns the name in a key, or nil if keys of this type have no name.
 func nameOf(key any) *types.NamespacedName {
 	switch k := key.(type) {
 	case *Key:
@@ -388,7 +401,8 @@ func nameOf(key any) *types.NamespacedName {
 	return nil
 }
 
-// lock returns the shard of a key, locked, and the record of the key, or nil.
+// lock locks the shard of a key, and returns the shard and the record of the key. If the key has no
+// record, the record is nil.
 func (s *Store[K]) lock(key *K) (*shard[K], *record[K]) {
 	hash := hashOf(key)
 	sh := &s.shards[hash%shards]
@@ -428,7 +442,7 @@ func (sh *shard[K]) remove(r *record[K]) {
 	first.next = r.next
 }
 
-// outstanding calls f with every record in which something is outstanding.
+// outstanding calls f for every record in which a creation or deletion is outstanding.
 func (sh *shard[K]) outstanding(f func(K, Pending)) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -439,7 +453,7 @@ func (sh *shard[K]) outstanding(f func(K, Pending)) {
 	}
 }
 
-// all yields the records of a shard. The caller holds its lock.
+// all yields the records of a shard. The caller holds the lock of the shard.
 func (sh *shard[K]) all() iter.Seq[*record[K]] {
 	return func(yield func(*record[K]) bool) {
 		for _, r := range sh.records {

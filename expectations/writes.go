@@ -14,10 +14,10 @@ import (
 	"github.com/replicakit/replicakit/internal/resourceversion"
 )
 
-// Writes remembers, for each object, the resource version of your last write to it, and reports
-// whether an object from the cache is older. Use it before you decide by what you wrote, such as a
-// label that you set. It needs neither events nor the version of the cache, which
-// [ConsistencyStore] needs.
+// Writes remembers the resource version of your last write to each object, and reports whether an
+// object from the cache is older than this write. Use Writes before a decision that depends on your
+// own write, such as a label that you set. Writes needs no events and, unlike [ConsistencyStore],
+// does not need the version of the cache.
 //
 //	pod, err = client.Update(ctx, pod)
 //	wrote.At(pod) // the answer
@@ -26,14 +26,14 @@ import (
 //		return requeueAfter(remaining)
 //	}
 //
-// The zero value is ready to use and empty. It must not be copied after first use. All methods may
-// be called from any number of goroutines.
+// The zero value is empty and ready to use. A Writes must not be copied after first use. All
+// methods may be called from any number of goroutines.
 type Writes struct {
-	// Timeout is how long a write may stay unseen. 0 or less means DefaultTimeout. Set it before
-	// first use.
+	// Timeout is how long the cache may take to show a write before the state is Expired. 0 or less
+	// means DefaultTimeout. Set Timeout before first use.
 	Timeout time.Duration
-	// Now returns the time. Nil means time.Now. Set it before first use. It is called with no lock
-	// held.
+	// Now returns the current time. Nil means time.Now. Set Now before first use. Now is called
+	// while no lock is held.
 	Now func() time.Time
 
 	mu    sync.Mutex
@@ -46,10 +46,10 @@ type written struct {
 	at      time.Time
 }
 
-// At records a write to an object, by the object that the server answered with. The highest
-// resource version counts. If versions cannot be compared, the last one counts. An object that is
-// nil or has no resource version is ignored. An object without a UID, as fake clients make them, is
-// known by "namespace/name".
+// At records a write to an object. The argument is the object that the API server returned. If an
+// object is written several times, the highest resource version counts. If two versions cannot be
+// compared, the later write counts. An answer that is nil or has no resource version is ignored. If
+// an object has no UID, as with fake clients, "namespace/name" identifies the object.
 func (w *Writes) At(answer metav1.Object) {
 	if object.IsNil(answer) || answer.GetResourceVersion() == "" {
 		return
@@ -66,11 +66,13 @@ func (w *Writes) At(answer metav1.Object) {
 	w.wrote[id] = made
 }
 
-// State says whether an object from the cache shows your last write to it. If the object is older,
-// the state is Waiting, and remaining is the time after which it will be Expired. Put the owner
-// back in the queue for that time. Expired means that the write has not arrived for longer than the
-// timeout, so read the object from the server. Otherwise, or if the versions cannot be compared,
-// the state is Satisfied and the write is forgotten. If the object is nil, the state is Satisfied.
+// State reports whether an object from the cache shows your last write to the object. If the object
+// is older than the write, the state is Waiting, and remaining is the time until the state is
+// Expired. Put the owner back in the queue with this delay. Expired means that the cache has not
+// shown the write for longer than the timeout, so read the object from the API server. If the
+// object is not older, or if the versions cannot be compared, the state is Satisfied and the write
+// is forgotten. If no write to the object is recorded, or if the object is nil, the state is
+// Satisfied.
 func (w *Writes) State(cached metav1.Object) (state State, remaining time.Duration) {
 	if object.IsNil(cached) {
 		return Satisfied, 0
@@ -93,8 +95,8 @@ func (w *Writes) State(cached metav1.Object) (state State, remaining time.Durati
 	return after(now.Sub(made.at), patience)
 }
 
-// Forget forgets the write to an object. Call it when the object is gone, with the object
-// of the delete event. If the object is nil, it does nothing.
+// Forget forgets the write to an object. When an object is gone, call Forget with the object of the
+// delete event. If obj is nil, Forget does nothing.
 func (w *Writes) Forget(obj metav1.Object) {
 	if object.IsNil(obj) {
 		return

@@ -11,14 +11,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ActivePods sorts pods by the six criteria of older releases. These are node, phase, readiness,
-// ready time, restarts and creation time, but not deletion cost and co-location. The pod to delete
-// first comes first. Times are compared exactly, with the zero instant first and then the later
-// one. It is the sort of the same name in pkg/controller/controller_utils.go.
+// ActivePods sorts pods by the six criteria of older Kubernetes releases. The six criteria are
+// node, phase, readiness, ready time, restarts and creation time. Deletion cost and co-location are
+// not among the six criteria. The pod to delete first comes first. Times are compared exactly. The
+// zero time comes first, and of two other times the later one comes first. ActivePods corresponds
+// to the type of the same name in Kubernetes' pkg/controller/controller_utils.go.
 //
-// Pods that agree on all six are equal, even if their names differ. So the order is not total, and
-// sort.Sort leaves equal pods in any order. A nil pod comes first. To choose pods, use Select,
-// which looks at each pod once, not at each comparison.
+// Pods that are equal by all six criteria count as equal, even if their names differ. So the order
+// is not total, and sort.Sort leaves equal pods in any order. A nil pod comes first. To choose
+// pods, use Select, which reads each pod once instead of at each comparison.
 type ActivePods []*corev1.Pod
 
 // Len returns the number of pods.
@@ -36,28 +37,28 @@ func (s ActivePods) Less(i, j int) bool {
 	return comparePods(early, p, q, time.Time{}) < 0
 }
 
-// early are the six criteria. Restarts are two of them.
+// early holds the six criteria. Restarts and SidecarRestarts count as one of them.
 var early = []Criterion[*corev1.Pod]{Unassigned(), Phase(), NotReady(), ReadyTime(), Restarts(), SidecarRestarts(), CreationTime()}
 
-// ActivePodsWithRanks sorts pods by Kubernetes' order, as the package comment describes it. The pod
-// to delete first comes first. Swap moves a pod with its rank. It is the sort of the same name in
-// pkg/controller/controller_utils.go. To choose pods, use Select, which looks at each pod once, not
-// at each comparison.
+// ActivePodsWithRanks sorts pods in Kubernetes' order, which the package comment describes. The pod
+// to delete first comes first. Swap moves each pod together with its rank. ActivePodsWithRanks
+// corresponds to the type of the same name in Kubernetes' pkg/controller/controller_utils.go. To
+// choose pods, use Select, which reads each pod once instead of at each comparison.
 //
-// Differs from Kubernetes: the order is total, as the package comment says. Only pods of the same
-// UID, namespace and name can be equal. A nil pod comes first, and a missing rank is 0; both panic
-// upstream.
+// Differs from Kubernetes: the order is total, as the package comment explains. Two pods can be
+// equal only if they have the same UID, namespace and name. A nil pod comes first, and a missing
+// rank counts as 0. In Kubernetes, a nil pod and a missing rank cause a panic.
 type ActivePodsWithRanks struct {
 	// Pods are the pods to sort.
 	Pods []*corev1.Pod
 
 	// Rank holds the rank of each pod, as ColocationRanks returns it. A pod with a higher rank goes
-	// first. Nil means that all ranks are 0. To sort, Rank must be nil or as long as Pods, because
-	// a rank is lost if its pod moves behind the end of Rank.
+	// first. Nil means that all ranks are 0. To sort, Rank must be nil or as long as Pods. If Rank
+	// is shorter, a rank is lost when its pod moves behind the end of Rank.
 	Rank []int
 
-	// Now is the instant from which ages are counted. If it is zero, times are compared exactly,
-	// with the zero instant first and then the later one.
+	// Now is the time at which ages are measured. If Now is zero, times are compared exactly. The
+	// zero time then comes first, and of two other times the later one comes first.
 	Now metav1.Time
 }
 
@@ -92,7 +93,8 @@ func (s ActivePodsWithRanks) Less(i, j int) bool {
 	return c < 0
 }
 
-// The criteria of Kubernetes() before and after Colocation. The ranks replace that one.
+// beforeRank and afterRank are the criteria of Kubernetes() before and after Colocation. The ranks
+// replace Colocation.
 var (
 	colocation = index(kubernetes.criteria, "colocation")
 	beforeRank = kubernetes.criteria[:colocation]
@@ -106,9 +108,9 @@ func (s ActivePodsWithRanks) rank(i int) int {
 	return 0
 }
 
-// comparePods compares two pods by criteria that do not count pods.
+// comparePods compares two pods by criteria that do not count other pods.
 func comparePods(criteria []Criterion[*corev1.Pod], p, q *corev1.Pod, now time.Time) int {
-	var two struct { // one allocation
+	var two struct { // so that there is only one allocation
 		facts Facts[*corev1.Pod]
 		pods  [2]*corev1.Pod
 		objs  [2]weighed

@@ -14,9 +14,10 @@ import (
 	"github.com/replicakit/replicakit/internal/pod"
 )
 
-// Colocation puts pods that share their node with more related pods first. These pods have a higher
-// rank, as ColocationRanks computes it from Options.Related. If Related is empty, all ranks are 0.
-// Ranks are computed once, but Spread counts again after each victim.
+// Colocation puts pods first that share their node with more related pods. The rank of a pod is the
+// number that ColocationRanks computes from Options.Related, and pods with a higher rank go first.
+// If Related is empty, all ranks are 0. Colocation computes the ranks only once, while Spread
+// counts again after each victim.
 func Colocation() Criterion[*corev1.Pod] {
 	return Criterion[*corev1.Pod]{name: "colocation", open: func(facts Facts[*corev1.Pod]) *column[*corev1.Pod] {
 		if len(facts.Related) == 0 {
@@ -43,14 +44,14 @@ func nodeName(p *corev1.Pod) string {
 	return p.Spec.NodeName
 }
 
-// ColocationRanks returns, for each pod, the number of active related pods on its node. The pod
-// itself counts if it is in related. Active means neither finished nor being deleted. A pod that is
-// not ready counts too, although the comment on the sort in pkg/controller/controller_utils.go says
-// otherwise. Unassigned pods share the node "". The rank of a nil pod is 0. If there are no pods,
-// the result is nil.
+// ColocationRanks returns the rank of each pod, which is the number of active related pods on the
+// pod's node. The pod itself counts if it is in related. A pod is active if it is neither finished
+// nor being deleted. A pod that is not ready counts as well, although the comment on the sort in
+// Kubernetes' pkg/controller/controller_utils.go says otherwise. Unassigned pods count as pods on
+// one node with the name "". The rank of a nil pod is 0. If there are no pods, the result is nil.
 //
-// A pod that is twice in related counts twice. If you collect the pods of several owners, drop
-// duplicates, as package replicas does.
+// A pod that is listed twice in related counts twice. If you collect the pods of several owners,
+// remove duplicates, as package replicas does.
 func ColocationRanks(pods, related []*corev1.Pod) []int {
 	if len(pods) == 0 {
 		return nil
@@ -66,8 +67,8 @@ func ColocationRanks(pods, related []*corev1.Pod) []int {
 
 // A census counts the active pods on each node (L5, L6).
 type census struct {
-	nodes  *distinct.Table // of pods
-	active []int32         // at the index that nodes has
+	nodes  *distinct.Table // the names of the nodes
+	active []int32         // the number of active pods, by the index of the node in nodes
 }
 
 func newCensus(pods []*corev1.Pod) *census {

@@ -13,15 +13,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// DeletionCost puts pods of a lower deletion cost first, as ParseDeletionCost
-// reads it. An invalid cost counts as 0, and Check reports it.
+// DeletionCost puts pods with a lower deletion cost first. ParseDeletionCost describes how the cost
+// is read. If the cost is invalid, it counts as 0, and Check returns an error.
 func DeletionCost() Criterion[*corev1.Pod] {
 	return Cost[*corev1.Pod]("deletion-cost", corev1.PodDeletionCost) // (R4)
 }
 
-// Cost is DeletionCost for any object and any annotation. The object with the lower number goes
-// first. The number is decimal and has 32 bits. If the annotation is missing or invalid, the cost
-// is 0. Check reports an invalid one. NewOrder refuses an empty annotation.
+// Cost is like DeletionCost, for any type of object and any annotation. The object with the lower
+// cost goes first. The value of the annotation is a decimal number of 32 bits. If the annotation is
+// missing or its value is invalid, the cost is 0. Check returns an error for an invalid value. If
+// annotation is empty, NewOrder returns an error.
 func Cost[T metav1.Object](name, annotation string) Criterion[T] {
 	cost := func(obj T) int64 {
 		n, _ := annotatedCost(obj.GetAnnotations(), annotation)
@@ -42,12 +43,13 @@ func Cost[T metav1.Object](name, annotation string) Criterion[T] {
 }
 
 // ParseDeletionCost returns the deletion cost of a pod from its annotation
-// controller.kubernetes.io/pod-deletion-cost. It is a decimal number of 32 bits, or 0 if there is
-// no annotation. For an invalid value it returns 0 and an error that quotes the value. Select
-// ignores this error, as upstream does.
+// controller.kubernetes.io/pod-deletion-cost. The cost is a decimal number of 32 bits, or 0 if
+// there is no annotation. If the value is invalid, ParseDeletionCost returns 0 and an error that
+// quotes the value. Select ignores this error, as Kubernetes does.
 //
-// Differs from Kubernetes: leading zeros are refused behind a sign too, so "-008" is invalid like
-// "008". GetDeletionCostFromPodAnnotations in pkg/apis/core/helper reads "-008" as -8.
+// Differs from Kubernetes: leading zeros are invalid, even after a sign. So "-008" is invalid, just
+// as "008" is. In Kubernetes, GetDeletionCostFromPodAnnotations in pkg/apis/core/helper reads
+// "-008" as -8.
 func ParseDeletionCost(annotations map[string]string) (int32, error) {
 	cost, ok := annotatedCost(annotations, corev1.PodDeletionCost)
 	if !ok {
@@ -56,8 +58,8 @@ func ParseDeletionCost(annotations map[string]string) (int32, error) {
 	return cost, nil
 }
 
-// annotatedCost returns the cost in an annotation. It is 0 if there is none (R5), and 0 and false
-// if it is invalid.
+// annotatedCost returns the cost in an annotation. If the annotation is missing, annotatedCost
+// returns 0 and true (R5). If the value is invalid, annotatedCost returns 0 and false.
 func annotatedCost(annotations map[string]string, key string) (cost int32, ok bool) {
 	value, ok := annotations[key]
 	if !ok {

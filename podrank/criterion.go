@@ -17,53 +17,55 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A Criterion is one question of an Order. It says which of two objects goes first, or neither. By,
-// First, ByTime and ByFacts make criteria. Other functions of this package return ready-made
-// criteria. A Criterion never changes. It is safe for concurrent use if the functions that it was
-// made from are. NewOrder refuses the zero Criterion.
+// A Criterion is one step of an Order. A Criterion decides which of two objects goes first, or
+// finds that both are equal. By, First, ByTime and ByFacts make criteria. Other functions of this
+// package return ready-made criteria. A Criterion never changes. A Criterion is safe for concurrent
+// use if the functions from which it was made are safe. NewOrder refuses the zero Criterion.
 type Criterion[T any] struct {
 	name   string
-	err    error // why NewOrder refuses it
+	err    error // why NewOrder refuses the criterion
 	phrase string
 	open   func(Facts[T]) *column[T]
 	check  func(T) error // nil if the criterion can read every object
 }
 
-// Facts are what a criterion may look at in addition to the object itself. They are read only.
+// Facts hold what a criterion may use in addition to the object itself. A criterion must not change
+// them.
 type Facts[T any] struct {
 	// Now is Options.Now.
 	Now time.Time
-	// Objects are all objects that were passed to Select, without nil ones.
+	// Objects are all objects that were passed to Select, except nil objects.
 	Objects []T
 	// Related is Options.Related.
 	Related []T
 }
 
-// A column is a criterion in one selection. It does not change once it is made, so selections may
-// share it.
+// A column is a criterion in one selection. A column never changes after it was made, so selections
+// may share a column.
 type column[T any] struct {
-	// weigh are asked one after the other, each about the objects that the one before left equal.
+	// weigh holds the weighers in their order. Each weigher weighs only objects that the weighers
+	// before it left equal.
 	weigh []weigher[T]
-	// level, if not nil, returns the only weigher. It is called before the final ranking, with the
-	// places of all objects as the other criteria order them.
+	// level, if not nil, returns the only weigher of the column. The argument is the places of all
+	// objects in the order that the other criteria give. level is called before the final ranking.
 	level func(sorted []int32) weigher[T]
-	// value returns what the criterion looks at in the object.
+	// value returns the object's value for this criterion, in words.
 	value func(now time.Time, i int, obj T) string
-	// phrase, if not nil, returns the words for a decision instead of Criterion.phrase, and their
-	// detail.
+	// phrase, if not nil, returns the words that explain a decision, and the detail in these words.
+	// The words replace Criterion.phrase.
 	phrase func(now time.Time, i int, obj T) (phrase, detail string)
 }
 
-// A weigher weighs a few objects. The object with the lower weight goes first.
+// A weigher weighs some objects. The object with the lower weight goes first.
 type weigher[T any] func(facts *Facts[T], objs []weighed)
 
-// weighed is an object, by its place in Facts.Objects, and its weight.
+// weighed is an object and its weight. The place of the object is its index in Facts.Objects.
 type weighed struct {
 	weight int64
 	place  int32
 }
 
-// each weighs objects one by one.
+// each returns a weigher that weighs each object by itself.
 func each[T any](weight func(obj T) int64) weigher[T] {
 	return func(facts *Facts[T], objs []weighed) {
 		for i := range objs {
@@ -72,7 +74,7 @@ func each[T any](weight func(obj T) int64) weigher[T] {
 	}
 }
 
-// eachAt weighs objects one by one, at the instant of the selection.
+// eachAt returns a weigher that weighs each object by itself, at the time Facts.Now.
 func eachAt[T any](weight func(obj T, now time.Time) int64) weigher[T] {
 	return func(facts *Facts[T], objs []weighed) {
 		for i := range objs {
@@ -81,7 +83,7 @@ func eachAt[T any](weight func(obj T, now time.Time) int64) weigher[T] {
 	}
 }
 
-// eachPlace weighs objects one by one, by their places.
+// eachPlace returns a weigher that weighs each object by its place.
 func eachPlace[T any](weight func(place int32) int64) weigher[T] {
 	return func(_ *Facts[T], objs []weighed) {
 		for i := range objs {
@@ -90,17 +92,17 @@ func eachPlace[T any](weight func(place int32) int64) weigher[T] {
 	}
 }
 
-// Placeholders for the values and a detail in the words for a decision.
+// Victim.Explain replaces these placeholders in a phrase with the values and the detail.
 const (
 	victimHere   = "{victim}"
 	survivorHere = "{survivor}"
 	detailHere   = "{detail}"
 )
 
-// By returns a criterion by which the object with the lower value goes first. That is the lower
-// number, or the string that sorts first. NaN is the lowest. value is called at most once for each
-// object of a Select, and again for Victim.Values and for each Spread of the order. If the higher
-// value should go first, use Criterion.Reverse.
+// By returns a criterion by which the object with the lower value goes first. Strings are compared
+// byte by byte. NaN is lower than any number. In one Select, value is called at most once for each
+// object. value is called again for Victim.Values, and again for each Spread in the order. If the
+// object with the higher value should go first, use Criterion.Reverse.
 func By[T any, V cmp.Ordered](name string, value func(T) V) Criterion[T] {
 	c := ByFacts(name, func(Facts[T]) func(T) V { return value })
 	if value == nil {
@@ -109,9 +111,9 @@ func By[T any, V cmp.Ordered](name string, value func(T) V) Criterion[T] {
 	return c
 }
 
-// ByFacts is By for a criterion that needs to know more than one object. prepare
-// is called once for each Select, and returns the function that is called for
-// each object. If that function is nil, all objects are equal.
+// ByFacts is like By, for a criterion that needs to know more than one object. prepare is called
+// once for each Select, and returns the function that returns the value of an object. If prepare
+// returns nil, all objects are equal.
 func ByFacts[T any, V cmp.Ordered](name string, prepare func(Facts[T]) func(T) V) Criterion[T] {
 	c := Criterion[T]{name: name, phrase: name + " " + victimHere + " < " + survivorHere}
 	if prepare == nil {
@@ -137,7 +139,7 @@ func ByFacts[T any, V cmp.Ordered](name string, prepare func(Facts[T]) func(T) V
 
 var errNilFunction = errors.New("function is nil")
 
-// equal is the column of a criterion that decides nothing.
+// equal returns a column by which all objects are equal.
 func equal[T any]() *column[T] {
 	return &column[T]{value: func(time.Time, int, T) string { return "" }}
 }
@@ -150,8 +152,8 @@ func valuesOf[T, V any](objs []T, value func(T) V) []V {
 	return values
 }
 
-// wordOf returns the function that makes a weight of a value, or nil if a value does not fit into
-// one.
+// wordOf returns the function that converts a value to a weight. If values of the type do not fit
+// into a weight, wordOf returns nil.
 func wordOf[V cmp.Ordered]() func(V) int64 {
 	switch kind := reflect.TypeFor[V]().Kind(); {
 	case kind >= reflect.Int && kind <= reflect.Int64:
@@ -162,8 +164,8 @@ func wordOf[V cmp.Ordered]() func(V) int64 {
 	return nil
 }
 
-// ordinals weighs objects by the rank of their values among all values. all returns the values of
-// all objects.
+// ordinals returns a weigher that weighs an object by the position of its value among the sorted
+// values of all objects. all returns the values of all objects.
 func ordinals[T any, V cmp.Ordered](all func() []V) weigher[T] {
 	sort := sync.OnceValues(func() (values, sorted []V) {
 		values = all()
@@ -178,8 +180,8 @@ func ordinals[T any, V cmp.Ordered](all func() []V) weigher[T] {
 	})
 }
 
-// First returns a criterion by which objects for which the function returns true go first. By says
-// how often the function is called.
+// First returns a criterion that puts objects first for which the function returns true. The
+// comment on By says how often the function is called.
 func First[T any](name string, is func(T) bool) Criterion[T] {
 	no, negative := strings.CutPrefix(name, "not ")
 	if !negative {
@@ -188,7 +190,7 @@ func First[T any](name string, is func(T) bool) Criterion[T] {
 	return flag(name, name, no, is)
 }
 
-// flag is First with the two values in words.
+// flag is like First, with texts for both results of the function.
 func flag[T any](name, yes, no string, is func(T) bool) Criterion[T] {
 	c := Criterion[T]{name: name, phrase: victimHere}
 	if is == nil {
@@ -212,9 +214,9 @@ func flag[T any](name, yes, no string, is func(T) bool) Criterion[T] {
 	return c
 }
 
-// ByTime returns a criterion by which the object with the earlier instant goes first. The zero
-// instant is the earliest. By says how often the function is called. If the instants of two objects
-// are in the same second, it is called once more.
+// ByTime returns a criterion by which the object with the earlier time goes first. The zero time is
+// the earliest. The comment on By says how often the function is called. If the times of two
+// objects are in the same second, the function is called once more for each of the two.
 func ByTime[T any](name string, at func(T) time.Time) Criterion[T] {
 	c := Criterion[T]{name: name, phrase: name + " " + victimHere + " < " + survivorHere}
 	if at == nil {
@@ -228,8 +230,8 @@ func ByTime[T any](name string, at func(T) time.Time) Criterion[T] {
 	return c
 }
 
-// byInstant weighs by seconds, then by nanoseconds, each multiplied by sign. The zero instant comes
-// first.
+// byInstant returns a weigher for the seconds of a time and a weigher for the nanoseconds. Both
+// multiply the weight by sign. The zero time comes first.
 func byInstant[T any](at func(T) time.Time, sign int64) []weigher[T] {
 	seconds := func(obj T) int64 {
 		t := at(obj)
@@ -244,8 +246,8 @@ func byInstant[T any](at func(T) time.Time, sign int64) []weigher[T] {
 // Newest returns a criterion by which the object that was created last goes first. Objects without
 // a creation time go before all others.
 //
-// It compares the instants exactly, to the nanosecond. CreationTime is Kubernetes' rule for pods,
-// which compares ages only roughly.
+// Newest compares creation times exactly, to the nanosecond. CreationTime is Kubernetes' rule for
+// pods, which compares ages only roughly.
 func Newest[T metav1.Object]() Criterion[T] {
 	return created[T]("newest", -1, " < ", " > ")
 }
@@ -274,11 +276,12 @@ func created[T metav1.Object](name string, sign int64, ages, instants string) Cr
 	return Criterion[T]{name: name, open: func(Facts[T]) *column[T] { return col }}
 }
 
-// Name returns the name of the criterion, as it is in an Order and in a Victim.
+// Name returns the name that the criterion has in an Order and in a Victim.
 func (c Criterion[T]) Name() string { return c.name }
 
-// Reverse returns the opposite criterion. The higher value goes first or, for First, the object for
-// which the function returns false. The name stays the same.
+// Reverse returns the opposite criterion. If c was made by By, the object with the higher value
+// then goes first. If c was made by First, objects for which the function returns false go first.
+// The name of the criterion stays the same.
 func (c Criterion[T]) Reverse() Criterion[T] {
 	open := c.open
 	if open == nil {
@@ -306,7 +309,7 @@ func (c Criterion[T]) Reverse() Criterion[T] {
 	return c
 }
 
-// reverse reverses the order of the weights.
+// reverse returns a weigher that puts the objects in the opposite order.
 func (w weigher[T]) reverse() weigher[T] {
 	return func(facts *Facts[T], objs []weighed) {
 		w(facts, objs)

@@ -3,8 +3,8 @@
 
 package podrank
 
-// Objects returns the objects of victims, in their order, in a new slice. It returns nil if there
-// are none.
+// Objects returns the objects of the victims in the same order, in a new slice. If there are no
+// victims, the result is nil.
 func Objects[T any](victims []Victim[T]) []T {
 	var objs []T
 	for _, v := range victims {

@@ -13,30 +13,31 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Victim.Criterion has one of these names if no criterion of the order decided. A
-// criterion cannot have one of these names.
+// Victim.Criterion has one of these names if no criterion of the order decided. NewOrder refuses
+// criteria with these names.
 const (
 	None     = "none"      // the two objects do not differ
-	MustGo   = "must-go"   // Options.MustGo
-	MustStay = "must-stay" // Options.MustStay
-	UID      = "uid"       // the lexically smaller goes first
-	Name     = "name"      // the lexically smaller namespace, then name, goes first
+	MustGo   = "must-go"   // Options.MustGo decides
+	MustStay = "must-stay" // Options.MustStay decides
+	UID      = "uid"       // the lexically smaller UID goes first
+	Name     = "name"      // the lexically smaller namespace goes first, then the smaller name
 	All      = "all"       // no object survives
 )
 
-// An Order says which of two objects goes first. The first of its criteria on which the two differ
-// decides. If there is none, UID, then namespace, then name decide. NewOrder makes an Order. The
-// zero Order means Kubernetes() for pods, and the order of Newest for other objects.
+// An Order decides which of two objects goes first. The first criterion on which the two objects
+// differ decides. If the objects do not differ on any criterion, their UIDs decide, then their
+// namespaces, then their names. NewOrder makes an Order. For pods, the zero Order means
+// Kubernetes(). For other objects, the zero Order has only the criterion Newest.
 //
-// An Order never changes. It is safe for concurrent use if its criteria are.
+// An Order never changes. An Order is safe for concurrent use if its criteria are.
 type Order[T metav1.Object] struct {
 	criteria []Criterion[T]
 }
 
-// NewOrder returns the order of the criteria. It is an error if there are no
-// criteria, or if a criterion has no name, the same name as another criterion, a
-// name that Victim uses for something else, a nil function or a bad number. The
-// error names the criterion.
+// NewOrder returns an Order with the given criteria. NewOrder returns an error if there are no
+// criteria, or if a criterion has no name, the same name as another criterion, or a name that Victim
+// uses for something else. NewOrder also returns an error if a criterion was made with a nil
+// function or another invalid argument. The error names the criterion.
 func NewOrder[T metav1.Object](criteria ...Criterion[T]) (Order[T], error) {
 	if len(criteria) == 0 {
 		return Order[T]{}, errors.New("podrank: order has no criteria")
@@ -61,7 +62,7 @@ func index[T any](criteria []Criterion[T], name string) int {
 	return slices.IndexFunc(criteria, func(c Criterion[T]) bool { return c.name == name })
 }
 
-// Must returns the order, and panics if err is not nil. Use it for package variables, like
+// Must returns order, or panics if err is not nil. Use Must for package variables, like
 // regexp.MustCompile.
 func Must[T metav1.Object](order Order[T], err error) Order[T] {
 	if err != nil {
@@ -70,10 +71,10 @@ func Must[T metav1.Object](order Order[T], err error) Order[T] {
 	return order
 }
 
-// Kubernetes returns the order in which Kubernetes' ReplicaSet controller deletes
-// pods: Unassigned, Phase, NotReady, DeletionCost, Colocation, ReadyTime,
-// Restarts, SidecarRestarts and CreationTime. The package comment says where it
-// differs.
+// Kubernetes returns the order in which Kubernetes' ReplicaSet controller deletes pods. The
+// criteria of this order are Unassigned, Phase, NotReady, DeletionCost, Colocation, ReadyTime,
+// Restarts, SidecarRestarts and CreationTime. The package comment lists the differences from
+// Kubernetes.
 func Kubernetes() Order[*corev1.Pod] { return kubernetes }
 
 var kubernetes = Must(NewOrder(
@@ -88,13 +89,12 @@ var kubernetes = Must(NewOrder(
 	CreationTime(),
 ))
 
-// Criteria returns the criteria in their order, without UID, namespace and name, which come last in
-// every order. The slice is a copy. It is nil for the zero Order.
+// Criteria returns the criteria in their order. The result does not include UID, namespace and
+// name, which come last in every Order. The slice is a copy. For the zero Order, the slice is nil.
 func (o Order[T]) Criteria() []Criterion[T] { return slices.Clone(o.criteria) }
 
-// Without returns a new order without the criteria that have these names. If
-// there is no criterion with such a name, or if no criterion is left, it is an
-// error.
+// Without returns a new Order without the criteria that have these names. If there is no criterion
+// with one of the names, or if no criterion is left, Without returns an error.
 func (o Order[T]) Without(names ...string) (Order[T], error) {
 	criteria := o.orDefault().Criteria()
 	for _, name := range names {
@@ -107,9 +107,8 @@ func (o Order[T]) Without(names ...string) (Order[T], error) {
 	return NewOrder(criteria...)
 }
 
-// Before returns a new order with more criteria in front of the criterion that
-// has the given name. If there is no such criterion, or if NewOrder would refuse
-// the result, it is an error.
+// Before returns a new Order in which the given criteria stand before the criterion with the given
+// name. If there is no such criterion, or if NewOrder refuses the result, Before returns an error.
 func (o Order[T]) Before(name string, criteria ...Criterion[T]) (Order[T], error) {
 	all := o.orDefault().Criteria()
 	i := index(all, name)
@@ -123,7 +122,7 @@ func (o Order[T]) unknown(name string) error {
 	return fmt.Errorf("podrank: criterion %q is not in the order %s", name, o)
 }
 
-// String returns the names of the criteria.
+// String returns the names of the criteria, separated by commas.
 func (o Order[T]) String() string {
 	var names []string
 	for _, c := range o.orDefault().criteria {
@@ -132,7 +131,7 @@ func (o Order[T]) String() string {
 	return strings.Join(names, ", ")
 }
 
-// orDefault returns the order, or the default if it is zero.
+// orDefault returns the Order, or the default Order if o is zero.
 func (o Order[T]) orDefault() Order[T] {
 	if len(o.criteria) > 0 {
 		return o

@@ -16,7 +16,7 @@ import (
 	"github.com/replicakit/replicakit/internal/pod"
 )
 
-// Kubernetes' criteria for pods, as pkg/controller/controller_utils.go has them.
+// The functions below return Kubernetes' criteria for pods from pkg/controller/controller_utils.go.
 
 // Unassigned puts pods without a node first.
 func Unassigned() Criterion[*corev1.Pod] {
@@ -30,7 +30,7 @@ func Phase() Criterion[*corev1.Pod] {
 	return number("phase", "phase "+victimHere+" < "+survivorHere, phaseOrdinal, show)
 }
 
-// phaseOrdinal orders the phases (R2).
+// phaseOrdinal returns the position of the pod's phase in the order of phases (R2).
 func phaseOrdinal(p *corev1.Pod) int64 {
 	switch p.Status.Phase {
 	case corev1.PodRunning:
@@ -41,19 +41,21 @@ func phaseOrdinal(p *corev1.Pod) int64 {
 	return 0
 }
 
-// NotReady puts pods that are not ready first. Their first condition of type Ready is not True.
+// NotReady puts pods first that are not ready. A pod is ready if its first condition of type Ready
+// is True.
 func NotReady() Criterion[*corev1.Pod] {
 	return flag("not-ready", "not ready", "ready", func(p *corev1.Pod) bool { return !pod.IsReady(p) }) // (R3)
 }
 
-// ReadyTime puts pods that have been ready for less time first. Times are compared as the package
-// comment says, or exactly if Options.Now is zero. The zero instant goes before all others, and
-// pods that are not ready go before pods that are.
+// ReadyTime puts pods first that have been ready for less time. Times are compared as the package
+// comment describes, or exactly if Options.Now is zero. A pod whose ready time is the zero time
+// goes before pods with any other ready time. Pods that are not ready go before pods that are
+// ready.
 func ReadyTime() Criterion[*corev1.Pod] {
 	return ages("ready-time", "ready for ", "ready time ", readySince)
 }
 
-// readySince returns the instant since which the pod is ready, or nil if it is not ready (R7).
+// readySince returns the time at which the pod became ready, or nil if the pod is not ready (R7).
 func readySince(p *corev1.Pod) *metav1.Time {
 	if c := pod.ReadyCondition(p); c != nil && c.Status == corev1.ConditionTrue {
 		return &c.LastTransitionTime
@@ -61,25 +63,26 @@ func readySince(p *corev1.Pod) *metav1.Time {
 	return nil
 }
 
-// CreationTime puts younger pods first. Times are compared as by ReadyTime.
-// Newest compares them exactly.
+// CreationTime puts younger pods first. CreationTime compares times in the same way as ReadyTime.
+// Newest compares creation times exactly.
 func CreationTime() Criterion[*corev1.Pod] { // (R11)
 	return ages("creation-time", "age ", "creation time ", func(p *corev1.Pod) *metav1.Time { return &p.CreationTimestamp })
 }
 
-// Restarts puts pods with more restarts first. The restarts of a pod are those of the regular
-// container that has restarted most often.
+// Restarts puts pods with more restarts first. The number of restarts of a pod is the restart count
+// of the regular container that has restarted most often.
 func Restarts() Criterion[*corev1.Pod] {
 	return restarts("restarts", " restart", containerRestarts)
 }
 
-// SidecarRestarts puts pods with more sidecar restarts first, counted like
-// Restarts. A sidecar is an init container with restartPolicy Always.
+// SidecarRestarts puts pods with more sidecar restarts first. The number of sidecar restarts of a
+// pod is the restart count of the sidecar that has restarted most often. A sidecar is an init
+// container with restartPolicy Always.
 func SidecarRestarts() Criterion[*corev1.Pod] {
 	return restarts("sidecar-restarts", " sidecar restart", sidecarRestarts)
 }
 
-// containerRestarts returns the most restarts of any regular container (R10).
+// containerRestarts returns the highest restart count of the regular containers (R10).
 func containerRestarts(p *corev1.Pod) int32 {
 	var most int32
 	for i := range p.Status.ContainerStatuses {
@@ -88,7 +91,7 @@ func containerRestarts(p *corev1.Pod) int32 {
 	return most
 }
 
-// sidecarRestarts returns the most restarts of any sidecar (R10).
+// sidecarRestarts returns the highest restart count of the sidecars (R10).
 func sidecarRestarts(p *corev1.Pod) int32 {
 	var most int32
 	for i := range p.Status.InitContainerStatuses {
@@ -99,7 +102,7 @@ func sidecarRestarts(p *corev1.Pod) int32 {
 	return most
 }
 
-// isSidecar reports whether the spec has an init container of that name with restartPolicy Always.
+// isSidecar reports whether the spec has an init container with this name and restartPolicy Always.
 // Other init containers have ended when the pod runs.
 func isSidecar(p *corev1.Pod, name string) bool {
 	for i := range p.Spec.InitContainers {
@@ -126,10 +129,10 @@ func restarts(name, unit string, of func(*corev1.Pod) int32) Criterion[*corev1.P
 	return Criterion[*corev1.Pod]{name: name, open: func(Facts[*corev1.Pod]) *column[*corev1.Pod] { return col }}
 }
 
-// weighRestarts gives more restarts a lower weight, so they go first.
+// weighRestarts returns a lower weight for more restarts, so that pods with more restarts go first.
 func weighRestarts(n int32) int64 { return -int64(n) }
 
-// number returns a criterion by which the lower number goes first.
+// number returns a criterion by which the object with the lower number goes first.
 func number[T any](name, phrase string, of func(T) int64, show func(T) string) Criterion[T] {
 	col := &column[T]{
 		weigh: []weigher[T]{each(of)},
@@ -138,8 +141,8 @@ func number[T any](name, phrase string, of func(T) int64, show func(T) string) C
 	return Criterion[T]{name: name, phrase: phrase, open: func(Facts[T]) *column[T] { return col }}
 }
 
-// ages returns a criterion by which the later instant goes first, as Kubernetes compares instants.
-// A nil instant means none.
+// ages returns a criterion by which the pod with the later time goes first. Times are compared as
+// in Kubernetes. If a pod has no such time, at returns nil.
 func ages(name, age, instant string, at func(*corev1.Pod) *metav1.Time) Criterion[*corev1.Pod] {
 	aged := age + victimHere + " < " + survivorHere
 	exact, unknown := instant+victimHere+" > "+survivorHere, instant+victimHere
@@ -177,8 +180,8 @@ func ages(name, age, instant string, at func(*corev1.Pod) *metav1.Time) Criterio
 	return Criterion[*corev1.Pod]{name: name, open: open}
 }
 
-// weighSecond weighs the second of an instant. The later one is lighter, the zero instant is
-// lighter than all of them, and nil is the lightest.
+// weighSecond weighs the seconds of a time. A later time has a lower weight. The zero time has a
+// lower weight than any other time, and nil has the lowest weight.
 func weighSecond(t *metav1.Time) int64 {
 	switch {
 	case t == nil:
@@ -189,7 +192,7 @@ func weighSecond(t *metav1.Time) int64 {
 	return -t.Unix()
 }
 
-// weighNanosecond weighs the rest of an instant.
+// weighNanosecond weighs the nanoseconds of a time within its second.
 func weighNanosecond(t *metav1.Time) int64 {
 	if t == nil {
 		return 0
@@ -197,9 +200,9 @@ func weighNanosecond(t *metav1.Time) int64 {
 	return -int64(t.Nanosecond())
 }
 
-// weighAge weighs an age as exactly as Kubernetes does (R8, R9), by the number of bits of its
-// nanoseconds. All future instants weigh the same. As in weighSecond, nil comes first, then the
-// zero instant.
+// weighAge weighs an age with the precision of Kubernetes (R8, R9), which is the number of bits of
+// its nanoseconds. All times in the future weigh the same. As in weighSecond, nil comes first, then
+// the zero time.
 func weighAge(t *metav1.Time, now time.Time) int64 {
 	switch {
 	case t == nil:

@@ -16,9 +16,10 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// A ranking finds the objects that go first. It is a multikey quicksort. It weighs objects by the
-// first criterion, sorts them, and weighs by the next criterion only those that are equal so far.
-// It ends as soon as enough objects are found, so most objects are never asked about most criteria.
+// A ranking finds the objects that go first, by a multikey quicksort. The ranking weighs the
+// objects by the first criterion and sorts them. The next criterion weighs only the objects that
+// are still equal. The ranking ends as soon as enough objects are found, so most criteria are never
+// evaluated for most objects.
 type ranking[T metav1.Object] struct {
 	facts    Facts[T]
 	criteria []Criterion[T]
@@ -26,11 +27,11 @@ type ranking[T metav1.Object] struct {
 	steps    []step[T]
 	stays    func(T) bool // Options.MustStay
 
-	want    int // how many to find
+	want    int // how many objects to find
 	found   []found
 	differs int // the criterion on which the next object differs from the last one that was found
 
-	distinct *distinct.Table // of found, by UID, or nil if an object may be found twice
+	distinct *distinct.Table // the UIDs of the found objects, or nil if an object may be found twice
 	pointers map[any]struct{}
 
 	survivor struct { // the last survivor whose value was returned
@@ -40,17 +41,18 @@ type ranking[T metav1.Object] struct {
 	}
 }
 
-// found is an object by its place, and the criterion on which it differs from the
-// object before.
+// found is the place of an object that was found, and the criterion on which the object differs
+// from the object before it.
 type found struct{ place, differs int32 }
 
-// A step is one weigher and the criterion that it belongs to.
+// A step is one weigher, and the criterion that the weigher belongs to.
 type step[T any] struct {
 	criterion int
 	weigh     weigher[T]
 }
 
-// newRanking finds the first n different objects in their order, or all of them if there are fewer.
+// newRanking makes a ranking, and finds the first n different objects in their order. If there are
+// fewer than n, newRanking finds all objects.
 func newRanking[T metav1.Object](objs []T, n int, opts Options[T]) *ranking[T] {
 	r := &ranking[T]{
 		facts:    Facts[T]{Now: opts.Now, Objects: withoutNil(objs), Related: opts.Related},
@@ -66,7 +68,8 @@ func newRanking[T metav1.Object](objs []T, n int, opts Options[T]) *ranking[T] {
 	return r
 }
 
-// level makes the weighers of the columns that need the order of all objects by the other criteria.
+// level makes the weighers of columns such as Spread, which need the order of all objects by the
+// other criteria.
 func (r *ranking[T]) level() {
 	for i, col := range r.columns {
 		if col.level == nil {
@@ -83,7 +86,8 @@ func (r *ranking[T]) level() {
 	}
 }
 
-// run finds the first n objects. If once is true, it finds each object once.
+// run finds the first n objects. If once is true, run finds an object only once even if it is
+// listed twice.
 func (r *ranking[T]) run(n int, once bool) {
 	objs := make([]weighed, len(r.facts.Objects))
 	for i := range objs {
@@ -104,7 +108,7 @@ func (r *ranking[T]) run(n int, once bool) {
 	r.rank(objs, 0)
 }
 
-// rank finds objects that are equal by all steps before this one.
+// rank finds the first of these objects. The objects are equal by all steps before the step at.
 func (r *ranking[T]) rank(objs []weighed, at int) {
 	switch {
 	case len(r.found) == r.want:
@@ -121,8 +125,8 @@ func (r *ranking[T]) rank(objs []weighed, at int) {
 	}
 }
 
-// sort finds objects that this step has weighed, the lightest first. If the parts are uneven again
-// and again, it sorts the rest, so the time never becomes quadratic.
+// sort finds the first of these objects, which the step at has weighed. If the parts are uneven
+// again and again, sort orders all remaining objects at once, so the time never becomes quadratic.
 func (r *ranking[T]) sort(objs []weighed, at, tries int) {
 	const few = 12
 	for ; len(objs) > few && tries > 0 && len(r.found) < r.want; tries-- {
@@ -142,13 +146,13 @@ func (r *ranking[T]) sort(objs []weighed, at, tries int) {
 	}
 }
 
-// next finds objects that this step left equal.
+// next finds the first of these objects, which the step at left equal.
 func (r *ranking[T]) next(objs []weighed, at int) {
 	r.rank(objs, at+1)
 	r.differs = min(r.differs, r.steps[at].criterion)
 }
 
-// lightest returns how many objects at the front weigh the same.
+// lightest returns how many objects at the front of a sorted list weigh the same.
 func lightest(sorted []weighed) int {
 	n := 1
 	for n < len(sorted) && sorted[n].weight == sorted[0].weight {
@@ -157,7 +161,8 @@ func lightest(sorted []weighed) int {
 	return n
 }
 
-// pivot returns a weight of a sample. The objects to find weigh less, but not many others do.
+// pivot returns a weight from a sample of the objects. The objects to find should weigh less, but
+// only a few other objects should.
 func (r *ranking[T]) pivot(objs []weighed) int64 {
 	var sample [15]int64
 	for i := range sample {
@@ -168,8 +173,8 @@ func (r *ranking[T]) pivot(objs []weighed) int64 {
 	return sample[min(share+1, len(sample)/2)]
 }
 
-// part moves the objects that are lighter than the pivot to the front, followed by those that weigh
-// the same. It returns where each part ends.
+// part moves the objects that are lighter than the pivot to the front, followed by the objects that
+// weigh the same as the pivot. The results are the ends of the two parts.
 func part(objs []weighed, pivot int64) (lower, equal int) {
 	for heavier := len(objs); equal < heavier; {
 		switch w := objs[equal].weight; {
@@ -187,7 +192,7 @@ func part(objs []weighed, pivot int64) (lower, equal int) {
 	return lower, equal
 }
 
-// find adds an object to those that are found, unless it is already there.
+// find adds an object to the found objects, unless the object was found before.
 func (r *ranking[T]) find(place int32) {
 	if len(r.found) == r.want {
 		return
@@ -201,8 +206,8 @@ func (r *ranking[T]) find(place int32) {
 	r.differs = len(r.columns)
 }
 
-// isFirst reports whether an object is found for the first time. Objects are known by UID or,
-// without a UID, by pointer.
+// isFirst reports whether an object is found for the first time. An object is identified by its
+// UID, or by its pointer if it has no UID.
 func (r *ranking[T]) isFirst(i int) bool {
 	obj := r.facts.Objects[r.found[i].place]
 	switch uid := obj.GetUID(); {
@@ -219,8 +224,8 @@ func (r *ranking[T]) isFirst(i int) bool {
 	return len(r.pointers) > n
 }
 
-// weighUID weighs by the beginning of the UID, which decides nearly always if no
-// criterion does.
+// weighUID weighs an object by the first bytes of its UID. If no criterion decides, these bytes
+// nearly always do.
 func weighUID[T metav1.Object](facts *Facts[T], objs []weighed) {
 	for i := range objs {
 		var beginning [8]byte
@@ -229,8 +234,8 @@ func weighUID[T metav1.Object](facts *Facts[T], objs []weighed) {
 	}
 }
 
-// compareIdentity is the end of every order: UID, namespace and name, and then the place in the
-// list (R12, R14).
+// compareIdentity compares what every order ends with, which is UID, namespace, name, and then the
+// place in the list (R12, R14).
 func (r *ranking[T]) compareIdentity(i, j int32) int {
 	return cmp.Or(compareIdentity(r.facts.Objects[i], r.facts.Objects[j]), cmp.Compare(i, j))
 }
@@ -246,7 +251,7 @@ func (r *ranking[T]) mustStay(place int32) bool {
 	return r.stays != nil && r.stays(r.facts.Objects[place])
 }
 
-// withoutNil returns the objects that are not nil. If none is nil, it returns the slice itself.
+// withoutNil returns the objects that are not nil. If none is nil, the result is objs itself.
 func withoutNil[T metav1.Object](objs []T) []T {
 	if object.IndexNil(objs) < 0 {
 		return objs

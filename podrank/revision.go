@@ -10,10 +10,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// OldRevision puts objects first whose revision is not the current one. The
-// revision of an object is the value of its label key or, if there is no such
-// label, of its annotation key. An object with neither has an old revision.
-// NewOrder refuses an empty key and an empty current revision.
+// OldRevision puts objects first whose revision is not the current one. The revision of an object
+// is the value of its label with the given key. If there is no such label, the revision is the
+// value of the annotation with this key. An object with neither has an old revision. If key or
+// current is empty, NewOrder returns an error.
 func OldRevision[T metav1.Object](key, current string) Criterion[T] {
 	revision := func(obj T) string {
 		if value, ok := obj.GetLabels()[key]; ok {

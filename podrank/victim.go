@@ -10,20 +10,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A Victim is an object to delete, and what decided between it and the first
-// survivor. The first survivor is the object that would go next.
+// A Victim is an object to delete, and what decided between this object and the first survivor. The
+// first survivor is the object that would go next if one more object had to go.
 type Victim[T any] struct {
 	// Object is the object that was passed in, not a copy.
 	Object T
 
-	// Criterion is the name of the first criterion on which the victim and the
-	// first survivor differ, such as "not-ready". It is MustGo or MustStay if
-	// Options decided, UID or Name if no criterion did, and All if no object
-	// survives.
+	// Criterion is the name of the first criterion on which the victim and the first survivor
+	// differ, such as "not-ready". If Options decided, Criterion is MustGo or MustStay. If no
+	// criterion decided, Criterion is UID or Name, or None if the two objects do not differ. If no
+	// object survives, Criterion is All.
 	Criterion string
 
-	// Values are the two objects' values for the criterion. Both are empty for All.
-	// For Kubernetes' criteria:
+	// Values are the values of the victim and the first survivor for the criterion. For All, both
+	// values are empty. Examples of values for Kubernetes' criteria are:
 	//
 	//	unassigned        unassigned  assigned
 	//	phase             Pending     Running
@@ -37,17 +37,17 @@ type Victim[T any] struct {
 	//	uid               9c2e1f...   a0b1c2...
 	//	name              default/a   default/b
 	//
-	// Times are ages in whole seconds, as time.ParseDuration reads them. The age is
-	// negative if the instant is in the future. If Options.Now is zero, times are
-	// instants in RFC 3339. The zero instant is "unknown".
+	// A time is shown as an age in whole seconds, which time.ParseDuration can read. The age is
+	// negative if the time is in the future. If Options.Now is zero, times are shown in RFC 3339
+	// format. The zero time is shown as "unknown".
 	Values struct{ Victim, Survivor string }
 
-	phrase, detail string // how to say it
+	phrase, detail string // the words that Explain returns
 }
 
-// Explain says in words why the victim goes before the first survivor: "not
-// ready", "deletion cost -100 < 0", "3 replicas on node-4", "ready for 5m < 2h".
-// The zero Victim gives "none".
+// Explain says in words why the victim goes before the first survivor. Examples are "not ready",
+// "deletion cost -100 < 0", "3 replicas on node-4" and "ready for 5m < 2h". For the zero Victim,
+// Explain returns "none".
 func (v Victim[T]) Explain() string {
 	phrase := v.phrase
 	if phrase == "" {
@@ -59,8 +59,8 @@ func (v Victim[T]) Explain() string {
 	return strings.NewReplacer(victimHere, v.Values.Victim, survivorHere, v.Values.Survivor, detailHere, v.detail).Replace(phrase)
 }
 
-// victim makes a victim of the object found at index i. If any object survives, the first survivor
-// is found at index survivor. c is the criterion on which the two differ.
+// victim makes a Victim of the object at index i of r.found. The first survivor, if any, is at
+// index survivor. c is the index of the criterion on which the two objects differ.
 func (r *ranking[T]) victim(i, survivor, c int) Victim[T] {
 	place := r.found[i].place
 	v := Victim[T]{Object: r.facts.Objects[place]}
@@ -83,8 +83,8 @@ func (r *ranking[T]) victim(i, survivor, c int) Victim[T] {
 	return v
 }
 
-// survivorValue returns the value of the survivor, and remembers it, because all victims ask for
-// the same one.
+// survivorValue returns the value of the survivor, and remembers this value because all victims
+// need the same one.
 func (r *ranking[T]) survivorValue(c int, i int32) string {
 	if m := &r.survivor; m.value == "" || m.criterion != c || m.place != i {
 		m.criterion, m.place, m.value = c, i, r.columns[c].value(r.facts.Now, int(i), r.facts.Objects[i])
@@ -92,7 +92,7 @@ func (r *ranking[T]) survivorValue(c int, i int32) string {
 	return r.survivor.value
 }
 
-// byIdentity returns a victim with what decides if no criterion does.
+// byIdentity returns a Victim for two objects that do not differ on any criterion.
 func byIdentity[T metav1.Object](victim, survivor T) Victim[T] {
 	v := Victim[T]{Object: victim, Criterion: None}
 	if a, b := victim.GetUID(), survivor.GetUID(); a != b {
@@ -111,7 +111,8 @@ func fullName(obj metav1.Object) string { return obj.GetNamespace() + "/" + obj.
 
 const unknownTime = "unknown"
 
-// timeText returns how long ago an instant was or, if now is zero, the instant.
+// timeText returns the age of t at the time now. If now is zero, timeText returns the time t
+// itself.
 func timeText(t, now time.Time) string {
 	switch {
 	case t.IsZero():
@@ -120,7 +121,7 @@ func timeText(t, now time.Time) string {
 		return t.UTC().Format(time.RFC3339Nano)
 	}
 	age := now.Sub(t).Truncate(time.Second).String()
-	for _, zero := range []string{"m0s", "h0m"} { // 2h0m0s is 2h
+	for _, zero := range []string{"m0s", "h0m"} { // shorten 2h0m0s to 2h
 		if strings.HasSuffix(age, zero) {
 			age = age[:len(age)-2]
 		}

@@ -12,18 +12,21 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// OrderAnnotation is the annotation of a ReplicaSet or ReplicationController that has the words of
-// its order, as ParseOrder reads them. replicakit-controller uses that order.
+// OrderAnnotation is an annotation of ReplicaSets and ReplicationControllers. The value of the
+// annotation is an order in the words of ParseOrder. replicakit-controller deletes the pods of the
+// owner in this order.
 const OrderAnnotation = "replicakit.dev/scale-down-order"
 
-// ErrNoNodes is in the error of ParseOrder if a word asks about nodes, and the function that
-// returns them is nil.
-var ErrNoNodes = errors.New("it asks about nodes, and there is nothing to ask")
+// ErrNoNodes is wrapped by the error of ParseOrder if a word needs nodes and the function that
+// returns nodes is nil.
+var ErrNoNodes = errors.New("the word needs nodes, but nodes cannot be read")
 
-// The taints of nodes that a program will soon remove. Such programs need not cordon the node.
+// leavingTaints are taints that autoscalers set on nodes that they will soon remove. An autoscaler
+// may set such a taint without cordoning the node.
 var leavingTaints = []string{"ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"}
 
-// words are the criteria that an order in words may name. node may be nil.
+// words lists the words that ParseOrder knows, with their criteria. If asksNodes is false, the
+// function node may be nil.
 var words = []struct {
 	word      string
 	asksNodes bool
@@ -43,7 +46,7 @@ var words = []struct {
 	}},
 }
 
-// OrderWords returns the words that ParseOrder knows, sorted. The slice is a copy.
+// OrderWords returns the words that ParseOrder knows, in sorted order. The slice is a copy.
 func OrderWords() []string {
 	names := make([]string, len(words))
 	for i, w := range words {
@@ -52,10 +55,11 @@ func OrderWords() []string {
 	return names
 }
 
-// ParseOrder returns the order of words that are separated by commas, such as "zones,packed". It is
-// for flags and annotations. The criteria of the words come after Unassigned, Phase and NotReady,
-// so that pods that do no work go first in any order. The rest of Kubernetes' order comes after
-// them. The words are:
+// ParseOrder returns the Order for a list of words that are separated by commas, such as
+// "zones,packed". Use ParseOrder for flags and annotations. Each word stands for one criterion or
+// none. The criteria of the words come after Unassigned, Phase and NotReady, so that pods that do
+// no work go first in any order. The other criteria of Kubernetes' order come after the criteria of
+// the words. The words are:
 //
 //	deletion-cost  DeletionCost, to put it in front of other words
 //	kubernetes     no criterion, so alone it is Kubernetes' order
@@ -65,11 +69,12 @@ func OrderWords() []string {
 //	packed         Packed by node: nodes are emptied one after the other
 //	zones          Spread by the zone of the node: zones stay even
 //
-// node returns the node with a name, or nil if it does not know the node. Such a node is in no
-// zone, and stays. The nodes are read only. The Order is safe for concurrent use if node is.
+// The function node returns the node with a name, or nil if the node is not known. A node that is
+// not known is in no zone and is not leaving. The nodes are not changed. The Order is safe for
+// concurrent use if the function node is.
 //
-// It is an error if a word is not known or is listed twice. If a word asks about nodes and node is
-// nil, the error is ErrNoNodes.
+// If a word is not known or is listed twice, ParseOrder returns an error. If a word needs nodes and
+// the function node is nil, the error wraps ErrNoNodes.
 func ParseOrder(text string, node func(name string) *corev1.Node) (Order[*corev1.Pod], error) {
 	all := Kubernetes().Criteria()
 	behind := index(all, "not-ready") + 1

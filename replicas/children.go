@@ -13,7 +13,7 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// withoutNil returns the children that are not nil, or the slice itself if none is nil.
+// withoutNil returns the children that are not nil. If no child is nil, it returns the same slice.
 func withoutNil[T metav1.Object](children []T) []T {
 	if object.IndexNil(children) < 0 {
 		return children
@@ -22,9 +22,9 @@ func withoutNil[T metav1.Object](children []T) []T {
 }
 
 // repeated returns the indices of the objects that have the UID of an earlier object. Objects
-// without a UID, as fake clients make them, are all different.
+// without a UID, such as those of fake clients, all count as different.
 func repeated[T metav1.Object](objs []T) []int {
-	if pods, ok := any(objs).([]*corev1.Pod); ok { // nearly always; it avoids method calls
+	if pods, ok := any(objs).([]*corev1.Pod); ok { // the usual case, without method calls
 		return repeatedBy(pods, func(p *corev1.Pod) string { return string(p.UID) })
 	}
 	return repeatedBy(objs, func(obj T) string { return string(obj.GetUID()) })
@@ -32,7 +32,7 @@ func repeated[T metav1.Object](objs []T) []int {
 
 func repeatedBy[T any](objs []T, uidOf func(T) string) (again []int) {
 	seen := distinct.New(len(objs), func(i int) string { return uidOf(objs[i]) })
-	var uids [32]string // of a few objects at a time, so that the processor reads several at once
+	var uids [32]string // the UIDs of a few objects, so that the processor reads them in parallel
 	at := 0
 	for some := range slices.Chunk(objs, len(uids)) {
 		for i, obj := range some {

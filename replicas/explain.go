@@ -9,15 +9,15 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 )
 
-// Explain returns the order in which all children would be deleted. Each entry says what decides
-// between this child and the next. Scale.Delete is the beginning of this order. Children that must
-// stay come last.
+// Explain returns the order in which all children would be deleted. Each entry says which criterion
+// puts its child before the next one. Children that must stay come last. Scale.Delete has the first
+// children in this order, except in a rollout or with deletions in flight.
 //
-// owned are the children that ScaleTo takes. For a plan, they are its Claims.Owned and
+// owned has the same children as for ScaleTo. To explain a plan, pass its Claims.Owned and
 // Claims.Adopt. Children that are inactive or being deleted are left out. Explain does not check
-// who owns the others. Spec.Pending does not change the result, and Spec.Replicas changes only
-// which of Spec.Slots are wanted. Errors are those of ScaleTo, except those about creations. If
-// there are no children, the result is nil.
+// who owns the children. Spec.Pending does not change the result, and Spec.Replicas changes only
+// which of Spec.Slots are wanted. Explain returns the errors of ScaleTo, except those about new
+// children. If there are no children, the result is nil.
 func Explain[T metav1.Object](owned []T, spec Spec[T]) ([]podrank.Victim[T], error) {
 	if err := spec.begin(); err != nil {
 		return nil, err

@@ -49,7 +49,7 @@ func (m *maker[T]) child(i int, names []string) (T, error) {
 	return child, nil
 }
 
-// nameAt returns the name of child number i, or "" if the API server chooses it.
+// nameAt returns the name of child number i, or "" if the API server chooses the name.
 func nameAt(names []string, i int) string {
 	if i < len(names) {
 		return names[i]
@@ -57,7 +57,7 @@ func nameAt(names []string, i int) string {
 	return ""
 }
 
-// bare makes a child with Spec.New or from the template. The child will have the name.
+// bare makes a child with Spec.New or from the template. name is the name that the child will have.
 func (m *maker[T]) bare(name string) (T, error) {
 	if m.make != nil {
 		return m.make(name)
@@ -70,7 +70,8 @@ func (m *maker[T]) bare(name string) (T, error) {
 	return child, err
 }
 
-// check refuses children that would not be the owner's, because they would be created forever.
+// check refuses a child that would not count as one of the owner's children. Each plan would create
+// such a child again.
 func (m *maker[T]) check(child T) error {
 	if object.IsNil(child) {
 		return errors.New("New returned nil")
@@ -90,7 +91,7 @@ func (m *maker[T]) check(child T) error {
 	return nil
 }
 
-// namespace returns the child's own namespace or, if it has none, the owner's.
+// namespace returns the namespace of the child or, if that is empty, the namespace of the owner.
 func (m *maker[T]) namespace(child T) string {
 	if namespace := child.GetNamespace(); namespace != "" {
 		return namespace
@@ -98,8 +99,8 @@ func (m *maker[T]) namespace(child T) string {
 	return m.owner.GetNamespace()
 }
 
-// name sets a new child's name and generateName. Others derive its workload from generateName.
-// Without a name, the child keeps its own name or prefix.
+// name sets the name and the generateName of a new child. Other tools derive the child's workload
+// from generateName. If name is empty, the child keeps a name or generateName that it already has.
 func (m *maker[T]) name(child T, name string) {
 	switch {
 	case name != "":
@@ -110,7 +111,8 @@ func (m *maker[T]) name(child T, name string) {
 	child.SetGenerateName(generateName(m.base))
 }
 
-// own makes the owner the controller of the child, with one reference to it.
+// own makes the owner the controller of the child. The child then has exactly one reference to the
+// owner.
 func (m *maker[T]) own(child T) error {
 	owner := object.OwnerOf(m.owner, m.kind.GroupKind())
 	if ref := metav1.GetControllerOfNoCopy(child); ref != nil && !owner.IsNamed(ref, child) {

@@ -12,17 +12,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// The API server uses at most 58 characters of a generateName and adds 5. The result is no longer
-// than the label values that names often become (W11).
+// The API server uses at most 58 characters of a generateName and adds 5. Such a name has at most
+// 63 characters, so it can also be the value of a label (W11).
 const (
 	maxNamePrefix = 58
-	// spareTries is how often Spec.Names may return a name that is taken, in addition to once for
-	// each child that exists.
+	// spareTries is how often one plan may call Spec.Names, in addition to one call for each new
+	// name and each object in the list.
 	spareTries = 100
 )
 
-// names returns n names for new children that no object of objs has. Names in flight come first.
-// With slots, they are the first free slots.
+// names returns n names for new children. No object in objs has any of these names. Names of
+// creations in flight come first. With slots, the names are the first n names in free.
 func (s *Spec[T]) names(n int, free []string, objs []T) ([]string, error) {
 	if s.Slots != nil {
 		return free[:n], nil
@@ -60,12 +60,12 @@ func (s *Spec[T]) names(n int, free []string, objs []T) ([]string, error) {
 	return names, nil
 }
 
-// base returns the beginning of the names of new children.
+// base returns the text with which the names of new children begin.
 func (s *Spec[T]) base() string { return cmp.Or(s.BaseName, s.Owner.GetName()) }
 
 // checkNames returns the function that checks the names of children.
 func (s *Spec[T]) checkNames() func(name string) error {
-	if checkName(s.base()) != nil { // no API server has such a name, but fake clients do
+	if checkName(s.base()) != nil { // no API server accepts such an owner, but fake clients do
 		return checkNotEmpty
 	}
 	return checkName
@@ -78,7 +78,7 @@ func checkNotEmpty(name string) error {
 	return nil
 }
 
-// generateName returns the owner's name and "-", or the name alone if that is not a legal prefix
+// generateName returns owner followed by "-". If that is not a legal prefix, it returns owner alone
 // (P4).
 func generateName(owner string) string {
 	prefix := owner + "-"

@@ -19,19 +19,20 @@ import (
 // A PodPlan is a Plan for pods.
 type PodPlan = Plan[*corev1.Pod]
 
-// A Plan is what Manage decided. It is data, so you can carry it out, log it, or show it as a dry
-// run. It points to the owner and the children that were passed to Manage. Only read them. The zero
-// Plan means that there is nothing to do.
+// A Plan is what Manage decided. A Plan is data, so you can carry it out, log it, or show it as a
+// dry run. The Plan points to the owner and the children that were passed to Manage, so do not
+// change them. The zero Plan means that there is nothing to do.
 type Plan[T metav1.Object] struct {
-	// Claims says which children are the owner's. Send the patches of Adopt and
-	// Release BEFORE you create or delete anything. Owned and Ignored need no call.
+	// Claims says which children belong to the owner. Send the patches of Adopt and Release BEFORE
+	// you create or delete anything. The children in Owned and Ignored need no call.
 	Claims selector.Claims[T]
-	// Scale is what to do AFTER the claims, if all of them succeeded. If a claim failed, call
-	// ScaleTo with the children that the owner really has, and use its result instead. Otherwise a
-	// failed adoption could cost a healthy child.
+	// Scale says what to create and delete AFTER all patches of Claims have succeeded. If one of
+	// these patches failed, call ScaleTo with the children that the owner really has. Then use the
+	// result of ScaleTo instead of Scale. Otherwise a healthy child could be deleted because of an
+	// adoption that failed.
 	Scale Scale[T]
-	// Blocked says why Scale is zero although there may be too few or too many
-	// children. It is zero if nothing blocks the plan.
+	// Blocked says why Scale is zero although there may be too few or too many children. If nothing
+	// blocks the plan, Blocked is zero.
 	Blocked Blocked
 }
 
@@ -43,9 +44,8 @@ func (p Plan[T]) IsZero() bool {
 // IsZero reports whether there is nothing to create, delete or discard.
 func (s Scale[T]) IsZero() bool { return s.Create == 0 && len(s.Delete)+len(s.Discard) == 0 }
 
-// String describes the plan in one line. It names at most ten children of each
-// list. The wording may change in later releases; the fields of MarshalJSON will
-// not.
+// String describes the plan in one line. String names at most ten children of each list. The
+// wording may change in later releases, but the fields of MarshalJSON will not change.
 func (p Plan[T]) String() string {
 	var parts []string
 	if n := len(p.Claims.Adopt); n > 0 {
@@ -62,7 +62,7 @@ func (p Plan[T]) String() string {
 	return strings.Join(parts, "; ")
 }
 
-// String describes the scale step in one line. It names at most ten children.
+// String describes the scale step in one line. String names at most ten children of each list.
 func (s Scale[T]) String() string {
 	var parts []string
 	if s.Create > 0 {
@@ -124,7 +124,7 @@ func (p Plan[T]) MarshalJSON() ([]byte, error) {
 }
 
 // MarshalJSON writes the scale step. A child is written as its namespace, name and UID. A child to
-// delete also has the criterion that decided.
+// delete also has the criterion by which it was chosen.
 func (s Scale[T]) MarshalJSON() ([]byte, error) {
 	discard := make([]reference, len(s.Discard))
 	for i, d := range s.Discard {
@@ -151,7 +151,8 @@ func (s Scale[T]) MarshalJSON() ([]byte, error) {
 	}{s.Create, s.Names, victims, discard, s.Deferred, s.Kept, s.MustStay})
 }
 
-// marshal does not escape the "<" of a reason. The encoder that called MarshalJSON may escape it.
+// marshal returns the JSON of v without escaping the "<" of a reason. The encoder that calls
+// MarshalJSON may still escape this character.
 func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)

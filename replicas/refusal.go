@@ -12,7 +12,7 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// The values of RefusedError.Reason that this package sets.
+// Together with InvalidRollout, these are all values of RefusedError.Reason that this package sets.
 const (
 	InvalidSelector = "InvalidSelector"
 	InvalidReplicas = "InvalidReplicas"
@@ -21,18 +21,20 @@ const (
 )
 
 // A RefusedError says that an owner's own spec cannot be used. Retrying is useless until the owner
-// changes. Find it with errors.As. For a kind of your own, return a RefusedError from the function
-// that makes the Spec, if the owner can only be a mistake. A controller.Controller then reports one
-// event, and does not try again until the owner changes.
+// changes. Use errors.As to find a RefusedError in an error. A function that makes the Spec of your
+// own kind may return a RefusedError for a spec that can only be a mistake. A controller.Controller
+// then reports one event, and does not try again until the owner changes.
 type RefusedError struct {
-	// Reason is the reason of the event on the owner, in CamelCase. It is InvalidSelector,
-	// InvalidReplicas, InvalidTemplate, InvalidSlots, InvalidRollout, or one of your own.
+	// Reason is the reason of the event that is reported on the owner, in CamelCase. Reason is
+	// InvalidSelector, InvalidReplicas, InvalidTemplate, InvalidSlots, InvalidRollout, or a reason
+	// of your own.
 	Reason string
-	// Err names the object and the field. If it is nil, Reason says everything.
+	// Err says what is wrong, and names the object and the field. If Err is nil, Reason is the
+	// whole message.
 	Err error
 }
 
-// Error returns the text of Err or, if Err is nil, a text with the Reason.
+// Error returns the text of Err. If Err is nil, Error returns a text that contains Reason.
 func (e *RefusedError) Error() string {
 	switch {
 	case e == nil || object.IsNil(e.Err) && e.Reason == "":

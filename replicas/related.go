@@ -14,22 +14,23 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// Related returns the children that belong to the owner or to one of its siblings, for
-// Spec.Related. Siblings are the owners with the same controller, such as the ReplicaSets of one
-// Deployment. owners are the owners to search, including this one.
+// Related returns the children that belong to the owner or to one of its siblings. Spec.Related may
+// return this result. Siblings are the owners with the same controller, such as the ReplicaSets of
+// one Deployment. owners lists all owners that may be siblings, including the owner itself.
 //
-// A child belongs to the sibling in its namespace that controls it. A child without a controller
-// belongs to each sibling in its namespace whose selector matches it. The children of a
-// cluster-scoped sibling may be in any namespace. sel returns the selector of an owner, as
-// selector.ForReplicaSet does. If sel returns an error, nil or an empty selector, no such child
-// belongs to that owner. If sel is nil, it belongs to none. Controllers are the same if their UIDs
-// are equal or, without UIDs as with fake clients, if namespace, group, kind and name are.
+// A child with a controller belongs to the sibling that controls it and is in the same namespace. A
+// child without a controller belongs to each sibling in its namespace whose selector matches the
+// child. The children of a cluster-scoped sibling may be in any namespace. sel returns the selector
+// of an owner, as selector.ForReplicaSet does. If sel returns an error, nil or an empty selector,
+// no child without a controller belongs to that owner. If sel is nil, a child without a controller
+// belongs to no owner. Two controllers are the same if their UIDs are equal. If controllers have no
+// UIDs, as with fake clients, their namespace, group, kind and name are compared.
 //
-// The result is in the order of children, without nil ones. If the owner is nil or has no
-// controller, the result is nil, so not even its own children are related.
+// The result has the order of children, without nil entries. If the owner is nil or has no
+// controller, the result is nil, even if the owner has children.
 //
-// Differs from Kubernetes: a pod that someone else controls does not count, even if its labels
-// match.
+// Differs from Kubernetes: a pod that another owner controls does not count, even if the pod's
+// labels match.
 func Related[O, C metav1.Object](owner metav1.Object, owners []O, sel func(O) (labels.Selector, error), children []C) []C {
 	if object.IsNil(owner) {
 		return nil
@@ -62,14 +63,14 @@ func Related[O, C metav1.Object](owner metav1.Object, owners []O, sel func(O) (l
 	return related
 }
 
-// A sibling is an owner with the same controller.
+// A sibling is an owner with the same controller as the owner that was passed to Related.
 type sibling struct {
 	object.Owner
 	selector labels.Selector
 }
 
-// belongs reports whether a child is related (L3). siblings are by UID, and selecting have a
-// selector.
+// belongs reports whether a child belongs to one of the siblings (L3). The map siblings has all
+// siblings by UID. The slice selecting has the siblings with a usable selector.
 func belongs(child metav1.Object, siblings map[types.UID][]sibling, selecting []sibling) bool {
 	if ref := metav1.GetControllerOfNoCopy(child); ref != nil {
 		return slices.ContainsFunc(siblings[ref.UID], func(s sibling) bool { return s.IsNamed(ref, child) && s.Reaches(child) })
@@ -77,8 +78,9 @@ func belongs(child metav1.Object, siblings map[types.UID][]sibling, selecting []
 	return slices.ContainsFunc(selecting, func(s sibling) bool { return s.Reaches(child) && s.selector.Matches(labels.Set(child.GetLabels())) })
 }
 
-// related returns the children that count for co-location, or nil if Spec.Related has none (L2).
-// They are the owned and the related ones, each once. An owned one comes before its other view.
+// related returns the children that count for co-location, or nil if Spec.Related returns none
+// (L2). These are the owned and the related children, each of them once. If a child is in both
+// lists, related returns the object from owned.
 func (s *Spec[T]) related(owned []T) []T {
 	var others []T
 	if s.Related != nil {

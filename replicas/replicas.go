@@ -16,25 +16,27 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// Manage decides what to do so that the owner has the children that spec asks for. It decides which
-// to adopt and to release, and how many to create or which to delete. It makes no call and changes
-// nothing. Plan says how to carry the plan out. Children are pods or objects of any other type.
+// Manage decides what to do so that the owner has the children that spec asks for. Manage chooses
+// which children to adopt, release and delete, and how many to create. It calls no API and does not
+// change its arguments. The comments on Plan say how to carry out a plan. Children are pods or
+// objects of any other type.
 //
-// objs are the candidates. They are all objects of that type in the owner's namespace, or at least
-// the owner's own and those without a controller. Manage ignores objects that are neither active
-// nor discarded, and objects in another namespace than the owner's. A cluster-scoped owner has
-// children in any namespace. The lists of the plan are in the order of objs and point to the same
-// objects. Which of them are deleted does not depend on that order.
+// objs are the objects from which Manage chooses. Pass all objects of the children's type in the
+// owner's namespace. At least pass the objects that the owner controls and the objects without
+// a controller. Manage ignores inactive objects, except those to discard. Manage also ignores
+// objects in another namespace than the owner's. A cluster-scoped owner may have children in any
+// namespace. The plan points to the objects in objs, and Plan.Claims keeps their order. The order
+// of objs does not change which objects are deleted.
 //
-// With an error, the plan is zero. The error names the owner and the field. If the owner's own spec
-// is wrong, the error is a *RefusedError. A nil object is an error. So is a child that is listed
-// twice, unless the plan ignores it, because the number of children is then unknown. Two entries
-// are the same child if their UIDs are equal. Entries without a UID, as fake clients make them, are
-// different children.
+// If Manage returns an error, the plan is zero. The error names the owner and the field. If the
+// owner's own spec is wrong, the error is a *RefusedError. A nil object in objs is an error. A
+// child that is listed twice is also an error, unless the plan ignores that child. Two entries are
+// the same child if their UIDs are equal. Entries without a UID, such as those of fake clients, are
+// always different children.
 //
-// Differs from Kubernetes: negative replicas, a selector that matches everything or nothing, and a
-// template that the selector does not match are refused. Kubernetes panics, adopts every orphan,
-// releases every pod, or creates pods forever.
+// Differs from Kubernetes: Manage refuses negative replicas, a selector that matches everything or
+// nothing, and a template that the selector does not match. In these cases Kubernetes panics,
+// adopts every orphan, releases every pod, or creates pods forever.
 func Manage[T metav1.Object](objs []T, spec Spec[T]) (Plan[T], error) {
 	if err := spec.check(); err != nil {
 		return Plan[T]{}, err
@@ -50,7 +52,7 @@ func Manage[T metav1.Object](objs []T, spec Spec[T]) (Plan[T], error) {
 	if err != nil {
 		return Plan[T]{}, err
 	}
-	all := claims.Owned // nearly always
+	all := claims.Owned // the usual case
 	if len(claims.Adopt)+len(claims.Release) > 0 {
 		all = slices.Concat(claims.Owned, claims.Adopt, claims.Release)
 	}
@@ -72,14 +74,15 @@ func Manage[T metav1.Object](objs []T, spec Spec[T]) (Plan[T], error) {
 	return Plan[T]{Claims: claims, Scale: scale, Blocked: blocked}, nil
 }
 
-// ScaleTo is the second half of Manage. It takes the children that the owner has, and decides how
-// many to create or which to delete. If a claim of a plan failed, call ScaleTo before you create or
-// delete anything, and use its result instead of Plan.Scale. Inactive children are ignored, except
-// those to discard. ScaleTo does not check who owns the others. If the plan of Manage would be
-// Blocked, ScaleTo returns the zero Scale.
+// ScaleTo is the second half of Manage. ScaleTo takes the children that the owner has, and decides
+// how many to create or which to delete. If a patch of Plan.Claims failed, call ScaleTo before you
+// create or delete anything. Then use the result of ScaleTo instead of Plan.Scale. ScaleTo ignores
+// inactive children, except those to discard. ScaleTo does not check who owns the children. If the
+// plan of Manage would be Blocked, ScaleTo returns the zero Scale.
 //
 // Spec.Selector, Spec.New and Spec.Template are needed only if children must be created. Only the
-// names in owned and in Spec.Taken count as taken. Errors are those of Manage.
+// names of the children in owned and the names in Spec.Taken count as taken. ScaleTo returns the
+// same errors as Manage.
 func ScaleTo[T metav1.Object](owned []T, spec Spec[T]) (Scale[T], error) {
 	if err := spec.begin(); err != nil {
 		return Scale[T]{}, err
@@ -103,7 +106,7 @@ func ScaleTo[T metav1.Object](owned []T, spec Spec[T]) (Scale[T], error) {
 	return scale, err
 }
 
-// join returns the children of both lists, which is a itself if b is empty.
+// join returns the children of both lists. If b is empty, join returns a itself.
 func join[T any](a, b []T) []T {
 	if len(b) == 0 {
 		return a
@@ -112,7 +115,7 @@ func join[T any](a, b []T) []T {
 }
 
 // ended returns the owner's children that must be discarded, sorted by name. ours reports whether a
-// child is the owner's.
+// child belongs to the owner.
 func (s *Spec[T]) ended(objs []T, ours func(T) bool) (ended []T, err error) {
 	if s.Rules.NoneEnds() {
 		return nil, nil
@@ -158,7 +161,7 @@ func (s *Spec[T]) active(objs []T) ([]T, error) {
 // counts returns the function that reports whether a child of the owner counts as a replica.
 func (s *Spec[T]) counts() func(T) bool {
 	namespace, isActive := s.Owner.GetNamespace(), s.Rules.active()
-	if s.Rules.Active == nil && s.Rules.NoneEnds() { // nearly always pods; it avoids method calls
+	if s.Rules.Active == nil && s.Rules.NoneEnds() { // the usual case for pods, without method calls
 		podCounts := func(p *corev1.Pod) bool {
 			return (namespace == "" || namespace == p.Namespace) && pod.IsActive(p)
 		}
@@ -171,7 +174,7 @@ func (s *Spec[T]) counts() func(T) bool {
 	}
 }
 
-// claims sorts the children.
+// claims decides which children to adopt, release, keep or ignore.
 func (s *Spec[T]) claims(objs []T, wanted slots) (selector.Claims[T], error) {
 	claimer := selector.Claimer[T]{Owner: s.Owner, Kind: s.Kind, Active: s.counts(), Selector: s.Selector, Filter: s.mayAdopt(objs, wanted)}
 	return claimer.Plan(objs)

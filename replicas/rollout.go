@@ -17,13 +17,15 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 )
 
-// InvalidRollout is the reason of a spec whose MaxUnavailable or MaxSurge cannot be used.
+// InvalidRollout is the RefusedError.Reason of a spec whose MaxUnavailable or MaxSurge cannot be
+// used.
 const InvalidRollout = "InvalidRollout"
 
-// rolls reports whether the spec says how many children may be unavailable while others are replaced.
+// rolls reports whether MaxUnavailable or MaxSurge is set.
 func (s *Spec[T]) rolls() bool { return s.MaxUnavailable != nil || s.MaxSurge != nil }
 
-// rollout returns MaxUnavailable and MaxSurge as numbers, as Deployments round them.
+// rollout returns MaxUnavailable and MaxSurge as numbers. Percentages are rounded as in
+// Deployments.
 func (s *Spec[T]) rollout() (unavailable, surge int, err error) {
 	if unavailable, err = s.share("maxUnavailable", s.MaxUnavailable, false); err != nil {
 		return 0, 0, err
@@ -33,16 +35,16 @@ func (s *Spec[T]) rollout() (unavailable, surge int, err error) {
 	}
 	switch {
 	case s.Slots != nil && s.MaxSurge != nil && s.MaxSurge.String() != "0" && s.MaxSurge.String() != "0%":
-		return 0, 0, refuse(s.Owner, s.Kind, InvalidRollout, "maxSurge %v: there is no slot for a child more", s.MaxSurge)
+		return 0, 0, refuse(s.Owner, s.Kind, InvalidRollout, "maxSurge %v: there is no slot for a child beyond replicas", s.MaxSurge)
 	case unavailable+surge == 0 && (isPercent(s.MaxUnavailable) || isPercent(s.MaxSurge)):
-		unavailable = 1 // both are rounded to 0, and nothing could be replaced
+		unavailable = 1 // both are rounded to 0, so no child could be replaced
 	}
 	return unavailable, surge, nil
 }
 
 func isPercent(value *intstr.IntOrString) bool { return value != nil && value.Type == intstr.String }
 
-// share returns a number, or a percentage of Replicas.
+// share returns value as a number. A percentage is taken of Replicas.
 func (s *Spec[T]) share(field string, value *intstr.IntOrString, roundUp bool) (int, error) {
 	if value == nil {
 		return 0, nil
@@ -89,7 +91,8 @@ func (s *Spec[T]) available() (func(T) bool, error) {
 	return rules.Ready, nil
 }
 
-// checkRollout refuses wrong limits, and rules that cannot say which children are available.
+// checkRollout refuses a MaxUnavailable or MaxSurge that cannot be used. It also refuses rules that
+// do not say which children are available.
 func (s *Spec[T]) checkRollout() error {
 	if !s.rolls() {
 		return nil
@@ -101,32 +104,34 @@ func (s *Spec[T]) checkRollout() error {
 	return err
 }
 
-// A rolling is the part of a Room that bounds a rollout.
+// A rolling is the part of a Room that limits a rollout.
 type rolling[T metav1.Object] struct {
 	available func(T) bool
-	spare     int  // available children that may be deleted
-	most      int  // children that must go and may be deleted now
-	surplus   int  // other children that are too many and may be deleted
-	again     bool // enough new children exist without those in flight
-	enough    bool // enough are available without those whose deletion is in flight
-	extra     int  // children that are deleted and not replaced
+	spare     int  // how many available children may be deleted
+	most      int  // how many of the children that must go may be deleted now
+	surplus   int  // how many other children are surplus and may be deleted
+	again     bool // enough new children exist, not counting those whose deletion is in flight
+	enough    bool // enough children are available, not counting those whose deletion is in flight
+	extra     int  // how many children are deleted without a replacement
 }
 
-// roll returns the room of a rollout, in which some children must go. R children are wanted, U may
-// be unavailable, and S may exist in addition. Children that must go are old, and the others are
-// new. Then
+// roll returns the room of a rollout, in which some children must go. R is the number of wanted
+// children, U is MaxUnavailable, and S is MaxSurge. Children that must go are old, and all others
+// are new. The limits are:
 //
 //	create <= min(R - new, R + S - all)
 //	delete <= all - (R - U) - new ones that are not available, for old ones
 //	delete <= available - (R - U), for those that are available
 //
-// So a plan leaves at least R - U available and at most R + S, and creates no new child in vain.
-// With Slots, S is 0, and if nothing can be deleted, one slot is filled anyway. For creations, a
-// child counts even if its deletion may have taken effect. For deletions, it does not count. A
-// child that is being deleted and that Rules.Active counts is a new one here, so it holds its place
-// until it is gone.
+// So a plan leaves at least R - U children available and at most R + S children in all. A plan
+// creates no child that the rollout would delete again. With Slots, S is 0. If no child can be
+// deleted, a plan with Slots still fills one empty slot.
+//
+// A child whose deletion is in flight counts when creations are limited, but not when deletions are
+// limited. If Rules.Active counts a child that is being deleted, the child is new here and keeps
+// its place until it is gone.
 func (s *Spec[T]) roll(r Room[T], active, staying []T) Room[T] {
-	unavailable, surge, _ := s.rollout() // checkRollout has found no error
+	unavailable, surge, _ := s.rollout() // no error, because checkRollout has found none
 	available, _ := s.available()
 	roll := &rolling[T]{available: available}
 	wanted, old, fresh, mayGo, ready, oldUnready, freshUnready, mayGoUnready := int(s.Replicas), 0, 0, 0, 0, 0, 0, 0
@@ -168,13 +173,13 @@ func (s *Spec[T]) roll(r Room[T], active, staying []T) Room[T] {
 	return r
 }
 
-// mayGoAgain reports whether a deletion in flight may be sent again, because the child may still
-// exist.
+// mayGoAgain reports whether a deletion of c that is in flight may be sent again, because c may
+// still exist.
 func (r *rolling[T]) mayGoAgain(room *Room[T], c T) bool {
 	return (room.mustGo(c) || r.again && room.mayGo(c)) && (r.enough || !r.available(c))
 }
 
-// clamp removes the deletions for which there is no room.
+// clamp removes the deletions that the room does not allow.
 func (r *rolling[T]) clamp(room *Room[T], victims []Deletion[T]) []Deletion[T] {
 	isNil := object.NilOf[T]()
 	spare, most, surplus := r.spare, r.most, r.surplus
@@ -198,7 +203,7 @@ func (r *rolling[T]) clamp(room *Room[T], victims []Deletion[T]) []Deletion[T] {
 	})
 }
 
-// checkReplaces refuses a rollout that can replace nothing.
+// checkReplaces refuses a rollout that can never replace a child.
 func (s *Spec[T]) checkReplaces(room Room[T]) error {
 	if room.roll == nil || room.Create+room.Delete > 0 {
 		return nil
@@ -209,8 +214,9 @@ func (s *Spec[T]) checkReplaces(room Room[T]) error {
 	return nil
 }
 
-// rolled chooses n of the children. Those whose deletion is in flight come first, then those that
-// must go. Of the latter, those that are not ready or not available come first, except with Slots.
+// rolled chooses n of the children to delete. Children whose deletion is in flight come first,
+// followed by children that must go. Without Slots, unready and unavailable children come first
+// among those that must go.
 func (s *Spec[T]) rolled(staying []T, n int, ranking podrank.Options[T], room Room[T]) ([]Deletion[T], error) {
 	again := func(c T) bool { return room.deleting.Has(object.ID(c)) && room.roll.mayGoAgain(&room, c) }
 	first := []podrank.Criterion[T]{podrank.First("in flight", again)}

@@ -11,31 +11,31 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// A Room says how many children may be created and deleted, so that there are neither more nor
-// fewer than wanted, regardless of how the calls in flight end. RoomOf returns a Room, and
-// docs/guarantee.md says what it promises. The zero Room allows nothing. Goroutines may share a
-// Room if they may share the functions of Spec.Rules.
+// A Room says how many children may be created and deleted now. With these limits there are neither
+// more nor fewer children than wanted, regardless of how the calls in flight end. RoomOf returns a
+// Room, and docs/guarantee.md says what a Room guarantees. The zero Room allows nothing. Several
+// goroutines may use a Room at once if the functions in Spec.Rules allow that.
 type Room[T metav1.Object] struct {
-	// Create and Delete are how many children may be created and deleted at most, if all names and
-	// victims in flight are among them. Otherwise the limit is lower, and Clamp applies it to one
-	// Scale.
+	// Create and Delete are the most children that may be created and deleted, if these include all
+	// creations and deletions in flight. For a Scale without some of the calls in flight, the limit
+	// is lower. Clamp applies that limit to a Scale.
 	Create, Delete int
 
 	places   int                 // places that no child has
-	creating sets.Set[string]    // names in flight; each counts as one more child
-	surplus  int                 // children that are not being deleted, less those wanted
-	deleting sets.Set[types.UID] // those of them with a deletion in flight
+	creating sets.Set[string]    // names of creations in flight; each counts as one more child
+	surplus  int                 // the number of children that are not being deleted, minus the number wanted
+	deleting sets.Set[types.UID] // the children whose deletion is in flight
 	rules    Rules[T]
 	held     sets.Set[string] // the wanted slots that are not free; nil without slots
 	replaces bool             // all children that must go may be deleted now
-	must     int              // how many must go
-	kept     int              // how many of them stay because another child is missing
-	stuck    int              // how many of the surplus must stay
+	must     int              // how many children must go
+	kept     int              // how many children that must go stay because another child is missing
+	stuck    int              // how many surplus children must stay
 	roll     *rolling[T]      // nil without MaxUnavailable and MaxSurge
 }
 
-// RoomOf returns the Room of an owner that has the children. Inactive children take no place. spec
-// and the errors are as for ScaleTo.
+// RoomOf returns the Room of an owner that has the children in owned. Inactive children take no
+// place. spec and the errors are the same as for ScaleTo.
 func RoomOf[T metav1.Object](owned []T, spec Spec[T]) (Room[T], error) {
 	if err := spec.begin(); err != nil {
 		return Room[T]{}, err
@@ -54,30 +54,31 @@ func RoomOf[T metav1.Object](owned []T, spec Spec[T]) (Room[T], error) {
 	return spec.room(active, wanted), nil
 }
 
-// room returns the room of active children. Its terms are:
+// room returns the Room of the active children. These rules apply:
 //
-//   - Each active child takes a place, even while it is being deleted. PendingAdoptions takes
-//     places, and so does each creation in flight that is not sent again. With slots, each slot is
-//     a place of its own, and these two take none.
-//   - The surplus may be deleted. Each deletion in flight that is not sent again makes it one
-//     smaller. With slots, only children in no wanted slot are surplus.
-//   - If as many children exist as are wanted, all children that must go may be deleted at once. A
-//     child with a deletion in flight counts here only if it must go. With slots, children in no
-//     wanted slot must go, and only those in wanted slots count.
-//   - With MaxUnavailable or MaxSurge, see roll.
-//   - Children that must stay are not deleted. Children to discard, and those of other owners, take
-//     no place, and their deletions do not count.
+//   - Each active child takes a place, even while the child is being deleted. Each pending adoption
+//     takes a place, and so does each creation in flight that is not sent again. With slots, each
+//     slot is a place, and pending adoptions and creations in flight take no place.
+//   - Surplus children may be deleted. Each deletion in flight that is not sent again makes the
+//     surplus one smaller. With slots, only children outside the wanted slots are surplus.
+//   - If at least as many children exist as are wanted, all children that must go may be deleted at
+//     once. A child with a deletion in flight counts as existing only if the child must go. With
+//     slots, children outside the wanted slots must go, and only children in wanted slots count as
+//     existing.
+//   - With MaxUnavailable or MaxSurge, roll sets the limits.
+//   - Children that must stay are not deleted. Children to discard and children of other owners
+//     take no place. Deletions of such children do not count.
 func (s *Spec[T]) room(active []T, wanted slots) Room[T] {
 	staying := s.staying(active)
 	r := Room[T]{places: max(int(s.Replicas)-len(active), 0), surplus: len(staying) - int(s.Replicas), rules: s.Rules, held: wanted.held}
-	r.places -= min(r.places, s.PendingAdoptions) // there may be more of them
+	r.places -= min(r.places, s.PendingAdoptions) // PendingAdoptions may be larger than places
 	if s.Slots != nil {
 		r.places = wanted.missing
 	} else if len(s.CreationsInFlight) > 0 {
 		r.creating = sets.New(s.CreationsInFlight...)
 	}
 	may, again, lost, standIns := len(staying), 0, 0, 0
-	if s.Rules.MustGo != nil || s.Rules.MustStay != nil || len(s.DeletionsInFlight) > 0 { // otherwise all children are alike
+	if s.Rules.MustGo != nil || s.Rules.MustStay != nil || len(s.DeletionsInFlight) > 0 { // otherwise any child may be deleted
 		inFlight := sets.New(s.DeletionsInFlight...)
 		r.deleting, may = sets.New[types.UID](), 0
 		for _, c := range staying {
@@ -109,21 +110,23 @@ func (s *Spec[T]) room(active []T, wanted slots) Room[T] {
 	return r
 }
 
-// mayGo reports whether a child may be deleted as one of the surplus.
+// mayGo reports whether a child may be deleted as a surplus child.
 func (r *Room[T]) mayGo(c T) bool { return r.isOut(c) && !r.mustStay(c) }
 
-// mustGo reports whether a child must go, and MustStay does not keep it.
+// mustGo reports whether a child must go and MustStay does not keep the child.
 func (r *Room[T]) mustGo(c T) bool {
 	return r.rules.MustGo != nil && r.rules.MustGo(c) && !r.mustStay(c)
 }
 
 func (r *Room[T]) mustStay(c T) bool { return r.rules.MustStay != nil && r.rules.MustStay(c) }
 
-// isOut reports whether a child is in no wanted slot. Without slots, every child is.
+// isOut reports whether a child is outside the wanted slots. Without slots, isOut is true for every
+// child.
 func (r *Room[T]) isOut(c T) bool { return !r.held.Has(c.GetName()) }
 
-// Clamp removes from a Scale what there is no room for. It keeps the names and victims in flight,
-// and the first of the others. Discard does not change. Victims that are nil are removed.
+// Clamp removes the creations and deletions from a Scale that the Room does not allow. Clamp keeps
+// the calls in flight, and then as many of the other calls as the Room allows, in their order.
+// Scale.Discard does not change. Deletions of a nil object are removed.
 func (r *Room[T]) Clamp(scale Scale[T]) Scale[T] {
 	free := r.places - len(r.creating)
 	switch {
@@ -155,7 +158,7 @@ func (r *Room[T]) Clamp(scale Scale[T]) Scale[T] {
 	return scale
 }
 
-// take subtracts one from left, and reports whether one was left.
+// take subtracts one from left, and reports whether left was positive.
 func take(left *int) bool {
 	*left--
 	return *left >= 0

@@ -21,32 +21,36 @@ type PodScale = Scale[*corev1.Pod]
 
 // A Scale says how to get from the number of children that the owner has to the number that is
 // wanted. At most one of Create and Delete is set, unless Spec.MaxUnavailable or Spec.MaxSurge is
-// set. In that case, create before you delete. Discard may be set with either.
+// set. If both Create and Delete are set, create before you delete. Discard may be set together
+// with Create or Delete.
 type Scale[T metav1.Object] struct {
-	// Create is how many children to create. New makes each of them. Record the expectation BEFORE
-	// the first call, and create in slow start.
+	// Create is how many children to create. Call New to make each child. Record the expectation
+	// BEFORE the first create call, and use slow start for these calls.
 	Create int
 	// Names are the names of the children to create. Names[i] is the name of New(i). If Spec.Slots
-	// and Spec.Names are nil, Names is nil too. The API server then chooses them, and the creations
-	// can only be counted.
+	// and Spec.Names are nil, Names is also nil. The API server then chooses the names, and
+	// expectations can only count the creations.
 	Names []string
-	// Delete are the children to delete, in this order. Each has the reason why it is deleted and
-	// another one stays. Record the expectation BEFORE the first call.
+	// Delete lists the children to delete, in this order. Each entry says why its child is deleted
+	// and another one stays. Record the expectation BEFORE the first delete call.
 	Delete []Deletion[T]
-	// Discard are the children to clean up, as Rules.Discard says, sorted by name. Record the
-	// expectation BEFORE the first call. They may be deleted before or after others are created,
-	// except that a child of the same name has to wait. Spec.BurstReplicas limits them separately.
-	// Spec.MaxDeletions does not limit them, because they are no replicas.
+	// Discard lists the children to clean up, sorted by name. Rules.Discard or Rules.Failed names
+	// these children. Record the expectation BEFORE the first delete call. Discarded children may
+	// be deleted before or after other children are created. But if a new child has the name of a
+	// discarded child, create it after the discarded child is gone. Spec.BurstReplicas limits
+	// Discard separately from Create and Delete. Spec.MaxDeletions does not limit Discard, because
+	// discarded children are not replicas.
 	Discard []Deletion[T]
-	// Deferred is how many more children must be created, deleted or discarded than
-	// Spec.BurstReplicas and Spec.MaxDeletions allow in this plan. Plan again when the effects of
-	// this plan have been observed, or when more may be deleted.
+	// Deferred is how many children later plans must create, delete or discard, because
+	// Spec.BurstReplicas or Spec.MaxDeletions limits this plan. Plan again when the effects of this
+	// plan have been observed, or when Spec.MaxDeletions allows more deletions.
 	Deferred int
-	// Kept is how many children stay because another child is missing or too few are available,
-	// although Rules.MustGo names them or they are in no wanted slot. Plan again when that child
-	// exists or more are available.
+	// Kept is how many children must go but stay for now, because another child is missing or too
+	// few children are available. A child must go if Rules.MustGo or Rules.ReadyWithin says so, or
+	// if it is in no wanted slot. Plan again when the missing child exists or more children are
+	// available.
 	Kept int
-	// MustStay is how many children are too many but stay, because Rules.MustStay says so.
+	// MustStay is how many surplus children stay because Rules.MustStay says so.
 	MustStay int
 
 	maker *maker[T] // nil if nothing is created
@@ -55,23 +59,24 @@ type Scale[T metav1.Object] struct {
 // A Deletion is a child to delete, and the options of the delete call.
 type Deletion[T any] struct {
 	podrank.Victim[T]
-	// Options have preconditions. The UID prevents the deletion of another child of the same name.
-	// The resourceVersion prevents that of a child that has changed since the decision. Such a
-	// child may have begun to work, or belong to another owner. There is one exception. If
-	// Rules.MustStay is nil and Rules.ReadyWithin is 0, the deletion of a pod that is not ready has
-	// only the UID, unless Rules.Discard or Rules.Failed names the pod. A precondition that the child
-	// has no value for, as with fake clients, is left out.
+	// Options have the preconditions of the delete call. The UID precondition prevents the deletion
+	// of another child with the same name. The resourceVersion precondition prevents the deletion
+	// of a child that has changed since the plan was made. For example, the child may have become
+	// ready, or may belong to another owner now. If Rules.MustStay is nil and Rules.ReadyWithin is
+	// 0, the deletion of a pod that is not ready has only the UID precondition. If Rules.Discard or
+	// Rules.Failed names the pod, its deletion has both preconditions. If the child has no value
+	// for a precondition, as with fake clients, that precondition is left out.
 	Options metav1.DeleteOptions
-	// Replaced says that another child comes in its place. The child must go because of
-	// Rules.MustGo or Rules.ReadyWithin, although there are not too many children. Otherwise the
-	// child is one too many.
+	// Replaced says that another child replaces this one. The child must go because of Rules.MustGo
+	// or Rules.ReadyWithin, although there are not too many children. If Replaced is false for a
+	// child in Scale.Delete, the child is surplus.
 	Replaced bool
 }
 
-// New makes child number i, counted from 0. Each call makes another child, which the caller may
-// change. New sets its namespace, name, generateName and controller reference. If Names is nil, a
-// name or generateName that Spec.New set is kept. Goroutines may call New at once if they may call
-// Spec.New so.
+// New makes child number i, counted from 0. Each call returns a new object, which the caller may
+// change. New sets the namespace, name, generateName and controller reference of the child. If
+// Names is nil, New keeps a name or generateName that Spec.New has set. Several goroutines may call
+// New at once if Spec.New allows that.
 //
 // New returns an error that names the owner and i if i is not below Create, or if Spec.New returned
 //
@@ -91,8 +96,8 @@ func (s Scale[T]) New(i int) (T, error) {
 	return s.maker.child(i, s.Names)
 }
 
-// staying returns the active children that are not being deleted. These are all, unless
-// Rules.Active says otherwise.
+// staying returns the active children that are not being deleted. These are all active children,
+// unless Rules.Active also counts children that are being deleted.
 func (s *Spec[T]) staying(active []T) []T {
 	if s.Rules.Active == nil || !slices.ContainsFunc(active, isDeleted[T]) {
 		return active
@@ -107,12 +112,12 @@ func (s *Spec[T]) burst() int {
 	return s.BurstReplicas
 }
 
-// scale says how to get from owned to what is wanted, or why nothing may be created or deleted.
-// Each child of owned is active and listed once. Children that have ended are discarded. The names
-// of objs are taken.
+// scale decides how many children to create and which to delete, or returns why nothing may be
+// created or deleted. Each child in owned is active and listed once. The children in ended are
+// discarded. No new child gets the name of an object in objs.
 //
-// Except in a rollout, nothing is created while something is deleted. A child that is being deleted
-// is not missing yet.
+// Except in a rollout, a plan that deletes children creates none. An active child that is being
+// deleted is not replaced before it is gone.
 func (s *Spec[T]) scale(owned, ended, objs []T, wanted slots) (Scale[T], Blocked, error) {
 	none := Scale[T]{}
 	if blocked := s.blocked(); blocked.Reason != "" {
@@ -155,13 +160,13 @@ func (s *Spec[T]) scale(owned, ended, objs []T, wanted slots) (Scale[T], Blocked
 		scale.Create = create
 		scale.maker = &maker[T]{owner: s.Owner, base: s.base(), kind: s.Kind, selector: s.Selector, template: s.Template, make: s.New}
 	}
-	if len(s.CreationsInFlight)+len(s.DeletionsInFlight) > 0 { // otherwise all of it fits
+	if len(s.CreationsInFlight)+len(s.DeletionsInFlight) > 0 { // without calls in flight, the scale always fits
 		scale = room.Clamp(scale)
 	}
 	return scale, Blocked{}, nil
 }
 
-// deletions chooses n of the children. Those whose deletion is in flight come first.
+// deletions chooses n of the children to delete. Children whose deletion is in flight come first.
 func (s *Spec[T]) deletions(owned []T, n int, room Room[T]) ([]Deletion[T], error) {
 	staying := s.staying(owned)
 	ranking := s.ranking(staying)
@@ -198,7 +203,7 @@ func (s *Spec[T]) discards(ended []T) []Deletion[T] {
 	return s.guarded(victims)
 }
 
-// guarded returns the deletions of the victims.
+// guarded returns a Deletion with its preconditions for each victim.
 func (s *Spec[T]) guarded(victims []podrank.Victim[T]) []Deletion[T] {
 	if len(victims) == 0 {
 		return nil
@@ -229,8 +234,8 @@ type guard struct {
 	version string
 }
 
-// of returns the preconditions that prevent the deletion of another child of that name. If asJudged
-// is set, they also prevent the deletion of a child that has changed.
+// of returns the preconditions that prevent the deletion of another child with the same name. If
+// asJudged is set, the preconditions also prevent the deletion of a child that has changed.
 func (g *guard) of(child metav1.Object, asJudged bool) *metav1.Preconditions {
 	if g.uid = child.GetUID(); g.uid != "" {
 		g.UID = &g.uid

@@ -21,20 +21,21 @@ func Ordinals(base string) func(i int) string {
 	return func(i int) string { return base + "-" + strconv.Itoa(i) }
 }
 
-// MaxSlots is how many slots a spec can have. If the spec has slots, more Replicas are refused.
+// MaxSlots is how many slots a spec can have. If the spec has slots and Replicas is above MaxSlots,
+// the spec is refused.
 const MaxSlots = 1_000_000
 
-// slots are the wanted slots, with as many of their names as a plan needs. The zero value is for a
-// spec without slots.
+// slots describes the wanted slots, and has as many of their names as a plan needs. The zero value
+// is for a spec without slots.
 type slots struct {
 	held    sets.Set[string] // names of wanted slots that an object has, or that are in Spec.Taken
-	free    []string         // the first of the other wanted slots, at most as many as a plan fills
-	missing int              // how many other wanted slots there are
+	free    []string         // names of the first free wanted slots, at most as many as a plan fills
+	missing int              // how many wanted slots are free
 }
 
-// wanted returns the wanted slots. It names them in order until it has found a slot for each name
-// that objs and Taken have, and as many free slots as a plan fills. It refuses a free slot that no
-// child can have, and a name that it meets twice.
+// wanted returns the wanted slots. wanted calls Slots in order until it has found a slot for each
+// name in objs and Taken, and as many free slots as a plan fills. wanted refuses a free slot whose
+// name is not legal, and two slots with the same name.
 func (s *Spec[T]) wanted(objs []T) (is slots, err error) {
 	if s.Slots == nil {
 		return is, nil
@@ -69,8 +70,9 @@ func (s *Spec[T]) wanted(objs []T) (is slots, err error) {
 	return is, nil
 }
 
-// mayAdopt returns the filter of orphans, which allows those alone in a wanted slot. Without slots,
-// it is nil.
+// mayAdopt returns a filter that reports whether an orphan may be adopted. The filter allows one
+// orphan for each wanted slot in which the owner has no active child. Without slots, the filter is
+// nil.
 func (s *Spec[T]) mayAdopt(objs []T, wanted slots) func(T) bool {
 	if s.Slots == nil {
 		return nil
@@ -91,13 +93,13 @@ func (s *Spec[T]) mayAdopt(objs []T, wanted slots) func(T) bool {
 	}
 }
 
-// fitSlots changes the rules so that owned children in no wanted slot must go, the highest slot
-// first.
+// fitSlots changes the rules so that owned children outside the wanted slots must go. Of these
+// children, the one in the highest slot goes first.
 func (s *Spec[T]) fitSlots(owned []T, wanted slots) error {
 	if s.Slots == nil {
 		return nil
 	}
-	s.PendingAdoptions = 0 // these orphans hold slots
+	s.PendingAdoptions = 0 // each of these orphans holds its own slot
 	held := make(map[string]T, len(owned))
 	for _, child := range owned {
 		name := child.GetName()
@@ -117,7 +119,7 @@ func (s *Spec[T]) fitSlots(owned []T, wanted slots) error {
 	return nil
 }
 
-// orderAfter returns an order with the first criteria, then those of the rules.
+// orderAfter returns an order that applies the criteria in first before the criteria of the rules.
 func (s *Spec[T]) orderAfter(first ...podrank.Criterion[T]) (podrank.Order[T], error) {
 	order := s.Rules.Complete().Order
 	if pods, ok := any(podrank.Kubernetes()).(podrank.Order[T]); ok && len(order.Criteria()) == 0 {
@@ -130,14 +132,14 @@ func (s *Spec[T]) orderAfter(first ...podrank.Criterion[T]) (podrank.Order[T], e
 	return order, nil
 }
 
-// A slot is the length of a name, as text, and the name. The greater text is the higher slot, so
-// web-10 is above web-9.
+// A slot is a text that has the length of a name, followed by the name. The greater text is the
+// higher slot, so web-10 is above web-9.
 type slot string
 
 // String returns the name.
 func (s slot) String() string { return string(s[min(slotLength, len(s)):]) }
 
-// slotLength is how many digits the length has.
+// slotLength is how many hexadecimal digits a slot has for the length of the name.
 const slotLength = 8
 
 // highestSlot is the criterion that puts the highest slot first. It ranks only children for which

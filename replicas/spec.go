@@ -32,146 +32,159 @@ const DefaultBurstReplicas = 500
 // A PodSpec is a Spec for pods.
 type PodSpec = Spec[*corev1.Pod]
 
-// A Spec says what is wanted. It has everything that a decision needs, except the children.
-// ReplicaSetSpec and ReplicationControllerSpec make one. For a kind of your own, fill it in by
-// hand. No function changes a Spec. Goroutines may share it if its functions allow that.
+// A Spec says which children are wanted. A Spec has everything that Manage needs, except the
+// existing children. ReplicaSetSpec and ReplicationControllerSpec return a Spec. For a kind of your
+// own, fill in the fields of a Spec yourself. No function of this package changes a Spec. Several
+// goroutines may use a Spec at once if its functions allow that.
 type Spec[T metav1.Object] struct {
-	// Owner is the object that owns the children. Required. Its UID decides which children it has.
-	// If it has no UID, as with fake clients, its group, kind and name decide. If it has a
-	// deletionTimestamp, nothing is adopted, released, created or deleted, unless it has the
-	// Finalizer.
+	// Owner is the object that owns the children, and is required. The owner's UID decides which
+	// children it has. If the owner has no UID, as with fake clients, its group, kind and name
+	// decide. For an owner with a deletionTimestamp, nothing is adopted, released or created. The
+	// children of such an owner are deleted only if the owner has the Finalizer.
 	Owner metav1.Object
-	// Finalizer is a finalizer that keeps the owner until its children are gone. While an owner
-	// that is being deleted has it, no child is wanted. So all children are deleted with the rules,
-	// order and limits of any other plan. None is adopted or released. An owner that also has the
-	// finalizer "orphan" keeps its children. Add the finalizer to the owner yourself, and remove it
-	// when the owner no longer has children. While such an owner is Paused or its spec is refused,
-	// its children stay, and so does the owner. "" means none.
+	// Finalizer is the name of a finalizer that keeps a deleted owner until its children are gone.
+	// If an owner with this finalizer is being deleted, no child is wanted. All children of such an
+	// owner are deleted, with the same rules, order and limits as in any other plan. If the owner
+	// also has the finalizer "orphan", its children are not deleted. Add the finalizer to the owner
+	// yourself, and remove it when the owner no longer has children. If a deleted owner is Paused
+	// or its spec is refused, the owner and its children stay. "" means no finalizer.
 	//
-	// With foreground deletion, which is the finalizer "foregroundDeletion", the garbage collector
-	// also deletes the children, in an order of its own.
+	// If the owner has the finalizer "foregroundDeletion", the garbage collector also deletes the
+	// children, in an order of its own.
 	Finalizer string
-	// Kind is the owner's kind, for the owner references of adopted and created children. Version
-	// and Kind are required. Group is empty for the core group. A Kind that differs from the
-	// owner's own TypeMeta is refused.
+	// Kind is the kind of the owner, which is written into the owner references of adopted and
+	// created children. Version and Kind are required. Group is empty for the core group. If the
+	// owner's TypeMeta has another group or kind, the Spec is refused.
 	Kind schema.GroupVersionKind
-	// BaseName is the beginning of the names of new children, before the "-". "" means the owner's
-	// name. If no name can begin with it, it is refused.
+	// BaseName is the text with which the names of new children begin, before the "-". "" means the
+	// owner's name. If BaseName is not a legal name itself, the Spec is refused.
 	BaseName string
-	// Paused says that nothing is created or deleted now. A plan has claims, and is Blocked by
-	// Paused. A Controller still writes the status.
+	// Paused says that nothing is created or deleted now. The plan still has Claims, and its
+	// Blocked has the reason Paused. A Controller still writes the status.
 	Paused bool
-	// Replicas is how many active children are wanted. Negative is refused.
+	// Replicas is how many active children are wanted. A negative number is refused.
 	Replicas int32
-	// Slots returns the name of slot i, counted from 0. Set it if each child has its own place,
-	// such as an ordinal, a zone or a node. The slots below Replicas are wanted, and their children
-	// have their names. The function Ordinals makes such a function. A name that is not legal, such
-	// as "", the same name for two slots, and more than MaxSlots are refused. A plan calls Slots in
-	// order, for as many slots as it needs. So it refuses such a name only when it needs the slot.
-	// If Slots is nil, all children are alike.
+	// Slots returns the name of slot i, counted from 0. Set Slots if each child has its own place,
+	// such as an ordinal, a zone or a node. The slots with i below Replicas are wanted, and a child
+	// has the name of its slot. The function Ordinals returns a function that you can use as Slots.
+	// If a slot has an illegal name such as "", the Spec is refused. Two slots with the same name,
+	// and a value of Replicas above MaxSlots, are also refused. A plan calls Slots in order, and
+	// only for as many slots as it needs. So a plan refuses a wrong name only if the plan needs
+	// that slot. If Slots is nil, no child has its own place.
 	//
-	// A plan creates a child in each wanted slot that has none, in the order of the slots. If
-	// another object in the list has the name, such as a child that is being deleted, the slot
-	// waits until that object is gone. Orphans are adopted only in an empty slot.
+	// A plan creates a child for each wanted slot without a child, in the order of the slots. If
+	// another object in the list has the name of the slot, the slot waits until that object is
+	// gone. For example, that object may be a child that is being deleted. An orphan is adopted
+	// only if it has the name of a wanted slot that is empty.
 	//
-	// An active child in no wanted slot must go, unless MustStay keeps it. These children are
-	// deleted before all others. The longest name goes first, and of those the last in the
-	// alphabet, so web-10 goes before web-9. While a wanted slot has no child, only as many of them
-	// are deleted as there are children above Replicas. For example, with web-0, web-2, web-3,
-	// web-4 and 3 wanted, web-4 is deleted, web-1 is created, then web-3 is deleted. So a quota
-	// must have room for one more than Replicas. Two active children with one name, which a
-	// cluster-scoped owner may have, are an error.
+	// An active child outside the wanted slots must go, unless MustStay keeps it. Children outside
+	// the wanted slots are deleted before all others. Among those children, the child with the
+	// longest name goes first. If two names have the same length, the later name in alphabetical
+	// order goes first. So web-10 goes before web-9. While a wanted slot has no child, a plan
+	// deletes at most the children in excess of Replicas. For example, assume that web-0, web-2,
+	// web-3 and web-4 exist and 3 children are wanted. Then web-4 is deleted, web-1 is created, and
+	// web-3 is deleted, in this order. So a quota must allow one child more than Replicas. Two
+	// active children with the name of the same wanted slot are an error. Only a cluster-scoped
+	// owner may have such children, in different namespaces.
 	//
-	// With Slots, Names is not called and PendingAdoptions is ignored. Put the names of such
-	// orphans into Taken.
+	// If Slots is set, Names is not called and PendingAdoptions is ignored. Put the names of
+	// orphans with a pending adoption into Taken instead.
 	Slots func(i int) string
-	// Taken are names that no new child can have now, in addition to those of the objects in the
-	// list. Another object has these names, or may still get them.
+	// Taken are names that no new child can have now, in addition to the names of the objects in
+	// the list. Another object has each of these names or may still get it.
 	Taken []string
-	// Selector says which children may be owned. It is refused if it is nil, matches everything or
-	// can match nothing.
+	// Selector says which objects may be owned as children. A Selector that is nil, matches
+	// everything or can match nothing is refused.
 	Selector labels.Selector
-	// Template is the template of new pods if New is nil. Its labels must match Selector. It is
-	// ignored for children that are not pods.
+	// Template is the template of new pods if New is nil. The labels of the template must match
+	// Selector. For children that are not pods, Template is ignored.
 	Template *corev1.PodTemplateSpec
-	// New returns a new child, another one with each call. name is the name that the child will
-	// have, such as its slot. It is "" if the API server chooses the name. If there is a name, the
-	// child must have that name or none. New sets the labels, which must match Selector, and the
-	// content of the child. Scale.New sets the rest. If New is nil, pods are made from Template.
-	// For other children, it is an error if one must be created.
+	// New returns a new object for a new child, and must return another object with each call. name
+	// is the name that the child will have, such as the name of its slot. If the API server chooses
+	// the name, name is "". If name is not "", the returned child must have that name or no name.
+	// New sets the content of the child and its labels, which must match Selector. Scale.New sets
+	// the namespace, the name and the controller reference. If New is nil, pods are made from
+	// Template. If New is nil and a child that is not a pod must be created, Manage returns an
+	// error.
 	New func(name string) (T, error)
-	// MinReadySeconds is for how many seconds a child must be ready to count as available. It
-	// changes only plans with MaxUnavailable or MaxSurge. A negative number is refused.
+	// MinReadySeconds is for how many seconds a child must have been ready to count as available.
+	// MinReadySeconds changes a plan only if MaxUnavailable or MaxSurge is set. A negative number
+	// is refused.
 	MinReadySeconds int32
 	// BurstReplicas is how many children one plan creates, deletes or discards at most. Later plans
-	// do the rest. 0 means DefaultBurstReplicas. A negative number is refused.
+	// do the rest of the work. 0 means DefaultBurstReplicas. A negative number is refused.
 	BurstReplicas int
-	// MaxDeletions is how many children one plan may delete, if that is less than BurstReplicas. It
-	// is no disruption budget, because the next plan may delete more before other children are
-	// ready. nil means that only BurstReplicas counts. 0 means that nothing may be deleted now. A
-	// negative number is refused.
+	// MaxDeletions is how many children one plan may delete, if that is less than BurstReplicas.
+	// MaxDeletions is not a disruption budget, because the next plan may delete children before
+	// other children are ready. nil means that only BurstReplicas limits deletions. 0 means that
+	// nothing may be deleted now. A negative number is refused.
 	MaxDeletions *int
-	// MaxUnavailable and MaxSurge bound a rollout, which replaces the children that must go because
-	// of Rules.MustGo or Rules.ReadyWithin. During a rollout, no plan brings the number of
-	// available children below Replicas minus MaxUnavailable, or the number of all children above
-	// Replicas plus MaxSurge. Each is a number or a percentage of Replicas. As in a Deployment, the
-	// percentage of MaxUnavailable is rounded down and that of MaxSurge up. If both become 0, one
-	// child may be unavailable.
+	// MaxUnavailable and MaxSurge limit a rollout, which replaces the children that must go because
+	// of Rules.MustGo or Rules.ReadyWithin. No plan of a rollout lowers the number of available
+	// children below Replicas minus MaxUnavailable. No plan of a rollout raises the number of all
+	// children above Replicas plus MaxSurge. Each of the two limits is a number or a percentage of
+	// Replicas. As in a Deployment, a percentage in MaxUnavailable is rounded down, and a
+	// percentage in MaxSurge is rounded up. If both limits become 0 and at least one of them is a
+	// percentage, one child may be unavailable.
 	//
-	// Meanwhile a plan may create and delete. Children that are not ready or not available are
-	// deleted first, except with Slots, where the order of the rules decides. No available child is
-	// deleted while too few are available. No child is created that a later plan of the same
-	// rollout deletes. A child in no wanted slot must go, too.
+	// A plan of a rollout may both create and delete children. Children that are not ready or not
+	// available are deleted first. With Slots, the order in Rules decides instead. No available
+	// child is deleted while too few children are available. No child is created that a later plan
+	// of the same rollout would delete. With Slots, a child outside the wanted slots must also go.
 	//
-	// If only one of them is set, the other is 0. If both are nil, as many as must go are deleted
-	// at once. Negative numbers, a MaxUnavailable above 100%, and a MaxSurge other than 0 with
-	// Slots are refused. If both are 0 and a child that must go could never be deleted, the Spec is
-	// refused too.
+	// If only one of the two limits is set, the other is 0. If both are nil, all children that must
+	// go are deleted at once. Negative numbers, a MaxUnavailable above 100%, and a MaxSurge other
+	// than 0 with Slots are refused. If both limits are 0 and a child that must go could never be
+	// deleted, the Spec is also refused.
 	MaxUnavailable, MaxSurge *intstr.IntOrString
-	// PendingAdoptions is the number of orphans that may become the owner's, because their adoption
-	// is not decided yet. That many fewer children are created, and none is deleted because of
-	// them. Do not pass these orphans to Manage, because it would plan to adopt them. A negative
-	// number is refused.
+	// PendingAdoptions is the number of orphans whose adoption is not decided yet, so that the
+	// owner may still get them. A plan creates one child less for each of these orphans, and
+	// deletes no child because of them. Do not pass these orphans to Manage, because Manage would
+	// plan to adopt them. A negative number is refused.
 	PendingAdoptions int
-	// CreationsInFlight are names whose creation had no answer and may still take effect. They are
-	// in the order in which a plan sends them again. ledger.InFlight returns them. A plan sends a
-	// name again if it begins with the prefix of Names and no object has it. Each of the other
-	// names counts as one more child. With Slots, these names do not count, because a child with
-	// such a name would fill its own slot. If another object has the name, the server refuses the
-	// creation, so put the name into Taken instead. nil means that nothing is in flight.
+	// CreationsInFlight are the names of creations that had no answer and may still take effect. A
+	// plan sends these creations again in the order of the slice. The method InFlight of a
+	// ledger.Ledger returns such names. A plan sends a name again if the name begins with the
+	// prefix of Names and no object has the name. Each name that is not sent again counts as one
+	// more child. With Slots, these names do not count, because a child with such a name would fill
+	// its own slot. If another object has the name, the server refuses the creation, so put the
+	// name into Taken instead. nil means that no creation is in flight.
 	CreationsInFlight []string
 	// DeletionsInFlight are the UIDs of children whose deletion had no answer and may still take
-	// effect. For creations, these children count as there. For deletions, they count as gone. If a
-	// plan deletes children, it sends these deletions again first. A UID that no child has is
-	// ignored. For a child without a UID, as with fake clients, write its namespace, "/" and its
-	// name. nil means that nothing is in flight.
+	// effect. These children still count when a plan decides how many children to create. These
+	// children no longer count when a plan decides how many children to delete. A plan that deletes
+	// children sends these deletions again before any others. A UID that no child has is ignored.
+	// For a child without a UID, as with fake clients, use its namespace, "/" and its name instead
+	// of the UID. nil means that no deletion is in flight.
 	DeletionsInFlight []types.UID
 	// Rules say what the state of a child means, and which child is deleted first.
 	Rules Rules[T]
-	// Related returns the children of the owner and of its siblings, such as the ReplicaSets of one
-	// Deployment. The function Related finds them. In Kubernetes' order, the more of them are
-	// active on a pod's node, the sooner that pod is deleted. If Related is nil or returns none, it
-	// does not rank pods. Otherwise the owned children count too, and a child in both lists, by
-	// UID, counts once. Related is called once in a plan that deletes children, and not in other
-	// plans.
+	// Related returns the children of the owner and of its siblings. For example, all ReplicaSets
+	// of one Deployment are siblings. The function Related in this package finds these children. In
+	// the order of Kubernetes, a pod is deleted sooner if more related pods are active on its node.
+	// If Related is nil or returns no children, this criterion is left out. Otherwise the owned
+	// children count as well, and a child whose UID is in both lists counts only once. A plan that
+	// deletes children calls Related once, and other plans do not call it.
 	Related func() []T
-	// Names returns a name for a new child, which is the prefix and up to 5 more characters. The
-	// prefix is BaseName or the owner's name, and "-", cut after 58 characters, so the name has at
-	// most 63. Names is called again if an object in the list has the name, if it is in Taken, or
-	// if Names returned it before for the same plan. A name that is not legal is an error. An owner
-	// in a test with a fake client may itself have a name that is not legal. Then Names may return
+	// Names returns a name for a new child, which is prefix and up to 5 more characters. The prefix
+	// is BaseName or the owner's name, followed by "-" and cut after 58 characters. So a name has
+	// at most 63 characters. Names is called again if the name is in Taken, or if an object in the
+	// list or another new child has the name. A name that is not legal is an error. In a test with
+	// a fake client, the owner itself may have an illegal name. For such an owner, Names may return
 	// any name that is not empty. If Names is nil, the API server chooses the names.
 	Names func(prefix string) string
-	// Now is the instant of the decision. The zero time is refused.
+	// Now is the time at which the plan is made. The zero time is refused.
 	Now time.Time
 	// Pending and PendingFor are what expectations.Store.State returned for the owner. Call State
-	// BEFORE you list the children. If Pending is Waiting, a plan has claims, but it creates and
-	// deletes nothing.
+	// BEFORE you list the children. If Pending is expectations.Waiting, a plan has Claims, but
+	// creates and deletes nothing.
 	//
-	// If Pending is Expired, a plan that would create or delete something is Blocked by ViewIsStale
-	// and does nothing. So is a plan to which MaxDeletions or MustStay leave another number than
-	// Replicas. A plan with nothing to do is not Blocked, but the number may be right by chance.
-	// List live then too, unless the list shows all that Store.Get says is outstanding.
+	// If Pending is expectations.Expired, a plan that would create or delete something is Blocked,
+	// with the reason ViewIsStale. A plan is also Blocked if MaxDeletions or MustStay would leave
+	// another number of children than Replicas. A plan with nothing to do is not Blocked, but a
+	// stale list may have the right number of children by chance. So if Pending is Expired, list
+	// the children live even if the plan is empty, unless the list shows all that
+	// expectations.Store.Get says is outstanding.
 	Pending    expectations.State
 	PendingFor time.Duration
 }
@@ -180,8 +193,8 @@ type Spec[T metav1.Object] struct {
 // BurstReplicas, Names, Pending and PendingFor. Owner and Template point into rs.
 //
 // Differs from Kubernetes: nil replicas, and a nil, empty or invalid selector, are errors. No API
-// server stores such a ReplicaSet, so its source is broken. Kubernetes panics, releases every pod,
-// or adopts every orphan.
+// server stores such a ReplicaSet, so the source of rs is broken. In these cases Kubernetes panics,
+// releases every pod, or adopts every orphan.
 func ReplicaSetSpec(rs *appsv1.ReplicaSet) (PodSpec, error) {
 	if rs == nil {
 		return PodSpec{}, errors.New("replicas: replica set is nil")
@@ -204,8 +217,8 @@ func ReplicaSetSpec(rs *appsv1.ReplicaSet) (PodSpec, error) {
 	}, nil
 }
 
-// ReplicationControllerSpec returns the Spec of a ReplicationController, as
-// ReplicaSetSpec does for a ReplicaSet. A nil template is an error too.
+// ReplicationControllerSpec returns the Spec of a ReplicationController, as ReplicaSetSpec does for
+// a ReplicaSet. A nil template is also an error.
 func ReplicationControllerSpec(rc *corev1.ReplicationController) (PodSpec, error) {
 	if rc == nil {
 		return PodSpec{}, errors.New("replicas: replication controller is nil")
@@ -235,7 +248,7 @@ func (s *Spec[T]) failure(format string, args ...any) error {
 	return failure(s.Owner, s.Kind, format, args...)
 }
 
-// checkOwner refuses owners and kinds that make any decision dangerous.
+// checkOwner refuses an owner or a kind with which no decision is safe.
 func (s *Spec[T]) checkOwner() error {
 	switch {
 	case object.IsNil(s.Owner):
@@ -250,8 +263,8 @@ func (s *Spec[T]) checkOwner() error {
 	return nil
 }
 
-// otherKind returns the group and kind in the owner's TypeMeta if they are not those of the spec.
-// Objects from typed caches have none there.
+// otherKind returns the group and kind in the owner's TypeMeta if they differ from those of the
+// spec. Objects from typed caches have an empty TypeMeta.
 func (s *Spec[T]) otherKind() string {
 	owner, ok := s.Owner.(runtime.Object)
 	if !ok {
@@ -307,8 +320,8 @@ func (s *Spec[T]) checkReadyWithin() error {
 	return nil
 }
 
-// begin refuses a spec that ScaleTo cannot use. It sets Replicas and Rules to what the instant and
-// the owner's deletion make of them.
+// begin refuses a spec that ScaleTo cannot use. begin also sets Replicas to the number from Wanted,
+// and Rules to the rules at the time Now.
 func (s *Spec[T]) begin() error {
 	if err := s.checkScale(); err != nil {
 		return err
@@ -317,8 +330,8 @@ func (s *Spec[T]) begin() error {
 	return nil
 }
 
-// Wanted returns how many children are wanted. That is Replicas, or 0 if the owner is being deleted
-// and has the Finalizer.
+// Wanted returns how many children are wanted. The result is Replicas, or 0 if Draining returns
+// true.
 func (s *Spec[T]) Wanted() int32 {
 	if s.Draining() {
 		return 0
@@ -326,7 +339,8 @@ func (s *Spec[T]) Wanted() int32 {
 	return s.Replicas
 }
 
-// Draining reports whether the owner is being deleted and kept until its children are gone.
+// Draining reports whether the owner is being deleted and the Finalizer keeps it until its children
+// are gone.
 func (s *Spec[T]) Draining() bool {
 	if s.Finalizer == "" || object.IsNil(s.Owner) || s.Owner.GetDeletionTimestamp() == nil {
 		return false
@@ -394,8 +408,8 @@ func checkName(name string) error {
 	return nil
 }
 
-// blocked says why nothing may be created or deleted, regardless of the plan. The owner's deletion
-// comes first, because it is final.
+// blocked returns the reason for which nothing may be created or deleted, or the zero Blocked. The
+// owner's deletion is checked first, because it is final.
 func (s *Spec[T]) blocked() Blocked {
 	switch {
 	case s.Owner.GetDeletionTimestamp() != nil && !s.Draining():

@@ -14,27 +14,27 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// CanAdopt returns a function for Claimer.CanAdopt. It returns nil if owner may adopt, that is, if
-// fetch returns an owner that has the same UID and is not being deleted. fetch must read the owner
-// from the API server and not from a cache. Otherwise an owner that has just been deleted could
-// adopt orphans, and they would be deleted with it.
+// CanAdopt returns a function for Claimer.CanAdopt. The returned function returns nil if the owner
+// may adopt. The owner may adopt if fetch returns an owner that has the same UID and is not being
+// deleted. fetch must read the owner from the API server and not from a cache. Otherwise an owner
+// that has just been deleted could adopt orphans, and the orphans would be deleted with the owner.
 //
-// The function calls fetch only when it is first called, with the context of that call. It
-// remembers the answer, even an error, so make a new function for every pass. It is safe for
-// concurrent use. Calls that arrive while fetch runs wait for it. If fetch is nil, every adoption
-// is allowed. If fetch panics, none is.
+// The returned function calls fetch only in its first call, with the context of that call. The
+// function remembers the result, even an error, so make a new function for every pass. The function
+// is safe for concurrent use. Calls that arrive while fetch runs wait for its result. If fetch is
+// nil, every adoption is allowed. If fetch panics, no adoption is allowed.
 //
-// Any error forbids the adoption. If you call the function yourself, a NotFound means that the
-// owner is gone, not an orphan.
+// Any error forbids the adoption. If you call the returned function yourself, a NotFound error
+// means that the owner is gone, not that an orphan is gone.
 //
 // Differs from Kubernetes: the error of fetch is wrapped, so that errors.As finds it. A caller can
-// distinguish Forbidden from a timeout.
+// therefore distinguish a Forbidden error from a timeout.
 func CanAdopt(fetch func(context.Context) (metav1.Object, error), owner metav1.Object) func(context.Context) error {
 	if fetch == nil {
 		return func(context.Context) error { return nil }
 	}
 	var once sync.Once
-	err := errors.New("can't recheck DeletionTimestamp: the read did not return") // kept if fetch panics
+	err := errors.New("can't recheck DeletionTimestamp: the read did not return") // stays if fetch panics
 	return func(ctx context.Context) error {
 		once.Do(func() { err = recheck(ctx, fetch, owner) })
 		return err

@@ -8,17 +8,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// Named returns a filter that is true for objects with one of these names, in any
-// namespace. Without names it is true for no object.
+// Named returns a filter that is true for objects with one of these names, in any namespace. If
+// there are no names, the filter is true for no object.
 func Named[T metav1.Object](names ...string) func(T) bool {
 	set := sets.New(names...)
 	return func(obj T) bool { return set.Has(obj.GetName()) }
 }
 
-// All is a filter that is true for every object. As Claimer.Filter without a Selector, it takes
-// every object of the list. As Claimer.Keep, it means that no object is released.
+// All is a filter that is true for every object. If Claimer.Filter is All and there is no Selector,
+// every object in the list matches. If Claimer.Keep is All, no object is released.
 func All[T metav1.Object](T) bool { return true }
 
-// None is a filter that is true for no object. As Claimer.Filter it releases all
-// objects that the owner has, and adopts none.
+// None is a filter that is true for no object. If Claimer.Filter is None, the owner releases all of
+// its objects and adopts none.
 func None[T metav1.Object](T) bool { return false }

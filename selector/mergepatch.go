@@ -17,15 +17,14 @@ type mergeBody struct {
 	Metadata mergeMetadata `json:"metadata"`
 }
 
-// mergeMetadata replaces each list that is not nil as a whole. With UID and resource version, the
-// API server refuses the patch if the child is another object or another version than the one that
-// was read.
+// mergeMetadata replaces each list that is not nil as a whole. Because of UID and ResourceVersion,
+// the API server refuses the patch if the child was replaced or changed after it was read.
 type mergeMetadata struct {
 	UID             types.UID               `json:"uid,omitempty"`
 	ResourceVersion string                  `json:"resourceVersion,omitempty"`
 	OwnerReferences []metav1.OwnerReference `json:"ownerReferences,omitzero"`
 	Finalizers      []string                `json:"finalizers,omitzero"`
-	Labels          map[string]string       `json:"labels,omitempty"` // to set
+	Labels          map[string]string       `json:"labels,omitempty"` // the labels to set
 }
 
 func (p patches) adoptMerge(child metav1.Object, ref metav1.OwnerReference) (Patch, error) {
@@ -52,8 +51,8 @@ func (p patches) releaseMerge(child metav1.Object) (Patch, error) {
 	}})
 }
 
-// withController returns the child's owner references. ref replaces the one that already names the
-// owner, or is added at the end.
+// withController returns the child's owner references and ref. If one of these references already
+// names the owner, ref replaces this reference. Otherwise ref is added at the end.
 func (p patches) withController(child metav1.Object, ref metav1.OwnerReference) ([]metav1.OwnerReference, error) {
 	owner, refs := object.OwnerOf(p.owner, p.kind.GroupKind()), slices.Clone(child.GetOwnerReferences())
 	for _, r := range refs {
@@ -68,7 +67,8 @@ func (p patches) withController(child metav1.Object, ref metav1.OwnerReference) 
 	return append(refs, ref), nil
 }
 
-// withFinalizers returns have and the elements of more that it lacks, or nil if it lacks none.
+// withFinalizers returns the elements of have, followed by the elements of more that have lacks. If
+// have lacks none, the result is nil.
 func withFinalizers(have, more []string) []string {
 	all := slices.Clone(have)
 	for _, f := range more {
@@ -82,7 +82,8 @@ func withFinalizers(have, more []string) []string {
 	return all
 }
 
-// without returns list without the elements to drop, or nil if there are none.
+// without returns list without the elements for which drop is true. If there are no such elements,
+// the result is nil.
 func without[E any](list []E, drop func(E) bool) []E {
 	if !slices.ContainsFunc(list, drop) {
 		return nil

@@ -11,14 +11,15 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// Owners returns the owners that would adopt an orphan, in the order of the input. A controller
-// must look at them when the orphan appears. If there is more than one, their selectors overlap.
-// The first to adopt wins, and the caller may want to report it.
+// Owners returns the owners that would adopt an orphan, in the order of the input. When an orphan
+// appears, a controller must sync these owners. If there are several of these owners, their
+// selectors overlap. The owner that adopts first wins, and you may want to report the overlap.
 //
-// sel returns the selector of an owner, as ForReplicaSet and ForReplicationController do. Owners
-// returns nil if child is nil, has no labels or already has a controller, or if sel is nil. An
-// owner is left out if it is nil or in another namespace. It is also left out if sel returns an
-// error or a selector that is nil or empty. An owner that is being deleted is not left out.
+// The function sel returns the selector of an owner, as ForReplicaSet and ForReplicationController
+// do. If sel is nil, Owners returns nil. If child is nil, has no labels or already has a
+// controller, Owners also returns nil. An owner is left out if it is nil or in another namespace
+// than child. An owner is also left out if sel returns an error, or a selector that is nil, is
+// empty or can match nothing. An owner that is being deleted is not left out.
 func Owners[O metav1.Object](child metav1.Object, owners []O, sel func(O) (labels.Selector, error)) []O {
 	if sel == nil || object.IsNil(child) || len(child.GetLabels()) == 0 || metav1.GetControllerOfNoCopy(child) != nil {
 		return nil

@@ -17,33 +17,36 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// Patch is what a client's Patch call needs in addition to the object's name. The zero Patch, which
-// is returned with every error, must not be sent.
+// Patch holds what a client's Patch call needs in addition to the object's name. The zero Patch,
+// which is returned with every error, must not be sent.
 type Patch struct {
 	Type types.PatchType // the content type of Data
 	Data []byte
 }
 
-// AdoptPatch returns the patch that makes the owner the controller of child, adds the finalizers
-// and sets the labels; see Claimer.PatchType. If child already has a reference to the owner, that
-// reference becomes the controller reference.
+// AdoptPatch returns the patch that makes the owner the controller of child, adds the Finalizers
+// and sets the Labels. Claimer.PatchType decides the type of the patch. If child already has a
+// reference to the owner, that reference becomes the controller reference.
 //
-// The bytes of a strategic merge patch are those that Kubernetes' controllers send. The API server
-// refuses it with Invalid (422) if the child has another controller. It also does if another object
-// has the child's name now, because the patch holds the child's UID. Sending it twice does no harm.
+// A strategic merge patch has the same bytes as the patch of Kubernetes' controllers. The API
+// server refuses the patch with Invalid (422) if the child has another controller. The server also
+// refuses the patch if another object now has the child's name, because the patch holds the child's
+// UID. Sending a strategic merge patch twice does no harm.
 //
-// A JSON merge patch can only replace whole lists. So it holds all owner references and finalizers
-// of child, and its UID and resource version. If the child has changed since it was read, the API
-// server answers Conflict (409) and nothing is lost. Then read the child again and make a new
-// patch. If the owner has no UID, as with fake clients, the patch is always a JSON merge patch.
+// A JSON merge patch can only replace whole lists. So the patch holds all owner references and
+// finalizers of child, and the UID and resource version of child. If the child has changed since it
+// was read, the API server answers Conflict (409) and nothing is lost. In this case, read the child
+// again and make a new patch. If the owner has no UID, as with fake clients, the patch is always a
+// JSON merge patch.
 //
-// If child has no UID or no resource version, the patch has none either, and the API server does
-// not check it. Bytes that are not UTF-8 are replaced by U+FFFD. No API object has such bytes.
+// If child has no UID or no resource version, the patch does not hold the missing value, and the
+// API server does not check it. Bytes that are not UTF-8 are replaced by U+FFFD. No API object has
+// such bytes.
 //
-// It is an error if the owner is nil or has no name, if Kind has no version or no kind, or if
-// PatchType is another type. It is also an error if child is nil, or if Selector does not match
-// child with the Labels. For a JSON merge patch, it is an error too if child has another
-// controller.
+// AdoptPatch returns an error if the owner is nil or has no name, if Kind has no version or no
+// kind, or if PatchType is not supported. AdoptPatch also returns an error if child is nil, or if
+// Selector does not match child with the Labels. If the patch is a JSON merge patch, AdoptPatch
+// also returns an error if child has another controller.
 func (c Claimer[T]) AdoptPatch(child T) (Patch, error) {
 	p := c.patches()
 	if err := p.check(); err != nil {
@@ -52,13 +55,13 @@ func (c Claimer[T]) AdoptPatch(child T) (Patch, error) {
 	return p.adopt(child)
 }
 
-// ReleasePatch returns the patch that removes every reference to the owner, and the finalizers,
-// from child. A reference or finalizer may be missing. The form of the patch is that of AdoptPatch.
-// If the API server answers Invalid, another object has the child's name now, so nothing is left to
-// release.
+// ReleasePatch returns the patch that removes the Finalizers and every reference to the owner from
+// child. The patch does no harm if child has no such reference or finalizer. The patch has the same
+// form as the patch of AdoptPatch. If the API server answers Invalid, another object now has the
+// child's name, so nothing is left to release.
 //
-// It is an error if the owner is nil or has neither UID nor name, if PatchType is another type, or
-// if child is nil. Kind is needed only if the owner has no UID.
+// ReleasePatch returns an error if the owner is nil or has neither UID nor name, if PatchType is
+// not supported, or if child is nil. Kind is needed only if the owner has no UID.
 func (c Claimer[T]) ReleasePatch(child T) (Patch, error) {
 	p := c.patches()
 	if err := p.checkRelease(); err != nil {
@@ -92,7 +95,7 @@ type adoptMetadata struct {
 	Labels          map[string]string       `json:"labels,omitempty"`
 }
 
-// adopt makes the bytes of C20.
+// adopt makes the adopt patch with the bytes of C20.
 func (p patches) adopt(child metav1.Object) (Patch, error) {
 	if object.IsNil(child) {
 		return Patch{}, errChildNil
@@ -127,7 +130,7 @@ type deletedOwner struct {
 	UID       types.UID `json:"uid"`
 }
 
-// release makes the bytes of C21.
+// release makes the release patch with the bytes of C21.
 func (p patches) release(child metav1.Object) (Patch, error) {
 	if object.IsNil(child) {
 		return Patch{}, errChildNil
@@ -142,8 +145,8 @@ func (p patches) release(child metav1.Object) (Patch, error) {
 	}})
 }
 
-// merges reports whether a JSON merge patch is needed. In a strategic one the UID identifies owner
-// references.
+// merges reports whether a JSON merge patch is needed. A strategic merge patch identifies owner
+// references by UID, so an owner without a UID needs a JSON merge patch.
 func (p patches) merges() bool {
 	return p.patchType == types.MergePatchType || p.owner.GetUID() == ""
 }
@@ -169,7 +172,8 @@ func (p patches) check() error {
 	return fmt.Errorf("selector: owner %q: %s", object.Name(p.owner), fault)
 }
 
-// checkLabels returns an error if an adopted child would be released at once because of the labels.
+// checkLabels returns an error if an adopted child would be released at once, because the selector
+// does not match the child with the labels.
 func (p patches) checkLabels(child metav1.Object) error {
 	if len(p.labels) == 0 || p.selector == nil {
 		return nil

@@ -10,8 +10,8 @@ import (
 )
 
 // arePlain reports whether there are labels, and all of them are obviously valid. If so,
-// apimachinery need not check them, and making the selector takes a third of the time. If not,
-// apimachinery decides, and words the error.
+// apimachinery does not have to check the labels, and making the selector takes a third of the
+// time. Otherwise, apimachinery checks the labels and returns the error.
 func arePlain(set map[string]string) bool {
 	for key, value := range set {
 		if !isPlainKey(key) || value != "" && !isPlain(value) {
@@ -21,7 +21,7 @@ func arePlain(set map[string]string) bool {
 	return len(set) > 0
 }
 
-// isPlainKey reports whether a key is a plain name, with a prefix in lower case or none.
+// isPlainKey reports whether a key is a plain name, with or without a prefix in lower case.
 func isPlainKey(key string) bool {
 	prefix, name, prefixed := strings.Cut(key, "/")
 	if !prefixed {
@@ -30,10 +30,10 @@ func isPlainKey(key string) bool {
 	return isPlain(prefix) && isPlain(name) && !strings.Contains(prefix, "_") && strings.ToLower(prefix) == prefix
 }
 
-// isPlain reports whether a text is made of letters and digits, with single "-", "_" or "."
-// between them, and is no longer than the value of a label.
+// isPlain reports whether a text is made of letters and digits, with at most one "-", "_" or "."
+// between two of them. The text must also be short enough for the value of a label.
 func isPlain(text string) bool {
-	between := true // at the beginning, or after such a sign
+	between := true // at the beginning, or after one of these signs
 	for i := range len(text) {
 		switch c := text[i]; {
 		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':

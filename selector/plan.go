@@ -15,39 +15,43 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// Claims says what an owner should do about each object. Every object that counts is in exactly one
-// list, in the order of the input. The objects are not copied, and the lists are new.
+// Claims says what an owner should do with each object. Every object that counts is in exactly one
+// list, and each list is in the order of the input. The lists are new, but the objects are not
+// copied.
 type Claims[T metav1.Object] struct {
-	// Owned are the owner's objects that match. They need no call.
+	// Owned are the owner's objects that match. The objects in Owned need no call.
 	Owned []T
-	// Adopt are orphans that match. Each belongs to the owner only when the API
-	// server has accepted its adopt patch.
+	// Adopt are orphans that match. An orphan belongs to the owner only when the API server has
+	// accepted the orphan's adopt patch.
 	Adopt []T
-	// Release are the owner's objects that no longer match. Each needs a release patch.
+	// Release are the owner's objects that no longer match. Each object in Release needs a release
+	// patch.
 	Release []T
-	// Ignored are all others. These are objects of other owners, and orphans that do not match, are
-	// being deleted or are in another namespace. The owner's own objects that do not match are here
-	// too if Keep is true for them, or if the owner is being deleted.
+	// Ignored are all other objects. These are objects of other owners, and orphans that do not
+	// match, are being deleted or are in another namespace. An object of the owner that does not
+	// match is also in Ignored if Keep is true for it. If the owner is being deleted, all orphans
+	// and all of the owner's objects that do not match are in Ignored.
 	Ignored []T
 }
 
-// Plan sorts objs into those that the owner has, should adopt, should release and should leave
-// alone, as ClaimObject of Kubernetes' pkg/controller does for one object. It is the dry run of
-// Claim and calls no API. It needs Owner, and Selector or Filter. If the owner has no UID, it needs
-// Kind too.
+// Plan decides for each object whether the owner has it, should adopt it, should release it or
+// should leave it alone. In Kubernetes' pkg/controller, ClaimObject decides the same for one
+// object. Plan is the dry run of Claim and makes no API call. Plan needs Owner, and Selector or
+// Filter. If the owner has no UID, Plan also needs Kind.
 //
-// The UID of the controller reference alone decides who owns an object. An object that has only
-// other owner references is an orphan. If neither the owner nor the reference has a UID, as with
-// fake clients, group, kind and name decide. An owner that is being deleted neither adopts nor
-// releases. An owner adopts in its own namespace only. An owner without a namespace is
-// cluster-scoped and adopts in all namespaces.
+// The UID in the controller reference alone decides which owner an object belongs to. If an object
+// has only other owner references, it is an orphan. If neither the owner nor the reference has a
+// UID, as with fake clients, group, kind and name decide. An owner that is being deleted neither
+// adopts nor releases objects. An owner adopts only objects in its own namespace. An owner without
+// a namespace is cluster-scoped and adopts objects in all namespaces.
 //
-// Finished and terminating pods of the owner are claimed or released like others, unless Active is
-// false for them. An object that is listed twice is sorted twice.
+// Finished and terminating pods of the owner are claimed or released like other pods, unless Active
+// is false for them. If an object is listed twice, it is in the result twice.
 //
-// It is an error if the owner is nil or has neither UID nor name, if the selector is empty or
-// matches nothing, or if there is neither a selector nor a filter. It is also an error if an object
-// is nil, even a typed nil. The error names its index. With an error, there are no claims.
+// Plan returns an error if the owner is nil or has neither UID nor name. Plan returns an error if
+// the selector is empty or can match nothing, or if there is neither a selector nor a filter. Plan
+// also returns an error if an object is nil, even a typed nil, and the error names the index of the
+// object. If Plan returns an error, the Claims are empty.
 func (c Claimer[T]) Plan(objs []T) (Claims[T], error) {
 	r, err := c.rule()
 	if err != nil {
@@ -68,11 +72,11 @@ func (c Claimer[T]) Plan(objs []T) (Claims[T], error) {
 	return claims, nil
 }
 
-// add appends obj to the list that v names. There are at most n objects.
+// add appends obj to the list that v names. n is the number of all objects.
 func (c *Claims[T]) add(obj T, v verdict, n int) {
 	switch v {
 	case own:
-		if c.Owned == nil { // nearly always all objects, so grow once
+		if c.Owned == nil { // nearly always, all objects are owned, so allocate once
 			c.Owned = make([]T, 0, n)
 		}
 		c.Owned = append(c.Owned, obj)
@@ -95,18 +99,20 @@ const (
 	release
 )
 
-// A rule is what the verdict on an object depends on. It is read once for each owner.
+// A rule holds what the verdict on an object depends on. A Claimer makes its rule once for each
+// Plan.
 type rule struct {
 	owner        object.Owner
 	deleting     bool
 	selector     labels.Selector // nil if the filter alone decides
-	equal        object.Labels   // all that the selector asks for, if it asks for nothing else
+	equal        object.Labels   // the labels that the selector requires, or nil if it requires anything else
 	filter, keep func(metav1.Object) bool
 }
 
-// equalities returns the labels that the selector asks for, or nil if it asks for anything else.
-// With them, a claim takes two thirds of the time. A selector of the caller's own type returns nil,
-// because it may match by more than its requirements.
+// equalities returns the labels that the selector requires, or nil if the selector requires
+// anything else. With these labels, a claim takes two thirds of the time. If the selector has the
+// caller's own type, equalities returns nil, because such a selector may check more than its
+// requirements.
 func equalities(sel labels.Selector) object.Labels {
 	if reflect.TypeOf(sel) != reflect.TypeOf(labels.NewSelector()) {
 		return nil
@@ -149,7 +155,7 @@ func (c Claimer[T]) rule() (rule, error) {
 	}, nil
 }
 
-// untyped returns f for any object. It is nil if f is nil.
+// untyped returns f as a function for any object. If f is nil, the result is nil.
 func untyped[T metav1.Object](f func(T) bool) func(metav1.Object) bool {
 	if f == nil {
 		return nil
@@ -160,12 +166,12 @@ func untyped[T metav1.Object](f func(T) bool) func(metav1.Object) bool {
 	}
 }
 
-// blockSize is how many objects one question is asked about before the next. They are few enough to
-// stay in the cache of the processor for the next question, and enough that it reads several at
-// once.
+// blockSize is the number of objects in a block. Each step is done for all objects of a block
+// before the next step. A block is small enough to stay in the processor's cache until the next
+// step. A block is large enough that the processor reads several objects at once.
 const blockSize = 32
 
-// A block is a few objects, and what is known about each of them.
+// A block holds a few objects, and what is known about each of them.
 type block[T metav1.Object] struct {
 	n           int // how many objects there are
 	objs        [blockSize]T
@@ -185,7 +191,8 @@ func (b *block[T]) fill(objs []T, active func(T) bool) {
 	}
 }
 
-// judge asks the selector first, and the filter only about objects that it selects (C11).
+// judge makes the verdict on each object. The selector is checked first, and the filter is called
+// only for objects that the selector matches (C11).
 func (b *block[T]) judge(r *rule) {
 	objs := b.objs[:b.n]
 	object.Controllers(objs, b.controllers[:])
@@ -206,7 +213,8 @@ func (b *block[T]) judge(r *rule) {
 	}
 }
 
-// matchLabels checks one label after the other.
+// matchLabels changes the verdicts on objects that the selector does not match. Each label is
+// checked for all objects before the next label.
 func (b *block[T]) matchLabels(r *rule) {
 	object.LabelsOf(b.objs[:b.n], b.labels[:])
 	for i := range b.n {
@@ -227,7 +235,7 @@ func (b *block[T]) matchLabels(r *rule) {
 	}
 }
 
-// whose returns the verdict on an object, assuming that it matches.
+// whose returns the verdict on an object, assuming that the object matches.
 func (r *rule) whose(obj metav1.Object, controller *metav1.OwnerReference) verdict {
 	switch {
 	case controller != nil && r.owner.IsNamed(controller, obj):
@@ -239,10 +247,11 @@ func (r *rule) whose(obj metav1.Object, controller *metav1.OwnerReference) verdi
 	}
 }
 
-// stands reports whether the object, if it matches, is the owner's or will be.
+// stands reports whether a matching object with this verdict belongs to the owner or will be
+// adopted.
 func (v verdict) stands() bool { return v == own || v == adopt }
 
-// fall changes the verdict on an object that matches to that on one that does not.
+// fall changes a verdict for a matching object to the verdict for an object that does not match.
 func (v *verdict) fall() {
 	if *v == own {
 		*v = release

@@ -1,8 +1,9 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package selector decides which objects an owner has, which orphans it adopts and which objects it
-// releases, and makes these claims.
+// Package selector decides which objects belong to an owner, which orphans the owner adopts, and
+// which objects the owner releases. The package also makes the calls that adopt and release
+// objects.
 //
 //	claimed, err := selector.Claimer[*corev1.Pod]{
 //		Owner:    rs,
@@ -13,16 +14,16 @@
 //	}.Claim(ctx, pods)
 //	pods = claimed.Ours()
 //
-// [Claimer.Plan] is the dry run, which returns the same claims as data. The caller lists the
+// [Claimer.Plan] is the dry run, which returns the same decisions as data. The caller lists the
 // objects, tries again, and decides what to do if an object could not be claimed. [Claimed] holds
-// every object, and every error with its object.
+// every object that counts, and every error with its object.
 //
-// Differs from Kubernetes: a selector that is nil, empty or invalid, or that can match nothing, is
-// an error, and nothing is adopted or released. Kubernetes' controller releases all of its pods if
-// the selector is nil, and adopts every orphan of the namespace if it is empty. If the API server
-// calls an adoption Invalid, that is an answer and not an error. Calls may run in parallel, errors
-// keep their types, adopted objects are returned as the API server answered, and Claimer.Keep can
-// keep an object that the filter leaves out.
+// Differs from Kubernetes: if a selector is nil, empty or invalid, or can match nothing, the caller
+// gets an error, and nothing is adopted or released. Kubernetes' controller releases all of its
+// pods if the selector is nil, and adopts every orphan in the namespace if the selector is empty.
+// If the API server answers an adoption with Invalid, Claim returns no error, and the orphan is in
+// Claimed.Refused. Calls may run in parallel, and errors keep their types. Adopted objects are
+// returned as the API server answered. Claimer.Keep can keep an object that the filter leaves out.
 //
 // Every function is safe for concurrent use and does not change its input.
 package selector
@@ -39,11 +40,11 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// ForReplicaSet returns the set-based selector of a ReplicaSet. It shares no
-// memory with rs.
+// ForReplicaSet returns the set-based selector of a ReplicaSet. The selector shares no memory with
+// rs.
 //
-// Differs from Kubernetes: a nil, empty or invalid selector is an error that
-// names the ReplicaSet. So is a nil rs.
+// Differs from Kubernetes: if the selector is nil, empty or invalid, ForReplicaSet returns an error
+// that names the ReplicaSet. If rs is nil, ForReplicaSet also returns an error.
 func ForReplicaSet(rs *appsv1.ReplicaSet) (labels.Selector, error) {
 	if rs == nil {
 		return nil, errors.New("selector: replica set is nil")
@@ -55,12 +56,12 @@ func ForReplicaSet(rs *appsv1.ReplicaSet) (labels.Selector, error) {
 	return sel, nil
 }
 
-// ForReplicationController returns the equality-based selector of a
-// ReplicationController. It shares no memory with rc. A nil map is an empty one.
+// ForReplicationController returns the equality-based selector of a ReplicationController. The
+// selector shares no memory with rc. A nil map counts as empty.
 //
-// Differs from Kubernetes: an empty selector, and one with a key or value that
-// no label can have, is an error that names the ReplicationController. So is a
-// nil rc.
+// Differs from Kubernetes: if the selector is empty, or has a key or value that no label can have,
+// ForReplicationController returns an error that names the ReplicationController. If rc is nil,
+// ForReplicationController also returns an error.
 func ForReplicationController(rc *corev1.ReplicationController) (labels.Selector, error) {
 	if rc == nil {
 		return nil, errors.New("selector: replication controller is nil")

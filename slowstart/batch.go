@@ -15,14 +15,14 @@ import (
 
 type call = func(ctx context.Context, i int) error
 
-// batch is the calls start to end-1 of a Run.
+// batch holds the calls start to end-1 of a Run.
 type batch struct {
 	start, end    int
 	recoverPanics bool
 
 	mu       sync.Mutex
 	failures []Failure
-	panics   []panicked // to raise
+	panics   []panicked // the panics for raise
 }
 
 type panicked struct {
@@ -31,18 +31,19 @@ type panicked struct {
 }
 
 func (b *batch) run(ctx context.Context, maxParallel int, fn call) {
-	switch maxParallel {
-	case 0:
-		b.concurrently(ctx, b.end-b.start, fn)
-	case 1:
+	if maxParallel == 1 {
 		b.inline(ctx, fn)
-	default:
-		b.concurrently(ctx, min(maxParallel, b.end-b.start), fn)
+		return
 	}
+	goroutines := b.end - b.start
+	if maxParallel > 0 {
+		goroutines = min(goroutines, maxParallel)
+	}
+	b.concurrently(ctx, goroutines, fn)
 }
 
-// inline makes the calls in the caller's goroutine. The batch ends with the first call that panics,
-// unless panics are recovered.
+// inline makes the calls in the caller's goroutine. Unless panics are recovered, the batch ends
+// with the first call that panics.
 func (b *batch) inline(ctx context.Context, fn call) {
 	for i := b.start; i < b.end; i++ {
 		b.do(ctx, i, fn)
@@ -52,8 +53,8 @@ func (b *batch) inline(ctx context.Context, fn call) {
 	}
 }
 
-// concurrently makes the calls in a number of goroutines, each taking the next
-// index until none is left, and waits for them.
+// concurrently makes the calls in several goroutines, and waits for all calls. Each goroutine takes
+// the next index until none is left.
 func (b *batch) concurrently(ctx context.Context, goroutines int, fn call) {
 	var next atomic.Int64
 	next.Store(int64(b.start))
@@ -61,7 +62,8 @@ func (b *batch) concurrently(ctx context.Context, goroutines int, fn call) {
 	var work func()
 	work = func() {
 		defer func() {
-			// fn ended this goroutine by runtime.Goexit.
+			// If calls are left, fn has ended this goroutine by runtime.Goexit, so another
+			// goroutine continues.
 			if next.Load() < int64(b.end) {
 				go work()
 				return
@@ -79,7 +81,7 @@ func (b *batch) concurrently(ctx context.Context, goroutines int, fn call) {
 	wg.Wait()
 }
 
-// do makes one call and keeps its failure.
+// do makes one call. If the call fails, do remembers the failure.
 func (b *batch) do(ctx context.Context, i int, fn call) {
 	var err error
 	returned := false
@@ -100,8 +102,8 @@ func (b *batch) do(ctx context.Context, i int, fn call) {
 	returned = true
 }
 
-// panicked returns the panic of a call as its error. Unless panics are recovered, raise panics with
-// it.
+// panicked returns the panic of a call as the error of the call. Unless panics are recovered,
+// panicked also remembers the panic for raise.
 func (b *batch) panicked(i int, p *Panic) error {
 	if !b.recoverPanics {
 		b.mu.Lock()
@@ -111,7 +113,7 @@ func (b *batch) panicked(i int, p *Panic) error {
 	return p
 }
 
-// record adds the outcome of the calls to the result of their Run.
+// record adds the outcome of the calls to the result of the Run.
 func (b *batch) record(result *Result) {
 	slices.SortFunc(b.failures, func(x, y Failure) int { return cmp.Compare(x.Index, y.Index) })
 	result.Skipped -= b.end - b.start
@@ -128,7 +130,7 @@ func (b *batch) record(result *Result) {
 }
 
 // raise panics in the caller of Run if a call panicked. If several calls panicked, raise panics
-// with the value of the first.
+// with the value of the first call in index order.
 func (b *batch) raise(result Result) {
 	if len(b.panics) == 0 {
 		return

@@ -11,9 +11,9 @@ import (
 	"github.com/replicakit/replicakit/internal/joined"
 )
 
-// A Panic is what Run panics with if fn did, or the error of that call if Options.RecoverPanics is
-// set. If a deferred function has to know which calls succeeded, recover, look at Result and panic
-// again:
+// A Panic is the value with which Run panics if fn panicked. If Options.RecoverPanics is set, a
+// Panic is the error of the call that panicked. If a deferred function must know which calls
+// succeeded, recover, read Result and panic again:
 //
 //	defer func() {
 //		value := recover()
@@ -25,23 +25,23 @@ import (
 //		}
 //	}()
 type Panic struct {
-	// Value is what fn panicked with.
+	// Value is the value with which fn panicked.
 	Value any
 
 	// Stack is the stack of the goroutine that panicked, as debug.Stack returns it.
 	Stack []byte
 
-	// Result says what happened to the calls. The call that panicked counts as failed. If several
-	// calls panicked, Value and Stack belong to the first in index order, and the others are in
-	// Result.Err. With Options.RecoverPanics the Result is zero.
+	// Result says what happened to the calls. A call that panicked counts as failed. If several
+	// calls panicked, Value and Stack belong to the first of them in index order, and the panics of
+	// the others are in Result.Err. If Options.RecoverPanics is set, Result is zero.
 	Result Result
 
-	recovered bool // it is the error of a call
+	recovered bool // the Panic is the error of a call
 }
 
-// Error returns the value. If Run panicked with p, the stack follows, so that a
-// program that crashes prints it. With Options.RecoverPanics there is no stack,
-// so the text fits into a log line or a condition.
+// Error returns a text with the value. If Run panicked with p, the stack follows the value, so that
+// a crashing program prints the stack. If Options.RecoverPanics is set, the text has no stack, so
+// that it fits into a log line or a condition.
 func (p *Panic) Error() string {
 	if p.recovered {
 		return fmt.Sprintf("slowstart: panic in call: %v", p.Value)
@@ -55,8 +55,8 @@ func (p *Panic) Unwrap() error {
 	return err
 }
 
-// stopped returns the error of a Run that its context ended. It wraps the context's error and its
-// cause.
+// stopped returns the error of a Run that stopped because its context was done. The error wraps the
+// error and the cause of the context.
 func stopped(ctx context.Context, skipped, count int) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {
@@ -65,7 +65,7 @@ func stopped(ctx context.Context, skipped, count int) error {
 	return fmt.Errorf("slowstart: stopped with %d of %d calls left: %w: %w", skipped, count, err, cause)
 }
 
-// join returns the errors of the failures, or nil if there are none.
+// join returns an error that joins the errors of the failures, or nil if there are no failures.
 func join(failures []Failure) error {
 	errs := make([]error, len(failures))
 	for i, f := range failures {

@@ -1,8 +1,9 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package slowstart makes many calls in growing batches: 1, 2, 4, 8 ... If the server refuses, a
-// caller that wants 500 pods has made only one call. If all goes well, 500 calls take nine batches.
+// Package slowstart makes many calls in growing batches of 1, 2, 4, 8 and so on. If the server
+// refuses the first call, a caller that wants 500 pods has made only one call. If all calls
+// succeed, 500 calls take nine batches.
 //
 // The caller decides what a call does, how its failure is reported, and whether to try again:
 //
@@ -11,12 +12,14 @@
 //	notCreated := slowstart.Rest(result, names) // no longer expected
 //	return result.Err
 //
-// The batches are those of slowStartBatch in Kubernetes' pkg/controller/replicaset/replica_set.go.
+// The batches have the same sizes as those of slowStartBatch in Kubernetes'
+// pkg/controller/replicaset/replica_set.go.
 //
-// Differs from Kubernetes: a call knows its context and index; the context is checked between
-// batches; every error of the failing batch is kept, with its index; parallelism can be capped; a
-// panic is raised in the caller's goroutine, or becomes an error; an initial batch size below 1 is
-// an error, not a success without a call.
+// Differs from Kubernetes: a call gets its context and index. The context is checked between
+// batches. Every error of the failing batch is kept, with the index of its call. The number of
+// parallel calls can be limited. A panic is raised in the caller's goroutine, or becomes an error.
+// In Kubernetes, an initial batch size below 1 means success without a call. In this package, a
+// negative size is an error, and so is 0 for Batch.
 package slowstart
 
 import (
@@ -29,53 +32,54 @@ import (
 // DefaultInitialBatchSize is the default size of the first batch.
 const DefaultInitialBatchSize = 1
 
-// Options are the settings of a Run. The zero value starts with one call and has
-// no cap. A negative field is an error.
+// Options are the settings of a Run. The zero value starts with one call and does not limit the
+// number of parallel calls. A negative field is an error.
 type Options struct {
-	// InitialBatchSize is the number of calls in the first batch. 0 means
-	// DefaultInitialBatchSize. A size above the count makes one batch of all.
+	// InitialBatchSize is the number of calls in the first batch. 0 means DefaultInitialBatchSize.
+	// If the size is above the number of calls, all calls are in one batch.
 	InitialBatchSize int
 
-	// MaxParallel is how many calls may run at the same time. 0 means no cap, so each call of a
+	// MaxParallel is how many calls may run at the same time. 0 means no limit, so each call of a
 	// batch has its own goroutine. 1 means that the caller's goroutine makes the calls, one after
 	// the other in index order.
 	MaxParallel int
 
-	// RecoverPanics turns a panic in a call into the error of that call, a *Panic. The rest of the
-	// batch still runs, as after any other error. By default, Run panics in the goroutine of its
-	// caller.
+	// RecoverPanics turns a panic in a call into the error of that call, which is a *Panic. The
+	// rest of the batch still runs, as after any other error. By default, Run panics in the
+	// goroutine of its caller.
 	RecoverPanics bool
 }
 
-// Result says what happened to the calls 0 to count-1. Each call is listed in Succeeded, or listed
-// in Failed, or is one of the last calls, which Skipped counts.
+// Result says what happened to the calls 0 to count-1. A call that was started is in Succeeded or
+// in Failed. The calls that were not started are the last ones, and Skipped counts them.
 type Result struct {
 	// Succeeded holds the indices of the calls that returned nil, ascending.
 	Succeeded []int
 
-	// Failed holds the calls that failed, in the order of their indices. All of
-	// them belong to the last batch that was started.
+	// Failed holds the calls that failed, in the order of their indices. All failed calls belong to
+	// the last batch that was started.
 	Failed []Failure
 
-	// Skipped counts the calls that were never started. They are always the last ones.
+	// Skipped is the number of calls that were never started. The skipped calls are always the last
+	// ones.
 	Skipped int
 
-	// Err is nil if and only if every call succeeded. It joins the errors of the failing batch in
-	// index order. errors.Is and errors.As look at all of them. The text shows the first ten and
-	// says how many it leaves out. If the context ended the run, Err wraps the context's error and
-	// its cause.
+	// Err is nil if and only if every call succeeded. Err joins the errors of the failing batch in
+	// index order, and errors.Is and errors.As find each of them. The text of Err shows the first
+	// ten errors, and says how many more there are. If the context ended the Run, Err wraps the
+	// error and the cause of the context.
 	Err error
 }
 
 // A Failure is a call that failed.
 type Failure struct {
-	Index int   // of the call
-	Err   error // what it returned; never nil
+	Index int   // the index of the call
+	Err   error // the error of the call; never nil
 }
 
-// Rest returns the items whose calls failed or were skipped, in their order. items[i] belongs to
-// call i. Use it to lower the expectations of these items. The slice is not kept. The result is nil
-// if every call succeeded.
+// Rest returns the items whose calls failed or were skipped, in their order. The item items[i]
+// belongs to call i. Use Rest to lower the expectations of these items. The slice is not kept. If
+// every call succeeded, the result is nil.
 func Rest[T any](r Result, items []T) []T {
 	var rest []T
 	for i, item := range items {
@@ -86,8 +90,8 @@ func Rest[T any](r Result, items []T) []T {
 	return rest
 }
 
-// Batch is Run with only one option, the size of the first batch, which must be
-// at least 1. It returns how many calls succeeded, and Result.Err.
+// Batch is Run with the size of the first batch as its only option. The size of the first batch
+// must be at least 1. Batch returns the number of calls that succeeded, and Result.Err.
 func Batch(ctx context.Context, count, initialBatchSize int, fn func(ctx context.Context, i int) error) (successes int, err error) {
 	if count > 0 && initialBatchSize < 1 {
 		return 0, fmt.Errorf("slowstart: initial batch size %d is less than 1", initialBatchSize)
@@ -96,25 +100,25 @@ func Batch(ctx context.Context, count, initialBatchSize int, fn func(ctx context
 	return len(result.Succeeded), result.Err
 }
 
-// Run calls fn for each i from 0 to count-1, in batches. Each batch is twice the size of the batch
-// before, and starts when every call of the batch before has returned nil. If a call fails, the
-// rest of its batch still runs, but no further batch starts.
+// Run calls fn for each i from 0 to count-1, in batches. Each batch is twice as large as the batch
+// before it, and starts when every call of the batch before it has returned nil. If a call fails,
+// the rest of its batch still runs, but no further batch starts.
 //
-// If count is 0 or less, Run returns the zero Result. If an option is negative, or ctx or fn is
-// nil, no call is made, and Err says why.
+// If count is 0 or less, Run returns the zero Result. If an option is negative, or if ctx or fn is
+// nil, Run makes no call, and Result.Err says why.
 //
-// Each call gets ctx. Run checks ctx before each batch, and starts no batch once ctx is done. A
-// batch that has started is finished.
+// Run passes ctx to each call. Run checks ctx before each batch, and starts no batch once ctx is
+// done. If a batch has started, all of its calls are made even if ctx is done.
 //
 // If fn panics, Run waits until every call of the batch has ended, and then panics with a *Panic in
-// the caller's goroutine. If MaxParallel is 1, Run panics at once, and the rest of the batch is
-// skipped. With RecoverPanics the panic is an error instead. A call that ends its goroutine by
-// runtime.Goexit, as t.FailNow does, counts as failed. If MaxParallel is 1, it ends the caller's
-// goroutine.
+// the caller's goroutine. If fn panics and MaxParallel is 1, Run panics at once, and the rest of
+// the batch is skipped. If RecoverPanics is set, the panic is an error instead. If a call ends its
+// goroutine by runtime.Goexit, as t.FailNow does, the call counts as failed. If MaxParallel is 1,
+// such a call ends the caller's goroutine.
 //
-// When Run returns or panics, no call is running and no goroutine is left. Runs are independent of
-// each other. The calls of a batch run at the same time unless MaxParallel is 1, so fn must be safe
-// for concurrent use.
+// When Run returns or panics, no call is running, and no goroutine of Run is left. Runs are
+// independent of each other. Unless MaxParallel is 1, the calls of a batch run at the same time, so
+// fn must be safe for concurrent use.
 func Run(ctx context.Context, count int, opts Options, fn func(ctx context.Context, i int) error) Result {
 	if count <= 0 {
 		return Result{}
@@ -136,7 +140,7 @@ func Run(ctx context.Context, count int, opts Options, fn func(ctx context.Conte
 	return result
 }
 
-// check returns what is wrong with the arguments of a Run.
+// check returns an error if an argument of Run is invalid.
 func check(ctx context.Context, opts Options, fn call) error {
 	switch {
 	case opts.InitialBatchSize < 0:

@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// A Condition is a condition of a ReplicaSet, of a ReplicationController, or, as metav1.Condition,
-// of your own status type. For a condition type of your own, see Conditions.
+// A Condition is a condition of a ReplicaSet or a ReplicationController, or a metav1.Condition,
+// which your own status type may use. If you have a condition type of your own, see Conditions.
 type Condition interface {
 	appsv1.ReplicaSetCondition | corev1.ReplicationControllerCondition | metav1.Condition
 }
@@ -24,56 +24,59 @@ type Condition interface {
 // ReplicaFailure is the type of the condition that SetFailure sets and removes.
 const ReplicaFailure = "ReplicaFailure"
 
-// A Failure is what SetFailure makes the ReplicaFailure condition from.
+// A Failure holds the facts from which SetFailure makes the ReplicaFailure condition.
 type Failure struct {
-	// Err is the error of creating or deleting replicas, or nil. Its text becomes
-	// the message.
+	// Err is the error of creating or deleting replicas, or nil. The text of Err becomes the
+	// message of the condition.
 	Err error
 
-	// Waiting says that nothing was tried because the owner waits for its earlier
-	// creations and deletions. The condition then stays as it is. If Err is set,
+	// Waiting says that nothing was tried because the owner waits for its earlier creations and
+	// deletions. If Waiting is true and Err is nil, the condition does not change. If Err is set,
 	// Waiting is ignored.
 	Waiting bool
 
-	// Active is how many active replicas there are, and Desired how many are wanted. Nil means not
-	// known. They decide the reason, which is FailedCreate if there are too few and FailedDelete if
+	// Active is the number of active replicas, and Desired is the number of wanted replicas. If
+	// Desired is nil, this number is not known. Active and Desired decide the reason of the
+	// condition. The reason is FailedCreate if there are too few replicas, and FailedDelete if
 	// there are too many.
 	Active  int32
 	Desired *int32
 
-	// ObservedGeneration is the owner's generation. Only metav1.Condition has a
-	// field for it.
+	// ObservedGeneration is the owner's generation. The generation is used only if the condition
+	// type has a field ObservedGeneration, as metav1.Condition does.
 	ObservedGeneration int64
 
-	// Now becomes the time of a condition that is set.
+	// Now becomes the lastTransitionTime of a condition that SetFailure sets.
 	Now time.Time
 }
 
-// SetFailure sets, keeps or removes the ReplicaFailure condition. If Err is set, the condition is
-// True and becomes the last. If the current condition has the same reason and its message differs
-// only in the names of children, it stays as it is. Then only the observedGeneration of a
-// metav1.Condition is updated. These names stand in quotes behind the resource that the error of
-// the API server names, or end as the API server makes names of a generateName.
+// SetFailure sets, keeps or removes the ReplicaFailure condition. If Err is set, the condition
+// becomes True and moves to the end of the list. If the current condition has the same reason, and
+// the messages differ only in the names of children, the current condition stays as it is. In this
+// case, only the observedGeneration of a metav1.Condition is updated. SetFailure recognizes a name
+// if it is quoted and follows the resource that the error of the API server names. SetFailure also
+// recognizes a name by the suffix that the API server adds to a generateName.
 //
 // If Err is nil, the condition is removed, unless Waiting is true. If no condition remains, the
 // list becomes nil. The old slice is not changed. If conditions is nil, SetFailure does nothing.
 //
 // The reason is empty if Active equals Desired or Desired is nil. A metav1.Condition must have a
-// reason, so it has "Failed". Its message is cut at 32,768 bytes, since the API server accepts at
-// most as many characters.
+// reason, so its reason is then "Failed". The message of a metav1.Condition is cut at 32,768 bytes,
+// because the API server accepts at most 32,768 characters.
 //
 // Differs from Kubernetes: the condition is updated if the reason or the message changes.
-// Kubernetes keeps the first message for as long as there is a failure, such as a quota that was
-// raised since. The condition stays while Waiting, and its time is Now instead of the wall clock.
+// Kubernetes keeps the first message until the failure ends, for example a message with a quota
+// that has been raised since then. The condition stays while Waiting is true. The time of the
+// condition is Now instead of the time of the wall clock.
 func SetFailure[C Condition](conditions *[]C, f Failure) { setFailure(known[C]{}, conditions, f) }
 
-// A form is how the rules access a type of conditions.
+// A form gives the rules access to the fields of a condition type.
 type form[C any] interface {
 	read(c *C) (conditionType, status, reason string)
 	messageOf(c *C) string
-	// failure returns the condition for the failure.
+	// failure returns the condition for the failure f.
 	failure(f Failure) C
-	// observe gives c the observedGeneration of the newer condition, and reports whether it was
+	// observe copies the observedGeneration of newer to c, and reports whether the two were
 	// different.
 	observe(c, newer *C) bool
 }
@@ -98,11 +101,11 @@ func setFailure[C any, F form[C]](of F, conditions *[]C, f Failure) {
 	replace(of, conditions, current, failure, same)
 }
 
-// generated is the end of a name that was made of a generateName (P4).
+// generated matches the end of a name that the API server made from a generateName (P4).
 var generated = regexp.MustCompile(`-[bcdfghjklmnpqrstvwxz2456789]{5}\b`)
 
-// isSameCause reports whether two messages differ at most in the names of children, at any place
-// where a webhook writes them. The second message is that of err.
+// isSameCause reports whether two messages differ at most in the names of children. A webhook may
+// write these names anywhere in a message. The second message is the message of err.
 func isSameCause(was, is string, err error) bool {
 	was, is = generated.ReplaceAllLiteralString(was, "-?"), generated.ReplaceAllLiteralString(is, "-?")
 	var answer interface{ Status() metav1.Status } // an apierrors.APIStatus
@@ -118,10 +121,10 @@ func isSameCause(was, is string, err error) bool {
 	return name.ReplaceAllLiteralString(was, "") == name.ReplaceAllLiteralString(is, "")
 }
 
-// known is the form of the types that this package knows.
+// known is the form of the types in Condition.
 type known[C Condition] struct{}
 
-// failure is T11.
+// failure makes the condition for a failure (T11).
 func (known[C]) failure(f Failure) (condition C) {
 	reason, message, now := f.reason(), f.Err.Error(), metav1.NewTime(f.Now)
 	switch c := any(&condition).(type) {
@@ -141,7 +144,8 @@ func (known[C]) failure(f Failure) (condition C) {
 	return condition
 }
 
-// reason says whether there are too few or too many replicas (T12).
+// reason returns the reason of the condition, which says whether there are too few or too many
+// replicas (T12).
 func (f Failure) reason() string {
 	switch {
 	case f.Desired == nil:
@@ -154,7 +158,7 @@ func (f Failure) reason() string {
 	return ""
 }
 
-// cut shortens a message to the longest that a metav1.Condition may have.
+// cut shortens a message to the maximum length of a message in a metav1.Condition.
 func cut(message string) string {
 	const longest = 32768
 	if len(message) <= longest {
@@ -179,10 +183,11 @@ func get[C any, F form[C]](of F, conditions []C, conditionType string) *C {
 	return nil
 }
 
-// SetCondition replaces the conditions of the same type by the given condition, which becomes the
-// last. If the first of them has the same status and reason, it stays with its old message and
-// time. Then only the observedGeneration of a metav1.Condition is updated. The old slice is not
-// changed. If conditions is nil, it does nothing.
+// SetCondition replaces the conditions of the same type with the given condition, which is added at
+// the end of the list. If the first of the replaced conditions has the same status and reason, it
+// stays with its old message and time. In this case, only the observedGeneration of a
+// metav1.Condition is updated. The old slice is not changed. If conditions is nil, SetCondition
+// does nothing.
 func SetCondition[C Condition](conditions *[]C, condition C) { set(known[C]{}, conditions, condition) }
 
 func set[C any, F form[C]](of F, conditions *[]C, condition C) {
@@ -198,8 +203,8 @@ func set[C any, F form[C]](of F, conditions *[]C, condition C) {
 	replace(of, conditions, current, condition, same)
 }
 
-// replace replaces the conditions of the type by a new one. If the new one is the same as the
-// current one, only the observedGeneration changes.
+// replace replaces the conditions of the type of condition with condition. If same is true, the
+// current condition stays, and only its observedGeneration changes.
 func replace[C any, F form[C]](of F, conditions *[]C, current *C, condition C, same bool) {
 	if same {
 		if !of.observe(current, &condition) {
@@ -212,14 +217,14 @@ func replace[C any, F form[C]](of F, conditions *[]C, current *C, condition C, s
 }
 
 // RemoveCondition removes all conditions of the given type. If no condition remains, the list
-// becomes nil. The old slice is not changed. If conditions is nil, it does nothing.
+// becomes nil. The old slice is not changed. If conditions is nil, RemoveCondition does nothing.
 func RemoveCondition[C Condition, T ~string](conditions *[]C, conditionType T) {
 	if conditions != nil {
 		*conditions = without(known[C]{}, *conditions, string(conditionType))
 	}
 }
 
-// without returns a new slice of the conditions of other types, or nil if there are none.
+// without returns the conditions of other types in a new slice, or nil if there are none.
 func without[C any, F form[C]](of F, conditions []C, conditionType string) []C {
 	var rest []C
 	for i := range conditions {

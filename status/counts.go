@@ -13,23 +13,23 @@ import (
 	"github.com/replicakit/replicakit/internal/pod"
 )
 
-// Counts are the numbers that a status reports, that is, how many replicas of an owner are in which
+// Counts are the numbers that a status reports, which say how many replicas of an owner are in each
 // state.
 type Counts struct {
-	Replicas     int32 // active ones
-	FullyLabeled int32 // active, with every label of the template
-	Ready        int32 // active and ready
-	Available    int32 // ready and available
-	Terminating  int32 // being deleted, and not active
+	Replicas     int32 // active replicas
+	FullyLabeled int32 // active replicas with every label of the template
+	Ready        int32 // active replicas that are ready
+	Available    int32 // ready replicas that are available
+	Terminating  int32 // replicas that are being deleted and not active
 }
 
-// Rules define the state of a child for Count. By the zero Rules a child is active unless it is
-// being deleted, every active child is fully labeled, and none is ready.
+// Rules define the state of a child for Count. With the zero Rules, a child is active unless it is
+// being deleted, every active child is fully labeled, and no child is ready.
 type Rules[T metav1.Object] struct {
-	Active       func(T) bool // nil: has no deletionTimestamp
-	FullyLabeled func(T) bool // of an active child; nil: each is
-	Ready        func(T) bool // of an active child; nil: none is
-	Available    func(T) bool // of a ready child; nil: each is
+	Active       func(T) bool // nil: a child is active if it has no deletionTimestamp
+	FullyLabeled func(T) bool // called for active children; nil: all are fully labeled
+	Ready        func(T) bool // called for active children; nil: none is ready
+	Available    func(T) bool // called for ready children; nil: all are available
 }
 
 // Count counts children of any type. A child that is listed twice counts twice, and nil children do
@@ -54,7 +54,7 @@ func Count[T metav1.Object](children []T, rules Rules[T]) (n Counts) {
 	return n
 }
 
-// complete returns the rules with a default for each that is nil.
+// complete returns the rules with a default for each rule that is nil.
 func (r Rules[T]) complete() Rules[T] {
 	yes, no := func(T) bool { return true }, func(T) bool { return false }
 	return Rules[T]{
@@ -79,10 +79,11 @@ func one(is bool) int32 {
 	return 0
 }
 
-// CountPods counts pods as the status of a ReplicaSet does, by IsPodActive, IsPodReady,
-// IsPodAvailable and IsPodTerminating. A pod is fully labeled if it has all template labels with
-// their values. If there are no template labels, every pod is. A pod that is listed twice counts
-// twice, and nil pods do not count. CountPods does not check who owns the pods.
+// CountPods counts pods in the same way as the status of a ReplicaSet. IsPodActive, IsPodReady,
+// IsPodAvailable and IsPodTerminating define the states. A pod is fully labeled if it has all
+// template labels with their values. If there are no template labels, every pod is fully labeled. A
+// pod that is listed twice counts twice, and nil pods do not count. CountPods does not check who
+// owns the pods.
 func CountPods(pods []*corev1.Pod, templateLabels map[string]string, minReadySeconds int32, now time.Time) (n Counts) {
 	template, latest := object.ListLabels(templateLabels), pod.LatestReady(minReadySeconds, now)
 	for _, p := range pods {

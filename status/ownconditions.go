@@ -10,24 +10,26 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Conditions do for a condition type of your own what the functions of this package do for the
-// types that they know. Make one with NewConditions, once for each type:
+// Conditions has the functions of this package as methods for a condition type of your own. Call
+// NewConditions once for each such type:
 //
 //	var conditions = status.Must(status.NewConditions[fleetv1.PoolCondition]())
 //	...
 //	conditions.SetFailure(&pool.Status.Conditions, outcome.Failure())
 //
-// The methods of Conditions made in another way do nothing. Conditions are safe for concurrent use.
+// If Conditions were not made by NewConditions, their methods do nothing. Conditions are safe for
+// concurrent use.
 type Conditions[C any] struct{ form *fields }
 
-// fields are the places of the fields in a condition type.
+// fields holds the indices of the fields in a condition type.
 type fields struct{ conditionType, status, reason, message, transition, observed []int }
 
-// NewConditions returns the Conditions of a struct type. Its fields Type, Status, Reason and
-// Message must be strings, or of a string type. LastTransitionTime must be a metav1.Time. Fields of
-// an embedded struct count, but those of an embedded pointer do not. A field ObservedGeneration, if
-// there is one, must be an int64. If C is anything else, the error names the field. Other fields of
-// a condition that SetFailure sets are zero.
+// NewConditions returns the Conditions for the struct type C. The types of the fields Type, Status,
+// Reason and Message must be string or based on string. The field LastTransitionTime must be a
+// metav1.Time. If there is a field ObservedGeneration, its type must be int64 or based on int64.
+// Fields of an embedded struct count, but fields of an embedded pointer do not. If a field is
+// missing or has another type, the error names the field. If C has more fields, they are zero in a
+// condition that SetFailure sets.
 func NewConditions[C any]() (Conditions[C], error) {
 	of, f := reflect.TypeFor[C](), &fields{}
 	if of.Kind() != reflect.Struct {
@@ -62,8 +64,8 @@ func NewConditions[C any]() (Conditions[C], error) {
 	return Conditions[C]{f}, nil
 }
 
-// Must returns the Conditions, or panics with the error. Use it for a variable that holds what
-// NewConditions returns.
+// Must returns the Conditions, or panics with err if err is not nil. Use Must to set a variable to
+// the result of NewConditions.
 func Must[C any](c Conditions[C], err error) Conditions[C] {
 	if err != nil {
 		panic(err)
@@ -83,29 +85,30 @@ func (c Conditions[C]) Get(conditions []C, conditionType string) *C {
 	return get(own[C]{c.form}, conditions, conditionType)
 }
 
-// Set is SetCondition. If the type has a field ObservedGeneration, it is updated as in a
-// metav1.Condition.
+// Set does what SetCondition does. If C has a field ObservedGeneration, the field is updated as in
+// a metav1.Condition.
 func (c Conditions[C]) Set(conditions *[]C, condition C) {
 	if c.form != nil {
 		set(own[C]{c.form}, conditions, condition)
 	}
 }
 
-// Remove is RemoveCondition.
+// Remove does what RemoveCondition does.
 func (c Conditions[C]) Remove(conditions *[]C, conditionType string) {
 	if c.form != nil && conditions != nil {
 		*conditions = without(own[C]{c.form}, *conditions, conditionType)
 	}
 }
 
-// SetFailure is the function SetFailure. The reason may be empty, and the message is not cut.
+// SetFailure does what the function SetFailure does, but the reason may be empty, and the message
+// is not cut.
 func (c Conditions[C]) SetFailure(conditions *[]C, f Failure) {
 	if c.form != nil {
 		setFailure(own[C]{c.form}, conditions, f)
 	}
 }
 
-// own is the form of a type that has these fields.
+// own is the form of a caller's condition type.
 type own[C any] struct{ *fields }
 
 func (o own[C]) read(c *C) (conditionType, status, reason string) {

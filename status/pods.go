@@ -19,35 +19,36 @@ import (
 // True. A nil pod is not ready.
 func IsPodReady(p *corev1.Pod) bool { return pod.IsReady(p) }
 
-// IsPodAvailable reports whether, at the instant now, the pod has been ready for
-// at least minReadySeconds. If minReadySeconds is 0, every ready pod is
-// available. If it is positive or negative, a pod whose Ready condition has no
-// transition time is never available. A nil pod is not available.
+// IsPodAvailable reports whether the pod, at the time now, has been ready for at least
+// minReadySeconds. If minReadySeconds is 0, every ready pod is available. If minReadySeconds is not
+// 0, a pod whose Ready condition has no transition time is never available. A nil pod is not
+// available.
 func IsPodAvailable(p *corev1.Pod, minReadySeconds int32, now time.Time) bool {
 	return pod.IsAvailable(p, minReadySeconds, now)
 }
 
-// IsPodActive reports whether the pod counts as a replica. Its phase is neither Succeeded nor
-// Failed, and it is not being deleted. A nil pod is not active.
+// IsPodActive reports whether the pod counts as a replica. A pod is active if its phase is neither
+// Succeeded nor Failed, and it is not being deleted. A nil pod is not active.
 func IsPodActive(p *corev1.Pod) bool { return pod.IsActive(p) }
 
 // IsPodTerminating reports whether the pod is being deleted and its phase is
 // neither Succeeded nor Failed. A nil pod is not terminating.
 func IsPodTerminating(p *corev1.Pod) bool { return pod.IsTerminating(p) }
 
-// FilterActivePods returns the active pods, as IsPodActive defines them, in the same order in a new
-// slice. It returns nil if there are none.
+// FilterActivePods returns the pods for which IsPodActive is true, in the same order in a new
+// slice. If there are none, the result is nil.
 func FilterActivePods(pods []*corev1.Pod) []*corev1.Pod { return filter(pods, pod.IsActive) }
 
-// FilterTerminatingPods returns the terminating pods, as IsPodTerminating defines them, in the same
-// order in a new slice. It returns nil if there are none.
+// FilterTerminatingPods returns the pods for which IsPodTerminating is true, in the same order in a
+// new slice. If there are none, the result is nil.
 func FilterTerminatingPods(pods []*corev1.Pod) []*corev1.Pod { return filter(pods, pod.IsTerminating) }
 
-// FilterClaimedPods returns the pods whose controller reference has the owner's UID and whose
-// labels the selector matches, in the same order in a new slice. It returns nil if there are none,
-// or if owner or selector is nil. Nothing is adopted. If neither the owner nor the reference has a
-// UID, as with fake clients, kind and name must be equal. If the owner's TypeMeta is set, the group
-// must be equal too.
+// FilterClaimedPods returns the pods that the owner controls and whose labels the selector matches,
+// in the same order in a new slice. The owner controls a pod if the pod's controller reference has
+// the owner's UID. If there are no such pods, or if owner or selector is nil, the result is nil.
+// FilterClaimedPods adopts no pods. If neither the owner nor the reference has a UID, as with fake
+// clients, kind and name must be equal. If the owner's TypeMeta is also set, the group must be
+// equal as well.
 func FilterClaimedPods(owner metav1.Object, selector labels.Selector, pods []*corev1.Pod) []*corev1.Pod {
 	if object.IsNil(owner) || selector == nil {
 		return nil
@@ -58,13 +59,13 @@ func FilterClaimedPods(owner metav1.Object, selector labels.Selector, pods []*co
 	})
 }
 
-// NextAvailabilityCheck returns how long it takes, counted from now, until the next ready pod
-// becomes available. Calculate the status again then. ok is false if there is no pod to wait for.
-// Pods that are already available, pods that are not active and nil pods are skipped. If the time
-// is too long for a Duration, the longest Duration is returned.
+// NextAvailabilityCheck returns the time from now until the next ready pod becomes available.
+// Calculate the status again after this time. If there is no pod to wait for, ok is false. Pods
+// that are already available, pods that are not active and nil pods are skipped. If the time is too
+// long for a Duration, the longest Duration is returned.
 //
 // Differs from Kubernetes: if no unavailable pod has a transition time, there is nothing to wait
-// for. Kubernetes checks again every minReadySeconds, for ever.
+// for. In this case, Kubernetes checks again every minReadySeconds, for ever.
 func NextAvailabilityCheck(pods []*corev1.Pod, minReadySeconds int32, now time.Time) (after time.Duration, ok bool) {
 	for _, p := range pods {
 		if !pod.IsActive(p) {

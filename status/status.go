@@ -1,9 +1,11 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package status computes the status of an owner: what it reports about its replicas, whether a
-// write is needed, and when to calculate again. Use Calculate and NeedsUpdate for ReplicaSets and
-// ReplicationControllers, and Count, CountPods and SetFailure for a status type of your own.
+// Package status computes the status that an owner reports about its replicas. The package also
+// decides whether the status must be written, and when to calculate the status again. For
+// ReplicaSets, use Calculate and NeedsUpdate. For ReplicationControllers, use
+// CalculateReplicationController and NeedsUpdateReplicationController. For a status type of your
+// own, use Count, CountPods and SetFailure.
 //
 // The caller reads the pods, claims them and writes the status:
 //
@@ -14,12 +16,13 @@
 //		_, err = client.UpdateStatus(ctx, rs, metav1.UpdateOptions{})
 //	}
 //
-// The rules are those of calculateStatus in Kubernetes'
+// The rules are the same as those of calculateStatus in Kubernetes'
 // pkg/controller/replicaset/replica_set_utils.go.
 //
-// Differs from Kubernetes: the ReplicaFailure condition changes with the reason of the failure and
-// stays while nothing is tried; its time is Options.Now; nil replicas do not panic; and there is no
-// check for pods without a transition time.
+// Differs from Kubernetes: the ReplicaFailure condition changes when the reason of the failure
+// changes. The condition stays while the owner waits and nothing is tried. The time of the
+// condition is Options.Now. If spec.replicas is nil, nothing panics. For pods without a transition
+// time, no later check is made.
 package status
 
 import (
@@ -37,48 +40,49 @@ import (
 	"github.com/replicakit/replicakit/internal/replicaset"
 )
 
-// Options are what Calculate needs in addition to the owner and its active pods. With the zero
-// value no pod is terminating and nothing failed. No pod is available if minReadySeconds is
-// positive, since Now is the zero time.
+// Options hold what Calculate needs in addition to the owner and its active pods. With the zero
+// value, no pod is terminating and nothing failed. With the zero value, Now is the zero time, so no
+// pod is available if minReadySeconds is positive.
 type Options struct {
-	// Terminating is any list that holds the owner's terminating pods, such as all pods that were
-	// listed, of any namespaces. A pod counts if IsPodTerminating is true, it is in the owner's
-	// namespace, its controller reference has the owner's UID, and the owner's selector matches it.
-	// A nil or invalid selector matches none. If the owner has no namespace, as in tests, pods of
-	// all namespaces count. A ReplicationController does not report terminating pods.
+	// Terminating is any list that holds the owner's terminating pods, such as a list of all pods
+	// in all namespaces. A pod counts if IsPodTerminating is true for the pod, the owner controls
+	// the pod, and the owner's selector matches the pod. The pod must also be in the owner's
+	// namespace. A nil or invalid selector matches no pod. If the owner has no namespace, as in
+	// tests, pods in all namespaces count. The status of a ReplicationController does not report
+	// terminating pods.
 	Terminating []*corev1.Pod
 
-	// OmitTerminating leaves terminatingReplicas nil, even if the old status has a
-	// value. Use it for servers that drop the field.
+	// OmitTerminating leaves terminatingReplicas nil, even if the old status has a value. Use
+	// OmitTerminating for servers that drop this field.
 	OmitTerminating bool
 
 	// Waiting says that nothing was tried because the owner waits for its earlier creations and
-	// deletions. See Failure.
+	// deletions. Failure.Waiting describes the effect.
 	Waiting bool
 
-	// ManageErr is the error of creating or deleting pods, or nil. It becomes the
-	// ReplicaFailure condition.
+	// ManageErr is the error of creating or deleting pods, or nil. The ReplicaFailure condition
+	// reports this error.
 	ManageErr error
 
-	// Now is the instant for which availability is decided, and the time of a
-	// condition that is set. Pass the same to NextAvailabilityCheck.
+	// Now is the time for which availability is decided. Now is also the time of a condition that
+	// is set. Pass the same time to NextAvailabilityCheck.
 	Now time.Time
 }
 
 // Calculate returns the status of a ReplicaSet that owns these active pods.
 //
-// The counts are those of CountPods, which leaves out pods that are not active. Kubernetes passes
+// The counts are those of CountPods, which counts only active pods as replicas. Kubernetes counts
 // the pods as they were before it created or deleted any, so its status is one pass behind. If
 // minReadySeconds is negative, a ready pod is available only if its Ready condition has a
 // transition time.
 //
-// The ReplicaFailure condition is that of SetFailure. observedGeneration is the generation of rs.
-// Everything else is copied from the status of rs. The result shares no memory with rs, and neither
-// rs nor a pod is changed. If rs is nil, the status is zero.
+// The ReplicaFailure condition is set as by SetFailure. The observedGeneration is the generation of
+// rs. Everything else is copied from the status of rs. The result shares no memory with rs, and
+// neither rs nor a pod is changed. If rs is nil, the result is the zero status.
 //
-// Differs from Kubernetes: the ReplicaFailure condition changes with the reason of the failure, and
-// stays while Waiting; see SetFailure. Pods that are not active are not counted, even if they are
-// in the list.
+// Differs from Kubernetes: the ReplicaFailure condition changes when the reason of the failure
+// changes, and stays while Waiting is true. SetFailure describes this in detail. Pods that are not
+// active are not counted, even if they are in the list.
 func Calculate(rs *appsv1.ReplicaSet, active []*corev1.Pod, opts Options) appsv1.ReplicaSetStatus {
 	if rs == nil {
 		return appsv1.ReplicaSetStatus{}
@@ -94,8 +98,9 @@ func Calculate(rs *appsv1.ReplicaSet, active []*corev1.Pod, opts Options) appsv1
 	return status
 }
 
-// CalculateReplicationController is Calculate for a ReplicationController, whose
-// status has no terminatingReplicas. A nil template has no labels.
+// CalculateReplicationController is like Calculate, for a ReplicationController. The status of a
+// ReplicationController has no terminatingReplicas. If the template is nil, every pod is fully
+// labeled.
 func CalculateReplicationController(rc *corev1.ReplicationController, active []*corev1.Pod, opts Options) corev1.ReplicationControllerStatus {
 	if rc == nil {
 		return corev1.ReplicationControllerStatus{}
@@ -118,8 +123,7 @@ func (o Options) failure(active int32, desired *int32) Failure {
 	return Failure{Err: o.ManageErr, Waiting: o.Waiting, Active: active, Desired: desired, Now: o.Now}
 }
 
-// terminatingReplicas counts the pods that are the ReplicaSet's own and
-// terminating (T8, T9).
+// terminatingReplicas counts the terminating pods of the ReplicaSet (T8, T9).
 func terminatingReplicas(rs *appsv1.ReplicaSet, opts Options) *int32 {
 	if opts.OmitTerminating {
 		return nil
@@ -128,7 +132,8 @@ func terminatingReplicas(rs *appsv1.ReplicaSet, opts Options) *int32 {
 	if rs.Spec.Selector == nil {
 		return n
 	}
-	// Match labels are listed apart, because parsing them costs more than matching them.
+	// matchLabels are compared without a selector, because parsing the labels costs more than
+	// matching them.
 	matchLabels := object.ListLabels(rs.Spec.Selector.MatchLabels)
 	matchExpressions, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchExpressions: rs.Spec.Selector.MatchExpressions})
 	if err != nil {
@@ -143,10 +148,11 @@ func terminatingReplicas(rs *appsv1.ReplicaSet, opts Options) *int32 {
 	return n
 }
 
-// NeedsUpdate reports whether a calculated status must be written. It must if it differs from the
-// status of rs, or if the observedGeneration of that status is not the generation of rs. For
-// terminatingReplicas, nil and 0 differ, and so do nil and empty conditions. The observedGeneration
-// of newStatus is not compared. If rs is nil, the answer is false.
+// NeedsUpdate reports whether a calculated status must be written. A status must be written if it
+// differs from the status of rs. A status must also be written if the observedGeneration in the
+// status of rs is not the generation of rs. For terminatingReplicas, nil and 0 are different. For
+// conditions, nil and empty are different. The observedGeneration of newStatus is not compared. If
+// rs is nil, the result is false.
 func NeedsUpdate(rs *appsv1.ReplicaSet, newStatus appsv1.ReplicaSetStatus) bool {
 	if rs == nil {
 		return false

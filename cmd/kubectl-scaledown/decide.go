@@ -21,42 +21,42 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// An answer says what happens if an owner has its replicas. For a Deployment, there is a decision
-// for each ReplicaSet that has pods or gets some.
+// An answer says what happens if an owner is scaled to a number of replicas. For a Deployment, the
+// answer has a decision for each ReplicaSet that has pods or gets some.
 type answer struct {
 	owner    owner
-	before   int32 // spec.replicas until now
+	before   int32 // replicas before this step
 	replicas int32
-	asked    bool // for this number
+	asked    bool // whether the user gave this number
 	window   window
 	order    podrank.Order[*corev1.Pod]
-	ours     bool           // order is not Kubernetes'
-	how      deployment.How // of a Deployment
+	ours     bool           // whether the order is set by --order
+	how      deployment.How // how a Deployment sizes its ReplicaSets
 	sets     []decision
 }
 
-// A decision is what a controller does for one owner of pods. If there are several steps, the
-// decision is that of the last step. Its plan and its order begin with the pods that the earlier
-// steps have deleted.
+// A decision says what a controller does for one ReplicaSet or ReplicationController. If there are
+// several steps, the decision is about the last step. The plan and the order of the decision then
+// begin with the pods that go in the earlier steps.
 type decision struct {
 	owner    owner
-	before   int32 // replicas until the last step
+	before   int32 // replicas before the last step
 	replicas int32
 	asked    bool
 	at       time.Time
 	plan     replicas.PodPlan
-	order    []podrank.Victim[*corev1.Pod] // all that count, first to go first
-	gone     int
-	related  []*corev1.Pod // count when nodes are compared; nil: none do
+	order    []podrank.Victim[*corev1.Pod] // all pods that count, in the order in which they go
+	gone     int                           // number of pods that go in the earlier steps
+	related  []*corev1.Pod                 // pods that count when nodes are compared; nil means that nodes are not compared
 	passes   []pass
-	tie      *tie // nil: certain
+	tie      *tie // nil means that all of the decision is certain
 	spec     replicas.PodSpec
 }
 
-// decide returns an answer for each step of an owner's replicas. Without steps, it returns one
-// answer, for the replicas that the owner has.
+// decide returns one answer for each step, which is a number of replicas. If steps is nil, decide
+// returns one answer for the spec.replicas of the owner.
 func (o *options) decide(objs *objects, w owner, steps []int32) ([]answer, error) {
-	if w.GetUID() == "" { // in a file written by hand; its pods would seem to have no owner
+	if w.GetUID() == "" { // such a file was written by hand, and its pods cannot be matched with their owner
 		return nil, fmt.Errorf("%s: metadata.uid is empty", w)
 	}
 	order, err := o.newOrder(objs)
@@ -94,7 +94,7 @@ func byUID(p, q *corev1.Pod) int {
 	return cmp.Or(cmp.Compare(p.UID, q.UID), cmp.Compare(p.Name, q.Name))
 }
 
-// decideDeployment decides for each ReplicaSet that has pods or will have some.
+// decideDeployment adds a decision to the answer for each ReplicaSet that has pods or gets some.
 func (a *answer) decideDeployment(objs *objects, d *appsv1.Deployment, steps []int32) error {
 	if d.Spec.Replicas == nil || *d.Spec.Replicas < 0 {
 		return fmt.Errorf("%s: spec.replicas is nil or negative", a.owner)
@@ -134,7 +134,8 @@ func (a *answer) decideDeployment(objs *objects, d *appsv1.Deployment, steps []i
 	return nil
 }
 
-// settled reports whether one ReplicaSet has all replicas, so that no rollout goes on.
+// settled reports whether at most one ReplicaSet has a size above 0, and has all replicas. No
+// rollout is under way then.
 func settled(sizes []int32, replicas int32) bool {
 	some := filter(sizes, func(size int32) bool { return size > 0 })
 	return len(some) == 0 || len(some) == 1 && some[0] == replicas
@@ -146,7 +147,7 @@ func (a *answer) paused() bool {
 }
 
 // decide adds a decision to the answer. The decision says what a controller does if the owner's
-// replicas are set to each of these sizes in turn.
+// replicas are set to each of the sizes, one after the other.
 func (a *answer) decide(objs *objects, w owner, sizes []int32) error {
 	spec, related, err := w.spec(objs)
 	if err != nil {
@@ -157,7 +158,7 @@ func (a *answer) decide(objs *objects, w owner, sizes []int32) error {
 	d := decision{owner: w, before: from, replicas: wanted, asked: a.asked || spec.Replicas != wanted, at: a.window.start}
 	spec.Replicas, spec.Now, spec.Rules.Order = wanted, a.window.start, a.order
 	spec.Related = func() []*corev1.Pod { return related }
-	spec.BurstReplicas = math.MaxInt32 // the question is about the whole surplus
+	spec.BurstReplicas = math.MaxInt32 // the plan must include all surplus pods, also those beyond one burst
 	if d.plan, err = replicas.Manage(objs.pods, spec); err != nil {
 		return err
 	}
@@ -170,10 +171,10 @@ func (a *answer) decide(objs *objects, w owner, sizes []int32) error {
 	return nil
 }
 
-// deletePods follows the passes of a controller, which deletes at most a burst, and then ranks the
-// pods that are left again.
+// deletePods repeats the passes of a controller. Each pass deletes at most
+// replicas.DefaultBurstReplicas pods, and the next pass ranks the remaining pods again.
 func (d *decision) deletePods(rest, related []*corev1.Pod, spec replicas.PodSpec, sizes []int32) (err error) {
-	spec.Related = func() []*corev1.Pod { return related } // those that are left
+	spec.Related = func() []*corev1.Pod { return related } // only the pods that are left before each pass
 	if len(d.plan.Scale.Delete) == 0 {
 		d.order, err = replicas.Explain(rest, spec)
 		return err
@@ -210,8 +211,8 @@ func (d *decision) deletePods(rest, related []*corev1.Pod, spec replicas.PodSpec
 	return nil
 }
 
-// together returns the pods that count when nodes are compared. If nothing is related, it is nil.
-// Otherwise it has the related and the owned pods, each once.
+// together returns the owned and the related pods, each once. The returned pods count when nodes
+// are compared. If no pod is related, together returns nil.
 func together(owned, related []*corev1.Pod) []*corev1.Pod {
 	if len(related) == 0 {
 		return nil
@@ -221,8 +222,8 @@ func together(owned, related []*corev1.Pod) []*corev1.Pod {
 	return slices.CompactFunc(all, func(p, q *corev1.Pod) bool { return byUID(p, q) == 0 })
 }
 
-// findTies finds which pods cannot be known. If the order is not Kubernetes', replicakit-controller
-// decides, and it always knows.
+// findTies finds the pods that may either go or stay. With --order, replicakit-controller decides,
+// and there are no ties.
 func (a *answer) findTies() {
 	if a.ours {
 		return
@@ -235,8 +236,10 @@ func (a *answer) findTies() {
 	}
 }
 
-// findTie finds which pods cannot be known. If nodes are compared and an earlier pass was not
-// certain, or if siblings shrink at once, everything that the nodes decide is open.
+// findTie finds the pods that may either go or stay. If nodes are compared, a tie in an earlier
+// pass makes the number of pods on each node uncertain. The number is also uncertain if sibling
+// ReplicaSets shrink at the same time. If the number is uncertain, only the coarse criteria are
+// certain.
 func (d *decision) findTie(w window, siblings bool) {
 	if d.related == nil {
 		if t, ok := w.tie(pass{d.order, d.victims()}); ok {
@@ -264,34 +267,35 @@ func (d *decision) findTie(w window, siblings bool) {
 	}
 }
 
-// victims returns the number of pods to delete. They are the first ones of the order.
+// victims returns how many pods go. The pods that go are the first in the order.
 func (d *decision) victims() int { return len(d.plan.Scale.Delete) }
 
-// certain reports whether the pod at a place of the order certainly goes or certainly stays.
+// certain reports whether it is certain that the pod at this position in the order goes, or that it
+// stays.
 func (d *decision) certain(place int) bool {
 	return d.tie == nil || place < d.tie.from || place >= d.tie.to
 }
 
-// notes are what the reader must know in addition to the answer.
+// notes returns what the user should know in addition to the answer.
 func (a *answer) notes() (notes []string) {
 	if note := a.owner.scaledByDeployment(); note != "" && a.asked {
 		notes = append(notes, note)
 	}
 	for _, d := range a.sets {
 		if order := d.owner.GetAnnotations()[podrank.OrderAnnotation]; order != "" && !a.ours && d.victims() > 0 {
-			notes = append(notes, fmt.Sprintf("%s asks replicakit-controller for the order %s, which kube-controller-manager does not know: --order %s answers by it", d.owner, order, order))
+			notes = append(notes, fmt.Sprintf("%s asks replicakit-controller for the order %s, which kube-controller-manager does not know; use --order %s to answer with that order", d.owner, order, order))
 		}
 	}
 	return notes
 }
 
-// scaledByDeployment returns a note if a Deployment controls the owner.
+// scaledByDeployment returns a note if a Deployment controls the owner, or "".
 func (o owner) scaledByDeployment() string {
 	above := metav1.GetControllerOfNoCopy(o)
 	if above == nil || above.Kind != deploymentKind.name {
 		return ""
 	}
-	return fmt.Sprintf("%s belongs to Deployment %s, which sets its replicas again: scale that one, and ask for deployment/%s", o, above.Name, above.Name)
+	return fmt.Sprintf("%s belongs to Deployment %s, which resets its replicas. Scale the Deployment, and ask for deployment/%s", o, above.Name, above.Name)
 }
 
 // incomplete returns an error if pods seem to be missing in the input.

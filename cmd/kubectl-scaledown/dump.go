@@ -39,7 +39,7 @@ func init() {
 	known.AddKnownTypes(policyv1.SchemeGroupVersion, &policyv1.PodDisruptionBudget{})
 }
 
-// readFiles reads dumps. Of a directory, it reads the files that kubectl would.
+// readFiles reads dumps. In a directory, readFiles reads the same files as kubectl.
 func (o *options) readFiles(names []string) (*objects, error) {
 	objs := &objects{origin: "the input"}
 	for _, name := range names {
@@ -77,7 +77,8 @@ func (o *objects) addFile(path string) error {
 	return errors.Join(o.addStream(path, file), file.Close())
 }
 
-// addStream adds what kubectl has printed, even if PowerShell has saved it.
+// addStream adds the objects of a dump. addStream also accepts the UTF-16 text that Windows
+// PowerShell writes.
 func (o *objects) addStream(name string, r io.Reader) error {
 	in := bufio.NewReader(transform.NewReader(r, unicode.BOMOverride(transform.Nop)))
 	add := o.addYAML
@@ -113,22 +114,24 @@ func (o *objects) addYAML(r io.Reader) error {
 	}
 }
 
-// A jsonStream is decoded piece by piece, and keeps the text of the last piece.
+// A jsonStream decodes JSON piece by piece, and keeps the text of the last piece.
 type jsonStream struct {
 	json.Decoder
 
-	read  bytes.Buffer // what the decoder has read, without what the method text has returned
-	taken int64
+	read  bytes.Buffer // text that the decoder has read and the method text has not yet returned
+	taken int64        // offset of the first byte that the method text has not yet returned
 }
 
-// text returns the text that was decoded since the last call. It is valid until more is decoded.
+// text returns the text that was decoded since the last call of text. The slice is valid until the
+// next piece is decoded.
 func (s *jsonStream) text() []byte {
 	from := s.taken
 	s.taken = s.InputOffset()
 	return bytes.Trim(s.read.Next(int(s.taken-from)), ", \t\r\n")
 }
 
-// addJSON adds objects that follow each other. If the rest is not JSON, it adds it as YAML.
+// addJSON adds objects that follow each other as JSON. If the remaining text is not JSON, addJSON
+// reads it as YAML.
 func (o *objects) addJSON(r io.Reader) error {
 	s := &jsonStream{}
 	s.Decoder = json.NewDecoderCaseSensitivePreserveInts(io.TeeReader(r, &s.read))
@@ -138,7 +141,7 @@ func (o *objects) addJSON(r io.Reader) error {
 			return nil
 		case err != nil:
 			return o.addYAML(io.MultiReader(&s.read, r))
-		case token == nil: // a document of comments alone
+		case token == nil: // a YAML document that has only comments
 		case token != gojson.Delim('{'):
 			return fmt.Errorf("%v is not an object", token)
 		default:
@@ -152,7 +155,8 @@ func (o *objects) addJSON(r io.Reader) error {
 	}
 }
 
-// addObject adds an object whose first brace was read. Of a list, it adds the items one by one.
+// addObject adds an object after its first brace was read. If the object is a list, addObject adds
+// its items one by one.
 func (o *objects) addObject(s *jsonStream) error {
 	var kind metav1.TypeMeta
 	var other gojson.RawMessage
@@ -189,7 +193,8 @@ func (o *objects) addObject(s *jsonStream) error {
 	return nil
 }
 
-// A leanPod has the fields that are read of a pod in a list.
+// A leanPod has only the fields of a pod that the plugin reads. The items of a list are first
+// decoded into a leanPod.
 type leanPod struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -201,8 +206,8 @@ type leanPod struct {
 	Status corev1.PodStatus `json:"status"`
 }
 
-// addItems adds the items of a list. It returns the items of unknown kind, because the kind of the
-// list may follow them.
+// addItems adds the items of a list. If neither an item nor the list has a kind yet, addItems
+// returns the text of the item, because the kind of the list may follow later.
 func (o *objects) addItems(s *jsonStream, list metav1.TypeMeta) (unknown [][]byte, err error) {
 	if token, err := s.Token(); err != nil || token == nil {
 		return nil, err
@@ -215,7 +220,7 @@ func (o *objects) addItems(s *jsonStream, list metav1.TypeMeta) (unknown [][]byt
 		err := s.Decode(&p)
 		text := s.text()
 		if len(text) == 0 {
-			return nil, err // no whole item could be read
+			return nil, err // the end of the item was not found
 		}
 		kind := p.TypeMeta
 		if kind.Kind == "" {
@@ -241,13 +246,13 @@ func (o *objects) addItems(s *jsonStream, list metav1.TypeMeta) (unknown [][]byt
 
 var podKind = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
 
-// ofItems returns the kind of the items of a list, from the kind of the list.
+// ofItems returns the kind of a list's items. For example, the items of a PodList are Pods.
 func ofItems(list metav1.TypeMeta) metav1.TypeMeta {
 	list.Kind = strings.TrimSuffix(list.Kind, "List")
 	return list
 }
 
-// addText adds an object of its own kind or, if it has none, of the given one.
+// addText decodes and adds an object. If the text has no kind, the object has the given kind.
 func (o *objects) addText(text []byte, kind metav1.TypeMeta) error {
 	obj, _, err := decoder.Decode(text, new(kind.GroupVersionKind()), nil)
 	if runtime.IsNotRegisteredError(err) {

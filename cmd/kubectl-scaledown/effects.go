@@ -19,7 +19,8 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// A change is a number of pods before and after. Because of ties, between Least and Most stay.
+// A change is a number of pods before and after the scaling. Because of ties, the number after may
+// be any from Least to Most.
 type change struct {
 	Name   string `json:"name"`
 	Before int    `json:"before"`
@@ -27,7 +28,8 @@ type change struct {
 	Most   int    `json:"most"`
 }
 
-// zones counts the pods of each zone before and after, if the zones are known.
+// zones counts the pods in each zone before and after the scaling. If no node has a zone, zones
+// returns nil.
 func (a *answer) zones(objs *objects) []change {
 	zones := objs.zones()
 	if len(zones) == 0 {
@@ -53,7 +55,8 @@ func (a *answer) zones(objs *objects) []change {
 	return list
 }
 
-// staying counts the pods of the set that count, and how many of them stay at least and at most.
+// staying returns how many pods of the set match the function counts. staying also returns how many
+// of the matching pods stay at least and at most.
 func (d *decision) staying(counts func(*corev1.Pod) bool) (before, least, most int) {
 	tied := 0
 	for i, v := range d.order {
@@ -76,18 +79,18 @@ func (d *decision) staying(counts func(*corev1.Pod) bool) (before, least, most i
 	return before, least, most
 }
 
-// A budget is a PodDisruptionBudget with the pods that are ready afterwards. It limits evictions,
-// but not scaling down.
+// A budget says how many pods of a PodDisruptionBudget are ready before and after the scaling. A
+// PodDisruptionBudget limits evictions, but not scaling down.
 type budget struct {
 	change `json:",inline"`
 
-	Wanted int `json:"wanted"` // ready pods
+	Wanted int `json:"wanted"` // how many ready pods the PodDisruptionBudget wants
 }
 
-// broken reports whether the budget may have too few pods.
+// broken reports whether fewer pods may be ready after the scaling than the budget wants.
 func (b budget) broken() bool { return b.Least < b.Wanted }
 
-// budgets returns each budget with pods of a set that shrinks.
+// budgets returns each budget that selects pods of a set that shrinks.
 func (a *answer) budgets(objs *objects) (list []budget, err error) {
 	for _, pdb := range objs.budgets {
 		sel, err := metav1.LabelSelectorAsSelector(pdb.Spec.Selector)
@@ -130,7 +133,7 @@ func count(is bool) int {
 	return 0
 }
 
-// minReady returns how many ready pods a budget wants out of so many.
+// minReady returns how many ready pods a budget wants if it selects the given number of pods.
 func minReady(pdb *policyv1.PodDisruptionBudget, pods int) (n int, err error) {
 	if most := pdb.Spec.MaxUnavailable; most != nil {
 		n, err = intstr.GetScaledValueFromIntOrPercent(most, pods, true)
@@ -144,25 +147,26 @@ func minReady(pdb *policyv1.PodDisruptionBudget, pods int) (n int, err error) {
 	return n, nil
 }
 
-// A position says why one pod goes or stays, and what would change that.
+// A position is the position of a pod in the order. The position says why the pod goes or stays,
+// and what would change that.
 type position struct {
 	Name    string   `json:"name"`
-	Place   int      `json:"place"` // from 1
+	Place   int      `json:"place"` // counted from 1
 	Of      int      `json:"of"`
 	Goes    string   `json:"goes"`   // yes, no or maybe
-	Reason  string   `json:"reason"` // against the first that stays, or the last that goes
+	Reason  string   `json:"reason"` // compares the pod with the first that stays, or with the last that goes
 	First   *costing `json:"first,omitempty"`
 	Protect *costing `json:"protect,omitempty"`
 }
 
-// A costing is a deletion cost and the place that a pod would have with it.
+// A costing says which position a pod would have with a given deletion cost.
 type costing struct {
 	Cost  int64 `json:"cost"`
 	Place int   `json:"place"`
 	Goes  bool  `json:"goes"`
 }
 
-// position finds a pod in the order of its set.
+// position returns the position of the pod with the given name.
 func (a *answer) position(name string) (position, error) {
 	var names []string
 	for i := range a.sets {
@@ -198,8 +202,10 @@ func (d *decision) position(place int) (position, error) {
 	return at, nil
 }
 
-// costs returns the deletion costs that would make a pod the first or the last of those that are as
-// ready as it is. Costs decide among these only.
+// costs returns two deletion costs for a pod. One cost would make the pod the first among the pods
+// with the same assignment, phase and readiness, and the other cost the last. Deletion costs are
+// compared only among pods that are equal in these three. If no other pod is equal to the pod in
+// these three, costs returns nil.
 func (d *decision) costs(place int) (first, last *costing) {
 	before := map[string]bool{"unassigned": true, "phase": true, "not-ready": true}
 	from, to := place, place+1
@@ -221,16 +227,16 @@ func (d *decision) costs(place int) (first, last *costing) {
 	return &costing{slices.Min(costs) - 1, from + 1, from < d.victims()}, &costing{slices.Max(costs) + 1, to, to <= d.victims()}
 }
 
-// A comparison says which pods went, according to a later dump.
+// A comparison says which pods are gone in a later dump.
 type comparison struct {
 	Gone    int      `json:"gone"`
-	Certain int      `json:"certain"` // that were named as certain
-	Named   int      `json:"named"`   // as certain
-	Tied    int      `json:"tied"`    // of the ties
-	Ties    int      `json:"ties"`    // pods that were ties
-	Drawn   int      `json:"drawn"`   // of the ties, as predicted
-	Kept    []string `json:"kept,omitempty"`
-	Others  []string `json:"others,omitempty"`
+	Certain int      `json:"certain"`          // gone pods that were named as certain
+	Named   int      `json:"named"`            // pods that were named as certain
+	Tied    int      `json:"tied"`             // gone pods that were in a tie
+	Ties    int      `json:"ties"`             // all pods that were in a tie
+	Drawn   int      `json:"drawn"`            // pods in ties that were expected to go
+	Kept    []string `json:"kept,omitempty"`   // certain to go, but not gone
+	Others  []string `json:"others,omitempty"` // certain to stay, but gone
 }
 
 // compare compares the answer with a later dump.

@@ -1,22 +1,25 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command kubectl-scaledown shows which pods would go if a Deployment, ReplicaSet or
-// ReplicationController were scaled down, in which order, and why each. It is a kubectl plugin,
-// found by its name on PATH, and changes nothing:
+// Command kubectl-scaledown shows which pods would be deleted if a Deployment, ReplicaSet or
+// ReplicationController were scaled down, in which order, and why. The command is a kubectl plugin,
+// which kubectl finds on PATH by its name. The plugin changes nothing in the cluster:
 //
 //	kubectl scaledown deployment/web --replicas 25
 //
-// It names a pod only if that pod can be known. kube-controller-manager deletes pods that are alike
-// by the order of its cache, and ages count as equal up to a power of two. The plugin marks such
-// pods as a tie, with the set that they are drawn from.
+// The plugin names a pod as certain only if it can be known that the pod goes. Pods that are equal
+// in Kubernetes' order are deleted in the order of the cache of kube-controller-manager. Ages count
+// as equal if they have the same power of two. The plugin reports equal pods as a tie, and lists
+// all pods among which kube-controller-manager chooses.
 //
-// It reads the whole namespace, because pods of sibling ReplicaSets count when pods are ranked by
-// how many share a node. A controller deletes at most replicas.DefaultBurstReplicas pods in one
-// pass and then decides again, and so does the plugin. For a Deployment, it shows only the one step
-// of scaling it. It does not foresee the steps of a rollout, which go on unless it is paused.
+// The plugin reads the whole namespace. The plugin needs the pods of sibling ReplicaSets to rank
+// pods by how many of them share a node. A controller deletes at most replicas.DefaultBurstReplicas
+// pods in one pass, and then ranks the remaining pods again. The plugin ranks the remaining pods
+// again in the same way. For a Deployment, the plugin shows only what changes when spec.replicas is
+// set. The plugin does not predict the later steps of a rollout, which continues unless the
+// Deployment is paused.
 //
-// The exit code is 0 for an answer, and 1 if there is none.
+// The exit code is 0 if the plugin gives an answer, and 1 if it reports an error.
 package main
 
 import (
@@ -30,7 +33,7 @@ import (
 	"time"
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
-	_ "k8s.io/client-go/plugin/pkg/client/auth" // the same logins as kubectl
+	_ "k8s.io/client-go/plugin/pkg/client/auth" // to log in as kubectl does
 )
 
 func main() {
@@ -39,12 +42,12 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}, time.Now))
 }
 
-// run is main with everything it depends on as an argument.
+// run is main, with everything that main depends on passed as an argument.
 func run(ctx context.Context, args []string, streams genericiooptions.IOStreams, now func() time.Time) (code int) {
 	cmd := newCommand(streams, now)
 	cmd.SetArgs(args)
 	if err := cmd.ExecuteContext(ctx); err != nil {
-		if ctx.Err() != nil { // the error is that of an interrupted call
+		if ctx.Err() != nil { // err only says that a call was interrupted
 			err = errors.New("interrupted")
 		}
 		say(streams.ErrOut, "error: %v\n", err)
@@ -53,7 +56,7 @@ func run(ctx context.Context, args []string, streams genericiooptions.IOStreams,
 	return 0
 }
 
-// say writes to a stream, and ignores errors, which cannot be reported.
+// say writes to a stream. say ignores errors, because there is no other place to report them.
 func say(w io.Writer, format string, args ...any) {
 	_, _ = fmt.Fprintf(w, format, args...)
 }

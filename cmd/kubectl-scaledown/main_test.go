@@ -70,7 +70,7 @@ func deleted(t *testing.T) (at string, pods []string) {
 
 // scaledByDeployment is what is said whenever one ReplicaSet of the fleet shall be
 // scaled.
-const scaledByDeployment = "note: ReplicaSet fleet-1-3645/web-5d9c7b6f4d belongs to Deployment web, which sets its replicas again: scale that one, and ask for deployment/web\n"
+const scaledByDeployment = "note: ReplicaSet fleet-1-3645/web-5d9c7b6f4d belongs to Deployment web, which resets its replicas. Scale the Deployment, and ask for deployment/web\n"
 
 func golden(t *testing.T, name, got string) {
 	t.Helper()

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A scaleDown is an answer for other programs.
+// A scaleDown is an answer in the form that other programs read, for example with -o json.
 type scaleDown struct {
 	metav1.TypeMeta `json:",inline"`
 
@@ -36,7 +36,7 @@ type reference struct {
 	UID       types.UID `json:"uid"`
 }
 
-// A set is what a controller does for one owner of pods.
+// A set says what a controller does for one ReplicaSet or ReplicationController.
 type set struct {
 	reference `json:",inline"`
 
@@ -46,21 +46,23 @@ type set struct {
 	Order    []place        `json:"order,omitempty"` // with --explain
 }
 
-// A drawn is a tie. Of several steps, it also counts the pods that the earlier steps have drawn.
+// A drawn is a tie in the output. If there are several steps, Goes and Of also include pods of the
+// tie that go in the earlier steps.
 type drawn struct {
 	Goes  int      `json:"goes"`
 	Of    []string `json:"of"`
 	cause `json:",inline"`
 }
 
-// A place is the place of a pod in the order, and what decided between it and the next.
+// A place is the position of a pod in the order. The place also says what decided between the pod
+// and the next one.
 type place struct {
 	Name      string    `json:"name"`
 	UID       types.UID `json:"uid"`
 	Goes      string    `json:"goes"`
 	Criterion string    `json:"criterion"`
 	Value     string    `json:"value"`
-	Next      string    `json:"next"` // the value of the next
+	Next      string    `json:"next"` // the value of the next pod
 	Reason    string    `json:"reason"`
 }
 

@@ -23,7 +23,7 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 )
 
-// options are what the command line asks for.
+// options are the values of the command line.
 type options struct {
 	genericiooptions.IOStreams
 
@@ -32,19 +32,19 @@ type options struct {
 	format  *genericclioptions.PrintFlags
 	files   genericclioptions.FileNameFlags
 
-	kind     *kind  // nil: any
-	name     string // "": the only one
+	kind     *kind  // nil means any kind
+	name     string // "" means the only owner there is
 	labels   string
-	selector labels.Selector // labels; nil: any
-	all      bool            // every namespace
+	selector labels.Selector // parsed from labels; nil means any labels
+	all      bool            // whether all namespaces are read
 	watch    bool
-	limit    time.Duration // for all reads; 0: none
+	limit    time.Duration // the deadline for all reads together; 0 means none
 
 	replicas int32
-	steps    []int32 // --steps, or --replicas; nil: its spec.replicas
+	steps    []int32 // from --steps or --replicas; nil means the owner's spec.replicas
 	instant  string
-	at       time.Time     // instant; zero: when the input was read
-	within   time.Duration // how long after at you may scale
+	at       time.Time     // parsed from instant; without --at, about when the input was read
+	within   time.Duration // how long after at the scaling may happen
 
 	explain         bool
 	whyNot          bool
@@ -58,56 +58,57 @@ type options struct {
 	allowIncomplete bool
 }
 
-const examples = `  # Who goes when web is scaled to 25?
+const examples = `  # Which pods go if web is scaled to 25?
   kubectl scaledown deployment/web --replicas 25
 
-  # The whole order, down to the last pod, and what decided between each two
+  # The order of all pods, and what decided between each pod and the next
   kubectl scaledown deployment/web --explain -o wide
 
-  # Why does this pod stay, or go? What if its deletion cost were -10?
+  # Why does this pod go or stay? What if the pod had deletion cost -10?
   kubectl scaledown deployment/web --replicas 25 --pod web-5d9c7b6f4d-jb62l
   kubectl scaledown deployment/web --replicas 25 --cost web-5d9c7b6f4d-jb62l=-10
 
   # Why are no pods created or deleted?
   kubectl scaledown rs/web-5d9c7b6f4d --why-not
 
-  # Scaled down in three steps; in every namespace; again at each change
+  # Scale down in three steps; show all namespaces; show a new answer after each change
   kubectl scaledown rs/web-5d9c7b6f4d --steps 35,30,25
   kubectl scaledown deployments -A --replicas 1
   kubectl scaledown deployment/web --replicas 25 --watch
 
-  # Save what is there now; ask later, as it was decided then
+  # Save the objects in a file, and ask later about the time at which they were saved
   kubectl get deployments,rs,pods,nodes,pdb -o json > fleet.json
   kubectl scaledown -f fleet.json deployment/web --replicas 25 --at 2026-11-21T11:40:54Z
 
-  # A post-mortem: which pods went, of those that were to go?
+  # Which of the pods that were expected to go have gone?
   kubectl scaledown -f fleet.json deployment/web --compare after.json`
 
 const long = `Show which pods would go if you scaled down, in which order, and why.
-It reads only: nothing is scaled, nothing is deleted.
+The command only reads. It scales nothing and deletes nothing.
 
-KIND is deployment, rs or rc. KIND, NAME or both may be left out if only one can be meant.
+KIND is deployment, rs or rc. KIND, NAME or both may be left out if only one object matches.
 
-A pod is named as certain only if it can be known. Pods that are alike are a tie: kube-controller-manager
-takes them by the order of its cache, and replicakit-controller by UID. Pods whose ages are equal up to a
-power of two, or become so --within the time until you scale, are a tie if their UIDs say otherwise.
+A pod is called certain only if it can be known that the pod goes. Pods that do not differ are a tie.
+kube-controller-manager deletes them in the order of its cache, and replicakit-controller by UID. Ages
+are compared by their power of two. If two ages have the same power of two, or may have it at some time
+during --within, the UIDs decide instead. The pods are then a tie if the UIDs contradict the ages.
 
-During a rollout the answer is about one step. What the rollout does next depends on which pods become ready,
-so --steps of a Deployment are refused then, unless its rollout is paused.
+During a rollout the answer is about one step only, because the next steps depend on which pods become ready.
+So --steps is refused for a Deployment during a rollout, unless the rollout is paused.
 
-The exit code is 0 for an answer and 1 if there is none.`
+The exit code is 0 if there is an answer, and 1 after an error.`
 
 func newCommand(streams genericiooptions.IOStreams, now func() time.Time) *cobra.Command {
 	o := &options{
 		IOStreams: streams, now: now, format: genericclioptions.NewPrintFlags(""), cluster: genericclioptions.NewConfigFlags(true),
 		files: genericclioptions.FileNameFlags{
-			Usage: "a dump of the whole namespace to read instead of the cluster", Filenames: &[]string{}, Recursive: new(bool),
+			Usage: "file with a dump of the whole namespace, which is read instead of the cluster", Filenames: &[]string{}, Recursive: new(bool),
 		},
 	}
 	*o.cluster.Timeout = "30s"
 	o.cluster.WrapConfigFn = func(c *rest.Config) *rest.Config {
-		c.Timeout = 0 // one deadline is for all requests
-		c.QPS = -1    // a few lists, which the server itself limits
+		c.Timeout = 0 // limit is the deadline for all requests together
+		c.QPS = -1    // no rate limit, because there are only a few lists
 		c.ContentType, c.AcceptContentTypes = "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf,application/json"
 		return c
 	}
@@ -140,37 +141,38 @@ func hinted(err error) error { return fmt.Errorf("%w\nSee 'kubectl scaledown --h
 func (o *options) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.Int32Var(&o.replicas, "replicas", 0, "how many are wanted (default: its spec.replicas)")
-	f.Int32SliceVar(&o.steps, "steps", nil, "how many are wanted, one after the other, such as 40,30,20; during a rollout only if it is paused")
-	f.BoolVar(&o.explain, "explain", false, "the whole order, not only those that go")
-	f.StringVar(&o.pod, "pod", "", "why this pod goes or stays, and what would change it")
-	f.BoolVar(&o.whyNot, "why-not", false, "what can be seen from outside that may keep its controller from creating or deleting pods")
-	f.StringToInt64Var(&o.cost, "cost", nil, "what if this pod had this deletion cost, as POD=N")
-	f.StringSliceVar(&o.cordon, "cordon", nil, "what if this node were cordoned; see --order")
-	f.StringSliceVar(&o.order, "order", nil, "what replicakit-controller compares after unassigned, phase and readiness, before the rest of Kubernetes' order: "+strings.Join(podrank.OrderWords(), ", "))
-	f.StringSliceVar(&o.after, "compare", nil, "a dump from after the scaling: which pods went, of those that were named from --filename?")
-	f.StringVar(&o.instant, "at", "", "decide at this instant, such as 2026-11-21T11:40:54Z, when all pods must exist (default: now)")
-	f.DurationVar(&o.within, "within", time.Minute, "how soon you scale: what ages decide otherwise by then is not certain (default with --at: 0)")
-	f.BoolVar(&o.allowTies, "allow-ties", false, "with -o name: print pods too that are only one choice among pods that are alike")
-	f.BoolVar(&o.allowIncomplete, "allow-incomplete", false, "answer although pods seem to be missing in the input")
-	f.StringVarP(&o.labels, "selector", "l", "", "those with these labels, such as app=web")
-	f.BoolVarP(&o.all, "all-namespaces", "A", false, "those of every namespace")
-	f.BoolVarP(&o.watch, "watch", "w", false, "answer again when something has changed")
-	f.BoolVar(&o.noHeaders, "no-headers", false, "tables without their headers")
+	f.Int32Var(&o.replicas, "replicas", 0, "number of replicas to scale to (default: the object's spec.replicas)")
+	f.Int32SliceVar(&o.steps, "steps", nil, "numbers of replicas to scale to, one after the other, such as 40,30,20. During a rollout the Deployment must be paused")
+	f.BoolVar(&o.explain, "explain", false, "show all pods in order, instead of only those that go")
+	f.StringVar(&o.pod, "pod", "", "show why this pod goes or stays, and what would change that")
+	f.BoolVar(&o.whyNot, "why-not", false, "show what may keep the controller from creating or deleting pods")
+	f.StringToInt64Var(&o.cost, "cost", nil, "answer as if this pod had this deletion cost, as POD=N")
+	f.StringSliceVar(&o.cordon, "cordon", nil, "answer as if this node were cordoned; see --order")
+	f.StringSliceVar(&o.order, "order", nil, "answer for replicakit-controller with this order. These criteria are compared after unassigned, phase and readiness, and before the rest of Kubernetes' order: "+strings.Join(podrank.OrderWords(), ", "))
+	f.StringSliceVar(&o.after, "compare", nil, "file with a dump from after the scaling. Show which of the pods that --filename predicts have gone")
+	f.StringVar(&o.instant, "at", "", "answer for this instant, such as 2026-11-21T11:40:54Z. All pods must exist then (default: now)")
+	f.DurationVar(&o.within, "within", time.Minute, "how long until you scale. If ages may decide otherwise during that time, the answer is not certain (default with --at: 0)")
+	f.BoolVar(&o.allowTies, "allow-ties", false, "with -o name, also print pods that are only one possible choice in a tie")
+	f.BoolVar(&o.allowIncomplete, "allow-incomplete", false, "answer even if pods seem to be missing in the input")
+	f.StringVarP(&o.labels, "selector", "l", "", "show the objects with these labels, such as app=web")
+	f.BoolVarP(&o.all, "all-namespaces", "A", false, "show the objects in all namespaces")
+	f.BoolVarP(&o.watch, "watch", "w", false, "show a new answer after each change")
+	f.BoolVar(&o.noHeaders, "no-headers", false, "print tables without headers")
 	o.files.AddFlags(f)
 	o.format.AddFlags(cmd)
 	f.Lookup("output").Usage = "Output format. One of: (" + strings.Join(o.formats(), ", ") + ")."
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(o.formats(), cobra.ShellCompDirectiveNoFileComp))
 	o.cluster.AddFlags(f)
-	f.Lookup("request-timeout").Usage = "How long everything that is read may take, such as 5s or 2m. 0 is without end."
+	f.Lookup("request-timeout").Usage = "How long all reads together may take, such as 5s or 2m. 0 means no limit."
 }
 
-// formats are the values of --output, of kubectl and of this command.
+// formats returns the values that --output takes. The values are kubectl's own formats and wide.
 func (o *options) formats() []string {
 	return append([]string{"wide"}, o.format.AllowedFormats()...)
 }
 
-// complete reads what the flags alone do not, and refuses what does not fit together.
+// complete parses the values that pflag leaves as text, and refuses flags that contradict each
+// other.
 func (o *options) complete(flags *pflag.FlagSet, args []string) (err error) {
 	if flags.Changed("replicas") {
 		if o.steps != nil {
@@ -235,7 +237,7 @@ func (o *options) refuse() error {
 	case o.watch && !o.live():
 		return errors.New("--watch: a dump does not change")
 	case len(o.after) > 0 && o.live():
-		return errors.New("--compare: say with --filename what was there before")
+		return errors.New("--compare: --filename must give a dump from before the scaling")
 	case o.whyNot && (o.all || format != "" || o.watch || len(o.after) > 0 || o.explain || o.pod != "" || o.steps != nil):
 		return errors.New("--why-not is text about an owner as it is: leave out -A, -o, -w, --compare, --explain, --pod, --replicas and --steps")
 	case o.format.OutputFormat != nil && format != "" && format != "wide" && format != "name":
@@ -246,13 +248,14 @@ func (o *options) refuse() error {
 	return nil
 }
 
-// several reports whether there may be more than one owner.
+// several reports whether the options may select more than one owner.
 func (o *options) several() bool { return o.all || o.selector != nil }
 
-// live reports whether the cluster is read, not files.
+// live reports whether the cluster is read, instead of files.
 func (o *options) live() bool { return len(*o.files.Filenames) == 0 }
 
-// setTarget reads the words that are not flags: KIND/NAME, KIND NAME, KIND, NAME or none.
+// setTarget reads the arguments that are not flags. The arguments may be KIND/NAME, KIND NAME,
+// KIND, NAME or none.
 func (o *options) setTarget(words []string) error {
 	var kind, name string
 	switch len(words) {
@@ -283,7 +286,7 @@ func (o *options) setTarget(words []string) error {
 	return nil
 }
 
-// completions returns names that complete a word.
+// completions returns the kinds or names that the shell offers to complete a word.
 func (o *options) completions(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 	kind, _, named := strings.Cut(word, "/")
 	prefix := kind + "/"
@@ -317,7 +320,8 @@ func meantFlag(flags *pflag.FlagSet, err error) error {
 	return fmt.Errorf("%w%s", err, didYouMean(unknown.GetSpecifiedName(), names, "--"))
 }
 
-// didYouMean asks whether a word should be one of the others.
+// didYouMean returns a question that suggests the most similar of the other words. If no word is
+// similar, didYouMean returns "".
 func didYouMean(word string, others []string, prefix string) string {
 	found := similarTo(word, others)
 	for i := range found {
@@ -333,8 +337,8 @@ func question(words []string) string {
 	return fmt.Sprintf(" (did you mean %s?)", strings.Join(words, ", "))
 }
 
-// similarTo returns up to three others that are similar to a word, as cobra finds them for
-// commands.
+// similarTo returns at most three of the others that are similar to a word. similarTo uses the
+// search that cobra has for misspelled commands.
 func similarTo(word string, others []string) []string {
 	cmd := &cobra.Command{SuggestionsMinimumDistance: 2}
 	slices.Sort(others)

@@ -18,7 +18,8 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// printTables writes the answers for people. If there are several owners, each is one line.
+// printTables writes the answers as text and tables. If there are several owners, each owner gets
+// one line.
 func (o *options) printTables(out *bytes.Buffer, objs *objects, answers []answer) error {
 	if o.all || answers[0].owner.Object != answers[len(answers)-1].owner.Object {
 		return o.printOverview(out, answers)
@@ -74,7 +75,7 @@ func (o *options) printAnswer(out *bytes.Buffer, objs *objects, a *answer) error
 	return o.printEffects(out, objs, a)
 }
 
-// printSizes says how the ReplicaSets of a Deployment change.
+// printSizes writes the size of each ReplicaSet of a Deployment before and after the scaling.
 func (o *options) printSizes(out *bytes.Buffer, a *answer) error {
 	if len(a.sets) == 0 {
 		return nil
@@ -113,7 +114,7 @@ func (o *options) printSet(out *bytes.Buffer, d *decision) error {
 	}
 	if d.tie != nil {
 		const most = 40
-		fmt.Fprintf(out, "\n%d of these %d go, and it cannot be known which: %s.\n%s\n", d.tie.goes, d.tie.to-d.tie.from, d.tie.cause, some(d.tied(), most))
+		fmt.Fprintf(out, "\n%d of these %d pods go, but it is not known which: %s.\n%s\n", d.tie.goes, d.tie.to-d.tie.from, d.tie.cause, some(d.tied(), most))
 	}
 	if d.related == nil && d.victims() > d.gone && len(d.order) > d.victims() {
 		fmt.Fprintf(out, "\nPods per node are not compared, as %s has no controller such as a Deployment.\n", d.owner)
@@ -156,10 +157,11 @@ func (o *options) printPods(out *bytes.Buffer, d *decision) error {
 	return t.print(out)
 }
 
-// many is the number of pods from which the reasons are counted first.
+// many is the least number of pods for which printReasons writes a table.
 const many = 200
 
-// printReasons counts the pods that go for each reason, if there are many pods.
+// printReasons writes how many pods go for each reason. If there are few pods, printReasons writes
+// nothing.
 func (o *options) printReasons(out *bytes.Buffer, d *decision) error {
 	goes := d.plan.Scale.Delete[d.gone:]
 	if len(d.order) < many || len(goes) == 0 {
@@ -185,7 +187,7 @@ func (o *options) printReasons(out *bytes.Buffer, d *decision) error {
 	return nil
 }
 
-// printEffects says how zones and budgets change.
+// printEffects writes how the scaling changes zones and budgets.
 func (o *options) printEffects(out *bytes.Buffer, objs *objects, a *answer) error {
 	zones := o.table("ZONE", "BEFORE", "AFTER")
 	for _, z := range a.zones(objs) {
@@ -215,7 +217,7 @@ func (o *options) printEffects(out *bytes.Buffer, objs *objects, a *answer) erro
 	return nil
 }
 
-// after is the number of pods then, or its bounds.
+// after returns the number of pods after the scaling, or its bounds if there are ties.
 func (c change) after() string {
 	if c.Least == c.Most {
 		return strconv.Itoa(c.Most)
@@ -223,7 +225,7 @@ func (c change) after() string {
 	return fmt.Sprintf("%d-%d", c.Least, c.Most)
 }
 
-// printPosition says why a pod goes or stays, and what would change it.
+// printPosition writes why a pod goes or stays, and what would change that.
 func (a *answer) printPosition(out *bytes.Buffer, name string) error {
 	p, err := a.position(name)
 	if err != nil {
@@ -231,7 +233,7 @@ func (a *answer) printPosition(out *bytes.Buffer, name string) error {
 	}
 	fmt.Fprintf(out, "\n%s is number %d of %d to go.\nGoes: %s\nWhy: %s\n", p.Name, p.Place, p.Of, p.Goes, p.Reason)
 	if p.First == nil {
-		out.WriteString("No deletion cost would change its place: costs are compared only among pods that are as ready as it is.\n")
+		out.WriteString("No deletion cost would change its place, because costs are compared only among pods that are equally ready.\n")
 		return nil
 	}
 	for _, c := range []*costing{p.First, p.Protect} {
@@ -244,7 +246,7 @@ func (a *answer) printPosition(out *bytes.Buffer, name string) error {
 	return nil
 }
 
-// printComparison says which of the named pods have gone.
+// printComparison writes which of the pods that were expected to go are gone.
 func (a *answer) printComparison(out *bytes.Buffer, after *objects) {
 	c := a.compare(after)
 	fmt.Fprintf(out, "%s at %s\n\n%s\n", a.owner, a.window.start.UTC().Format(time.RFC3339Nano), a.summary())
@@ -260,7 +262,7 @@ func (a *answer) printComparison(out *bytes.Buffer, after *objects) {
 	}
 }
 
-// summary says the result in one line.
+// summary returns the result in one line.
 func (a *answer) summary() string {
 	if a.owner.kind != deploymentKind {
 		return a.sets[0].verdict()
@@ -275,19 +277,19 @@ func (a *answer) summary() string {
 	case a.replicas == 0 && a.how != deployment.Unscaled:
 		return text + ": no ReplicaSet keeps any."
 	case a.how == deployment.Unscaled && len(a.sets) == 1 && *a.sets[0].owner.replicas == a.replicas:
-		return text + ": it has them, and no rollout is under way."
+		return text + ": its ReplicaSet has them, and no rollout is under way."
 	case a.how == deployment.Proportions && a.paused():
 		return text + ": its rollout is paused, so each ReplicaSet is sized in proportion, surge included."
 	}
 	return text + ": " + map[deployment.How]string{
 		deployment.Unscaled:    "its ReplicaSets keep their sizes. What its rollout still does is not foreseen.",
 		deployment.Whole:       "all in one ReplicaSet.",
-		deployment.Finished:    "the rollout is done, and what older ReplicaSets still have goes.",
+		deployment.Finished:    "the rollout is done, and all pods of older ReplicaSets go.",
 		deployment.Proportions: "a rollout is under way, so each ReplicaSet is sized in proportion, surge included. What the rollout does next is not foreseen.",
 	}[a.how]
 }
 
-// fate says whether the pod at a place of the order goes.
+// fate says whether the pod at this position in the order goes.
 func (d *decision) fate(place int) string {
 	switch {
 	case !d.certain(place):
@@ -298,7 +300,7 @@ func (d *decision) fate(place int) string {
 	return "no"
 }
 
-// String says how many of the pods go.
+// String says how many pods of the tie go.
 func (t *tie) String() string {
 	if t == nil {
 		return ""
@@ -306,7 +308,7 @@ func (t *tie) String() string {
 	return fmt.Sprintf("%d of %d", t.goes, t.to-t.from)
 }
 
-// because says what decided between a pod of the order and the next.
+// because says why the pod at index i goes before the next pod.
 func (d *decision) because(i int) string {
 	if i == len(d.order)-1 {
 		return "the last one"
@@ -314,7 +316,8 @@ func (d *decision) because(i int) string {
 	return inWords(d.order[i])
 }
 
-// inWords is Victim.Explain without UIDs, which fill the line and explain nothing.
+// inWords returns the same text as Victim.Explain, but without UIDs. UIDs are long and explain
+// nothing.
 func inWords(v podrank.Victim[*corev1.Pod]) string {
 	if v.Criterion == podrank.UID {
 		return "UID, as nothing else differs"

@@ -63,7 +63,7 @@ func TestAnOrderByAnnotation(t *testing.T) {
 	t.Parallel()
 	annotated := strings.Replace(zoned, "metadata: {", "metadata: {annotations: {replicakit.dev/scale-down-order: packed}, ", 1)
 	require.NotEqual(t, zoned, annotated)
-	const note = "asks replicakit-controller for the order packed, which kube-controller-manager does not know: --order packed answers by it\n"
+	const note = "asks replicakit-controller for the order packed, which kube-controller-manager does not know; use --order packed to answer with that order\n"
 	assert.Contains(t, try(annotated, "--replicas=3").stderr, note)
 	assert.NotContains(t, try(annotated, "--replicas=6").stderr, note, "nothing goes")
 	assert.NotContains(t, try(annotated, "--replicas=3", "--order=packed").stderr, note)

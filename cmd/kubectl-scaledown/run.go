@@ -17,7 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// run reads, decides and prints, once or, with --watch, repeatedly.
+// run reads the input, decides, and prints the answers. With --watch, run prints new answers after
+// each change.
 func (o *options) run(ctx context.Context) error {
 	last := ""
 	for {
@@ -38,15 +39,16 @@ func (o *options) run(ctx context.Context) error {
 			return err
 		}
 		select {
-		case <-time.After(time.Second): // many changes arrive together
+		case <-time.After(time.Second): // wait, because many changes arrive together
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// answers reads until the input is complete, because the counts of a cluster may be behind. One
-// deadline is for all of it.
+// answers reads the input, and decides. If pods seem to be missing in a cluster, answers reads
+// again a few times, because the status of an owner may be out of date. One deadline covers all
+// reads.
 func (o *options) answers(ctx context.Context) (*objects, []answer, error) {
 	if o.limit > 0 {
 		var cancel context.CancelFunc
@@ -67,7 +69,7 @@ func (o *options) answers(ctx context.Context) (*objects, []answer, error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		if o.whyNot { // which itself says what is missing
+		if o.whyNot { // the output of --why-not itself reports missing pods
 			return objs, answers, nil
 		}
 		var missing []error
@@ -94,7 +96,7 @@ func (o *options) answers(ctx context.Context) (*objects, []answer, error) {
 
 func (o *options) answersFrom(objs *objects) ([]answer, error) {
 	if o.instant == "" {
-		o.at = o.now() // after reading, which takes time
+		o.at = o.now() // the time after reading, because reading may take long
 		if len(o.after) > 0 {
 			o.at = objs.newest()
 		}
@@ -102,7 +104,7 @@ func (o *options) answersFrom(objs *objects) ([]answer, error) {
 	if err := o.ask(objs); err != nil {
 		return nil, err
 	}
-	slices.SortFunc(objs.pods, byUID) // the plan keeps this order, which must not depend on the dump
+	slices.SortFunc(objs.pods, byUID) // plans keep this order of the pods, so it must not depend on the dump
 	owners, err := objs.find(o)
 	if err != nil {
 		return nil, err
@@ -130,8 +132,8 @@ func (o *options) answersFrom(objs *objects) ([]answer, error) {
 	return answers, o.existed(answers)
 }
 
-// existed refuses an instant at which a pod did not exist, because the input does not say which
-// pods went then.
+// existed returns an error if a pod was created after the instant of --at. The input does not show
+// which pods existed then and have been deleted since.
 func (o *options) existed(answers []answer) error {
 	for _, a := range answers {
 		for _, d := range a.sets {
@@ -145,7 +147,8 @@ func (o *options) existed(answers []answer) error {
 	return nil
 }
 
-// signature is different for different answers. It ignores the ages of pods.
+// signature returns a text that differs if the answers differ. The ages of pods do not change the
+// text.
 func signature(answers []answer) string {
 	var text bytes.Buffer
 	for _, a := range answers {
@@ -160,7 +163,7 @@ func signature(answers []answer) string {
 	return text.String()
 }
 
-// print writes the whole answer or nothing.
+// print writes the whole output. If there is an error, print writes nothing.
 func (o *options) print(objs *objects, answers []answer) error {
 	var out bytes.Buffer
 	var err error
@@ -198,12 +201,12 @@ func (o *options) colours() bool {
 	return ok && term.IsTerminal(int(file.Fd())) && os.Getenv("NO_COLOR") == ""
 }
 
-// printNames writes the pods that go as kubectl does, the first to go first.
+// printNames writes the pods that go, in the order in which they go, as kubectl -o name does.
 func (o *options) printNames(out *bytes.Buffer, answers []answer) error {
 	for _, a := range answers {
 		for _, d := range a.sets {
 			if d.tie != nil && !o.allowTies {
-				return fmt.Errorf("%s: %d of the %s that go are drawn from %d, and it cannot be known which (--allow-ties prints one choice): %s",
+				return fmt.Errorf("%s: %d of the %s that go are chosen from %d pods, but it is not known which (--allow-ties prints one choice): %s",
 					d.owner, d.tie.goes, number(d.victims(), "pod"), d.tie.to-d.tie.from, d.tie.cause)
 			}
 			for _, victim := range d.plan.Scale.Delete[d.gone:] {

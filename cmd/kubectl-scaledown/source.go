@@ -20,9 +20,9 @@ import (
 	"k8s.io/client-go/tools/pager"
 )
 
-// objects are the objects that were read.
+// objects has the objects that were read, by kind.
 type objects struct {
-	origin      string // "the input", or where in the cluster
+	origin      string // "the input", or the part of the cluster that was read
 	deployments []*appsv1.Deployment
 	replicaSets []*appsv1.ReplicaSet
 	controllers []*corev1.ReplicationController
@@ -32,14 +32,14 @@ type objects struct {
 	namespaces  []*corev1.Namespace
 	quotas      []*corev1.ResourceQuota
 	events      []*corev1.Event
-	others      int    // objects of other kinds, which are skipped
-	version     string // of a cluster when reading began
+	others      int    // number of objects of other kinds, which are skipped
+	version     string // the resourceVersion of the first list from the cluster
 	notes       []string
-	after       *objects // of a later dump; nil: not asked
+	after       *objects // the later dump of --compare; nil without that flag
 }
 
-// read reads the cluster or the files. When the time is over, it does not wait for what cannot be
-// interrupted, such as a program that logs in.
+// read reads the cluster or the files. If ctx ends, read returns at once, even if a program that
+// logs in has not finished.
 func (o *options) read(ctx context.Context, files []string) (*objects, error) {
 	type outcome struct {
 		objs *objects
@@ -65,8 +65,9 @@ func (o *options) read(ctx context.Context, files []string) (*objects, error) {
 	return nil, context.Cause(ctx)
 }
 
-// readCluster lists everything that counts in a namespace, or in all of them. Lists that only add
-// information, such as nodes and budgets, may be forbidden.
+// readCluster lists the objects that are needed in one namespace, or in all namespaces. Some lists,
+// such as those of nodes and budgets, only add information. If the server refuses a list that only
+// adds information, readCluster adds a note and continues.
 func (o *options) readCluster(ctx context.Context) (*objects, error) {
 	client, namespace, err := o.connect()
 	if err != nil {
@@ -120,7 +121,8 @@ func (o *options) readCluster(ctx context.Context) (*objects, error) {
 	return objs, nil
 }
 
-// pages returns the pages of a list. Changes are awaited from the version of the first page.
+// pages returns a function that gets one page of a list. The first page of the first list sets
+// objs.version, from which --watch starts its watches.
 func pages[L interface {
 	metav1.ListInterface
 	runtime.Object
@@ -135,7 +137,8 @@ func pages[L interface {
 	}
 }
 
-// only returns a list of one namespace, because more users may get it than list all.
+// only returns a function that gets one namespace as a list. Fewer users have the right to list all
+// namespaces.
 func only(get func(context.Context, string, metav1.GetOptions) (*corev1.Namespace, error), name string) pager.ListPageFunc {
 	return func(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
 		ns, err := get(ctx, name, metav1.GetOptions{})
@@ -146,7 +149,7 @@ func only(get func(context.Context, string, metav1.GetOptions) (*corev1.Namespac
 	}
 }
 
-// connect returns a client of the cluster, and the chosen namespace.
+// connect returns a client for the cluster, and the chosen namespace. "" means all namespaces.
 func (o *options) connect() (*kubernetes.Clientset, string, error) {
 	config, err := o.cluster.ToRESTConfig()
 	if err != nil {
@@ -163,7 +166,7 @@ func (o *options) connect() (*kubernetes.Clientset, string, error) {
 	return client, namespace, err
 }
 
-// add keeps the parts of an object that count here.
+// add stores an object without the fields that the plugin does not need.
 func (o *objects) add(obj runtime.Object) error {
 	switch obj := obj.(type) {
 	case *appsv1.Deployment:
@@ -191,7 +194,8 @@ func (o *objects) add(obj runtime.Object) error {
 	return nil
 }
 
-// lean keeps the parts of a pod that count here, which are a fraction of it.
+// lean returns a copy of a pod that has only the fields that the plugin reads. Most pods are then
+// much smaller.
 func lean(p *corev1.Pod) *corev1.Pod {
 	kept := &corev1.Pod{ObjectMeta: p.ObjectMeta, Spec: corev1.PodSpec{NodeName: p.Spec.NodeName}, Status: p.Status}
 	kept.ManagedFields, kept.Annotations = nil, nil
@@ -204,7 +208,7 @@ func lean(p *corev1.Pod) *corev1.Pod {
 	return kept
 }
 
-// summary counts what was read by kind.
+// summary says how many objects of each kind were read.
 func (o *objects) summary() string {
 	var list []string
 	for _, c := range []struct {
@@ -224,7 +228,8 @@ func (o *objects) summary() string {
 	return cmp.Or(strings.Join(list, ", "), "nothing")
 }
 
-// newest is the last instant in the pods, which is about when they were read.
+// newest returns the latest time at which a pod was created or became ready. A dump has no time of
+// its own, so this latest time stands for the time of the dump.
 func (o *objects) newest() (last time.Time) {
 	for _, p := range o.pods {
 		for _, t := range []time.Time{p.CreationTimestamp.Time, readySince(p)} {
@@ -236,7 +241,7 @@ func (o *objects) newest() (last time.Time) {
 	return last
 }
 
-// changed waits until a pod or a set of pods has changed since the objects were read.
+// changed waits until a pod or a ReplicaSet changes after the objects were read.
 func (o *options) changed(ctx context.Context, objs *objects) error {
 	client, namespace, err := o.connect()
 	if err != nil {

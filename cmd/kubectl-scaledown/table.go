@@ -20,17 +20,18 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 )
 
-// A table is a table of kubectl. Some rows are highlighted on a terminal.
+// A table is printed in the same form as the tables of kubectl. On a terminal, some rows are
+// highlighted.
 type table struct {
 	metav1.Table
 
 	options  printers.PrintOptions
 	coloured bool
-	rows     []bool // whether each is highlighted
+	rows     []bool // whether each row is highlighted
 	pods     []column
 }
 
-// A column has one value for each pod. A wide one is shown only with -o wide.
+// A column has one value for each pod. A wide column is shown only with -o wide.
 type column struct {
 	head string
 	wide bool
@@ -49,7 +50,8 @@ func (t *table) addHeads(heads ...string) {
 	}
 }
 
-// podTable is a table of pods with more columns before and after.
+// podTable returns a table of pods. The table has additional columns before and after the columns
+// that describe the pod.
 func (o *options) podTable(d *decision, before []string, behind ...string) *table {
 	t := o.table(before...)
 	t.pods = d.columns()
@@ -96,7 +98,8 @@ func (t *table) print(out *bytes.Buffer) error {
 	return nil
 }
 
-// columns are all that Kubernetes' order compares.
+// columns returns the columns that describe a pod. The columns show all that Kubernetes' order
+// compares.
 func (d *decision) columns() []column {
 	return []column{
 		{"POD", false, func(p *corev1.Pod) string { return p.Name }},
@@ -138,7 +141,8 @@ func costText(p *corev1.Pod) string {
 	return strconv.Itoa(int(cost))
 }
 
-// onNode returns how many of the pods that count are on a pod's node.
+// onNode returns a function that returns how many related pods are on a pod's node. If nodes are
+// not compared, that function returns <none>.
 func (d *decision) onNode() func(*corev1.Pod) string {
 	if d.related == nil {
 		return func(*corev1.Pod) string { return "<none>" }
@@ -150,7 +154,8 @@ func (d *decision) onNode() func(*corev1.Pod) string {
 	return func(p *corev1.Pod) string { return strconv.Itoa(byNode[p.Spec.NodeName]) }
 }
 
-// restartsText returns the most restarts of a container and, after a plus, of a sidecar.
+// restartsText returns the highest restart count of a container. If a sidecar has restarted, a plus
+// and the highest restart count of a sidecar follow.
 func restartsText(p *corev1.Pod) string {
 	text := strconv.Itoa(most(p.Status.ContainerStatuses))
 	sidecars := filter(p.Status.InitContainerStatuses, func(c corev1.ContainerStatus) bool { return isSidecar(p, c.Name) })

@@ -18,12 +18,12 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// A kind is a kind of owner that the plugin knows.
+// A kind is a kind of owner that the plugin supports.
 type kind struct {
 	name   string
-	short  string   // as kubectl users write it
-	words  []string // other words for it
-	groups []string // may follow each, after a dot
+	short  string   // the usual short form on a command line
+	words  []string // all words that mean this kind
+	groups []string // API groups that may follow such a word after a dot
 }
 
 var (
@@ -45,7 +45,8 @@ func kindOf(word string) *kind {
 	return nil
 }
 
-// foreign says why the plugin does not know a kind, and what to do.
+// foreign returns an error that says why the plugin does not support a kind, and which kinds it
+// supports.
 func foreign(word string) error {
 	why := "it does not rank pods to scale down"
 	switch resource, _, _ := strings.Cut(strings.ToLower(word), "."); resource {
@@ -64,19 +65,19 @@ func foreign(word string) error {
 		word, didYouMean(strings.ToLower(word), words, ""), why)
 }
 
-// An owner is an object of such a kind.
+// An owner is a Deployment, a ReplicaSet or a ReplicationController.
 type owner struct {
 	metav1.Object
 
 	kind     *kind
 	replicas *int32
-	counted  int32 // pods by its status
+	counted  int32 // status.replicas
 }
 
 func (o owner) String() string { return o.kind.name + " " + o.GetNamespace() + "/" + o.GetName() }
 
-// spec returns what a ReplicaSet or a ReplicationController wants, and the pods that count when
-// nodes are compared.
+// spec returns the spec of a ReplicaSet or a ReplicationController. spec also returns the related
+// pods, which count when pods are ranked by how many of them share a node.
 func (o owner) spec(objs *objects) (spec replicas.PodSpec, related []*corev1.Pod, err error) {
 	switch obj := o.Object.(type) {
 	case *appsv1.ReplicaSet:
@@ -107,7 +108,8 @@ func (o *objects) owners() []owner {
 	return owners
 }
 
-// find returns the only owner that the options can mean, or all of them if several are allowed.
+// find returns the only owner that matches the options. If the options allow several, find returns
+// all owners that match.
 func (o *objects) find(opts *options) ([]owner, error) {
 	all := o.owners()
 	if len(all) == 0 {
@@ -131,7 +133,8 @@ func (o *objects) find(opts *options) ([]owner, error) {
 	return found, nil
 }
 
-// similar asks whether the name should be that of another owner.
+// similar returns a question that suggests owners with similar names. If an owner has the name of
+// the options, or none is similar, similar returns "".
 func (o *options) similar(all []owner) string {
 	var names []string
 	for _, w := range all {
@@ -159,7 +162,7 @@ func (o *options) means(w owner) bool {
 		(o.selector == nil || o.selector.Matches(labels.Set(w.GetLabels())))
 }
 
-// describe says in words what the options mean.
+// describe says in words which owners the options select.
 func (o *options) describe() string {
 	text := "Deployment, ReplicaSet or ReplicationController"
 	if o.kind != nil {
@@ -177,8 +180,9 @@ func (o *options) describe() string {
 	return text
 }
 
-// likely drops owners that a user without a name does not mean. They belong to another one or, if
-// others are left, have no replicas, such as old revisions.
+// likely drops owners that a user who gives no name probably does not mean. likely drops each owner
+// that another listed owner controls. If others remain, likely also drops owners without replicas,
+// such as old revisions.
 func likely(owners []owner) []owner {
 	uids := map[any]bool{}
 	for _, w := range owners {
@@ -195,8 +199,9 @@ func likely(owners []owner) []owner {
 	return busy
 }
 
-// listed lists at most twenty owners for an error, as a user would write them. If there are several
-// namespaces, or another than the given one, it adds them.
+// listed returns a list of at most twenty owners for an error text, in the form in which a user
+// types them. If an owner is in another namespace than the given one, all namespaces are added. An
+// empty namespace stands for that of the first owner.
 func listed(owners []owner, namespace string) string {
 	const most = 20
 	namespace = cmp.Or(namespace, owners[0].GetNamespace())
@@ -212,7 +217,7 @@ func listed(owners []owner, namespace string) string {
 	return some(list, most)
 }
 
-// some joins the first words of a list, and counts the others.
+// some joins the first items of a list, and adds how many more there are.
 func some(list []string, most int) string {
 	if more := len(list) - most; more > 0 {
 		list = append(slices.Clone(list[:most]), fmt.Sprintf("and %d more", more))
@@ -220,7 +225,7 @@ func some(list []string, most int) string {
 	return strings.Join(list, ", ")
 }
 
-// filter returns the items to keep in a new slice.
+// filter returns a new slice with the items for which keep returns true.
 func filter[T any](items []T, keep func(T) bool) []T {
 	var kept []T
 	for _, item := range items {

@@ -15,13 +15,14 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 )
 
-// A tie is the set of pods order[from:to]. goes of them go, and it cannot be known which.
+// A tie is the pods order[from:to]. The field goes says how many of these pods go, but it cannot be
+// known which.
 type tie struct {
 	from, to, goes int
 	cause
 }
 
-// A cause says why it cannot be known which pods of a set go, and how each controller chooses.
+// A cause says why it cannot be known which pods of a tie go, and how each controller chooses them.
 type cause struct {
 	Reason     string `json:"reason"`
 	Kubernetes string `json:"kube-controller-manager"`
@@ -30,7 +31,7 @@ type cause struct {
 
 var (
 	alike = cause{
-		"Kubernetes' order does not distinguish them, ages counting up to a power of two",
+		"Kubernetes' order does not distinguish them, because it compares ages only by their power of two",
 		"the order of its cache, or UID", "what else differs, then UID",
 	}
 	shifted = cause{
@@ -43,15 +44,15 @@ func (c cause) String() string {
 	return fmt.Sprintf("%s; kube-controller-manager chooses by %s, replicakit-controller by %s", c.Reason, c.Kubernetes, c.Ours)
 }
 
-// coarse are the criteria that neither time nor the deletion of other pods changes. fine
-// are those that time does not change.
+// coarse are the criteria whose values do not change while time passes or other pods are deleted.
+// fine are the criteria whose values do not change while time passes.
 var (
 	coarse = map[string]bool{"unassigned": true, "phase": true, "not-ready": true, "deletion-cost": true}
 	fine   = map[string]bool{"unassigned": true, "phase": true, "not-ready": true, "deletion-cost": true, "colocation": true}
 )
 
-// class returns the bounds of the pods around a cut of the order that the criteria do not separate,
-// and whether the cut goes through them.
+// class returns the bounds of the pods around the cut that are equal in all criteria. class also
+// reports whether there are equal pods on both sides of the cut. order[:cut] are the pods that go.
 func class(order []podrank.Victim[*corev1.Pod], cut int, criteria map[string]bool) (from, to int, ok bool) {
 	if cut <= 0 || cut >= len(order) || criteria[order[cut-1].Criterion] {
 		return cut, cut, false
@@ -66,15 +67,16 @@ func class(order []podrank.Victim[*corev1.Pod], cut int, criteria map[string]boo
 	return from, to, true
 }
 
-// A pass is what a controller deletes at once. It is order[:cut] of the pods that are left then.
+// A pass is one pass of a controller. order has the pods that are left before the pass, and the
+// pass deletes order[:cut].
 type pass struct {
 	order []podrank.Victim[*corev1.Pod]
 	cut   int
 }
 
-// tie returns the pods that are undecided at the cut, and whether there are any. A group is
-// undecided if each of its pods may change places with the next. It is certain that all pods of one
-// group go before all of another, so the cut goes through at most one group.
+// tie returns the group of pods that the cut divides, and whether there is one. The pods of a group
+// may change places with each other. All pods of one group certainly go before all pods of the next
+// group, so the cut divides at most one group.
 func (w window) tie(p pass) (t tie, ok bool) {
 	from, to, ok := class(p.order, p.cut, fine)
 	if !ok {
@@ -104,11 +106,11 @@ func (w window) tie(p pass) (t tie, ok bool) {
 	return tie{from + start, from + reach + 1, p.cut - from - start, alike}, true
 }
 
-// A candidate has what decides between pods that are equal in all fine criteria.
+// A candidate has the values that decide between pods that are equal in all fine criteria.
 type candidate struct {
 	uid            types.UID
 	ready, created time.Time
-	restarts       int // equal for pods with the same ready time and restarts
+	restarts       int // a number that pods share if their ready times and restarts are equal
 }
 
 func candidates(order []podrank.Victim[*corev1.Pod]) []candidate {
@@ -124,8 +126,8 @@ func candidates(order []podrank.Victim[*corev1.Pod]) []candidate {
 	return list
 }
 
-// readySince returns the time at which the pod became ready. It is zero for a pod that is not
-// ready.
+// readySince returns the time at which the pod became ready. For a pod that is not ready, the time
+// is zero.
 func readySince(p *corev1.Pod) time.Time {
 	if !pod.IsReady(p) {
 		return time.Time{}
@@ -133,13 +135,14 @@ func readySince(p *corev1.Pod) time.Time {
 	return pod.ReadyCondition(p).LastTransitionTime.Time
 }
 
-// A window is the time in which you may scale.
+// A window is the time span in which the scaling may happen.
 type window struct{ start, end time.Time }
 
-// sure reports whether kube-controller-manager puts p before q, which comes later in our order, at
-// any time of the window. It compares the ages since the pods were ready. If these instants are
-// equal, it compares restarts, and then the ages since they were created. If two ages differ, but
-// have the same power of two, the UIDs decide at once.
+// sure reports whether kube-controller-manager puts p before q during the whole window. In our
+// order, q comes after p. kube-controller-manager first compares how long the pods have been ready.
+// If the pods became ready at the same instant, kube-controller-manager compares their restarts,
+// and then how long ago the pods were created. If the times of two pods differ, but the two ages
+// have the same power of two, the UIDs decide.
 func (w window) sure(p, q *candidate) bool {
 	switch {
 	case !p.ready.Equal(q.ready):
@@ -156,14 +159,15 @@ func (w window) sureByAge(p, q *candidate, since, other time.Time) bool {
 	switch {
 	case since.IsZero() || other.IsZero():
 		return true
-	case since.Before(other): // alike now, so UIDs decide; later the younger may be first
+	case since.Before(other): // the ages are alike now, so the UIDs decide; later the younger pod may go first
 		return p.uid < q.uid && w.always(since, other, true)
 	}
 	return p.uid < q.uid || w.always(since, other, false)
 }
 
-// always reports whether the two ages are alike, or differ, during the whole window. That changes
-// only when one of them reaches a power of two.
+// always reports whether the ages of a and b are alike during the whole window. If alike is false,
+// always reports whether the ages differ during the whole window. The result can change only when
+// one of the ages reaches a power of two.
 func (w window) always(a, b time.Time, alike bool) bool {
 	if (power(a, w.start) == power(b, w.start)) != alike {
 		return false
@@ -182,5 +186,6 @@ func (w window) always(a, b time.Time, alike bool) bool {
 	return true
 }
 
-// power is the number of bits of an age in nanoseconds.
+// power returns the number of bits of an age in nanoseconds. Ages with the same number of bits are
+// alike.
 func power(since, now time.Time) int { return bits.Len64(uint64(max(0, now.Sub(since)))) }

@@ -171,10 +171,10 @@ func TestATie(t *testing.T) {
 	require.Equal(t, 0, got.code, got.stderr)
 	assert.Contains(t, got.stdout, "\nweb-03   <none>    True    60m   yes        unassigned\n")
 	assert.Contains(t, got.stdout, "\nweb-00   node-0    True    60m   11 of 23   UID, as nothing else differs\n")
-	assert.Contains(t, got.stdout, "\n11 of these 23 go, and it cannot be known which: "+alike.String()+".\nweb-00, web-01, web-")
+	assert.Contains(t, got.stdout, "\n11 of these 23 pods go, but it is not known which: "+alike.String()+".\nweb-00, web-01, web-")
 
 	got = try(input, "--replicas=12", "-o=name")
-	assert.Equal(t, result{1, "", "error: ReplicaSet shop/web: 11 of the 12 pods that go are drawn from 23, and it cannot be known which (--allow-ties prints one choice): " + alike.String() + "\n"}, got)
+	assert.Equal(t, result{1, "", "error: ReplicaSet shop/web: 11 of the 12 pods that go are chosen from 23 pods, but it is not known which (--allow-ties prints one choice): " + alike.String() + "\n"}, got)
 	assert.Len(t, strings.Fields(try(input, "--replicas=12", "-o=name", "--allow-ties").stdout), 12)
 	assert.Equal(t, "pod/web-03\n", try(input, "--replicas=23", "-o=name").stdout, "what is certain needs no leave")
 

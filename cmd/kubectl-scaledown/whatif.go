@@ -30,12 +30,13 @@ func (o *options) ask(objs *objects) error {
 		}
 	}
 	if len(o.cordon) > 0 && !slices.Contains(o.order, "leaving") {
-		objs.notes = append(objs.notes, "Kubernetes' order does not ask whether a node is cordoned, so --cordon changes nothing; --order leaving does")
+		objs.notes = append(objs.notes, "Kubernetes' order does not ask whether a node is cordoned, so --cordon changes nothing without --order leaving")
 	}
 	return nil
 }
 
-// pod returns the only pod of that name.
+// pod returns the pod with this name. If there is no such pod, or more than one, pod returns an
+// error.
 func (o *objects) pod(name string) (*corev1.Pod, error) {
 	found := filter(o.pods, func(p *corev1.Pod) bool { return p.Name == name })
 	if len(found) == 1 {
@@ -59,7 +60,7 @@ func (o *options) newOrder(objs *objects) (podrank.Order[*corev1.Pod], error) {
 	for _, n := range objs.nodes {
 		nodes[n.Name] = n
 	}
-	for _, name := range o.cordon { // even if it was not read
+	for _, name := range o.cordon { // the node may be missing in the input
 		n := &corev1.Node{}
 		if read := nodes[name]; read != nil {
 			n = read.DeepCopy()
@@ -73,7 +74,7 @@ func (o *options) newOrder(objs *objects) (podrank.Order[*corev1.Pod], error) {
 	return order, nil
 }
 
-// orderMeant suggests a word for the first unknown one of --order.
+// orderMeant suggests a known word for the first unknown word in --order.
 func (o *options) orderMeant() string {
 	known := podrank.OrderWords()
 	for _, word := range o.order {

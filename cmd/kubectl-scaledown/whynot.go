@@ -22,11 +22,11 @@ import (
 	"github.com/replicakit/replicakit/internal/pod"
 )
 
-// few is how many pods a line of --why-not names.
+// few is how many pods a line of --why-not names at most.
 const few = 3
 
-// printWhyNot writes what can be seen from outside that may keep the controller of each owner from
-// creating or deleting pods.
+// printWhyNot writes for each owner what may keep its controller from creating or deleting pods.
+// printWhyNot uses only the objects that were read.
 func (o *options) printWhyNot(out *bytes.Buffer, objs *objects, answers []answer) {
 	for i := range answers {
 		a := &answers[i]
@@ -43,7 +43,7 @@ func (o *options) printWhyNot(out *bytes.Buffer, objs *objects, answers []answer
 		}
 		for j, d := range a.sets {
 			if j == 0 {
-				out.WriteString("\nIf replicakit-controller serves it, these say what held back its last passes; \"Nothing happens\" in docs/operating.md shows how to ask:\n")
+				out.WriteString("\nIf replicakit-controller serves it, these paths show what held back its last passes. See \"Nothing happens\" in docs/operating.md:\n")
 			}
 			fmt.Fprintf(out, "/debug/passes/%s/%s\n", d.owner.GetNamespace(), d.owner.GetName())
 		}
@@ -53,12 +53,13 @@ func (o *options) printWhyNot(out *bytes.Buffer, objs *objects, answers []answer
 	}
 }
 
-// oneLine makes one line of a text from outside, without control characters for a terminal.
+// oneLine returns a text on one line. oneLine removes control characters, because a text from the
+// cluster could contain commands for the terminal.
 func oneLine(text string) string {
 	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == ' ' || !unicode.IsPrint(r) }), " ")
 }
 
-// standing says what the owner has, what it wants and what its controller does.
+// standing says how many pods the owner has and wants, and what its controller does.
 func (a *answer) standing() (lines []string) {
 	have := 0
 	for i := range a.sets {
@@ -79,7 +80,7 @@ func (a *answer) standing() (lines []string) {
 	return lines
 }
 
-// facts are what --why-not says about an owner, one line each.
+// facts returns the lines that --why-not prints about an owner.
 func (o *objects) facts(a *answer) []string {
 	owners := []owner{a.owner}
 	for _, d := range a.sets {
@@ -103,7 +104,7 @@ func (o *objects) facts(a *answer) []string {
 	return facts
 }
 
-// facts are those from the owner itself.
+// facts returns the lines about the metadata and the status of the owner itself.
 func (o owner) facts() (facts []string) {
 	if o.GetDeletionTimestamp() != nil {
 		end := "It has no finalizers, so it should be gone soon."
@@ -123,7 +124,8 @@ func (o owner) facts() (facts []string) {
 	return facts
 }
 
-// status returns the generation that the controller has acted on, and the messages of ReplicaFailure.
+// status returns the generation that the controller has acted on, and the messages of the condition
+// ReplicaFailure.
 func (o owner) status() (observed int64, failures []string) {
 	add := func(condition string, status corev1.ConditionStatus, message string) {
 		if condition == string(appsv1.ReplicaSetReplicaFailure) && status == corev1.ConditionTrue {
@@ -150,7 +152,8 @@ func (o owner) status() (observed int64, failures []string) {
 	return observed, failures
 }
 
-// deploymentFacts are about a Deployment, or the one that controls the owner.
+// deploymentFacts returns the lines about the owner if it is a Deployment, or else about the
+// Deployment that controls the owner.
 func (a *answer) deploymentFacts() (facts []string) {
 	if note := a.owner.scaledByDeployment(); note != "" {
 		facts = append(facts, note+".")
@@ -162,7 +165,7 @@ func (a *answer) deploymentFacts() (facts []string) {
 	return facts
 }
 
-// podFacts are about pods that match the selector or count in the status.
+// podFacts returns the lines about the pods that match the selector or that the status counts.
 func (o *objects) podFacts(d *decision) (facts []string) {
 	claims := d.plan.Claims
 	if have := len(claims.Owned) + len(claims.Release); have != int(d.owner.counted) && d.plan.Blocked.Reason == "" {
@@ -188,8 +191,8 @@ func (o *objects) podFacts(d *decision) (facts []string) {
 	return facts
 }
 
-// fewOf names some pods. After a pod that is being deleted it adds its finalizers or node, and
-// after another its controller.
+// fewOf returns the names of a few pods. If a pod is being deleted, its finalizers or its node
+// follow in parentheses. After other pods, the controller of the pod follows.
 func fewOf(pods []*corev1.Pod) string {
 	var names []string
 	for _, p := range pods {
@@ -205,8 +208,9 @@ func fewOf(pods []*corev1.Pod) string {
 	return some(names, few)
 }
 
-// terminatingFacts are about pods of the owner, or of its ReplicaSets, that stay although they
-// are being deleted. Their deletionTimestamp is when their grace period ends.
+// terminatingFacts returns the lines about pods that are being deleted but stay. The pods belong to
+// the owner or to its ReplicaSets. The deletionTimestamp of a pod is the time at which its grace
+// period ends.
 func (o *objects) terminatingFacts(w owner, at time.Time) (facts []string) {
 	const patience = time.Minute
 	uids := map[types.UID]bool{w.GetUID(): true}
@@ -229,7 +233,7 @@ func (o *objects) terminatingFacts(w owner, at time.Time) (facts []string) {
 	return facts
 }
 
-// namespaceFacts are about all pods of the namespace.
+// namespaceFacts returns the lines about the namespace and its quotas.
 func (o *objects) namespaceFacts(name string) (facts []string) {
 	for _, ns := range o.namespaces {
 		if ns.Name != name || ns.DeletionTimestamp == nil && ns.Status.Phase != corev1.NamespaceTerminating {
@@ -264,7 +268,7 @@ func ofPods(resource string) bool {
 		strings.HasPrefix(resource, "limits.") || strings.HasPrefix(resource, "requests.") && resource != "requests.storage"
 }
 
-// warnings are the last warning events about the owner, the newest first.
+// warnings returns the lines about the latest warning events of the owner, the newest first.
 func (o *objects) warnings(w owner) (facts []string) {
 	const most = 10
 	found := filter(o.events, func(e *corev1.Event) bool {
@@ -292,14 +296,15 @@ func lastSeen(e *corev1.Event) time.Time {
 	return cmp.Or(e.LastTimestamp.Time, e.EventTime.Time, e.CreationTimestamp.Time)
 }
 
-// unknown says what is not known if a dump lacks one of these kinds. Only --why-not reads them.
+// unknown says for each kind what is not known if no object of that kind was read. Only --why-not
+// reads namespaces, quotas and events.
 var unknown = map[string]string{
 	"namespaces":     "whether the namespace is being deleted",
 	"resourcequotas": "whether a quota is full",
 	"events":         "which warnings there are",
 }
 
-// noteMissing says what a dump lacks.
+// noteMissing adds a note if a dump has no namespaces, no quotas or no events.
 func (o *objects) noteMissing() {
 	found := map[string]int{"namespaces": len(o.namespaces), "resourcequotas": len(o.quotas), "events": len(o.events)}
 	for _, kind := range slices.Sorted(maps.Keys(found)) {

@@ -65,7 +65,7 @@ func TestWhyNot(t *testing.T) {
 			"ReplicaSet shop/web has generation 2, and its status is of generation 0, so its controller has not acted on the last change. Check that the controller runs, and that it serves this object.",
 		}},
 		"a Deployment above": {"uid: rs-1}", "uid: rs-1, ownerReferences: [{apiVersion: apps/v1, kind: Deployment, name: front, uid: d, controller: true}]}", "", []string{
-			"ReplicaSet shop/web belongs to Deployment front, which sets its replicas again: scale that one, and ask for deployment/front.",
+			"ReplicaSet shop/web belongs to Deployment front, which resets its replicas. Scale the Deployment, and ask for deployment/front.",
 		}},
 		"ReplicaFailure": {"{replicas: 1}", "{replicas: 1, conditions: [{type: ReplicaFailure, status: 'True', message: exceeded quota}, {type: ReplicaFailure, status: 'False', message: past}]}", "", []string{
 			"ReplicaSet shop/web has the condition ReplicaFailure, so its controller could not create or delete a pod: exceeded quota",

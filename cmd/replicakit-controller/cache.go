@@ -16,25 +16,27 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// A trimmer saves memory. It removes the parts of a cached pod that no code reads, which are most
-// of its spec and of its container statuses. Owners are not trimmed, because the passes read their
-// templates, statuses and managed fields.
+// A trimmer saves memory. The trimmer removes the fields of a cached pod that no code reads. Most
+// fields of the spec and of the container statuses are removed. Owners are not trimmed, because the
+// passes read their templates, statuses and managed fields.
 //
-// The pods of one owner share equal values, because objects in a cache never change.
+// The pods of one owner share equal values in memory, which is safe because objects in a cache
+// never change.
 type trimmer struct {
-	mark   func(*corev1.Pod) []metav1.ManagedFieldsEntry // the managed fields that stay
+	mark   func(*corev1.Pod) []metav1.ManagedFieldsEntry // returns the managed fields to keep
 	mu     sync.Mutex
-	common map[types.UID]metav1.ObjectMeta // by controller
+	common map[types.UID]metav1.ObjectMeta // by UID of the controller
 }
 
-// mostCommon is how many owners the map common has at most. Some of these owners may be gone.
+// mostCommon is how many owners the map common has at most. A full map is cleared, because some of
+// its owners may be gone.
 const mostCommon = 10_000
 
 func newTrimmer(mark func(*corev1.Pod) []metav1.ManagedFieldsEntry) *trimmer {
 	return &trimmer{mark: mark, common: make(map[types.UID]metav1.ObjectMeta)}
 }
 
-// trim is the transform of the informer of pods.
+// trim is the transform function of the pod informer.
 func (t *trimmer) trim(obj any) (any, error) {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
@@ -57,14 +59,15 @@ func (t *trimmer) trim(obj any) (any, error) {
 	return pod, nil
 }
 
-// trimmed is a client for the pods of a namespace. It trims the server's answers as in the cache,
-// because the controllers keep an answer until the cache shows it.
+// trimmed is a client for the pods in a namespace. The controllers keep the pod of an answer until
+// the cache shows that pod. So trimmed removes the same fields from answers as trimmer removes from
+// the cache.
 type trimmed struct {
 	typedcorev1.PodInterface
 	*trimmer
 }
 
-// of returns the clients of pods whose answers are trimmed.
+// of returns a function that makes the client for a namespace.
 func (t *trimmer) of(client kubernetes.Interface) func(namespace string) trimmed {
 	return func(namespace string) trimmed { return trimmed{client.CoreV1().Pods(namespace), t} }
 }
@@ -98,7 +101,8 @@ func (p trimmed) answer(pod *corev1.Pod, err error) (*corev1.Pod, error) {
 	return pod, err
 }
 
-// share reuses the equal values of another pod of the same controller.
+// share replaces values in meta by equal values of another pod that has the same controller, so
+// that memory holds them only once.
 func (t *trimmer) share(meta *metav1.ObjectMeta) {
 	ref := metav1.GetControllerOfNoCopy(meta)
 	if ref == nil {
@@ -121,7 +125,8 @@ func (t *trimmer) share(meta *metav1.ObjectMeta) {
 	}
 }
 
-// only keeps one annotation.
+// only returns a map that has only the given key of another map. If that map lacks the key, only
+// returns nil.
 func only(annotations map[string]string, key string) map[string]string {
 	value, ok := annotations[key]
 	if !ok {
@@ -142,7 +147,8 @@ func readiness(conditions []corev1.PodCondition) []corev1.PodCondition {
 
 var zero = new(int64)
 
-// none keeps only a grace period of zero, as one shared value. With any other, a pod can linger.
+// none keeps a grace period only if it is zero, and then returns a pointer that all pods share.
+// Other grace periods are all treated alike, because a deleted pod may stay for a while.
 func none(seconds *int64) *int64 {
 	if seconds != nil && *seconds == 0 {
 		return zero

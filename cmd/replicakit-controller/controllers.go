@@ -27,7 +27,7 @@ import (
 type controller struct {
 	name        string // Z1
 	alias       string
-	queue       string // the name in metrics and of the queue
+	queue       string // the name of the work queue and of the controller in metrics
 	kind        string
 	workersFlag string
 	resource    schema.GroupVersionResource
@@ -38,15 +38,17 @@ type controller struct {
 
 type newController func(context.Context, informers.SharedInformerFactory, kubernetes.Interface, settings, clientgo.Options) (*clientgo.Controller, error)
 
-// settings are the differences from Kubernetes that all kinds share.
+// settings are what the function with adds to each kind. Kubernetes' controllers do not have these
+// settings.
 type settings struct {
-	queue  string // of the controller
+	queue  string // the queue of the controller
 	orders *orders
 	passes *passes
 	pods   *trimmer
 	// passed is called after each pass.
 	passed func(owner types.NamespacedName, made, wanted int, now time.Time)
-	// isProbe reports whether an owner is a probe, whose status is left to others.
+	// isProbe reports whether an owner is a probe. The controllers never write the status of a
+	// probe.
 	isProbe func(owner types.UID) bool
 }
 
@@ -97,8 +99,8 @@ func controllers() []controller {
 	}}
 }
 
-// with returns the kind with the settings. If an order is refused or not known yet, only
-// deletions stop.
+// with returns the kind with the settings added. If the order of an owner is not valid, or needs
+// nodes that are not known yet, only deletions stop.
 func with[O kinds.Object](set settings, kind kinds.Kind[O, *corev1.Pod]) kinds.Kind[O, *corev1.Pod] {
 	original := kind.Spec
 	kind.Spec = func(owner O) (replicas.PodSpec, error) {
@@ -126,7 +128,7 @@ func with[O kinds.Object](set settings, kind kinds.Kind[O, *corev1.Pod]) kinds.K
 	kind.Observe = func(_ context.Context, pass kinds.Pass[O, *corev1.Pod]) {
 		keep(set.passes, kind.Owner.Kind, pass)
 		set.passed(pass.Name, len(pass.Created), int(pass.Desired), pass.Now)
-		if any(pass.Owner) != any(*new(O)) { // it exists, and the pass has read it
+		if any(pass.Owner) != any(*new(O)) { // the owner exists, and the pass has read it
 			set.orders.passed(set.queue, pass.Owner, len(pass.Deleted))
 		}
 	}

@@ -17,29 +17,31 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Two controllers that serve the same kinds would make each pod twice. So a worker looks for
-// others first.
+// Two controllers that serve the same kinds would create each pod twice. So a worker first looks
+// for other controllers.
 //
-// Before its first write the worker makes a probe of each kind, which is an owner that wants no
-// pods. A controller that serves the kind writes the probe's status. A busy controller may write it
-// late, so the worker waits longer while others make pods. The probes stay until the worker ends;
-// see others.
+// Before its first write, the worker creates a probe of each kind. A probe is an owner that wants
+// no pods. If another controller serves the kind, that controller writes the status of the probe. A
+// busy controller may write the status late, so the worker waits longer while other controllers
+// create pods. The probes stay until the worker ends; see the type others.
 
 const (
-	// lookFor is how long a probe may stay without a status. A controller that has little
-	// to do writes it within a tenth of this.
+	// lookFor is how long the worker waits for another controller to write the status of a probe. A
+	// controller that has little to do writes the status of a probe within a tenth of lookFor.
 	lookFor = 3 * time.Second
 	// lookEvery is how often the probe is read.
 	lookEvery = lookFor / 6
-	// lookPatience is how long the worker waits if the server cannot make a probe. For example, a
-	// webhook may not answer because its own pods do not exist yet. lookPatience also limits how
-	// late others may be, because pods of others are no proof.
+	// lookPatience is how long the worker keeps trying if the server cannot create a probe. For
+	// example, a webhook may not answer because its own pods do not exist yet. lookPatience is also
+	// the longest wait while other controllers create pods, because the pods of other controllers
+	// prove nothing.
 	lookPatience = 30 * time.Second
 )
 
 // serveAlone calls begin if no other controller seems to serve the kind, and keeps the probe until
-// ctx ends. If another one does, serveAlone returns an error. If the check is skipped, the worker
-// only reports what others write from then on.
+// ctx ends. If another controller serves the kind, serveAlone returns an error. With
+// --allow-other-controllers there is no check. Without the check, the worker only reports the
+// writes of other controllers that it sees later.
 func (w *worker) serveAlone(ctx context.Context, c controller, begin func()) error {
 	if w.opts.allowOthers {
 		w.others.begin(time.Now())
@@ -47,7 +49,7 @@ func (w *worker) serveAlone(ctx context.Context, c controller, begin func()) err
 		return nil
 	}
 	config := w.manager.configFor("door")
-	config.Wrap((&writes{}).wrap) // without waiting for the answer, a probe would be left behind
+	config.Wrap((&writes{}).wrap) // waits for the answer to each write, so that no probe is left behind
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err
@@ -71,12 +73,13 @@ func (w *worker) serveAlone(ctx context.Context, c controller, begin func()) err
 	return nil
 }
 
-// errStoodBack is the error of a working manager that ends because another controller is at work.
+// errStoodBack is the error of a manager that was already working, and ends because it has found
+// another controller.
 var errStoodBack = errors.New("stood back")
 
-// stoodBackShown is how long a manager that stood back still serves its metrics, so that two
-// scrapes show what it saw. The manager has released the lease then, and the next leader finds the
-// other controller too.
+// stoodBackShown is how long a manager that stood back keeps serving its metrics, so that two
+// scrapes show the reason. The lease is released before stoodBackShown begins, and the next leader
+// also finds the other controller.
 const stoodBackShown = time.Minute
 
 func (w *worker) isAtWork(found string) error {
@@ -88,8 +91,8 @@ func (w *worker) isAtWork(found string) error {
 		found, strings.Join(names, ","))
 }
 
-// standBack ends the worker at once, because another controller has proved to be at work. From
-// now on the other one serves the pods.
+// standBack ends the worker at once, because a status has proved that another controller is at
+// work. Only the other controller then serves the pods.
 func (w *worker) standBack(ctx context.Context, found string) {
 	err := w.isAtWork(found)
 	if w.begun.Load() {
@@ -100,9 +103,10 @@ func (w *worker) standBack(ctx context.Context, found string) {
 	w.others.telling.Go(func() { w.tell(ctx, w.opts.theLease(), otherController, err.Error()) })
 }
 
-// askUntilAnswered asks until a probe has existed for long enough. It returns the probe and who
-// wrote its status, or "". If the server refuses the probe, askUntilAnswered waits, as for other
-// rights; see rights.go.
+// askUntilAnswered calls ask until it succeeds. askUntilAnswered returns the probe, and a text that
+// says who wrote the status of the probe, or "". If the server refuses to create a probe,
+// askUntilAnswered keeps trying, because the missing right may be granted later; see rights.go.
+// After other errors, askUntilAnswered gives up when lookPatience has passed.
 func (w *worker) askUntilAnswered(ctx context.Context, c controller, p prober) (probe metav1.Object, found string, err error) {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "resource", c.resource.Resource, "namespace", w.opts.lease.Namespace)
 	began, known := time.Now(), func() {}
@@ -131,13 +135,15 @@ func (w *worker) askUntilAnswered(ctx context.Context, c controller, p prober) (
 	}
 }
 
-// isFinal reports whether the server refuses to make a probe, instead of being unable to.
+// isFinal reports whether the server refuses to create a probe. After other errors, the server may
+// only be unable to create the probe at the moment.
 func isFinal(err error) bool {
 	return isRefusal(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
 }
 
-// ask makes a probe, waits for lookFor, and returns the probe and who wrote its status, or "". If
-// other controllers make pods meanwhile, ask waits longer. If ask fails, no probe is left.
+// ask creates a probe and waits for lookFor. ask returns the probe, and the program that wrote the
+// status of the probe, or "". While other controllers create pods, ask waits longer. Before ask
+// returns an error, it removes the probe.
 func (w *worker) ask(ctx context.Context, p prober) (probe metav1.Object, by string, err error) {
 	name := w.opts.lease.Name
 	made, err := p.replace(ctx, name)
@@ -165,7 +171,7 @@ func (w *worker) ask(ctx context.Context, p prober) (probe metav1.Object, by str
 	return made, by, nil
 }
 
-// A prober makes probes of one kind in a namespace.
+// A prober creates, reads and deletes probes of one kind in a namespace.
 type prober struct {
 	create func(ctx context.Context, name string) (metav1.Object, error)
 	get    func(ctx context.Context, name string) (metav1.Object, error)
@@ -191,7 +197,8 @@ func proberOf[O metav1.Object](client interface {
 	}
 }
 
-// replace makes a probe, and replaces one that a killed worker has left.
+// replace creates a probe. If a killed worker has left its probe behind, replace first removes that
+// probe.
 func (p prober) replace(ctx context.Context, name string) (metav1.Object, error) {
 	made, err := p.create(ctx, name)
 	if !apierrors.IsAlreadyExists(err) {
@@ -216,7 +223,7 @@ func (p prober) remove(ctx context.Context, probe metav1.Object) {
 	}
 }
 
-// probeTemplate returns the template of pods that are never made.
+// probeTemplate returns the pod template of a probe. No pod is ever created from this template.
 func probeTemplate(labels map[string]string) corev1.PodTemplateSpec {
 	return corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: labels},

@@ -21,7 +21,7 @@ import (
 
 var errLeaseLost = errors.New("the lease was lost")
 
-// elect waits for the lease, and works while holding it.
+// elect waits for the lease, and runs the controllers while this process holds the lease.
 func (m *manager) elect(ctx context.Context) error {
 	identity, err := newIdentity()
 	if err != nil {
@@ -44,9 +44,10 @@ func (m *manager) leaseIsNowhere(ctx context.Context) bool {
 	return err == nil && !exists
 }
 
-// campaign waits for the lease, and works once while it holds the lease. It releases the lease
-// after ctx has ended and work has returned. That is after the last write, because the next
-// holder begins at once. If the lease is lost, campaign returns without waiting.
+// campaign waits for the lease, and calls work once while it holds the lease. After ctx has ended,
+// campaign waits until work has returned, and then releases the lease. The next holder begins at
+// once, so no write may follow the release. If the lease is lost, campaign returns without waiting
+// for work.
 func (m *manager) campaign(ctx context.Context, lock *watchedLock, work func(context.Context) error) error {
 	campaign, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
@@ -97,8 +98,8 @@ func newIdentity() (string, error) {
 	return host + "_" + string(uuid.NewUUID()), err
 }
 
-// lock returns a lock with a client of its own. Its calls do not wait behind others, and do
-// not outlive the lease. The fence reads them.
+// lock returns a lock that has its own client. With its own client, calls for the lease do not wait
+// behind other calls, and time out before the lease ends. The fence reads the calls for the lease.
 func (m *manager) lock(identity string) (resourcelock.Interface, error) {
 	config := rest.CopyConfig(m.config)
 	config.UserAgent = userAgent
@@ -120,9 +121,9 @@ func (m *manager) elector(lock resourcelock.Interface, lead func(context.Context
 	})
 }
 
-// release lets the next holder begin at once. The elector could release the lease too, but it
-// would also try if the lease is lost and the server is gone. That would delay the exit until
-// after the lease has expired.
+// release gives up the lease, so that the next holder can begin at once. The elector can also
+// release the lease. However, the elector would try to release a lease that was lost because the
+// server does not answer. The process would then end only after the lease has expired.
 func release(ctx context.Context, lock resourcelock.Interface) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()

@@ -24,8 +24,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Answers of the API server about a client are believed for this long. A client that asks every 15
-// seconds costs one question a minute, even if its token is wrong.
+// The answers of the API server about a client are cached for tokenBelieved, rightBelieved or
+// refusalBelieved. A client that sends a request every 15 seconds then causes about one call a
+// minute to the API server, even if its token is wrong.
 const (
 	tokenBelieved   = time.Minute
 	rightBelieved   = 5 * time.Minute
@@ -35,8 +36,8 @@ const (
 )
 
 // wrongTokens is how many wrong tokens an address may send in a minute. The limit protects the API
-// server from endless questions, and the log from filling up. It does not apply to a token that was
-// right in the last hour.
+// server from too many calls, and the log from filling up. The limit does not apply to a token that
+// was right within the last rightRemembered.
 const (
 	wrongTokens     = 10
 	rightRemembered = time.Hour
@@ -45,32 +46,35 @@ const (
 // errTooManyTokens is the error for an address that has sent too many wrong tokens.
 var errTooManyTokens = errors.New("too many wrong tokens from this address")
 
-// A guard lets a client pass if the API server lets it get the path, or if the path is open.
+// A guard passes a request on if the path is open. If the path is not open, the guard asks the API
+// server whether the client may get the path.
 type guard struct {
 	logger klog.Logger
 	client kubernetes.Interface
 	open   authorizer.Authorizer
 	inside http.Handler
 
-	tokens    *cache.LRUExpireCache // *tokenAnswer by hash
+	tokens    *cache.LRUExpireCache // *tokenAnswer by hash of the token
 	rights    *cache.LRUExpireCache // bool by question
-	addresses *cache.LRUExpireCache // *atomic.Int32 by host, which counts the wrong tokens that the host sent in this minute
+	addresses *cache.LRUExpireCache // *atomic.Int32 by host, the number of wrong tokens from that host in this minute
 }
 
-// A tokenAnswer says which user a token belongs to, if it is right.
+// A tokenAnswer says whether a token is right and, if so, to which user it belongs.
 type tokenAnswer struct {
 	right bool
 	user  authenticationv1.UserInfo
 	until time.Time
 }
 
-// A question is what a client asks for.
+// A question asks whether the user of a token may do something with a path. A question is the key
+// of a cached answer.
 type question struct {
 	token      [sha256.Size]byte
 	verb, path string
 }
 
-// newGuard returns a handler that guards inside.
+// newGuard returns a handler that checks each request before it calls inside. open are the paths
+// that need no check.
 func newGuard(logger klog.Logger, client kubernetes.Interface, open []string, inside http.Handler) (http.Handler, error) {
 	opened, err := path.NewAuthorizer(open)
 	return &guard{
@@ -79,8 +83,9 @@ func newGuard(logger klog.Logger, client kubernetes.Interface, open []string, in
 	}, err
 }
 
-// ServeHTTP answers 401 if the client is unknown, 403 if it may not get the path, 429 if its
-// address has sent too many wrong tokens, and 500 if the API server cannot be asked.
+// ServeHTTP answers 401 if the client is unknown, 403 if the client may not get the path, and 429
+// if its address has sent too many wrong tokens. ServeHTTP answers 500 if the API server gives no
+// answer.
 func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	code, err := g.check(r)
 	if err != nil {
@@ -110,21 +115,21 @@ func (g *guard) check(r *http.Request) (code int, err error) {
 	case errors.Is(err, errTooManyTokens):
 		return http.StatusTooManyRequests, nil
 	case err != nil:
-		return http.StatusInternalServerError, fmt.Errorf("the API server does not say who the client is: %w", err)
+		return http.StatusInternalServerError, fmt.Errorf("cannot get the user of the client from the API server: %w", err)
 	case !client.right:
 		return http.StatusUnauthorized, nil
 	}
 	allowed, err := g.may(ctx, client.user, question{sha256.Sum256([]byte(token)), verb, r.URL.Path})
 	switch {
 	case err != nil:
-		return http.StatusInternalServerError, fmt.Errorf("the API server does not say what the client may: %w", err)
+		return http.StatusInternalServerError, fmt.Errorf("cannot get the rights of the client from the API server: %w", err)
 	case !allowed:
 		return http.StatusForbidden, nil
 	}
 	return http.StatusOK, nil
 }
 
-// clientOf returns which user a token belongs to.
+// clientOf returns the user that a token belongs to.
 func (g *guard) clientOf(ctx context.Context, token, address string) (*tokenAnswer, error) {
 	key := sha256.Sum256([]byte(token))
 	kept, _ := g.tokens.Get(key)
@@ -163,7 +168,7 @@ func (g *guard) wrongOf(address string) *atomic.Int32 {
 	return wrong
 }
 
-// may reports whether a user may do what it asks for.
+// may reports whether a user has the right to do what the question asks for.
 func (g *guard) may(ctx context.Context, user authenticationv1.UserInfo, asked question) (bool, error) {
 	if kept, found := g.rights.Get(asked); found {
 		return kept == true, nil

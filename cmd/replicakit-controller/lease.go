@@ -14,25 +14,28 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// A watchedLock ends the campaign as soon as another process holds the lease, or if the lease has no
-// namespace. The elector makes one call at a time.
+// A watchedLock ends the campaign of a leader if another process holds the lease. The watchedLock
+// also ends the campaign if the namespace of the lease does not exist. The watchedLock needs no
+// mutex, because the elector makes one call at a time.
 type watchedLock struct {
 	resourcelock.Interface
 	end func(error) // ends the campaign at once
-	// missing reports whether the namespace of the lease does not exist; nil if that is unknown.
+	// missing reports whether the server says that the namespace of the lease does not exist.
+	// missing may be nil.
 	missing func(context.Context) bool
 	leading bool
 }
 
-// Create ends the campaign if the namespace of the lease does not exist.
+// Create creates the lease. If the namespace of the lease does not exist, Create ends the campaign.
 func (l *watchedLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	err := l.wrote(record, l.Interface.Create(ctx, record))
 	l.endIfNowhere(ctx, err, apierrors.IsNotFound(err))
 	return err
 }
 
-// endIfNowhere ends the campaign if the namespace does not exist. A server that forbids access to
-// the lease does not say whether the namespace exists.
+// endIfNowhere ends the campaign if the namespace of the lease does not exist. If known is true,
+// err proves that. If the server forbids access to the lease, err does not show whether the
+// namespace exists, so endIfNowhere calls missing.
 func (l *watchedLock) endIfNowhere(ctx context.Context, err error, known bool) {
 	if known || apierrors.IsForbidden(err) && l.missing != nil && l.missing(ctx) {
 		namespace, _, _ := strings.Cut(l.Describe(), "/")
@@ -43,7 +46,7 @@ func (l *watchedLock) endIfNowhere(ctx context.Context, err error, known bool) {
 	}
 }
 
-// Update notes that the lease is held.
+// Update updates the lease. If this process then holds the lease, Update remembers that.
 func (l *watchedLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	return l.wrote(record, l.Interface.Update(ctx, record))
 }
@@ -53,11 +56,11 @@ func (l *watchedLock) wrote(record resourcelock.LeaderElectionRecord, err error)
 	return err
 }
 
-// Get ends the campaign of a leader that sees another holder. The elector alone would keep trying
-// until its deadline.
+// Get reads the lease. If this process was the leader and another process holds the lease, Get ends
+// the campaign. The elector alone would try to renew the lease until the renew deadline.
 func (l *watchedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
-	if err == nil { // electors compare raw, whose times have whole seconds
+	if err == nil { // electors find changes by comparing raw, but its times have whole seconds
 		raw = strconv.AppendInt(slices.Clip(raw), record.RenewTime.UnixNano(), 10)
 	}
 	l.endIfNowhere(ctx, err, false)

@@ -1,29 +1,31 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command replicakit-controller runs the ReplicaSets and ReplicationControllers of a
-// cluster, instead of the two controllers of kube-controller-manager that do.
-// Start kube-controller-manager without these two:
+// Command replicakit-controller runs the ReplicaSets and ReplicationControllers of a cluster. The
+// program replaces two of the controllers in kube-controller-manager. Start kube-controller-manager
+// without these two controllers:
 //
 //	kube-controller-manager --controllers=*,-replicaset-controller,-replicationcontroller-controller ...
 //	replicakit-controller --kubeconfig=$HOME/.kube/config
 //
-// Flags have the names and defaults of Kubernetes, except that --profiling is off and the
-// lease has another name; see --help. The manifests in this directory run the program in a
-// cluster with the rights it needs and no others.
-// docs/replacing-kube-controller-manager.md describes how to move a running cluster here
-// and back.
+// Flags that kube-controller-manager also has keep their names and defaults, with three exceptions.
+// --profiling is off, --kube-api-qps sets no fixed rate, and the lease has another name. --help
+// lists all flags. The manifests in this directory run the program in a cluster, and grant only the
+// rights that it needs. docs/replacing-kube-controller-manager.md describes how to move a running
+// cluster to this program, and back to kube-controller-manager.
 //
-// Before its first write the program looks for another controller that serves the same kinds. If
-// there is one, the program ends with an error. If one begins later, the program stops making
-// changes, and ends. With --allow-other-controllers the program skips both checks.
+// Before its first write, the program looks for another controller that serves the same kinds. If
+// another controller is found, the program ends with an error. If another controller starts later,
+// the program stops making changes, and ends. With --allow-other-controllers, the program skips
+// both checks.
 //
-// With leader election, the default, the program writes only while it can prove that it has the
-// lease. The proof lasts for the renew deadline, from the time when it sent the last renewal that
-// the server accepted. The program ends when another process holds the lease.
+// Leader election is on by default. With leader election, the program writes only while it can
+// prove that it holds the lease. Each renewal that the server accepts is such a proof. The proof is
+// valid for the renew deadline, counted from the time at which the renewal was sent. The program
+// ends when another process holds the lease.
 //
-// After SIGTERM or SIGINT no new pass begins. The program waits for every write under way,
-// releases the lease, and ends. A second signal ends it at once.
+// After SIGTERM or SIGINT, no new pass begins. The program waits until all writes under way have
+// finished, releases the lease, and ends. A second signal ends the program at once.
 //
 // The exit code is 0 after a signal, 1 after an error, and 2 for invalid flags.
 package main
@@ -57,7 +59,7 @@ func main() {
 	os.Exit(code)
 }
 
-// startLog configures the log of the whole process, once.
+// startLog configures the log of the whole process. Call startLog only once.
 func startLog(logging *logsapi.LoggingConfiguration) error {
 	if err := logsapi.ValidateAndApply(logging, nil); err != nil {
 		return err

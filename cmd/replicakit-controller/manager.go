@@ -27,10 +27,10 @@ import (
 	"github.com/replicakit/replicakit/replicas/transport"
 )
 
-// userAgent is also the field manager of all writes.
+// userAgent is the user agent of all requests, and the field manager of all writes.
 const userAgent = "replicakit-controller"
 
-// watchdogPatience is how long the lease may be overdue before /healthz says so.
+// watchdogPatience is how long the renewal of the lease may be overdue before /healthz fails.
 const watchdogPatience = 20 * time.Second
 
 // A manager runs the program with its flags.
@@ -39,9 +39,9 @@ type manager struct {
 	controllers []controller // the enabled ones whose resource the server has
 	config      *rest.Config
 	registry    *prometheus.Registry
-	waiting     set[string]                    // what it waits for, in words; not ready meanwhile
-	watchdog    *leaderelection.HealthzAdaptor // of the lease, once there is an elector
-	working     set[*cell]                     // empty while it does not lead
+	waiting     set[string]                    // what the manager waits for, in words; it is not ready while this has elements
+	watchdog    *leaderelection.HealthzAdaptor // checks the renewal of the lease, once there is an elector
+	working     set[*cell]                     // empty while this manager does not lead
 
 	foreignWrites *prometheus.CounterVec
 	restored      prometheus.Gauge
@@ -61,7 +61,7 @@ func newManager(opts options, config *rest.Config) *manager {
 	return m
 }
 
-// manage works until ctx ends, and returns when everything has ended.
+// manage runs the program until ctx ends. manage returns when everything has stopped.
 func manage(ctx context.Context, opts options) error {
 	built := readBuild()
 	klog.FromContext(ctx).Info("Starting", "version", built.version, "revision", built.revision, "go", built.goVersion, "kubernetes", built.kubernetes)
@@ -98,7 +98,7 @@ func manage(ctx context.Context, opts options) error {
 	return err
 }
 
-// manage works until ctx ends, or the lease is lost.
+// manage runs the controllers until ctx ends or the lease is lost.
 func (m *manager) manage(ctx context.Context) error {
 	client, err := m.client("nodes")
 	if err != nil {
@@ -124,13 +124,14 @@ func (m *manager) manage(ctx context.Context) error {
 	return (&worker{manager: m}).work(ctx)
 }
 
-// loadConfig reads the kubeconfig, or takes the service account of the pod.
+// loadConfig reads the kubeconfig. If there is no kubeconfig, loadConfig uses the service account
+// of the pod.
 func loadConfig(opts options) (*rest.Config, error) {
 	config, err := loadAddress(opts)
 	if err != nil {
 		return nil, err
 	}
-	config.QPS = -1 // see paces
+	config.QPS = -1 // no rate limit here; see paces
 	config.ContentType = "application/vnd.kubernetes.protobuf"
 	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	return config, nil
@@ -157,7 +158,8 @@ func loadAddress(opts options) (*rest.Config, error) {
 	return nil, fmt.Errorf("--master=%s: %w", opts.master, err)
 }
 
-// usable refuses a config with which every call must fail, as if no server answered.
+// usable returns an error if every call with config would fail. Without this check, the manager
+// would wait as if the server did not answer.
 func usable(config *rest.Config) error {
 	server, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {
@@ -185,7 +187,8 @@ func usable(config *rest.Config) error {
 	return err
 }
 
-// client returns a client whose user agent has the name. It is for few calls, which need no lease.
+// client returns a client whose user agent contains the name. The client has no pace and no fence,
+// so it is only for a few calls that need no lease.
 func (m *manager) client(name string) (*kubernetes.Clientset, error) {
 	return kubernetes.NewForConfig(m.configFor(name))
 }
@@ -223,8 +226,9 @@ func (m *manager) served(ctx context.Context) ([]controller, error) {
 	return served, nil
 }
 
-// isServed waits for a server that gives no answer, and reports that meanwhile. It returns a
-// refusal at once as an error.
+// isServed asks whether the server has the resource of a controller. If the server does not answer,
+// isServed reports that in the log and in /readyz, and tries again. If the server refuses the
+// client, isServed returns the error at once.
 func (m *manager) isServed(ctx context.Context, client discovery.DiscoveryInterface, c controller) (found bool, err error) {
 	answered := func() {}
 	defer func() { answered() }()
@@ -248,8 +252,8 @@ func (m *manager) isServed(ctx context.Context, client discovery.DiscoveryInterf
 	}
 }
 
-// isRefusal reports whether asking again is useless, because the server does not accept
-// this client, or this client the server.
+// isRefusal reports whether another try is useless, because the server does not accept this client
+// or this client does not trust the server.
 func isRefusal(err error) bool {
 	_, strange := errors.AsType[*tls.CertificateVerificationError](err)
 	_, alert := errors.AsType[tls.AlertError](err)

@@ -14,11 +14,11 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/component-base/metrics/legacyregistry"
-	_ "k8s.io/component-base/metrics/prometheus/clientgo" // work queues, client, leader election, by Kubernetes' names
+	_ "k8s.io/component-base/metrics/prometheus/clientgo" // metrics of work queues, clients and leader election
 )
 
-// newRegistry returns the metrics of the program and of its process. Controllers add
-// theirs.
+// newRegistry returns a registry with the metrics of the program and of its process. The
+// controllers add their own metrics.
 func newRegistry(m *manager) *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
@@ -42,9 +42,9 @@ func newRegistry(m *manager) *prometheus.Registry {
 	return registry
 }
 
-// kept are the prefixes of the metrics that are shown from the registry that Kubernetes'
-// libraries share. Its other metrics are about API servers, audit, certificates of clients
-// and the registry itself.
+// kept are prefixes of metric names. Kubernetes' libraries share one registry, and only its metrics
+// with these prefixes are shown. The other metrics in the shared registry are about API servers,
+// audit, client certificates and the registry itself.
 var kept = []string{
 	"leader_election_",
 	"rest_client_request_duration_seconds",
@@ -52,7 +52,8 @@ var kept = []string{
 	"workqueue_",
 }
 
-// gatherKept gathers the kept metrics of Kubernetes' registry.
+// gatherKept gathers the metrics with the prefixes in kept from the registry of Kubernetes'
+// libraries.
 func gatherKept() ([]*dto.MetricFamily, error) {
 	families, err := legacyregistry.DefaultGatherer.Gather()
 	return slices.DeleteFunc(families, func(f *dto.MetricFamily) bool {
@@ -60,8 +61,8 @@ func gatherKept() ([]*dto.MetricFamily, error) {
 	}), err
 }
 
-// An ownerCollector counts replicas and failures of all owners in the caches, by
-// kind. It looks at each owner, and at no pod.
+// An ownerCollector counts the replicas and failures of all owners in the caches, by kind. The
+// ownerCollector reads only the owners, and no pods.
 type ownerCollector struct{ cells func() []*cell }
 
 var (
@@ -83,7 +84,7 @@ func (ownerCollector) Describe(descs chan<- *prometheus.Desc) {
 	descs <- runawayCount
 }
 
-// Collect sends the counts of the kinds that are worked on.
+// Collect sends the counts of each kind that this manager serves now.
 func (c ownerCollector) Collect(collected chan<- prometheus.Metric) {
 	totals := map[string]ownerTotal{}
 	for _, cell := range c.cells() {
@@ -131,7 +132,8 @@ func (t *ownerTotal) add(owner any) {
 	}
 }
 
-// count adds an owner. If the server has not filled in desired, it is nil and counts as 0.
+// count adds the numbers of an owner. desired is nil if the server has not filled it in, and then
+// counts as 0.
 func (t *ownerTotal) count(desired *int32, current, ready, available int32) {
 	if desired != nil {
 		t.desired += int(*desired)

@@ -15,11 +15,12 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// namespaceInterval is how often the manager asks for a namespace that does not exist.
+// namespaceInterval is how often the manager checks whether a missing namespace exists now.
 const namespaceInterval = 5 * time.Second
 
-// watchNamespaces finds out whether the watched namespaces exist. If one is created
-// later, the controllers will see it. Until then the log and /readyz say so.
+// watchNamespaces finds out whether the watched namespaces exist. If one does not exist, the log
+// and /readyz report that until the namespace is created. The controllers then serve the namespace
+// without a restart.
 func (m *manager) watchNamespaces(ctx context.Context) {
 	if len(m.opts.namespaces) == 0 {
 		return
@@ -37,7 +38,7 @@ func (m *manager) watchNamespaces(ctx context.Context) {
 func (m *manager) watchNamespace(ctx context.Context, client kubernetes.Interface, namespace string) {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "namespace", namespace)
 	exists, err := namespaceExists(ctx, client, namespace)
-	if err != nil { // the manager may have no right to ask
+	if err != nil { // the manager may lack the right to get namespaces
 		logger.V(2).Info("Cannot find out whether the namespace exists", "err", err)
 		return
 	}

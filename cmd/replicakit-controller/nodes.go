@@ -17,30 +17,30 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// nodesWait is how long deletions wait for the first list of nodes before they ask again. If the
-// server refuses the list, they wait for nodesRefusedWait.
+// nodesWait is the delay before a deletion is tried again because the nodes have not been listed
+// yet. If the server has refused the list, the delay is nodesRefusedWait.
 const (
 	nodesWait        = time.Second
 	nodesRefusedWait = 10 * time.Second
 )
 
-// nodes are the nodes of the cluster. The watch starts when the first order asks for them,
-// because nothing else needs the watch and the right to it.
+// nodes has the nodes of the cluster. The watch starts when an order first needs the nodes. Without
+// an order that needs nodes, the manager needs neither the watch nor the right to watch nodes.
 type nodes struct {
-	wanted chan struct{} // closed when they are
+	wanted chan struct{} // closed when an order needs the nodes
 
 	mu    sync.Mutex
-	cache cache.SharedIndexInformer // nil before they are watched
+	cache cache.SharedIndexInformer // nil until the watch starts
 	// blind are the owners whose current plan was made before the nodes were known.
 	blind sets.Set[types.UID]
-	err   error // of the last list or watch that failed
+	err   error // the error of the last list or watch that failed
 }
 
 func newNodes() *nodes {
 	return &nodes{wanted: make(chan struct{}), blind: sets.New[types.UID]()}
 }
 
-// watch waits until nodes are wanted, and watches them until ctx ends.
+// watch waits until an order needs the nodes, and then watches them until ctx ends.
 func (n *nodes) watch(ctx context.Context, client kubernetes.Interface) error {
 	select {
 	case <-n.wanted:
@@ -66,7 +66,8 @@ func (n *nodes) watch(ctx context.Context, client kubernetes.Interface) error {
 	return nil
 }
 
-// want notes a plan for an owner whose order asks about nodes.
+// want is called for each plan of an owner whose order needs the nodes. want starts the watch of
+// nodes, and remembers whether the nodes are known now.
 func (n *nodes) want(owner types.UID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -82,18 +83,19 @@ func (n *nodes) want(owner types.UID) {
 	}
 }
 
-// synced reports whether the nodes are known. It must be called with the lock held.
+// synced reports whether the nodes are known. synced must be called with the lock held.
 func (n *nodes) synced() bool { return n.cache != nil && n.cache.HasSynced() }
 
-// forget forgets the plan of an owner whose pass has ended.
+// forget removes the note about the plan of an owner whose pass has ended.
 func (n *nodes) forget(owner types.UID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.blind.Delete(owner)
 }
 
-// known reports whether the nodes were known when the last plan for an owner was made. If not, the
-// caller plans again after the delay that known returns. The nodes may be known then.
+// known reports whether the nodes were known when the last plan for an owner was made. If the nodes
+// were not known, the caller makes a new plan after the delay again. err is the error of the last
+// list or watch of nodes, if that failed.
 func (n *nodes) known(owner types.UID) (known bool, again time.Duration, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -109,7 +111,7 @@ func (n *nodes) known(owner types.UID) (known bool, again time.Duration, err err
 	return false, nodesWait, nil
 }
 
-// get returns a node, or nil.
+// get returns the node with this name, or nil if no such node is known.
 func (n *nodes) get(name string) *corev1.Node {
 	n.mu.Lock()
 	informer := n.cache

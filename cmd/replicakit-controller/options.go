@@ -37,12 +37,12 @@ type options struct {
 
 	namespaces    []string // empty means all
 	controllers   []string
-	enabled       []controller    // those that controllers selects
-	workers       map[string]*int // by the name of the controller
+	enabled       []controller    // the controllers that the flag selects
+	workers       map[string]*int // the number of workers by the name of the controller
 	burstReplicas int
 	featureGates  map[string]string
-	costs         bool // whether deletion costs count, by featureGates
-	// scaleDownOrder are words of podrank.ParseOrder.
+	costs         bool // whether deletion costs count; parsed from featureGates
+	// scaleDownOrder has the words of an order for podrank.ParseOrder.
 	scaleDownOrder string
 
 	expectationsTimeout time.Duration
@@ -50,13 +50,13 @@ type options struct {
 	statusDelay         time.Duration
 
 	metricsAddress    string   // "0" means none
-	openPaths         []string // for unknown clients too
+	openPaths         []string // paths that need no right
 	certFile, keyFile string
 	profiling         bool
 
-	allowOthers bool // whether others may serve the same kinds
+	allowOthers bool // whether other controllers may serve the same kinds
 
-	version bool // print it, and nothing else
+	version bool // whether to print the version and exit
 	logging *logsapi.LoggingConfiguration
 
 	elect         bool
@@ -67,8 +67,8 @@ type options struct {
 	lease         types.NamespacedName
 }
 
-// defaults returns the defaults of Kubernetes (Z2, Z3), except that calls have no constant rate. The
-// lease has a name of its own, because kube-controller-manager continues to run.
+// defaults returns the defaults of Kubernetes (Z2, Z3), except that calls have no fixed rate. The
+// lease has its own name, because kube-controller-manager keeps running and holds its own lease.
 func defaults() options {
 	return options{
 		burst:         30,
@@ -92,8 +92,8 @@ func defaults() options {
 	}
 }
 
-// parse reads the flags. It returns all mistakes as one error, with a line for each.
-// Help goes to stdout.
+// parse reads the flags. parse returns all invalid values in one error, with one line for each. The
+// text of --help is written to stdout.
 func parse(args []string, stdout io.Writer) (options, error) {
 	opts := defaults()
 	fs := opts.flagSet()
@@ -114,7 +114,7 @@ func (o *options) flagSet() *pflag.FlagSet {
 	fs := pflag.NewFlagSet("replicakit-controller", pflag.ContinueOnError)
 	fs.SortFlags = false
 	fs.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
-		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-")) // --concurrent_rc_syncs
+		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-")) // so that --concurrent_rc_syncs works
 	})
 	fs.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig, "file with the address and the credentials of the API server; empty means the service account of the pod")
 	fs.StringVar(&o.master, "master", o.master, "address of the API server; overrides the kubeconfig's")
@@ -162,7 +162,8 @@ func (o *options) addElectionFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.lease.Namespace, "leader-elect-resource-namespace", o.lease.Namespace, "namespace of the lease")
 }
 
-// fillIn replaces the zeros that mean a default.
+// fillIn replaces zeros by the defaults that they stand for. fillIn also sorts the namespaces and
+// removes duplicates.
 func (o *options) fillIn() {
 	d := defaults()
 	o.burst = cmp.Or(o.burst, d.burst)
@@ -196,10 +197,11 @@ func (o *options) validate() error {
 	return errors.Join(errs...)
 }
 
-// podDeletionCost is the only feature gate of Kubernetes that exists here.
+// podDeletionCost is the only feature gate of Kubernetes that this program has.
 const podDeletionCost = "PodDeletionCost"
 
-// deletionCosts reports whether deletion costs count, which is the default.
+// deletionCosts reports whether deletion costs count. Without the feature gate, deletion costs
+// count.
 func deletionCosts(gates map[string]string) (costs bool, err error) {
 	costs = true
 	for name, value := range gates {
@@ -213,10 +215,11 @@ func deletionCosts(gates map[string]string) (costs bool, err error) {
 	return costs, nil
 }
 
-// noNode is for orders that are only validated.
+// noNode knows no nodes. noNode is for orders that are only validated.
 func noNode(string) *corev1.Node { return nil }
 
-// validateName validates the name of an object. The function is returns its mistakes.
+// validateName returns an error if name is not a valid name for an object. validateName calls is,
+// which returns what is wrong with a name. For example, is may be IsDNS1123Label.
 func validateName(flag, name string, is func(string) []string) error {
 	if name == "" {
 		return fmt.Errorf("--%s: must not be empty", flag)
@@ -276,7 +279,8 @@ func (o *options) validateMetrics() error {
 	return nil
 }
 
-// validateLogging names flags instead of the fields that the library names.
+// validateLogging validates the log flags. The errors of validateLogging contain names of flags,
+// where the errors of the library contain names of fields.
 func (o *options) validateLogging() error {
 	var errs []error
 	for _, err := range logsapi.Validate(o.logging, nil, nil) {
@@ -291,7 +295,8 @@ func (o *options) validateLogging() error {
 
 func (o *options) metrics() bool { return o.metricsAddress != "0" }
 
-// watched returns the namespaces to watch, each by itself; "" means all.
+// watched returns the namespaces to watch. Each namespace has its own watches. "" means all
+// namespaces.
 func (o *options) watched() []string {
 	if len(o.namespaces) == 0 {
 		return []string{corev1.NamespaceAll}
@@ -299,8 +304,9 @@ func (o *options) watched() []string {
 	return o.namespaces
 }
 
-// validateElection refuses values that client-go's leader election would refuse, and
-// names the flags. A lease lasts for whole seconds, so fractions do not count.
+// validateElection refuses the values that client-go's leader election would refuse. The errors of
+// validateElection contain the names of the flags. Fractions of a second in the lease duration do
+// not count, because a lease lasts for whole seconds.
 func (o *options) validateElection() error {
 	errs := []error{
 		validateName("leader-elect-resource-name", o.lease.Name, validation.IsDNS1123Subdomain),
@@ -320,8 +326,8 @@ func (o *options) validateElection() error {
 	return errors.Join(errs...)
 }
 
-// selectControllers returns the controllers that a list such as *,-replicaset
-// asks for. Names and aliases are those of Kubernetes (Z1).
+// selectControllers returns the controllers that a list such as *,-replicaset selects. Names and
+// aliases are the same as in Kubernetes (Z1).
 func selectControllers(list []string) ([]controller, error) {
 	var selected []controller
 	for _, c := range controllers() {

@@ -19,28 +19,30 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// kubernetesOrder is the word of the default order.
+// kubernetesOrder is the word for Kubernetes' own order, which is the default.
 const kubernetesOrder = "kubernetes"
 
-// invalidOrder is the reason of the event about an owner whose annotation is no order.
+// invalidOrder is the reason of the event about an owner whose annotation is not a valid order.
 const invalidOrder = "InvalidScaleDownOrder"
 
-// mostOrders is how many orders of annotations are kept. There are few words, and so few orders.
+// mostOrders is how many orders from annotations are kept at most. There are few words, so a
+// cluster rarely has more orders.
 const mostOrders = 100
 
-// orders say which pods of an owner go first.
+// orders has the order in which the pods of each owner are deleted.
 type orders struct {
-	flag      wordedOrder // that of --scale-down-order
-	own       *lru.Cache  // those of annotations, by their words
+	flag      wordedOrder // the order of --scale-down-order
+	own       *lru.Cache  // the orders from annotations, by their words
 	costs     bool        // whether deletion costs count
 	nodes     *nodes
 	deletions *prometheus.CounterVec
 }
 
-// A wordedOrder is an order and its words. If the words are no order, err is set.
+// A wordedOrder is an order and the words that describe it. If the words are not a valid order, err
+// is set.
 type wordedOrder struct {
 	words     string
-	label     string // in metrics; annotations cannot make many of them
+	label     string // the label in metrics; see labelOf
 	order     podrank.Order[*corev1.Pod]
 	asksNodes bool
 	err       error
@@ -55,7 +57,8 @@ func newOrders(opts options) *orders {
 	return o
 }
 
-// of returns an owner's own order, or that of the flag.
+// of returns the order of an owner's annotation. If the owner has no such annotation, of returns
+// the order of the flag.
 func (o *orders) of(owner metav1.Object) wordedOrder {
 	words, own := owner.GetAnnotations()[podrank.OrderAnnotation]
 	if !own {
@@ -69,7 +72,8 @@ func (o *orders) of(owner metav1.Object) wordedOrder {
 	return parsed
 }
 
-// parse parses an order as podrank does, with or without deletion costs.
+// parse parses the words of an order. If deletion costs are turned off, the order does not compare
+// deletion costs.
 func (o *orders) parse(words string) wordedOrder {
 	order, err := podrank.ParseOrder(words, o.nodes.get)
 	if err == nil && !o.costs {
@@ -79,8 +83,8 @@ func (o *orders) parse(words string) wordedOrder {
 	return wordedOrder{words: words, label: labelOf(words, err), order: order, asksNodes: errors.Is(without, podrank.ErrNoNodes), err: err}
 }
 
-// labelOf returns the words of an order as a label. Each order has one label. All words that are no
-// order share one.
+// labelOf returns the label of an order in metrics. The words of equal orders give the same label.
+// All invalid orders share one label, so annotations cannot create many labels.
 func labelOf(words string, err error) string {
 	if err != nil {
 		return "invalid"
@@ -94,7 +98,7 @@ func labelOf(words string, err error) string {
 	return cmp.Or(strings.Join(criteria, ","), kubernetesOrder)
 }
 
-// order returns an owner's order. Call admit before deleting pods that it chose.
+// order returns the order of an owner. Call admit before you delete pods that the order chose.
 func (o *orders) order(owner metav1.Object) podrank.Order[*corev1.Pod] {
 	its := o.of(owner)
 	if its.asksNodes {
@@ -103,8 +107,9 @@ func (o *orders) order(owner metav1.Object) podrank.Order[*corev1.Pod] {
 	return its.order
 }
 
-// admit reports whether pods that order chose may be deleted. If not, it returns when to ask
-// again, or 0 for never, and the error if there is one.
+// admit reports whether the pods that the order of an owner chose may be deleted. If the pods may
+// not be deleted, again is the delay before the next try, and 0 means no other try. err says why
+// the order is not valid, or why the nodes cannot be listed.
 func (o *orders) admit(kind string, owner metav1.Object) (may bool, again time.Duration, err error) {
 	its := o.of(owner)
 	if its.err != nil {
@@ -120,7 +125,8 @@ func (o *orders) admit(kind string, owner metav1.Object) (may bool, again time.D
 	return may, again, err
 }
 
-// passed counts the pods that a pass of an owner has deleted, and forgets its plan.
+// passed counts the pods that a pass of an owner has deleted. passed also removes the note about
+// the owner's plan, because the pass has ended.
 func (o *orders) passed(controller string, owner metav1.Object, deleted int) {
 	o.nodes.forget(owner.GetUID())
 	if deleted > 0 {

@@ -21,19 +21,19 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// otherController is the reason of the event about an owner that another controller serves too.
+// otherController is the reason of the events that report another controller at work.
 const otherController = "OtherController"
 
-// tellEvery is how often another controller is reported.
+// tellEvery is the least time between two reports about other controllers.
 const tellEvery = 10 * time.Minute
 
-// The kinds of writes of others.
+// These are the kinds of writes by other controllers that are counted.
 const (
 	aStatus = "status"
 	aChild  = "child"
 )
 
-// mostOwners is how many owners with children of others are remembered.
+// mostOwners is how many owners with children from other controllers are remembered at most.
 const mostOwners = 1000
 
 func newForeignWrites() *prometheus.CounterVec {
@@ -43,31 +43,35 @@ func newForeignWrites() *prometheus.CounterVec {
 	}, []string{"controller", "what"})
 }
 
-// others finds out what other controllers write. Managed fields say which program wrote what,
-// so other workers of this program are not others.
+// others finds out what other controllers write. Managed fields name the program that made a write,
+// so other processes of this program do not count as other controllers.
 //
-// Only a status is proof. A user of one namespace can make pods for any owner in any program's
-// name, and can write managed fields into owners, but cannot change a status. So a pod counts only
-// if its owner exists. A pod is a reason to look, but not to end. The managed fields of a status
-// count only if the status changed.
+// Only a changed status proves that another controller is at work. A user with rights in one
+// namespace can create pods for any owner under the name of any program. A user with such rights
+// can also write managed fields into owners, but cannot change a status. So a pod from another
+// program counts only if the owner of the pod exists. The worker reports a pod from another program
+// and may wait longer at the start, but does not end because of the pod. The managed fields of a
+// status count only if the status itself has changed.
 //
-// The probes stay while the worker works. The worker never writes their statuses, so a controller
-// that begins later proves itself by its first passes.
+// The probes stay while the worker is at work. The worker never writes the status of a probe. If
+// another controller begins later, its first passes write the statuses of the probes, and so prove
+// that the controller is at work.
 type others struct {
 	*manager
 	telling sync.WaitGroup
-	proven  func(ctx context.Context, seen string) // called once, with the first proof; nil means to report only
+	proven  func(ctx context.Context, seen string) // called once, at the first proof; nil means that a proof is only reported
 
 	mu        sync.Mutex
-	since     time.Time // by the clock of the server; older writes do not count; zero means none count
-	proof     bool      // there was one
-	told      time.Time // of the last report
-	lastChild time.Time // when the last child was seen
+	since     time.Time // only writes after this time count, by the clock of the server; zero means that none count
+	proof     bool      // whether there was a proof
+	told      time.Time // the time of the last report
+	lastChild time.Time // when a child from another controller was last seen
 	owners    map[types.UID]bool
 	probes    map[types.UID]bool
 }
 
-// newOthers starts all counts at 0, so that the first write is an increase.
+// newOthers returns an empty others, and sets all counters to 0, so that the first write shows as
+// an increase.
 func newOthers(m *manager) *others {
 	for _, c := range m.controllers {
 		m.foreignWrites.WithLabelValues(c.queue, aStatus)
@@ -76,7 +80,8 @@ func newOthers(m *manager) *others {
 	return &others{manager: m, owners: map[types.UID]bool{}, probes: map[types.UID]bool{}}
 }
 
-// begin makes writes after an instant count. Managed fields have whole seconds.
+// begin sets the time after which writes count, if at is later than the time that was set before.
+// Managed fields have whole seconds, so a write in the same second does not count.
 func (o *others) begin(at time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -85,7 +90,7 @@ func (o *others) begin(at time.Time) {
 	}
 }
 
-// expect leaves the status of a probe to others.
+// expect remembers a probe. This worker never writes the status of a probe.
 func (o *others) expect(probe types.UID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -99,7 +104,7 @@ func (o *others) isProbe(owner types.UID) bool {
 	return o.probes[owner]
 }
 
-// isNew reports whether something was written after the worker began.
+// isNew reports whether a write at this time counts; see begin.
 func (o *others) isNew(at time.Time) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -113,8 +118,9 @@ func (o *others) sawChild(within time.Duration) bool {
 	return !o.lastChild.IsZero() && time.Since(o.lastChild) < within
 }
 
-// statusWriter returns who wrote a status last, and when. It ignores the manager in except,
-// and returns "" if there is no other.
+// statusWriter returns the program that last wrote a status, and the time of that write.
+// statusWriter ignores the program in except. If no other program has written the status,
+// statusWriter returns "".
 func statusWriter(fields []metav1.ManagedFieldsEntry, except string) (by string, at time.Time) {
 	for i := range fields {
 		f := &fields[i]
@@ -136,8 +142,9 @@ func statusOf(owner metav1.Object) any {
 	return nil
 }
 
-// foreignStatus returns which other program changed the status of an owner between two views, or
-// "" if this program may have changed it.
+// foreignStatus compares two versions of an owner. foreignStatus returns the other program that
+// changed the status between the two versions. If this program may have changed the status,
+// foreignStatus returns "".
 func (o *others) foreignStatus(before, after metav1.Object) string {
 	if before.GetUID() != after.GetUID() || equality.Semantic.DeepEqual(statusOf(before), statusOf(after)) {
 		return ""
@@ -164,8 +171,8 @@ func ownStatus(owner metav1.Object) (at time.Time) {
 	return at
 }
 
-// maker returns which other program made an object that has an owner. It returns "" if this
-// program wrote any of it, or if the object does not say.
+// maker returns the other program that created an object. If this program wrote any field of the
+// object, or the managed fields name no program, maker returns "".
 func maker(object metav1.Object) (by string) {
 	fields := object.GetManagedFields()
 	for i := range fields {
@@ -179,8 +186,9 @@ func maker(object metav1.Object) (by string) {
 	return by
 }
 
-// mark returns the managed fields of a pod that stay in the cache. They say who made the pod, if
-// another controller made it for an owner of ours while the worker was at work.
+// mark returns the managed fields of a pod that stay in the cache. If another program created the
+// pod while the worker was at work, the managed fields name that program. mark returns nil if this
+// manager does not serve the kind of the owner, or if no other program created the pod.
 func (o *others) mark(pod *corev1.Pod) []metav1.ManagedFieldsEntry {
 	if !o.isNew(pod.CreationTimestamp.Time) || o.controllerOf(pod) == nil {
 		return nil
@@ -192,7 +200,7 @@ func (o *others) mark(pod *corev1.Pod) []metav1.ManagedFieldsEntry {
 	return []metav1.ManagedFieldsEntry{{Manager: by}}
 }
 
-// controllerOf returns the controller that serves the owner of a pod, or nil.
+// controllerOf returns the controller of this manager that serves the owner of a pod, or nil.
 func (o *others) controllerOf(pod *corev1.Pod) *controller {
 	owner := metav1.GetControllerOfNoCopy(pod)
 	for i := range o.controllers {
@@ -203,7 +211,7 @@ func (o *others) controllerOf(pod *corev1.Pod) *controller {
 	return nil
 }
 
-// watch counts the writes of others to objects that informers see.
+// watch adds event handlers that count the writes of other controllers.
 func (o *others) watch(ctx context.Context, factory informers.SharedInformerFactory) error {
 	_, err := factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(obj any) {
 		pod, ok := obj.(*corev1.Pod)
@@ -233,7 +241,8 @@ func (o *others) watch(ctx context.Context, factory informers.SharedInformerFact
 	return errors.Join(errs...)
 }
 
-// isNewOwner notes a child of an owner, and reports whether it is the first.
+// isNewOwner remembers that another controller has created a child for an owner, and reports
+// whether it is the first such child.
 func (o *others) isNewOwner(owner types.UID) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -248,7 +257,8 @@ func (o *others) isNewOwner(owner types.UID) bool {
 	return true
 }
 
-// report counts a write. Once in a while it also logs the write and makes an event.
+// report counts a write. At most once in tellEvery, and at the first proof, report also logs the
+// write and creates an event.
 func (o *others) report(ctx context.Context, c controller, what, by, did string, owner metav1.Object) {
 	o.foreignWrites.WithLabelValues(c.queue, what).Inc()
 	said := fmt.Sprintf("%s %s %s %s/%s", by, did, c.kind, owner.GetNamespace(), owner.GetName())

@@ -11,13 +11,13 @@ import (
 	"github.com/replicakit/replicakit/replicas/transport"
 )
 
-// paces has the paces of the controllers' clients, by name. The zero value is empty.
+// paces has the pace of each of the controllers' clients, by name. The zero value is empty.
 type paces struct {
 	mu     sync.Mutex
 	byName map[string]*transport.Pace
 }
 
-// of returns the pace that all calls of a client share.
+// of returns the pace that all clients with this name share.
 func (p *paces) of(name string, opts options) *transport.Pace {
 	p.mu.Lock()
 	defer p.mu.Unlock()

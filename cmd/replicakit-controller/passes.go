@@ -15,19 +15,20 @@ import (
 	kinds "github.com/replicakit/replicakit/replicas/controller"
 )
 
-// For keptOwners owners, those with the latest passes, the last keptPasses passes are kept.
+// At most keptPasses passes are kept for an owner, and passes of at most keptOwners owners. Passes
+// of the least recently used owners are dropped first.
 const keptOwners, keptPasses = 1000, 5
 
-// passes keeps the last passes of each owner that changed something or were held back, to explain
-// later why.
+// passes keeps the last passes of each owner, so that a user can find out what held an owner back.
+// passes skips passes that changed nothing, were not held back and did not fail.
 type passes struct {
 	mu     sync.Mutex
-	owners *lru.Cache // of []string, the latest last, by namespace and name
+	owners *lru.Cache // of []string, the latest pass last, by namespace and name of the owner
 }
 
 func newPasses() *passes { return &passes{owners: lru.New(keptOwners)} }
 
-// keep keeps a pass that changed something or was held back.
+// keep keeps a pass that changed something, was held back or failed.
 func keep[O, C kinds.Object](p *passes, kind string, pass kinds.Pass[O, C]) {
 	if len(pass.Created)+len(pass.Deleted)+len(pass.Adopted)+len(pass.Released)+len(pass.Gates) == 0 && pass.Err == nil {
 		return
@@ -47,7 +48,7 @@ func (p *passes) of(path string) []string {
 
 const passesPath = "/debug/passes/"
 
-// ServeHTTP writes the passes of an owner as text.
+// ServeHTTP writes the kept passes of an owner as text, the latest last.
 func (p *passes) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	path := strings.TrimPrefix(req.URL.Path, passesPath)
 	if len(strings.Split(path, "/")) != 2 {
@@ -58,7 +59,7 @@ func (p *passes) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	all := p.of(path)
 	p.mu.Unlock()
 	if len(all) == 0 {
-		http.Error(w, fmt.Sprintf("no pass is kept of %s: none changed something or was held back since this process began, or %d other owners had one since", path, keptOwners), http.StatusNotFound)
+		http.Error(w, fmt.Sprintf("no pass of %s is kept. Since this process began, no pass changed something or was held back, or %d other owners had later passes", path, keptOwners), http.StatusNotFound)
 		return
 	}
 	for _, pass := range all {

@@ -32,7 +32,7 @@ func TestPassesOfAnOwner(t *testing.T) {
 	keep(p, "ReplicaSet", pass)
 	code, text := get("shop/web")
 	assert.Equal(t, http.StatusNotFound, code, "nothing was done and nothing was held back")
-	assert.Contains(t, text, "no pass is kept of shop/web")
+	assert.Contains(t, text, "no pass of shop/web is kept")
 	code, text = get("web")
 	assert.Equal(t, http.StatusNotFound, code)
 	assert.Contains(t, text, "NAMESPACE/NAME")

@@ -22,8 +22,8 @@ import (
 // serverRestored is the reason of the event about a server that was restored from a backup.
 const serverRestored = "ServerRestored"
 
-// askInterval is how often the manager asks the server for its version. askPatience is how long the
-// answer may take.
+// askInterval is how often the manager asks the server for its current resourceVersion. askPatience
+// is how long the answer may take.
 const (
 	askInterval = 20 * time.Second
 	askPatience = 10 * time.Second
@@ -36,16 +36,18 @@ func newRestored() prometheus.Gauge {
 	})
 }
 
-// restores notices that the API server goes back to an older version, for example because its etcd
-// was restored from a backup. The watches may not show this, because they break with the server and
-// often list anew before anyone looks. So each manager asks the server. A manager that stands by
-// asks too, because a leader often loses its lease and ends while etcd is away.
+// restores notices that the API server has gone back to an older resourceVersion, for example
+// because its etcd was restored from a backup. The watches may not show that the server went back,
+// because they break while the server is down. The informers often list again before a controller
+// compares versions. So each manager regularly asks the server for its resourceVersion. A manager
+// that waits for the lease also asks the server, because the leader often loses the lease and ends
+// while etcd is down.
 type restores struct {
-	live    func(context.Context) (string, error) // the version that the server is at
+	live    func(context.Context) (string, error) // returns the current resourceVersion of the server
 	tell    func(ctx context.Context, note string) error
 	noticed prometheus.Gauge
-	last    string // the version in the last answer, or ""
-	untold  string // the note for which no event was made yet
+	last    string // the resourceVersion in the last answer, or ""
+	untold  string // the note of an event that could not be created yet, or ""
 }
 
 func (m *manager) newRestores() (*restores, error) {
@@ -59,13 +61,13 @@ func (m *manager) newRestores() (*restores, error) {
 	}, err
 }
 
-// notice asks until ctx ends.
+// notice asks the server regularly until ctx ends.
 func (r *restores) notice(ctx context.Context) { wait.UntilWithContext(ctx, r.ask, askInterval) }
 
 func (r *restores) ask(ctx context.Context) {
 	version, err := r.live(ctx)
 	if err != nil {
-		return // a manager at work logs it
+		return // the controllers of the leader log such errors
 	}
 	before := r.last
 	r.last = version
@@ -76,22 +78,24 @@ func (r *restores) ask(ctx context.Context) {
 		r.untold = fmt.Sprintf("the API server went back from version %s to %s: it was restored from a backup", before, version)
 		logger.Error(nil, "The API server was restored from a backup", "from", before, "to", version)
 	}
-	if r.untold != "" && r.tell(ctx, r.untold) == nil { // a server that has just started may refuse it
+	if r.untold != "" && r.tell(ctx, r.untold) == nil { // a server that has just started may refuse the event
 		r.untold = ""
 	}
 }
 
-// restoredShown is how long a manager still serves its metrics after a controller has noticed a
-// restore, so that two scrapes show it. The controllers change nothing meanwhile.
+// restoredShown is how long a manager keeps serving its metrics after a controller has noticed a
+// restore, so that two scrapes show the restore. The controllers change nothing during
+// restoredShown.
 const restoredShown = time.Minute
 
-// restoredServer reports that a controller has noticed a restore. It ends the manager, so that it
-// starts again with new caches.
+// restoredServer reports that a controller has noticed a restore, and ends the manager after
+// restoredShown. The manager must start again, because its caches may be newer than the restored
+// server.
 func (w *worker) restoredServer(ctx context.Context, proof error) {
 	w.restored.SetToCurrentTime()
-	klog.FromContext(ctx).Error(proof, "The API server was restored from a backup. This manager makes no more changes, and ends soon", "in", restoredShown)
+	klog.FromContext(ctx).Error(proof, "The API server was restored from a backup. This manager stops making changes, and ends soon", "in", restoredShown)
 	go func() {
-		_ = w.makeEvent(ctx, w.opts.theLease(), serverRestored, proof.Error()) // the owner has an event too
+		_ = w.makeEvent(ctx, w.opts.theLease(), serverRestored, proof.Error()) // the controller itself creates an event about an owner
 		select {
 		case <-ctx.Done():
 		case <-time.After(restoredShown):
@@ -100,7 +104,8 @@ func (w *worker) restoredServer(ctx context.Context, proof error) {
 	}()
 }
 
-// versionOf returns a function that asks the server for its version, with a small list.
+// versionOf returns a function that gets the current resourceVersion of the server. The function
+// lists at most one object.
 func versionOf(client metadata.Interface, resource schema.GroupVersionResource, namespace string) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		ctx, cancel := context.WithTimeout(ctx, askPatience)

@@ -13,7 +13,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// A right is what an RBAC rule grants.
+// A right is the permission for one verb on one resource, as in an RBAC rule.
 type right struct{ verb, group, resource, subresource string }
 
 func (r right) String() string {
@@ -27,10 +27,11 @@ func (r right) String() string {
 	return r.verb + " " + what
 }
 
-// rights returns the rights that the controller needs where it works. The manifests also
-// grant three others. Updating finalizers matters only if the admission plugin
-// OwnerReferencesPermissionEnforcement is on. Without getting namespaces, a missing one is
-// not reported. Only some orders ask about nodes.
+// rights returns the rights that the controller needs in the namespaces that it serves. The
+// manifests also grant three other rights. The right to update finalizers is needed only if the
+// admission plugin OwnerReferencesPermissionEnforcement is on. Without the right to get namespaces,
+// the program does not report namespaces that do not exist. The right to read nodes is needed only
+// for some orders.
 func (c controller) rights() []right {
 	rights := []right{
 		{"create", "", "events", ""},
@@ -46,9 +47,9 @@ func (c controller) rights() []right {
 	return rights
 }
 
-// reportMissingRights asks the server, and logs each missing right once. The controllers
-// start anyway. Each one continues as soon as it has the rights it needs, and does not
-// delay the other until then.
+// reportMissingRights asks the server which rights are missing, and logs each of them once. The
+// controllers start anyway. Each controller begins to work when it has its own rights, even if the
+// other controller still lacks some.
 func (m *manager) reportMissingRights(ctx context.Context) {
 	client, err := m.client("rights")
 	if err != nil {
@@ -82,7 +83,7 @@ func (m *manager) reportMissingRights(ctx context.Context) {
 		r := right{verb, "coordination.k8s.io", "leases", ""}
 		reportIfMissing(ctx, reviews, "leader election", attributes(r, m.opts.lease.Namespace, name))
 	}
-	lease("create", "") // no rule can name a lease that does not exist
+	lease("create", "") // RBAC cannot limit create to the name of the lease
 	lease("get", m.opts.lease.Name)
 	lease("update", m.opts.lease.Name)
 }

@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	// runawayMinutes is for how many minutes creations count.
+	// runawayMinutes is how many minutes a creation counts.
 	runawayMinutes = 10
-	// An owner runs away if too many children were made for it in that time. The limit is
-	// runawayShare times the highest number that it wanted, plus runawayMore. A rollout that is
-	// tried again stays below that.
+	// An owner is a runaway if too many children were created for it in the last runawayMinutes.
+	// The limit is runawayMore plus runawayShare times the highest number of replicas that the
+	// owner wanted in these minutes. A rollout that is repeated stays below the limit.
 	runawayShare, runawayMore = 2, 10
 )
 
-// runaways finds owners for which children are made again and again. It remembers only
-// owners for which children were made in the last minutes.
+// runaways finds owners for which children are created again and again. runaways remembers only
+// owners for which children were created in the last runawayMinutes.
 type runaways struct {
 	mu    sync.Mutex
 	owned map[types.NamespacedName]*creations
@@ -28,14 +28,14 @@ type runaways struct {
 
 func newRunaways() *runaways { return &runaways{owned: map[types.NamespacedName]*creations{}} }
 
-// creations are the children made for one owner, by minute.
+// creations has the number of children created for one owner in each minute.
 type creations struct {
-	minute int64 // of the newest
+	minute int64 // the latest minute that is counted, since 1970
 	made   [runawayMinutes]int
-	wanted [runawayMinutes]int // at most
+	wanted [runawayMinutes]int // the highest number wanted in each minute
 }
 
-// note records a pass.
+// note records a pass of an owner.
 func (r *runaways) note(owner types.NamespacedName, made, wanted int, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -52,7 +52,7 @@ func (r *runaways) note(owner types.NamespacedName, made, wanted int, now time.T
 	c.wanted[i] = max(c.wanted[i], wanted)
 }
 
-// count returns how many owners run away. It forgets owners whose last creation is too old.
+// count returns the number of runaways. count removes owners whose last creation no longer counts.
 func (r *runaways) count(now time.Time) (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,8 +73,8 @@ func (r *runaways) count(now time.Time) (n int) {
 	return n
 }
 
-// advance forgets old minutes, and returns the index of the current minute. A clock that was
-// set back counts as one that stands still.
+// advance removes the counts of old minutes, and returns the index of the current minute. If the
+// clock was set back, the latest minute stays the current minute.
 func (c *creations) advance(now time.Time) int {
 	minute := max(now.Unix()/60, c.minute)
 	for i := range min(minute-c.minute, runawayMinutes) {

@@ -14,31 +14,34 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// tellPatience is how long the server may take to store an event of a process that ends.
+// tellPatience is how long the server may take to store an event. A process that ends waits at most
+// tellPatience for the event.
 const tellPatience = 5 * time.Second
 
-// leaseLost is the reason of the event about a lease whose holder lost it, and ends.
+// leaseLost is the reason of the event about the lease if this manager has lost the lease, and
+// ends.
 const leaseLost = "LeaseLost"
 
-// mostTold is the length of the longest event note that the server takes, in bytes.
+// mostTold is the length in bytes of the longest event note that the server accepts.
 const mostTold = 1024
 
-// theLease is the object of events that are about no owner.
+// theLease returns a reference to the lease. Events that are about no owner are about the lease.
 func (o *options) theLease() corev1.ObjectReference {
 	return corev1.ObjectReference{
 		APIVersion: coordinationv1.SchemeGroupVersion.String(), Kind: "Lease", Namespace: o.lease.Namespace, Name: o.lease.Name,
 	}
 }
 
-// tell makes an event, or logs why it could not. For example, the event says why a process ends,
-// because its metrics end with it.
+// tell creates an event. If the event cannot be created, the reason is logged. For example, an
+// event says why a process ended, because the metrics of the process are gone when the process has
+// ended.
 func (m *manager) tell(ctx context.Context, about corev1.ObjectReference, reason, note string) {
 	if err := m.makeEvent(ctx, about, reason, note); err != nil {
-		klog.FromContext(ctx).V(2).Info("An event could not be made", "reason", reason, "err", err)
+		klog.FromContext(ctx).V(2).Info("An event could not be created", "reason", reason, "err", err)
 	}
 }
 
-// makeEvent waits for the answer, even if ctx has ended.
+// makeEvent creates an event, and waits for the answer of the server even if ctx has ended.
 func (m *manager) makeEvent(ctx context.Context, about corev1.ObjectReference, reason, note string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellPatience)
 	defer cancel()

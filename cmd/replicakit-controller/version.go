@@ -14,13 +14,13 @@ import (
 
 // A build describes how the program was built.
 type build struct {
-	version    string // of this module; "(devel)" if it was built in a working copy without one
-	revision   string // of the source; "unknown" if it was not built in a working copy
+	version    string // the version of this module, or "(devel)" if the build has none
+	revision   string // the commit of the source, or "unknown" if the build was not made in a working copy
 	goVersion  string
 	kubernetes string // the version of k8s.io/client-go
 }
 
-// readBuild reads what the linker wrote into the program.
+// readBuild returns the build information that the go command wrote into the program.
 func readBuild() build {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -54,7 +54,7 @@ func printVersion(w io.Writer, b build) {
 	_, _ = fmt.Fprintf(w, "replicakit-controller %s, revision %s, built with %s and Kubernetes' libraries %s\n", b.version, b.revision, b.goVersion, b.kubernetes)
 }
 
-// collector returns the metric about the build, which is always 1.
+// collector returns the metric about the build. The value of the metric is always 1.
 func (b build) collector() prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "replicakit_build_info",

@@ -21,17 +21,18 @@ import (
 	"github.com/replicakit/replicakit/replicas/transport"
 )
 
-// A worker runs the controllers. Its clients write only as long as the fence allows it.
+// A worker runs the controllers. The clients of a worker send writes only while the fence allows
+// writes.
 type worker struct {
 	*manager
 	writes writes
-	others *others     // nil before work
+	others *others     // nil until work is called
 	end    func(error) // ends work with an error
-	begun  atomic.Bool // a controller works, and looked for others first
+	begun  atomic.Bool // a controller has begun to work, after the check for other controllers
 }
 
-// client returns a client for the controllers, with a pace of its own (Z3). It sends no write that
-// the fence refuses.
+// client returns a client for the controllers. All clients with the same name share one pace (Z3).
+// The client does not send a write that the fence refuses.
 func (w *worker) client(name string) (*kubernetes.Clientset, error) {
 	return kubernetes.NewForConfig(w.configFor(name))
 }
@@ -41,12 +42,12 @@ func (w *worker) configFor(name string) *rest.Config {
 	config.Wrap(w.fence.Wrap)
 	config.Wrap(w.writes.wrap)
 	config.Wrap(w.paces.of(name, w.opts).Wrap)
-	config.Wrap(clientgo.CapRetryAfter) // last, because it hides from the pace who has refused a call
+	config.Wrap(clientgo.CapRetryAfter) // last, because the pace must see the answers as the server sent them
 	return config
 }
 
-// work runs the controllers until ctx ends, and returns after the last pass and
-// the last write. It works once.
+// work runs the controllers until ctx ends. work returns after the last pass and the last write.
+// Call work only once.
 func (w *worker) work(ctx context.Context) error {
 	defer w.writes.drain()
 	clients, err := w.clients()
@@ -91,7 +92,7 @@ func (w *worker) work(ctx context.Context) error {
 // clients are the clients of a worker, one for the informers and one for each controller.
 type clients struct {
 	informers   kubernetes.Interface
-	watches     *transport.Watches // of the informers' client
+	watches     *transport.Watches // the watches of the informers' client
 	controllers map[string]kubernetes.Interface
 }
 
@@ -109,7 +110,7 @@ func (w *worker) clients() (all clients, err error) {
 	return all, err
 }
 
-// A cell works on one namespace, or on all.
+// A cell runs the controllers for one namespace, or for all namespaces.
 type cell struct {
 	*worker
 	namespace   string // "" means all
@@ -132,7 +133,7 @@ func (w *worker) newCell(ctx context.Context, namespace string, clients clients)
 	for _, kind := range w.controllers {
 		client := clients.controllers[kind.name]
 		c.runaways[kind.name] = newRunaways()
-		w.orders.deletions.WithLabelValues(kind.queue, w.orders.flag.label) // at 0, so that the first one is an increase
+		w.orders.deletions.WithLabelValues(kind.queue, w.orders.flag.label) // starts at 0, so that the first deletion shows as an increase
 		set := settings{queue: kind.queue, orders: w.orders, passes: w.passes, pods: trimmer, passed: c.runaways[kind.name].note, isProbe: w.others.isProbe}
 		built, err := kind.build(ctx, c.factory, client, set, clientgo.Options{
 			BurstReplicas:     w.opts.burstReplicas,
@@ -155,7 +156,8 @@ func (w *worker) newCell(ctx context.Context, namespace string, clients clients)
 	return c, nil
 }
 
-// registerer adds the namespace to the metrics if there are several cells.
+// registerer returns the registry of the metrics. If there are several cells, the metrics of each
+// cell get a label with the namespace.
 func (w *worker) registerer(namespace string) prometheus.Registerer {
 	if len(w.opts.namespaces) > 1 {
 		return prometheus.WrapRegistererWith(prometheus.Labels{"namespace": namespace}, w.registry)
@@ -163,8 +165,8 @@ func (w *worker) registerer(namespace string) prometheus.Registerer {
 	return w.registry
 }
 
-// run fills the caches, and runs each controller from its admission until ctx ends. It returns
-// after the last pass.
+// run fills the caches. run runs each controller after the controller was admitted, until ctx ends.
+// run returns after the last pass.
 func (c *cell) run(ctx context.Context, admitted map[string]chan struct{}) {
 	defer c.working.add(c)()
 	c.newTerm(ctx)
@@ -185,11 +187,13 @@ func (c *cell) run(ctx context.Context, admitted map[string]chan struct{}) {
 	running.Wait()
 }
 
-// termPatience is how long the informers wait for answers, so that the first passes need not wait.
+// termPatience is how long newTerm waits for the answers of the server. The informers start after
+// newTerm has returned.
 const termPatience = 5 * time.Second
 
-// newTerm makes the controllers ask the server for its version. The lease is held, and the caches
-// are empty.
+// newTerm lets the controllers ask the server for its current resourceVersion. The controllers can
+// then see that the caches are filled later than that resourceVersion, so the first passes need not
+// wait. Call newTerm when the lease is held and the caches are still empty.
 func (c *cell) newTerm(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, termPatience)
 	defer cancel()
@@ -212,7 +216,7 @@ func (c *cell) missing() []string {
 	return missing
 }
 
-// wrong returns an error if the watches do not follow the server.
+// wrong returns an error if a watch no longer shows the changes on the server.
 func (c *cell) wrong() error {
 	errs := make([]error, 0, len(c.controllers))
 	for _, built := range c.controllers {
@@ -221,13 +225,13 @@ func (c *cell) wrong() error {
 	return errors.Join(errs...)
 }
 
-// resync returns a random time from 12 to 24 hours, so that several managers do not
-// resync at once (Z3).
+// resync returns a random time from 12 to 24 hours, so that several managers do not resync at the
+// same time (Z3).
 func resync() time.Duration {
 	return time.Duration((1 + rand.Float64()) * float64(12*time.Hour))
 }
 
-// A set can be used by several goroutines. The zero set is empty.
+// A set is safe for use by several goroutines. The zero set is empty.
 type set[T comparable] struct {
 	mu       sync.Mutex
 	elements []T

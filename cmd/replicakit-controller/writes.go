@@ -12,24 +12,23 @@ import (
 	"time"
 )
 
-// writeTimeout ends a write that gets no answer. It is longer than an API server takes to give
-// up by itself.
+// writeTimeout is how long a write may wait for its answer. API servers give up earlier.
 const writeTimeout = time.Minute
 
-// writes lets every write that has begun finish, even if its context ends. Otherwise the answer
-// would be lost, and the next leader would have to find out whether the write succeeded. Reads and
-// watches end at once.
+// writes lets each write that has begun finish, even if the context of the write ends. Otherwise
+// the answer would be lost, and the next leader would have to find out whether the write succeeded.
+// Reads and watches still end with their contexts.
 type writes struct {
 	underWay sync.RWMutex // read-locked by each write
 }
 
-// drain waits for the writes under way. A write that begins later fails at once, without
-// waiting.
+// drain waits until all writes under way have finished. A write that begins after drain was called
+// fails at once.
 func (w *writes) drain() { w.underWay.Lock() }
 
 var errDrained = errors.New("not written: the controllers have ended")
 
-// wrap is for rest.Config.Wrap.
+// wrap is an argument for rest.Config.Wrap.
 func (w *writes) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
 		if isRead(req) {
@@ -64,7 +63,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// A body calls closed when it is closed, because the answer has then been read.
+// A body is the body of an answer. A client closes the body when it has read the answer, and the
+// body then calls closed.
 type body struct {
 	io.ReadCloser
 	closed func()

@@ -1,14 +1,14 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command quickstart keeps a fleet of pods alive on a simulated cluster, in virtual time, and prints its
-// actions and the reasons.
+// Command quickstart keeps a fleet of pods alive on a simulated cluster, in virtual time. The command prints
+// each action with its reason.
 //
 //	go run ./examples/quickstart
 //
-// This file is a whole ReplicaSet controller, and newKeeper connects its parts. Only the cluster, its
-// watches and the work queue are simulated. A real controller has a client, informers and a rate-limited
-// queue instead. The events are in story.go, and the output in print.go.
+// This file has a whole ReplicaSet controller, and newKeeper connects the parts of the controller. Only the
+// cluster, its watches and the work queue are simulated. A real controller has a client, informers and a
+// rate-limited queue instead. The events are in story.go, and the output is in print.go.
 package main
 
 import (
@@ -31,31 +31,31 @@ func main() {
 	}
 }
 
-// A keeper keeps the ReplicaSets of a cluster at their wanted number of pods.
+// A keeper makes sure that each ReplicaSet of a cluster has the wanted number of pods.
 type keeper struct {
-	view       *replicastest.View[*appsv1.ReplicaSet, *corev1.Pod] // the state that the watches have shown so far, as two informers have it
-	queue      *replicastest.Worker                                // a work queue that never runs one owner twice at once
+	view       *replicastest.View[*appsv1.ReplicaSet, *corev1.Pod] // the objects that the watches have shown so far, as in two informers
+	queue      *replicastest.Worker                                // a work queue that never runs two passes for the same owner at once
 	controller *controller.Controller
 }
 
-// newKeeper connects the parts. kind has all the differences between kinds of owners. For ReplicaSets it is
-// ready to use.
+// newKeeper connects the parts of the controller. All differences between the kinds of owners are in the
+// parameter kind. For ReplicaSets, use the kind that controller.ReplicaSets returns.
 func newKeeper(cluster *replicastest.PodCluster, client *replicastest.Client[*appsv1.ReplicaSet, *corev1.Pod], kind controller.Kind[*appsv1.ReplicaSet, *corev1.Pod]) (*keeper, error) {
 	view := cluster.NewView()
 	queue := &replicastest.Worker{Clock: cluster.Clock}
 
-	// The client makes the calls, the view answers from memory, and the queue accepts requests for passes.
+	// The client makes the API calls, the view is the cache, and the queue accepts requests for passes.
 	c, err := controller.New(kind, client, view, queue.Wake, controller.Options{
 		Now:         cluster.Clock.Now,
 		Random:      cluster.Random,
 		Events:      client,
-		MaxParallel: 1, // the simulation has no goroutines; leave it 0 on a real cluster
+		MaxParallel: 1, // the simulation has no goroutines; on a real cluster, leave MaxParallel at 0
 	})
 	if err != nil {
 		return nil, err
 	}
 
-	view.Handle(c)      // the watches call ChildAdded, OwnerUpdated and the like
-	queue.Sync = c.Sync // and the worker makes the passes
+	view.Handle(c)      // the watches call ChildAdded, OwnerUpdated and the other handlers
+	queue.Sync = c.Sync // the worker of the queue makes the passes
 	return &keeper{view, queue, c}, nil
 }

@@ -19,20 +19,20 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A narrator writes down each event, with its time and its object.
+// A narrator writes a line for each event, with the time and the object.
 type narrator struct {
 	text    strings.Builder
 	now     func() time.Time
 	acts    int
-	began   time.Time // the present act
-	waited  int       // passes in it that were held back
-	why     string    // the reason of the last one
+	began   time.Time // the time at which the present act began
+	waited  int       // how many passes of the present act were held back
+	why     string    // why the last of these passes was held back
 	calls   map[string]int
-	created []error                          // the answers to the creations of the present pass
-	victims []replicas.Deletion[*corev1.Pod] // the pods that are deleted in it
+	created []error                          // the results of the creations in the present pass
+	victims []replicas.Deletion[*corev1.Pod] // the pods that the present pass deletes
 }
 
-// act begins an act, with its package, its event, and why that matters.
+// act begins an act and prints a package, a question and an explanation.
 func (n *narrator) act(pkg, what, why string) {
 	n.acts++
 	n.began, n.waited = n.now(), 0
@@ -54,7 +54,7 @@ func (n *narrator) call(call replicastest.Call, err error) {
 	}
 }
 
-// passed writes the changes of a pass, if there are any.
+// passed writes the changes that a pass has made, if there are any.
 func (n *narrator) passed(_ context.Context, pass controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]) {
 	if pass.Waiting() {
 		n.waited++
@@ -92,7 +92,7 @@ func (n *narrator) status(rs *appsv1.ReplicaSet) {
 	n.say("status", "%s", strings.Join(line, ", "))
 }
 
-// creations describes a slow start by the answers to its calls.
+// creations describes the creations of a slow start. The answers are the results of its calls.
 func creations(answers []error, skipped int) string {
 	wanted := count(len(answers)+skipped, "pod")
 	refused := 0
@@ -108,7 +108,7 @@ func creations(answers []error, skipped int) string {
 		len(answers)-refused, wanted, batches(len(answers)), count(refused, "call"), skipped)
 }
 
-// batches describes the batches of a slow start. Each is twice the size of the one before.
+// batches describes the batches of a slow start. Each batch is twice as large as the batch before.
 func batches(calls int) string {
 	if calls == 1 {
 		return ""

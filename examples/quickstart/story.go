@@ -19,8 +19,8 @@ import (
 
 const namespace, name = "default", "web"
 
-// A story is a cluster, the controller of a fleet on it, and the events for both. err has the error of a
-// user's call.
+// A story has a cluster, the controller of a fleet of pods on the cluster, and the events for both. The field
+// err has the first error of a call that a user makes.
 type story struct {
 	*narrator
 	ctx     context.Context
@@ -30,7 +30,7 @@ type story struct {
 	err     error
 }
 
-// tell plays the whole story and returns its text. If it fails, the text ends there.
+// tell plays the whole story, and returns its text and the first error.
 func tell() (string, error) {
 	s, err := newStory()
 	if err != nil {
@@ -61,7 +61,7 @@ func newStory() (*story, error) {
 		n.victims = step.Delete
 		return nil
 	}
-	if err := createReplicaSet(cluster, 10); err != nil { // before the keeper starts and lists it
+	if err := createReplicaSet(cluster, 10); err != nil { // before the keeper starts, so that the first list contains the ReplicaSet
 		return nil, err
 	}
 	k, err := newKeeper(cluster, client, kind)
@@ -175,13 +175,13 @@ func (s *story) scaleDown() {
 	s.status()
 }
 
-// wait lets time pass.
+// wait lets virtual time pass.
 func (s *story) wait(d time.Duration) { s.world.Run(d) }
 
-// seen returns the pods that the controller knows.
+// seen returns the pods that the controller has in its cache.
 func (s *story) seen() []*corev1.Pod { return s.keeper.view.ChildWatch.In(namespace) }
 
-// crowded returns the pods on the node that has most of them.
+// crowded returns the pods on the node that has the most pods.
 func (s *story) crowded() []*corev1.Pod {
 	var fullest []*corev1.Pod
 	nodes := map[string][]*corev1.Pod{}
@@ -195,7 +195,7 @@ func (s *story) crowded() []*corev1.Pod {
 	return fullest
 }
 
-// plan returns what Manage would do about them. No call is made.
+// plan returns what Manage would do about the pods in the cache, without making any call.
 func (s *story) plan() replicas.PodPlan {
 	rs, _ := s.keeper.view.OwnerWatch.Get(namespace, name)
 	spec, err := replicas.ReplicaSetSpec(rs)
@@ -206,7 +206,7 @@ func (s *story) plan() replicas.PodPlan {
 	return plan
 }
 
-// status writes the status that the API server has.
+// status writes the status that the ReplicaSet has in the API server.
 func (s *story) status() {
 	rs, err := s.cluster.GetOwner(s.ctx, namespace, name)
 	s.check(err)
@@ -215,7 +215,7 @@ func (s *story) status() {
 	}
 }
 
-// event writes the last event about the ReplicaSet, without the pod's random name.
+// event writes the last Kubernetes event about the ReplicaSet, without the random name of the pod.
 func (s *story) event() {
 	if last := len(s.cluster.Events) - 1; last >= 0 {
 		_, why, _ := strings.Cut(s.cluster.Events[last].Message, "forbidden: ")
@@ -224,7 +224,7 @@ func (s *story) event() {
 }
 
 func createReplicaSet(cluster *replicastest.PodCluster, n int32) error {
-	rs := replicastest.NewReplicaSet(namespace, name, n) // of a Deployment: its pods count each other as neighbours
+	rs := replicastest.NewReplicaSet(namespace, name, n) // the ReplicaSet has a Deployment, so its pods count each other as neighbours
 	rs.Spec.MinReadySeconds = 5
 	_, err := cluster.CreateOwner(context.Background(), rs)
 	return err
@@ -235,7 +235,7 @@ func (s *story) scale(n int32) {
 	s.check(err)
 }
 
-// annotate makes a change that does not matter to the controller.
+// annotate changes the ReplicaSet in a way that does not matter to the controller.
 func (s *story) annotate() {
 	_, err := s.cluster.EditOwner(s.ctx, namespace, name, func(rs *appsv1.ReplicaSet) {
 		metav1.SetMetaDataAnnotation(&rs.ObjectMeta, "example.com/reviewed", "yes")

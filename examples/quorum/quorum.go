@@ -1,9 +1,9 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package quorum is an operator to copy. It keeps the members of a Database. Each is a pod and a volume
-// claim with an ordinal. Members are added and removed one at a time, and a quorum of them stays ready. A
-// member that is ready hands over its data before it is removed.
+// Package quorum is an operator that you can copy. The operator keeps the members of a Database. Each member
+// is a pod and a volume claim with an ordinal. Members are added and removed one at a time, while a quorum of
+// members stays ready. A ready member hands over its data before it is removed.
 package quorum
 
 import (
@@ -27,13 +27,14 @@ import (
 
 const (
 	databaseLabel = "quorum.example.com/database"
-	// The operator asks a member to drain, and the agent in the pod answers.
+	// The operator sets the annotation drain to ask a member to drain, and the agent in the pod answers with
+	// the annotation drained.
 	drain, drained = "quorum.example.com/drain", "quorum.example.com/drained"
-	// A Database that is being deleted has the finalizer until its last member has drained.
+	// A Database that is being deleted keeps this finalizer until its last member is gone.
 	finalizer = "quorum.example.com/members"
 )
 
-// A Database wants spec.replicas members. spec.quorum of them stay ready.
+// A Database wants spec.replicas members, and at least spec.quorum of the members stay ready.
 type Database struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitzero"`
@@ -69,13 +70,15 @@ func (d *Database) DeepCopy() *Database {
 // DeepCopyObject returns a copy.
 func (d *Database) DeepCopyObject() runtime.Object { return d.DeepCopy() }
 
-// Calls are the calls of the operator, except those that create and delete pods.
+// Calls are the API calls of the operator, except the calls that create and delete pods.
 type Calls interface {
-	// Claim creates a volume claim and returns it, or returns an existing one.
+	// Claim creates a volume claim and returns it. If the claim already exists, Claim returns the existing
+	// claim.
 	Claim(ctx context.Context, claim *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error)
-	// Annotate sets an annotation of a pod to "true". Its patch must carry the pod's UID.
+	// Annotate sets an annotation of a pod to "true". The patch must contain the pod's UID.
 	Annotate(ctx context.Context, pod *corev1.Pod, annotation string) error
-	// Keep adds the finalizer of this package to the Database, or removes it.
+	// Keep adds the finalizer of this package to the Database if keep is true, and removes the finalizer
+	// otherwise.
 	Keep(ctx context.Context, db *Database, keep bool) error
 }
 
@@ -108,7 +111,7 @@ func spec(db *Database) (replicas.PodSpec, error) {
 			Discard: func(p *corev1.Pod) bool {
 				return p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
 			},
-			// A drain is not canceled, because the member has already lost its data.
+			// A drain cannot be canceled, because the member has already lost its data.
 			MustGo: func(p *corev1.Pod) bool {
 				return p.Annotations[drain] != "" || p.Spec.Containers[0].Image != db.Spec.Image
 			},
@@ -116,8 +119,8 @@ func spec(db *Database) (replicas.PodSpec, error) {
 	}, nil
 }
 
-// oneAtATime removes from a step what must wait for another member, for a quorum or for a drain. An event
-// of that member's pod leads to the next pass.
+// oneAtATime removes from a step the creations and deletions that must wait for another member, for a quorum
+// or for a drain. When the pod of that member changes, an event starts the next pass.
 func (o operator) oneAtATime(ctx context.Context, db *Database, step *controller.Step[*corev1.Pod]) error {
 	isGoing := db.DeletionTimestamp != nil
 	if keep := !isGoing || !step.NoneLeft(); keep != slices.Contains(db.Finalizers, finalizer) {
@@ -144,7 +147,7 @@ func (o operator) oneAtATime(ctx context.Context, db *Database, step *controller
 		if err != nil {
 			return fmt.Errorf("volume claim of member %s: %w", name, err)
 		}
-		if c.DeletionTimestamp != nil { // a pod would lose it; the next pass comes when it is gone
+		if c.DeletionTimestamp != nil { // a new pod would lose this claim; the next pass comes when the claim is gone
 			step.Create = nil
 		}
 	}
@@ -191,8 +194,8 @@ func member(db *Database, name string) *corev1.Pod {
 	}
 }
 
-// DatabaseOf returns the name of the database that a volume claim is for, or an empty name. Watch claims
-// with it, because members wait for claims that are being deleted.
+// DatabaseOf returns the name of the Database that a volume claim belongs to, or an empty name. Use
+// DatabaseOf to watch claims, because a member waits while its claim is being deleted.
 func DatabaseOf(claim metav1.Object) (db types.NamespacedName) {
 	if name := claim.GetLabels()[databaseLabel]; name != "" {
 		db = types.NamespacedName{Namespace: claim.GetNamespace(), Name: name}
@@ -200,7 +203,7 @@ func DatabaseOf(claim metav1.Object) (db types.NamespacedName) {
 	return db
 }
 
-// claim returns the volume claim of a member. It stays when the member is removed.
+// claim returns the volume claim of a member. The claim remains when the member is removed.
 func claim(db *Database, member string) *corev1.PersistentVolumeClaim {
 	return &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: db.Namespace, Name: "data-" + member, Labels: labels.Set{databaseLabel: db.Name}},

@@ -1,13 +1,13 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command workerpool is an operator that keeps spec.replicas Workers for each WorkerPool. Both are custom
-// resources; see config/crd.
+// Command workerpool is an operator that keeps spec.replicas Workers for each WorkerPool. Both kinds are
+// custom resources; see config/crd.
 //
 //	kubectl apply -f config/crd -f config/rbac
 //	go run . --kubeconfig ~/.kube/config
 //
-// One process can serve several clusters, with a controller for each:
+// One process can serve several clusters, with one controller for each cluster:
 //
 //	go run . --kubeconfig east.yaml --kubeconfig west.yaml
 //
@@ -61,16 +61,16 @@ func run(args []string) error {
 	return mgr.Start(signals.SetupSignalHandler())
 }
 
-// parse reads the flags. A leader is elected, because two processes that both work create every Worker
-// twice. It releases the lease at its end, because the program ends then too.
+// parse reads the flags. A leader is elected, because two active processes would create every Worker twice.
+// The leader releases the lease when the manager stops, because the program also ends then.
 func parse(args []string) (opts manager.Options, kubeconfigs []string, err error) {
 	opts = manager.Options{LeaderElection: true, LeaderElectionID: "workerpool.example.com", LeaderElectionReleaseOnCancel: true}
 	flags := flag.NewFlagSet("workerpool", flag.ContinueOnError)
-	flags.Func("kubeconfig", "a cluster to serve; may be given several times; without it, the cluster that this runs in", func(path string) error {
+	flags.Func("kubeconfig", "kubeconfig file of a cluster to serve; may be repeated; without this flag, the program serves its own cluster", func(path string) error {
 		kubeconfigs = append(kubeconfigs, path)
 		return nil
 	})
-	flags.StringVar(&opts.LeaderElectionNamespace, "lease-namespace", "default", "where the lease of the leader is")
+	flags.StringVar(&opts.LeaderElectionNamespace, "lease-namespace", "default", "namespace of the leader's lease")
 	flags.StringVar(&opts.HealthProbeBindAddress, "health-probe-bind-address", ":8081", "host:port of /healthz, which fails while a watch hangs; 0 turns it off")
 	flags.StringVar(&opts.Metrics.BindAddress, "metrics-bind-address", ":8080", "host:port of the metrics; 0 turns them off")
 	if err := flags.Parse(args); err != nil {
@@ -84,7 +84,7 @@ func parse(args []string) (opts manager.Options, kubeconfigs []string, err error
 
 func load(kubeconfigs []string) (configs []*rest.Config, err error) {
 	if len(kubeconfigs) == 0 {
-		kubeconfigs = []string{""} // in a cluster
+		kubeconfigs = []string{""} // "" means the cluster in which the program runs
 	}
 	for _, path := range kubeconfigs {
 		config, err := clientcmd.BuildConfigFromFlags("", path)
@@ -96,8 +96,8 @@ func load(kubeconfigs []string) (configs []*rest.Config, err error) {
 	return configs, nil
 }
 
-// newManager returns a manager that serves the clusters. The first is the manager's own, which has the
-// lease. Each cluster has a controller with its own queue, expectations and metrics.
+// newManager returns a manager that serves the clusters. The first cluster is the manager's own, which
+// contains the lease. Each cluster has a controller with its own queue, expectations and metrics.
 func newManager(opts manager.Options, each controllerruntime.Options, configs ...*rest.Config) (manager.Manager, error) {
 	opts.Scheme = runtime.NewScheme()
 	if err := v1.AddToScheme(opts.Scheme); err != nil {
@@ -123,8 +123,9 @@ func newManager(opts manager.Options, each controllerruntime.Options, configs ..
 	return mgr, nil
 }
 
-// withTransport returns configurations whose clients write nothing if this leader cannot prove its lease,
-// send as many calls as the server answers, and list objects again after a watch hangs.
+// withTransport returns client configurations with three features. If this leader cannot prove that it holds
+// the lease, its clients write nothing. The clients send as many calls as the server answers. If a watch
+// hangs, its objects are listed again.
 func withTransport(opts manager.Options, configs []*rest.Config) (wrapped []*rest.Config, watches []*transport.Watches) {
 	fence := transport.NewFence(types.NamespacedName{Namespace: opts.LeaderElectionNamespace, Name: opts.LeaderElectionID}, ptr.Deref(opts.RenewDeadline, 0))
 	for _, config := range configs {
@@ -138,7 +139,7 @@ func withTransport(opts manager.Options, configs []*rest.Config) (wrapped []*res
 	return wrapped, watches
 }
 
-// newCluster returns another cluster that starts and ends with the manager.
+// newCluster returns another cluster, which the manager starts and stops.
 func newCluster(mgr manager.Manager, config *rest.Config, opts manager.Options) (cluster.Cluster, error) {
 	other, err := cluster.New(config, func(o *cluster.Options) { o.Scheme, o.Cache = opts.Scheme, opts.Cache })
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/replicakit/replicakit/status"
 )
 
-// report makes the status of a pool.
+// report fills in the status of a pool.
 func report(p *v1.WorkerPool, o controller.Outcome[*v1.Worker]) error {
 	current := revision(p)
 	s := &p.Status
@@ -30,21 +30,21 @@ func report(p *v1.WorkerPool, o controller.Outcome[*v1.Worker]) error {
 	return nil
 }
 
-// heldBack reports whether the pool must not create or delete Workers, and why. The message is the same in
-// each pass, because a different one would be a write.
+// heldBack returns the condition HeldBack, which says whether the pool must not create or delete Workers, and
+// why. The message is the same in each pass, because each new message would be a write to the API server.
 func heldBack(o controller.Outcome[*v1.Worker]) metav1.Condition {
 	condition := metav1.Condition{
 		Type: "HeldBack", Status: metav1.ConditionFalse, Reason: "Nothing",
 		ObservedGeneration: o.Generation, LastTransitionTime: metav1.NewTime(o.Now),
 	}
-	// CallsNotSeen appears and disappears with each change.
+	// CallsNotSeen is ignored, because this reason appears and disappears with each change.
 	if i := slices.IndexFunc(o.Gates, func(g controller.Gate) bool { return g.Stops != 0 && g.Reason != controller.CallsNotSeen }); i >= 0 {
 		condition.Status, condition.Reason, condition.Message = metav1.ConditionTrue, o.Gates[i].Reason.String(), o.Gates[i].Reason.Sentence()
 	}
 	return condition
 }
 
-// available reports whether enough Workers are ready.
+// available returns the condition Available, which says whether enough Workers are ready.
 func available(p *v1.WorkerPool, o controller.Outcome[*v1.Worker]) metav1.Condition {
 	condition := metav1.Condition{
 		Type: "Available", Status: metav1.ConditionTrue, Reason: "EnoughReady",
@@ -56,13 +56,13 @@ func available(p *v1.WorkerPool, o controller.Outcome[*v1.Worker]) metav1.Condit
 	return condition
 }
 
-// revisionLabel names the template that a Worker was made from.
+// revisionLabel is the label with the name of the template that a Worker was made from.
 const revisionLabel = "workerpool.example.com/revision"
 
-// revision returns a name for the template.
+// revision returns a name for the pool's present template.
 func revision(p *v1.WorkerPool) string {
 	hash := fnv.New32a()
-	_ = json.NewEncoder(hash).Encode(p.Spec.Template) // neither of them can fail
+	_ = json.NewEncoder(hash).Encode(p.Spec.Template) // neither the encoder nor the hash can fail
 	return fmt.Sprintf("%08x", hash.Sum32())
 }
 

@@ -25,7 +25,8 @@ import (
 
 type workers = replicas.Spec[*v1.Worker]
 
-// workerPools is the whole operator: the wanted Workers of a pool, the state of a Worker, and the report.
+// workerPools is the whole operator, which consists of the wanted Workers of a pool, the state of a Worker,
+// and the status of the pool.
 var workerPools = controller.Kind[*v1.WorkerPool, *v1.Worker]{
 	Owner:    v1.GroupVersion.WithKind("WorkerPool"),
 	Child:    v1.GroupVersion.WithKind("Worker"),
@@ -51,8 +52,9 @@ func spec(p *v1.WorkerPool) (workers, error) {
 	}, nil
 }
 
-// rules choose the Workers to remove: Workers of another revision, and those that do not become ready. If
-// there are too many, the old ones are first, then those that are not ready, then the newest.
+// rules returns the rules for removing Workers. Workers of another revision, and Workers that do not become
+// ready in time, are replaced. If a pool has too many Workers, Workers of an old revision are removed first,
+// then Workers that are not ready, then the newest Workers.
 func rules(p *v1.WorkerPool) replicas.Rules[*v1.Worker] {
 	current := revision(p)
 	return replicas.Rules[*v1.Worker]{
@@ -66,12 +68,12 @@ func rules(p *v1.WorkerPool) replicas.Rules[*v1.Worker] {
 	}
 }
 
-// readyWithin is how long a Worker may be not ready before it is replaced.
+// readyWithin is how long a Worker that is not ready is kept before it is replaced.
 const readyWithin = 10 * time.Minute
 
 func isReady(w *v1.Worker) bool { return w.Status.Ready }
 
-// spare returns how many of the ready Workers a pool does not need.
+// spare returns how many more Workers are ready than the pool needs.
 func spare(p *v1.WorkerPool, ready int32) int32 {
 	return ready - (p.Spec.Replicas - p.Spec.MaxUnavailable)
 }

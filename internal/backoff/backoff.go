@@ -1,24 +1,25 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package backoff has the delay before something is tried again.
+// Package backoff calculates the delay before something is tried again.
 package backoff
 
 import "time"
 
-// A Hold lasts for a while from an instant on. The zero Hold is none.
+// A Hold is a delay that begins at the instant Since and lasts for the duration Wait. The zero Hold is over.
 type Hold struct {
 	Since time.Time
 	Wait  time.Duration
 }
 
-// Double makes the Hold start now and last twice as long as before, within bounds.
+// Double makes the Hold begin at the instant now and doubles its length. The new length is at least first and
+// at most last.
 func (h *Hold) Double(now time.Time, first, last time.Duration) {
 	h.Since, h.Wait = now, min(max(2*h.Wait, first), last)
 }
 
-// Remaining returns how long the Hold still lasts, or 0 or less if it is over. If the clock went back, the
-// Hold starts again.
+// Remaining returns how long the Hold still lasts. If the Hold is over, the result is 0 or negative. If the
+// clock was set back, the Hold begins again.
 func (h *Hold) Remaining(now time.Time) time.Duration {
 	if now.Before(h.Since) {
 		h.Since = now

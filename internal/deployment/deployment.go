@@ -1,9 +1,9 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package deployment predicts how Kubernetes' Deployment controller scales a Deployment's ReplicaSets. It
-// follows scale and isScalingEvent of pkg/controller/deployment, which test/conformance runs for
-// comparison.
+// Package deployment predicts how Kubernetes' Deployment controller scales a Deployment's ReplicaSets. The
+// code follows the functions scale and isScalingEvent of pkg/controller/deployment. Tests in test/conformance
+// compare the code with these functions.
 package deployment
 
 import (
@@ -20,27 +20,28 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// The Deployment controller writes these annotations on a ReplicaSet: the size that the Deployment wanted
-// when it was last scaled, and the most replicas that it then allowed.
+// The Deployment controller writes these annotations on a ReplicaSet when it scales the ReplicaSet. The first
+// is the number of replicas that the Deployment wanted. The second is the largest number of replicas that the
+// Deployment allowed.
 const (
 	desiredAnnotation = "deployment.kubernetes.io/desired-replicas"
 	maxAnnotation     = "deployment.kubernetes.io/max-replicas"
 )
 
-// A How says which rule sized the ReplicaSets.
+// A How is the rule by which the ReplicaSets were scaled.
 type How string
 
-// The rules. The first that applies is used.
+// These are the rules.
 const (
-	Unscaled    How = "unscaled"    // every ReplicaSet keeps its size, because nothing is scaled, a Recreate is under way, or the Deployment is deleted
-	Whole       How = "whole"       // the only one with replicas gets them all, or else the newest
-	Finished    How = "finished"    // the newest has all its replicas, available: the others get none
-	Proportions How = "proportions" // during a rollout each one shrinks or grows in proportion to its size
+	Unscaled    How = "unscaled"    // no size changes, because no scaling is needed, a Recreate runs, or the Deployment is deleted
+	Whole       How = "whole"       // all replicas go to the only ReplicaSet with replicas, or to the newest if none has replicas
+	Finished    How = "finished"    // all replicas of the newest ReplicaSet are available, so the others are scaled to 0
+	Proportions How = "proportions" // during a rollout, each ReplicaSet grows or shrinks in proportion to its size
 )
 
-// Scale returns the new size of each ReplicaSet once spec.replicas of the Deployment is set to a number.
-// sets must be all that the Deployment controls. The later steps of a rollout are left out. The replicas of
-// the Deployment and of each ReplicaSet must not be nil.
+// Scale returns the size that each ReplicaSet gets when spec.replicas of the Deployment is set to replicas.
+// The list sets must contain all ReplicaSets that the Deployment controls. Scale does not predict the later
+// steps of a rollout. The field spec.replicas of the Deployment and of each ReplicaSet must not be nil.
 func Scale(d *appsv1.Deployment, sets []*appsv1.ReplicaSet, replicas int32) (sizes []int32, how How) {
 	s := newScaling(d, sets, replicas)
 	how = s.run()
@@ -50,8 +51,9 @@ func Scale(d *appsv1.Deployment, sets []*appsv1.ReplicaSet, replicas int32) (siz
 	return sizes, how
 }
 
-// Scaled returns copies of the ReplicaSets with Scale's sizes. The next number starts from them if the
-// Deployment does nothing else in between, for example because it is paused.
+// Scaled returns copies of the ReplicaSets with the sizes that Scale returned. Use the copies to predict a
+// second change of spec.replicas. The prediction is right if the Deployment controller does nothing else in
+// between, for example because the Deployment is paused.
 func Scaled(d *appsv1.Deployment, sets []*appsv1.ReplicaSet, replicas int32, sizes []int32) []*appsv1.ReplicaSet {
 	scaled := make([]*appsv1.ReplicaSet, len(sets))
 	for i, rs := range sets {
@@ -64,14 +66,14 @@ func Scaled(d *appsv1.Deployment, sets []*appsv1.ReplicaSet, replicas int32, siz
 	return scaled
 }
 
-// A scaling is a Deployment that is scaled to a number of replicas. The lists are sorted by age, the oldest
-// first, and then by name.
+// A scaling is a Deployment that is scaled to a number of replicas. The lists of ReplicaSets are sorted by
+// age, oldest first, and then by name.
 type scaling struct {
 	*appsv1.Deployment
 	replicas, surge int32
 
 	all, active []*appsv1.ReplicaSet
-	newest      *appsv1.ReplicaSet // of the Deployment's own template; nil: none yet
+	newest      *appsv1.ReplicaSet // the ReplicaSet with the Deployment's template; nil if there is none yet
 	sizes       map[*appsv1.ReplicaSet]int32
 }
 
@@ -113,8 +115,8 @@ func (s *scaling) run() How {
 	return Proportions
 }
 
-// wantedOther reports whether the ReplicaSet was last sized for another number. Without an annotation, it
-// was sized for the Deployment's present number.
+// wantedOther reports whether the ReplicaSet was last scaled for another number of replicas of the
+// Deployment. If the annotation is missing, wantedOther uses the Deployment's present spec.replicas.
 func (s *scaling) wantedOther(rs *appsv1.ReplicaSet) bool {
 	desired, ok := number(rs, desiredAnnotation)
 	if !ok {
@@ -123,8 +125,8 @@ func (s *scaling) wantedOther(rs *appsv1.ReplicaSet) bool {
 	return desired != s.replicas
 }
 
-// giveAll gives all replicas to the only ReplicaSet that has some, or else to the
-// newest.
+// giveAll gives all replicas to the only ReplicaSet that has replicas. If none has replicas, the ReplicaSet
+// with the Deployment's template gets all of them, or else the youngest ReplicaSet.
 func (s *scaling) giveAll() {
 	switch {
 	case len(s.active) == 1:
@@ -136,7 +138,7 @@ func (s *scaling) giveAll() {
 	}
 }
 
-// isFinished reports whether the newest ReplicaSet already has the size that the rollout ends with.
+// isFinished reports whether the newest ReplicaSet already has all replicas, and all of them are available.
 func (s *scaling) isFinished() bool {
 	if s.newest == nil {
 		return false
@@ -145,8 +147,8 @@ func (s *scaling) isFinished() bool {
 	return ok && desired == s.replicas && *s.newest.Spec.Replicas == s.replicas && s.newest.Status.AvailableReplicas == s.replicas
 }
 
-// share shares out replicas that are allowed or too many, from the largest ReplicaSet to the smallest. The
-// largest gets the rest that rounding leaves.
+// share distributes the replicas that must be added or removed, from the largest ReplicaSet to the smallest.
+// The largest ReplicaSet also gets the remainder from rounding.
 func (s *scaling) share() {
 	add := int32(0)
 	if s.replicas > 0 {
@@ -160,7 +162,7 @@ func (s *scaling) share() {
 	}
 	sorted := slices.Clone(s.active)
 	if add > 0 {
-		slices.Reverse(sorted) // among equal sizes the newest grows first, and the oldest shrinks first
+		slices.Reverse(sorted) // of ReplicaSets of equal size, the newest grows first, and the oldest shrinks first
 	}
 	slices.SortStableFunc(sorted, func(a, b *appsv1.ReplicaSet) int { return cmp.Compare(*b.Spec.Replicas, *a.Spec.Replicas) })
 	left := add
@@ -180,7 +182,7 @@ func (s *scaling) share() {
 	s.sizes[sorted[0]] = max(0, s.sizes[sorted[0]]+left)
 }
 
-// part returns how much the ReplicaSet must grow to stay in proportion.
+// part returns by how many replicas the ReplicaSet must grow to stay in proportion.
 func (s *scaling) part(rs *appsv1.ReplicaSet) int32 {
 	size := *rs.Spec.Replicas
 	if s.replicas == 0 {
@@ -197,7 +199,8 @@ func byAge(a, b *appsv1.ReplicaSet) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }
 
-// sameTemplate compares pod templates without the hash that distinguishes ReplicaSets.
+// sameTemplate reports whether two pod templates are equal, apart from the label pod-template-hash, which
+// distinguishes ReplicaSets.
 func sameTemplate(a, b corev1.PodTemplateSpec) bool {
 	return apiequality.Semantic.DeepEqual(withoutHash(a), withoutHash(b))
 }
@@ -215,12 +218,13 @@ func maxSurge(d *appsv1.Deployment, replicas int32) int32 {
 	}
 	surge, err := intstr.GetScaledValueFromIntOrPercent(rolling.MaxSurge, int(replicas), true)
 	if err != nil {
-		return 0 // no server stores it
+		return 0 // no API server accepts such a value
 	}
 	return int32(surge)
 }
 
-// number reads an annotation of the Deployment controller. It returns 0 if that is no number.
+// number returns the number in an annotation of the Deployment controller. If the annotation is not a number,
+// ok is false.
 func number(rs *appsv1.ReplicaSet, annotation string) (n int32, ok bool) {
 	value, err := strconv.ParseUint(rs.Annotations[annotation], 10, 31)
 	if err != nil {

@@ -10,21 +10,21 @@ import (
 	"math/bits"
 )
 
-// A Table finds entries by their strings. It is a hash table with open addressing that never grows. If all
-// strings differ, it takes about half the time of a map.
+// A Table finds the entries of a list by their strings. A Table is a hash table with open addressing that
+// never grows. If all strings differ, a Table needs about half the time of a map.
 type Table struct {
 	text func(i int) string
-	// A slot is 0 if it is free. Otherwise its lower bits are one more than an entry's index, and the
-	// others are bits of the hash of its string. At least half of the slots are 0.
+	// A slot is 0 if it is free. Otherwise its lower bits are the index of an entry plus one. Its upper bits
+	// are bits of the hash of the entry's string. At least half of the slots are free.
 	slots []uint32
-	index uint // how many bits an index has
+	index uint // the number of lower bits in a slot
 }
 
-// seed is the seed of all hashes, and never changes.
+// seed is the seed of all hashes in this process.
 var seed = maphash.MakeSeed()
 
-// New returns an empty table for the entries of a list with indices below n. text returns the string of the
-// entry at an index.
+// New returns an empty table for the n entries of a list. The function text returns the string of the entry
+// at index i.
 func New(n int, text func(i int) string) *Table {
 	return &Table{
 		text:  text,
@@ -32,8 +32,8 @@ func New(n int, text func(i int) string) *Table {
 	}
 }
 
-// Add adds the entry at index i, whose string is text, unless an entry has the same string. It returns the
-// index of the entry that is in the table.
+// Add adds the entry at index i, whose string is text, unless the table already has an entry with this
+// string. Add returns the index of the entry that the table now has for this string.
 func (t *Table) Add(i int, text string) int {
 	slot, part := t.find(text)
 	if *slot == 0 {
@@ -42,17 +42,17 @@ func (t *Table) Add(i int, text string) int {
 	return t.entry(*slot)
 }
 
-// Find returns the index of the entry with this string, or -1 if there is none.
+// Find returns the index of the entry with this string, or -1 if the table has no such entry.
 func (t *Table) Find(text string) int {
 	slot, _ := t.find(text)
 	return t.entry(*slot)
 }
 
-// entry returns the index in a slot, or -1 if it is free.
+// entry returns the index in a slot, or -1 if the slot is free.
 func (t *Table) entry(slot uint32) int { return int(slot&(1<<t.index-1)) - 1 }
 
-// find returns the slot of a string, or the free slot where it belongs. It also returns the bits of the
-// string's hash that a slot has.
+// find returns the slot of a string, or the free slot where the string belongs. The returned part has the
+// bits of the string's hash that are stored in the slot.
 func (t *Table) find(text string) (slot *uint32, part uint32) {
 	hash := maphash.String(seed, text)
 	part = uint32(hash>>32) >> t.index << t.index

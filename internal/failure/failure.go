@@ -1,7 +1,7 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package failure has the ways in which calls fail in this library's own tests.
+// Package failure makes the errors with which API calls fail in this library's own tests.
 package failure
 
 import (
@@ -21,27 +21,27 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A Failure is a way in which a call fails.
+// A Failure is a way in which an API call fails.
 type Failure uint8
 
-// Lost returns the failures that can happen after the call took effect. They come from the server or a
-// proxy before it.
+// Lost returns the failures that can happen although the call has taken effect. Each of these failures can
+// come from the server or from a proxy in front of the server.
 func Lost() []Failure {
 	return []Failure{Timeout, ServiceUnavailable, InternalError, TooManyRequests, ConnectionReset}
 }
 
-// The failures, each with the status code of its answer.
+// These are the failures, with the HTTP status code of each response.
 const (
-	Timeout            Failure = iota // 504: it is not known whether the call took effect
+	Timeout            Failure = iota // 504, so the call may have taken effect
 	ServiceUnavailable                // 503
 	InternalError                     // 500
 	TooManyRequests                   // 429, with a Retry-After of two seconds
-	Conflict                          // 409: the object is not as the caller saw it
-	Forbidden                         // 403: a webhook denies it
-	Invalid                           // 422: a policy finds it invalid
-	BadRequest                        // 400: a webhook denies it with this code
-	ConnectionReset                   // the connection is reset: no answer
-	Failures                          // the number of failures
+	Conflict                          // 409, because the object has changed since the caller read it
+	Forbidden                         // 403, because a webhook denies the call
+	Invalid                           // 422, because a policy rejects the object as invalid
+	BadRequest                        // 400, because a webhook denies the call with this status code
+	ConnectionReset                   // the connection is reset before a response arrives
+	Failures                          // the number of the failures above
 )
 
 // String returns the name of the failure.

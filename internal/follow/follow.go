@@ -1,13 +1,14 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package follow finds out whether the watches behind a cache follow the API server.
+// Package follow checks whether the watches that fill a cache keep up with the API server. A watch that keeps
+// up is said to follow the server.
 //
-// A watch that hangs returns no error, and is as quiet as a watch of objects that do not change. So each
-// minute the server is asked for its version, and the watch must reach that version. A server sends its
-// watches a bookmark each minute, so a watch is about two minutes behind at most. If the watch is further
-// behind, its objects are listed again, which replaces a watch that hangs. If the server sends no
-// bookmarks, such a list also proves that the watch follows.
+// A watch that hangs returns no error, and looks like a watch of objects that do not change. Therefore this
+// package reads the server's current resourceVersion every minute, and the watch must reach that
+// resourceVersion. A server sends a bookmark to each watch every minute, so a healthy watch is at most about
+// two minutes behind. If the watch is further behind, its objects are listed again, which replaces a watch
+// that hangs. If the server sends no bookmarks, a new list also proves that the watch follows the server.
 package follow
 
 import (
@@ -25,102 +26,103 @@ import (
 )
 
 const (
-	// askPatience is how long the server may take to return its version.
+	// askPatience is the timeout of a request for the server's resourceVersion.
 	askPatience = 10 * time.Second
-	// mostAsked is how many answers of the server are kept at most, even if the watch hangs for a long
-	// time.
+	// mostAsked is the largest number of the server's answers that are kept, even if the watch hangs for a
+	// long time.
 	mostAsked = 20
-	// backOff is how long an informer may wait between the end of a watch and a list.
+	// backOff is the longest time that an informer waits between the end of a watch and a new list.
 	backOff = 30 * time.Second
-	// bookmarksNeeded is how many bookmarks in a row show that the server sends them.
+	// bookmarksNeeded is how many bookmarks in a row prove that the server sends bookmarks.
 	bookmarksNeeded = 3
 )
 
-// Times are the intervals and limits of a Watch. Tests shorten them.
+// Times are the intervals and limits of a Watch. Tests use shorter times.
 type Times struct {
-	Look   time.Duration // between two looks at the cache
-	Ask    time.Duration // between two questions to the server
-	Relist time.Duration // the age at which the objects are listed again
-	Stale  time.Duration // the age at which the watch counts as not following
+	Look   time.Duration // between two checks of the cache
+	Ask    time.Duration // between two requests to the server
+	Relist time.Duration // the age of a watch at which its objects are listed again
+	Stale  time.Duration // the age of a watch at which it counts as not following the server
 }
 
 var usual = Times{Look: 20 * time.Second, Ask: time.Minute, Relist: 150 * time.Second, Stale: 3 * time.Minute}
 
 type timesKey struct{}
 
-// WithTimes returns a context for a Follow with other times. It is for tests.
+// WithTimes returns a context with which Follow uses other times. Only tests call WithTimes.
 func WithTimes(ctx context.Context, times Times) context.Context {
 	return context.WithValue(ctx, timesKey{}, times)
 }
 
-// A Watch is the watch of one kind. Its methods may be called by several goroutines at once.
+// A Watch checks the watch of one kind of objects. The methods of a Watch are safe for concurrent use.
 type Watch struct {
 	Kind string
-	// Cached returns the version that the watch has reached, or "" before the first list. nil means that it
-	// is not known. Then only new lists show that the watch follows.
+	// Cached returns the resourceVersion that the watch has reached, or "" before the first list. If Cached
+	// is nil, that resourceVersion is unknown. Then only new lists prove that the watch follows the server.
 	Cached func() string
-	// Live returns the server's version in a namespace, or in all if namespace is "". nil means that the
-	// server cannot be asked, and the watch is not followed.
+	// Live returns the server's resourceVersion for a namespace, or for all namespaces if namespace is "". If
+	// Live is nil, the server cannot be asked, and the watch is not followed.
 	Live func(ctx context.Context, namespace string) (string, error)
-	// Namespace is the namespace of the watch, or "" if it watches all namespaces. If Live is forbidden
-	// there, the namespace that Other returns is used. Other may return "".
+	// Namespace is the namespace of the watch, or "" if it watches all namespaces. If the server forbids Live
+	// for all namespaces, Live is called with the namespace that Other returns. Other returns "" if it knows
+	// no namespace.
 	Namespace string
 	Other     func(ctx context.Context) string
-	// Relist ends the watches that have sent nothing for the time silent, and has their objects listed
-	// again. done reports whether the lists have been answered. If Relist is nil, the objects cannot be
-	// listed again.
+	// Relist ends each watch that has sent nothing for the duration silent, so that its objects are listed
+	// again. The function done reports whether the new lists have been answered. If Relist is nil, the
+	// objects cannot be listed again.
 	Relist func(silent time.Duration) (done func() bool)
 
 	mu     sync.Mutex
 	times  Times
-	proven time.Time // when the server was at a version that the watch has reached; zero before the first look
-	asked  []answer  // that the watch has not reached yet, the oldest first
-	last   time.Time // when the server was last asked, or Follow began
-	came   time.Time // when it last answered, or Follow began
-	err    error     // of the last request
-	newest string    // its answer
-	ahead  string    // the version that the watch had reached when the server was at an older one
+	proven time.Time // the watch is known to have reached the server's state of this time; zero before Follow begins
+	asked  []answer  // the answers that the watch has not reached yet, oldest first
+	last   time.Time // when the server was last asked, or when Follow began
+	came   time.Time // when the server last answered, or when Follow began
+	err    error     // the error of the last request
+	newest string    // the resourceVersion in the server's last answer
+	ahead  string    // the resourceVersion of the watch, if the server was at an older one
 
 	relisted time.Time   // when the objects were last listed again; zero means never
-	done     func() bool // whether that has happened; nil if that is known
-	until    string      // the server's version before that
-	missed   int         // events up to that version that the watch had not sent
-	hung     int         // relists that showed such events
+	done     func() bool // reports whether the new list has been answered; nil if none is awaited
+	until    string      // the server's resourceVersion when the objects were last listed again
+	missed   int         // events up to that resourceVersion that only the new list has brought
+	hung     int         // new lists that brought such missed events
 
-	reported bool // it was reported that the watch does not follow
-	noRight  bool // it was reported that a right is missing
+	reported bool // the log says that the watch does not follow the server
+	noRight  bool // the log says that a right is missing
 
 	events, bookmarks int
-	bookmark          time.Time // when the last one came
-	seen              [2]sight  // at the last look, and at the one before
+	bookmark          time.Time // when the last bookmark came
+	seen              [2]sight  // the states at the last check and at the check before
 }
 
-// An answer says that the server had at least this version at an instant.
+// An answer says that the server had reached at least this resourceVersion at this time.
 type answer struct {
 	at      time.Time
 	version string
 }
 
-// A sight is the state at one look.
+// A sight is the state of a watch at one check of the cache.
 type sight struct {
 	cached string
 	events int
 }
 
-// A Log logs an error, or only a message if err is nil.
+// A Log logs a message with an error, or only the message if err is nil.
 type Log func(err error, message string, keysAndValues ...any)
 
-// Updated records an update as Saw does. If the version is the same, the update is a resync or part of a
-// list, and does not count as an event.
+// Updated records an update event as Saw does. If both objects have the same resourceVersion, the update
+// comes from a resync or a list, and Updated does not count it.
 func (w *Watch) Updated(old, cur any) {
 	if versionOf(old) != versionOf(cur) {
 		w.Saw(cur)
 	}
 }
 
-// Saw records an event of an object, or of the last state of one that is gone. Any other value is a
-// tombstone, whose event was missed. If the watch reaches a version without an event, that is the version
-// of a bookmark.
+// Saw records an event of an object. For a deletion, obj is the object's last state. A value that is not an
+// object is a tombstone, which means that the watch missed the deletion. If the watch reaches a
+// resourceVersion without an event, a bookmark has brought this resourceVersion.
 func (w *Watch) Saw(obj any) {
 	if w == nil {
 		return
@@ -141,7 +143,7 @@ func versionOf(obj any) string {
 	return "1"
 }
 
-// Check returns an error if the watch has not followed the server for three minutes.
+// Check returns an error if the watch is more than three minutes behind the server, or ahead of the server.
 func (w *Watch) Check() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -159,7 +161,7 @@ func (w *Watch) cached() string {
 	return w.Cached()
 }
 
-// begin starts to follow the watch. It does not ask the server yet.
+// begin starts to follow the watch, but sends no request to the server yet.
 func (w *Watch) begin(times Times) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -167,7 +169,8 @@ func (w *Watch) begin(times Times) {
 	w.times, w.proven, w.last, w.came = times, now, now, now
 }
 
-// look asks the server if it is time, and reports. If the watch is behind, its objects are listed again.
+// look reads the server's resourceVersion if the time for that has come, and logs whether the watch follows
+// the server. If the watch is too far behind, look has its objects listed again.
 func (w *Watch) look(ctx context.Context, log Log) {
 	now := time.Now()
 	if w.isTimeToAsk(now) {
@@ -195,7 +198,7 @@ func (w *Watch) look(ctx context.Context, log Log) {
 func (w *Watch) isTimeToAsk(now time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return now.Sub(w.last) >= w.times.Ask || w.isTimeToRelist(now) // to know which events came too late
+	return now.Sub(w.last) >= w.times.Ask || w.isTimeToRelist(now) // the answer shows which events of a new list came too late
 }
 
 func (w *Watch) isTimeToRelist(now time.Time) bool {
@@ -203,16 +206,15 @@ func (w *Watch) isTimeToRelist(now time.Time) bool {
 	return known && age > w.times.Relist && w.Relist != nil && w.err == nil && w.ahead == "" && now.Sub(w.relisted) > w.times.Relist
 }
 
-// noteMissed reports that the watch hung if a new list brought events that the watch should have sent
-// before.
+// noteMissed logs that the watch hung, if a new list brought events that the watch should have sent earlier.
 func (w *Watch) noteMissed(log Log) {
 	if w.missed > 0 {
-		log(fmt.Errorf("%s: the watch hung", w.Kind), "A watch hung and was ended. A new list has shown what it missed", "kind", w.Kind, "events", w.missed)
+		log(fmt.Errorf("%s: the watch hung", w.Kind), "A watch hung and was ended. A new list has shown the events that the watch missed", "kind", w.Kind, "events", w.missed)
 		w.hung++
 		w.missed = 0
 	}
 	if time.Since(w.relisted) > 2*w.times.Look+backOff && w.done == nil {
-		w.until = "" // the handlers have had enough time
+		w.until = "" // the handlers have had enough time to receive the events of the new list
 	}
 }
 
@@ -228,9 +230,9 @@ func (w *Watch) ask(ctx context.Context) (string, error) {
 	return version, err
 }
 
-// note records an answer of the server. When the server was asked, the watch had reached the version
-// cached. If this process stood still, or the server did not answer for long, the age of the watch is
-// counted from now on.
+// note records the server's answer to a request. The parameter cached is the resourceVersion that the watch
+// had reached before the request. If this process was paused, or the server did not answer for a long time,
+// the age of the watch is counted from the time of the answer.
 func (w *Watch) note(a answer, cached string, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -251,8 +253,8 @@ func (w *Watch) note(a answer, cached string, err error) {
 	}
 }
 
-// catchUp records that the watch has reached a version, or that a list has been answered. Versions that
-// cannot be compared are ignored.
+// catchUp records which answers of the server the watch has reached, and whether a new list has been
+// answered. If two resourceVersions cannot be compared, the watch counts as having reached the answer.
 func (w *Watch) catchUp(cached string) {
 	if w.done != nil && w.done() {
 		w.done = nil
@@ -261,7 +263,7 @@ func (w *Watch) catchUp(cached string) {
 		}
 	}
 	if resourceversion.Older(cached, w.ahead) {
-		w.ahead = "" // it was listed again
+		w.ahead = "" // a new list has brought the older version of the server
 	}
 	for len(w.asked) > 0 && cached != "" && !resourceversion.Older(cached, w.asked[0].version) {
 		w.proven = w.asked[0].at
@@ -269,13 +271,14 @@ func (w *Watch) catchUp(cached string) {
 	}
 }
 
-// noteBookmark compares two looks, because the cache has a version a moment before the handlers have the
-// event. A new list brings a version without an event too, but not each minute.
+// noteBookmark counts bookmarks, which change the cache's resourceVersion without an event. The cache has a
+// resourceVersion shortly before the handlers get its event, so noteBookmark compares two earlier checks. A
+// new list also brings a resourceVersion without an event, but not every minute.
 func (w *Watch) noteBookmark(now time.Time, cached string) {
 	last, before := w.seen[0], w.seen[1]
 	w.seen = [2]sight{{cached, w.events}, last}
 	if before.cached == "" || last.cached == before.cached || w.events != before.events || w.events == 0 || w.bookmarked() {
-		return // without any event, the handlers may not be connected
+		return // if no event has ever arrived, the handlers may not be connected
 	}
 	if now.Sub(w.bookmark) > 2*w.times.Ask {
 		w.bookmarks = 0
@@ -285,8 +288,9 @@ func (w *Watch) noteBookmark(now time.Time, cached string) {
 
 func (w *Watch) bookmarked() bool { return w.bookmarks >= bookmarksNeeded }
 
-// age returns the time since the watch last had the server's version, and whether that time proves
-// anything. Without bookmarks, a watch of objects that do not change gets no events.
+// age returns how far the watch may be behind the server, and whether this age proves anything. If the server
+// sends no bookmarks and Relist is nil, a high age proves nothing, because a watch of unchanged objects gets
+// no events.
 func (w *Watch) age(now time.Time) (age time.Duration, known bool) {
 	if w.proven.IsZero() || apierrors.IsForbidden(w.err) {
 		return 0, false
@@ -294,12 +298,13 @@ func (w *Watch) age(now time.Time) (age time.Duration, known bool) {
 	return now.Sub(w.proven), w.bookmarked() || w.Relist != nil
 }
 
-// report logs once that the watch does not follow, and once that it follows again.
+// report logs once that the watch does not follow the server, and once that the watch follows it again. A
+// missing right is also logged once.
 func (w *Watch) report(now time.Time, log Log) {
 	if missing := apierrors.IsForbidden(w.err); missing != w.noRight {
 		w.noRight = missing
 		if missing {
-			log(w.err, "Without this right the program cannot check that a watch follows the server", "kind", w.Kind)
+			log(w.err, "Without this right, the program cannot check whether a watch follows the server", "kind", w.Kind)
 		}
 	}
 	age, known := w.age(now)
@@ -313,16 +318,16 @@ func (w *Watch) report(now time.Time, log Log) {
 	}
 }
 
-// wrong returns an error about a watch that does not follow.
+// wrong returns the error for a watch that does not follow the server.
 func (w *Watch) wrong(age time.Duration) error {
 	age = age.Round(time.Second)
 	if w.ahead != "" {
-		return fmt.Errorf("%s: the watch has reached version %s, but the server was at an older version: was it restored from a backup? Restart this program", w.Kind, w.ahead)
+		return fmt.Errorf("%s: the watch has reached version %s, but the server was at an older version. If the server was restored from a backup, restart this program", w.Kind, w.ahead)
 	}
 	return fmt.Errorf("%s: the watch is %v behind the server", w.Kind, age)
 }
 
-// samples are the metrics of the watch. The age is NaN while it is not known.
+// samples returns the metrics of the watch. While the age of the watch is unknown, its value is NaN.
 func (w *Watch) samples() []controller.Sample {
 	age := math.NaN()
 	w.mu.Lock()

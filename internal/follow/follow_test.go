@@ -246,7 +246,7 @@ func TestWatch(t *testing.T) {
 				w.sleep(3*time.Minute + 20*time.Second)
 				assert.True(t, w.isMended())
 				require.NoError(t, w.Check())
-				assert.Equal(t, []string{"A watch hung and was ended. A new list has shown what it missed: Pod: the watch hung"}, w.said())
+				assert.Equal(t, []string{"A watch hung and was ended. A new list has shown the events that the watch missed: Pod: the watch hung"}, w.said())
 			}
 			assert.InDelta(t, 20, w.hung(), 0)
 			w.relistable(nil)
@@ -337,7 +337,7 @@ func TestWatch(t *testing.T) {
 			w.sleep(time.Hour)
 			said := w.said()
 			require.Len(t, said, 1)
-			assert.Contains(t, said[0], "cannot check that a watch follows the server: pods is forbidden")
+			assert.Contains(t, said[0], "cannot check whether a watch follows the server: pods is forbidden")
 			require.NoError(t, w.Check())
 			assert.Zero(t, w.listed())
 		},

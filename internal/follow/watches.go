@@ -14,25 +14,25 @@ import (
 	"github.com/replicakit/replicakit/replicas/transport"
 )
 
-// Watches are the watches of a controller. The zero value has none.
+// Watches are the two watches of a controller. The zero Watches contains no watch.
 type Watches struct{ Owners, Children *Watch }
 
 // A Source describes how a controller's caches are filled.
 type Source struct {
-	// OwnersVersion and ChildrenVersion return the version that each watch has reached. nil means that it
-	// is not known.
+	// OwnersVersion and ChildrenVersion return the resourceVersion that the watch of owners or of children
+	// has reached. A nil function means that this resourceVersion is unknown.
 	OwnersVersion, ChildrenVersion func() string
-	// Namespace is the namespace of the watches, or "" if they watch all namespaces. If the server
-	// forbids a list of all namespaces, the namespace of an owner in the cache is tried instead.
+	// Namespace is the namespace of the watches, or "" if they watch all namespaces. If the server forbids
+	// requests for all namespaces, the namespace of an owner in the cache is used instead.
 	Namespace string
-	// Owners and Children are the resources.
+	// Owners and Children are the watched resources.
 	Owners, Children schema.GroupVersionResource
-	// Transport has the watches themselves. nil means that they cannot be ended.
+	// Transport can end the watches. If Transport is nil, the watches cannot be ended.
 	Transport *transport.Watches
 }
 
-// New returns the watches of a controller. If its client is no controller.Versioner, they cannot be
-// followed.
+// New returns the watches of a controller. If the controller's client is not a controller.Versioner, the
+// watches are not followed.
 func New[O, C controller.Object](kind controller.Kind[O, C], client controller.Client[O, C], cache controller.OwnerCache[O], from Source) Watches {
 	versioner, ok := client.(controller.Versioner)
 	if !ok {
@@ -58,7 +58,7 @@ func New[O, C controller.Object](kind controller.Kind[O, C], client controller.C
 	}
 }
 
-// followed returns the watches whose server version is known.
+// followed returns the watches for which the server's resourceVersion can be read.
 func (w Watches) followed() (followed []*Watch) {
 	for _, one := range []*Watch{w.Owners, w.Children} {
 		if one != nil && one.Live != nil {
@@ -68,7 +68,7 @@ func (w Watches) followed() (followed []*Watch) {
 	return followed
 }
 
-// Follow looks at the watches until ctx ends.
+// Follow checks the watches regularly until ctx ends.
 func (w Watches) Follow(ctx context.Context, log Log) {
 	times, other := ctx.Value(timesKey{}).(Times)
 	if !other {
@@ -90,7 +90,7 @@ func (w Watches) Follow(ctx context.Context, log Log) {
 	}
 }
 
-// Check returns an error if a watch has not followed the server for three minutes.
+// Check returns an error if a watch is more than three minutes behind the server, or ahead of the server.
 func (w Watches) Check() error {
 	var errs []error
 	for _, one := range w.followed() {
@@ -99,7 +99,7 @@ func (w Watches) Check() error {
 	return errors.Join(errs...)
 }
 
-// Samples returns the metrics of the watches. They are always the same ones.
+// Samples returns the metrics of the watches. Every call returns the same metrics.
 func (w Watches) Samples() (samples []controller.Sample) {
 	for _, one := range []*Watch{w.Owners, w.Children} {
 		if one != nil {

@@ -1,10 +1,11 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package inside gives this library's own tests the parts of replicastest that are hidden from users.
+// Package inside gives this library's own tests access to the parts of replicastest that are hidden from
+// users.
 //
-// A type of replicastest hides a value by embedding Hidden under an unexported name. Only Of can return it,
-// because the method that returns it is not exported either:
+// A type of replicastest hides a value by embedding Hidden under an unexported name. Only Of can return the
+// hidden value, because the method that opens a Hidden is not exported either:
 //
 //	inside.Of[inside.Stream](view.ChildWatch).Lose()
 package inside
@@ -26,73 +27,75 @@ func Hide(value any) Hidden { return Hidden{value} }
 
 func (h Hidden) open() any { return h.value }
 
-// Of returns the value that is hidden, or the zero T if it has another type.
+// Of returns the hidden value. If the hidden value is not a T, Of returns the zero T.
 func Of[T any](value interface{ open() any }) T {
 	hidden, _ := value.open().(T)
 	return hidden
 }
 
-// Ledgers are hidden in a controller.Controller, and know the children of its owners. Ledger is the type
-// *ledger.Ledger of those children.
+// Ledgers are hidden in a controller.Controller. Each ledger has the known facts about the children of one
+// owner. The type parameter Ledger is *ledger.Ledger.
 type Ledgers[Ledger any] interface {
-	// Ledger returns the ledger of an owner. It makes one if there is none.
+	// Ledger returns the ledger of an owner. If the owner has no ledger, Ledger makes one.
 	Ledger(owner expectations.Key) Ledger
-	// Ledgers returns all ledgers of owners that have not left the cache.
+	// Ledgers returns all ledgers, except those of owners that have left the cache.
 	Ledgers() map[expectations.Key]Ledger
 }
 
-// A Controller is hidden in a replicastest.Controller. It has hooks, which may be nil, and the pass that is
-// under way. Pass is controller.Pass, and C the type of a child.
+// A Controller is hidden in a replicastest.Controller. The fields are hooks, which may be nil, and the state
+// of the current pass. The type parameter Pass is controller.Pass, and C is the type of a child.
 type Controller[Pass, C any] struct {
-	// Listed is called after a pass has listed the children from the cache. Its changes come too late for
-	// that list.
+	// Listed is called after a pass has listed the children from the cache. Changes that Listed makes come
+	// too late for that list.
 	Listed func()
-	// Scaling is called with the children that a pass counts, before the pass creates or deletes as
-	// Passing.Scale says.
+	// Scaling is called with the children that a pass counts. The call comes before the pass creates or
+	// deletes children according to Passing.Scale.
 	Scaling func(owned []C)
-	// Passing is the pass that is under way, or nil. Its Owner is that of the cache. Shortly before the
-	// pass creates or deletes, Owner is the one that the pass uses, and Scale is set. After a Crash the
-	// pass stays under way for ever.
+	// Passing is the current pass, or nil. At first, the field Owner is the owner from the cache. Shortly
+	// before the pass creates or deletes children, Owner becomes the owner that the pass uses, and Scale is
+	// set. After a Crash, Passing remains the interrupted pass.
 	Passing *Pass
-	// Related are the children that count for co-location, if that pass has read them yet.
+	// Related are the children that count for co-location, or nil until the current pass has read them.
 	Related []C
 	// Ledgers hides the Ledgers of the controller.Controller.
 	Ledgers Hidden
-	// Now is the time on the controller's clock.
+	// Now returns the time on the controller's clock.
 	Now func() time.Time
-	// Queued returns the time at which a name is worked on next, and whether it is in the queue. An owner
-	// that has work to do, and is not in the queue, sleeps until an event wakes it.
+	// Queued returns the time of the next pass for an owner, and whether the owner is in the queue. An owner
+	// that has work to do and is not in the queue waits for an event.
 	Queued func(types.NamespacedName) (time.Time, bool)
 }
 
-// A Client is hidden in a replicastest.Client. Call is replicastest.Call.
+// A Client is hidden in a replicastest.Client. The type parameter Call is replicastest.Call.
 type Client[Call any] struct {
-	// Calling returns the client's call that takes effect now, and whether there is one. In Cluster.Changed
-	// it reports whether this client causes the change. The call is late if its caller no longer waits.
+	// Calling returns the client's call that is just taking effect, and whether there is such a call. In
+	// Cluster.Changed, Calling reports whether this client causes the change. The call is late if its caller
+	// has stopped waiting for the answer.
 	Calling func() (call Call, late, ok bool)
-	// InFlight returns the client's calls that have returned an error and will take effect later, in that
-	// order.
+	// InFlight returns the client's calls that have returned an error but will still take effect. The calls
+	// are in the order in which they will take effect.
 	InFlight func() []Call
 }
 
 // A Cluster is hidden in a replicastest.Cluster.
 type Cluster interface {
-	// Backup returns a function that restores the present objects. Resource versions go back too, so later
-	// writes get versions that were used before. All watches break, and Cluster.Changed is not called. A
-	// namespace that is being deleted stays so.
+	// Backup returns a function that restores the present objects. The function also restores the
+	// resourceVersion of the cluster, so later writes get resourceVersions that were used before. All watches
+	// break, and Cluster.Changed is not called. The function does not restore namespaces that are being
+	// deleted.
 	Backup() (restore func())
-	// Churn returns a replicastest.Part that again and again changes an annotation of every child of a
-	// namespace, as probes and agents do. The first change comes after half the given time. If the time is
-	// 0 or less, it is a second.
+	// Churn returns a replicastest.Part that changes an annotation of every child in a namespace again and
+	// again, as probes and agents do. The first change comes after half of the interval every. If every is 0
+	// or negative, the interval is one second.
 	Churn(namespace string, every time.Duration) Part
-	// TerminateNamespace deletes a namespace. From now on nothing can be created in it. Its children are
-	// deleted, and then its owners.
+	// TerminateNamespace deletes a namespace. After this call, nothing can be created in the namespace. Its
+	// children are deleted first, and then its owners.
 	TerminateNamespace(name string)
-	// CreateNamespace creates a deleted namespace again, and reports whether it did.
+	// CreateNamespace creates a deleted namespace again, and reports whether the namespace was created.
 	CreateNamespace(name string) bool
 	// Version returns the latest resourceVersion, which is the number of writes so far.
 	Version() uint64
-	// AddNode adds a node that is ready. Only pods use nodes.
+	// AddNode adds a node that is ready. Nodes matter only for pods.
 	AddNode(name string)
 }
 
@@ -106,42 +109,40 @@ type Part interface {
 type View interface {
 	// Synced reports whether the first list of each kind has arrived.
 	Synced() bool
-	// ListFrom lets a view that has seen nothing yet begin with the first list of another view, which has
-	// hung since that list. It is as if the new view's server were behind, so later events arrive d later.
-	// ListFrom reports whether there is such a list.
+	// ListFrom makes an empty view begin with the first list of another view, whose watches have hung since
+	// that list. The new view then behaves as if its server were behind, so each later event is delayed by d.
+	// If there is no such list, ListFrom returns false.
 	ListFrom(old View, d time.Duration) bool
 }
 
 // A Stream is hidden in a replicastest.Stream.
 type Stream interface {
-	// Broken and Hung report whether the watch is broken, or hangs.
+	// Broken reports whether the watch is broken, and Hung reports whether the watch hangs.
 	Broken() bool
 	Hung() bool
-	// Version returns the resourceVersion up to which the cache is filled, or "" if nothing has arrived
-	// yet.
+	// Version returns the resourceVersion that the cache has reached, or "" if nothing has arrived yet.
 	Version() string
-	// Due returns the time of the next event, and whether there is one. While the watch hangs, there is
-	// none.
+	// Due returns the time of the next event, and whether there is a next event. While the watch hangs, there
+	// is none.
 	Due() (time.Time, bool)
 	// Pending returns how many events have not arrived yet.
 	Pending() int
-	// Deliver delivers the next event even if it is not due. If there is none, or if the
-	// watch hangs, it does nothing.
+	// Deliver delivers the next event even if the event is not due yet. If there is no next event, or if the
+	// watch hangs, Deliver does nothing.
 	Deliver()
-	// Lose drops the next event, as if it had not been sent. The last event of a list
-	// is never lost.
+	// Lose drops the next event, as if the server had not sent it. Lose never drops the last event of a list.
 	Lose()
 	// Repeat delivers the last event a second time.
 	Repeat()
-	// Replay ends a Hang. The events that were kept back arrive one by one, at this interval. Later ones
-	// arrive after them.
+	// Replay ends a Hang. The events that the Hang held back arrive one by one, at the interval every. Newer
+	// events arrive after them.
 	Replay(every time.Duration)
 }
 
 type scaling struct{}
 
-// WithScaling returns a context for a pass. The pass calls told with the owner, the children that it counts
-// and its Scale, before it creates or deletes anything.
+// WithScaling returns a context for a pass. Before the pass creates or deletes anything, it calls the given
+// function with the owner, the counted children and the Scale of the pass.
 func WithScaling[O, C, Scale any](ctx context.Context, told func(owner O, owned []C, scale Scale)) context.Context {
 	return context.WithValue(ctx, scaling{}, told)
 }

@@ -1,7 +1,7 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package joined joins errors as errors.Join does, with a text of limited length.
+// Package joined joins errors as errors.Join does, but limits the length of the text.
 package joined
 
 import (
@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// shown is how many errors the text of a joined error holds.
+// shown is the largest number of errors that the text of a joined error contains.
 const shown = 10
 
 type joined struct{ errs []error }
 
-// Errors returns an error that wraps all of errs, which must not contain nil. It keeps the slice. If there
-// are no errors, it returns nil.
+// Errors returns an error that wraps all of errs, which must not contain nil. The returned error keeps the
+// slice. If errs is empty, Errors returns nil.
 func Errors(errs []error) error {
 	if len(errs) == 0 {
 		return nil

@@ -4,9 +4,10 @@
 // Package mergepatch makes and applies JSON merge patches (RFC 7386) of decoded JSON objects.
 package mergepatch
 
-// Between returns the patch that changes was into is. The patch has all fields of the object is, and null
-// for each field that only was has. So it also gives the right result for an object that lacks some of the
-// fields that was and is share. A field that is null counts as absent. The patch shares values with is.
+// Between returns the patch that changes the object was into the object is. The patch contains every field of
+// is, and null for each field that only was has. Therefore the patch also works for an object that lacks some
+// of the fields that was and is share. A field that is null counts as absent. The patch and the object is
+// share values.
 func Between(was, is map[string]any) map[string]any {
 	patch := map[string]any{}
 	for k, v := range is {
@@ -24,7 +25,8 @@ func Between(was, is map[string]any) map[string]any {
 	return patch
 }
 
-// Apply returns the object with the patch applied. It may change the object and those in it.
+// Apply returns the object to with the patch applied. Apply may change that object and the objects in its
+// fields.
 func Apply(to, patch map[string]any) map[string]any {
 	if to == nil {
 		to = map[string]any{}

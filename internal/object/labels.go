@@ -3,14 +3,14 @@
 
 package object
 
-// Labels is a set of labels as a list. Looking for them in many objects is faster than with a map, because
-// it is slow to range over a map for each object.
+// Labels is a list of labels. To compare the same labels with many objects, a list is faster than a map,
+// because ranging over a map is slow.
 type Labels []Label
 
 // A Label is a key and its value.
 type Label struct{ Key, Value string }
 
-// ListLabels returns a set of labels as a list, in any order.
+// ListLabels returns the labels of a map as a list, in any order.
 func ListLabels(set map[string]string) Labels {
 	list := make(Labels, 0, len(set))
 	for key, value := range set {
@@ -19,7 +19,7 @@ func ListLabels(set map[string]string) Labels {
 	return list
 }
 
-// In reports whether every label of the list is in the set.
+// In reports whether the map set contains every label of the list.
 func (l Labels) In(set map[string]string) bool {
 	for _, want := range l {
 		if value, ok := set[want.Key]; !ok || value != want.Value {

@@ -1,7 +1,7 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package object has functions for any Kubernetes object that several packages need.
+// Package object has functions for Kubernetes objects of any kind, which several packages need.
 package object
 
 import (
@@ -22,7 +22,8 @@ func IsNil(obj any) bool {
 	return v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// NilOf returns IsNil for the elements of a list. For lists of pointers it uses no reflection.
+// NilOf returns a function that does the same as IsNil, for objects of type T. If T is a pointer type, the
+// function uses no reflection.
 func NilOf[T metav1.Object]() func(T) bool {
 	if reflect.TypeFor[T]().Kind() != reflect.Pointer {
 		return func(obj T) bool { return IsNil(obj) }
@@ -31,9 +32,9 @@ func NilOf[T metav1.Object]() func(T) bool {
 	return func(obj T) bool { return any(obj) == any(null) }
 }
 
-// IndexNil returns the index of the first element of a list that is nil, or -1.
+// IndexNil returns the index of the first nil element of a list, or -1 if no element is nil.
 func IndexNil[T metav1.Object](objs []T) int {
-	if pods, ok := any(objs).([]*corev1.Pod); ok { // the usual case: without a call for each
+	if pods, ok := any(objs).([]*corev1.Pod); ok { // the usual case, which needs no method call for each object
 		return slices.Index(pods, nil)
 	}
 	var null T
@@ -43,8 +44,8 @@ func IndexNil[T metav1.Object](objs []T) int {
 	return slices.IndexFunc(objs, func(obj T) bool { return any(obj) == any(null) })
 }
 
-// Name returns the object's "namespace/name", or its bare name if it has no namespace. Errors, logs and
-// work queues use this form.
+// Name returns the object's "namespace/name", or only its name if it has no namespace. Errors, logs and work
+// queues use this form.
 func Name(obj metav1.Object) string {
 	if namespace := obj.GetNamespace(); namespace != "" {
 		return namespace + "/" + obj.GetName()
@@ -52,8 +53,8 @@ func Name(obj metav1.Object) string {
 	return obj.GetName()
 }
 
-// ID returns the key of an object in expectations. That is its UID, or its Name if it has no UID, as with a
-// fake client.
+// ID returns the key by which expectations know an object. The key is the UID of the object. An object of a
+// fake client may have no UID, and then its Name is the key.
 func ID(obj metav1.Object) types.UID {
 	if uid := obj.GetUID(); uid != "" {
 		return uid
@@ -61,8 +62,8 @@ func ID(obj metav1.Object) types.UID {
 	return types.UID(Name(obj))
 }
 
-// Same reports whether two entries of a list are the same object, by UID.
-// Objects without UID are never the same.
+// Same reports whether two entries of a list have the same UID and therefore are the same object. Objects
+// without a UID are never the same.
 func Same(a, b metav1.Object) bool {
 	return a.GetUID() != "" && a.GetUID() == b.GetUID()
 }

@@ -13,9 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// An Owner knows which owner references name one object. If the object has a UID, those with that UID do.
-// If it has none, as with a fake client, references in its namespace do that have no UID, and its group,
-// kind and name.
+// An Owner decides whether an owner reference names a particular object. If the object has a UID, the
+// reference must have the same UID. If the object has no UID, as with a fake client, the reference must have
+// no UID either. Then the reference must have the object's group, kind and name, and its child must be in the
+// object's namespace.
 type Owner struct {
 	uid             types.UID
 	namespace, name string
@@ -23,8 +24,8 @@ type Owner struct {
 	groupUnknown    bool
 }
 
-// OwnerOf returns the Owner of an object. The kind matters only if obj has no UID. If kind is empty, KindOf
-// is used, and the group is not compared if the object does not know its own.
+// OwnerOf returns the Owner for an object. The parameter kind is used only if obj has no UID. If kind is
+// empty, OwnerOf calls KindOf. If obj does not contain its own group, groups are not compared.
 func OwnerOf(obj metav1.Object, kind schema.GroupKind) Owner {
 	owner := Owner{uid: obj.GetUID(), namespace: obj.GetNamespace()}
 	if owner.uid != "" {
@@ -37,8 +38,9 @@ func OwnerOf(obj metav1.Object, kind schema.GroupKind) Owner {
 	return owner
 }
 
-// KindOf returns the object's kind. Objects read through typed clients have none, so then it returns the
-// name of their Go type, which is the same word, and the group is unknown.
+// KindOf returns the object's kind. An object that was read through a typed client does not contain its kind.
+// For such an object, KindOf returns the name of its Go type, which equals the kind, and reports that the
+// group is unknown.
 func KindOf(obj metav1.Object) (kind schema.GroupKind, groupUnknown bool) {
 	if o, ok := obj.(runtime.Object); ok {
 		if gvk := o.GetObjectKind().GroupVersionKind(); gvk.Kind != "" {
@@ -57,14 +59,14 @@ func (o *Owner) isNamedWithoutUID(ref *metav1.OwnerReference, child metav1.Objec
 	return ref.Name == o.name && ref.Kind == o.kind.Kind && (o.groupUnknown || GroupOf(ref) == o.kind.Group) && o.Reaches(child)
 }
 
-// Reaches reports whether the owner may have the child. A cluster-scoped owner, which has no namespace, may
-// have children anywhere (C7).
+// Reaches reports whether the child is in a namespace where the owner may have children. A cluster-scoped
+// owner has no namespace, and may have children in every namespace (C7).
 func (o *Owner) Reaches(child metav1.Object) bool {
 	return o.namespace == "" || o.namespace == child.GetNamespace()
 }
 
-// GroupOf returns the group of a reference's kind. If the apiVersion is invalid, it returns the apiVersion,
-// which is no existing group.
+// GroupOf returns the API group of an owner reference. If the reference's apiVersion is invalid, GroupOf
+// returns the apiVersion itself, because no API group has such a name.
 func GroupOf(ref *metav1.OwnerReference) string {
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
 	if err != nil {
@@ -79,10 +81,10 @@ func (o *Owner) Controls(child metav1.Object) bool {
 	return ref != nil && o.IsNamed(ref, child)
 }
 
-// Controllers puts the controller reference of each child into a list. An entry is nil if the child has
-// none.
+// Controllers writes the controller reference of each child into a list. If a child has no controller
+// reference, its entry is nil.
 func Controllers[T metav1.Object](children []T, into []*metav1.OwnerReference) {
-	if pods, ok := any(children).([]*corev1.Pod); ok { // the usual case: without a call for each
+	if pods, ok := any(children).([]*corev1.Pod); ok { // the usual case, which needs no method call for each child
 		for i, pod := range pods {
 			into[i] = metav1.GetControllerOfNoCopy(&pod.ObjectMeta)
 		}
@@ -93,9 +95,9 @@ func Controllers[T metav1.Object](children []T, into []*metav1.OwnerReference) {
 	}
 }
 
-// LabelsOf puts the labels of each object into a list.
+// LabelsOf writes the labels of each object into a list.
 func LabelsOf[T metav1.Object](objs []T, into []map[string]string) {
-	if pods, ok := any(objs).([]*corev1.Pod); ok { // as in Controllers
+	if pods, ok := any(objs).([]*corev1.Pod); ok { // the usual case, as in Controllers
 		for i, pod := range pods {
 			into[i] = pod.Labels
 		}

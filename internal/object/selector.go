@@ -9,13 +9,13 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// CheckSelector refuses selectors that no owner can mean, because they would release everything or adopt
-// everything.
+// CheckSelector returns an error if a selector is nil, matches nothing or matches everything. With such a
+// selector, an owner would release all objects or adopt all objects.
 func CheckSelector(sel labels.Selector) error {
 	if IsNil(sel) {
 		return errors.New("selector is nil")
 	}
-	if _, selectable := sel.Requirements(); !selectable { // as after the conversion of a nil *metav1.LabelSelector
+	if _, selectable := sel.Requirements(); !selectable { // for example, made from a nil *metav1.LabelSelector
 		return errors.New("selector matches nothing")
 	}
 	if sel.Empty() {

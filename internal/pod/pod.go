@@ -1,8 +1,8 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pod has the few pod predicates that several packages of the library need. For a nil pod, all of
-// them return false.
+// Package pod has the few pod predicates that several packages of the library need. Each predicate returns
+// false for a nil pod.
 package pod
 
 import (
@@ -29,8 +29,8 @@ func IsTerminating(pod *corev1.Pod) bool {
 	return pod != nil && pod.DeletionTimestamp != nil && !IsFinished(pod)
 }
 
-// ReadyCondition returns the pod's first condition of type Ready, or nil. The condition is part of the pod
-// and must not be changed.
+// ReadyCondition returns the pod's first condition of type Ready, or nil. The returned condition is part of
+// the pod and must not be changed.
 func ReadyCondition(pod *corev1.Pod) *corev1.PodCondition {
 	if pod == nil {
 		return nil
@@ -43,15 +43,15 @@ func ReadyCondition(pod *corev1.Pod) *corev1.PodCondition {
 	return nil
 }
 
-// IsReady reports whether the first condition of type Ready is True
-// (R3).
+// IsReady reports whether the pod's first condition of type Ready is True (R3).
 func IsReady(pod *corev1.Pod) bool {
 	c := ReadyCondition(pod)
 	return c != nil && c.Status == corev1.ConditionTrue
 }
 
-// NotReadySince returns since when a pod has not been ready. That is when its Ready condition changed or,
-// if it has none, when the pod was created.
+// NotReadySince returns the time at which a pod stopped being ready. This is the transition time of the pod's
+// Ready condition. If the condition or its transition time is missing, NotReadySince returns the creation
+// time of the pod.
 func NotReadySince(pod *corev1.Pod) time.Time {
 	switch c := ReadyCondition(pod); {
 	case pod == nil:
@@ -62,27 +62,28 @@ func NotReadySince(pod *corev1.Pod) time.Time {
 	return pod.CreationTimestamp.Time
 }
 
-// IsAvailable reports whether the pod has been ready for minReadySeconds at the instant now. It is
-// available from the very instant that they have passed (T5).
+// IsAvailable reports whether, at the instant now, the pod has been ready for at least minReadySeconds (T5).
 func IsAvailable(pod *corev1.Pod, minReadySeconds int32, now time.Time) bool {
 	c := ReadyCondition(pod)
 	return c != nil && c.Status == corev1.ConditionTrue && IsReadySince(c, minReadySeconds, LatestReady(minReadySeconds, now))
 }
 
-// IsReadySince reports whether a pod whose Ready condition is True is available. It is if it has been ready
-// since latest, which LatestReady returns. If minReadySeconds is 0, every ready pod is available. Otherwise
-// a pod whose condition has no transition time never is (T6, T7).
+// IsReadySince reports whether a pod whose Ready condition is True is available. Such a pod is available if
+// it became ready at latest or earlier. LatestReady returns the instant latest. If minReadySeconds is 0,
+// every ready pod is available. Otherwise a pod whose Ready condition has no transition time is never
+// available (T6, T7).
 func IsReadySince(ready *corev1.PodCondition, minReadySeconds int32, latest time.Time) bool {
 	return minReadySeconds == 0 || !ready.LastTransitionTime.IsZero() && !ready.LastTransitionTime.After(latest)
 }
 
-// LatestReady returns the latest instant at which a pod that is available now may have become ready.
+// LatestReady returns the instant that is minReadySeconds before now. A ready pod is available if it became
+// ready at this instant or earlier.
 func LatestReady(minReadySeconds int32, now time.Time) time.Time {
 	return now.Add(-time.Duration(minReadySeconds) * time.Second)
 }
 
-// AvailableIn returns how long from now a ready pod takes to become available. It returns 0 if the pod is
-// available already, or will not become so by itself (M1, M3).
+// AvailableIn returns the time from now until a ready pod becomes available. AvailableIn returns 0 if the pod
+// is already available, or if it cannot become available without a change of the pod (M1, M3).
 func AvailableIn(pod *corev1.Pod, minReadySeconds int32, now time.Time) time.Duration {
 	c := ReadyCondition(pod)
 	if minReadySeconds <= 0 || c == nil || c.Status != corev1.ConditionTrue || c.LastTransitionTime.IsZero() {

@@ -1,8 +1,7 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podtest makes pods for the tests and benchmarks of the other
-// packages.
+// Package podtest makes pods for the tests and benchmarks of the other packages.
 package podtest
 
 import (
@@ -22,14 +21,14 @@ import (
 // Namespace is the namespace of every pod made here.
 const Namespace = "default"
 
-// Now is the present time for the pods made here.
+// Now is the present time in tests that use pods of this package.
 var Now = time.Date(2026, time.May, 4, 12, 0, 0, 0, time.UTC)
 
 // An Option changes one pod.
 type Option func(*corev1.Pod)
 
-// Pod returns a running, ready pod on node "node-1", created and ready one hour
-// before Now, changed by the options in order. Its UID is "uid-" and its name.
+// Pod returns a running pod on node "node-1" that was created and became ready one hour before Now. The
+// options then change the pod in order. The pod's UID is "uid-" followed by its name.
 func Pod(name string, options ...Option) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -55,7 +54,7 @@ func Pod(name string, options ...Option) *corev1.Pod {
 	return pod
 }
 
-// On puts the pod on a node; "" leaves it unassigned.
+// On puts the pod on a node. If node is "", the pod is not assigned to a node.
 func On(node string) Option { return func(p *corev1.Pod) { p.Spec.NodeName = node } }
 
 // Phase sets the pod's phase.
@@ -79,17 +78,17 @@ func Cost(value string) Option {
 // Labels replaces the pod's labels.
 func Labels(labels map[string]string) Option { return func(p *corev1.Pod) { p.Labels = labels } }
 
-// Deleting marks the pod as being deleted since Now.
+// Deleting sets the pod's deletion timestamp to Now.
 func Deleting(p *corev1.Pod) {
 	now := metav1.NewTime(Now)
 	p.DeletionTimestamp = &now
 }
 
-// NotReady makes the pod not ready since Now.
+// NotReady sets the pod's Ready condition to False, with Now as its transition time.
 func NotReady(p *corev1.Pod) { setReady(p, corev1.ConditionFalse, Now) }
 
-// ReadySince makes the pod ready since an instant. The zero instant means a condition without a transition
-// time.
+// ReadySince sets the pod's Ready condition to True, with at as its transition time. If at is zero, the
+// condition has no transition time.
 func ReadySince(at time.Time) Option {
 	return func(p *corev1.Pod) { setReady(p, corev1.ConditionTrue, at) }
 }
@@ -121,9 +120,10 @@ func setReady(p *corev1.Pod, value corev1.ConditionStatus, at time.Time) {
 		corev1.PodCondition{Type: corev1.PodReady, Status: value, LastTransitionTime: metav1.NewTime(at)})
 }
 
-// Fleet returns n pods spread over the given number of nodes. Each has five conditions, two labels and one
-// container, with many ties, as in a real fleet. Some are pending, unassigned or not ready, some restarted,
-// and some have a deletion cost. The same arguments give the same pods.
+// Fleet returns n pods spread over the given number of nodes. Each pod has five conditions, two labels and
+// one container. As in a real cluster, many pods are equal in most criteria of the deletion order. Some pods
+// are pending, unassigned or not ready, some were restarted, and some have a deletion cost. The same
+// arguments always return the same pods.
 func Fleet(n, nodes int, seed uint64) []*corev1.Pod {
 	r := rand.New(rand.NewPCG(seed, uint64(n)))
 	pods := make([]*corev1.Pod, n)
@@ -165,7 +165,7 @@ func fleetPod(r *rand.Rand, i, nodes int) *corev1.Pod {
 	return pod
 }
 
-// Terminating returns terminatingReplicas of a status, or 0 if it has none.
+// Terminating returns the field terminatingReplicas of a status, or 0 if the status does not have the field.
 func Terminating(s appsv1.ReplicaSetStatus) int32 {
 	if n := *replicaset.Terminating(&s); n != nil {
 		return *n

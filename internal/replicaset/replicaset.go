@@ -1,8 +1,8 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replicaset reads fields of ReplicaSets that k8s.io/api has only since 0.33, so that the other
-// packages build with 0.32.
+// Package replicaset reads those fields of ReplicaSets that k8s.io/api v0.32 does not have. Therefore the
+// other packages can be built with k8s.io/api v0.32.
 package replicaset
 
 import (
@@ -11,11 +11,11 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 )
 
-// Terminating returns a pointer to terminatingReplicas of a status. If the status has no such field, it
-// returns a pointer to a new nil, and writes to it are lost.
+// Terminating returns a pointer to the field terminatingReplicas of a status. If k8s.io/api does not have
+// this field, Terminating returns a pointer to a new nil pointer, and writes to it are lost.
 func Terminating(s *appsv1.ReplicaSetStatus) **int32 {
 	if field := reflect.ValueOf(s).Elem().FieldByName("TerminatingReplicas"); field.IsValid() {
-		return field.Addr().Interface().(**int32) //nolint:forcetypeassert // the field has had this type since there is one
+		return field.Addr().Interface().(**int32) //nolint:forcetypeassert // the field has always had this type
 	}
 	return new(*int32)
 }

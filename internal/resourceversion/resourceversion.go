@@ -1,7 +1,7 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package resourceversion compares resourceVersions.
+// Package resourceversion compares the resourceVersions of Kubernetes objects.
 package resourceversion
 
 import (
@@ -10,8 +10,9 @@ import (
 	"strings"
 )
 
-// Compare compares two resourceVersions. A negative number means that a is older. Versions are numbers of
-// any length (X7), and any other string is an error.
+// Compare compares two resourceVersions. The result is negative if a is older, positive if b is older, and 0
+// if the two are equal. A resourceVersion is a positive decimal number of any length (X7). Any other string
+// is an error.
 func Compare(a, b string) (int, error) {
 	for _, version := range []string{a, b} {
 		if !isVersion(version) {
@@ -23,14 +24,16 @@ func Compare(a, b string) (int, error) {
 
 func compare(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b)) }
 
-// Older reports whether version a comes before version b. If one of them is no version, it returns false.
+// Older reports whether resourceVersion a is older than resourceVersion b. If one of the strings is not a
+// resourceVersion, Older returns false.
 func Older(a, b string) bool { return isVersion(a) && isVersion(b) && compare(a, b) < 0 }
 
-// Reached reports whether version a is b or comes after it. If one of them is no version, it returns false.
+// Reached reports whether resourceVersion a is equal to or newer than resourceVersion b. If one of the
+// strings is not a resourceVersion, Reached returns false.
 func Reached(a, b string) bool { return isVersion(a) && isVersion(b) && compare(a, b) >= 0 }
 
 func isVersion(s string) bool {
-	for i := range len(s) { // strings.Trim takes several times as long, and each event calls this
+	for i := range len(s) { // a loop, because strings.Trim is several times slower, and every event calls isVersion
 		if s[i] < '0' || s[i] > '9' {
 			return false
 		}

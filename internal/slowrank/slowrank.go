@@ -1,9 +1,9 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package slowrank is the simplest form of Kubernetes' order of pods, with one step for each criterion.
-// Tests compare package podrank, the simulation and Kubernetes itself with it. It shares no code with
-// podrank.
+// Package slowrank implements Kubernetes' deletion order of pods in the simplest way, with one step for each
+// criterion. Tests compare package podrank, the simulation and Kubernetes itself with this package. Packages
+// slowrank and podrank share no code.
 package slowrank
 
 import (
@@ -18,28 +18,28 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// A Pod is a pod with its rank.
+// A Pod is a pod with its rank; see Ranked.
 type Pod struct {
 	*corev1.Pod
 	Rank int
 }
 
-// Rules are the differences from Kubernetes that apply.
+// Rules select the differences from Kubernetes that apply.
 type Rules struct {
-	BucketTie  bool // W28: ages with the same power of two are a tie, and UIDs do not decide at once
-	LastResort bool // R12: pods that are equal so far are ordered by UID, namespace and name
-	SignedZero bool // W38: a cost with zeros after its sign is invalid, and so 0
-	WholeLog   bool // R9: the power of two is that of the integer, not of its nearest float64
+	BucketTie  bool // W28: ages with the same power of two are a tie, and the next criterion decides before UIDs do
+	LastResort bool // R12: pods that are equal in all other criteria are ordered by UID, namespace and name
+	SignedZero bool // W38: a deletion cost with a zero after its minus sign is invalid and counts as 0
+	WholeLog   bool // R9: the power of two is calculated from the integer instead of the nearest float64
 }
 
-// Kubernetes has no differences, and Ours has those of package podrank.
+// Kubernetes are the rules of Kubernetes itself, and Ours are the rules of package podrank.
 var (
 	Kubernetes = Rules{}
 	Ours       = Rules{true, true, true, true}
 )
 
-// Compare returns a negative number if pod p goes before pod q, and a positive one if q goes before p. It
-// also returns the criterion that decides, which is the first on which they differ.
+// Compare returns a negative number if pod p goes before pod q, and a positive number if q goes before p. The
+// returned criterion is the first one in which the two pods differ, or "none".
 func (r Rules) Compare(p, q Pod, now time.Time) (criterion string, c int) {
 	for _, step := range r.steps(now) {
 		switch c := step.compare(p, q); c {
@@ -53,7 +53,7 @@ func (r Rules) Compare(p, q Pod, now time.Time) (criterion string, c int) {
 	return "none", 0
 }
 
-// over means that two pods are equal, and that later steps are ignored.
+// over is the result of a step that finds two pods equal and ends the comparison.
 const over = math.MaxInt
 
 type step struct {
@@ -97,7 +97,7 @@ func phase(p Pod) int {
 	return map[corev1.PodPhase]int{corev1.PodUnknown: 1, corev1.PodRunning: 2}[p.Status.Phase]
 }
 
-// readySince returns since when the pod is ready, or nil if it is not.
+// readySince returns the time at which the pod became ready, or nil if the pod is not ready.
 func readySince(p Pod) *time.Time {
 	for _, c := range p.Status.Conditions {
 		if c.Type != corev1.PodReady {
@@ -122,7 +122,7 @@ func (r Rules) cost(p Pod) int32 {
 // Decimal matches the form of a valid deletion cost.
 var Decimal = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
 
-// ParseCost returns the deletion cost in an annotation, or 0 if it is invalid.
+// ParseCost returns the deletion cost in an annotation, or 0 if the annotation is invalid.
 func ParseCost(value string) int32 {
 	n, ok := new(big.Int).SetString(value, 10)
 	if !ok || !Decimal.MatchString(value) || n.BitLen() > 31 && n.String() != "-2147483648" {
@@ -151,7 +151,7 @@ func sidecarRestarts(p Pod) []int32 {
 	return counts
 }
 
-// times compares two instants of the pods p and q.
+// times compares the instant t of pod p with the instant u of pod q.
 func (r Rules) times(p, q Pod, t, u, now time.Time) int {
 	switch {
 	case t.Equal(u):
@@ -168,7 +168,8 @@ func (r Rules) times(p, q Pod, t, u, now time.Time) int {
 	return c
 }
 
-// power returns how often an age can be halved, or -1 if the age is 0 or less.
+// power returns the base-2 logarithm of an age in nanoseconds, rounded down. If the age is 0 or negative,
+// power returns -1.
 func (r Rules) power(age time.Duration) (halvings int) {
 	if age <= 0 {
 		return -1
@@ -182,8 +183,8 @@ func (r Rules) power(age time.Duration) (halvings int) {
 	return halvings
 }
 
-// Ranked returns the pods that are not nil with their ranks. A rank is the number of active related pods on
-// the pod's node.
+// Ranked returns the pods with their ranks, without nil pods. The rank of a pod is the number of active
+// related pods on the same node.
 func Ranked(pods, related []*corev1.Pod) (ranked []Pod) {
 	for _, p := range pods {
 		if p == nil {
@@ -201,7 +202,7 @@ func Ranked(pods, related []*corev1.Pod) (ranked []Pod) {
 	return ranked
 }
 
-// Sort returns the pods in the order of Ours. Pods that are equal stay in the order of the list.
+// Sort returns the pods sorted by the rules Ours. Equal pods stay in the order of the list.
 func Sort(pods []Pod, now time.Time) []Pod {
 	return slices.SortedStableFunc(slices.Values(pods), func(p, q Pod) int {
 		_, c := Ours.Compare(p, q, now)

@@ -32,17 +32,18 @@ import (
 	"github.com/replicakit/replicakit/replicas/typed"
 )
 
-// DefaultWorkers is how many owners a Controller works on at once if Run is given 0.
+// DefaultWorkers is the number of owners that a Controller works on at once if Run is called with 0
+// workers.
 const DefaultWorkers = 5
 
-// Options are the settings of a Controller. A zero field means its default. So does a nil pointer in a
-// field that is an interface.
+// Options are the settings of a Controller. A zero field means the field's default. A nil pointer in an
+// interface field also means the default.
 type Options struct {
-	// Name is the name of the controller in its metrics, and of the work queue in the queue's metrics. ""
-	// means the owners' kind in lower case, or "replicationmanager" for ReplicationControllers.
+	// Name is the controller's name in its own metrics and in those of its work queue. "" means the
+	// owners' kind in lower case, or "replicationmanager" for ReplicationControllers.
 	Name string
-	// BurstReplicas is the most children that a pass creates or deletes. 0 means the burst of the Kind's
-	// Spec. A negative number is refused.
+	// BurstReplicas is the maximum number of children that one pass creates or deletes. 0 means the
+	// BurstReplicas of the Kind's Spec. If BurstReplicas is negative, New returns an error.
 	BurstReplicas int
 	// MaxParallel, ExpectationsTimeout, BackOffFailed, StatusDelay and UnfilteredChildren are the same as
 	// in controller.Options.
@@ -52,43 +53,46 @@ type Options struct {
 	StatusDelay         time.Duration
 	UnfilteredChildren  bool
 	// OnRestored is called once if the API server was restored from a backup; see controller.ErrRestored.
-	// Run then goes on, but no longer makes changes. nil means that Run ends with the error. End the process
-	// then, so that it starts again with new caches.
+	// Run then continues, but no longer changes anything. If OnRestored is nil, Run instead returns an
+	// error that wraps controller.ErrRestored. After that error, the process must exit, so that a new
+	// process starts with new caches.
 	OnRestored func(error)
-	// Namespace is the namespace of the informers. The server is asked for its version there. "" means all
-	// namespaces.
+	// Namespace is the namespace that the informers watch. The controller asks the server for the current
+	// resourceVersion in that namespace. "" means all namespaces.
 	Namespace string
-	// Watches are the watches of the client that fills the informers. If a watch hangs, it is ended, and
-	// the informer lists its objects again. nil means that such a watch is only reported in the log, in the
-	// metric replicakit_watch_age_seconds, and by CheckWatches. docs/adopting.md in this repository says
-	// which failures are noticed, and when.
+	// Watches records the watches of the client that fills the informers. If a watch hangs, the controller
+	// ends the watch, and the informer lists its objects again. If Watches is nil, a watch that hangs is
+	// only reported in the log, in the metric replicakit_watch_age_seconds, and by CheckWatches.
+	// docs/adopting.md in this repository says which failures the controller notices, and how soon.
 	Watches *transport.Watches
 	// Clock is the clock of the controller and of its work queue. nil means the
 	// real clock.
 	Clock clock.WithTicker
-	// RateLimiter says how long to wait after a pass that failed. Two controllers
-	// must not share one. nil means the default of Kubernetes' controllers.
+	// RateLimiter says how long an owner waits after a pass that failed. Two controllers must not share a
+	// RateLimiter. nil means the default rate limiter of Kubernetes' controllers.
 	RateLimiter workqueue.TypedRateLimiter[types.NamespacedName]
 
-	// Events receives the events about owners. nil means that EventClient records them.
+	// Events receives the events about owners. If Events is nil, EventClient records the events.
 	Events controller.EventSink
-	// EventClient records events while Run runs. Pass the CoreV1 of a kubernetes.Interface. nil means that
-	// no events are recorded.
+	// EventClient records the events while Run is running. Pass the result of CoreV1 of a
+	// kubernetes.Interface. If EventClient is nil, no events are recorded.
 	EventClient typedcorev1.EventsGetter
 	// Component is the source of the recorded events. "" means the owners' kind in lower case and
 	// "-controller", or "replication-controller" for ReplicationControllers.
 	Component string
 
 	// MetricsRegisterer registers the controller's own metrics. Controllers with different Names may share
-	// it. A controller replaces an earlier one with the same Name. nil means that they are not registered.
+	// a registerer. The metrics of a controller replace those of an earlier controller with the same Name.
+	// nil means that the metrics are not registered.
 	MetricsRegisterer prometheus.Registerer
 	// QueueMetrics makes the metrics of the work queue. nil means the provider that workqueue.SetProvider
 	// sets for the process.
 	QueueMetrics workqueue.MetricsProvider
 }
 
-// A Controller keeps the children of all owners of one kind, and writes the owners' status. Make it with
-// New, NewReplicaSetController or NewReplicationManager. Any other Controller does nothing.
+// A Controller creates and deletes the children of all owners of one kind, and writes the owners' status.
+// Make a Controller with New, NewReplicaSetController or NewReplicationManager. The zero Controller does
+// nothing, and its Run returns an error.
 type Controller struct {
 	kind       string // of the owners
 	childKind  string
@@ -104,10 +108,10 @@ type Controller struct {
 	restored   chan error
 }
 
-// New returns a controller for the owners of a kind that the informers know. It adds its handlers and
-// indexes to both informers, which may be shared and may be running already. typed.NewClient makes the
-// client. Kind.Observe is called for each pass, after the pass was logged and counted. ctx is only used for
-// its logger.
+// New returns a controller for all owners that the informer of owners holds. New adds event handlers and
+// indexes to both informers, which may be shared and may already be running. Make the client with
+// typed.NewClient. The controller calls Kind.Observe for each pass, after the pass has been logged and
+// counted. Only the logger in ctx is used.
 func New[O, C controller.Object](ctx context.Context, kind controller.Kind[O, C], client controller.Client[O, C], owners, children cache.SharedIndexInformer, opts Options) (*Controller, error) {
 	if opts.BurstReplicas < 0 {
 		return nil, fmt.Errorf("clientgo: burst replicas %d is negative", opts.BurstReplicas)
@@ -150,7 +154,7 @@ func (o Options) withDefaults(kind schema.GroupVersionKind) Options {
 	return o
 }
 
-// orElse returns the option, or otherwise if the option is nil or a nil pointer.
+// orElse returns option. If option is nil or holds a nil pointer, orElse returns otherwise.
 func orElse[T any](option, otherwise T) T {
 	if isNil(option) {
 		return otherwise
@@ -167,15 +171,15 @@ func newQueue(opts Options) workqueue.TypedRateLimitingInterface[types.Namespace
 		})
 }
 
-// An attachment is the part of a Controller that has the types of a kind.
+// An attachment is the part of a Controller that depends on the Go types of owners and children.
 type attachment[O, C controller.Object] struct {
 	*Controller
-	typed controller.Kind[O, C] // as the caller passed it
+	typed controller.Kind[O, C] // the Kind that the caller passed to New
 	view  *loggedView[O, C]
 }
 
 // attach makes the controller and adds its metrics, indexes and handlers. The handlers come last, because
-// events may arrive at once.
+// a handler may receive events as soon as it is added.
 func (a attachment[O, C]) attach(ctx context.Context, client controller.Client[O, C], owners, children cache.SharedIndexInformer, opts Options) (err error) {
 	kind := a.typed
 	kind.Spec = withBurst(kind.Spec, opts.BurstReplicas)
@@ -222,7 +226,8 @@ func resourceOf(kind schema.GroupVersionKind) schema.GroupVersionResource {
 	return plural
 }
 
-// withBurst returns a Spec with another burst, or the same Spec if burst is 0.
+// withBurst returns a function like spec whose results have BurstReplicas set to burst. If burst is 0,
+// withBurst returns spec unchanged.
 func withBurst[O, C controller.Object](spec func(O) (replicas.Spec[C], error), burst int) func(O) (replicas.Spec[C], error) {
 	if spec == nil || burst == 0 {
 		return spec
@@ -234,21 +239,24 @@ func withBurst[O, C controller.Object](spec func(O) (replicas.Spec[C], error), b
 	}
 }
 
-// Run works until ctx ends, and then returns nil. If the API server was restored from a backup, Run returns
-// an error that wraps controller.ErrRestored, unless Options.OnRestored is set. The program should end
-// then. Before Run returns, it shuts the queue down, waits for every worker to finish its pass, and stops
-// the event broadcaster. If the caches do not fill before ctx ends, no worker starts. Call Run once.
+// Run runs the controller until ctx ends, and then returns nil. If the API server was restored from a
+// backup, Run returns an error that wraps controller.ErrRestored, unless Options.OnRestored is set. After
+// an ErrRestored, the program should exit. Before Run returns, it shuts the queue down, waits for every
+// worker to finish its pass, and stops the event broadcaster. If ctx ends before the caches are filled,
+// Run starts no workers. Call Run only once.
 //
-// workers is how many owners are worked on at once. Two workers never work on the same owner. 0 means
-// DefaultWorkers. A negative number is an error.
+// workers is the number of owners that the controller works on at once. Two workers never work on the same
+// owner. 0 means DefaultWorkers. If workers is negative, Run returns an error.
 //
-// A pass that takes longer than a second, for example because a webhook hangs, does not count. Another
-// worker takes its place. There are at most four such passes for each worker. If a namespace has such a
-// pass, it has at most as many passes under way as there are workers.
+// If a pass takes longer than a second, for example because a webhook hangs, an additional worker starts
+// in place of the one that makes the slow pass. There are at most four slow passes at once for each of the
+// workers. While a namespace has a slow pass, the number of passes under way in that namespace is limited
+// to workers.
 //
-// Differs from Kubernetes: workers start when the handlers have seen the first lists, instead of when the
-// caches are filled. Otherwise the children in these lists could be mistaken for children that the first
-// passes create. A few owners whose calls hang do not delay the others.
+// Differs from Kubernetes: workers start when the event handlers have seen the first lists. In Kubernetes,
+// workers start when the caches are filled, which is earlier. If the workers of this controller started at
+// that time, they could mistake the children in the first lists for children that their first passes
+// create. If the calls for a few owners hang, the other owners are not delayed.
 func (c *Controller) Run(ctx context.Context, workers int) error {
 	if c == nil || c.controller == nil {
 		return errors.New("clientgo: New did not make this Controller")
@@ -286,7 +294,7 @@ func (c *Controller) Run(ctx context.Context, workers int) error {
 	case <-ctx.Done():
 		return nil
 	case err := <-c.restored:
-		logger.Error(err, "The API server was restored from a backup: no more changes are made, and the program should be started again", "name", name)
+		logger.Error(err, "The API server was restored from a backup. The controller makes no further changes. Restart the program", "name", name)
 		return err
 	}
 }
@@ -294,8 +302,8 @@ func (c *Controller) Run(ctx context.Context, workers int) error {
 // cachesPatience is how long the caches may take to fill before the log names possible reasons.
 const cachesPatience = 10 * time.Second
 
-// waitForCaches reports whether the handlers have seen the first lists. If ctx ends first, it returns
-// false.
+// waitForCaches waits until the event handlers have seen the first lists, and then returns true. If ctx
+// ends first, waitForCaches returns false.
 func (c *Controller) waitForCaches(ctx context.Context) bool {
 	filled, telling := make(chan struct{}), sync.WaitGroup{}
 	defer telling.Wait()
@@ -308,14 +316,14 @@ func (c *Controller) waitForCaches(ctx context.Context) bool {
 		}
 		for i, kind := range []string{c.childKind, c.kind} {
 			if !c.handled[i]() {
-				klog.FromContext(ctx).Error(nil, "Still waiting for the first list: is the informer started, does the server serve the kind (is its CustomResourceDefinition installed), and may it be listed and watched?", "kind", kind)
+				klog.FromContext(ctx).Error(nil, "Still waiting for the first list. Is the informer started, does the server serve the kind (is its CustomResourceDefinition installed), and may the program list and watch it?", "kind", kind)
 			}
 		}
 	})
 	return cache.WaitForNamedCacheSyncWithContext(ctx, c.handled...)
 }
 
-// logWatch returns the log of the watches.
+// logWatch returns the function with which package follow logs about the watches.
 func (c *Controller) logWatch(logger klog.Logger) follow.Log {
 	return func(err error, message string, keysAndValues ...any) {
 		keysAndValues = append(keysAndValues, "controller", strings.ToLower(c.kind))
@@ -327,10 +335,10 @@ func (c *Controller) logWatch(logger klog.Logger) follow.Log {
 	}
 }
 
-// CheckWatches returns an error if the watch of the owners or of the children has not followed the server
-// for three minutes. It returns nil if Run has not been called, or if the client is no
-// controller.Versioner. Use it for a health check, because the watch works again after the kubelet restarts
-// the program. The request is ignored, and may be nil.
+// CheckWatches returns an error if the watch of the owners or of the children has been behind the server
+// for three minutes. If Run has not been called, or if the client is not a controller.Versioner,
+// CheckWatches returns nil. Use CheckWatches as a health check, because a watch that hangs works again
+// after the kubelet has restarted the program. CheckWatches ignores the request, which may be nil.
 func (c *Controller) CheckWatches(*http.Request) error {
 	if c == nil {
 		return nil
@@ -338,10 +346,11 @@ func (c *Controller) CheckWatches(*http.Request) error {
 	return c.watches.Check()
 }
 
-// NewTerm says that from now on only this process works; see controller.Controller.NewTerm. You do not need
-// it if you make a new Controller for each term, or call Run only when the lease is held. If a program
-// starts the informers when it holds its lease already or needs none, call NewTerm right before. That saves
-// a wait of up to two seconds before the first change:
+// NewTerm notes that from now on only this process is active; see controller.Controller.NewTerm. You do
+// not need NewTerm if you make a new Controller for each term of leadership, or if you call Run only while
+// the process holds the lease. If a program already holds its lease, or needs no lease, before it starts
+// the informers, call NewTerm just before they start. That call saves a wait of up to two seconds before
+// the controller's first change:
 //
 //	c.NewTerm(ctx)
 //	factory.Start(ctx.Done())
@@ -351,7 +360,8 @@ func (c *Controller) NewTerm(ctx context.Context) {
 	}
 }
 
-// checkParts returns an error if an informer or the client is nil, or was made from nil.
+// checkParts returns an error if an informer or the client is nil, or if the client was made from a nil
+// argument.
 func checkParts(owners, children, client any) error {
 	switch {
 	case isNil(owners):
@@ -375,7 +385,7 @@ func isNil(v any) bool {
 	return !value.IsValid() || value.Kind() == reflect.Pointer && value.IsNil()
 }
 
-// withKind adds the owners' kind to an error, if it is known.
+// withKind adds the owners' kind to an error, unless kind is "".
 func withKind(kind string, err error) error {
 	if kind == "" {
 		return err

@@ -12,32 +12,33 @@ import (
 )
 
 const (
-	// slowPass is how long a pass may take before it no longer counts as one of the workers.
+	// slowPass is the time after which a pass counts as slow, so that another worker takes its place.
 	slowPass = time.Second
-	// slowPerWorker is how many passes that do not count there may be for each worker.
+	// slowPerWorker is the maximum number of slow passes at once, divided by the number of workers.
 	slowPerWorker = 4
 )
 
-// A crew is the workers of a controller: at most workers that count, and slowPerWorker times as many that
-// do not.
+// A crew is the set of workers of a controller. A crew makes at most workers passes at once that are not
+// slow, and at most slowPerWorker*workers slow passes.
 //
-// If a pass takes longer than slowPass, it no longer counts. Another worker takes its place, and its own
-// worker leaves when the pass ends. The usual reason is an admission webhook that hangs for ten to thirty
-// seconds a call. With a fixed number of workers, a few such owners would delay all others.
+// If a pass takes longer than slowPass, the pass is slow. Another worker then starts, and the worker of
+// the slow pass stops when that pass ends. The usual reason for a slow pass is an admission webhook that
+// hangs for ten to thirty seconds in each call. With a fixed number of workers, a few owners with slow
+// passes would delay all other owners.
 //
-// If a namespace has such a pass, it has at most as many passes of both kinds under way as there are
-// workers. Further owners are put off until one of these passes ends. So a namespace full of slow owners
-// leaves workers for the others. If a pass is slow only because the client's rate limit is low, nothing is
-// lost, because more passes wait for the same limit.
+// While a namespace has a slow pass, the number of passes under way in that namespace, slow or not, is
+// limited to workers. Further owners in the namespace wait until one of these passes ends. So a namespace
+// in which all passes are slow leaves workers for the other namespaces. If passes are slow only because
+// the client's rate limit is low, the additional workers do no harm, because they wait for the same limit.
 //
-// A pass has no deadline. The API server has one for each call, and a call that is cut off may still take
-// effect.
+// A pass has no deadline, because a call that the client abandons may still take effect. The API server
+// itself has a deadline for each call.
 type crew struct {
 	workers int
 	running sync.WaitGroup
 
 	mu     sync.Mutex
-	slow   int // passes that do not count
+	slow   int // slow passes under way
 	in     map[place]*passes
 	putOff map[place]sets.Set[types.NamespacedName]
 }
@@ -60,7 +61,7 @@ type shift struct {
 	crew        *crew
 	place       place
 	timer       *time.Timer
-	slow, ended bool // slow: it does not count
+	slow, ended bool // slow: another worker has taken its place
 }
 
 func newCrew(workers int) *crew {
@@ -70,11 +71,12 @@ func newCrew(workers int) *crew {
 // start starts a worker.
 func (c *crew) start(work func()) { c.running.Go(work) }
 
-// wait waits until all workers have ended, including those that do not count.
+// wait waits until all workers have ended, including those that make slow passes.
 func (c *crew) wait() { c.running.Wait() }
 
-// begin begins a pass. If its namespace has too many, begin returns nil, and the end of one of these passes
-// returns the owner. replace is called when the pass no longer counts.
+// begin begins a pass for the owner with this key. If the owner's namespace already has too many passes
+// under way, begin returns nil. When one of these passes ends, end returns the key. replace is called when
+// the pass becomes slow.
 func (c *crew) begin(key types.NamespacedName, replace func()) *shift {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,8 +104,8 @@ func (c *crew) postpone(key types.NamespacedName) {
 	c.putOff[place].Insert(key)
 }
 
-// takesLong stops counting a pass that is still under way. If too many passes do not count already, it
-// tries again later.
+// takesLong marks a pass that is still under way as slow, and calls replace. If there are already too many
+// slow passes, takesLong tries again after another slowPass.
 func (s *shift) takesLong(replace func()) {
 	c := s.crew
 	c.mu.Lock()
@@ -121,8 +123,8 @@ func (s *shift) takesLong(replace func()) {
 	replace()
 }
 
-// end ends a pass. It reports whether its worker should go on with another pass, and returns the owners
-// that are no longer put off.
+// end ends a pass. goOn reports whether the pass's worker should begin another pass. putOff has the owners
+// for which begin returned nil and that may now be tried again.
 func (s *shift) end() (goOn bool, putOff []types.NamespacedName) {
 	c := s.crew
 	c.mu.Lock()

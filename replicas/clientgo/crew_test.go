@@ -55,7 +55,7 @@ func TestOwnersThatHang(t *testing.T) {
 		b.start(t)
 		settle()
 		assert.Equal(t, 5, b.slowPasses(t))
-		assert.NotNil(t, b.logged("A sync takes long. Another worker takes the place of its own"))
+		assert.NotNil(t, b.logged("A sync takes long, so another worker starts"))
 		healthy := replicaSet("healthy", 3, in("other"))
 		b.add(healthy)
 		after(time.Millisecond)

@@ -80,7 +80,7 @@ func TestConflicts(t *testing.T) {
 		assert.Equal(t, 2, b.count("list pods"), "the first pass asks for the version of the server")
 		assert.Positive(t, b.metric(t, "replicakit_delete_conflicts_total"))
 		assert.Equal(t, 1, b.metric(t, "replicakit_live_lists_total"))
-		assert.NotNil(t, b.logged("Pods changed while they were deleted. Listed them live"))
+		assert.NotNil(t, b.logged("Listed pods live, because some changed before their deletion"))
 		b.release(pods)
 		settle()
 		assert.Equal(t, int32(10), b.web().Status.Replicas)

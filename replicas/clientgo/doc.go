@@ -1,8 +1,9 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clientgo runs package controller with client-go, for owners and children of any kind. Its cache
-// is made of informers, typed clients make its calls, and a rate-limited work queue feeds Sync.
+// Package clientgo runs package controller with client-go, for owners and children of any kind. The cache
+// reads informers, the client makes its calls with typed clients, and the owners to work on come from a
+// rate-limited work queue.
 //
 //	factory := informers.NewSharedInformerFactory(client, 12*time.Hour)
 //	c, err := clientgo.NewReplicaSetController(ctx,
@@ -10,29 +11,32 @@
 //	factory.Start(ctx.Done())
 //	err = c.Run(ctx, clientgo.DefaultWorkers)
 //
-// NewReplicaSetController and NewReplicationManager are ready to use. New takes any controller.Kind. Its
-// client comes from typed.NewClient, which takes the typed clients of the two types.
+// NewReplicaSetController and NewReplicationManager return controllers for Kubernetes' own kinds. New
+// returns a controller for any controller.Kind. Make the client for New with typed.NewClient, from a typed
+// client for owners and one for children.
 //
-// The controller patches the status of owners, so it needs the right to patch replicasets/status or the
-// like. Kubernetes' own roles have only update. A transform of the informers (SetTransform, or
-// informers.WithTransform) may drop fields that the Kind does not read, such as annotations and
-// managedFields.
+// The controller patches the status of owners, so its role must allow the verb patch for the owners'
+// status subresource, for example replicasets/status. The roles of Kubernetes' own controllers allow only
+// update. A transform function of the informers (SetTransform, or informers.WithTransform) may drop fields
+// that the Kind does not read, such as annotations and managedFields.
 //
-// You make the client, with its rate limits, its user agent and CapRetryAfter. You also start the
-// informers, elect a leader, and serve the metrics. Only one process at a time may run a controller for the
-// same objects.
+// Your program makes the client, and sets its rate limits, its user agent and CapRetryAfter. Your program
+// also starts the informers, elects a leader, and serves the metrics. Only one process at a time may run a
+// controller for the same objects.
 //
-// For ReplicaSets and ReplicationControllers, the names, log lines, indexes and metrics are those of
-// pkg/controller/replicaset and pkg/controller/replication in Kubernetes. So your dashboards, and other
-// controllers on the same informers, work as before.
+// For ReplicaSets and ReplicationControllers, this package uses the names, log lines, indexes and metrics
+// of pkg/controller/replicaset and pkg/controller/replication in Kubernetes. So existing dashboards, and
+// other controllers on the same informers, continue to work.
 //
-// Differs from Kubernetes: all the differences of package controller, and also:
-//   - Log lines about ReplicationControllers say ReplicationController. At its end a pass logs what it
-//     created or deleted. An event of a child is logged if it woke an owner.
-//   - A sync that finds the cache behind its own writes is requeued soon, without an error.
-//   - A Retry-After of the server replaces the delay of the rate limiter.
-//   - Workers start when the events of the first lists have been handled, not only stored.
-//   - A panic ends one sync, not the process.
-//   - A few owners whose calls hang do not delay the others.
+// Differs from Kubernetes: the differences of package controller, and the following:
+//   - Log lines about ReplicationControllers say ReplicationController. When a pass ends, it logs how many
+//     children it created and deleted. The event of a child is logged only if the event woke an owner.
+//   - If the cache does not show the controller's own writes yet, a sync requeues the owner soon, without
+//     an error.
+//   - If the server sends a Retry-After, that delay replaces the rate limiter's delay.
+//   - Workers start when the event handlers have seen the first lists, which is later than when the caches
+//     are filled.
+//   - A panic ends only the sync in which it happens, and the process continues.
+//   - If the calls for a few owners hang, the other owners are not delayed.
 //   - If a handler, an index or a metric cannot be added, New returns an error.
 package clientgo

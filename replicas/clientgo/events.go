@@ -16,8 +16,9 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// The handlers pass events to the controller, and log them as pkg/controller/replicaset does. The
-// controller decides what an event means. An event of a child is logged if it woke an owner.
+// The event handlers pass each event to the controller, which decides what the event means. The handlers
+// log events as pkg/controller/replicaset does in Kubernetes. The event of a child is logged only if the
+// event woke an owner.
 
 func (a attachment[O, C]) childHandler(ctx context.Context) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
@@ -72,11 +73,11 @@ func (a attachment[O, C]) report(ctx context.Context, err error) {
 	}
 }
 
-// A waking is the effect of an event.
+// A waking records whether an event asked for a pass, and after which delay.
 type waking struct {
 	wake  controller.Enqueue
 	woke  bool
-	later time.Duration // the delay of a pass that was asked for; 0: none
+	later time.Duration // the longest delay that was asked for; 0 if there was none
 }
 
 func (w *waking) enqueue(owner types.NamespacedName, after time.Duration) {
@@ -113,8 +114,8 @@ func (a attachment[O, C]) logChildDeleted(ctx context.Context, w waking, obj any
 	klog.FromContext(ctx).V(4).Info(a.typed.Child.Kind+" deleted", "deletion_timestamp", deletionTimestamp, logKey(a.typed.Child.Kind), klog.KObj(child))
 }
 
-// logLater logs when a child that just became ready is looked at again, because it may be available then
-// (M6).
+// logLater logs when a child that has just become ready is checked again, because the child may be
+// available at that time (M6).
 func (a attachment[O, C]) logLater(ctx context.Context, w waking, obj any) {
 	if child, ok := obj.(C); ok && w.later > 0 {
 		name := logKey(a.typed.Child.Kind)

@@ -148,7 +148,7 @@ func TestLog(t *testing.T) {
 					return stale(owner)
 				}
 			},
-			want: line{"Status not written yet: the owner has changed meanwhile", 2, "kind=ReplicaSet key=default/web"},
+			want: line{"Status not written, because the owner has changed. The pass is repeated", 2, "kind=ReplicaSet key=default/web"},
 		},
 		{
 			name:  "one that lasts is an error",
@@ -173,7 +173,7 @@ func TestLog(t *testing.T) {
 					return fmt.Errorf("waiting for a turn: %w", context.Canceled)
 				})
 			},
-			want: line{"Pass cut short by the end", 2, "kind=ReplicaSet key=default/web"},
+			want: line{"Pass ended early because the program is ending", 2, "kind=ReplicaSet key=default/web"},
 		},
 		{
 			name: "an error in the last moment is one",

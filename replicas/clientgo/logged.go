@@ -15,7 +15,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/typed"
 )
 
-// A loggedView logs the related pods as pkg/controller/replicaset does. attach sets its Cache.
+// A loggedView is a Cache that logs the related pods as pkg/controller/replicaset does in Kubernetes.
+// attach sets the field Cache.
 type loggedView[O, C controller.Object] struct {
 	typed.Cache[O, C]
 	owner string // the kind
@@ -38,7 +39,7 @@ func (v *loggedView[O, C]) Related(ctx context.Context, owner O) ([]C, error) {
 	return related, nil
 }
 
-// A loggedClient logs creations and deletions as pkg/controller does.
+// A loggedClient is a Client that logs creations and deletions as pkg/controller does in Kubernetes.
 type loggedClient[O, C controller.Object] struct {
 	controller.Client[O, C]
 	child string // the kind
@@ -64,7 +65,8 @@ func (c loggedClient[O, C]) Delete(ctx context.Context, child C, opts metav1.Del
 	return err
 }
 
-// logged returns a client that logs. It is a controller.Versioner if c is one.
+// logged returns a client that makes its calls with c and logs them. If c is a controller.Versioner, the
+// returned client is also a controller.Versioner.
 func logged[O, C controller.Object](c controller.Client[O, C], child string) controller.Client[O, C] {
 	client := loggedClient[O, C]{c, child}
 	if versioner, ok := c.(controller.Versioner); ok {
@@ -83,5 +85,5 @@ func controllerName(child metav1.Object) string {
 	return ""
 }
 
-// logKey is the key of an object in a log line, such as "replicaSet" for a ReplicaSet.
+// logKey returns the key for objects of a kind in log lines, such as "replicaSet" for ReplicaSets.
 func logKey(kind string) string { return strings.ToLower(kind[:1]) + kind[1:] }

@@ -17,17 +17,17 @@ import (
 	"github.com/replicakit/replicakit/status"
 )
 
-// metrics are those that a controller keeps in addition to controller.Controller.Metrics. All controllers
-// of one registerer share the collectors.
+// metrics are the metrics that a Controller keeps in addition to those of controller.Controller.Metrics.
+// All controllers with the same registerer share the collectors.
 type metrics struct {
 	ageRatio       prometheus.Histogram
 	staleSyncSkips *prometheus.CounterVec
-	staleChildren  prometheus.Counter // of staleSyncSkips, for children
+	staleChildren  prometheus.Counter // the counter of staleSyncSkips for children
 	slowPasses     prometheus.Gauge   // Kubernetes has no such metric
 }
 
-// newMetrics registers the metrics, or uses those that another controller registered before (W56). If
-// registerer is nil, they are not registered.
+// newMetrics registers the metrics. If another controller has already registered the metrics, newMetrics
+// uses those (W56). If registerer is nil, the metrics are not registered.
 func newMetrics(registerer prometheus.Registerer, name string, samples func() []controller.Sample, owners, children schema.GroupVersionKind) (metrics, error) {
 	r := registering{registerer: registerer}
 	m := metrics{
@@ -49,7 +49,7 @@ func newMetrics(registerer prometheus.Registerer, name string, samples func() []
 	}
 	skips := func(kind schema.GroupVersionKind) prometheus.Counter {
 		resource, _ := meta.UnsafeGuessKindToResource(kind)
-		return m.staleSyncSkips.WithLabelValues(resource.Group, resource.Resource) // at 0, so that the first one is an increase
+		return m.staleSyncSkips.WithLabelValues(resource.Group, resource.Resource) // at 0, so that the first skip is an increase
 	}
 	skips(owners)
 	m.staleChildren = skips(children)
@@ -59,13 +59,14 @@ func newMetrics(registerer prometheus.Registerer, name string, samples func() []
 
 const metricsNamespace = "replicakit_"
 
-// registering registers collectors, and keeps the errors.
+// registering registers collectors, and collects the errors.
 type registering struct {
 	registerer prometheus.Registerer
 	err        error
 }
 
-// replace registers the collector, in place of that of an earlier controller with the same name.
+// replace registers a collector. If an earlier controller had the same name, replace first unregisters the
+// collector of that controller.
 func (r *registering) replace(c collector) {
 	if r.registerer != nil {
 		r.registerer.Unregister(c)
@@ -109,10 +110,11 @@ func (c collector) Collect(collected chan<- prometheus.Metric) {
 	}
 }
 
-// If not all pods are deleted, observeAgeRatio observes the ages of those that were chosen (N2).
+// observeAgeRatio observes the ages of the pods that were chosen for deletion (N2). If all pods were
+// chosen, observeAgeRatio observes nothing.
 //
-// Differs from Kubernetes: the ratio is not cut to a whole number. If the youngest ready pod has no age
-// yet, nothing is observed, instead of dividing by zero (W1).
+// Differs from Kubernetes: the ratio is not truncated to a whole number. If the age of the youngest ready
+// pod is 0, nothing is observed, whereas Kubernetes divides by zero (W1).
 func (m metrics) observeAgeRatio(owned []*corev1.Pod, victims []replicas.Deletion[*corev1.Pod], now time.Time) {
 	if len(victims) == len(owned) {
 		return
@@ -128,7 +130,7 @@ func (m metrics) observeAgeRatio(owned []*corev1.Pod, victims []replicas.Deletio
 	}
 }
 
-// youngestReadyAge returns 0 if no pod is ready.
+// youngestReadyAge returns the age of the youngest ready pod, or 0 if no pod is ready.
 func youngestReadyAge(pods []*corev1.Pod, now time.Time) time.Duration {
 	var youngest time.Time
 	for _, pod := range pods {

@@ -57,7 +57,8 @@ func (a attachment[O, C]) count(pass controller.Pass[O, C]) {
 	}
 }
 
-// logPass logs a pass as pkg/controller/replicaset does, except its error.
+// logPass logs a pass as pkg/controller/replicaset does in Kubernetes. logError logs the error of the
+// pass.
 func (a attachment[O, C]) logPass(logger klog.Logger, pass controller.Pass[O, C]) {
 	defer logger.V(4).Info("Finished syncing", "kind", a.kind, "key", pass.Name, "duration", pass.Took)
 	if isNone(pass.Owner) {
@@ -77,10 +78,10 @@ func (a attachment[O, C]) logPass(logger klog.Logger, pass controller.Pass[O, C]
 		logger.V(2).Info("Slow-start failure. Skipping creation of pods, decrementing expectations", "podsSkipped", pass.Failed+pass.Skipped, "kind", a.kind, name, owner)
 	}
 	if pass.Conflicts() > 0 {
-		logger.V(2).Info("Pods changed while they were deleted. Listed them live", "conflicts", pass.Conflicts(), "deleted", len(pass.Deleted), "waiting", pass.Waiting(), "kind", a.kind, name, owner)
+		logger.V(2).Info("Listed pods live, because some changed before their deletion", "conflicts", pass.Conflicts(), "deleted", len(pass.Deleted), "waiting", pass.Waiting(), "kind", a.kind, name, owner)
 	}
 	if pass.ViewWasStale {
-		logger.V(2).Info("The cache is old. Listed pods live", "waiting", pass.Waiting(), "kind", a.kind, name, owner)
+		logger.V(2).Info("Listed pods live, because the cache is old", "waiting", pass.Waiting(), "kind", a.kind, name, owner)
 	}
 	if logger := logger.V(4); !isNone(pass.Status) && logger.Enabled() {
 		logger.Info(describeStatus(pass.Owner, pass.Status))

@@ -178,7 +178,7 @@ func TestWatchHangs(t *testing.T) {
 		}
 		assert.Len(t, b.allPods(), 3)
 		assert.Equal(t, 3, b.count("create pods"))
-		assert.NotNil(t, b.logged("The cache is old. Listed pods live"))
+		assert.NotNil(t, b.logged("Listed pods live, because the cache is old"))
 		b.release(pods)
 		after(time.Minute)
 		assert.Len(t, b.allPods(), 3)

@@ -19,7 +19,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// A recording records events about owners of any kind (A3) while it runs.
+// A recording records events about owners of any kind (A3) between start and stop.
 type recording struct {
 	client    typedcorev1.EventsGetter // nil: no events are recorded
 	kind      schema.GroupVersionKind
@@ -31,7 +31,7 @@ func newRecording(kind schema.GroupVersionKind, opts Options) *recording {
 	return &recording{client: opts.EventClient, kind: kind, component: opts.Component}
 }
 
-// sink returns the sink of the events.
+// sink returns the EventSink for the controller, or nil if no events are recorded.
 func (r *recording) sink(opts Options) controller.EventSink {
 	if opts.Events != nil {
 		r.client = nil
@@ -43,8 +43,8 @@ func (r *recording) sink(opts Options) controller.EventSink {
 	return r
 }
 
-// start starts the event broadcaster, and returns a function that stops it. The broadcaster does not end
-// with ctx, because the last pass has events too.
+// start starts the event broadcaster, and returns a function that stops it. The broadcaster continues
+// after ctx has ended, because the last pass may still send events.
 func (r *recording) start(ctx context.Context) (stop func()) {
 	if r.client == nil {
 		return func() {}
@@ -61,8 +61,8 @@ func (r *recording) start(ctx context.Context) (stop func()) {
 	}
 }
 
-// An endingSink returns no errors after the controller has ended. Otherwise errors about the last events
-// would be logged, because there is no client for them.
+// An endingSink returns no errors after the controller has ended. Otherwise the broadcaster would log an
+// error for each of the last events that it cannot send.
 type endingSink struct {
 	record.EventSink
 	ended atomic.Bool
@@ -93,9 +93,11 @@ func (r *recording) Event(owner metav1.Object, eventType, reason, message string
 	}, eventType, reason, message)
 }
 
-// spamKey returns the same key for events that share an allowance of 25 at once, and then one in five
-// minutes. The events for each child share one by owner and type, as in Kubernetes. The others are sent
-// once for a state, and five hundred children created or deleted must not silence them.
+// spamKey returns the key by which the broadcaster limits the rate of events. Events with the same key
+// share a limit of 25 events at once, and then one event every five minutes. As in Kubernetes, the events
+// about creations and deletions of children share one key for each owner and event type. Each other reason
+// has its own key, so that five hundred creations or deletions do not suppress an event that is sent only
+// once.
 func spamKey(event *corev1.Event) string {
 	about := event.InvolvedObject
 	key := []string{event.Source.Component, event.Source.Host, about.APIVersion, about.Kind, about.Namespace, about.Name, string(about.UID), event.Type}

@@ -17,10 +17,11 @@ import (
 	"github.com/replicakit/replicakit/replicas/typed"
 )
 
-// NewReplicaSetController returns a controller for the ReplicaSets that rsInformer knows. It adds its
-// handlers and indexes to both informers, which may be shared and may be running already. A pass creates or
-// deletes at most burstReplicas pods. 0 means replicas.DefaultBurstReplicas, and a negative number is
-// refused. Events are recorded with kubeClient. ctx is only used for its logger.
+// NewReplicaSetController returns a controller for the ReplicaSets that rsInformer holds.
+// NewReplicaSetController adds event handlers and indexes to both informers, which may be shared and may
+// already be running. One pass creates or deletes at most burstReplicas pods. 0 means
+// replicas.DefaultBurstReplicas. If burstReplicas is negative, an error is returned. Events are recorded
+// with kubeClient. Only the logger in ctx is used.
 //
 // To set Options, or to change the rules of ReplicaSets, call New:
 //

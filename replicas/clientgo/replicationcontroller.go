@@ -15,11 +15,13 @@ import (
 	"github.com/replicakit/replicakit/replicas/typed"
 )
 
-// NewReplicationManager returns a controller for the ReplicationControllers that rcInformer knows, as
-// NewReplicaSetController does for ReplicaSets. It has its own queue, expectations and record of writes.
+// NewReplicationManager returns a controller for the ReplicationControllers that rcInformer holds; see
+// NewReplicaSetController. The controller has its own work queue, its own expectations, and its own record
+// of writes.
 //
 // Differs from Kubernetes: objects are not converted to ReplicaSets and back. Pods are ranked by
-// co-location with the pods of siblings, which Kubernetes never finds. Own writes are recorded here too.
+// co-location with the pods of sibling ReplicationControllers, whereas Kubernetes never finds these
+// siblings. As for ReplicaSets, the controller remembers its own writes.
 func NewReplicationManager(ctx context.Context, podInformer coreinformers.PodInformer, rcInformer coreinformers.ReplicationControllerInformer, kubeClient kubernetes.Interface, burstReplicas int) (*Controller, error) {
 	if err := checkParts(rcInformer, podInformer, kubeClient); err != nil {
 		return nil, err

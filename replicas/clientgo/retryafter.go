@@ -25,24 +25,25 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// longestRetryAfter is the longest time that a client waits before it sends a request again. A client does
-// so ten times, so no call waits longer than controller.MaxServerDelay.
+// longestRetryAfter is the longest time that client-go waits before it sends a request again. client-go
+// sends a request again up to ten times, so no call waits longer than controller.MaxServerDelay.
 const longestRetryAfter = controller.MaxServerDelay / 10
 
-// CapRetryAfter makes sure that no server delays a call for more than controller.MaxServerDelay. Wrap the
-// configuration of a client with it:
+// CapRetryAfter limits the time by which a server can delay one call to controller.MaxServerDelay. Wrap a
+// client's configuration with CapRetryAfter:
 //
 //	config.Wrap(clientgo.CapRetryAfter)
 //
 // If an answer has a Retry-After, client-go waits that long inside the call and then sends the request
-// again, up to ten times. Any webhook can set this header to any number of seconds. Until then, nothing
-// else is done for the owner. With CapRetryAfter, an answer that asks for more than 30 seconds ends the
-// call with the server's error.
+// again, up to ten times. Any webhook can set this header to any number of seconds. While a call waits,
+// the controller does nothing else for the owner. With CapRetryAfter, if an answer asks for a wait of more
+// than 30 seconds, the call returns the server's error.
 //
-// A creation, a deletion or a patch is not sent again at all. The answer may come from a proxy that gave up
-// waiting, although the request took effect. Such a call ends with the server's error, which contains the
-// delay. The controller finds out whether the request took effect, and waits without a call. Events are
-// sent again as before.
+// With CapRetryAfter, client-go never sends a creation, a deletion or a patch again, because the first
+// request may have taken effect. For example, the answer may come from a proxy that stopped waiting for
+// the server. Such a call returns the server's error, which contains the delay. The controller then waits
+// between two passes, and finds out whether the request took effect. client-go still sends requests for
+// events again.
 //
 // If next is nil, http.DefaultTransport is used.
 func CapRetryAfter(next http.RoundTripper) http.RoundTripper {
@@ -82,7 +83,8 @@ func mayHaveHadAnEffect(req *http.Request, resp *http.Response) bool {
 
 var eventPath = regexp.MustCompile(`/namespaces/[^/]+/events(/[^/]+)?$`)
 
-// withoutRetry returns the answer with the delay in the body, where the client ignores it.
+// withoutRetry moves the delay from the header of an answer into its body, so that client-go does not send
+// the request again.
 func withoutRetry(req *http.Request, resp *http.Response, seconds int) (*http.Response, error) {
 	body, err := io.ReadAll(resp.Body)
 	if err = errors.Join(err, resp.Body.Close()); err != nil {
@@ -102,7 +104,8 @@ func withoutRetry(req *http.Request, resp *http.Response, seconds int) (*http.Re
 	return resp, nil
 }
 
-// statusOf returns the Status in the body, or the one that the client would make of the body.
+// statusOf returns the Status in the body. If the body holds no Status, statusOf returns the Status that
+// client-go would make from the body.
 func statusOf(req *http.Request, resp *http.Response, body []byte) metav1.Status {
 	obj, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
 	status, ok := obj.(*metav1.Status)
@@ -114,5 +117,5 @@ func statusOf(req *http.Request, resp *http.Response, body []byte) metav1.Status
 	return *status
 }
 
-// WrappedRoundTripper lets client-go find the connections that it closes.
+// WrappedRoundTripper returns the wrapped RoundTripper, so that client-go can close its connections.
 func (c retryAfterCap) WrappedRoundTripper() http.RoundTripper { return c.next }

@@ -65,7 +65,7 @@ func TestRun(t *testing.T) {
 		after(time.Hour)
 		assert.Empty(t, b.allPods())
 		assert.Zero(t, b.returned.Load())
-		assert.Equal(t, 1, strings.Count(b.log.String(), "Still waiting for the first list: "))
+		assert.Equal(t, 1, strings.Count(b.log.String(), "Still waiting for the first list. "))
 		assert.Contains(t, b.log.String(), `is its CustomResourceDefinition installed), and may it be listed and watched? kind="Pod"`)
 		b.cancel()
 		settle()
@@ -520,7 +520,7 @@ func TestARestoredServer(t *testing.T) {
 			}
 			require.Equal(t, int32(1), b.returned.Load())
 			require.ErrorIs(t, *b.ended.Load(), controller.ErrRestored)
-			assert.NotNil(t, b.logged("The API server was restored from a backup: no more changes are made, and the program should be started again"))
+			assert.NotNil(t, b.logged("The API server was restored from a backup. The controller makes no further changes. Restart the program"))
 		})
 	}
 }

@@ -23,8 +23,8 @@ func (c *Controller) work(ctx context.Context) {
 	}
 }
 
-// workOne works on the next owner, and reports whether there may be more. Two workers never work on the
-// same owner (V18).
+// workOne works on the next owner in the queue, and reports whether the worker should continue. Two
+// workers never work on the same owner (V18).
 func (c *Controller) workOne(ctx context.Context) bool {
 	key, shutdown := c.queue.Get()
 	if shutdown {
@@ -33,7 +33,7 @@ func (c *Controller) workOne(ctx context.Context) bool {
 	defer c.queue.Done(key)
 	shift := c.crew.begin(key, func() { c.replaceWorker(ctx, key) })
 	if shift == nil {
-		klog.FromContext(ctx).V(4).Info("Putting off a sync: too many take long in its namespace", "kind", c.kind, "key", key)
+		klog.FromContext(ctx).V(4).Info("Putting off a sync, because its namespace has too many slow syncs", "kind", c.kind, "key", key)
 		return true
 	}
 	requeueAfter, err := c.syncSafely(ctx, key)
@@ -41,14 +41,15 @@ func (c *Controller) workOne(ctx context.Context) bool {
 	return c.endShift(shift)
 }
 
-// replaceWorker starts a worker in place of one with a slow pass.
+// replaceWorker starts a worker in place of the worker that makes a slow pass.
 func (c *Controller) replaceWorker(ctx context.Context, key types.NamespacedName) {
-	klog.FromContext(ctx).V(2).Info("A sync takes long. Another worker takes the place of its own", "kind", c.kind, "key", key)
+	klog.FromContext(ctx).V(2).Info("A sync takes long, so another worker starts", "kind", c.kind, "key", key)
 	c.metrics.slowPasses.Inc()
 	c.crew.start(func() { c.work(ctx) })
 }
 
-// endShift reports whether the worker is still needed.
+// endShift ends a shift, and queues the owners that had to wait for it. The result reports whether the
+// worker is still needed.
 func (c *Controller) endShift(s *shift) bool {
 	goOn, putOff := s.end()
 	if !goOn {
@@ -60,9 +61,10 @@ func (c *Controller) endShift(s *shift) bool {
 	return goOn
 }
 
-// requeue asks for the owner's next pass. A delay from the server replaces that of the rate limiter.
+// requeue asks for the owner's next pass. If after is positive, that delay replaces the rate limiter's
+// delay.
 func (c *Controller) requeue(key types.NamespacedName, after time.Duration, err error) {
-	if errors.Is(err, controller.ErrRestored) { // each further pass would end the same way
+	if errors.Is(err, controller.ErrRestored) { // every further pass would return the same error
 		c.queue.Forget(key)
 		return
 	}
@@ -78,7 +80,8 @@ func (c *Controller) requeue(key types.NamespacedName, after time.Duration, err 
 	}
 }
 
-// wake asks for a pass. If there are several delays, the queue keeps the earliest (M5).
+// wake asks for a pass. If several passes are asked for the same owner, the queue keeps the earliest time
+// (M5).
 func (c *Controller) wake(key types.NamespacedName, after time.Duration) {
 	if after <= 0 {
 		c.queue.Add(key)
@@ -87,7 +90,7 @@ func (c *Controller) wake(key types.NamespacedName, after time.Duration) {
 	c.queue.AddAfter(key, after)
 }
 
-// syncSafely turns a panic into an error of this owner.
+// syncSafely makes a pass for an owner. If the pass panics, syncSafely returns an error.
 func (c *Controller) syncSafely(ctx context.Context, key types.NamespacedName) (requeueAfter time.Duration, err error) {
 	defer func() {
 		value := recover()
@@ -95,7 +98,7 @@ func (c *Controller) syncSafely(ctx context.Context, key types.NamespacedName) (
 			return
 		}
 		stack := debug.Stack()
-		if p, ok := value.(*slowstart.Panic); ok { // a panic of a call
+		if p, ok := value.(*slowstart.Panic); ok { // a panic in a call that slowstart made
 			value, stack = p.Value, p.Stack
 		}
 		klog.FromContext(ctx).Error(nil, "Observed a panic", "kind", c.kind, "key", key, "panic", value, "stacktrace", string(stack))

@@ -27,18 +27,18 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// A Call is one call to the server, and whether it failed.
+// A Call describes one call to the API server and its result.
 type Call struct {
-	// Verb is the name of the method of Client or Versioner.
+	// Verb is the name of the method of Client or Versioner, such as Create.
 	Verb string
-	// Namespace and Name are those of the object. For a list, Name is the selector.
+	// Namespace and Name identify the object. For a list, Name is the selector.
 	Namespace, Name string
-	// Ended is when the answer came. Err is the error, or nil if there was none.
+	// Ended is the time of the answer. Err is the error that the call returned, or nil.
 	Ended time.Time
 	Err   error
 
-	body   any  // the options of a delete, or a patch
-	stray  bool // about a child that a webhook made useless
+	body   any  // the options of a delete, or the patch that was sent
+	stray  bool // the call is about a stray, a new child that a webhook made useless
 	dryRun bool
 }
 
@@ -68,32 +68,34 @@ func (c Call) String() string {
 	return text
 }
 
-// ErrNoRoom is in the error of a call that the Controller did not send, because the
-// call would leave more or fewer children than docs/guarantee.md promises. This error
-// is a defect of the Controller, so please report it.
+// ErrNoRoom is wrapped in the error of a call that the Controller refused to send. The call would have left
+// more or fewer children than docs/guarantee.md promises. Such a call is a defect of the Controller, so
+// please report it.
 var ErrNoRoom = errors.New("there is no room for this call")
 
-// errNoAnswer is the error of a call until the client returns. It stays if the client panics.
+// errNoAnswer is the error of a call until the client returns. If the client panics, errNoAnswer stays the
+// error.
 var errNoAnswer = errors.New("the client did not return")
 
-// calls are the calls of a pass. Several are made at once.
+// calls records the calls of one pass. Several goroutines make calls at once.
 type calls struct {
 	mu                   sync.Mutex
 	list                 []Call
 	creations, deletions allowance
 }
 
-// An allowance is how many calls there is room for, and how many were made.
+// An allowance limits the number of calls. room is how many calls are allowed, and used is how many were
+// requested.
 type allowance struct{ room, used int }
 
-// allow sets how many calls may be made that change the number of replicas.
+// allow sets how many replicas may be created and deleted from now on.
 func (c *calls) allow(creations, deletions int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.creations, c.deletions = allowance{room: creations}, allowance{room: deletions}
 }
 
-// take counts one call, and refuses it if the allowance has no room.
+// take counts one call. If the allowance is used up, take returns an error.
 func (c *calls) take(of *allowance, what, name string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -114,7 +116,7 @@ func isList(c Call) bool { return c.Verb == "List" }
 
 func isRead(c Call) bool { return c.Verb == "Get" && !c.stray }
 
-// countCalls counts the calls that f picks.
+// countCalls counts the calls for which f returns true.
 func countCalls(calls []Call, f func(Call) bool) (n int) {
 	for _, c := range calls {
 		n += one(f(c))
@@ -122,28 +124,28 @@ func countCalls(calls []Call, f func(Call) bool) (n int) {
 	return n
 }
 
-// soFar counts the calls made so far that f picks.
+// soFar counts the calls of the pass so far for which f returns true.
 func (c *calls) soFar(f func(Call) bool) (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return countCalls(c.list, f)
 }
 
-// all returns the calls in the order in which they were answered.
+// all returns the calls in the order of their answers.
 func (c *calls) all() []Call {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.list)
 }
 
-// about begins the note of a call about an object.
+// about returns a Call for an object, still without the time and the error.
 func about(verb string, obj metav1.Object, sent any) Call {
 	return Call{Verb: verb, Namespace: obj.GetNamespace(), Name: obj.GetName(), body: sent}
 }
 
-// The functions below make all calls of a pass to the server. If a call changes a child,
-// its function notes in the ledger what the end of the call shows. start is when the
-// batch of the call began. Accepted deletions are noted at the end of all deletions.
+// The functions below make every call of a pass to the server. If a call can change a child, the function
+// that makes the call notes the result in the ledger. start is the moment at which the batch of calls
+// began. Accepted deletions are noted later, when all deletions of the pass have ended.
 
 // askCreate creates a child.
 func (p *pass[O, C]) askCreate(ctx context.Context, start ledger.Moment, child C) (created C, err error) {
@@ -158,7 +160,7 @@ func (p *pass[O, C]) askCreate(ctx context.Context, start ledger.Moment, child C
 	switch {
 	case err != nil:
 	case object.IsNil(created):
-		err = errNoObject // it is not known which child it made
+		err = errNoObject // the answer does not say which child was created
 	case nameOf(created) != name:
 		err = fmt.Errorf("the creation of %q was answered with %q", name, object.Name(created))
 	case !p.isOurs(created):
@@ -168,15 +170,15 @@ func (p *pass[O, C]) askCreate(ctx context.Context, start ledger.Moment, child C
 	return created, err
 }
 
-// noteCreation notes what the end of a creation says about its name. A creation
-// without an answer may still take effect.
+// noteCreation notes what the result of a creation shows about the name of the child. A creation without an
+// answer may still take effect.
 func (p *pass[O, C]) noteCreation(start ledger.Moment, name types.NamespacedName, child C, err error) {
 	known, now := p.state.known, p.opts.Now()
 	known.Sending(name, now)
 	switch {
 	case err == nil:
 		known.Bears(name, object.ID(child), ledger.Replica, true)
-		_ = known.Created(start, child, now) // its name was checked
+		_ = known.Created(start, child, now) // askCreate has checked the name
 	case errors.As(err, new(strangeError)):
 		known.Bears(name, object.ID(child), ledger.Stranger, true)
 		known.Stray(child)
@@ -185,7 +187,7 @@ func (p *pass[O, C]) noteCreation(start ledger.Moment, name types.NamespacedName
 	}
 }
 
-// askDelete deletes a victim.
+// askDelete deletes a victim, which is a child that the pass has chosen.
 func (p *pass[O, C]) askDelete(ctx context.Context, start ledger.Moment, child C, opts metav1.DeleteOptions) (err error) {
 	if p.isReplica(child) {
 		if err := p.calls.take(&p.calls.deletions, "deletion", object.Name(child)); err != nil {
@@ -199,8 +201,8 @@ func (p *pass[O, C]) askDelete(ctx context.Context, start ledger.Moment, child C
 	return err
 }
 
-// noteDeletion notes what the end of a deletion says about a child. A deletion
-// without an answer may have taken effect, or may still do so.
+// noteDeletion notes what the result of a deletion shows about the child. A deletion without an answer may
+// have taken effect, or may take effect later.
 func (p *pass[O, C]) noteDeletion(start ledger.Moment, id types.UID, carried string, err error) {
 	known, now := p.state.known, p.opts.Now()
 	switch {
@@ -217,7 +219,7 @@ func hadNoAnswer(err error) bool {
 	return err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && !isRefusal(err) && !errors.Is(err, ErrNoRoom)
 }
 
-// carried returns the resourceVersion that a deletion carries, "" if none.
+// carried returns the resourceVersion in the preconditions of a deletion, or "" if there is none.
 func carried(opts metav1.DeleteOptions) string {
 	if only := opts.Preconditions; only != nil && only.ResourceVersion != nil {
 		return *only.ResourceVersion
@@ -225,7 +227,8 @@ func carried(opts metav1.DeleteOptions) string {
 	return ""
 }
 
-// askDeleteStray deletes a stray, and askStray reads one. The ledger keeps strays separately.
+// askDeleteStray deletes a stray, and askStray reads one. The ledger lists strays separately from other
+// children.
 func (p *pass[O, C]) askDeleteStray(ctx context.Context, stray C, opts metav1.DeleteOptions) error {
 	err := p.client.Delete(ctx, stray, opts)
 	call := about("Delete", stray, opts)
@@ -284,7 +287,7 @@ func (p *pass[O, C]) askOwner(ctx context.Context) (O, error) {
 	return owner, err
 }
 
-// askList makes a live list, which other passes may share. See lists.
+// askList lists the children live. Passes for other owners may share the list, see the type lists.
 func (p *pass[O, C]) askList(ctx context.Context) (List[C], error) {
 	namespace, matching := p.Owner.GetNamespace(), p.spec.Selector
 	list, err := p.lists.get(ctx, namespace, matching)
@@ -295,8 +298,9 @@ func (p *pass[O, C]) askList(ctx context.Context) (List[C], error) {
 	return list, err
 }
 
-// askOwnersVersion and askChildrenVersion return how far the server has come with a
-// resource. They ask the server if that is not known yet, and return "" if it stays unknown.
+// askOwnersVersion and askChildrenVersion return the version of the owners, or of the children, that the
+// server has reported in this term. If the server has reported none yet, both functions ask the server. If
+// the version stays unknown, both functions return "".
 func (p *pass[O, C]) askOwnersVersion(ctx context.Context, of Versioner) string {
 	return p.askVersion(ctx, &p.term.owners, "ServerOwnersVersion", of.ServerOwnersVersion)
 }
@@ -314,23 +318,26 @@ func (p *pass[O, C]) askVersion(ctx context.Context, of *serverVersion, verb str
 	})
 }
 
-// listsAtOnce is how many live lists of a Controller may be under way at once, because
-// after an outage thousands of owners want one. Another Controller may serve another
-// server, so each has its own turns. Lists that hang hold back only their own Controller.
+// listsAtOnce is how many live lists a Controller makes at once. There is a limit because after an outage
+// thousands of owners may need a list. Each Controller has its own limit, because another Controller may
+// use another server. So a list that hangs delays only the lists of its own Controller.
 const listsAtOnce = 2
 
-// listsWaiting is how many more lists may wait for their turn. If a pass wants another
-// one, it frees its worker for passes that need no list, and asks again after listBusy.
+// listsWaiting is how many further lists may wait for their turn. If listsWaiting lists are already
+// waiting, get returns an error at once, and the owner tries again after listBusy. Meanwhile the worker is
+// free for passes that need no list.
 const (
 	listsWaiting = 2
 	listBusy     = time.Second
 )
 
-// listTimeout is how long a list may take, because a list that hangs would keep its turn forever.
+// listTimeout is how long a list may take. Without this limit, a list that hangs would keep its turn
+// forever.
 const listTimeout = 30 * time.Second
 
-// lists makes the live lists of a Controller. Owners of one namespace and selector share a list
-// that begins after they asked. If a list fails, all others are held back for a time that doubles.
+// lists makes the live lists of a Controller. Passes with the same namespace and selector share a list if
+// it begins after all of them have asked. If a list fails, all lists of the Controller are held back for a
+// time that doubles with each failure.
 type lists[C Object] struct {
 	list   func(ctx context.Context, namespace string, matching labels.Selector) (List[C], error)
 	now    func() time.Time
@@ -338,8 +345,8 @@ type lists[C Object] struct {
 	turns  chan struct{}
 
 	mu      sync.Mutex
-	open    int                     // lists that are under way or wait
-	waiting map[string]*listCall[C] // lists that have not begun
+	open    int                     // how many lists are under way or waiting
+	waiting map[string]*listCall[C] // lists that have not begun, by namespace and selector
 	failed  backoff.Hold
 }
 
@@ -347,14 +354,14 @@ type listCall[C Object] struct {
 	done    chan struct{}
 	list    List[C]
 	err     error
-	givenUp bool // its maker did not wait for an answer
+	givenUp bool // the pass that made the list ended before the answer
 }
 
 func newLists[O, C Object](client Client[O, C], opts Options) *lists[C] {
 	return &lists[C]{list: client.List, now: opts.Now, random: opts.Random, turns: make(chan struct{}, listsAtOnce)}
 }
 
-// heldError says that lists are held back, for how long, and why.
+// heldError says that live lists are held back, for how long, and why.
 type heldError struct {
 	wait time.Duration
 	why  string
@@ -362,11 +369,11 @@ type heldError struct {
 }
 
 func (e heldError) Error() string {
-	return fmt.Sprintf("live lists are held back for %v, as %s", e.wait.Round(time.Millisecond), e.why)
+	return fmt.Sprintf("live lists are held back for %v, because %s", e.wait.Round(time.Millisecond), e.why)
 }
 
-// get returns a list that began after the call. If the maker of a shared list gives
-// up, another pass makes it.
+// get returns a live list that began after get was called. If the pass that makes a shared list gives up,
+// another pass makes the list.
 func (l *lists[C]) get(ctx context.Context, namespace string, matching labels.Selector) (List[C], error) {
 	key := namespace + "/" + matching.String()
 	for {
@@ -388,7 +395,7 @@ func (l *lists[C]) get(ctx context.Context, namespace string, matching labels.Se
 	}
 }
 
-// join returns a list that has not begun, and whether the caller must make it.
+// join returns a list that has not begun yet. If mine is true, the caller must make the list.
 func (l *lists[C]) join(key string) (call *listCall[C], mine bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -410,10 +417,10 @@ func (l *lists[C]) join(key string) (call *listCall[C], mine bool, err error) {
 	return call, true, nil
 }
 
-// make waits for its turn and makes the call.
+// make waits for a turn, and then makes the list.
 func (l *lists[C]) make(ctx context.Context, key string, call *listCall[C], namespace string, matching labels.Selector) {
 	defer close(call.done)
-	call.givenUp = true // unless it is answered
+	call.givenUp = true // until the list is answered
 	begun := false
 	begin := func() {
 		l.mu.Lock()
@@ -447,7 +454,7 @@ func (l *lists[C]) make(ctx context.Context, key string, call *listCall[C], name
 	l.holdAfter(call.err, call.givenUp)
 }
 
-// holdAfter holds back further lists after a list that failed, unless that list was given up.
+// holdAfter holds back further lists after a list failed, unless the pass gave that list up.
 func (l *lists[C]) holdAfter(err error, givenUp bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -460,8 +467,8 @@ func (l *lists[C]) holdAfter(err error, givenUp bool) {
 	}
 }
 
-// retryIn returns how long an owner waits if its list failed, or was held back. The
-// wait is partly random, so that not all owners ask again at one moment.
+// retryIn returns how long a pass waits after its list failed or was held back. The wait is partly random,
+// so that the owners do not all list at the same moment.
 func (l *lists[C]) retryIn(err error) time.Duration {
 	l.mu.Lock()
 	wait := l.failed.Remaining(l.now())
@@ -475,50 +482,49 @@ func (l *lists[C]) retryIn(err error) time.Duration {
 	return wait + time.Duration(l.random(int(wait/2/time.Millisecond)+1))*time.Millisecond
 }
 
-// ErrRestored is in the error of Controller.Sync once the Controller has noticed that
-// the API server was restored from a backup. The caches and the Controller then have
-// a past state that the server does not have. The Controller makes no further
-// changes, and each further Sync returns the error at once, so do not retry it. End
-// the process and start it again, or make a new Controller with new caches.
+// ErrRestored is wrapped in the error of Controller.Sync once the Controller has noticed that the API
+// server was restored from a backup. The caches and the Controller then remember a state that the server no
+// longer has. The Controller makes no further changes, and each further Sync returns this error at once, so
+// do not retry it. End the process and start it again, or make a new Controller with new caches.
 //
-// The Controller compares only versions of one resource that are numbers. A restore is proven by
-//   - a live list that is older than another one that had ended before it began,
-//   - a live list or a read that is older than what the cache, or an earlier answer, had shown
-//     before the call, or
-//   - a child in a live list whose DELETED event came before the list began, if
+// The Controller compares resourceVersions only if they are numbers and belong to the same resource. Each
+// of these proves a restore:
+//   - A live list is older than another live list that had ended before the first one began.
+//   - A live list or a read is older than what the cache, or an earlier answer, had shown before the call.
+//   - A child is in a live list, although its DELETED event came before the list began. This counts only if
 //     Options.UnfilteredChildren is set.
 //
-// The versions of two objects are never compared with each other. A cache that goes
-// back proves nothing, because another API server may be behind. An object that is
+// The versions of two different objects are never compared. If the cache goes back to an older version,
+// this proves nothing, because the cache may read from another API server that is behind. An object that is
 // not found proves nothing either.
 var ErrRestored = errors.New("the API server was restored from a backup")
 
-// endingsKept is how many of the last DELETED events are remembered at least.
+// endingsKept is the smallest number of recent DELETED events to remember.
 const endingsKept = 2048
 
-// restores notes that the server was restored. Each Controller has one.
+// restores records whether the server was restored. Each Controller has its own restores.
 type restores struct {
-	on   func(error) // called with the proof, unless nil
+	on   func(error) // Options.OnRestored, or nil
 	told atomic.Bool // whether the event was sent
 
 	mu  sync.Mutex
-	err error // the proof; nil if there is none
-	// ownersListed and childrenListed are the newest versions of live lists that have ended.
+	err error // the proof that the server was restored, or nil
+	// ownersListed and childrenListed are the newest resourceVersions of live lists that have ended.
 	ownersListed, childrenListed string
-	// recent has the children of DELETED events, and the numbers of these events. If it
-	// has endingsKept children, it becomes older, and the former older is forgotten.
+	// recent has the children of the last DELETED events, with the number of each event. When recent has
+	// endingsKept children, recent becomes older, and a new recent begins.
 	recent, older map[types.UID]int
 	count         int // how many DELETED events there were
 }
 
-// proof returns an error that wraps ErrRestored if the server was restored.
+// proof returns an error that wraps ErrRestored if the server was restored, and otherwise nil.
 func (r *restores) proof() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.err
 }
 
-// notice notes a proof. Only the first one counts.
+// notice records a proof that the server was restored. Only the first proof counts.
 func (r *restores) notice(format string, args ...any) error {
 	r.mu.Lock()
 	first := r.err == nil
@@ -533,8 +539,8 @@ func (r *restores) notice(format string, args ...any) error {
 	return err
 }
 
-// compare makes a call that lists one resource. It returns an error if the returned version
-// is older than that of an earlier list, or than that of the cache before the call.
+// compare calls list, which lists one resource. It returns an error if the version of the list is older
+// than that of an earlier list, or older than the version of the cache before the call.
 func (r *restores) compare(newest *string, what, cached string, list func() (version string, err error)) error {
 	r.mu.Lock()
 	earlier := *newest
@@ -556,7 +562,7 @@ func (r *restores) compare(newest *string, what, cached string, list func() (ver
 	return nil
 }
 
-// deletedEvent notes a DELETED event of a child.
+// deletedEvent records a DELETED event of a child.
 func (r *restores) deletedEvent(id types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -574,7 +580,7 @@ func (r *restores) deletedEvents() int {
 	return r.count
 }
 
-// isEnded reports whether one of the first n DELETED events was about a child.
+// isEnded reports whether one of the first n DELETED events was about this child.
 func (r *restores) isEnded(id types.UID, n int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -582,8 +588,8 @@ func (r *restores) isEnded(id types.UID, n int) bool {
 	return at > 0 && at <= n
 }
 
-// A guard stands between passes and the server. It compares the versions of lists to notice that
-// the server was restored from a backup. After a restore it makes no writes.
+// A guard is the Client that passes use. The guard compares the versions of lists, to notice that the
+// server was restored from a backup. After a restore, the guard refuses all writes.
 type guard[O, C Object] struct {
 	Client[O, C]
 	cache    Cache[O, C]
@@ -640,7 +646,7 @@ func (g guard[O, C]) PatchStatus(ctx context.Context, owner O, patch selector.Pa
 	return g.Client.PatchStatus(ctx, owner, patch)
 }
 
-// A versionGuard is a guard of a Client that is a Versioner.
+// A versionGuard is the guard if the Client is also a Versioner.
 type versionGuard[O, C Object] struct {
 	guard[O, C]
 	versioner Versioner
@@ -662,16 +668,16 @@ func (g versionGuard[O, C]) ServerChildrenVersion(ctx context.Context, namespace
 	return version, err
 }
 
-// noticeOlder notes a restore if the server has an older version of an object than was
-// shown before the call.
+// noticeOlder records a restore if a call returned an older version of an object than had been known before
+// the call.
 func (r *restores) noticeOlder(is, shown metav1.Object) error {
 	if is.GetUID() == "" || is.GetUID() != shown.GetUID() || !resourceversion.Older(is.GetResourceVersion(), shown.GetResourceVersion()) {
 		return nil
 	}
-	return r.notice("%q was read in version %s, and %s had been shown", is.GetName(), is.GetResourceVersion(), shown.GetResourceVersion())
+	return r.notice("%q was read in version %s, but version %s had been shown", is.GetName(), is.GetResourceVersion(), shown.GetResourceVersion())
 }
 
-// tellRestored sends the ServerRestored event once.
+// tellRestored sends the ServerRestored event, once for each Controller.
 func (p *pass[O, C]) tellRestored(err error) {
 	if p.opts.Events != nil && !object.IsNil(p.Owner) && p.restores.told.CompareAndSwap(false, true) {
 		p.opts.Events.Event(p.Owner, corev1.EventTypeWarning, ServerRestored, err.Error())

@@ -23,19 +23,19 @@ import (
 	"github.com/replicakit/replicakit/slowstart"
 )
 
-// policyIsFinal is how long a BadRequest or a Forbidden must last to be a refusal,
-// because admission that is still starting returns both too.
+// policyIsFinal is how long a BadRequest or a Forbidden must last before it counts as a refusal. While
+// admission is starting, the server may also return a BadRequest or a Forbidden for a short time.
 const policyIsFinal = 5 * time.Minute
 
-// claim adopts and releases what the plan says. It returns what to create and delete after that,
-// and whether the number of children may be changed. If all adoptions succeeded, that is what the
-// plan says, with adopted children in their new version. After an error the claims that succeeded
-// stand (C13).
+// claim adopts and releases the children that the plan names, and returns what to create and delete next.
+// ok is false if nothing may be created or deleted. If an orphan was not adopted, or if the plan adopts and
+// deletes, claim computes the scale again for the children that the owner has now. If one claim fails, the
+// claims that succeeded are kept (C13).
 func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (scale replicas.Scale[C], ok bool) {
 	claims, orphans, before := plan.Claims, plan.Claims.Adopt, p.state.aside
 	p.state.aside = nil
 	claims.Adopt, claims.Release = p.toTry(before, orphans), p.notUndone(p.toTry(before, claims.Release))
-	if len(orphans)+len(claims.Release) == 0 && ctx.Err() == nil { // nearly always
+	if len(orphans)+len(claims.Release) == 0 && ctx.Err() == nil { // the usual case
 		return plan.Scale, true
 	}
 	claimer := p.claimer()
@@ -44,11 +44,11 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (scale re
 	p.Adopted, p.Released = claimed.Adopted, claimed.Released
 	p.Active = slices.Concat(claims.Owned, p.activeOf(claimed.Adopted))
 	p.Failed += len(claimed.AdoptionPending) + len(claimed.NotReleased)
-	if ctx.Err() == nil { // otherwise that is why they failed
+	if ctx.Err() == nil { // otherwise the releases failed because the context has ended
 		p.failedReleases(before, claimed.NotReleased)
 	}
 	if claimed.CanAdoptErr != nil || ctx.Err() != nil {
-		for id, a := range before { // nothing new is known of the orphans
+		for id, a := range before { // the pass has learned nothing new about the orphans
 			if p.state.aside[id] == nil {
 				p.keepAside(id, a)
 			}
@@ -74,8 +74,8 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (scale re
 	return p.scaleClaimed(ctx)
 }
 
-// scaleClaimed decides from the children that the owner has after the claims. The plan asked less
-// of the view, so the children are listed live if the view is old and there is something to do.
+// scaleClaimed decides what to create and delete for the children that the owner has after the claims. If
+// the view is old and there is something to do, scaleClaimed lists the children live and decides again.
 func (p *pass[O, C]) scaleClaimed(ctx context.Context) (replicas.Scale[C], bool) {
 	isOld, spec := p.view.spec.Pending == expectations.Expired, p.view.spec
 	spec.Pending = expectations.Satisfied
@@ -91,7 +91,8 @@ func (p *pass[O, C]) scaleClaimed(ctx context.Context) (replicas.Scale[C], bool)
 	return scale, err == nil
 }
 
-// claimedLive finds out which children of a live view are the owner's after the claims.
+// claimedLive finds the owner's active and terminating children in a live list that was made after the
+// claims.
 func (p *pass[O, C]) claimedLive() {
 	p.Terminating, p.Active = p.terminating(), nil
 	undecided := 0
@@ -108,13 +109,14 @@ func (p *pass[O, C]) claimedLive() {
 	p.holdPlaces(undecided)
 }
 
-// holdPlaces adds undecided orphans to the PendingAdoptions that the Kind has set, so that no child
-// is created in their place. The sum may overflow an int.
+// holdPlaces adds undecided orphans to the PendingAdoptions that the Kind has set, so that no child is
+// created in their place. If the sum overflows, the value of the Kind stays.
 func (p *pass[O, C]) holdPlaces(undecided int) {
 	p.view.spec.PendingAdoptions = max(p.spec.PendingAdoptions, p.spec.PendingAdoptions+undecided)
 }
 
-// claimer returns a Claimer that makes all calls at once, after one live read of the owner.
+// claimer returns a Claimer that sends its patches in parallel. Before the first adoption, the Claimer
+// reads the owner from the server.
 func (p *pass[O, C]) claimer() selector.Claimer[C] {
 	owner, start := p.Owner, p.state.known.Start()
 	return selector.Claimer[C]{
@@ -132,9 +134,9 @@ func (p *pass[O, C]) claimer() selector.Claimer[C] {
 	}
 }
 
-// toTry returns the children to patch. If the patch of a child failed, the child is
-// left alone for a while, because no event changes the answer. The wait ends if the
-// child or the owner's generation changes. Records of other children are dropped.
+// toTry returns the children to patch in this pass. If an earlier patch of a child failed, toTry leaves the
+// child out for a while. The wait ends early if the child or the owner's generation changes. Records of
+// children that need no patch now are dropped.
 func (p *pass[O, C]) toTry(before map[types.UID]*aside, children []C) []C {
 	if len(before) == 0 {
 		return children
@@ -149,27 +151,28 @@ func (p *pass[O, C]) toTry(before map[types.UID]*aside, children []C) []C {
 	})
 }
 
-// mostReleases is how often a child is released if it becomes the owner's again without matching.
+// mostReleases is how often a child is released if another controller gives it back to the owner each time.
 const mostReleases = 3
 
-var errUndone = errors.New("another controller has adopted it for this owner, with another selector: owners of one kind can have one Kind for each kind of children")
+var errUndone = errors.New("another controller has adopted it for this owner, with another selector: give all owners of one kind the same Kind for children of one kind")
 
-// A release says how often a child was released, and in which version last.
+// A release says how often a child was released, and which resourceVersion the child had before the last
+// release.
 type release struct {
 	times   int
 	version string
 }
 
-// notUndone leaves out the children that were released several times and are the
-// owner's again without matching. Another controller adopts them for the owner, so
-// releasing them again would be an endless fight.
+// notUndone leaves out children that were released mostReleases times and belong to the owner again,
+// although they do not match. Another controller adopts such children for the owner, so releasing them
+// again would never end.
 func (p *pass[O, C]) notUndone(release []C) []C {
 	if len(p.state.released) == 0 {
 		return release
 	}
 	return some(release, func(c C) bool {
 		was := p.state.released[object.ID(c)]
-		isUndone := was.times >= mostReleases && was.version != c.GetResourceVersion() // otherwise the cache is old
+		isUndone := was.times >= mostReleases && was.version != c.GetResourceVersion() // an equal version means that the cache is old
 		if isUndone {
 			p.tell(ReleaseUndone, "Not releasing "+c.GetName()+" again: "+errUndone.Error())
 			p.gate(ReleaseUndone, c.GetName(), 0, errUndone)
@@ -178,7 +181,8 @@ func (p *pass[O, C]) notUndone(release []C) []C {
 	})
 }
 
-// noteReleases remembers which children were released, as long as they are in the view.
+// noteReleases remembers which children were released. A child is forgotten when it is adopted, or is no
+// longer in the view.
 func (p *pass[O, C]) noteReleases(released []C) {
 	before := p.state.released
 	p.state.released = map[types.UID]release{}
@@ -203,15 +207,15 @@ func (p *pass[O, C]) refusedAdoptions(refused []selector.Failure[C]) {
 	}
 }
 
-// refuseAdoption leaves alone an orphan that the server refuses. If the adoption was undecided
-// until now, first is when it began to fail. If it fails once more, it is refused at once. If the
-// server called the orphan Invalid, first is zero.
+// refuseAdoption leaves an orphan alone for a while, because the server refuses the adoption. If the
+// adoption was undecided before, first is the time of its first failure, so that the next failure counts as
+// a refusal at once. If the server called the orphan Invalid, first is zero.
 func (p *pass[O, C]) refuseAdoption(c C, first time.Time, why error) {
 	hold := backoff.Hold{Since: p.opts.Now(), Wait: AdoptionRefused.row().shortest}
 	p.setAside(c, &aside{Version: c.GetResourceVersion(), First: first, Hold: hold, Reason: AdoptionRefused, Why: why}, nil)
 }
 
-// undecidedAdoptions leaves alone the orphans that the server has not decided about.
+// undecidedAdoptions leaves orphans alone for a while if the server has neither adopted nor refused them.
 // The wait doubles with each failure.
 func (p *pass[O, C]) undecidedAdoptions(ctx context.Context, claimer selector.Claimer[C], before map[types.UID]*aside, failed []selector.Failure[C]) {
 	isFinal := sync.OnceValue(func() bool { return p.policyIsAgainstIt(ctx, claimer) })
@@ -235,9 +239,9 @@ func (p *pass[O, C]) undecidedAdoptions(ctx context.Context, claimer selector.Cl
 
 func isPolicy(err error) bool { return apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) }
 
-// policyIsAgainstIt reports whether the refusal of an orphan is final, because a policy forbids it.
-// It tries the patch, as a dry run, on a child that the owner already has. If the server accepts
-// that, the rights are there and admission works.
+// policyIsAgainstIt reports whether refused adoptions are final, because a policy forbids them. It sends an
+// adoption patch, as a dry run, to a child that the owner already has. If the dry run succeeds, the
+// Controller has the right to patch and admission works, so the refusal is about the orphan.
 func (p *pass[O, C]) policyIsAgainstIt(ctx context.Context, claimer selector.Claimer[C]) bool {
 	if len(p.Active) == 0 {
 		return false
@@ -250,8 +254,8 @@ func (p *pass[O, C]) policyIsAgainstIt(ctx context.Context, claimer selector.Cla
 	return err == nil
 }
 
-// setAside leaves a child to a later pass, because its adoption or release failed. why is nil if it did
-// not fail in this pass.
+// setAside leaves a child to a later pass, because the adoption or release of the child failed. why is nil
+// if the child was not tried in this pass, or if a.Why already has the error.
 func (p *pass[O, C]) setAside(c C, a *aside, why error) {
 	p.keepAside(object.ID(c), a)
 	a.Why = cmp.Or(why, a.Why)
@@ -265,7 +269,8 @@ func (p *pass[O, C]) keepAside(id types.UID, a *aside) {
 	p.state.aside[id] = a
 }
 
-// sortAside lists the orphans that were not adopted, now or a while ago.
+// sortAside lists the orphans that are not adopted, because their adoption failed in this pass or in an
+// earlier one.
 func (p *pass[O, C]) sortAside(orphans []C) {
 	for _, c := range orphans {
 		switch a := p.state.aside[object.ID(c)]; {
@@ -278,8 +283,8 @@ func (p *pass[O, C]) sortAside(orphans []C) {
 	}
 }
 
-// invalidReleases leaves alone for a while the children whose release the server
-// called Invalid. They count as released, but a policy may forbid it.
+// invalidReleases leaves children alone for a while if the server called their release Invalid. Such
+// children count as released, but a policy may have forbidden the release.
 func (p *pass[O, C]) invalidReleases(released []C) {
 	if len(released) == 0 {
 		return
@@ -297,8 +302,8 @@ func (p *pass[O, C]) invalidReleases(released []C) {
 	}
 }
 
-// failedReleases reports releases that failed. They are tried again after a wait that
-// doubles each time, and nothing else waits for them.
+// failedReleases reports releases that failed, and delays the next try. The delay doubles with each
+// failure. Creations and deletions do not wait for failed releases.
 func (p *pass[O, C]) failedReleases(before map[types.UID]*aside, failed []selector.Failure[C]) {
 	for _, f := range failed {
 		p.tell(ReleaseFailed, "Error releasing "+f.Object.GetName()+": "+f.Err.Error())

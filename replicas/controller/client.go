@@ -27,24 +27,25 @@ import (
 	"github.com/replicakit/replicakit/slowstart"
 )
 
-// An Object is an API object, which is a pointer to a type of Kubernetes or of your own.
+// An Object is a pointer to an API type, either one of Kubernetes or one of your own.
 type Object interface {
 	metav1.Object
 	runtime.Object
 }
 
-// A Client makes calls to the API server, and reads no cache. Errors must be the API
-// server's, wrapped with %w at most, because the Controller depends on NotFound,
-// Conflict, Invalid and Retry-After.
+// A Client calls the API server directly, without a cache. Its methods must return the errors of the API
+// server, unchanged or wrapped with %w. The Controller depends on NotFound, Conflict, Invalid and
+// Retry-After.
 //
-// Several goroutines call the methods at once, up to Options.MaxParallel for each
-// owner. The methods must not change their arguments, except the child of Create.
-// They must not send events, because the Controller does.
+// For each owner, up to Options.MaxParallel goroutines call the methods at once. The methods must not
+// change their arguments, except the child that is passed to Create. The methods must not send events,
+// because the Controller sends them.
 type Client[O, C Object] interface {
-	// Create creates the child in its namespace, and returns it as the server stored it.
-	// Create may change the child that it is given, because no other code has it. Create must
-	// send the request only once. If Create fails, and may have sent the request again, as
-	// client-go does after a Retry-After, its error must wrap ErrResent. NoteResent adds that.
+	// Create creates the child in the child's namespace, and returns the child as the server stored it.
+	// Create may change its argument child, because no other code uses that object. Create must send the
+	// request only once. If Create fails and may have sent the request again, its error must wrap
+	// ErrResent. For example, client-go sends a request again after a Retry-After. NoteResent adds
+	// ErrResent in this case.
 	Create(ctx context.Context, child C) (C, error)
 	// Delete deletes the child, with the given options and their preconditions.
 	Delete(ctx context.Context, child C, opts metav1.DeleteOptions) error
@@ -53,111 +54,114 @@ type Client[O, C Object] interface {
 	Patch(ctx context.Context, child C, patch selector.Patch, opts metav1.PatchOptions) (C, error)
 	// Get reads a child.
 	Get(ctx context.Context, namespace, name string) (C, error)
-	// List returns the children of the namespace that the selector matches. For namespace "",
-	// which Kind.ClusterScoped needs, it returns those of all namespaces. The list must be as new
-	// as the call, so send no resourceVersion, not even "0". If it is read in pages, all must
-	// have one version, or List returns an error. The Controller does not change the children.
+	// List returns the children in the namespace whose labels match the selector. For namespace "", List
+	// returns the matching children in all namespaces, which Kind.ClusterScoped needs. The list must not be
+	// older than the call, so send no resourceVersion, not even "0". If List reads several pages with
+	// different resourceVersions, List must return an error. The Controller does not change the returned
+	// children.
 	List(ctx context.Context, namespace string, matching labels.Selector) (List[C], error)
-	// GetOwner reads an owner. The Controller may change what it returns.
+	// GetOwner reads an owner. The Controller may change the returned owner.
 	GetOwner(ctx context.Context, namespace, name string) (O, error)
-	// PatchStatus sends the patch, a JSON merge patch, to the status sub-resource of the owner, and
-	// returns the whole owner as the server stored it. The patch has the owner's UID and
-	// resourceVersion, so it must fail with a Conflict if the owner on the server has another
-	// version. The owner that is given has the new status. Do not send that owner, because it lacks
-	// what the cache dropped. The example StatusByUpdate is for a client that can only update.
+	// PatchStatus sends a JSON merge patch to the status subresource of the owner, and returns the whole
+	// owner as the server stored it. The patch has the owner's UID and resourceVersion, so the server must
+	// answer with a Conflict if the owner has changed. The argument owner has the new status, but lacks the
+	// fields that the cache dropped, so do not send that object. If your client can only update, see the
+	// example StatusByUpdate.
 	PatchStatus(ctx context.Context, owner O, patch selector.Patch) (O, error)
 }
 
-// A Versioner is a Client that can return how far the server has come. Then a new process
-// needs no read of an owner that was written since the process began. If the cache also
-// returns its version, one small list of children replaces a live list for each owner.
+// A Versioner is a Client that can also return the server's current resourceVersion for owners and for
+// children. With a Versioner, a new process need not read an owner that was written after the process
+// began. If the cache also returns its version, the new process needs one small list of children, instead
+// of a live list for each owner.
 type Versioner interface {
-	// ServerOwnersVersion and ServerChildrenVersion return the resourceVersion of a
-	// list of the owners, or of the children, of a namespace, or of all namespaces if
-	// it is "". The list must be as new as the call, like that of Client.List, but one
-	// object of it is enough. An error, or "", means that the version is not known.
+	// ServerOwnersVersion lists the owners in a namespace, and ServerChildrenVersion lists the children.
+	// Both return the resourceVersion of their list. For namespace "", the list is of all namespaces. The
+	// list must not be older than the call, but may be limited to one object. If the version is not known,
+	// return an error or "".
 	ServerOwnersVersion(ctx context.Context, namespace string) (string, error)
 	ServerChildrenVersion(ctx context.Context, namespace string) (string, error)
 }
 
-// A Checker is a Client that knows whether it was made from all that it needs. Check
-// makes no call. If Check returns an error, New returns it.
+// A Checker is a Client that can check whether its own settings are complete. Check makes no calls to the
+// server. If Check returns an error, New returns this error.
 type Checker interface{ Check() error }
 
-// errNoObject is the error for an answer without an object and without an error,
-// which says nothing.
+// errNoObject is the error if the client returned neither an object nor an error.
 var errNoObject = errors.New("the client returned no object")
 
 // A List is the result of a live list.
 type List[C Object] struct {
 	Items []C
-	// ResourceVersion is the version of the list itself, "" if it is not known.
+	// ResourceVersion is the resourceVersion of the list itself, or "" if it is not known.
 	ResourceVersion string
 }
 
-// A Cache answers from memory what the watches have reported so far. The cache may be
-// incomplete and behind, which the Controller handles. The Controller does not change
-// what the cache returns, and does not keep the slices.
+// A Cache returns from memory what its watches have reported so far. The Controller works correctly
+// even if the cache is incomplete or behind the server. The Controller does not change the returned
+// objects, and does not keep the returned slices.
 type Cache[O, C Object] interface {
 	OwnerCache[O]
-	// Children returns the owner's children, in any state, and the orphans of its
-	// namespace. If the owner is in none, it returns the orphans of all namespaces.
-	// The list may have other children, which the Controller ignores.
+	// Children returns the owner's children in any state, and the orphans in the owner's namespace. If the
+	// owner is in no namespace, Children returns the orphans in all namespaces. The list may have children
+	// of other owners, which the Controller ignores.
 	Children(ctx context.Context, owner O) ([]C, error)
-	// Related returns the children for Spec.Related, which the function replicas.Related
-	// finds. It is called if the pass may have to delete something. If it returns nil or
-	// an error, the pass goes on, and pods are not ranked by co-location.
+	// Related returns the children for Spec.Related. The function replicas.Related can find them. Related
+	// is called if the pass may have to delete a child. If Related returns nil or an error, the pass goes
+	// on, but pods are not ranked by co-location.
 	Related(ctx context.Context, owner O) ([]C, error)
-	// OwnersVersion and ChildrenVersion return the resourceVersion up to which Owner and Children
-	// show everything. If it is not known, they return "". Then no pass waits until the cache shows
-	// the status that was written last, and the numbers of Outcome.Counts are those of the cache.
+	// OwnersVersion and ChildrenVersion return the resourceVersion up to which the cache shows all changes
+	// of owners, or of children. If this version is not known, return "". Without the version of the
+	// owners, no pass waits until the cache shows the last status write. Without the version of the
+	// children, the numbers in Outcome.Counts are those of the cache.
 	OwnersVersion() string
 	ChildrenVersion() string
 }
 
-// An OwnerCache is the part of a Cache that event handlers read.
+// An OwnerCache is the part of a Cache that event handlers use.
 type OwnerCache[O Object] interface {
-	// Owner returns an owner. If there is none with this name, the error is a
-	// NotFound. A transform of the cache may drop what Kind.Spec, Kind.Status and
-	// Kind.Prepare do not read, such as annotations and managedFields.
+	// Owner returns the owner with this name. If the cache has no such owner, the error is a NotFound. The
+	// cache may drop fields that Kind.Spec, Kind.Status and Kind.Prepare do not read, such as annotations
+	// and managedFields.
 	Owner(ctx context.Context, name types.NamespacedName) (O, error)
-	// Owners returns the owners of a namespace. For namespace "", which Kind.ClusterScoped
-	// needs, it returns all owners. One of them may want to adopt an orphan.
+	// Owners returns the owners in a namespace. For namespace "", Owners returns all owners, which
+	// Kind.ClusterScoped needs. Event handlers use this list to find the owners that may adopt an orphan.
 	Owners(ctx context.Context, namespace string) ([]O, error)
 }
 
-// Enqueue asks for a pass for an owner, at once if after is 0, else after that time.
-// If there are several requests for one owner, the earliest must be served. Enqueue
-// may be called several times for one event. AddAfter of a work queue is an Enqueue.
+// Enqueue requests a pass for an owner. If after is 0, the pass should run at once, and otherwise after
+// that time. If there are several requests for one owner, the earliest request must lead to a pass. Enqueue
+// may be called several times for one event. The method AddAfter of a work queue is an Enqueue.
 type Enqueue func(owner types.NamespacedName, after time.Duration)
 
-// An EventSink takes the events of a Controller. eventType is corev1.EventTypeNormal or
-// corev1.EventTypeWarning. Several goroutines call Event at once, and it should not block.
+// An EventSink receives the events of a Controller. eventType is corev1.EventTypeNormal or
+// corev1.EventTypeWarning. Several goroutines call Event at once, and Event should not block.
 type EventSink interface {
 	Event(owner metav1.Object, eventType, reason, message string)
 }
 
-// The reasons of a Controller's events, with their messages. An event about a
-// refused spec has the reason of the RefusedError: replicas.InvalidSelector,
-// replicas.InvalidReplicas, replicas.InvalidTemplate, or one of the Kind's own.
+// These are the reasons of a Controller's events, with their messages. "Sent once" means that
+// the event is not sent again while the condition lasts. If a spec is refused, the event has the reason of
+// the RefusedError. This reason is replicas.InvalidSelector, replicas.InvalidReplicas,
+// replicas.InvalidTemplate, or one of the Kind's own.
 const (
-	SuccessfulCreate = "SuccessfulCreate"  // Created pod: <name>, with the kind of the child in lower case
+	SuccessfulCreate = "SuccessfulCreate"  // Created pod: <name>, where pod is the kind of the child in lower case
 	FailedCreate     = "FailedCreate"      // Error creating: <error>
-	SuccessfulDelete = "SuccessfulDelete"  // Deleted pod: <name>, and (<criterion>: <values>) if a criterion decided that Kubernetes does not have
+	SuccessfulDelete = "SuccessfulDelete"  // Deleted pod: <name>, with (<criterion>: <values>) if a criterion decided that Kubernetes lacks
 	FailedDelete     = "FailedDelete"      // Error deleting: <error>
-	FailedAdopt      = "FailedAdopt"       // Error adopting <name>: <error>; once while it lasts
-	FailedRelease    = "FailedRelease"     // Error releasing <name>: <error>; once while it lasts
-	DeletionsHeld    = "DeletionsHeld"     // Holding deletions for <time>: <why>; once while it lasts
-	CreationsHeld    = "CreationsHeld"     // Holding creations for <time>: <why>; once while it lasts
-	FailedOwner      = "FailedReadOwner"   // Error reading the owner: <error>; nothing is deleted; once while it lasts
-	FailedList       = "FailedList"        // Error listing: <error>; the view is old, and a live list failed; once while it lasts
-	FailedLook       = "FailedLook"        // Error looking for pods: <error>; a creation or deletion had no answer, and a look for the child failed, so its place is held; once while it lasts
-	FailedRelated    = "FailedRelatedPods" // Error listing related pods: <error>; once while it lasts
-	FailedStatus     = "FailedStatus"      // Error writing the status: <error>, with the right that is needed; once while it lasts
-	FailedSpec       = "FailedSpec"        // <error of Kind.Spec that is no RefusedError>; the pass is tried again; once for each generation and text
-	InvalidStep      = "InvalidStep"       // <what Kind.Prepare has added to a plan>; nothing is done; once for each generation and text
-	Panicked         = "Panicked"          // <what a function of the Kind or the client panicked with>; the pass ended there
-	ServerRestored   = "ServerRestored"    // <ErrRestored, and what proves it>; once for a Controller, about the owner whose pass ended first after that
+	FailedAdopt      = "FailedAdopt"       // Error adopting <name>: <error>. Sent once.
+	FailedRelease    = "FailedRelease"     // Error releasing <name>: <error>. Sent once.
+	DeletionsHeld    = "DeletionsHeld"     // Holding deletions for <time>: <why>. Sent once.
+	CreationsHeld    = "CreationsHeld"     // Holding creations for <time>: <why>. Sent once.
+	FailedOwner      = "FailedReadOwner"   // Error reading the owner: <error>. Nothing is deleted. Sent once.
+	FailedList       = "FailedList"        // Error listing: <error>. The view is old, and a live list failed. Sent once.
+	FailedLook       = "FailedLook"        // Error looking for pods: <error>. A call had no answer, and its place stays held. Sent once.
+	FailedRelated    = "FailedRelatedPods" // Error listing related pods: <error>. Sent once.
+	FailedStatus     = "FailedStatus"      // Error writing the status: <error>, with the right that is missing. Sent once.
+	FailedSpec       = "FailedSpec"        // Kind.Spec failed: <error>. The pass is tried again. Sent once for each generation and text.
+	InvalidStep      = "InvalidStep"       // <why the Step is invalid>. Nothing is created or deleted. Sent once for each generation and text.
+	Panicked         = "Panicked"          // A function of the Kind or the client panicked, and the log has the stack: <value>
+	ServerRestored   = "ServerRestored"    // <ErrRestored and its proof>. Sent once, about the first owner whose pass ends after the proof.
 )
 
 func nameOf(c metav1.Object) types.NamespacedName {
@@ -178,18 +182,17 @@ func namespaceIsGoing(err error) bool {
 	return details != nil && details.Kind == "namespaces"
 }
 
-// quotaIsFull reports whether a resource quota refused a create, which only the text
-// of the error says.
+// quotaIsFull reports whether a resource quota refused a create. Only the text of the error shows this.
 func quotaIsFull(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
 }
 
-// isFinal reports whether a creation that failed did not take effect, and never will.
+// isFinal reports whether a failed creation did not take effect and never will.
 func isFinal(err error) bool {
 	return !errors.Is(err, ErrResent) && (isRefusal(err) || apierrors.IsAlreadyExists(err) || namespaceIsGoing(err))
 }
 
-// explained adds the remedy to an error about a child if the server's text lacks it.
+// explained adds advice to an error about a child if the text of the server lacks this advice.
 func (p *pass[O, C]) explained(err error, child C) error {
 	owner, kind := object.Name(p.Owner), p.kind.Owner
 	switch {
@@ -198,29 +201,29 @@ func (p *pass[O, C]) explained(err error, child C) error {
 	case needsFinalizers(err):
 		return fmt.Errorf("%w (%s %q: the right to update %s/finalizers in the group %q is missing, which blockOwnerDeletion of the children needs on this server)", err, kind.Kind, owner, p.ownerResource.Resource, kind.Group)
 	case child.GetNamespace() == "" && p.kind.ClusterScoped && hasNoNamespace(err):
-		return apierrors.NewBadRequest(fmt.Sprintf("%s %q is in no namespace, and its %s are in namespaces: New must give each of them one: %v", kind.Kind, owner, p.childResource.Resource, err))
+		return apierrors.NewBadRequest(fmt.Sprintf("%s %q is in no namespace, and its %s are in namespaces: New must set the namespace of each: %v", kind.Kind, owner, p.childResource.Resource, err))
 	}
 	return err
 }
 
-// needsFinalizers reports whether the admission plugin OwnerReferencesPermissionEnforcement
-// refused a reference, which only the text of the error says.
+// needsFinalizers reports whether the admission plugin OwnerReferencesPermissionEnforcement refused an
+// owner reference. Only the text of the error shows this.
 func needsFinalizers(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot set blockOwnerDeletion")
 }
 
-// hasNoNamespace reports whether a create failed, and made nothing, because it had no
-// namespace. Clients refuse such a create, or the server has no such path.
+// hasNoNamespace reports whether a create failed because the child had no namespace. Such a create makes no
+// child, because the client refuses it or the server has no such path.
 func hasNoNamespace(err error) bool {
 	return apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) || strings.Contains(err.Error(), "an empty namespace may not be set")
 }
 
-// MaxServerDelay is the longest delay of an owner's next pass because of a Retry-After of the
-// server.
+// MaxServerDelay is the longest time by which a Retry-After of the server delays the next pass for an
+// owner.
 const MaxServerDelay = 5 * time.Minute
 
-// serverDelay returns the longest Retry-After among the errors, at most
-// MaxServerDelay, and 0 if none has one.
+// serverDelay returns the longest Retry-After among the errors, but at most MaxServerDelay. If no error has
+// a Retry-After, it returns 0.
 func serverDelay(errs []error) time.Duration {
 	longest := 0
 	for _, err := range errs {
@@ -231,7 +234,7 @@ func serverDelay(errs []error) time.Duration {
 	return time.Duration(min(longest, int(MaxServerDelay/time.Second))) * time.Second
 }
 
-// isRefusal reports whether a call had no effect, and never will.
+// isRefusal reports whether the server refused a call, so that the call had no effect and never will.
 func isRefusal(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err)
 }
@@ -248,9 +251,9 @@ func isRefused(err error) bool {
 	return refused
 }
 
-// onlyRefused reports whether a refused spec is the only error.
+// onlyRefused reports whether err consists only of RefusedErrors.
 func onlyRefused(err error) bool {
-	switch e := err.(type) { //nolint:errorlint // it goes through the tree itself
+	switch e := err.(type) { //nolint:errorlint // this function walks the tree of errors itself
 	case *replicas.RefusedError:
 		return true
 	case interface{ Unwrap() error }:
@@ -273,22 +276,22 @@ func joinErrors(a, b error) error {
 	return errors.Join(a, b)
 }
 
-// ErrResent is in the error of Client.Create if the client sent the request more than
-// once. The server may have made the child at the first request although it refused
-// the second. So the Controller looks for the child, and keeps its name.
+// ErrResent is wrapped in the error of Client.Create if the client sent the request more than once. The
+// server may have created the child for the first request, although it refused the second request. So the
+// Controller looks for the child on the server, and does not forget the child's name.
 var ErrResent = errors.New("the request was sent more than once")
 
-// NoteResent calls send, which makes one call over net/http, and adds ErrResent to its
-// error if the request was sent more than once. client-go sends it again by itself if the
-// server answers 429 or 5xx with Retry-After. NoteResent is for the Create of a Client:
+// NoteResent calls send, which must make one call over net/http. If the request was sent more than once and
+// send fails, NoteResent adds ErrResent to the error. client-go sends a request again by itself if the
+// server answers 429 or 5xx with Retry-After. NoteResent is for the Create method of a Client:
 //
 //	err = controller.NoteResent(ctx, func(ctx context.Context) error {
 //		created, err = pods.Create(ctx, pod, metav1.CreateOptions{})
 //		return err
 //	})
 //
-// NoteResent counts what net/http/httptrace reports. An http.RoundTripper that does not
-// end in an http.Transport may report nothing. Then NoteResent returns the error as it is.
+// NoteResent counts the requests that net/http/httptrace reports. If an http.RoundTripper does not use an
+// http.Transport, httptrace may report no requests. NoteResent then returns the error unchanged.
 func NoteResent(ctx context.Context, send func(ctx context.Context) error) error {
 	if send == nil {
 		return errors.New("controller: send is nil")
@@ -301,11 +304,11 @@ func NoteResent(ctx context.Context, send func(ctx context.Context) error) error
 	return err
 }
 
-// maxReasonsTold is how many different failures the text of a summary lists.
+// maxReasonsTold is how many different failures the text of a summary lists at most.
 const maxReasonsTold = 10
 
-// A summary is the error of a run in one line. For example, a quota that refuses
-// sixteen pods gives one reason, not sixteen.
+// A summary is the error of a run of calls, with a text of one line. For example, if a quota refuses
+// sixteen pods, the text has one reason instead of sixteen.
 type summary struct {
 	error
 	text string
@@ -315,8 +318,8 @@ func (s *summary) Error() string { return s.text }
 
 func (s *summary) Unwrap() error { return s.error }
 
-// summarize returns run.Err, with a text that lists failures once, and counts them,
-// if they differ only in the name of the object.
+// summarize returns run.Err with a shorter text. If failures differ only in the name of the object, the
+// text has one of them and the number of the others.
 func summarize(run slowstart.Result) error {
 	if len(run.Failed) < 2 {
 		return run.Err
@@ -350,7 +353,7 @@ func withoutName(err error) string {
 	return strings.ReplaceAll(err.Error(), strconv.Quote(status.Status().Details.Name), "")
 }
 
-// withoutNames returns an error's text without the name of the object, "" for nil.
+// withoutNames returns an error's text without the name of the object, or "" for a nil error.
 func withoutNames(err error) string {
 	if err == nil {
 		return ""

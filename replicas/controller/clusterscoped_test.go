@@ -221,12 +221,12 @@ func TestOwnersInNoNamespace(t *testing.T) {
 		r := globalRig(1, "a")
 		r.kind.ClusterScoped = false
 		_, err := r.pass(t, 0)
-		require.EqualError(t, err, `controller: Pool "blue": it is in no namespace, and Kind.ClusterScoped is false`)
+		require.EqualError(t, err, `controller: Pool "blue": the owner is in no namespace, but Kind.ClusterScoped is false`)
 		assert.Empty(t, r.calls)
 		namespaced := newRig(1)
 		namespaced.kind.ClusterScoped = true
 		_, err = namespaced.pass(t, 0)
-		require.EqualError(t, err, `controller: ReplicaSet "default/web": it is in a namespace, and Kind.ClusterScoped is true`)
+		require.EqualError(t, err, `controller: ReplicaSet "default/web": the owner is in a namespace, but Kind.ClusterScoped is true`)
 		assert.Empty(t, namespaced.calls)
 	})
 	t.Run("a pod for which New names no namespace is an error that says so", func(t *testing.T) {
@@ -250,10 +250,10 @@ func TestAChildForWhichNewNamesNoNamespace(t *testing.T) {
 		r := globalRig(1, "")
 		r.create = func(int) error { return answer }
 		pass, err := r.pass(t, 0)
-		require.ErrorContains(t, err, `Pool "blue" is in no namespace, and its workers are in namespaces: New must give each of them one: `+answer.Error())
+		require.ErrorContains(t, err, `Pool "blue" is in no namespace, and its workers are in namespaces: New must set the namespace of each: `+answer.Error())
 		assert.Zero(t, pass.InFlight, "nothing was made")
 		assert.Contains(t, r.events[0], "Warning FailedCreate Error creating: ")
-		assert.Contains(t, r.events[0], "New must give each of them one")
+		assert.Contains(t, r.events[0], "New must set the namespace of each")
 	}
 }
 

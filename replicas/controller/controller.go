@@ -23,30 +23,30 @@ import (
 	"github.com/replicakit/replicakit/slowstart"
 )
 
-// A Controller keeps the children of all owners of one kind on one API server. New
-// makes a Controller, and a zero Controller returns errors. A Controller must not be
-// copied. Several goroutines may call all methods at once, except Sync for the same
-// owner. A work queue takes care of that.
+// A Controller keeps the wanted number of children for all owners of one kind on one API server. Use New to
+// make a Controller. A zero Controller only returns errors. Do not copy a Controller. Several goroutines
+// may call all methods at once, except Sync for the same owner. A work queue prevents two calls of Sync at
+// once for one owner.
 type Controller struct {
 	hidden
-	reconciler syncer // nil if New did not make it
+	reconciler syncer // nil if New did not make the Controller
 	handlers   Handlers
 }
 
 // hidden has inside.Ledgers, for this library's own tests.
 type hidden = inside.Hidden
 
-// A syncer is a reconciler without its types.
+// A syncer is a reconciler without its type parameters.
 type syncer interface {
 	newTerm(ctx context.Context, namespace string)
 	sync(ctx context.Context, owner types.NamespacedName) (time.Duration, error)
 	metrics() []Sample
 }
 
-// New returns a Controller for the owners of a kind. The event handlers ask for
-// passes with enqueue, unless they are given another Enqueue. New returns an error if
-// client, cache or enqueue is nil, if the Kind can never work, if an option is
-// negative, or if client is a Checker and Check fails.
+// New returns a Controller for the owners of a kind. The Controller's event handlers request passes with
+// enqueue, unless another Enqueue is passed to the handler. New returns an error if client, cache or
+// enqueue is nil, if an option is negative, or if the Kind can never work. If client is a Checker and Check
+// fails, New returns the error of Check.
 func New[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], enqueue Enqueue, opts Options) (*Controller, error) {
 	if err := kind.check(); err != nil {
 		return nil, err
@@ -74,27 +74,28 @@ func New[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], e
 	return &Controller{hidden: inside.Hide(&r.owners), reconciler: r, handlers: Handlers{&r.watcher, enqueue}}, nil
 }
 
-// Sync makes one pass for an owner. The pass adopts and releases children, creates in slow start
-// or deletes, and writes the status. If the cache does not show the status that the Controller
-// wrote last, the pass only asks for another one. The pass creates or deletes nothing on a view
-// that is known to be stale, and a lost response never creates an extra child. docs/pass.md in
-// this repository says when a pass reads the server, what it delays, and for how long.
+// Sync makes one pass for an owner. The pass adopts and releases children, creates children in slow start
+// or deletes children, and writes the status. If the cache does not show the last status that the
+// Controller wrote, the pass only requests another pass. The pass never creates or deletes children on the
+// basis of a view that is known to be stale. If a response is lost, no extra child is created. The page
+// docs/pass.md in this repository says when a pass reads from the server, what a pass delays, and for how
+// long.
 //
-// If err is nil and requeueAfter is positive, call Sync again after that time. If err is
-// not nil and requeueAfter is positive, the server or a hold asks for this delay, so use
-// it instead of your rate limiter's. If the spec is refused, err is nil, because only a
-// change of the owner helps. An event reports the refusal, and Kind.Observe gets the
-// error. If a call panics, the panic reaches the caller of Sync after the calls of the
-// same batch have ended. While a pass for an owner is under way, Sync for the same owner
-// returns an error at once. For other owners, any number of goroutines may call Sync.
+// If err is nil and requeueAfter is positive, call Sync again after that time. If err is not nil and
+// requeueAfter is positive, the server or a hold asks for this delay, so use it instead of the delay of
+// your rate limiter. If the spec is refused, err is nil, because only a change of the owner helps. An event
+// reports the refusal, and Kind.Observe gets the error. If a call to the client panics, the panic reaches
+// the caller of Sync after the other calls of the batch have ended. If a pass for an owner is under way,
+// another Sync for the same owner returns an error at once. For different owners, any number of goroutines
+// may call Sync.
 //
-// Differs from Kubernetes: a pass waits only for its own status write, and adds its other writes to
-// what the cache shows. A live list replaces a stale view, and the owner is read before children
-// are deleted. Names are chosen before a child is created, and failures are held back by their
-// kind. The status is patched instead of put, so the cache may lack parts of the owner. A child
-// that was released three times and is given back to the owner each time is left alone. Claims run
-// in parallel, and every error is reported. The time at which the next child becomes available is
-// computed from the children, not from the status that the server stored.
+// Differs from Kubernetes: a pass adds the Controller's own writes to what the cache shows, and waits only
+// for the last status write. If the view is stale, the children are listed live. The owner is read before
+// children are deleted. The name of a child is chosen before the child is created. Each kind of failure has
+// its own delay. The status is patched instead of replaced, so the cached owner may lack fields. If a child
+// was released three times and is given back to the owner each time, the Controller leaves the child alone.
+// Claims run in parallel, and every error is reported. The time at which the next child becomes available
+// is computed from the children, not from the status that the server stored.
 func (c *Controller) Sync(ctx context.Context, owner types.NamespacedName) (requeueAfter time.Duration, err error) {
 	if c == nil || c.reconciler == nil {
 		return 0, errors.New("controller: New did not make this Controller")
@@ -102,24 +103,24 @@ func (c *Controller) Sync(ctx context.Context, owner types.NamespacedName) (requ
 	return c.reconciler.sync(ctx, owner)
 }
 
-// NewTerm says that from now on only this process is at work, and that another one
-// may have been before. Call it after taking over leadership, or a range of owners.
-// If the Controller has not made a pass yet, no call is needed.
+// NewTerm notes that from now on only this process is active, and that another process may have been active
+// before. Call NewTerm after this process has become the leader, or has taken over a range of owners. If
+// the Controller has not made a pass yet, no call is needed.
 //
-// The caches may be older than what the other process saw. So the Controller looks at the server
-// once for each owner, before it creates or deletes anything for that owner. NewTerm asks a
-// Versioner how far the server has come. If a cache is filled after that, it is new enough, and no
-// pass looks or waits. So call NewTerm before the informers are started, if the process is the only
-// one then. The namespace is that of the informers, or "" if they watch all.
+// The caches may be older than what the other process saw. So, once for each owner, the Controller reads
+// from the server before it creates or deletes anything for that owner. If the client is a Versioner,
+// NewTerm asks the server for its current resourceVersions. If a cache is filled after that, no pass reads
+// or waits for this reason. So call NewTerm before the informers are started, if this process is already the only
+// active one then. namespace is the namespace of the informers, or "" if they watch all namespaces.
 func (c *Controller) NewTerm(ctx context.Context, namespace string) {
 	if c != nil && c.reconciler != nil {
 		c.reconciler.newTerm(ctx, namespace)
 	}
 }
 
-// Metrics returns the Controller's metrics, in a fixed order. They say what the
-// passes did since New, and how many owners are in which state since their last pass.
-// replicas/clientgo and replicas/controllerruntime give them to Prometheus.
+// Metrics returns the Controller's metrics in a fixed order. Some metrics count what the passes have done
+// since New, and others count the owners by their state after the last pass. The modules replicas/clientgo
+// and replicas/controllerruntime export these metrics to Prometheus.
 func (c *Controller) Metrics() []Sample {
 	if c == nil || c.reconciler == nil {
 		return nil
@@ -155,11 +156,11 @@ func (c *Controller) OwnerAdded(obj any, q ...Enqueue) error {
 	return c.events().OwnerAdded(obj, q...)
 }
 
-// OwnerUpdated does what Handlers.OwnerUpdated does, with one exception. An update
-// that shows only the status that the Controller itself wrote last asks for no pass,
-// unless a pass waits for it or Kind.Spec wants something else because of it.
+// OwnerUpdated does what Handlers.OwnerUpdated does, with one exception. If an update shows only the status
+// that the Controller itself wrote last, no pass is requested. A pass is still requested if an earlier pass
+// waits for this update, or if the new status changes what Kind.Spec wants.
 //
-// Differs from Kubernetes: there each status write leads to another pass.
+// Differs from Kubernetes: in Kubernetes, each status write leads to another pass.
 func (c *Controller) OwnerUpdated(old, cur any, q ...Enqueue) error {
 	return c.events().OwnerUpdated(old, cur, q...)
 }
@@ -173,49 +174,52 @@ func (c *Controller) OwnerDeleted(obj any, q ...Enqueue) error {
 type Options struct {
 	// Now returns the time. nil means time.Now.
 	Now func() time.Time
-	// Random returns a number from 0 to n-1. It is used for the names of children,
-	// and to spread work that would otherwise happen at one moment. Several
-	// goroutines call it at once. nil means rand.IntN of math/rand/v2.
+	// Random returns a number from 0 to n-1. The Controller uses Random for the names of children, and to
+	// avoid doing work for many owners at the same moment. Several goroutines call Random at once. nil
+	// means rand.IntN of math/rand/v2.
 	Random func(n int) int
-	// Events takes the events about owners. If it is nil, or a nil pointer, none are sent.
+	// Events receives the events about owners. If Events is nil or a nil pointer, no events are sent.
 	Events EventSink
-	// MaxParallel is how many calls may be under way at once for one owner. 0 means
-	// DefaultMaxParallel, and a negative value is refused. If it is 1, the goroutine
-	// that called Sync makes the calls, one after the other.
+	// MaxParallel is how many calls may be under way at once for one owner. 0 means DefaultMaxParallel, and
+	// a negative value is refused. If MaxParallel is 1, the goroutine that called Sync makes the calls, one
+	// after the other.
 	MaxParallel int
-	// ExpectationsTimeout is how long a creation, deletion or status write may stay unseen
-	// before the cache counts as old. For creations and deletions up to a tenth is added at
-	// random for each owner, so that owners that wait for the same watch do not all list at
-	// one moment. 0 means expectations.DefaultTimeout, and a negative value is refused.
+	// ExpectationsTimeout is how long the cache may lack a creation, deletion or status write before the
+	// cache counts as old. For creations and deletions, the Controller adds up to a tenth of this time at
+	// random. So owners that wait for the same watch do not all list at the same moment. 0 means
+	// expectations.DefaultTimeout, and a negative value is refused.
 	ExpectationsTimeout time.Duration
-	// BackOffFailed holds creations if children end soon after they were created, such as pods
-	// that a node refuses. As many creations wait as children of the last round ended. Other
-	// missing children are created. A child counts if in less than ten minutes it is no longer
-	// active, or the Rules say that it must go. It also counts if someone else deleted it within
-	// 30 seconds. A child that Rules.Discard names counts only if it has failed. A child that
-	// another owner has taken over does not count. The hold lasts for 10 seconds, doubling with
-	// each such round to 5 minutes. The time is multiplied by the share of the round that ended,
-	// and is at least a second. If all children of a round live, the hold starts again at 10
-	// seconds. A new generation of the owner ends the hold. If BackOffFailed is false, such an
-	// owner creates as fast as it can, as in Kubernetes. nil means true, except for pods.
+	// BackOffFailed delays creations if children end soon after they were created, for example because a
+	// node refuses the pods. The children that are created together are a round. If n children of the last
+	// round ended, n creations wait, and the other missing children are created. A child counts as ended
+	// if, within ten minutes, it becomes inactive or the Rules say that it must go. A child also counts as
+	// ended if someone else deletes it within 30 seconds. A child that Rules.Discard names counts only if
+	// it has failed. A child that another owner has taken over does not count.
+	//
+	// The delay is 10 seconds after the first round with ended children. Each further such round doubles
+	// the delay, up to 5 minutes. If only a part of the round ended, only this part of the delay applies,
+	// but at least a second. If all children of a round live, the next delay is 10 seconds again. A new
+	// generation of the owner ends the delay. If BackOffFailed is false, children are created without this
+	// delay, as in Kubernetes. nil means true, except for pods.
 	BackOffFailed *bool
-	// StatusDelay is how long a pass may wait if the update of a child can change only the
-	// owner's status, for example because the child became ready. With a delay of one
-	// second, a hundred such updates a second lead to one status write a second for each
-	// owner. An update does not wait if it changes the child's labels, owner or deletion, or
-	// whether the child is active, must go or must stay. If the Spec has MaxDeletions, no
-	// update waits. A Prepare that waits until children are ready is called later by that
-	// delay. 0 means that no pass waits, as in Kubernetes. A negative value is refused.
+	// StatusDelay is how long a pass may be delayed after an update of a child that can change only the
+	// owner's status. For example, a child may have become ready. If StatusDelay is one second, a hundred
+	// such updates a second lead to one status write a second for each owner. An update that changes the
+	// child's labels, owner or deletion is not delayed. An update that changes whether the child is active,
+	// must go or must stay is not delayed either. If the Spec has MaxDeletions, no update is delayed. If
+	// Prepare waits until children are ready, StatusDelay also delays Prepare. If StatusDelay is 0, no pass
+	// is delayed, as in Kubernetes. A negative value is refused.
 	StatusDelay time.Duration
-	// UnfilteredChildren says that the children in the cache are those of a watch without a
-	// label or field selector. Then its DELETED events say that children are gone for good, and
-	// a live list that has such a child proves that the server was restored. If it is false,
-	// DELETED events prove nothing, because a child that leaves a selector has them too.
+	// UnfilteredChildren says that the cache watches the children without a label or field selector. A
+	// DELETED event of such a watch proves that a child is gone for good. If a live list that begins after
+	// the event has the child, the server was restored. If UnfilteredChildren is false, DELETED events
+	// prove nothing, because a watch with a selector also sends such an event for a child that no longer
+	// matches.
 	UnfilteredChildren bool
-	// OnRestored is called once, when the Controller has noticed that the server was restored.
-	// The error wraps ErrRestored and says what proves it. OnRestored must not block. nil
-	// means that Run of replicas/clientgo, and the manager of replicas/controllerruntime, end
-	// with that error. A Controller alone only returns the error from Sync.
+	// OnRestored is called once, when the Controller has noticed that the server was restored. The error
+	// wraps ErrRestored and describes the proof. OnRestored must not block. If OnRestored is nil, Run of
+	// replicas/clientgo and the manager of replicas/controllerruntime end with this error. If neither
+	// module is used, Sync returns the error.
 	OnRestored func(error)
 }
 
@@ -242,7 +246,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// A reconciler is a Controller with its types.
+// A reconciler is a Controller with its type parameters.
 type reconciler[O, C Object] struct {
 	watcher[O, C]
 	client Client[O, C]
@@ -252,12 +256,12 @@ type reconciler[O, C Object] struct {
 	lists  *lists[C]
 	owners owners[C]
 	term   term
-	// restores is shared with the guard of the client.
+	// restores is shared with the guard, which wraps the client.
 	restores *restores
 
 	ownerResource, childResource schema.GroupResource
 	patchType                    types.PatchType
-	// statusCounts says that generations grow when a status is written.
+	// statusCounts says that a status write increases the owner's generation.
 	statusCounts atomic.Bool
 	backOff      bool // Options.BackOffFailed, with its default
 	measures     *measures[O, C]
@@ -269,7 +273,7 @@ func newReconciler[O, C Object](kind Kind[O, C], client Client[O, C], cache Cach
 	r := &reconciler[O, C]{
 		client: client, cache: cache, opts: opts, restores: noticed,
 		lists: newLists(client, opts),
-		owners: owners[C]{patience: func() time.Duration { // partly random, so that not all list at one moment
+		owners: owners[C]{patience: func() time.Duration { // partly random, so that the owners do not all list at once
 			return opts.ExpectationsTimeout + time.Duration(opts.Random(int(opts.ExpectationsTimeout/10/time.Millisecond)+1))*time.Millisecond
 		}},
 		ownerResource: resource(kind.Owner), childResource: resource(kind.Child),
@@ -305,7 +309,7 @@ func (r *reconciler[O, C]) newTerm(ctx context.Context, namespace string) {
 	r.term.children.askFirst(r.opts.Now, func() (string, error) { return versioner.ServerChildrenVersion(ctx, namespace) })
 }
 
-// childNoun is the word for a child in events, which is the kind in lower case, as in kubectl.
+// childNoun is the word for a child in events. It is the kind in lower case, as in kubectl.
 func (r *reconciler[O, C]) childNoun() string { return strings.ToLower(r.kind.Child.Kind) }
 
 // all returns the options for n calls without slow start.
@@ -313,8 +317,8 @@ func (r *reconciler[O, C]) all(n int) slowstart.Options {
 	return slowstart.Options{InitialBatchSize: n, MaxParallel: r.opts.MaxParallel}
 }
 
-// stateOf returns what is remembered of an owner for a pass at now, and forgets its
-// old incarnations. A zero now means no pass.
+// stateOf returns the state that outlives the passes of an owner, for a pass at now. It also forgets former
+// owners with the same name that had no pass for a long time. If now is zero, the caller makes no pass.
 func (r *reconciler[O, C]) stateOf(owner metav1.Object, now time.Time) *memory[C] {
 	key := expectations.KeyOf(owner)
 	state, idle := r.owners.of(key, owner.GetGeneration(), now)
@@ -325,29 +329,30 @@ func (r *reconciler[O, C]) stateOf(owner metav1.Object, now time.Time) *memory[C
 	return state
 }
 
-// forget drops all that is remembered of an owner that is gone. Calls in flight stay,
-// because the owner may only have left the cache. An empty UID means every incarnation
-// under that name, because the UID of an owner that is not found is unknown.
+// forget drops the state of an owner that is gone. Calls in flight are still remembered, because the owner
+// may be gone from the cache and still exist on the server. The UID of an owner that is not found is
+// unknown, so an empty UID means every owner with that name.
 func (r *reconciler[O, C]) forget(key expectations.Key) {
 	r.writes.Clear(key)
 	r.owners.forget(key)
 }
 
-// childLeft notes for an owner that a child is being deleted, or left the cache.
+// childLeft notes for an owner that a child is being deleted, has another owner now, or left the cache.
 func (r *reconciler[O, C]) childLeft(key expectations.Key, child types.UID) {
 	if state := r.owners.get(key); state != nil {
 		state.known.Left(child)
 	}
 }
 
-// childTaken notes for an owner that another owner took over a child, which did not end by itself.
+// childTaken notes for an owner that another owner has taken over a child. Such a child did not end by
+// itself.
 func (r *reconciler[O, C]) childTaken(key expectations.Key, child C) {
 	if state := r.owners.get(key); state != nil {
 		state.round.drop(child.GetCreationTimestamp().Time)
 	}
 }
 
-// childEnded notes a DELETED event of a child, if that proves that the child is gone.
+// childEnded notes a DELETED event of a child, if such an event proves that the child is gone.
 func (r *reconciler[O, C]) childEnded(child types.UID) {
 	if r.opts.UnfilteredChildren {
 		r.restores.deletedEvent(child)
@@ -368,8 +373,8 @@ func (r *reconciler[O, C]) becameReady(owner expectations.Key, child C) {
 	}
 }
 
-// isOwnWrite reports whether an update of an owner shows only the status that was written
-// last. It is false if that status needs another pass, or if a pass waits to see it.
+// isOwnWrite reports whether an update of an owner shows only the status that the Controller wrote last. It
+// returns false if this status needs another pass, or if a pass waits for the update.
 func (r *reconciler[O, C]) isOwnWrite(was, cur O, wake func()) bool {
 	state := r.owners.get(expectations.KeyOf(cur))
 	return state != nil && state.wrote.explains(was, cur, wake)

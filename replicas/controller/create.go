@@ -34,7 +34,7 @@ type creations[O, C Object] struct {
 	start    ledger.Moment // when the calls began
 }
 
-// A creation is a child to create, and what became of it.
+// A creation is one child to create, with the result of the call.
 type creation[C Object] struct {
 	i     int                  // the index in the scale
 	name  types.NamespacedName // zero if it was not sent
@@ -44,8 +44,8 @@ type creation[C Object] struct {
 	err   error
 }
 
-// create makes children in slow start. 0 <= created <= scale.Create holds at every
-// moment, and later passes wait until the cache shows the created children (K1, K2).
+// create creates children in slow start. At every moment 0 <= created <= scale.Create holds. Later passes
+// wait until the cache shows the created children (K1, K2).
 func (p *pass[O, C]) create(ctx context.Context, scale replicas.Scale[C], newborns map[string]newborn[C]) {
 	c := &creations[O, C]{pass: p, scale: scale, newborns: newborns}
 	for i := range scale.Create {
@@ -55,8 +55,8 @@ func (p *pass[O, C]) create(ctx context.Context, scale replicas.Scale[C], newbor
 	c.run(ctx)
 }
 
-// run makes the calls, in rounds. Each round ends with a look for the children whose creation
-// failed. If all of them are there, the slow start goes on where it stopped.
+// run makes the calls in rounds. After each round, run looks on the server for the children whose creation
+// failed. If all of these children exist, the slow start continues where it stopped.
 func (c *creations[O, C]) run(ctx context.Context) {
 	parts := c.parts()
 	for goOn := parts; len(goOn) > 0; {
@@ -74,7 +74,7 @@ func (c *creations[O, C]) run(ctx context.Context) {
 		}
 		if e.made {
 			c.Created = append(c.Created, e.child)
-			if !c.controls(e.child) { // an orphan counts until the next pass adopts it
+			if !c.controls(e.child) { // the child is an orphan, which counts until the next pass adopts it
 				c.comeBack(1)
 			}
 		} else {
@@ -87,9 +87,8 @@ func (c *creations[O, C]) run(ctx context.Context) {
 	c.holdSlots()
 }
 
-// holdSlots holds the slots whose names other objects have. Taken names are no error
-// of the pass, because other slots have their turn before the hold ends. If New
-// failed for a slot, the pass has an error.
+// holdSlots holds back the slots whose names other objects have. A taken name is no error of the pass,
+// because other slots are tried before the hold ends. If New failed for a slot, the pass has an error.
 func (c *creations[O, C]) holdSlots() {
 	var taken, unmade []error
 	for _, e := range c.each {
@@ -117,9 +116,9 @@ func (c *creations[O, C]) holdSlots() {
 	}
 }
 
-// call continues the calls of each namespace in its own slow start, so a namespace
-// that refuses children does not stop the others. It returns all creations of the
-// round, also those that were not sent.
+// call makes one round of calls, with a separate slow start for each namespace. So a namespace that refuses
+// children does not stop the others. call returns all creations of the round, even those that were not
+// sent.
 func (c *creations[O, C]) call(ctx context.Context, parts []*part[C]) (calls []*creation[C]) {
 	for _, part := range parts {
 		calls = append(calls, part.unmade...)
@@ -143,7 +142,7 @@ func (c *creations[O, C]) call(ctx context.Context, parts []*part[C]) (calls []*
 	return calls
 }
 
-// A part is the creations in one namespace.
+// A part has all creations of the pass in one namespace.
 type part[C Object] struct {
 	namespace string
 	unmade    []*creation[C]
@@ -166,8 +165,9 @@ func (c *creations[O, C]) parts() (parts []*part[C]) {
 	return parts
 }
 
-// afterLook adds what a look found to the result of a part. It reports whether the
-// part goes on, because all calls of the round took effect and others are left.
+// afterLook updates the result of a part with the children that were found on the server. It reports
+// whether the part goes on. A part goes on if all calls of the round took effect and some creations were
+// not sent.
 func (c *creations[O, C]) afterLook(part *part[C]) (goesOn bool) {
 	run := &part.result
 	if len(run.Failed) > 0 {
@@ -175,7 +175,7 @@ func (c *creations[O, C]) afterLook(part *part[C]) (goesOn bool) {
 		run.Failed = slices.DeleteFunc(run.Failed, func(f slowstart.Failure) bool { return part.unmade[f.Index].made })
 		for i := range run.Failed {
 			f := &run.Failed[i]
-			if err := part.unmade[f.Index].err; err != nil { // nil if New ended its goroutine
+			if err := part.unmade[f.Index].err; err != nil { // err is nil if New ended its goroutine
 				f.Err = err
 			}
 			errs = append(errs, f.Err)
@@ -188,7 +188,7 @@ func (c *creations[O, C]) afterLook(part *part[C]) (goesOn bool) {
 	return run.Err == nil && run.Skipped > 0
 }
 
-// one makes one call, and sends its event at once, because the other calls may take long.
+// one creates one child. It sends the event at once, because the other calls may take long.
 func (c *creations[O, C]) one(ctx context.Context, e *creation[C]) error {
 	if e.sent, e.err = c.newborn(e.i); e.err != nil {
 		if c.spec.Slots != nil {
@@ -207,7 +207,7 @@ func (c *creations[O, C]) one(ctx context.Context, e *creation[C]) error {
 	return e.err
 }
 
-// newborn returns the child to send.
+// newborn returns the child to send for the i-th creation of the scale.
 func (c *creations[O, C]) newborn(i int) (C, error) {
 	if c.newborns != nil {
 		b := c.newborns[c.scale.Names[i]]
@@ -216,8 +216,8 @@ func (c *creations[O, C]) newborn(i int) (C, error) {
 	return c.scale.New(i)
 }
 
-// deleteStrange deletes the created children that are not ours because a webhook
-// changed them. Otherwise there would be more and more of them.
+// deleteStrange deletes created children that are not the owner's because a webhook changed them. Otherwise
+// each pass would create further such children.
 func (c *creations[O, C]) deleteStrange(ctx context.Context, calls []*creation[C]) {
 	for _, e := range calls {
 		if !errors.As(e.err, new(strangeError)) {
@@ -229,9 +229,9 @@ func (c *creations[O, C]) deleteStrange(ctx context.Context, calls []*creation[C
 	}
 }
 
-// findLost looks for the children whose creations failed but may have taken effect.
-// It looks when all calls have ended, in one list if there are many. A child that is
-// found counts as created. A child that is not found may still appear.
+// findLost looks on the server for the children whose creations failed but may have taken effect. findLost
+// runs after all calls have ended, and uses one list if there are many such children. A child that is found
+// counts as created. A child that is not found may still appear.
 func (c *creations[O, C]) findLost(ctx context.Context, calls []*creation[C]) {
 	lost := slices.DeleteFunc(slices.Clone(calls), func(e *creation[C]) bool { return !c.isLost(e) })
 	if len(lost) == 0 {
@@ -250,8 +250,8 @@ func (c *creations[O, C]) findLost(ctx context.Context, calls []*creation[C]) {
 	}
 }
 
-// isLost reports whether a creation failed, but its child may be there from this
-// request, or from an earlier one.
+// isLost reports whether a creation failed although its child may exist, because of this request or an
+// earlier one.
 func (c *creations[O, C]) isLost(e *creation[C]) bool {
 	if e.err == nil || e.name.Name == "" || errors.As(e.err, new(strangeError)) {
 		return false
@@ -260,7 +260,7 @@ func (c *creations[O, C]) isLost(e *creation[C]) bool {
 	return open || apierrors.IsAlreadyExists(e.err)
 }
 
-// found notes a child that is there although its creation failed.
+// found handles a child that exists although its creation failed.
 func (c *creations[O, C]) found(e *creation[C], start ledger.Moment, found C) {
 	c.bears(found)
 	switch {
@@ -278,15 +278,15 @@ func (p *pass[O, C]) tellCreated(name string) {
 	p.event(corev1.EventTypeNormal, SuccessfulCreate, "Created "+p.childNoun()+": "+name)
 }
 
-// tellFailed sends an event about a creation that failed. A refusal of New gets one
-// event after the run.
+// tellFailed sends an event about a creation that failed. If New refused to make children, one event is
+// sent after the run instead.
 func (p *pass[O, C]) tellFailed(err error) {
 	if _, refused := asRefused(err); err != nil && !refused && !namespaceIsGoing(err) {
 		p.event(corev1.EventTypeWarning, FailedCreate, "Error creating: "+err.Error())
 	}
 }
 
-// concludes notes what the creations in a namespace mean for this pass and later ones.
+// concludes notes what the results of the creations in one namespace mean for this pass and later ones.
 func (c *creations[O, C]) concludes(part *part[C]) {
 	namespace, run := part.namespace, part.result
 	c.Failed += len(run.Failed)
@@ -312,17 +312,17 @@ func (c *creations[O, C]) concludes(part *part[C]) {
 	c.fails(c.failure("creating %s: %w", c.childResource.Resource, err))
 }
 
-// A newborn is a child to create for an owner that is in no namespace. New may choose
-// another namespace with each call.
+// A newborn is a child to create for an owner that is in no namespace. New is called only once for such a
+// child, because each call may choose another namespace.
 type newborn[C Object] struct {
 	namespace string
 	child     C
 	err       error
 }
 
-// creationsNotHeld leaves out the creations in a namespace that is held, and asks for
-// a requeue when the hold ends. If the owner is in no namespace, it also returns the
-// children to create, by their names.
+// creationsNotHeld leaves out creations in namespaces where creations are held, and requests a pass for the
+// end of each hold. If the owner is in no namespace, creationsNotHeld also returns the children to create,
+// by their names.
 func (p *pass[O, C]) creationsNotHeld(scale replicas.Scale[C]) (replicas.Scale[C], map[string]newborn[C]) {
 	if !p.kind.ClusterScoped {
 		if p.creationsHeld(p.Owner.GetNamespace()) {
@@ -335,7 +335,7 @@ func (p *pass[O, C]) creationsNotHeld(scale replicas.Scale[C]) (replicas.Scale[C
 	for i, name := range scale.Names {
 		var b newborn[C]
 		if b.child, b.err = scale.New(i); b.err == nil {
-			if namespace, again := p.state.known.SentTo(name); again { // the child may be there
+			if namespace, again := p.state.known.SentTo(name); again { // an earlier creation may have made the child
 				b.child.SetNamespace(namespace)
 			}
 			b.namespace = b.child.GetNamespace()
@@ -368,8 +368,8 @@ func (p *pass[O, C]) holdCreations(reason Reason, namespace string, why error) *
 	return h
 }
 
-// namespaceEnds holds creations if one failed because the namespace is being deleted or gone. If no
-// creation failed for another reason, it returns true, and the pass has no error.
+// namespaceEnds holds creations if one of them failed because the namespace is being deleted or gone. If
+// all failures have this cause, namespaceEnds returns true, and the pass has no error.
 func (p *pass[O, C]) namespaceEnds(namespace string, errs []error) bool {
 	i := slices.IndexFunc(errs, namespaceIsGoing)
 	if i < 0 {
@@ -379,8 +379,8 @@ func (p *pass[O, C]) namespaceEnds(namespace string, errs []error) bool {
 	return !slices.ContainsFunc(errs, func(err error) bool { return err != nil && !namespaceIsGoing(err) })
 }
 
-// holdAfter holds creations if trying again soon is useless, because the quota is
-// full, the server changes the children, or it said how long to wait.
+// holdAfter holds creations after a failure that would soon happen again. Such failures are a full quota, a
+// child that a webhook changed, an internal error of the server, and a Retry-After.
 func (p *pass[O, C]) holdAfter(namespace string, errs []error) {
 	if i := slices.IndexFunc(errs, quotaIsFull); i >= 0 {
 		p.holdCreations(QuotaFull, namespace, errs[i]).At = p.inQuota(namespace) + countIn(namespace, p.Created)
@@ -396,14 +396,14 @@ func (p *pass[O, C]) holdAfter(namespace string, errs []error) {
 	}
 }
 
-// holdAsTold holds calls for as long as the server says.
+// holdAsTold holds calls for the time that the server asked for.
 func (p *pass[O, C]) holdAsTold(reason Reason, key string, d time.Duration, why error) {
 	*p.state.holds.of(reason, key) = hold{Hold: backoff.Hold{Since: p.opts.Now(), Wait: d}, why: why}
 	p.gate(reason, key, d, why)
 }
 
-// inQuota counts the owner's children that the quota of a namespace counts. A child
-// that is being deleted counts until it is gone.
+// inQuota counts the owner's children in a namespace as a resource quota does. A child that is being
+// deleted counts until it is gone.
 func (p *pass[O, C]) inQuota(namespace string) int {
 	return countIn(namespace, p.Active) + countIn(namespace, p.Terminating)
 }
@@ -417,9 +417,9 @@ func countIn[C Object](namespace string, children []C) (n int) {
 	return n
 }
 
-// suffix makes the random end of a name, as the API server does for generateName.
+// suffix returns a random end for a name, as the API server does for generateName.
 func suffix(random func(n int) int) string {
-	const letters = 27 // how many letters SafeEncodeString has
+	const letters = 27 // how many characters SafeEncodeString uses
 	b := make([]byte, 5)
 	for i := range b {
 		b[i] = byte(random(letters))
@@ -427,36 +427,38 @@ func suffix(random func(n int) int) string {
 	return rand.SafeEncodeString(string(b))
 }
 
-// isOurs reports whether a created child is the owner's, or an orphan that the next
-// pass adopts because a webhook removed only its owner references. An answer without
-// a UID, as from a fake client, proves nothing, so isOurs is true.
+// isOurs reports whether a created child is the owner's, or is an orphan that the next pass adopts. Such an
+// orphan arises if a webhook removed only the owner references. If the server's answer has no UID, as with
+// a fake client, it proves nothing, so isOurs returns true.
 func (p *pass[O, C]) isOurs(c C) bool {
 	return c.GetUID() == "" || !p.isAnothers(c) && p.spec.Selector.Matches(labels.Set(c.GetLabels()))
 }
 
-// isAnothers reports whether the controller of a child is not the owner.
+// isAnothers reports whether a child has a controller other than the owner.
 func (p *pass[O, C]) isAnothers(c C) bool {
 	return metav1.GetControllerOfNoCopy(c) != nil && !p.controls(c)
 }
 
-// A strangeError says that the server did not make the child that it was sent.
+// A strangeError says that a new child on the server is not the owner's, because its labels or owner
+// references differ from those sent.
 type strangeError struct{ error }
 
 func strange[C Object](c C) error {
 	return strangeError{fmt.Errorf("%q is not the owner's: the server gave it the labels %q and %d owner references", c.GetName(), labels.Set(c.GetLabels()), len(c.GetOwnerReferences()))}
 }
 
-// letGo leaves a child to the next pass, which releases it, because it is the owner's and does not
-// match. The pass did not see its creation, so a user, not a webhook, may have changed its labels.
+// letGo leaves a child to the next pass. The child is the owner's but does not match, so the next pass
+// releases it. This pass did not see the creation of the child, so a user may have changed its labels, and
+// not a webhook.
 func (p *pass[O, C]) letGo(start ledger.Moment, c C) error {
 	p.believe(start, c)
 	return strangeError{fmt.Errorf("%q is there, but its labels %q do not match: it is left alone", c.GetName(), labels.Set(c.GetLabels()))}
 }
 
-// deleteStray deletes a child if it is still a stray, because we or another process
-// may adopt it at any moment.
+// deleteStray deletes a child only if it is still a stray, because this process or another may adopt the
+// child at any moment.
 func (p *pass[O, C]) deleteStray(ctx context.Context, c C) error {
-	if p.isOurs(c) { // the selector has changed since
+	if p.isOurs(c) { // the selector has changed, so the child is no longer a stray
 		return nil
 	}
 	err := p.deleteUnchanged(ctx, c)
@@ -477,12 +479,12 @@ func (p *pass[O, C]) deleteStray(ctx context.Context, c C) error {
 	return p.deleteUnchanged(ctx, found)
 }
 
-// isStray reports whether a child is neither ours nor another owner's.
+// isStray reports whether a child is neither ours nor controlled by another owner.
 func (p *pass[O, C]) isStray(c C) bool {
 	return !p.isOurs(c) && !p.isAnothers(c)
 }
 
-// deleteUnchanged deletes a child if it has not changed since it was seen.
+// deleteUnchanged deletes a child only if the server has the same UID and resourceVersion.
 func (p *pass[O, C]) deleteUnchanged(ctx context.Context, c C) error {
 	uid, version := c.GetUID(), c.GetResourceVersion()
 	only := &metav1.Preconditions{UID: &uid}
@@ -496,8 +498,8 @@ func (p *pass[O, C]) deleteUnchanged(ctx context.Context, c C) error {
 	return err
 }
 
-// deletePendingStrays deletes the strays that an earlier pass could not delete. If
-// the spec will be refused, it deletes none, because strays cannot be identified.
+// deletePendingStrays deletes the strays that an earlier pass could not delete. If the spec has no
+// selector, strays cannot be identified, so none is deleted. Such a spec is refused later.
 func (p *pass[O, C]) deletePendingStrays(ctx context.Context) {
 	pending := p.state.known.Strays()
 	if object.IsNil(p.spec.Selector) {
@@ -510,10 +512,10 @@ func (p *pass[O, C]) deletePendingStrays(ctx context.Context) {
 	}
 }
 
-// fewStrays is how many strays a pass looks at. Other strays wait for these.
+// fewStrays is how many strays one pass tries to delete. Other strays wait until these are gone.
 const fewStrays = 5
 
-// dropStray deletes a stray. If that fails, it holds the stray back for a while.
+// dropStray deletes a stray. If the deletion fails, dropStray delays the next try.
 func (p *pass[O, C]) dropStray(ctx context.Context, c C) error {
 	id := object.ID(c)
 	err := p.deleteStray(ctx, c)

@@ -25,29 +25,29 @@ import (
 	"github.com/replicakit/replicakit/slowstart"
 )
 
-// A victim is a child to delete, and what became of it.
+// A victim is a child to delete, with the result of its deletion.
 type victim[C Object] struct {
 	replicas.Deletion[C]
 	is     fate
-	err    error // of the last call
-	isLast bool  // err is of the second call, after a Conflict; there is no third
-	isSure bool  // an answer or a read by name has shown that it is deleted, or is no longer there
+	err    error // the error of the last delete call
+	isLast bool  // err is the error of the second delete call, which follows a Conflict and is the last
+	isSure bool  // an answer, or a read by name, has shown that the child is being deleted or gone
 }
 
 type fate uint8
 
 const (
-	undecided fate = iota // no call was made, or it met a Conflict
-	deleted               // the server has accepted it
-	gone                  // there is no such child of ours
-	failed                // an error
+	undecided fate = iota // no call was made, or the call met a Conflict
+	deleted               // the server has accepted the deletion
+	gone                  // the child does not exist, or is no longer the owner's
+	failed                // the deletion failed
 )
 
-// isRefused reports whether the second call met a Conflict too, because the child
-// changed again or a webhook rejects its deletion.
+// isRefused reports whether the second delete call also met a Conflict. Either the child changed again, or
+// a webhook rejects its deletion.
 func (v *victim[C]) isRefused() bool { return v.isLast && apierrors.IsConflict(v.err) }
 
-// judged limits the deletion of a victim to the version in which it was judged.
+// judged sets preconditions, so that a victim is deleted only in the version of child.
 func (v *victim[C]) judged(child C) {
 	uid, version := child.GetUID(), child.GetResourceVersion()
 	v.Object = child
@@ -58,36 +58,36 @@ func (v *victim[C]) judged(child C) {
 
 // deletions is the deletion step of a pass.
 //
-// A deletion carries the resourceVersion in which its victim was judged. So a child stays if
-// it has begun to work or was given away meanwhile. But children may change faster than a
-// cache follows. After the first Conflict in a pass, a live list shows which victims must
-// still go, and each is deleted in the version of that list. A second Conflict holds only
-// that victim, so a victim costs at most two delete calls. Calls with a resourceVersion start
-// in growing batches, because calls that are under way at the first Conflict may be in vain.
+// A deletion may carry the resourceVersion in which the pass saw the victim. If the child has changed since
+// then, for example because it became ready, the deletion fails with a Conflict. But children may change
+// faster than a cache follows. After the first Conflict in a pass, a live list shows which victims must
+// still be deleted. Each victim is then deleted in the version of that list. If a victim meets a second
+// Conflict, only this victim is held back. So a victim costs at most two delete calls. Calls with a
+// resourceVersion are sent in growing batches, because many calls at once may all meet a Conflict.
 type deletions[O, C Object] struct {
 	*pass[O, C]
-	planned  replicas.Scale[C] // the victims, and those that stay for now
+	planned  replicas.Scale[C] // the victims, and the children whose deletion waits for a later pass
 	victims  []*victim[C]
 	failures []slowstart.Failure // all errors
-	wait     time.Duration       // how long live lists are put off
+	wait     time.Duration       // how long live lists are held back
 	start    ledger.Moment       // when the last batch of calls, or the last look, began
 }
 
-// firstVersioned is how many deletes with a resourceVersion are made at first.
+// firstVersioned is the size of the first batch of deletes with a resourceVersion.
 const firstVersioned = 16
 
-// delete deletes the victims at once, without slow start (D7). Later passes wait until the
-// cache shows the deletions (D6, D8). The plan may have more victims, for later passes.
+// delete deletes the victims in parallel, without slow start (D7). Later passes wait until the cache shows
+// the deletions (D6, D8). planned may have further victims, which later passes delete.
 func (p *pass[O, C]) delete(ctx context.Context, planned replicas.Scale[C], victims []replicas.Deletion[C]) {
 	d := &deletions[O, C]{pass: p, planned: planned}
 	for _, deletion := range victims {
 		v := &victim[C]{Deletion: deletion}
-		if p.kind.Prepare != nil { // the author's step has judged this version
+		if p.kind.Prepare != nil { // Kind.Prepare has decided about this version
 			v.judged(v.Object)
 		}
 		d.victims = append(d.victims, v)
 	}
-	defer func() { // after the lists of the pass, because a list ends the wait, and later passes must wait as in Kubernetes
+	defer func() { // deferred until after the live lists, because a list would end the wait of later passes
 		for _, v := range d.victims {
 			result := Result[C]{Name: v.Object.GetName(), Child: v.Object, Deleted: true, Err: cmp.Or(v.err, ErrNotTried)}
 			if v.is == deleted {
@@ -107,10 +107,10 @@ func (p *pass[O, C]) delete(ctx context.Context, planned replicas.Scale[C], vict
 	}
 }
 
-// run makes the calls. The calls use the view of the pass, or a live list after a
-// Conflict in this pass or in the last one that deleted.
+// run makes the calls. It begins with the view of the pass, unless the last pass that deleted found its
+// view old. After a Conflict, or if the last view was old, run uses a live list.
 func (d *deletions[O, C]) run(ctx context.Context) error {
-	behind := false // whether a list shows that our view was behind
+	behind := false // whether a list has shown that the view was old
 	if !d.state.behind {
 		d.byView(ctx)
 	}
@@ -124,14 +124,14 @@ func (d *deletions[O, C]) run(ctx context.Context) error {
 	return err
 }
 
-// which returns the victims that f picks.
+// which returns the victims for which f returns true.
 func (d *deletions[O, C]) which(f func(v *victim[C]) bool) []*victim[C] { return some(d.victims, f) }
 
 func (d *deletions[O, C]) metConflict() bool {
 	return slices.ContainsFunc(d.victims, func(v *victim[C]) bool { return apierrors.IsConflict(v.err) })
 }
 
-// err returns all failures as one error, nil if there were none.
+// err returns all failures as one error, or nil if there were none.
 func (d *deletions[O, C]) err() error {
 	var errs []error
 	for _, f := range d.failures {
@@ -143,7 +143,7 @@ func (d *deletions[O, C]) err() error {
 	return fmt.Errorf("unable to delete %s: %w", d.childResource.Resource, summarize(slowstart.Result{Failed: d.failures, Err: joined.Errors(errs)}))
 }
 
-// byView deletes the victims as our view has them, until the first Conflict.
+// byView deletes the victims in the versions of the view, until a call meets a Conflict.
 func (d *deletions[O, C]) byView(ctx context.Context) {
 	d.call(ctx, d.which(func(v *victim[C]) bool { return carried(v.Options) == "" }))
 	versioned := d.which(func(v *victim[C]) bool { return carried(v.Options) != "" })
@@ -156,8 +156,8 @@ func (d *deletions[O, C]) byView(ctx context.Context) {
 	}
 }
 
-// call makes the delete calls for some victims, all at once, and looks for the
-// victims whose calls had no answer.
+// call deletes some victims in parallel. If a call had no answer, call then looks for its victim on the
+// server.
 func (d *deletions[O, C]) call(ctx context.Context, victims []*victim[C]) {
 	d.start = d.state.known.Start()
 	for _, v := range victims {
@@ -168,14 +168,14 @@ func (d *deletions[O, C]) call(ctx context.Context, victims []*victim[C]) {
 		v.err = errNoAnswer // the client may not return
 		if v.err = d.askDelete(ctx, d.start, v.Object, v.Options); v.err == nil {
 			v.is, v.isSure = deleted, true
-			d.tellDeleted(v.Deletion) // now, because the other calls may take long
+			d.tellDeleted(v.Deletion) // sent at once, because the other calls may take long
 		}
 		return nil
 	})
 	var unanswered []*victim[C]
 	for _, v := range victims {
 		switch {
-		case v.err == nil || apierrors.IsConflict(v.err): // again decides about Conflicts
+		case v.err == nil || apierrors.IsConflict(v.err): // the method again handles Conflicts
 		case apierrors.IsNotFound(v.err):
 			v.is, v.isSure = gone, true
 		case hadNoAnswer(v.err):
@@ -190,8 +190,8 @@ func (d *deletions[O, C]) call(ctx context.Context, victims []*victim[C]) {
 	d.lookFor(ctx, unanswered)
 }
 
-// tellDeleted sends the event of a deleted child, with the text of Kubernetes. If a
-// criterion decided that Kubernetes does not have, the event says why this child was chosen.
+// tellDeleted sends the event of a deleted child, with the text of Kubernetes. If a criterion that
+// Kubernetes lacks decided, the event also says why this child was chosen.
 func (p *pass[O, C]) tellDeleted(v replicas.Deletion[C]) {
 	text := "Deleted " + p.childNoun() + ": " + v.Object.GetName()
 	if names := criteria(p.spec.Rules.Order); slices.Contains(names, v.Criterion) && !slices.Contains(criteria(podrank.Kubernetes()), v.Criterion) {
@@ -200,7 +200,7 @@ func (p *pass[O, C]) tellDeleted(v replicas.Deletion[C]) {
 	p.event(corev1.EventTypeNormal, SuccessfulDelete, text)
 }
 
-// criteria returns the names of an order's criteria; nil for the zero order.
+// criteria returns the names of an order's criteria, or nil for the zero order.
 func criteria[C Object](order podrank.Order[C]) (names []string) {
 	for _, c := range order.Criteria() {
 		names = append(names, c.Name())
@@ -208,8 +208,8 @@ func criteria[C Object](order podrank.Order[C]) (names []string) {
 	return names
 }
 
-// lookFor decides about victims whose deletion may have taken effect, or that are
-// gone. If a victim is still there, its deletion failed.
+// lookFor looks on the server for victims whose deletion may have taken effect. If a victim still exists
+// and is not being deleted, its deletion has failed.
 func (d *deletions[O, C]) lookFor(ctx context.Context, victims []*victim[C]) {
 	if len(victims) == 0 {
 		return
@@ -232,7 +232,7 @@ func (d *deletions[O, C]) lookFor(ctx context.Context, victims []*victim[C]) {
 		case err == nil && found.GetDeletionTimestamp() != nil:
 			v.is, v.isSure = deleted, true
 		default:
-			if err == nil && !d.shows(found) { // it may have another owner now
+			if err == nil && !d.shows(found) { // the child may have another owner now
 				d.believe(look.start, found)
 			}
 			d.givesUp(v)
@@ -240,7 +240,7 @@ func (d *deletions[O, C]) lookFor(ctx context.Context, victims []*victim[C]) {
 	}
 }
 
-// givesUp gives a victim up for this pass.
+// givesUp reports that the deletion of a victim failed. The pass does not try this deletion again.
 func (d *deletions[O, C]) givesUp(v *victim[C]) {
 	v.is = failed
 	d.event(corev1.EventTypeWarning, FailedDelete, "Error deleting: "+v.err.Error())
@@ -248,10 +248,10 @@ func (d *deletions[O, C]) givesUp(v *victim[C]) {
 	d.failures = append(d.failures, slowstart.Failure{Err: v.err})
 }
 
-// again deletes the victims that Conflicts left. It deletes only children that a live list
-// still shows as ours, matching and active, and only as many as are too many. The room and
-// the author's step decide about them again. That list is the view of the rest of the
-// pass. again reports whether the earlier view was behind, and so may have chosen wrongly.
+// again deletes the victims that are left after a Conflict. It lists the children live, and deletes a
+// victim only if the list shows that the victim must still go. The limits of the plan and Kind.Prepare
+// decide about these deletions again. The rest of the pass uses the live list as its view. again reports
+// whether the earlier view was old, so that the pass may have chosen the wrong victims.
 func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 	ours, ended, err := d.oursLive(ctx)
 	if err != nil {
@@ -260,7 +260,7 @@ func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 		return true
 	}
 	still, behind := d.stillThere(ours, ended)
-	sent := d.succeeded() // these count as they did for the plan
+	sent := d.succeeded() // children that were deleted count as in the plan
 	for _, c := range sent {
 		d.view.spec.DeletionsInFlight = append(d.view.spec.DeletionsInFlight, object.ID(c))
 	}
@@ -268,7 +268,7 @@ func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 	behind = behind || len(scale.Delete) < len(still.Delete)
 	planned := scale
 	planned.Delete, planned.Discard = slices.Concat(scale.Delete, d.staying(d.planned.Delete)), slices.Concat(scale.Discard, d.staying(d.planned.Discard))
-	scale, err = d.author(ctx, d.newStep(some(d.view.children, d.isActive), d.terminating()), planned, scale) // Prepare was asked before about an older view
+	scale, err = d.author(ctx, d.newStep(some(d.view.children, d.isActive), d.terminating()), planned, scale) // Prepare decides again
 	if err != nil {
 		d.failures = append(d.failures, slowstart.Failure{Err: err})
 		return true
@@ -284,8 +284,8 @@ func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 	return behind
 }
 
-// staying returns the planned deletions that this pass does not make, or has given
-// up, if their children are still there.
+// staying returns the planned deletions that this pass has left out or given up, if their children still
+// exist and are not being deleted.
 func (d *deletions[O, C]) staying(planned []replicas.Deletion[C]) []replicas.Deletion[C] {
 	settled, there := sets.New[types.UID](), sets.New[types.UID]()
 	for _, v := range d.which(func(v *victim[C]) bool { return v.is != failed }) {
@@ -301,12 +301,12 @@ func (d *deletions[O, C]) staying(planned []replicas.Deletion[C]) []replicas.Del
 	})
 }
 
-// isActive reports whether a child is the owner's and counts.
+// isActive reports whether a child is one of the owner's active children.
 func (d *deletions[O, C]) isActive(c C) bool {
 	return d.controls(c) && d.snapshot.Rules.MayCount(c) && d.rules.Active(c)
 }
 
-// succeeded returns the active victims whose deletion succeeded.
+// succeeded returns the active victims that the server has accepted for deletion.
 func (d *deletions[O, C]) succeeded() (succeeded []C) {
 	for _, v := range d.victims {
 		if v.is == deleted && d.rules.Active(v.Object) {
@@ -316,8 +316,8 @@ func (d *deletions[O, C]) succeeded() (succeeded []C) {
 	return succeeded
 }
 
-// stillThere returns the undecided victims as a live list has them. It reports whether the list
-// shows that one of them need not be deleted.
+// stillThere returns the undecided victims that a live list has, in the versions of the list. behind
+// reports whether the list shows that a victim need not be deleted.
 func (d *deletions[O, C]) stillThere(ours, ended []C) (still replicas.Scale[C], behind bool) {
 	live := make(map[types.UID]C, len(ours)+len(ended))
 	for _, c := range slices.Concat(ours, ended) {
@@ -341,7 +341,7 @@ func (d *deletions[O, C]) stillThere(ours, ended []C) (still replicas.Scale[C], 
 		switch {
 		case !isActive:
 			still.Discard = append(still.Discard, v.Deletion)
-		case !wasActive: // the plan discards it, but it counts now
+		case !wasActive: // the plan discards the child, but the child is active now
 			behind = true
 		default:
 			still.Delete = append(still.Delete, v.Deletion)
@@ -350,8 +350,8 @@ func (d *deletions[O, C]) stillThere(ours, ended []C) (still replicas.Scale[C], 
 	return still, behind
 }
 
-// oursLive returns the owner's children that are active and match, from a live list,
-// and those to discard. Children that are being deleted already are left out.
+// oursLive lists the children live. It returns the owner's active children that match, and the children to
+// discard. Children that are already being deleted are left out.
 func (d *deletions[O, C]) oursLive(ctx context.Context) (ours, ended []C, err error) {
 	children, err := d.listLive(ctx)
 	if err != nil {
@@ -369,8 +369,8 @@ func (d *deletions[O, C]) oursLive(ctx context.Context) (ours, ended []C, err er
 	return ours, ended, nil
 }
 
-// holdAfterDeletions holds deletions for a while, even if events come, if our view
-// was behind or the server said how long to wait. Otherwise it ends an earlier hold.
+// holdAfterDeletions holds deletions for a while if the view was old, if the server failed, or if the
+// server asked for a delay. Events do not end this hold. If the next deletions succeed, the hold ends.
 func (d *deletions[O, C]) holdAfterDeletions(behind bool, err error) {
 	var tells time.Duration
 	var errs []error
@@ -400,8 +400,8 @@ func (d *deletions[O, C]) holdAfterDeletions(behind bool, err error) {
 	}
 }
 
-// holdRefused holds the deletions of victims whose second call met a Conflict, and
-// ends the holds of the others.
+// holdRefused holds back the deletion of each victim whose second call met a Conflict. For the other
+// victims, it ends such holds.
 func (d *deletions[O, C]) holdRefused(err error) {
 	var tells time.Duration
 	for _, v := range d.victims {
@@ -417,8 +417,8 @@ func (d *deletions[O, C]) holdRefused(err error) {
 	}
 }
 
-// growHold doubles a hold of deletions, which lasts at least as long as lists are put
-// off. If an event must report the hold, growHold returns its length.
+// growHold doubles a hold of deletions. least is the shortest time for the hold. If an event must report
+// the hold, growHold returns its length.
 func (d *deletions[O, C]) growHold(reason Reason, key, child string, least time.Duration, why error) (tells time.Duration) {
 	h := d.state.holds.of(reason, key)
 	before := h.Wait
@@ -433,7 +433,7 @@ func (d *deletions[O, C]) growHold(reason Reason, key, child string, least time.
 }
 
 func (d *deletions[O, C]) whyHeld(wait time.Duration, err error) string {
-	why := "the " + d.childResource.Resource + " chosen are no longer as the cache has them"
+	why := "the cache was behind when the " + d.childResource.Resource + " to delete were chosen"
 	if err != nil {
 		why = err.Error()
 	}

@@ -163,7 +163,7 @@ func TestPrepareLeavesOutDiscards(t *testing.T) {
 		"all":                     {func(*controller.Step[*corev1.Pod]) {}, []string{"b", "c"}, ""},
 		"one":                     {func(s *controller.Step[*corev1.Pod]) { s.Discard = s.Discard[1:] }, []string{"c"}, ""},
 		"none":                    {func(s *controller.Step[*corev1.Pod]) { s.Discard = nil }, nil, ""},
-		"one that is there twice": {func(s *controller.Step[*corev1.Pod]) { s.Discard[0] = s.Discard[1] }, nil, "step.Discard: a child was added, or is there twice"},
+		"one that is there twice": {func(s *controller.Step[*corev1.Pod]) { s.Discard[0] = s.Discard[1] }, nil, "step.Discard: a child was added, or is listed twice"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -25,10 +25,10 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// Handlers settle expectations for watch events, and wake owners, which means that they
-// ask for a pass. A Controller has Handlers built in. It has no expectations, because
-// its passes check themselves what the cache shows. For a loop of your own that records
-// in a Store what it creates and deletes, use NewHandlers. With client-go:
+// Handlers handle watch events, settle expectations and wake owners. To wake an owner means to request a
+// pass for this owner. A Controller has built-in Handlers without expectations, because its passes check
+// what the cache shows. If a loop of your own records its creations and deletions in a Store, use
+// NewHandlers. With client-go:
 //
 //	children.AddEventHandler(cache.ResourceEventHandlerFuncs{
 //		AddFunc:    func(obj any) { report(h.ChildAdded(obj)) },
@@ -36,39 +36,37 @@ import (
 //		DeleteFunc: func(obj any) { report(h.ChildDeleted(obj)) },
 //	})
 //
-// Handlers may be called by several goroutines at once, and in any order, because the
-// cache of owners may be behind or ahead of the cache of children. An event that comes
-// twice settles a creation or deletion once. If a handler is given an Enqueue, it asks
-// for passes there. Otherwise it uses the Enqueue given to New or NewHandlers.
+// Several goroutines may call Handlers at once. The events of owners and of children may come in any order,
+// because one cache may be ahead of the other. If an event comes twice, it settles a creation or deletion
+// only once. If an Enqueue is passed to a handler, the handler requests passes with it. Otherwise the
+// handler uses the Enqueue that was passed to New or NewHandlers.
 //
-// An error means that the event was ignored. Either the event has neither a child nor an owner, or
-// the Kind is wrong because a child refers to an owner by the right UID but another kind. Log the
-// error; trying again is useless. No argument makes a handler panic.
+// If a handler returns an error, the handler has ignored the event. One cause is an object that is nil or
+// has the wrong type. The other cause is a wrong Kind, so that a child refers to an owner by the right UID
+// but another kind. Log the error. Trying again is useless. No argument makes a handler panic.
 //
-// The controller reference of a child names its owner. The kind must be that of the
-// owners, and the UIDs must be equal. The cache must have an owner with this name in
-// the child's namespace, or in no namespace if Kind.ClusterScoped is set. The API group
-// is not compared, so pods made by ReplicaSets of extensions/v1beta1 keep their owner.
+// The owner of a child is the one that the child's controller reference names. The reference must have the
+// kind of the owners and the UID of the owner. The cache must have an owner with this name in the child's
+// namespace, or in no namespace if Kind.ClusterScoped is set. The API group of the reference is not
+// compared, so pods made by ReplicaSets of extensions/v1beta1 keep their owner.
 //
 // Differs from Kubernetes (pkg/controller/replicaset/replica_set.go):
-//   - An event settles the expectations of the owner that the reference names even
-//     if the cache does not have that owner.
-//   - A creation is settled by namespace and name, and a deletion by UID, for every
-//     owner that waits for it, even if the child has another owner now.
-//   - If an orphan is gone, the owners that select it are woken, because one may have
-//     adopted it before the cache showed that.
-//   - An update from one UID to another is a deletion and an addition. A cache
-//     sends it if a child was deleted and created again with the same name while
-//     the watch was broken.
-//   - An update that gives a child to another owner and begins its deletion wakes the
-//     former owner too.
+//   - An event settles the expectations of the owner in the child's reference, even if the cache does not
+//     have that owner.
+//   - An event settles a creation by namespace and name, and a deletion by UID. The event does so for
+//     every owner that waits for the creation or deletion, even if the child has another owner now.
+//   - If an orphan is gone, the owners that select the orphan are woken. One of them may have adopted the
+//     orphan before the cache showed the adoption.
+//   - An update that changes the UID counts as a deletion and an addition. A cache sends such an update if
+//     a child was deleted and created again with the same name while the watch was broken.
+//   - If one update gives a child to another owner and begins its deletion, the former owner is also woken.
 //   - Nil labels and empty labels are equal.
 type Handlers struct {
 	watcher untyped
 	enqueue Enqueue
 }
 
-// untyped is a watcher of any types of owners and children.
+// untyped is a watcher without its type parameters.
 type untyped interface {
 	childAdded(obj any, q Enqueue) error
 	childUpdated(old, cur any, q Enqueue) error
@@ -78,15 +76,14 @@ type untyped interface {
 	ownerDeleted(obj any, q Enqueue) error
 }
 
-// NewHandlers returns Handlers that settle what store has recorded under
-// expectations.KeyOf of an owner. They ask for passes at enqueue, unless they are
-// given another Enqueue. NewHandlers returns an error if owners, store or enqueue is
-// nil, or if the Kind can never work.
+// NewHandlers returns Handlers that settle the expectations in store, under the key expectations.KeyOf of
+// the owner. The Handlers request passes with enqueue, unless another Enqueue is passed to the handler.
+// NewHandlers returns an error if owners, store or enqueue is nil, or if the Kind can never work.
 //
-// NewHandlers uses only Owner, Child, ClusterScoped and Spec of the Kind, and only
-// Selector, MinReadySeconds and Rules.Ready of the Spec. The last two are for waking an
-// owner when a child may have become available. You can omit the handlers of owners if
-// other code wakes owners that changed, and forgets the records of owners that are gone.
+// Of the Kind, NewHandlers uses only Owner, Child, ClusterScoped and Spec. Of the Spec, it uses only
+// Selector, MinReadySeconds and Rules.Ready. With MinReadySeconds and Rules.Ready, an owner is woken when a
+// child may have become available. You can omit the handlers of owners if other code wakes owners that
+// changed, and drops the records of owners that are gone.
 func NewHandlers[O, C Object](kind Kind[O, C], owners OwnerCache[O], store *expectations.Store[expectations.Key], enqueue Enqueue) (*Handlers, error) {
 	if err := kind.check(); err != nil {
 		return nil, err
@@ -105,11 +102,11 @@ func NewHandlers[O, C Object](kind Kind[O, C], owners OwnerCache[O], store *expe
 	return &Handlers{w, enqueue}, nil
 }
 
-// ChildAdded handles a child that is new to the cache. If the child has an owner, ChildAdded
-// settles the creation and wakes that owner. For an orphan, ChildAdded wakes every owner in its
-// namespace that selects it, because one of them must adopt it. If several owners select the
-// orphan, their users have made a mistake. If the child is being deleted already, for example after
-// a restart, its deletion is settled instead.
+// ChildAdded handles a child that is new to the cache. If the child has an owner, ChildAdded settles the
+// creation and wakes that owner. If the child is an orphan, ChildAdded wakes every owner in its namespace
+// whose selector matches, because one of these owners must adopt the orphan. Users should not let the
+// selectors of several owners match one child. If the child is already being deleted, for example after a
+// restart of the process, ChildAdded settles the deletion instead.
 func (h *Handlers) ChildAdded(obj any, q ...Enqueue) error {
 	w, enqueue, err := h.to(q)
 	if err != nil {
@@ -118,15 +115,14 @@ func (h *Handlers) ChildAdded(obj any, q ...Enqueue) error {
 	return w.childAdded(obj, enqueue)
 }
 
-// ChildUpdated handles a child that changed. It wakes the owner and, if the owner
-// changed, the former owner. If an orphan's labels or owner changed, it wakes every owner
-// that selects the orphan. The first update with a deletionTimestamp settles the
-// deletion, so a replacement need not wait until the child is gone. If a child became
-// ready and its owner has minReadySeconds, the owner is woken again after that time. A
-// work queue may drop such a delayed request, because it keeps only the earliest for an
-// owner. So each pass should ask for the next one itself, as in a Controller. For pods,
-// status.NextAvailabilityCheck returns the delay. Updates with equal resourceVersions are
-// a resync and are ignored. See also Options.StatusDelay.
+// ChildUpdated handles a child that changed. It wakes the owner and, if the owner changed, the former
+// owner. If the labels or the owner of an orphan changed, ChildUpdated wakes every owner that selects the
+// orphan. The first update with a deletionTimestamp settles the deletion, so a replacement need not wait
+// until the child is gone. If a child became ready and its owner has minReadySeconds, the owner is woken
+// again after that time. A work queue may drop this delayed request, because it keeps only the earliest
+// request for an owner. So each pass should request the next pass itself, as a Controller does. For pods,
+// status.NextAvailabilityCheck returns the delay. If both versions have the same resourceVersion, the
+// update is a resync and is ignored. See also Options.StatusDelay.
 func (h *Handlers) ChildUpdated(old, cur any, q ...Enqueue) error {
 	w, enqueue, err := h.to(q)
 	if err != nil {
@@ -135,10 +131,9 @@ func (h *Handlers) ChildUpdated(old, cur any, q ...Enqueue) error {
 	return w.childUpdated(old, cur, enqueue)
 }
 
-// ChildDeleted handles a child that left the cache. It settles the deletion and wakes
-// the owner. obj is a child or a tombstone, which is client-go's
-// cache.DeletedFinalStateUnknown, or any other struct, or pointer to one, that has
-// exactly the fields Key string and Obj any.
+// ChildDeleted handles a child that left the cache. It settles the deletion and wakes the owner. obj is a
+// child or a tombstone. A tombstone is client-go's cache.DeletedFinalStateUnknown, or any other struct with
+// exactly the fields Key string and Obj any. A pointer to a tombstone is also allowed.
 func (h *Handlers) ChildDeleted(obj any, q ...Enqueue) error {
 	w, enqueue, err := h.to(q)
 	if err != nil {
@@ -156,10 +151,9 @@ func (h *Handlers) OwnerAdded(obj any, q ...Enqueue) error {
 	return w.ownerAdded(obj, enqueue)
 }
 
-// OwnerUpdated wakes an owner, even if nothing changed. A resync, with equal
-// resourceVersions, also wakes it. If the UIDs differ, the owner was deleted and
-// created again with the same name. OwnerUpdated then forgets the old one, as
-// OwnerDeleted does.
+// OwnerUpdated wakes an owner, even if nothing changed, as in a resync. If the UIDs differ, the owner was
+// deleted and created again with the same name. OwnerUpdated then forgets the old owner, as OwnerDeleted
+// does.
 func (h *Handlers) OwnerUpdated(old, cur any, q ...Enqueue) error {
 	w, enqueue, err := h.to(q)
 	if err != nil {
@@ -168,9 +162,8 @@ func (h *Handlers) OwnerUpdated(old, cur any, q ...Enqueue) error {
 	return w.ownerUpdated(old, cur, enqueue)
 }
 
-// OwnerDeleted forgets an owner that left the cache and wakes its name, since there
-// may be a new owner with the same name. obj is an owner or a tombstone; see
-// ChildDeleted.
+// OwnerDeleted forgets an owner that left the cache. It also requests a pass for the owner's name, because
+// there may be a new owner with the same name. obj is an owner or a tombstone, see ChildDeleted.
 func (h *Handlers) OwnerDeleted(obj any, q ...Enqueue) error {
 	w, enqueue, err := h.to(q)
 	if err != nil {
@@ -179,7 +172,7 @@ func (h *Handlers) OwnerDeleted(obj any, q ...Enqueue) error {
 	return w.ownerDeleted(obj, enqueue)
 }
 
-// to returns the watcher and the Enqueue for an event.
+// to returns the watcher, and the Enqueue that an event uses.
 func (h *Handlers) to(q []Enqueue) (untyped, Enqueue, error) {
 	if h == nil || h.watcher == nil {
 		return nil, nil, errors.New("controller: neither New nor NewHandlers made these handlers")
@@ -192,34 +185,34 @@ func (h *Handlers) to(q []Enqueue) (untyped, Enqueue, error) {
 	return h.watcher, h.enqueue, nil
 }
 
-// watcher settles records and wakes owners when events come. It is all that a
-// Controller and Handlers have in common.
+// A watcher settles records and wakes owners when events come. A Controller and Handlers both have a
+// watcher.
 type watcher[O, C Object] struct {
 	kind     Kind[O, C]
 	from     OwnerCache[O]
-	store    *expectations.Store[expectations.Key] // of Handlers; nil in a Controller, which has ledgers
+	store    *expectations.Store[expectations.Key] // of Handlers; nil in a Controller, which has ledgers instead
 	specs    keptSpecs[C]
 	newest   newest
 	listener listener[O, C]
-	// statusDelay is how long an update waits if it can change only a status.
+	// statusDelay is how long a pass is delayed after an update that can change only a status.
 	statusDelay time.Duration
 }
 
-// A listener learns what events show, before a pass is asked for.
+// A listener learns what an event shows, before the event requests a pass.
 type listener[O, C Object] interface {
-	childLeft(owner expectations.Key, child types.UID) // it is being deleted, has another owner now, or left the cache
-	childTaken(owner expectations.Key, child C)        // another owner has taken it over
-	childEnded(child types.UID)                        // a DELETED event has ended it
+	childLeft(owner expectations.Key, child types.UID) // the child is being deleted, has another owner now, or left the cache
+	childTaken(owner expectations.Key, child C)        // another owner has taken over the child
+	childEnded(child types.UID)                        // a DELETED event has come for the child
 	becameReady(owner expectations.Key, child C)
 	cacheWentBack(owner expectations.Key) // a child of the owner went back to an older version
-	forget(owner expectations.Key)        // it left the cache
-	// isOwnWrite reports whether an update of an owner shows only the Controller's own
-	// write. If the write is still under way, isOwnWrite may return true, and wake is
-	// called later if the update shows something else.
+	forget(owner expectations.Key)        // the owner left the cache
+	// isOwnWrite reports whether an update of an owner shows only the Controller's own write. If that write
+	// is still under way, isOwnWrite may return true. If the update then turns out to show something else,
+	// wake is called.
 	isOwnWrite(was, cur O, wake func()) bool
 }
 
-// storeOnly is the listener of Handlers, which record in their Store what they wait for.
+// storeOnly is the listener of Handlers, which record their expectations in a Store.
 type storeOnly[O, C Object] struct {
 	*expectations.Store[expectations.Key]
 }
@@ -317,7 +310,7 @@ func (w *watcher[O, C]) ownerDeleted(obj any, q Enqueue) error {
 	return err
 }
 
-// events is a watcher with the Enqueue where its events ask for passes.
+// events is a watcher with the Enqueue for the passes that an event requests.
 type events[O, C Object] struct {
 	*watcher[O, C]
 	enqueue Enqueue
@@ -341,8 +334,8 @@ func (e events[O, C]) added(c C) {
 	}
 }
 
-// settleCreation settles the creation of c for every owner in the namespace that waits
-// for that name. Usually that is the owner of c, or none.
+// settleCreation settles the creation of c for every owner in the namespace that expects a child with this
+// name. Usually only the owner of c expects the child, or no owner does.
 func (e events[O, C]) settleCreation(c C) {
 	if e.store == nil {
 		return
@@ -355,8 +348,8 @@ func (e events[O, C]) settleCreation(c C) {
 	}
 }
 
-// deleting handles an update of a child that is being deleted. The old version counts
-// only if the labels or the owner changed (V7).
+// deleting handles an update of a child that is being deleted. If the labels or the owner changed, the
+// deletion is also settled for the owner of the old version (V7).
 func (e events[O, C]) deleting(was, c C) {
 	e.childDeleted(c)
 	if !maps.Equal(was.GetLabels(), c.GetLabels()) || !sameOwner(metav1.GetControllerOfNoCopy(was), metav1.GetControllerOfNoCopy(c)) {
@@ -376,7 +369,8 @@ func (e events[O, C]) departed(c C) {
 	}
 }
 
-// wentBack notes for the old and the new owner of a child that the cache went back.
+// wentBack notes for the former and the present owner of a child that the cache went back to an older
+// version.
 func (e events[O, C]) wentBack(was, c C) {
 	former, _, _ := e.ownerOf(was)
 	e.listener.cacheWentBack(former)
@@ -385,8 +379,8 @@ func (e events[O, C]) wentBack(was, c C) {
 	}
 }
 
-// childDeleted settles the deletion for every owner that waits for it. Usually that is the
-// owner of c, or none.
+// childDeleted settles the deletion of c for every owner that expects it. Usually only the owner of c
+// expects the deletion, or no owner does.
 func (e events[O, C]) childDeleted(c C) {
 	ownKey, owner, found := e.ownerOf(c)
 	id := object.ID(c)
@@ -436,7 +430,7 @@ func (e events[O, C]) ownedChanged(was, c C) {
 	spec, after := e.specOf(owner), time.Duration(0)
 	becameReady := (spec.minReady > 0 || spec.rules.ReadyWithin > 0) && spec.rules.Ready != nil && !spec.rules.Ready(was) && spec.rules.Ready(c)
 	if becameReady {
-		e.listener.becameReady(key, c) // before the wake, because the pass uses it
+		e.listener.becameReady(key, c) // before the wake, because the next pass uses this
 	}
 	if e.statusDelay > 0 && spec.onlyStatusChanges(was, c) {
 		after = e.statusDelay
@@ -462,9 +456,8 @@ func (e events[O, C]) ownerDeleted(owner O) {
 	e.wake(owner, 0)
 }
 
-// ownerOf returns the key of the owner that c's controller reference names, and the
-// owner itself if the cache has it. Without such a reference the key is zero, which is
-// the key of no owner.
+// ownerOf returns the key of the owner in c's controller reference, and the owner itself if the cache has
+// it. If c has no such reference, the key is zero and belongs to no owner.
 func (w *watcher[O, C]) ownerOf(c C) (key expectations.Key, owner O, found bool) {
 	ref := metav1.GetControllerOfNoCopy(c)
 	if ref == nil || ref.Kind != w.kind.Owner.Kind || ref.UID == "" && object.GroupOf(ref) != w.kind.Owner.Group {
@@ -479,7 +472,7 @@ func (w *watcher[O, C]) keyOf(c metav1.Object, ref *metav1.OwnerReference) expec
 	return expectations.Key{NamespacedName: types.NamespacedName{Namespace: w.namespaceOf(c), Name: ref.Name}, UID: ref.UID}
 }
 
-// namespaceOf returns the namespace of the owners of a child.
+// namespaceOf returns the namespace of a child's owner.
 func (w *watcher[O, C]) namespaceOf(c metav1.Object) string {
 	if w.kind.ClusterScoped {
 		return ""
@@ -500,9 +493,9 @@ func (w *watcher[O, C]) selectorOf(owner O) (labels.Selector, error) {
 	return kept.selector, kept.err
 }
 
-// specOf returns the spec of this version of the owner. If the owner has a UID and a
-// version, specOf calls Kind.Spec once for it, unless that returns an error other than a
-// refusal.
+// specOf returns the spec of the given version of the owner. It calls Kind.Spec once for each version, and
+// keeps the result. If the owner has no UID or no resourceVersion, or if Kind.Spec returns an error other
+// than a refusal, the result is not kept.
 func (w *watcher[O, C]) specOf(owner O) keptSpec[C] {
 	key, version := expectations.KeyOf(owner), owner.GetResourceVersion()
 	if kept, ok := w.specs.get(key); ok && kept.resourceVersion == version {
@@ -523,9 +516,9 @@ func (w *watcher[O, C]) specOf(owner O) keptSpec[C] {
 	return kept
 }
 
-// sweepSpecs drops the specs of owners that are gone, because the event of their deletion
-// may have come before the spec was kept, or never. It is called when there are twice as
-// many as the last time, so a new spec costs at most two looks.
+// sweepSpecs drops the specs of owners that are gone. The deletion event of an owner may come before its
+// spec is kept, or may never come. sweepSpecs is called when there are twice as many specs as the last
+// sweep left. So a new spec costs at most two lookups of owners.
 func (w *watcher[O, C]) sweepSpecs() {
 	left := 0
 	for _, key := range w.specs.keys() {
@@ -571,8 +564,8 @@ func sameOwner(a, b *metav1.OwnerReference) bool {
 	return a.Kind == b.Kind && a.Name == b.Name && a.UID == b.UID
 }
 
-// childOf returns the child of an event. A reference to another kind is an error if the
-// UID shows that it means one of our owners.
+// childOf returns the child of an event. If the controller reference has another kind but the UID of one of
+// our owners, childOf returns an error.
 func (w *watcher[O, C]) childOf(obj any) (C, error) {
 	c, err := asObject[C](obj, "child")
 	if err != nil {
@@ -600,14 +593,14 @@ func asObject[T Object](obj any, what string) (T, error) {
 	return t, nil
 }
 
-// tombstone has the fields of client-go's cache.DeletedFinalStateUnknown, which is the
-// last known state of an object if the cache missed the event of its deletion.
+// tombstone has the fields of client-go's cache.DeletedFinalStateUnknown. If a cache missed the deletion
+// event of an object, its tombstone has the last known state of the object.
 type tombstone struct {
 	Key string
 	Obj any
 }
 
-// unwrap converts the object of a deletion, or the one in its tombstone.
+// unwrap converts the object of a deletion event, or the object in its tombstone.
 func unwrap[T any](obj any, convert func(any) (T, error)) (t T, isTombstone bool, err error) {
 	shape, v := reflect.TypeFor[tombstone](), reflect.Indirect(reflect.ValueOf(obj))
 	if !v.IsValid() || !v.CanConvert(shape) {
@@ -621,16 +614,16 @@ func unwrap[T any](obj any, convert func(any) (T, error)) (t T, isTombstone bool
 	return t, true, err
 }
 
-// keptSpecs has the parts that events need of the last specs of owners. An orphan is
-// compared with every owner of its namespace, and parsing a selector takes fifty times
-// as long as matching. The zero value is ready to use.
+// keptSpecs has the last spec of each owner, with the parts that events need. Parsing a selector takes
+// fifty times as long as matching, and an orphan is compared with every owner in its namespace. The zero
+// value is ready to use.
 type keptSpecs[C Object] struct {
 	mu   sync.Mutex
 	of   map[expectations.Key]keptSpec[C]
-	full int // with more specs than this, those of owners that are gone are dropped
+	full int // if there are more specs than this, those of owners that are gone are dropped
 }
 
-// fewSpecs is how many specs are kept without a look at which owners still exist.
+// fewSpecs is how many specs may be kept without a sweep.
 const fewSpecs = 100
 
 type keptSpec[C Object] struct {
@@ -649,8 +642,8 @@ func (s *keptSpecs[C]) get(owner expectations.Key) (keptSpec[C], bool) {
 	return kept, ok
 }
 
-// keep keeps a spec, and reports whether there are so many that some owners may be
-// gone. It reports that once, until fill is called.
+// keep keeps a spec. full reports whether there are so many specs that a sweep is due. After keep has
+// returned true, it returns false until fill is called.
 func (s *keptSpecs[C]) keep(owner expectations.Key, kept keptSpec[C]) (full bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -664,7 +657,7 @@ func (s *keptSpecs[C]) keep(owner expectations.Key, kept keptSpec[C]) (full bool
 	return full
 }
 
-// fill sets how many specs are of owners that still exist.
+// fill sets how many of the specs belong to owners that still exist.
 func (s *keptSpecs[C]) fill(owners int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -683,7 +676,7 @@ func (s *keptSpecs[C]) forget(owner expectations.Key) {
 	delete(s.of, owner)
 }
 
-// newest is the newest resourceVersion of a child in an event.
+// newest has the newest resourceVersion of a child that an event has shown.
 type newest struct {
 	mu      sync.Mutex
 	version string

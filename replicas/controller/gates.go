@@ -18,36 +18,36 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// A Gate is one reason why a pass held something back. Pass.Gates lists all of them. If it is empty,
-// nothing was held back. If the server refused a call and nothing is held back after that, the refusal
-// is an error of the pass and has an event.
+// A Gate is one reason why a pass held something back. Pass.Gates lists all gates of a pass. If Pass.Gates
+// is empty, the pass held nothing back. If the server refuses a call and the refusal holds nothing back,
+// the refusal has no gate. The refusal is then only an error of the pass and an event.
 //
-// An administrator sees gates in the log of both adapters ("Held back", if a gate lasts for a second), in
-// the metric gated_owners, which counts the owners by reason, and in events such as DeletionsHeld. The
-// program replicakit-controller shows the last passes of each owner under /debug/passes, as Pass.String
-// describes them. An author sees gates in Pass.Gates, and in Outcome.Gates for the status.
+// If a gate lasts for a second, replicas/clientgo and replicas/controllerruntime log "Held back".
+// Administrators also see gates in the metric gated_owners, which counts the owners by reason, and in
+// events such as DeletionsHeld. The program replicakit-controller shows the last passes of each owner under
+// /debug/passes, in the format of Pass.String. Authors of a Kind see gates in Pass.Gates, and in
+// Outcome.Gates for the status.
 type Gate struct {
 	Reason Reason
-	// Stops says what the pass did not do because of the gate. 0 means that it is only
-	// information, for example after a release that the server refused.
+	// Stops says what the pass did not do because of the gate. If Stops is 0, the gate is only information,
+	// for example about a release that the server refused.
 	Stops Stops
-	// Since is when the first of the consecutive passes met this gate, or when the calls that led to the
-	// gate had ended.
+	// Since is when the first of the consecutive passes met this gate. If calls led to the gate, Since is
+	// when these calls ended.
 	Since time.Time
-	// Until is when the Controller looks again. If it is zero, the Controller looks when the owner or its
-	// children change, or when the author's code returns something else.
+	// Until is when the Controller tries again. If Until is zero, the Controller tries again when the owner
+	// or its children change, or when the author's code returns something else.
 	Until time.Time
-	// Object names the child or namespace that the gate is about; "" if that is the
-	// owner, or several children.
+	// Object is the name of the child or namespace that the gate is about. Object is "" if the gate is
+	// about the owner or several children.
 	Object string
-	// Err is the error that led to the gate; nil if none did.
+	// Err is the error that led to the gate, or nil if there was none.
 	Err error
 
-	// Earlier says that an earlier pass had put off what the gate stops, so this pass did not
-	// try.
+	// Earlier says that an earlier pass had already put the work off, so this pass did not try it.
 	Earlier bool
 
-	waits bool // the number of children is left alone because of the gate
+	waits bool // the pass leaves the number of children as it is, because of the gate
 	told  bool // a GateChange has reported the gate
 }
 
@@ -73,13 +73,13 @@ func (g Gate) String() string {
 	return text.String()
 }
 
-// oneLine is the text of an error, which may be several errors on several lines.
+// oneLine returns the text of an error in one line. A joined error has several lines.
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
-// Stops are the parts of a pass that a gate stops, for all children or for some.
+// Stops is the set of parts of a pass that a gate stops, for all children or for some.
 type Stops uint8
 
-// The parts of a pass.
+// These are the parts of a pass that a gate can stop.
 const (
 	StopsClaims Stops = 1 << iota
 	StopsCreations
@@ -89,7 +89,7 @@ const (
 	stopsScale = StopsCreations | StopsDeletions
 )
 
-// String lists the parts: "claims, creations, deletions".
+// String lists the parts, for example "claims, creations, deletions".
 func (s Stops) String() string {
 	var parts []string
 	for i, part := range []string{"claims", "creations", "deletions"} {
@@ -100,10 +100,10 @@ func (s Stops) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// A Reason says why something was held back. The zero Reason is none.
+// A Reason says why a pass held something back. The zero Reason means no reason.
 type Reason uint8
 
-// The reasons, in the order in which a pass meets them.
+// These are the reasons, in the order in which a pass meets them.
 const (
 	OwnWriteNotSeen Reason = 1 + iota
 	OwnerStale
@@ -142,10 +142,10 @@ const (
 	ChangedByWebhook
 	NameTaken
 	StatusForbidden
-	reasons // how many there are, with the zero Reason
+	reasons // the number of reasons, including the zero Reason
 )
 
-// A step of a pass. A pass that ends before a step leaves its gates as they were.
+// A step is a part of a pass. If a pass ends before a step, the gates of that step stay as they were.
 type step uint8
 
 const (
@@ -155,15 +155,15 @@ const (
 	scales
 )
 
-// A row has what is the same for all gates of a reason.
+// A row has the properties that all gates of a reason share.
 type row struct {
 	name     string
 	step     step
 	stops    Stops
-	waits    bool // the number of children is left alone because of it
-	isError  bool // its error is an error of the pass, and its wait replaces the rate limiter's
-	atOnce   bool // it is logged at once, because it lasts until someone acts
-	ofSpec   bool // a new generation of the owner ends its hold
+	waits    bool // the pass leaves the number of children as it is, because of the gate
+	isError  bool // the gate's error is an error of the pass, and the gate's wait replaces that of the rate limiter
+	atOnce   bool // the gate is logged at once, because it lasts until someone acts
+	ofSpec   bool // a new generation of the owner ends the hold
 	shortest time.Duration
 	longest  time.Duration // a hold doubles from the shortest to the longest
 	ends     string        // what ends the hold early
@@ -171,7 +171,7 @@ type row struct {
 	sentence string
 }
 
-// The rows make the tables of docs/pass.md and docs/metrics.md.
+// The tables in docs/pass.md and docs/metrics.md are made from these rows.
 var rows = [reasons]row{
 	OwnWriteNotSeen: {
 		name: "OwnWriteNotSeen", step: looks, stops: stopsAll, waits: true,
@@ -180,12 +180,12 @@ var rows = [reasons]row{
 	},
 	OwnerStale: {
 		name: "OwnerStale", step: looks, stops: stopsAll, waits: true, isError: true, shortest: 50 * time.Millisecond, longest: time.Second,
-		ends:     "the cache shows it, or a read agrees",
+		ends:     "the cache shows the newer owner, or a read confirms the cached one",
 		sentence: "the cache has an older owner than the server",
 	},
 	OwnerGone: {
 		name: "OwnerGone", step: looks, stops: stopsAll, waits: true, isError: true, shortest: 50 * time.Millisecond, longest: 5 * time.Minute,
-		ends:     "the cache shows it, or a read agrees",
+		ends:     "the cache shows that the owner is gone, or a read finds it",
 		sentence: "the server does not have the owner that the cache has",
 	},
 	SpecRefused: {
@@ -215,7 +215,7 @@ var rows = [reasons]row{
 	},
 	CacheBehind: {
 		name: "CacheBehind", step: plans, stops: stopsAll, waits: true, shortest: 50 * time.Millisecond, longest: 2 * time.Second,
-		ends:     "the cache has come as far",
+		ends:     "the cache reaches the server's version",
 		sentence: "the cache may be older than what an earlier process saw",
 	},
 	ListFailed: {
@@ -241,7 +241,7 @@ var rows = [reasons]row{
 	AdoptionUndecided: {
 		name: "AdoptionUndecided", step: claims, stops: StopsCreations, isError: true, shortest: 50 * time.Millisecond, longest: time.Minute,
 		ends: "the child or the owner changes", event: FailedAdopt,
-		sentence: "an adoption failed that may succeed yet: no child is created in that place",
+		sentence: "an adoption failed but may still succeed, so no child is created in its place",
 	},
 	AdoptionRefused: {
 		name: "AdoptionRefused", step: claims, shortest: time.Minute, longest: time.Minute,
@@ -256,11 +256,11 @@ var rows = [reasons]row{
 	ReleaseUndone: {
 		name: "ReleaseUndone", step: claims, atOnce: true, ofSpec: true,
 		ends: "the owner changes", event: FailedRelease,
-		sentence: "another controller adopts for this owner what this one releases",
+		sentence: "another controller adopts for this owner the children that this one releases",
 	},
 	DeletionInFlight: {
 		name: "DeletionInFlight", step: scales, stops: StopsDeletions, waits: true,
-		ends:     "a look shows what became of it",
+		ends:     "a read shows whether the call took effect",
 		sentence: "deletions without an answer count as done, so no other children are deleted in their place",
 	},
 	MustStay: {
@@ -301,16 +301,16 @@ var rows = [reasons]row{
 	DeletionFailed: {
 		name: "DeletionFailed", step: scales, stops: StopsDeletions, waits: true, isError: true, ofSpec: true, shortest: time.Second, longest: time.Minute,
 		ends:     "a deletion succeeds",
-		sentence: "the server failed (500) when it was to delete a child",
+		sentence: "the server failed (500) while deleting a child",
 	},
 	LookFailed: {
 		name: "LookFailed", step: scales, shortest: time.Second, longest: time.Minute,
-		ends: "a look succeeds", event: FailedLook,
+		ends: "a read succeeds", event: FailedLook,
 		sentence: "a child could not be read from the server, and an earlier creation or deletion of it had no answer",
 	},
 	CreationInFlight: {
 		name: "CreationInFlight", step: scales, stops: StopsCreations, waits: true,
-		ends:     "a look shows what became of it",
+		ends:     "a read shows whether the call took effect",
 		sentence: "creations without an answer hold their places, so no other children are created in them",
 	},
 	Author: {
@@ -341,7 +341,7 @@ var rows = [reasons]row{
 	CreationFailed: {
 		name: "CreationFailed", step: scales, stops: StopsCreations, waits: true, isError: true, ofSpec: true, shortest: time.Second, longest: time.Minute,
 		ends:     "a creation succeeds",
-		sentence: "the server failed (500) when it was to create a child",
+		sentence: "the server failed (500) while creating a child",
 	},
 	ChangedByWebhook: {
 		name: "ChangedByWebhook", step: scales, stops: StopsCreations, waits: true, isError: true, ofSpec: true, shortest: time.Second, longest: 5 * time.Minute,
@@ -355,7 +355,7 @@ var rows = [reasons]row{
 	},
 	StatusForbidden: {
 		name: "StatusForbidden", step: scales, ofSpec: true,
-		ends: "a pass writes the status, or need not", event: FailedStatus,
+		ends: "a pass writes the status, or has nothing to write", event: FailedStatus,
 		sentence: "the server does not let the Controller write the owner's status",
 	},
 }
@@ -373,9 +373,9 @@ func (r Reason) row() row {
 	return rows[r]
 }
 
-// gate notes that the pass holds something back. If wait is not 0, gate asks for a pass when wait is
-// over. If the error is an error of the pass, wait replaces the delay of the rate limiter. The caller
-// may change the returned Gate until the next call.
+// gate notes that the pass holds something back. If wait is not 0, gate requests a pass after that time. If
+// err counts as an error of the pass, wait replaces the delay of the rate limiter. The caller may change
+// the returned Gate until the next call of gate.
 func (p *pass[O, C]) gate(reason Reason, object string, wait time.Duration, err error) *Gate {
 	row := reason.row()
 	g := Gate{Reason: reason, Stops: row.stops, Since: p.Now, Object: object, Err: err, waits: row.waits}
@@ -399,8 +399,8 @@ func (p *pass[O, C]) gate(reason Reason, object string, wait time.Duration, err 
 	return &p.Gates[i]
 }
 
-// held reports whether a hold lasts, and notes its gate if so. The key is the namespace, the
-// name of a slot or the UID of a child that is held back.
+// held reports whether a hold still lasts, and notes its gate in this case. The key is a namespace, the
+// name of a slot or child, or the UID of a child.
 func (p *pass[O, C]) held(reason Reason, key, object string, children int) bool {
 	h := p.state.holds[holdKey{reason, key}]
 	if h == nil {
@@ -418,7 +418,8 @@ func (p *pass[O, C]) held(reason Reason, key, object string, children int) bool 
 	return true
 }
 
-// tell sends the event of a reason once, in the first pass that meets its gates. Call it before gate.
+// tell sends the event of a reason in the first of the consecutive passes that meet a gate of this reason.
+// Send the event before gate is called.
 func (p *pass[O, C]) tell(reason Reason, message string) {
 	if !slices.ContainsFunc(p.standing, func(g Gate) bool { return g.Reason == reason }) &&
 		!slices.ContainsFunc(p.Gates, func(g Gate) bool { return g.Reason == reason && g.Err != nil }) {
@@ -426,19 +427,21 @@ func (p *pass[O, C]) tell(reason Reason, message string) {
 	}
 }
 
-// comeBack asks for another pass after d, or at once if d is not positive. The earliest request
-// counts. Use comeBack for times that rules name, and gate if something is held back.
+// comeBack requests another pass after d, or at once if d is not positive. If there are several requests in
+// a pass, the earliest counts. Call comeBack for times that rules require, and gate if something is held
+// back.
 func (p *pass[O, C]) comeBack(d time.Duration) { p.RequeueAfter = earliest(p.RequeueAfter, max(d, 1)) }
 
-// retryIn sets how long the caller waits if the pass ends in an error. The longest delay that the
-// server and the holds ask for counts. Without one, the caller's rate limiter decides.
+// retryIn sets how long the caller waits if the pass ends with an error. If the server and several holds
+// ask for delays, the longest delay counts. If none asks for a delay, the rate limiter of the caller
+// decides.
 func (p *pass[O, C]) retryIn(d time.Duration) { p.retryAfter = max(p.retryAfter, d) }
 
-// retryOnly replaces the delay set before. 0 leaves it to the rate limiter.
+// retryOnly replaces the delay that retryIn has set. If d is 0, the rate limiter decides.
 func (p *pass[O, C]) retryOnly(d time.Duration) { p.retryAfter = d }
 
-// requeue sets when the next pass should run. After an error the server or a hold sets the
-// delay, or else the caller's rate limiter.
+// requeue sets when the next pass should run. After an error, the server or a hold sets the delay. If
+// neither does, the rate limiter of the caller decides.
 func (p *pass[O, C]) requeue(failed bool) {
 	if failed {
 		p.RequeueAfter = p.retryAfter
@@ -452,8 +455,8 @@ func (p *pass[O, C]) requeue(failed bool) {
 	}
 }
 
-// blocks has the gate for each reason why a plan creates and deletes nothing. A stale view is not among
-// them, because the pass lists the children live, or notes another gate.
+// blocks has the gate for each reason why a plan creates and deletes nothing. A stale view has no gate in
+// blocks, because the pass then lists the children live or notes another gate.
 var blocks = map[replicas.Reason]Reason{
 	replicas.ExpectationsPending: CallsNotSeen, replicas.OwnerDeleted: OwnerDeleted, replicas.Paused: Paused,
 }
@@ -466,24 +469,25 @@ func gateOf(gates []Gate, reason Reason, object string) *Gate {
 	return &gates[i]
 }
 
-// holdIsTold is the shortest hold that has an event. A shorter hold is over before a person looks.
+// holdIsTold is the shortest hold that has an event. A shorter hold would be over before a person reads the
+// event.
 const holdIsTold = time.Second
 
-// A hold keeps calls back for a while. The zero hold is none.
+// A hold keeps calls back for a while. The zero hold keeps nothing back.
 type hold struct {
-	backoff.Hold // Since is when the calls that led to it had ended
-	// At is how many children there were when the quota was full. With fewer children the
-	// hold ends. It is 0 if the hold is not for a quota.
+	backoff.Hold // Since is when the calls that led to the hold had ended
+	// At is how many children there were when the quota was full. If there are fewer children, the hold
+	// ends. At is 0 if the hold is not about a quota.
 	At  int
-	why error // what the server said
+	why error // the error that led to the hold
 }
 
-// grow makes a hold last twice as long, within the bounds of the reason.
+// grow doubles the length of a hold, between the shortest and the longest time of the reason.
 func (r Reason) grow(h *backoff.Hold, now time.Time) {
 	h.Double(now, r.row().shortest, r.row().longest)
 }
 
-// remaining returns how long calls must still wait if there are so many children.
+// remaining returns how long calls must still wait if the owner has this number of children.
 func (h *hold) remaining(now time.Time, children int) time.Duration {
 	if children < h.At {
 		return 0
@@ -491,18 +495,19 @@ func (h *hold) remaining(now time.Time, children int) time.Duration {
 	return h.Remaining(now)
 }
 
-// holds are the holds of an owner. A hold that is over stays until the calls that it was for
-// succeed, so that the next hold is longer.
+// holds has the holds of one owner. A hold that is over is kept until the delayed calls succeed, so that
+// the next hold is longer if they fail again.
 type holds map[holdKey]*hold
 
-// A holdKey says what is held back, and why. The Key is a namespace, the name of a slot, the
-// UID of a child, or "".
+// A holdKey says what is held back, and why. The Key is a namespace, the name of a slot or child, the UID
+// of a child, or "".
 type holdKey struct {
 	Reason Reason
 	Key    string
 }
 
-// of returns a hold for the caller to set.
+// of returns the hold with this reason and key, for the caller to set. If there is none, of adds a zero
+// hold.
 func (h *holds) of(reason Reason, key string) *hold {
 	if *h == nil {
 		*h = holds{}
@@ -525,7 +530,8 @@ func (h holds) endAll(why Reason) {
 	maps.DeleteFunc(h, func(k holdKey, _ *hold) bool { return k.Reason == why })
 }
 
-// earliest returns the shorter of two delays. 0 means no delay.
+// earliest returns the shorter of two delays. If one delay is 0, earliest returns the other, because 0
+// means no delay.
 func earliest(a, b time.Duration) time.Duration {
 	if a == 0 || b == 0 {
 		return max(a, b)
@@ -533,16 +539,16 @@ func earliest(a, b time.Duration) time.Duration {
 	return min(a, b)
 }
 
-// A GateChange is a change of a gate of an owner.
+// A GateChange is a change of one gate of an owner.
 type GateChange struct {
 	Gate
-	// Ended says that the gate no longer stops anything. Otherwise the gate has lasted for a
-	// second, or will, or its Err or Stops changed after it was reported.
+	// Ended says that the gate no longer holds anything back. If Ended is false, the gate lasts for a
+	// second or longer, or its Err or Stops changed after an earlier GateChange.
 	Ended bool
 }
 
-// Log returns the change as a message, and as keys and values, for a structured log. The keys are
-// reason, why and since, and also stops, object, until and err if they are not empty.
+// Log returns the change as a message with keys and values, for a structured log. The keys are reason, why
+// and since. The keys stops, object, until and err are present if their values are not empty.
 func (c GateChange) Log() (message string, values []any) {
 	if message = "Held back"; c.Ended {
 		message = "No longer held back"
@@ -567,14 +573,14 @@ func (c GateChange) Log() (message string, values []any) {
 // gateIsTold is how long a gate must last before it is logged.
 const gateIsTold = time.Second
 
-// A gateBook keeps the gates that owners have met last. The zero value is ready to use.
+// A gateBook keeps the gates that each owner met last. The zero value is ready to use.
 type gateBook struct {
 	of     map[types.NamespacedName][]Gate
-	lasted durations // of gates that have ended
+	lasted durations // how long the gates lasted that have ended
 }
 
-// note replaces the gates of an owner by those of a pass. came is the last step that the pass reached.
-// The gates of later steps stay as they were.
+// note replaces the gates of an owner with the gates of a pass. came is the last step that the pass
+// reached. The gates of later steps stay as they were.
 func (b *gateBook) note(owner types.NamespacedName, is []Gate, came step, now time.Time) (changes []GateChange) {
 	var stand []Gate
 	for i := range is {
@@ -611,8 +617,8 @@ func (b *gateBook) note(owner types.NamespacedName, is []Gate, came step, now ti
 	return changes
 }
 
-// isTold reports whether a gate is logged, because it has lasted for a second, its row has
-// atOnce, or its hold is a second or longer.
+// isTold reports whether a gate must be logged. A gate is logged if it has lasted for a second, if its row
+// has atOnce, or if its hold is a second or longer.
 func (g *Gate) isTold(now time.Time) bool {
 	return now.Sub(g.Since) >= gateIsTold || g.Reason.row().atOnce || g.Reason.row().shortest > 0 && g.Until.Sub(g.Since) >= gateIsTold
 }
@@ -627,7 +633,7 @@ func (b *gateBook) samples() []Sample {
 	samples := []Sample{b.lasted.sample("gate_duration_seconds", "How long a gate held an owner back.")}
 	for r := Reason(1); r < reasons; r++ {
 		samples = append(samples, Sample{
-			Name: "gated_owners", Help: "Owners that something holds back, by the reason.", Type: Gauge, Reason: r.String(), Value: float64(owners[r]),
+			Name: "gated_owners", Help: "Owners that are held back, by reason.", Type: Gauge, Reason: r.String(), Value: float64(owners[r]),
 		})
 	}
 	return samples

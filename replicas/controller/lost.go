@@ -20,19 +20,21 @@ import (
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
-// fewReads is how many children a pass reads one by one. For more, a list is cheaper.
+// fewReads is how many children a pass reads one by one at most. For a larger number of children, one
+// list is cheaper.
 const fewReads = 3
 
-// A look asks the server for children by their names. A look that is one list may lack a child
-// that exists but does not match.
+// A look asks the server for children by name. If the look is a list, the list may lack a child that
+// exists but does not match the selector.
 type look[C Object] struct {
 	start   ledger.Moment
 	isList  bool
-	version string // of the list
+	version string // the resourceVersion of the list
 	find    func(ctx context.Context, name types.NamespacedName) (found C, there bool, err error)
 }
 
-// looks returns how to look for n children at once.
+// looks returns a look for n children. The look reads the children one by one if they are few, and
+// otherwise makes one list.
 func (p *pass[O, C]) looks(ctx context.Context, n int) look[C] {
 	start := p.state.known.Start()
 	if p.calls.soFar(isRead)+n <= fewReads {
@@ -44,7 +46,7 @@ func (p *pass[O, C]) looks(ctx context.Context, n int) look[C] {
 	}}
 }
 
-// allLive lists the children that the owner's selector matches, and notes what the list shows.
+// allLive lists the children that the owner's selector matches, and notes the result in the ledger.
 func (p *pass[O, C]) allLive(ctx context.Context, start ledger.Moment) (List[C], error) {
 	list, err := p.askList(ctx)
 	if err != nil {
@@ -64,14 +66,15 @@ func (p *pass[O, C]) read(ctx context.Context, name types.NamespacedName) (found
 	case err == nil && object.IsNil(found):
 		return found, false, errNoObject
 	case err == nil && nameOf(found) != name:
-		return found, false, fmt.Errorf("the read of %q was answered with %q", name, object.Name(found))
+		return found, false, fmt.Errorf("the read of %q returned %q", name, object.Name(found))
 	case err == nil:
 		err = p.noticeOlder(found)
 	}
 	return found, err == nil, err
 }
 
-// noticeOlder notes a restore if the server has an earlier version of a child than the view.
+// noticeOlder notes that the server was restored from a backup, if the server has an older version of a
+// child than the view.
 func (p *pass[O, C]) noticeOlder(found ...C) error {
 	isNil, live := object.NilOf[C](), make(map[types.UID]C, len(found))
 	for _, c := range found {
@@ -89,7 +92,7 @@ func (p *pass[O, C]) noticeOlder(found ...C) error {
 	return nil
 }
 
-// within looks for a child in a list, or returns err if the list failed.
+// within finds a child in a list by name. If err is not nil, the list failed, and within returns err.
 func within[C Object](items []C, name types.NamespacedName, err error) (found C, there bool, _ error) {
 	i := slices.IndexFunc(items, func(c C) bool { return !object.IsNil(c) && nameOf(c) == name })
 	if err != nil || i < 0 {
@@ -98,7 +101,7 @@ func within[C Object](items []C, name types.NamespacedName, err error) (found C,
 	return items[i], true, nil
 }
 
-// lacks notes that a look did not find a child.
+// lacks notes in the ledger that a look did not find a child.
 func (p *pass[O, C]) lacks(l look[C], id types.UID) {
 	if l.isList {
 		p.state.known.Lacked(l.start, id, l.version, p.opts.Now())
@@ -107,8 +110,9 @@ func (p *pass[O, C]) lacks(l look[C], id types.UID) {
 	p.state.known.Gone(l.start, id, p.opts.Now())
 }
 
-// Before children are created, holdTaken checks whether other objects still have names in flight. A
-// name that may be free again counts as one more child.
+// holdTaken checks, before children are created, whether other objects still have the names of creations
+// in flight. If such a name may be free again, its creation may take effect, so the name counts as one
+// more child.
 func (p *pass[O, C]) holdTaken(ctx context.Context, scale replicas.Scale[C]) {
 	if scale.Create == 0 {
 		return
@@ -122,10 +126,10 @@ func (p *pass[O, C]) holdTaken(ctx context.Context, scale replicas.Scale[C]) {
 	}
 }
 
-// lookForLost looks for the calls in flight that scale does not send. It looks for names when their
-// next look is due, and for deletions when they can no longer take effect. This pass counts all of
-// them as in flight, even if the look shows otherwise. The next pass uses what the look found.
-// lookForLost reports whether these calls hold something back.
+// lookForLost asks the server what became of calls in flight that scale does not send again. lookForLost
+// asks about a creation when the next look for the name is due, and about a deletion when the deletion
+// can no longer take effect. This pass still counts all these calls as in flight, and the next pass uses
+// the results. The result hold says whether these calls hold something back.
 func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C]) (hold bool) {
 	names, doubted := p.notSent(scale)
 	if len(names)+len(doubted) == 0 {
@@ -157,20 +161,21 @@ func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C]) (
 	return hold
 }
 
-// An unanswered child is one whose deletion was sent without an answer.
+// An unanswered child is a child whose deletion was sent but had no answer.
 type unanswered[C Object] struct {
 	child C
 	lands time.Duration // how long the deletion may still take effect
 }
 
-// notSent returns the names and the active children in flight that are not in scale.
+// notSent returns the names of creations in flight, and the active children with a deletion in flight.
+// notSent leaves out the calls that scale sends again.
 func (p *pass[O, C]) notSent(scale replicas.Scale[C]) (names []ledger.Name, children []unanswered[C]) {
 	names = some(p.state.known.Names(), func(n ledger.Name) bool { return !slices.Contains(scale.Names, n.Name) })
 	sent := p.state.known.Doubted()
 	if len(sent) == 0 {
 		return names, nil
 	}
-	victims := idsOf(scale.Delete).Union(idsOf(p.Scale.Delete)) // also in the second round, which fills slots
+	victims := idsOf(scale.Delete).Union(idsOf(p.Scale.Delete)) // p.Scale also has the deletions of the first round
 	for _, c := range p.Active {
 		if at, is := sent[object.ID(c)]; is && !victims.Has(object.ID(c)) {
 			children = append(children, unanswered[C]{c, ledger.Landing - p.Now.Sub(at)})
@@ -179,8 +184,8 @@ func (p *pass[O, C]) notSent(scale replicas.Scale[C]) (names []ledger.Name, chil
 	return names, children
 }
 
-// lookIn returns how long to wait before the next look for a child, longer if an earlier look
-// failed. 0 or less means now.
+// lookIn returns how long to wait before the next look for a child. The wait is the argument in, or
+// longer if an earlier look failed. If the wait is 0 or less, the look is due now.
 func (p *pass[O, C]) lookIn(name string, in time.Duration) time.Duration {
 	if !p.held(LookFailed, name, name, 0) {
 		return in
@@ -190,8 +195,8 @@ func (p *pass[O, C]) lookIn(name string, in time.Duration) time.Duration {
 	return max(in, h.remaining(p.Now, 0))
 }
 
-// endLook ends the hold of a look that succeeded, and lengthens it after a failure. If too many lists
-// are under way, the look is put off instead, and no event is sent.
+// endLook ends the hold of a name if the look for the name succeeded, and lengthens the hold after a
+// failure. If live lists are held back, endLook puts the look off and sends no event.
 func (p *pass[O, C]) endLook(ctx context.Context, name string, err error) {
 	switch {
 	case err == nil:
@@ -214,8 +219,9 @@ func (p *pass[O, C]) endLook(ctx context.Context, name string, err error) {
 	p.gate(LookFailed, name, h.Wait, err)
 }
 
-// lookForNames looks for children by names that were sent, and returns those that are taken. A
-// look settles a name if it begins when the requests can no longer take effect.
+// lookForNames looks for objects with the names of creations in flight, and returns the names that an
+// object has. If the creations could no longer take effect when the look began, the look settles the
+// name.
 func (p *pass[O, C]) lookForNames(ctx context.Context, due []ledger.Name) (taken sets.Set[string]) {
 	taken = sets.New[string]()
 	if len(due) == 0 {
@@ -232,29 +238,29 @@ func (p *pass[O, C]) lookForNames(ctx context.Context, due []ledger.Name) (taken
 			taken.Insert(n.Name)
 		}
 		switch {
-		case there && n.Bearer == ledger.Replica: // the view shows it
+		case there && n.Bearer == ledger.Replica: // the view has this child
 			if !p.shows(found) {
 				p.believe(look.start, found)
 			}
 			p.bears(found)
 		case there:
 			p.turnedUp(look.start, found)
-		case look.isList && p.isUnlisted(n.NamespacedName): // so the name stays taken
+		case look.isList && p.isUnlisted(n.NamespacedName): // a list cannot show the child, so the name stays taken
 		default:
 			p.noneBears(look, n.NamespacedName)
-			if n.IsTaken() { // it can be sent again
+			if n.IsTaken() { // the name can be sent again
 				p.comeBack(1)
 			}
 		}
-		if p.state.known.Looked(n.NamespacedName, began, p.opts.Now()); n.HasLanded(began) { // its place is free
+		if p.state.known.Looked(n.NamespacedName, began, p.opts.Now()); n.HasLanded(began) { // the name no longer counts as a child
 			p.comeBack(1)
 		}
 	}
 	return taken
 }
 
-// lookForDoubted looks for children whose deletion can no longer take effect, and notes the results
-// for the next pass.
+// lookForDoubted looks for children whose unanswered deletion can no longer take effect, and notes the
+// results for the next pass.
 func (p *pass[O, C]) lookForDoubted(ctx context.Context, late []unanswered[C]) {
 	if len(late) == 0 {
 		return
@@ -271,7 +277,7 @@ func (p *pass[O, C]) lookForDoubted(ctx context.Context, late []unanswered[C]) {
 		switch {
 		case !there || object.ID(found) != id:
 			p.lacks(look, id)
-		case !p.shows(found): // it is being deleted, or is another owner's now
+		case !p.shows(found): // the child has changed, for example its owner
 			p.believe(look.start, found)
 		}
 	}
@@ -282,23 +288,23 @@ func some[E any](list []E, f func(E) bool) []E {
 	return slices.DeleteFunc(slices.Clone(list), func(e E) bool { return !f(e) })
 }
 
-// shows reports whether the view has a child in the version in which it was found.
+// shows reports whether the view has a child in the version that a look has found.
 func (p *pass[O, C]) shows(found C) bool {
 	return slices.ContainsFunc(p.view.children, func(c C) bool {
 		return object.ID(c) == object.ID(found) && c.GetResourceVersion() == found.GetResourceVersion()
 	})
 }
 
-// isUnlisted reports whether the view has a child of that name that does not match, for example
-// after a release. A list does not show whether such a child exists.
+// isUnlisted reports whether the view has a child of the given name that the owner's list leaves out, for
+// example after a release. A list does not show whether such a child still exists.
 func (p *pass[O, C]) isUnlisted(name types.NamespacedName) bool {
 	return slices.ContainsFunc(p.view.children, func(c C) bool {
 		return !object.IsNil(c) && nameOf(c) == name && !p.snapshot.Rules.MayCount(c)
 	})
 }
 
-// noneBears notes that a look found no object of a name. The cache may still show one for a
-// while, or as long as its watch hangs.
+// noneBears notes that a look found no object with the given name. The cache may still show such an
+// object until its watch catches up.
 func (p *pass[O, C]) noneBears(l look[C], name types.NamespacedName) {
 	p.state.known.NoneBears(name)
 	for _, c := range p.view.children {
@@ -308,7 +314,7 @@ func (p *pass[O, C]) noneBears(l look[C], name types.NamespacedName) {
 	}
 }
 
-// turnedUp counts a child that a look found on the server unexpectedly.
+// turnedUp notes an object that a look has found on the server although the view lacks it.
 func (p *pass[O, C]) turnedUp(start ledger.Moment, found C) ledger.Bearer {
 	if (p.controls(found) || p.isOurs(found)) && p.rules.Active(found) {
 		p.believe(start, found)
@@ -317,7 +323,7 @@ func (p *pass[O, C]) turnedUp(start ledger.Moment, found C) ledger.Bearer {
 	return p.bears(found)
 }
 
-// bears notes that a child has its name, and returns what the child is to the owner.
+// bears notes in the ledger that the object c has its name, and returns how c relates to the owner.
 func (p *pass[O, C]) bears(c C) ledger.Bearer {
 	is, ours := p.snapshot.Rules.Bearer(c)
 	p.state.known.Bears(nameOf(c), object.ID(c), is, ours)

@@ -20,66 +20,73 @@ import (
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
-// incarnationKept is how long an owner without a pass is remembered if another owner of the same name
-// has passes. The event that the first owner is gone may never come.
+// incarnationKept is how long the state of an owner without a pass is kept at least if another owner of the
+// same name has passes. The DELETED event of the first owner may never arrive. If the owner has left the
+// cache and its name has no pass, its state is kept for the same time.
 const incarnationKept = time.Hour
 
-// memory is everything that outlives a pass for an owner. Only the pass under way uses it, except for
-// known, wrote, ready and round. Event handlers also use these, and each has its own lock. A memory ends
-// when the owner has left the cache and requests can no longer take effect, see owners.sweep.
+// memory is the state of one owner that outlives a pass. Event handlers also use the fields known, wrote,
+// ready and round, and each of these has its own lock. Only the pass under way uses the other fields. A
+// memory is dropped when the owner has left the cache and no request can still take effect. See
+// owners.sweep.
 type memory[C Object] struct {
 	uid        types.UID
 	generation int64
 	lastPass   time.Time
-	hasLeft    bool // the owner has left the cache, so only calls in flight are still of use
+	hasLeft    bool // the owner has left the cache, so only its calls in flight still matter
 
-	// known has the facts about children, the owner, names and deletions in flight that calls have
-	// shown and the cache does not show yet. A fact ends when the cache shows it, or a newer one
-	// is noted. known outlives the rest, because an owner may leave a filtered cache and return.
+	// known has facts that API calls have shown and the cache does not show yet. These facts are about
+	// the owner, its children, names and deletions in flight. A fact is dropped when the cache shows the
+	// fact, or when a newer fact is noted. The ledger known is kept longer than the other fields, because
+	// an owner may leave a filtered cache and return.
 	known *ledger.Ledger[C]
-	// wrote is the last status write. It ends with the next one.
+	// wrote is the last status write, until the next status write.
 	wrote ownWrite
-	// storedStatus is the last status as the server stored it. It ends with the next write.
+	// storedStatus is set if the server did not store the last status as it was sent. The next status
+	// write replaces storedStatus.
 	storedStatus *differing
-	// ownerWait is how long to wait before the next look at the owner, in the cache or, after some
-	// seconds, on the server. It ends when the cache shows the owner that is known.
+	// ownerWait is how long to wait before the owner is checked again in the cache or, after some
+	// seconds, on the server. The wait ends when the cache shows the newest version of the owner that is
+	// known.
 	ownerWait backoff.Hold
-	// ready has the time when each child became ready, or not ready. It ends with the child.
+	// ready has the time at which each child became ready, or not ready. The time is dropped when the
+	// child is gone.
 	ready readiness
-	// round is the children created last, and how many of them ended soon. It ends with the next
-	// round and with another generation.
+	// round counts the children that were created last, and how many of them ended soon. A round ends
+	// when the next round begins, or when the owner has a new generation.
 	round round
-	// results are for the next call of Kind.Prepare, which ends them.
+	// results are kept until a call of Kind.Prepare has succeeded.
 	results []Result[C]
-	// childrenTerm is the last term in which a consistent look at the children was made, and ownerTerm
-	// the last one in which the owner was read.
+	// childrenTerm is the last term in which a live list, or a cache that is new enough, has shown all
+	// children. The field ownerTerm is the last term in which the owner was read, or the cached owner was
+	// new enough.
 	childrenTerm, ownerTerm int
-	// active is how many children were left by the last pass that was free to change their
-	// number. If there are fewer, some have left, and the owner is read. leftWait delays the
-	// next such read.
+	// active is how many active children were left by the last pass that was free to change their
+	// number. If a later pass finds fewer active children, that pass reads the owner. The field leftWait
+	// delays the next such read.
 	active   int
 	leftWait backoff.Hold
-	// holds keep calls back. The rows of the gates say what ends each hold.
+	// holds put calls off. The variable rows in gates.go says what ends each hold early.
 	holds holds
 
 	perGeneration[C]
 }
 
-// perGeneration ends when the owner has another generation.
+// perGeneration is the state that is dropped when the owner's generation changes.
 type perGeneration[C Object] struct {
-	behind   bool                  // the last deletions found the cache behind
+	behind   bool                  // the last deletions have shown that the cache is old
 	refused  string                // the text of the last event about a refusal of this generation
-	aside    map[types.UID]*aside  // children whose claim failed; they end with the child's next version
-	released map[types.UID]release // children that were released; they end when they are adopted, or gone
+	aside    map[types.UID]*aside  // children whose claim failed, until the child changes or a claim succeeds
+	released map[types.UID]release // children that were released, until they are adopted or gone
 }
 
-// differing is a status that the server does not store as it was sent, because it drops a
-// field. The same status need not be sent again.
+// differing is a status that the server did not store as it was sent, for example because the server
+// drops a field. The Controller does not send the same status again.
 type differing struct{ sent, stored any }
 
-// nothingLeft drops the holds of creations or deletions that are no longer needed, so the next
-// ones start anew. Holds for a namespace that is being deleted, or for a delay that the server
-// asked for, go on.
+// nothingLeft drops holds when the owner needs no creation or deletion, so that the next hold is short
+// again. Some holds last until their time is over. Their reason is a namespace that is being deleted, a
+// failed call, or a delay that the server asked for.
 func (s *memory[C]) nothingLeft(now time.Time) {
 	maps.DeleteFunc(s.holds, func(k holdKey, h *hold) bool {
 		switch k.Reason {
@@ -93,8 +100,8 @@ func (s *memory[C]) nothingLeft(now time.Time) {
 	s.behind = false
 }
 
-// owners keeps the state of every owner by its name and UID, because two of one name
-// may live at the same time, in two clusters.
+// owners keeps the state of every owner by its name and UID, because an owner may be deleted and created
+// again under the same name.
 type owners[C Object] struct {
 	patience func() time.Duration // for the ledger of one owner
 
@@ -102,11 +109,13 @@ type owners[C Object] struct {
 	m  map[types.NamespacedName][]*memory[C]
 	// passing are the names of owners that have a pass under way.
 	passing sets.Set[types.NamespacedName]
-	// leavers are the names of owners that have left the cache. Each pass looks at one of them.
+	// leavers are the names of owners that have left the cache. Each pass checks one of these names in
+	// sweepLeft.
 	leavers []types.NamespacedName
 }
 
-// enter notes that a pass for an owner begins, and reports whether none is under way.
+// enter notes that a pass for an owner begins. enter returns false if another pass for the owner is under
+// way.
 func (o *owners[C]) enter(name types.NamespacedName) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -126,9 +135,9 @@ func (o *owners[C]) exit(name types.NamespacedName) {
 	o.passing.Delete(name)
 }
 
-// of returns the state of an owner, and drops what was remembered of another generation.
-// idle are the UIDs of other incarnations that had no pass for so long that they may be
-// forgotten. A zero now means that no pass is made, and returns no idle.
+// of returns the state of an owner, and drops the part that belongs to another generation. The result
+// idle has the UIDs of other owners of the same name that have had no pass for incarnationKept. If now is
+// zero, the caller makes no pass, and idle is nil.
 func (o *owners[C]) of(key expectations.Key, generation int64, now time.Time) (s *memory[C], idle []types.UID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -154,8 +163,8 @@ func (o *owners[C]) of(key expectations.Key, generation int64, now time.Time) (s
 	return s, idle
 }
 
-// newMemory returns a new state. It replaces former, the state of an owner that had left the
-// cache, unless former is nil. Requests without an answer stay.
+// newMemory returns a new state for an owner. The argument former is the state from before the owner left
+// the cache, or nil. The new state replaces former, but keeps its requests without an answer.
 func (o *owners[C]) newMemory(key expectations.Key, former *memory[C]) *memory[C] {
 	s := &memory[C]{uid: key.UID, known: &ledger.Ledger[C]{Patience: o.patience()}}
 	if former != nil {
@@ -180,8 +189,8 @@ func (o *owners[C]) get(key expectations.Key) *memory[C] {
 	return nil
 }
 
-// awaitWrite notes that a pass begins. If the pass does not see its owner's last status
-// write, the update that shows the write causes another pass.
+// awaitWrite notes that a pass begins. If the pass does not see its owner's last status write, the update
+// event that shows the write causes another pass.
 func (o *owners[C]) awaitWrite(name types.NamespacedName) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -190,15 +199,15 @@ func (o *owners[C]) awaitWrite(name types.NamespacedName) {
 	}
 }
 
-// isKnownOld reports whether a call has shown a newer owner than the cache has. A pass then uses
-// that, and need not wait for the cache.
+// isKnownOld reports whether a call has shown that the cached owner is old. If so, a pass does not wait
+// until the cache shows the Controller's last write, because upToDate decides which owner the pass uses.
 func (o *owners[C]) isKnownOld(name types.NamespacedName) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.ContainsFunc(o.m[name], func(s *memory[C]) bool { return !s.hasLeft && s.known.Owner() != (ledger.Owner{}) })
 }
 
-// Ledger returns the ledger of an owner, and Ledgers those of all owners. See package inside.
+// Ledger returns the ledger of an owner. See package inside.
 func (o *owners[C]) Ledger(key expectations.Key) *ledger.Ledger[C] {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -209,7 +218,7 @@ func (o *owners[C]) Ledger(key expectations.Key) *ledger.Ledger[C] {
 	return s.known
 }
 
-// Ledgers leaves out owners that have left the cache.
+// Ledgers returns the ledgers of all owners, except owners that have left the cache. See package inside.
 func (o *owners[C]) Ledgers() map[expectations.Key]*ledger.Ledger[C] {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -233,7 +242,7 @@ func (o *owners[C]) incarnation(key expectations.Key) *memory[C] {
 	return nil
 }
 
-// forget notes that an owner has left the cache, or every incarnation of it if key.UID is "".
+// forget notes that an owner has left the cache. If key.UID is "", all owners of the name have left.
 func (o *owners[C]) forget(key expectations.Key) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -245,8 +254,8 @@ func (o *owners[C]) forget(key expectations.Key) {
 	}
 }
 
-// sweepLeft looks at one name of owners that have left the cache. It drops each state of such an
-// owner that had no pass for incarnationKept and has no request in flight.
+// sweepLeft checks one name in leavers. sweepLeft drops the state of each owner of that name that has
+// left the cache, had no pass for incarnationKept, and has no request in flight.
 func (o *owners[C]) sweepLeft(now time.Time) {
 	if len(o.leavers) == 0 {
 		return
@@ -266,9 +275,10 @@ func (o *owners[C]) sweepLeft(now time.Time) {
 	}
 }
 
-// sweep drops the states of owners of a name that have left the cache and have no request in
-// flight. It returns how long it takes until the next one can be dropped; 0 if there is none.
-// Only a pass for that name calls sweep, because the requests in flight belong to the pass.
+// sweep drops the states of owners of the given name that have left the cache and have no request in
+// flight. The result next is how long it takes until another such state can be dropped, or 0 if there is
+// none. Only a pass for that name may call sweep, because a pass notes its requests in the state only
+// when the requests end.
 func (o *owners[C]) sweep(name types.NamespacedName, now time.Time) (next time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -290,47 +300,50 @@ func (o *owners[C]) sweep(name types.NamespacedName, now time.Time) (next time.D
 	return next
 }
 
-// A pass looks for a newer owner in the cache after ownerHoldFirst, doubling to ownerHoldLast.
-// Then it reads from the server after ownerReadLast at most, or ownerGoneLast if the owner is
-// gone.
+// If a call has shown that the cached owner is old, passes first check the cache again. The waits between
+// these checks double from ownerHoldFirst to ownerHoldLast. After these checks, passes read the owner
+// from the server. The waits between these reads double up to ownerReadLast, or up to ownerGoneLast if
+// the owner is gone or the passes fail.
 const (
 	ownerHoldFirst, ownerHoldLast = 50 * time.Millisecond, time.Second
 	ownerReadLast, ownerGoneLast  = 10 * time.Second, 5 * time.Minute
 )
 
-// leftHold is how long an owner is not read again after a read because children left.
+// leftHold is the shortest time between two reads of an owner because children have left.
 const leftHold = time.Minute
 
-// aside is an orphan whose adoption failed, or a child whose release did.
+// aside is an orphan whose adoption failed, or a child whose release failed.
 type aside struct {
-	Version string    // of the child then
-	First   time.Time // when the failures began; zero if the server called the child Invalid
+	Version string    // the child's resourceVersion at the last failure
+	First   time.Time // when the adoption began to fail; zero if the server rejected the patch as Invalid
 	Hold    backoff.Hold
 	Reason  Reason // AdoptionUndecided, AdoptionRefused or ReleaseFailed
-	Why     error  // what the server said
+	Why     error  // the server's error
 }
 
 const (
-	// A child counts if it ended within failedYoung of its round, or if someone else deleted
-	// it within goneYoung. Later deletions are normal for people and schedulers.
+	// A child of a round has ended soon if it ended within failedYoung, or if someone else deleted the
+	// child within goneYoung. After goneYoung, a deletion by a person or a scheduler is normal.
 	failedYoung, goneYoung = 10 * time.Minute, 30 * time.Second
-	// failedHoldLeast separates two rounds by the server's clock, which has whole seconds.
+	// failedHoldLeast is the shortest hold. With such a hold, the creation times of two rounds differ
+	// even though the server's timestamps have whole seconds.
 	failedHoldLeast = time.Second
 )
 
-// A round is the children created at once, and how many of them ended. The zero round is
-// none. A round belongs to one generation, because a changed owner is a new attempt.
+// A round counts the children that were created together, and how many of them have ended. The zero round
+// has no children. A round belongs to one generation of the owner, because a changed owner is a new
+// attempt.
 type round struct {
 	mu sync.Mutex
 	roundOf
 }
 
 type roundOf struct {
-	// hold doubles with each consecutive round that has children that ended.
+	// hold is twice as long in each consecutive round whose children end soon.
 	hold      backoff.Hold
-	firstMade time.Time // the first creation, by the server's clock
-	size      int       // children, without those that the Controller deleted or that others took over
-	endedSoon int       // the highest number of these that had ended soon
+	firstMade time.Time // the earliest creationTimestamp of its children
+	size      int       // number of children, without those that the Controller deleted or another owner took over
+	endedSoon int       // the highest number of these children that had ended soon
 }
 
 func (r *round) reset() {
@@ -346,8 +359,8 @@ func (r *round) began() time.Time {
 	return r.firstMade
 }
 
-// created notes children that were created. They join a round that still holds others back,
-// and otherwise begin the next round.
+// created notes children that were created. If the current round still holds creations back, the new
+// children join that round. Otherwise the new children begin the next round.
 func (r *round) created(made int, first, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -356,14 +369,15 @@ func (r *round) created(made int, first, now time.Time) {
 		return
 	}
 	next := roundOf{firstMade: first, size: made, hold: backoff.Hold{Since: now, Wait: r.hold.Wait}}
-	if r.endedSoon == 0 && now.Sub(r.hold.Since) >= r.hold.Wait { // all children live
+	if r.endedSoon == 0 && now.Sub(r.hold.Since) >= r.hold.Wait { // no child has ended
 		next.hold.Wait = 0
 	}
 	r.roundOf = next
 }
 
-// look counts the children of the round that ended. failed is how many of them still exist. wait is how
-// long creations must wait. As many creations wait as children ended.
+// look counts the children of the round that have ended soon. The argument living is how many are active or
+// have ended without failure, and failed is how many others still exist. The result wait is how long creations must wait. The
+// result ended is how many creations must wait, and made is the size of the round.
 func (r *round) look(living, failed int, now time.Time) (wait time.Duration, ended, made int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -376,7 +390,8 @@ func (r *round) look(living, failed int, now time.Time) (wait time.Duration, end
 	return r.remaining(now), r.endedSoon, r.size
 }
 
-// replaced counts a child of the round that the Controller has deleted to replace it.
+// replaced counts a child of the round as ended, because the Controller has deleted the child to replace
+// it.
 func (r *round) replaced(created, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -385,7 +400,7 @@ func (r *round) replaced(created, now time.Time) {
 	}
 }
 
-// drop removes a child that did not end by itself from the round.
+// drop removes a child from the round, because the child did not end by itself.
 func (r *round) drop(created time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -403,8 +418,8 @@ func (r *roundOf) ends(n int) {
 	r.endedSoon = max(r.endedSoon, n)
 }
 
-// remaining returns how long creations must wait. If a smaller part of the round ended, the wait is
-// shorter.
+// remaining returns how long creations must wait. The wait is proportional to the share of the round that
+// has ended.
 func (r *roundOf) remaining(now time.Time) time.Duration {
 	if r.endedSoon == 0 {
 		return 0
@@ -415,18 +430,18 @@ func (r *roundOf) remaining(now time.Time) time.Duration {
 	return max(left, 0)
 }
 
-// ownWrite is the last status write of an owner that needs no other pass. It has the
-// resourceVersions of the owner before and after the write. An update from one to the other
-// shows only our write (V15). The server refuses a write to an old version, so no other
-// write came between. The zero value is no write. Passes and event handlers use an ownWrite
-// at the same time.
+// ownWrite is the last status write of an owner that needs no other pass. The fields before and after are
+// the resourceVersions of the owner before and after the write. An update event from before to after
+// shows only this write (V15). No other write came between the two, because the server refuses a write to
+// an old version of the owner. The zero value means no write. Passes and event handlers may use an
+// ownWrite at the same time.
 type ownWrite struct {
 	mu            sync.Mutex
 	before, after string
 	underWay      bool
-	awaited       bool // by a pass that did not see the write
-	// seen is the version of an update that came while the write was under way. If the
-	// update turns out not to be ours, wake asks for a pass.
+	awaited       bool // a pass has begun that may not see the write
+	// seen is the resourceVersion in an update event that came while the write was under way. If the
+	// event turns out to show another write, wake asks for a pass.
 	seen string
 	wake func()
 }
@@ -437,8 +452,8 @@ func (w *ownWrite) begin(before string) {
 	w.before, w.after, w.underWay, w.awaited = before, "", before != "", false
 }
 
-// end notes the version that the write left. It is "" if the write left none, or if
-// another pass must see the write.
+// end notes the owner's resourceVersion after the write. If the write failed, or if another pass must see
+// the write, after is "".
 func (w *ownWrite) end(after string) {
 	w.mu.Lock()
 	wake, other := w.wake, w.seen != "" && w.seen != after
@@ -449,8 +464,9 @@ func (w *ownWrite) end(after string) {
 	}
 }
 
-// explains reports whether an update shows only the write. While the write is under way
-// that is not known, so wake is called later if the update shows something else.
+// explains reports whether an update event shows only this write. While the write is under way, the
+// answer is not known yet. Until then explains may return true, and end calls wake later if the event has
+// shown another write.
 func (w *ownWrite) explains(was, cur metav1.Object, wake func()) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -465,8 +481,8 @@ func (w *ownWrite) explains(was, cur metav1.Object, wake func()) bool {
 	return w.after == version && version != w.before
 }
 
-// await notes that a pass begins, and read notes the version of the owner that it uses. If that version
-// does not show the write yet, the later update that shows it must wake the owner.
+// await notes that a pass begins, and read notes the version of the owner that the pass uses. If that
+// version does not show the write yet, the update event that shows the write must cause another pass.
 func (w *ownWrite) await() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -481,8 +497,8 @@ func (w *ownWrite) read(version string) {
 	}
 }
 
-// sameMeta reports whether two versions of an object are equal except for the status and the fields that
-// the server itself sets. An equal generation means an equal spec.
+// sameMeta reports whether two versions of an object differ only in the status and in fields that the
+// server itself sets. An equal generation means an equal spec.
 func sameMeta(a, b metav1.Object) bool {
 	return a.GetUID() == b.GetUID() && a.GetGeneration() == b.GetGeneration() &&
 		a.GetDeletionTimestamp().Equal(b.GetDeletionTimestamp()) &&
@@ -491,27 +507,29 @@ func sameMeta(a, b metav1.Object) bool {
 		equality.Semantic.DeepEqual(a.GetOwnerReferences(), b.GetOwnerReferences())
 }
 
-// readiness has the time when each child of an owner was first seen ready or not ready. Pods have that
-// time in their status, other children do not. The time is never too early. So a pass that waits for it
-// does not come before the child is available, and a child that was ready a moment ago is not deleted.
-// The zero value knows nothing. Passes and event handlers use it at the same time.
+// readiness has, for each child of an owner, the time at which the child was first seen ready, or first
+// seen not ready. A pod has that time in its status, but other children do not. The recorded time is
+// never earlier than the real change. Because of that, no child counts as available too early, and no
+// child that was ready a moment ago is deleted. The zero value has no times. Passes and event handlers
+// may use a readiness at the same time.
 //
-// The delayed wakes of events are not enough. A work queue keeps only the earliest of several for
-// one owner, and some queues keep none if one is due (M5). Children that were ready before the
-// process began, that were adopted, or whose owner has another MinReadySeconds now have no such wake.
+// Delayed requeues after events are not enough. A work queue keeps only the earliest of several delayed
+// requeues for one owner. Some queues keep none of them if the owner is already due (M5). An adopted
+// child, or a child that was ready before the process began, has no delayed requeue. A change of
+// MinReadySeconds causes no delayed requeue.
 type readiness struct {
 	mu sync.Mutex
 	of map[types.UID]lasting
 }
 
-// lasting is whether a child is ready, and since when.
+// lasting says whether a child is ready, and since when.
 type lasting struct {
 	ready bool
 	since time.Time
 }
 
-// became notes that a child became ready. A pass cannot see that it was not ready for a
-// moment.
+// became notes that a child became ready. Event handlers call became, because a pass may miss that a
+// child was not ready for a moment.
 func (r *readiness) became(child types.UID, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -520,8 +538,8 @@ func (r *readiness) became(child types.UID, now time.Time) {
 	}
 }
 
-// since returns the time at which a child became ready, or not ready. If no earlier pass saw the child
-// so, since returns now.
+// since returns the time at which a child became ready or, if ready is false, not ready. If no earlier
+// pass saw the child in that state, since returns now.
 func (r *readiness) since(child types.UID, ready bool, now time.Time) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -529,13 +547,13 @@ func (r *readiness) since(child types.UID, ready bool, now time.Time) time.Time 
 }
 
 func (r *readiness) after(child types.UID, ready bool, now time.Time) time.Time {
-	if was, is := r.of[child]; is && was.ready == ready && !now.Before(was.since) { // or the clock went back
+	if was, is := r.of[child]; is && was.ready == ready && !now.Before(was.since) { // otherwise the clock was set back
 		return was.since
 	}
 	return now
 }
 
-// see notes which children are ready now and which are not. It forgets all other children.
+// see notes whether each child in the map is ready now. All other children are forgotten.
 func (r *readiness) see(is map[types.UID]bool, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -10,27 +10,27 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A Sample is the present value of one of a Controller's metrics. All samples with
-// one Name have the same Help and Type.
+// A Sample is the current value of one of a Controller's metrics. All samples with the same Name have the
+// same Help and Type.
 type Sample struct {
-	// Name is the metric's name in Prometheus' style; put a namespace such as
-	// "replicakit_" before it. Help says what it counts.
+	// Name is the metric's name in Prometheus style, without a namespace such as "replicakit_". Help
+	// describes the metric.
 	Name, Help string
 	Type       SampleType
-	// State, Reason or Kind distinguishes the samples with one Name. Kind is that of a watch. All are ""
-	// if there is only one sample.
+	// State, Reason or Kind distinguishes samples with the same Name. Kind is the kind of objects in a
+	// metric about watches. If a Name has only one sample, all three are "".
 	State, Reason, Kind string
-	// Value is the number; for a Histogram, the sum of all values.
+	// Value is the value of a Counter or Gauge, or the sum of all values in a Histogram.
 	Value float64
-	// Count is how many values a Histogram has; Buckets says, for each bound, how
-	// many of them are not above it.
+	// Count is how many values a Histogram has. Buckets has, for each upper bound, the number of values
+	// that are not above the bound.
 	Count   uint64
 	Buckets map[float64]uint64
 }
 
-// Labels returns the labels with which replicas/clientgo and
-// replicas/controllerruntime give the sample to Prometheus: "controller", with the name
-// that you pass, and "state", "reason" and "kind", if there is one.
+// Labels returns the labels with which replicas/clientgo and replicas/controllerruntime export the sample
+// to Prometheus. The label "controller" has the name that you pass. The labels "state", "reason" and
+// "kind" are left out if the sample has no such value.
 func (s Sample) Labels(controller string) map[string]string {
 	labels := map[string]string{"controller": controller}
 	if s.State != "" {
@@ -48,15 +48,14 @@ func (s Sample) Labels(controller string) map[string]string {
 // A SampleType says what kind of metric a Sample is.
 type SampleType uint8
 
-// The types of metrics: a Counter only grows, a Gauge goes up and down, a Histogram
-// has many values.
+// The types of metrics. A Counter only grows, a Gauge goes up and down, and a Histogram has many values.
 const (
 	Counter SampleType = iota
 	Gauge
 	Histogram
 )
 
-// counters are what passes add to.
+// counters returns the counters that each pass may increase.
 func counters[O, C Object]() []counter[O, C] {
 	type pass = Pass[O, C]
 	return []counter[O, C]{
@@ -67,7 +66,7 @@ func counters[O, C Object]() []counter[O, C] {
 		{"live_lists_total", "Live lists of an owner's children, because the cache was old, deletes met a Conflict, or answers were lost.", func(p *pass) int { return p.LiveLists() }},
 		{"live_reads_total", "Live reads of a child, to see whether a failed call took effect.", func(p *pass) int { return p.LiveReads() }},
 		{"failed_passes_total", "Passes that ended in an error and are tried again.", func(p *pass) int { return one(p.Err != nil && !isRefused(p.Err)) }},
-		{"backed_off_passes_total", "Passes that did not create or delete because an earlier pass had put that off.", func(p *pass) int { return one(p.HeldBack()) }},
+		{"backed_off_passes_total", "Passes that did not create or delete because an earlier pass had put off these calls.", func(p *pass) int { return one(p.HeldBack()) }},
 		{"refused_passes_total", "Passes that could not act on the owner's spec.", func(p *pass) int { return one(isRefused(p.Err)) }},
 	}
 }
@@ -77,7 +76,7 @@ type counter[O, C Object] struct {
 	of         func(*Pass[O, C]) int
 }
 
-// states are the states that an owner may be in after its last pass.
+// states returns the states in which an owner may be after its last pass.
 func states[O, C Object]() []ownerIs[O, C] {
 	type pass = Pass[O, C]
 	return []ownerIs[O, C]{
@@ -104,7 +103,7 @@ type measures[O, C Object] struct {
 	mu     sync.Mutex
 	counts []int
 	in     []int                           // owners in each state
-	was    map[types.NamespacedName]uint64 // the states of owners that are in any, one bit each
+	was    map[types.NamespacedName]uint64 // the states of each owner that is in any state, with one bit for each state
 	took   durations
 	gates  gateBook
 }
@@ -137,14 +136,14 @@ func (m *measures[O, C]) add(p *Pass[O, C]) {
 	}
 }
 
-// standing returns the gates that an owner met last.
+// standing returns the gates that still held an owner back when its last pass ended.
 func (m *measures[O, C]) standing(owner types.NamespacedName) []Gate {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.gates.of[owner]
 }
 
-// noteGates notes the gates of a pass, and sets the changes that are worth a line in a log.
+// noteGates records the gates of a pass, and sets p.GateChanges to the changes that should be logged.
 func (m *measures[O, C]) noteGates(p *Pass[O, C], step step) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -164,7 +163,7 @@ func (m *measures[O, C]) samples() []Sample {
 	return samples
 }
 
-// durations is a histogram with bounds of 1 ms, 4 ms and so on to a minute.
+// durations is a histogram with the upper bounds 1 ms, 4 ms, 16 ms and so on, up to about a minute.
 type durations struct {
 	sum   time.Duration
 	count uint64

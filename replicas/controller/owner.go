@@ -21,9 +21,9 @@ import (
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
-// wants finds the owner and what it wants, and reports whether the pass goes on.
+// wants finds the owner and its Spec, and reports whether the pass continues.
 func (p *pass[O, C]) wants(ctx context.Context) bool {
-	p.owners.awaitWrite(p.Name) // before the cache is read, because it may change meanwhile
+	p.owners.awaitWrite(p.Name) // before the cache is read, because the cache may change meanwhile
 	stale, ready := p.writes.Ready(expectations.Key{NamespacedName: p.Name})
 	if !ready && p.owners.isKnownOld(p.Name) {
 		stale, ready = expectations.Stale{}, true
@@ -79,8 +79,8 @@ func (p *pass[O, C]) wants(ctx context.Context) bool {
 	return true
 }
 
-// rememberReadiness completes the rules that need to know since when a child has been ready, or not
-// ready. Pods have that time in their Ready condition, unless the author has another rule.
+// rememberReadiness completes the rules that need the time since which a child has been ready, or not
+// ready. Pods have that time in their Ready condition, unless the Kind has its own Ready rule.
 func (p *pass[O, C]) rememberReadiness() {
 	if _, arePods := any(*new(C)).(*corev1.Pod); arePods && p.spec.Rules.Ready == nil {
 		return
@@ -97,7 +97,8 @@ func (p *pass[O, C]) rememberReadiness() {
 	}
 }
 
-// specOf returns what an owner wants. If the owner is kept until its children are gone, it wants none.
+// specOf returns the Spec of an owner. If a finalizer keeps a deleted owner until its children are gone,
+// the Spec wants no children.
 func (p *pass[O, C]) specOf(owner O) (replicas.Spec[C], error) {
 	spec, err := p.kind.Spec(owner)
 	spec.Owner = owner
@@ -105,7 +106,8 @@ func (p *pass[O, C]) specOf(owner O) (replicas.Spec[C], error) {
 	return spec, err
 }
 
-// checkScope refuses an owner that events could not find.
+// checkScope returns an error if the owner's namespace does not fit Kind.ClusterScoped. Events of
+// children could not find such an owner.
 func (r *reconciler[O, C]) checkScope(owner O) error {
 	if r.kind.ClusterScoped == (owner.GetNamespace() == "") {
 		return nil
@@ -114,11 +116,12 @@ func (r *reconciler[O, C]) checkScope(owner O) error {
 	if r.kind.ClusterScoped {
 		where = "a namespace"
 	}
-	return fmt.Errorf("controller: %s %q: it is in %s, and Kind.ClusterScoped is %t", r.kind.Owner.Kind, object.Name(owner), where, r.kind.ClusterScoped)
+	return fmt.Errorf("controller: %s %q: the owner is in %s, but Kind.ClusterScoped is %t", r.kind.Owner.Kind, object.Name(owner), where, r.kind.ClusterScoped)
 }
 
-// refuse sends an event about the owner that says why the spec is refused. There is one event for each
-// generation and text, because annotations change without a new generation.
+// refuse sends an event that says why the owner's spec is refused. refuse sends one event for each
+// generation of the owner and each text. The text may change within one generation, because annotations
+// change without a new generation.
 func (p *pass[O, C]) refuse(err error) {
 	if e, ok := asRefused(err); ok && p.state.refused != e.Error() {
 		p.state.refused = e.Error()
@@ -126,8 +129,9 @@ func (p *pass[O, C]) refuse(err error) {
 	}
 }
 
-// refuseSpec returns the error of a Spec that failed. An error that is no refusal may be temporary, so
-// the pass is made again. Its event is also made once for each generation and text.
+// refuseSpec sends an event about an error of Kind.Spec, and returns the error. An error that is no
+// refusal may be temporary, so the pass is tried again. Such an error also has one event for each
+// generation of the owner and each text.
 func (p *pass[O, C]) refuseSpec(err error) error {
 	if isRefused(err) {
 		p.refuse(err)
@@ -141,7 +145,8 @@ func (p *pass[O, C]) refuseSpec(err error) error {
 	return err
 }
 
-// learn notes the owner as a call has shown it last. It begins a hold, unless there is one.
+// learn notes in the ledger what the last call has shown of the owner, and begins a hold unless there
+// already is one.
 func (p *pass[O, C]) learn(is ledger.Owner) {
 	p.state.known.OwnerTold(is)
 	if hold := &p.state.ownerWait; hold.Wait == 0 {
@@ -149,21 +154,22 @@ func (p *pass[O, C]) learn(is ledger.Owner) {
 	}
 }
 
-// ownerIsShown notes that the cache shows what is known of the owner.
+// ownerIsShown notes that the cached owner is new enough again, and ends the hold.
 func (p *pass[O, C]) ownerIsShown() {
 	p.state.known.OwnerTold(ledger.Owner{})
 	p.state.ownerWait = backoff.Hold{}
 }
 
-// holdOwner begins the next hold, and returns how long it lasts.
+// holdOwner begins the next hold and returns its length. Each hold is twice as long as the one before,
+// and at most last.
 func (p *pass[O, C]) holdOwner(now time.Time, last time.Duration) time.Duration {
 	p.state.ownerWait.Double(now, ownerHoldFirst, last)
 	return p.state.ownerWait.Wait
 }
 
-// upToDate returns the owner that the pass uses. If an earlier call has shown a newer owner than the
-// cached one, the pass does nothing for some seconds, and after that uses a read of the server.
-// Otherwise it uses the cached owner.
+// upToDate returns the owner that the pass uses, which is normally the cached owner. If an earlier call
+// has shown a newer version of the owner, passes do nothing for some seconds while they wait for the
+// cache. After these seconds, passes read the owner from the server.
 func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool) {
 	if p.state == nil || p.isShown(cached) {
 		return cached, true
@@ -196,8 +202,9 @@ func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool
 	return fresh, true
 }
 
-// wentByRead decides when the owner is read again after a pass that used a read. If the pass failed,
-// each read waits longer, because the passes in between succeed and so reset the caller's rate limiter.
+// wentByRead decides when the owner is read again after a pass that used the owner from the server. If
+// such passes fail, each read waits longer than the last one. The caller's rate limiter cannot lengthen
+// these waits, because the passes in between succeed and reset the limiter.
 func (p *pass[O, C]) wentByRead(failed bool) {
 	switch {
 	case !p.OwnerWasStale || !p.ownerRead:
@@ -209,9 +216,9 @@ func (p *pass[O, C]) wentByRead(failed bool) {
 	}
 }
 
-// isShown reports whether the cache shows the newest owner that is known, or one that wants the same. If
-// so, the ledger forgets its owner. The UID of an owner that is gone is never used again, so the cache
-// can only show its past.
+// isShown reports whether the cached owner is the newest version that is known, or wants the same as that
+// version. If so, the ledger forgets the version that is known. If the owner is gone, isShown returns
+// false. The server never uses the UID of such an owner again, so the cached owner must be old.
 func (p *pass[O, C]) isShown(cached O) bool {
 	known := p.state.known.Owner()
 	is, typed := known.Is.(O)
@@ -228,13 +235,15 @@ func (p *pass[O, C]) isShown(cached O) bool {
 	return false
 }
 
-// holdForOwner puts off creations and deletions, because the cache has an older owner than the server.
+// holdForOwner puts off claims, creations and deletions, because the cache has an older version of the
+// owner than the server.
 func (p *pass[O, C]) holdForOwner(wait time.Duration) {
 	p.OwnerWasStale = true
 	p.gate(p.oldOwner(OwnerStale), "", max(wait, 1), nil).Earlier = true
 }
 
-// oldOwner returns OwnerGone or OwnerStale if a call has shown that, and otherwise the given reason.
+// oldOwner returns OwnerGone if a call has shown that the owner is gone. oldOwner returns OwnerStale if a
+// call of this pass has shown that the owner has changed. Otherwise oldOwner returns the given reason.
 func (p *pass[O, C]) oldOwner(otherwise Reason) Reason {
 	switch {
 	case p.state.known.Owner().Gone:
@@ -245,7 +254,7 @@ func (p *pass[O, C]) oldOwner(otherwise Reason) Reason {
 	return otherwise
 }
 
-// readOwner reads the owner from the server, and notes what that shows.
+// readOwner reads the owner from the server, and notes the result.
 func (p *pass[O, C]) readOwner(ctx context.Context) (O, error) {
 	fresh, err := p.askOwner(ctx)
 	p.OwnerErr = nil
@@ -257,7 +266,7 @@ func (p *pass[O, C]) readOwner(ctx context.Context) (O, error) {
 		p.OwnerErr = errNoObject
 		return fresh, nil
 	case err == nil && nameOf(fresh) != p.Name:
-		p.OwnerErr = fmt.Errorf("the read was answered with %q", object.Name(fresh))
+		p.OwnerErr = fmt.Errorf("the read returned %q", object.Name(fresh))
 		return fresh, nil
 	case err != nil:
 		p.OwnerErr = err
@@ -273,8 +282,8 @@ func (p *pass[O, C]) readOwner(ctx context.Context) (O, error) {
 	return fresh, nil
 }
 
-// ownerShown notes an owner that a call has shown. same says whether it wants the same as the owner that
-// the pass uses.
+// ownerShown notes an owner that a call has shown. The argument same says whether fresh wants the same as
+// the owner that the pass uses.
 func (p *pass[O, C]) ownerShown(fresh O, same bool) {
 	known := p.state.known.Owner()
 	for _, shown := range []metav1.Object{p.cached, known.Is} {
@@ -293,7 +302,8 @@ func (p *pass[O, C]) ownerGone() {
 	p.learn(ledger.Owner{Gone: true, Version: p.cached.GetResourceVersion()})
 }
 
-// unread reports that the owner could not be read. Without that read the pass can do nothing.
+// unread sends an event, notes a gate and returns an error, because the owner could not be read. The
+// argument stops says what the pass cannot do without the read.
 func (p *pass[O, C]) unread(ctx context.Context, stops Stops, wait time.Duration) error {
 	if ctx.Err() == nil {
 		p.tell(OwnerUnread, "Error reading the owner: "+p.OwnerErr.Error())
@@ -303,8 +313,9 @@ func (p *pass[O, C]) unread(ctx context.Context, stops Stops, wait time.Duration
 	return p.failure("reading it before the number is changed: %w", p.OwnerErr)
 }
 
-// ownerAgrees leaves out what the owner on the server no longer wants. It reads the owner only if
-// necessary. It reports whether the author's step may see the plan.
+// ownerAgrees leaves out deletions and creations if the owner on the server no longer wants the same as
+// the pass. ownerAgrees reads the owner only if necessary. The result ok says whether Kind.Prepare may
+// see the plan.
 func (p *pass[O, C]) ownerAgrees(ctx context.Context, planned, scale replicas.Scale[C]) (agreed replicas.Scale[C], ok bool) {
 	isShown := p.kind.Prepare != nil && deletes(planned)
 	if (isShown || deletes(scale)) && !p.mayDelete(ctx) {
@@ -321,8 +332,8 @@ func (p *pass[O, C]) ownerAgrees(ctx context.Context, planned, scale replicas.Sc
 
 func deletes[C Object](scale replicas.Scale[C]) bool { return len(scale.Delete)+len(scale.Discard) > 0 }
 
-// mayDelete reports whether the owner on the server still wants the same as the pass. An old spec may
-// want fewer children.
+// mayDelete reports whether the owner on the server still wants the same as the pass. Without this check,
+// the pass could delete children for an old spec that wants fewer.
 func (p *pass[O, C]) mayDelete(ctx context.Context) bool {
 	if p.ownerRead {
 		return true
@@ -340,8 +351,8 @@ func (p *pass[O, C]) mayDelete(ctx context.Context) bool {
 }
 
 // mayCreate reports whether the owner on the server still wants the same as the pass. One read in a term
-// is enough, because a child too many is deleted again later. If children left that the Controller did
-// not delete, mayCreate reads the owner too.
+// is enough, because a child too many can be deleted later. If children have left that the Controller did
+// not delete, mayCreate also reads the owner.
 func (p *pass[O, C]) mayCreate(ctx context.Context) bool {
 	if p.ownerRead || (p.state.ownerTerm == p.inTerm || p.isOfTerm(ctx)) && !p.childrenLeft() {
 		p.state.ownerTerm = p.inTerm
@@ -353,15 +364,15 @@ func (p *pass[O, C]) mayCreate(ctx context.Context) bool {
 		p.waitForOwner()
 		return false
 	case p.OwnerErr != nil && !apierrors.IsForbidden(p.OwnerErr):
-		return true // the next creations ask again
+		return true // the next creations read the owner again
 	}
 	p.state.ownerTerm = p.inTerm
 	return true
 }
 
-// childrenLeft reports whether there are fewer active children than the last pass left. A garbage
-// collector causes this when the owner is deleted. For each owner it returns true at most once in
-// leftHold.
+// childrenLeft reports whether the owner has fewer active children than after the last pass. One cause is
+// the garbage collector, which deletes the children of a deleted owner. For each owner, childrenLeft
+// returns true at most once in leftHold.
 func (p *pass[O, C]) childrenLeft() bool {
 	if len(p.Active)+len(p.Released) >= p.state.active || p.state.leftWait.Remaining(p.Now) > 0 {
 		return false
@@ -370,8 +381,8 @@ func (p *pass[O, C]) childrenLeft() bool {
 	return true
 }
 
-// isOfTerm reports whether the cache shows an owner that is at least as new as the server's owners were
-// when the term began. If so, no earlier process saw a newer one.
+// isOfTerm reports whether the owner is at least as new as every owner on the server was when the term
+// began. If so, no earlier process saw a newer version of the owner.
 func (p *pass[O, C]) isOfTerm(ctx context.Context) bool {
 	versioner, ok := p.client.(Versioner)
 	if !ok {
@@ -381,13 +392,14 @@ func (p *pass[O, C]) isOfTerm(ctx context.Context) bool {
 	return resourceversion.Reached(p.Owner.GetResourceVersion(), began)
 }
 
-// waitForOwner puts the rest of the pass off, because one of its calls has shown a newer owner.
+// waitForOwner puts the rest of the pass off, because one of its calls has shown a newer version of the
+// owner.
 func (p *pass[O, C]) waitForOwner() {
 	p.holdForOwner(p.state.ownerWait.Remaining(p.opts.Now()))
 }
 
-// wantTheSame reports whether two versions of an owner want the same children. Different generations
-// mean that they do not, unless a generation is 0, or grows when a status is written.
+// wantTheSame reports whether two versions of an owner want the same children. If the generations differ,
+// wantTheSame returns false, unless one of them is 0 or status writes also increase the generation.
 func (p *pass[O, C]) wantTheSame(a, b O) bool {
 	switch {
 	case a.GetResourceVersion() != "" && a.GetResourceVersion() == b.GetResourceVersion():
@@ -405,7 +417,7 @@ func (p *pass[O, C]) wantTheSame(a, b O) bool {
 	return p.specsAgree(&was, &is)
 }
 
-// specsAgree reports whether two specs ask for the same, for the children that exist.
+// specsAgree reports whether two specs lead to the same decisions about the children that exist.
 func (p *pass[O, C]) specsAgree(was, is *replicas.Spec[C]) bool {
 	return is.Replicas == was.Replicas && is.Draining() == was.Draining() && p.sameSlots(was, is) && slices.Equal(is.Taken, was.Taken) && is.MinReadySeconds == was.MinReadySeconds &&
 		is.BurstReplicas == was.BurstReplicas && is.Paused == was.Paused && is.PendingAdoptions == was.PendingAdoptions && equal(is.MaxDeletions, was.MaxDeletions) &&
@@ -414,7 +426,7 @@ func (p *pass[O, C]) specsAgree(was, is *replicas.Spec[C]) bool {
 		p.rulesAgree(is.Rules, was.Rules)
 }
 
-// rulesAgree reports whether two rules are the same for the children that exist.
+// rulesAgree reports whether two sets of rules judge all existing children in the same way.
 func (p *pass[O, C]) rulesAgree(a, b replicas.Rules[C]) bool {
 	agree := func(a, b func(C) bool) bool {
 		if a == nil || b == nil {

@@ -45,7 +45,7 @@ func (r *reconciler[O, C]) sync(ctx context.Context, owner types.NamespacedName)
 	}
 	p.conclude(err)
 	p.Took = r.opts.Now().Sub(p.Now)
-	if len(p.Gates)+len(p.standing) > 0 && ctx.Err() == nil { // otherwise nothing new is known of the gates
+	if len(p.Gates)+len(p.standing) > 0 && ctx.Err() == nil { // a pass that was cut short shows nothing new about gates
 		r.measures.noteGates(&p.Pass, p.step)
 	}
 	r.measures.add(&p.Pass)
@@ -67,18 +67,19 @@ type pass[O, C Object] struct {
 	standing   []Gate        // the gates of earlier passes
 	step       step          // how far the pass has come
 	errs       []error       // what went wrong
-	retryAfter time.Duration // how long the server, or a hold, makes an error wait
+	retryAfter time.Duration // how long the server or a hold delays the next pass after an error
 
 	// wants sets these.
 	key    expectations.Key
-	cached O // the owner as the cache has it, which is Owner unless the pass uses a read
+	cached O // the owner from the cache; Owner differs if the pass uses a read
 	state  *memory[C]
 	spec   replicas.Spec[C]
 	rules  status.Rules[C]
 	// ownerRead says that a read in this pass has shown that the server's owner wants the same as the
-	// pass. ownerOld says that a call has shown that it does not.
+	// pass. The field ownerOld says that a call has shown that the server's owner is gone or wants
+	// something else.
 	ownerRead, ownerOld bool
-	remembers           bool // whether the pass remembers since when children are ready, because they have no such condition
+	remembers           bool // whether the pass records when children become ready, because their status does not say so
 
 	// plan sets these.
 	start    ledger.Moment // when the pass began to read the cache
@@ -86,14 +87,14 @@ type pass[O, C Object] struct {
 	view     view[C]
 }
 
-// run is the pass on one page.
+// run shows all steps of a pass.
 func (p *pass[O, C]) run(ctx context.Context) {
 	if !p.wants(ctx) { // the owner as it is now, and what it wants
 		return
 	}
 	defer p.state.known.Done()
 	p.step = plans
-	plan, ok := p.plan(ctx) // what is believed of the children, and what to do about it
+	plan, ok := p.plan(ctx) // which children exist, and what to do about them
 	if ok {
 		p.step = claims
 		var scale replicas.Scale[C]
@@ -103,7 +104,7 @@ func (p *pass[O, C]) run(ctx context.Context) {
 		}
 	}
 	if p.Observed && gateOf(p.Gates, CacheBehind, "") == nil {
-		p.report(ctx) // the status, even after an error
+		p.report(ctx) // writes the status, even after an error
 	}
 }
 
@@ -119,7 +120,7 @@ func (p *pass[O, C]) scale(ctx context.Context, planned replicas.Scale[C]) {
 	} else if ok := p.carryOut(ctx, planned, planned); ok && p.mayFillSlots(ctx, planned) {
 		if missing := p.missingSlots(); !missing.IsZero() {
 			all := missing
-			all.Delete, all.Discard = planned.Delete, some(planned.Discard, p.isThere) // no active child has gone
+			all.Delete, all.Discard = planned.Delete, some(planned.Discard, p.isThere) // the first round has deleted no active child
 			p.carryOut(ctx, all, missing)
 		}
 	}
@@ -129,7 +130,7 @@ func (p *pass[O, C]) scale(ctx context.Context, planned replicas.Scale[C]) {
 // nothingToDo is the rest of a pass whose plan neither creates nor deletes.
 func (p *pass[O, C]) nothingToDo(ctx context.Context, planned replicas.Scale[C]) {
 	if p.kind.Prepare != nil && !p.ownerOld {
-		_, err := p.author(ctx, p.newStep(p.Active, p.Terminating), planned, planned) // Prepare may call off what it began
+		_, err := p.author(ctx, p.newStep(p.Active, p.Terminating), planned, planned) // Prepare may undo what it began
 		p.fails(err)
 	}
 	if held := p.lookForLost(ctx, planned); !held {
@@ -137,15 +138,15 @@ func (p *pass[O, C]) nothingToDo(ctx context.Context, planned replicas.Scale[C])
 	}
 }
 
-// carryOut makes the calls of a scale, which is a part of the plan. Each step gets what the step before
-// left. carryOut reports whether nothing failed before the calls.
+// carryOut makes the calls of a scale, which is a part of the plan. Each step may remove calls from the
+// scale. If a step fails before the calls, carryOut returns false.
 func (p *pass[O, C]) carryOut(ctx context.Context, planned, scale replicas.Scale[C]) (ok bool) {
-	scale, newborns := p.notHeld(scale) // by earlier passes
+	scale, newborns := p.notHeld(scale) // leaves out what earlier passes have put off
 	held := scale.IsZero()
 	if held && (p.ownerOld || deletes(planned) || p.kind.Prepare == nil) {
 		return true
 	}
-	scale, ok = p.ownerAgrees(ctx, planned, scale) // before the author's step, which may act for the victims
+	scale, ok = p.ownerAgrees(ctx, planned, scale) // before Prepare, which may already act on the children to delete
 	if ok && p.kind.Prepare != nil {
 		var err error
 		scale, err = p.author(ctx, p.newStep(p.Active, p.Terminating), planned, scale)
@@ -173,7 +174,8 @@ func (p *pass[O, C]) carryOut(ctx context.Context, planned, scale replicas.Scale
 	return true
 }
 
-// conclude completes the Pass. A refusal is no error to the caller, so requeues for other reasons stay.
+// conclude completes the Pass. A refused spec is no error for the caller of Sync, so requeues for other
+// reasons are kept.
 func (p *pass[O, C]) conclude(err error) {
 	if p.state != nil {
 		p.InFlight = len(p.state.known.Open())
@@ -184,7 +186,7 @@ func (p *pass[O, C]) conclude(err error) {
 	p.requeue(failed)
 }
 
-// tellPanic makes an event of a panic, and panics again.
+// tellPanic sends an event about a panic, and panics again.
 func (p *pass[O, C]) tellPanic() {
 	value := recover()
 	if value == nil {
@@ -204,12 +206,12 @@ func (p *pass[O, C]) tellPanicked(value any) {
 	p.event(corev1.EventTypeWarning, Panicked, p.failure("a function of the Kind or the client panicked, and the log has the stack: %v", value).Error())
 }
 
-// believe notes a child that a call, which began at start, has shown.
+// believe notes in the ledger a child that was shown by a call that began at start.
 func (p *pass[O, C]) believe(start ledger.Moment, c C) {
 	_ = p.state.known.Told(start, c, p.opts.Now()) // its name was checked
 }
 
-// controls reports whether a child is the owner's.
+// controls reports whether the owner is the controller of a child.
 func (p *pass[O, C]) controls(c C) bool {
 	owner := object.OwnerOf(p.Owner, p.kind.Owner.GroupKind())
 	return owner.Controls(c)
@@ -226,14 +228,14 @@ func (p *pass[O, C]) event(eventType, reason, message string) {
 	}
 }
 
-// fails notes an error of the pass, which goes on.
+// fails notes an error of the pass, and the pass continues.
 func (p *pass[O, C]) fails(err error) {
 	if err != nil {
 		p.errs = append(p.errs, err)
 	}
 }
 
-// err joins all errors of the pass; nil if there are none.
+// err joins all errors of the pass. If there are none, err returns nil.
 func (p *pass[O, C]) err() error {
 	if len(p.errs) == 1 {
 		return p.errs[0]
@@ -241,12 +243,12 @@ func (p *pass[O, C]) err() error {
 	return errors.Join(p.errs...)
 }
 
-// failure is an error that names the owner.
+// failure returns an error that names the owner.
 func (p *pass[O, C]) failure(format string, args ...any) error {
 	return fmt.Errorf("controller: %s %q: %w", p.kind.Owner.Kind, object.Name(p.Owner), fmt.Errorf(format, args...))
 }
 
-// restored returns the error of passes for an owner if the server was restored.
+// restored returns an error for passes of an owner if the server was restored from a backup.
 func (r *reconciler[O, C]) restored(owner types.NamespacedName) error {
 	if proof := r.restores.proof(); proof != nil {
 		return fmt.Errorf("controller: %s %q: %w", r.kind.Owner.Kind, owner, proof)
@@ -254,69 +256,69 @@ func (r *reconciler[O, C]) restored(owner types.NamespacedName) error {
 	return nil
 }
 
-// A Pass says what one call of Sync did for an owner. Its lists point to the children as the pass last
-// saw them. A Pass is read only.
+// A Pass describes what one call of Sync did for an owner. The lists of a Pass have the children as the
+// pass last saw them. Do not change a Pass.
 type Pass[O, C Object] struct {
-	// Name is the owner's name. Owner is the owner as the cache has it or, if the cache has been behind
-	// for some seconds, as the server has it. Owner is nil if there is none, or if the pass did not read
-	// it because the cache was behind.
+	// Name is the owner's name. Owner is the owner from the cache or, if the cache has been behind for
+	// some seconds, from the server. Owner is nil if the owner does not exist, or if the pass did not
+	// read the owner because the cache was behind.
 	Name  types.NamespacedName
 	Owner O
 	Outcome[C]
-	// Stale says which cache does not yet show a write of an earlier pass. This pass then did nothing.
-	// Otherwise Stale is zero.
+	// Stale says which cache does not yet show a write of an earlier pass. If Stale is not zero, this
+	// pass did nothing.
 	Stale expectations.Stale
-	// Scale is what the pass set out to create or delete, after Kind.Prepare. It has both in a rollout
-	// with MaxUnavailable or MaxSurge. It also has both if children that must go could not be deleted
-	// while others were missing.
+	// Scale is what the pass tried to create and delete, after Kind.Prepare. In a rollout with
+	// MaxUnavailable or MaxSurge, Scale may have both creations and deletions. Scale may also have
+	// creations and deletions if children that must go could not be deleted while others were missing.
 	Scale replicas.Scale[C]
-	// Adopted and Released are the children of successful patches. Released also has children that
-	// turned out to be gone. AdoptionRejected are orphans that the server does not let the owner adopt.
-	// AdoptionPending are orphans whose adoption failed, but that may still become the owner's. No child
-	// is created in their place.
+	// Adopted and Released are the children that were patched successfully. Released also has children
+	// that turned out to be gone. AdoptionRejected are orphans that the server does not let the owner
+	// adopt. AdoptionPending are orphans whose adoption failed but may still succeed. The pass creates no
+	// children in place of these orphans.
 	Adopted, Released, AdoptionRejected, AdoptionPending []C
-	// Created and Deleted are the children of successful calls. Created also has
-	// those that were found on the server after the call had failed.
+	// Created and Deleted are the children that were created and deleted successfully. Created also has
+	// children that were found on the server after their creation had failed.
 	Created, Deleted []C
 	// Failed counts the calls that failed, and the adoptions that were not tried
 	// because the owner may not adopt. Skipped counts the creations that slow start
 	// did not try after a failure.
 	Failed, Skipped int
-	// InFlight counts the names whose creations may have taken effect or still may. Refused creations do
-	// not count. Later passes send the names again or look for them.
+	// InFlight counts the names whose creations may have taken effect, or may still take effect. Refused
+	// creations do not count. Later passes send these creations again, or look for their children.
 	InFlight int
 	// ViewWasStale reports whether the children were listed live because the cache
 	// was known to be old.
 	ViewWasStale bool
-	// OwnerWasStale reports whether calls of the Controller have shown that the owner is gone, is being
-	// deleted, or wants something else than the cached owner. If so, nothing was created or deleted for
+	// OwnerWasStale reports whether calls of the Controller have shown that the cached owner is old. If
+	// so, the owner is gone or being deleted, or wants something else. Nothing was created or deleted for
 	// the cached owner.
 	OwnerWasStale bool
-	// OwnerErr is why the owner could not be read from the server before children were
-	// deleted, before an adoption, or before or after a status write.
+	// OwnerErr is why a read of the owner from the server failed. The pass reads the owner before
+	// deletions and adoptions, and before or after a status write.
 	OwnerErr error
-	// LookErr is why a read of a child failed after its creation or deletion had no answer. The call
-	// stays in flight.
+	// LookErr is why the pass could not find out whether a creation or deletion without an answer took
+	// effect. That creation or deletion stays in flight.
 	LookErr error
 	// Calls are the calls to the server, in the order in which they were answered.
 	Calls []Call
-	// GateChanges are the gates that have lasted for a second, changed or ended. Each is worth a line in
-	// a log.
+	// GateChanges are the gates that have lasted for a second, changed or ended. Log one line for each
+	// change.
 	GateChanges []GateChange
-	// Observed reports whether the children were listed and a plan was made. If
-	// not, there was nothing to make a status from.
+	// Observed reports whether the children were listed and a plan was made. If Observed is false, the
+	// pass could not compute a status.
 	Observed bool
-	// Status is the owner as the server stored it with its new status; nil if none
-	// was written.
+	// Status is the owner with its new status, as the server stored both. If no status was written,
+	// Status is nil.
 	Status O
-	// StatusErr is why the status could not be written; nil if it could, or did not
-	// have to be. If nothing else failed, it is the same as Err.
+	// StatusErr is why the status write failed. If the write succeeded or was not necessary, StatusErr is
+	// nil. If nothing else failed, StatusErr is the same as Err.
 	StatusErr error
-	// RelatedErr is why pods were not ranked by co-location; nil if Cache.Related
-	// returned no error.
+	// RelatedErr is the error of Cache.Related, or nil. After such an error, pods are not ranked by
+	// co-location.
 	RelatedErr error
-	// RequeueAfter and Err are what Sync returned. If the spec is refused, Err is a
-	// *replicas.RefusedError, although Sync returned nil.
+	// RequeueAfter and Err are the results of Sync, with one exception. If the spec is refused, Err is a
+	// *replicas.RefusedError, although Sync returned no error.
 	RequeueAfter time.Duration
 	Err          error
 	// Took is how long the pass took.
@@ -335,11 +337,11 @@ func (p Pass[O, C]) LiveLists() int { return countCalls(p.Calls, isList) }
 // LiveReads counts the reads of one child that did not use the cache.
 func (p Pass[O, C]) LiveReads() int { return countCalls(p.Calls, isRead) }
 
-// mostInText is the most names, and the most calls, that String has.
+// mostInText is how many names, and how many calls, the result of String has at most.
 const mostInText = 20
 
-// String describes the pass in a few lines, with what was wanted and believed, each call, why the
-// deleted children were chosen, and what held the pass back.
+// String describes the pass in a few lines. The lines show the numbers of wanted and active children,
+// each call, why children were chosen for deletion, and what held the pass back.
 func (p Pass[O, C]) String() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s %s: ", p.Now.UTC().Format(time.RFC3339Nano), p.Name)
@@ -372,7 +374,7 @@ func (p Pass[O, C]) String() string {
 	return text.String()
 }
 
-// firstNames are the names of the first children, and "..." if there are more.
+// firstNames returns the names of the first children, and "..." if there are more than mostInText.
 func firstNames[C Object](children []C) (names []string) {
 	for _, c := range children[:min(len(children), mostInText)] {
 		if !object.IsNil(c) {

@@ -176,8 +176,8 @@ func TestPrepareLeavesOutNames(t *testing.T) {
 		"one in the middle":        {func(s *step) { s.Create = append(s.Create[:1], s.Create[2]) }, []string{"web-0", "web-2"}, ""},
 		"the last ones":            {func(s *step) { s.Create = s.Create[:1] }, []string{"web-0"}, ""},
 		"all names":                {func(s *step) { s.Create = nil }, nil, ""},
-		"one that was not planned": {func(s *step) { s.Create[0] = "web-7" }, nil, "step.Create: a name was added, or is there twice"},
-		"one twice":                {func(s *step) { s.Create[0] = "web-1" }, nil, "step.Create: a name was added, or is there twice"},
+		"one that was not planned": {func(s *step) { s.Create[0] = "web-7" }, nil, "step.Create: a name was added, or is listed twice"},
+		"one twice":                {func(s *step) { s.Create[0] = "web-1" }, nil, "step.Create: a name was added, or is listed twice"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -81,7 +81,7 @@ func TestARestoredServer(t *testing.T) {
 		r := expired(3, podtest.Pod("a", owned(replicaSet(3)), version("4")))
 		expects(r)
 		_, err := r.pass(t, late, podtest.Pod("a", owned(r.owner), version("9")))
-		requireRestored(t, r, err, `"a" was read in version 4, and 9 had been shown`)
+		requireRestored(t, r, err, `"a" was read in version 4, but version 9 had been shown`)
 	})
 	t.Run("a read of the owner that is older than the cached one", func(t *testing.T) {
 		t.Parallel()
@@ -89,7 +89,7 @@ func TestARestoredServer(t *testing.T) {
 		r.owner.ResourceVersion, r.owner.Generation = "20", 1
 		r.server(1)
 		_, err := r.pass(t, 0, podsOf(r.owner, 2)...)
-		requireRestored(t, r, err, `"web" was read in version 8, and 20 had been shown`)
+		requireRestored(t, r, err, `"web" was read in version 8, but version 20 had been shown`)
 	})
 	t.Run("a read of the owner that is older than an earlier one", func(t *testing.T) {
 		t.Parallel()

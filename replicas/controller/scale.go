@@ -27,7 +27,8 @@ func (p *pass[O, C]) scaleFails(part Stops, err error) {
 	p.unscaled |= part
 }
 
-// setOut notes what the pass set out to do, in its second round too.
+// setOut sets p.Scale to what the pass tries to do. In the second round, p.Scale keeps the deletions of
+// the first round.
 func (p *pass[O, C]) setOut(scale replicas.Scale[C]) {
 	first := p.Scale
 	if p.Scale = scale; !first.IsZero() {
@@ -38,11 +39,11 @@ func (p *pass[O, C]) setOut(scale replicas.Scale[C]) {
 // mayFillSlots reports whether the pass fills free slots although children outside the wanted slots
 // could not be deleted, or may not be deleted now.
 func (p *pass[O, C]) mayFillSlots(ctx context.Context, planned replicas.Scale[C]) bool {
-	isOld := p.state.behind && !p.HeldBack() // deletions of this pass have shown that the view is old
+	isOld := p.state.behind && !p.HeldBack() // the deletions of this pass have shown that the view is old
 	return p.view.spec.Slots != nil && planned.Create == 0 && len(planned.Delete) > 0 && !slices.ContainsFunc(p.Deleted, p.rules.Active) && !isOld && ctx.Err() == nil
 }
 
-// missingSlots returns the creations that a plan without deletions makes.
+// missingSlots returns the creations of a plan that may not delete anything.
 func (p *pass[O, C]) missingSlots() replicas.Scale[C] {
 	spec := p.view.spec
 	spec.MaxDeletions = new(int)
@@ -51,8 +52,8 @@ func (p *pass[O, C]) missingSlots() replicas.Scale[C] {
 	return scale
 }
 
-// notHeld leaves out what an earlier pass has put off, and asks for a pass when that ends. If the owner
-// is in no namespace, it also returns the new children by their names.
+// notHeld leaves out the calls that an earlier pass has put off, and asks for a pass when these calls are
+// due. If the owner is in no namespace, notHeld also returns the new children by name.
 func (p *pass[O, C]) notHeld(scale replicas.Scale[C]) (replicas.Scale[C], map[string]newborn[C]) {
 	if p.ownerOld {
 		p.waitForOwner()
@@ -71,7 +72,8 @@ func (p *pass[O, C]) notHeld(scale replicas.Scale[C]) (replicas.Scale[C], map[st
 	return p.creationsNotHeld(scale)
 }
 
-// within leaves out the calls that there is no room for, and lets the pass make the others.
+// within leaves out calls that would lead to too many or too few children, and allows the pass to make
+// the other calls.
 func (p *pass[O, C]) within(owned []C, scale replicas.Scale[C]) replicas.Scale[C] {
 	if scale.IsZero() {
 		return scale
@@ -86,7 +88,8 @@ func (p *pass[O, C]) within(owned []C, scale replicas.Scale[C]) replicas.Scale[C
 	return scale
 }
 
-// notRefused leaves out the deletions of children that are held after Conflicts.
+// notRefused leaves out the deletions that are put off because earlier deletions of the same children met
+// Conflicts.
 func (p *pass[O, C]) notRefused(deletions []replicas.Deletion[C]) []replicas.Deletion[C] {
 	if len(p.state.holds) == 0 {
 		return deletions
@@ -96,7 +99,7 @@ func (p *pass[O, C]) notRefused(deletions []replicas.Deletion[C]) []replicas.Del
 	})
 }
 
-// deletionsHeld reports whether an earlier pass, or this one, has put all deletions off.
+// deletionsHeld reports whether an earlier pass, or this one, has put off all deletions.
 func (p *pass[O, C]) deletionsHeld() bool {
 	held := false
 	for _, reason := range []Reason{Conflict, DeletionRetryAfter, DeletionFailed} {
@@ -105,7 +108,8 @@ func (p *pass[O, C]) deletionsHeld() bool {
 	return held
 }
 
-// limits notes which settings of the owner, such as MaxDeletions, keep children that are too many.
+// limits notes the gates of limits, such as MaxDeletions, that leave creations or deletions to later
+// passes.
 func (p *pass[O, C]) limits(scale replicas.Scale[C]) {
 	p.Scale.Deferred, p.Scale.Kept, p.Scale.MustStay = scale.Deferred, scale.Kept, scale.MustStay
 	if limit := p.spec.MaxDeletions; scale.Deferred > 0 {
@@ -124,8 +128,9 @@ func (p *pass[O, C]) limits(scale replicas.Scale[C]) {
 	}
 }
 
-// author calls Kind.Prepare with the plan, which may be empty. may is the part of the plan that may be
-// carried out now. author returns the part of may that Prepare leaves, and nothing after an error.
+// author calls Kind.Prepare with the plan, which may be empty. The argument may is the part of the plan
+// that may be carried out now. The result is the part of may that Prepare has left. After an error, the
+// result is an empty scale.
 func (p *pass[O, C]) author(ctx context.Context, step Step[C], planned, may replicas.Scale[C]) (replicas.Scale[C], error) {
 	if p.kind.Prepare == nil {
 		return may, nil
@@ -156,11 +161,12 @@ func (p *pass[O, C]) author(ctx context.Context, step Step[C], planned, may repl
 	return cut, nil
 }
 
-// unsureAgain is the time until the next pass of a Kind with Prepare if the plan is empty and the view
-// may be old. By then a bookmark has shown how new the cache is. Otherwise the children are listed.
+// unsureAgain is the time until the next pass if Prepare is not called because the view may be old. After
+// that time, a bookmark has usually shown how new the cache is. If there was no bookmark, the next pass
+// lists the children live.
 const unsureAgain = 2 * time.Minute
 
-// newStep begins the step that Prepare gets, with the children as a view has them.
+// newStep returns a Step for Prepare that has the given children and no calls yet.
 func (p *pass[O, C]) newStep(active, terminating []C) Step[C] {
 	return Step[C]{
 		Now: p.Now, Active: active, Terminating: slices.Clone(terminating),
@@ -169,7 +175,7 @@ func (p *pass[O, C]) newStep(active, terminating []C) Step[C] {
 	}
 }
 
-// isThere reports whether the pass has not deleted a child.
+// isThere reports whether a planned deletion has not been carried out by this pass.
 func (p *pass[O, C]) isThere(v replicas.Deletion[C]) bool {
 	return !slices.ContainsFunc(p.Deleted, func(c C) bool { return object.ID(c) == object.ID(v.Object) })
 }
@@ -194,7 +200,7 @@ func (p *pass[O, C]) tellScaling(ctx context.Context, active []C, scale replicas
 	}
 }
 
-// prepare calls Kind.Prepare. It returns a panic of Prepare as an error.
+// prepare calls Kind.Prepare. If Prepare panics, prepare returns an error.
 func (p *pass[O, C]) prepare(ctx context.Context, step *Step[C]) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, PrepareTimeout, fmt.Errorf("it took more than %v", PrepareTimeout))
 	defer cancel()
@@ -215,18 +221,19 @@ func withStack(err error) error {
 	return err
 }
 
-// check returns an error if Prepare has left an invalid part of a plan.
+// check returns an error if Prepare has changed the step in a way that is not allowed, for example by
+// adding a child.
 func (s *Step[C]) check(planned replicas.Scale[C]) error {
 	var why string
 	switch names := sets.New(planned.Names...); {
 	case s.Again < 0:
 		why = fmt.Sprintf("step.Again: %v is negative", s.Again)
 	case !areLess(s.Delete, planned.Delete):
-		why = "step.Delete: a child was added, or is there twice"
+		why = "step.Delete: a child was added, or is listed twice"
 	case !areLess(s.Discard, planned.Discard):
-		why = "step.Discard: a child was added, or is there twice"
+		why = "step.Discard: a child was added, or is listed twice"
 	case len(s.Create) > len(names.Intersection(sets.New(s.Create...))):
-		why = "step.Create: a name was added, or is there twice"
+		why = "step.Create: a name was added, or is listed twice"
 	default:
 		return nil
 	}
@@ -249,7 +256,7 @@ func (p *pass[O, C]) tellAuthor(is Result[C]) {
 	}
 }
 
-// tellUntried remembers the calls that Prepare has let through and the pass has not tried.
+// tellUntried remembers ErrNotTried for each call that Prepare has let through and the pass has not made.
 func (p *pass[O, C]) tellUntried(let replicas.Scale[C]) {
 	if p.kind.Prepare == nil {
 		return
@@ -274,7 +281,8 @@ func (p *pass[O, C]) tellUntried(let replicas.Scale[C]) {
 	}
 }
 
-// leftOut returns the Stops for the calls that scale has and less, which is a part of scale, lacks.
+// leftOut returns the Stops for the calls that are in scale but not in less. The scale less is a part of
+// scale.
 func leftOut[C Object](scale, less replicas.Scale[C]) (stops Stops) {
 	if less.Create < scale.Create {
 		stops = StopsCreations
@@ -293,7 +301,7 @@ func idsOf[C Object](deletions []replicas.Deletion[C]) sets.Set[types.UID] {
 	return ids
 }
 
-// areLess reports whether each of the deletions was planned, and none is there twice.
+// areLess reports whether all deletions were planned and none is listed twice.
 func areLess[C Object](deletions, planned []replicas.Deletion[C]) bool {
 	isNil, left := object.NilOf[C](), idsOf(planned)
 	for _, v := range deletions {
@@ -311,8 +319,8 @@ func keep[C Object](planned, less []replicas.Deletion[C]) []replicas.Deletion[C]
 	return slices.DeleteFunc(slices.Clone(planned), func(v replicas.Deletion[C]) bool { return !wanted.Has(object.ID(v.Object)) })
 }
 
-// notInVain holds creations for a while if children of the last round ended soon. It leaves out as many
-// creations as children ended, and the pass makes the others.
+// notInVain puts off creations for a while if children of the last round ended soon. notInVain leaves out
+// as many creations as children have ended. The pass makes the other creations.
 func (p *pass[O, C]) notInVain(scale replicas.Scale[C]) replicas.Scale[C] {
 	if !p.backOff {
 		return scale
@@ -336,7 +344,7 @@ func (p *pass[O, C]) notInVain(scale replicas.Scale[C]) replicas.Scale[C] {
 	why := fmt.Sprintf("Holding %d creations for %v: %d of %d %s ended soon after they were created", held, left.Round(time.Second), ended, made, p.childResource.Resource)
 	if len(p.Released) > 0 {
 		c := p.Released[0]
-		why += fmt.Sprintf("; %s was released, as its labels %q do not match", c.GetName(), labels.Set(c.GetLabels()))
+		why += fmt.Sprintf("; %s was released, because its labels %q do not match", c.GetName(), labels.Set(c.GetLabels()))
 	}
 	p.tell(LastRoundEnded, why)
 	g := p.gate(LastRoundEnded, "", left, nil)
@@ -346,7 +354,7 @@ func (p *pass[O, C]) notInVain(scale replicas.Scale[C]) replicas.Scale[C] {
 	return scale
 }
 
-// noteRound notes the children that the pass has created, from the index created on.
+// noteRound adds created children to the round, without those before the index created in p.Created.
 func (p *pass[O, C]) noteRound(created int) {
 	made := p.Created[created:]
 	if !p.backOff || len(made) == 0 {
@@ -361,14 +369,14 @@ func (p *pass[O, C]) noteRound(created int) {
 	p.state.round.created(len(made), first, p.opts.Now())
 }
 
-// hasEndedWell reports whether the rules discard a child that has not failed.
+// hasEndedWell reports whether a child has ended by the rules, but has not failed.
 func (p *pass[O, C]) hasEndedWell(c C) bool {
 	rules := &p.spec.Rules
 	return rules.Ended(c) && (rules.Failed == nil || !rules.Failed(c))
 }
 
-// noteDeleted notes for the round that the pass has deleted a child. A replaced child counts as one that
-// ended soon. Other children leave the round, unless they have failed.
+// noteDeleted notes for the round that the pass has deleted a child. A child that is replaced counts as
+// ended soon. Any other child leaves the round, unless the child has failed.
 func (p *pass[O, C]) noteDeleted(v replicas.Deletion[C]) {
 	switch r, created := &p.state.round, v.Object.GetCreationTimestamp().Time; {
 	case v.Replaced:

@@ -26,48 +26,47 @@ import (
 	"github.com/replicakit/replicakit/status"
 )
 
-// An Outcome is what the status of an owner is made from.
+// An Outcome has the data for an owner's status.
 type Outcome[C Object] struct {
-	// Counts are the numbers of children, by the Rules of the Spec. If Cache.ChildrenVersion says how
-	// new the cache is, Counts are as the pass leaves the children, even if the cache does not show it
-	// yet. Children that it created count, and children that it deleted count as terminating or not at
-	// all. Otherwise Counts are the numbers of Active and Terminating.
+	// Counts are the numbers of children, counted by the Rules of the Spec. If Cache.ChildrenVersion
+	// returns a version, Counts include the effects of the pass, even if the cache does not show them
+	// yet. Children that the pass created count, and children that the pass deleted count as terminating
+	// or not at all. If ChildrenVersion returns "", Counts are the numbers of Active and Terminating.
 	Counts status.Counts
-	// Active are the active children as they were before the pass created or
-	// deleted any; Terminating are the children that are being deleted and are not
-	// active.
+	// Active are the active children as they were before the pass created or deleted any. Terminating are
+	// the children that are being deleted and are not active.
 	Active, Terminating []C
-	// Desired is how many children were wanted when the pass began, and Generation
-	// the owner's generation then.
+	// Desired is how many children the owner wanted when the pass began. Generation is the owner's
+	// generation at that time.
 	Desired    int32
 	Generation int64
-	// Gates are what has held the pass back so far, in the order of the reasons. If there is none,
-	// nothing did.
+	// Gates are the reasons that have held the pass back so far, in the order of the Reason constants. If
+	// Gates is empty, nothing has held the pass back.
 	Gates []Gate
-	// ScaleErr is why a creation or deletion failed; nil if none did.
+	// ScaleErr is why a creation or deletion failed, or nil if none failed.
 	ScaleErr error
-	// Now is the time for which everything was judged.
+	// Now is the time at which the pass began. The pass judges all children as of that time.
 	Now time.Time
 
-	unscaled Stops // what ScaleErr is about
+	unscaled Stops // whether creations, deletions or both have failed
 }
 
-// Waiting reports whether the pass left the number of children alone because something else must happen
-// first. The reason is a cache that is old or lacks earlier calls, a hold, a failed claim, a Conflict,
-// or the deletion of the owner.
+// Waiting reports whether the pass left the number of children as it was because something else must
+// happen first. For example, the cache does not show earlier calls yet, a claim failed, a deletion met a
+// Conflict, or the owner is being deleted.
 func (o Outcome[C]) Waiting() bool {
 	return slices.ContainsFunc(o.Gates, func(g Gate) bool { return g.waits || g.Reason.row().waits })
 }
 
-// HeldBack reports whether the pass left out creations, deletions or claims because an earlier
-// one had put them off.
+// HeldBack reports whether the pass left out creations, deletions or claims because an earlier pass had
+// put them off.
 func (o Outcome[C]) HeldBack() bool {
 	return slices.ContainsFunc(o.Gates, func(g Gate) bool { return g.Earlier && g.Stops != 0 })
 }
 
-// Failure returns the argument for status.SetFailure, which makes the ReplicaFailure condition from it.
-// If only deletions failed, Active of the result is more than Desired. The reason is then FailedDelete,
-// even if the deletions were of children that must go and there are not too many.
+// Failure returns the argument for status.SetFailure, which sets the ReplicaFailure condition. If only
+// deletions failed, Active in the result is greater than Desired. The condition's reason is then
+// FailedDelete, even if there are not too many children and the deletions were for children that must go.
 func (o Outcome[C]) Failure() status.Failure {
 	desired := o.Desired
 	f := status.Failure{
@@ -80,8 +79,8 @@ func (o Outcome[C]) Failure() status.Failure {
 	return f
 }
 
-// report writes the status, even if the pass failed. The write ends with ctx. It is tried again only
-// after a Conflict, and only on an object of the same UID.
+// report writes the status, even if the pass failed. The write stops when ctx ends. After a Conflict,
+// report tries again once if the owner still has the same UID.
 func (p *pass[O, C]) report(ctx context.Context) {
 	var counted []C
 	p.Counts, counted = p.count()
@@ -92,14 +91,14 @@ func (p *pass[O, C]) report(ctx context.Context) {
 				p.retryOnly(0)
 			}
 			p.retryIn(serverDelay([]error{err}))
-			p.errs = slices.Insert(p.errs, 0, p.StatusErr) // the status comes first (U5)
+			p.errs = slices.Insert(p.errs, 0, p.StatusErr) // the error of the status comes first (U5)
 		}
 	}
 	p.nextCheck(counted)
 }
 
-// writeStatus makes at most two writes. The second one follows a Conflict, and is of the owner
-// as it is read then (U3).
+// writeStatus makes at most two writes. If the first write meets a Conflict, the second write uses the
+// owner as newly read from the server (U3).
 func (p *pass[O, C]) writeStatus(ctx context.Context) error {
 	err := p.patchStatus(ctx, p.Owner)
 	if !apierrors.IsConflict(err) {
@@ -112,7 +111,8 @@ func (p *pass[O, C]) writeStatus(ctx context.Context) error {
 	return p.patchStatus(ctx, fresh)
 }
 
-// readSame reads the owner from the server. It returns an error if the server has another one.
+// readSame reads the owner from the server. If the server's owner has another UID, readSame returns an
+// error.
 func (p *pass[O, C]) readSame(ctx context.Context) (O, error) {
 	fresh, err := p.readOwner(ctx)
 	switch {
@@ -126,7 +126,8 @@ func (p *pass[O, C]) readSame(ctx context.Context) (O, error) {
 	return fresh, nil
 }
 
-// patchStatus brings the status of an owner up to date, and makes no call if it already is.
+// patchStatus brings the status of an owner up to date. If the status is up to date already, patchStatus
+// makes no call.
 func (p *pass[O, C]) patchStatus(ctx context.Context, owner O) error {
 	updated, ok := owner.DeepCopyObject().(O)
 	if !ok {
@@ -155,10 +156,11 @@ func (p *pass[O, C]) patchStatus(ctx context.Context, owner O) error {
 	return nil
 }
 
-// statusPatch returns the patch that gives an owner its new status, and the zero patch if that is the
-// same as JSON. The patch leaves out the rest of the owner, because the cache may have dropped some of
-// it. It has the unchanged parts of the status, because the server may lack them. For example, there is
-// no status yet and the server requires a field that is 0.
+// statusPatch returns the patch that gives an owner its new status. If the old and the new status are the
+// same in JSON, statusPatch returns the zero patch. The patch leaves out the rest of the owner, because
+// the cache may have dropped fields. The patch has the unchanged parts of the status, because the server
+// may lack them. For example, the owner has no status yet, and the server requires a field whose value is
+// 0.
 func (p *pass[O, C]) statusPatch(owner, updated O) (selector.Patch, error) {
 	was, err := p.statusJSON(owner)
 	is, otherErr := p.statusJSON(updated)
@@ -190,14 +192,14 @@ func (p *pass[O, C]) statusJSON(owner O) (map[string]any, error) {
 		Status map[string]any `json:"status"`
 	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.UseNumber() // a number stays as it is
+	decoder.UseNumber() // numbers keep their exact text
 	err = decoder.Decode(&is)
 	return is.Status, err
 }
 
 func (p *pass[O, C]) sameStatus(a, b O) bool {
 	was, is := p.statusOf(a), p.statusOf(b)
-	return reflect.DeepEqual(was, is) || equality.Semantic.DeepEqual(was, is) // the first is faster, and nearly always true
+	return reflect.DeepEqual(was, is) || equality.Semantic.DeepEqual(was, is) // reflect.DeepEqual is faster, and nearly always true
 }
 
 func (p *pass[O, C]) statusOf(owner O) any {
@@ -207,7 +209,7 @@ func (p *pass[O, C]) statusOf(owner O) any {
 	return p.kind.StatusOf(owner)
 }
 
-// sendStatus sends a patch of the status, and notes what the answer shows.
+// sendStatus sends a patch of the status, and notes what the answer shows of the owner.
 func (p *pass[O, C]) sendStatus(ctx context.Context, owner O, patch selector.Patch) (O, error) {
 	stored := ""
 	p.state.wrote.begin(owner.GetResourceVersion())
@@ -216,9 +218,9 @@ func (p *pass[O, C]) sendStatus(ctx context.Context, owner O, patch selector.Pat
 	if err == nil && object.IsNil(written) {
 		err = errNoObject
 	}
-	if apierrors.IsNotFound(err) { // the owner is gone, or its kind has no such sub-resource
+	if apierrors.IsNotFound(err) { // the owner is gone, or its kind has no status sub-resource
 		if fresh, readErr := p.readOwner(ctx); readErr == nil && p.OwnerErr == nil && fresh.GetUID() == owner.GetUID() {
-			err = fmt.Errorf("%w: it is there itself, so the kind %s has no sub-resource status: its CustomResourceDefinition needs subresources: {status: {}}", err, p.kind.Owner.Kind)
+			err = fmt.Errorf("%w: the owner exists, so the kind %s has no sub-resource status: its CustomResourceDefinition needs subresources: {status: {}}", err, p.kind.Owner.Kind)
 		}
 	}
 	if apierrors.IsForbidden(err) {
@@ -230,7 +232,7 @@ func (p *pass[O, C]) sendStatus(ctx context.Context, owner O, patch selector.Pat
 		return written, err
 	}
 	if owner.GetResourceVersion() != "" && owner.GetGeneration() != written.GetGeneration() {
-		p.statusCounts.Store(true) // there was no other write in between
+		p.statusCounts.Store(true) // the resourceVersion in the patch rules out other writes
 	}
 	same := p.stillWants(written)
 	if same {
@@ -240,23 +242,24 @@ func (p *pass[O, C]) sendStatus(ctx context.Context, owner O, patch selector.Pat
 	return written, nil
 }
 
-// isDropped reports whether the same status was sent before, and the owner still has what the server
-// made of it.
+// isDropped reports whether the same status was sent before, and the owner still has the status that the
+// server stored then.
 func (p *pass[O, C]) isDropped(owner, updated O) bool {
 	d := p.state.storedStatus
 	return d != nil && equality.Semantic.DeepEqual(d.sent, p.statusOf(updated)) && equality.Semantic.DeepEqual(d.stored, p.statusOf(owner))
 }
 
-// stillWants reports whether an owner with the written status wants the same as the pass. If so, nothing
-// else has to be done. How new children are made and which child goes first do not matter, because none
-// is missing and none is too many for another reason.
+// stillWants reports whether the owner with its new status wants the same as the pass. If so, no other
+// pass is necessary. How new children are made and which child goes first does not matter here, because
+// the number of wanted children is the same.
 func (p *pass[O, C]) stillWants(written O) bool {
 	is, err := p.specOf(written)
 	return err == nil && p.specsAgree(&p.spec, &is)
 }
 
-// nextCheck asks for a requeue when the next child becomes available (M1, M2), unless the rate limiter
-// does anyway (M7). If a server or a hold sets the delay instead, the shorter delay counts.
+// nextCheck asks for a requeue when the next child becomes available (M1, M2). After an error, the
+// caller's rate limiter sets the delay instead (M7). If the server or a hold sets the delay after an
+// error, the shorter delay counts.
 func (p *pass[O, C]) nextCheck(counted []C) {
 	switch after := p.nextAvailable(counted); {
 	case after <= 0:
@@ -267,8 +270,8 @@ func (p *pass[O, C]) nextCheck(counted []C) {
 	}
 }
 
-// nextAvailable is how long it takes until the next child becomes available, or until a child has been
-// unready for Rules.ReadyWithin. It is 0 if there is no such child.
+// nextAvailable returns how long it takes until the next child becomes available, or until a child has
+// been unready for Rules.ReadyWithin. If there is no such child, nextAvailable returns 0.
 func (p *pass[O, C]) nextAvailable(counted []C) (after time.Duration) {
 	if pods, ok := any(counted).([]*corev1.Pod); ok {
 		after = p.nextPodAvailable(pods)
@@ -288,7 +291,7 @@ func (p *pass[O, C]) nextAvailable(counted []C) (after time.Duration) {
 		p.state.ready.see(is, now)
 	}
 	wait := func(from time.Time, d time.Duration) {
-		if at := from.Add(d); at.After(p.Now) { // when the children were judged
+		if at := from.Add(d); at.After(p.Now) { // the children were judged at p.Now
 			after = earliest(after, max(at.Sub(now), 1))
 		}
 	}
@@ -303,7 +306,8 @@ func (p *pass[O, C]) nextAvailable(counted []C) (after time.Duration) {
 	return after
 }
 
-// nextPodAvailable uses the same time as the written status, so that no pod falls between the two.
+// nextPodAvailable returns how long it takes until the next pod becomes available. The pods are judged at
+// the same time as for the written status, so that no pod is missed.
 func (p *pass[O, C]) nextPodAvailable(pods []*corev1.Pod) (after time.Duration) {
 	if p.Counts.Ready == p.Counts.Available {
 		return 0
@@ -317,13 +321,13 @@ func (p *pass[O, C]) nextPodAvailable(pods []*corev1.Pod) (after time.Duration) 
 	return max(after-p.opts.Now().Sub(p.Now), 1)
 }
 
-// count counts the children as they are now, if the version of the cache is known. It includes those
-// that this pass and earlier ones created, and leaves out those that they deleted, even if the cache
-// does not show that (T1). Otherwise it counts them as the cache has them, except those that turned out
-// to be gone, because later passes know that too.
+// count counts the children for the status. If the version of the cache is known, count also uses calls
+// of this and earlier passes that the cache does not show yet (T1). Created children count, and deleted
+// children count as terminating or not at all. If the version is unknown, count uses the children in the
+// cache, except those that turned out to be gone. Later passes leave out the same children.
 //
-// A child that vanishes is not counted at all. Its deletion is done when the server accepts it. The
-// cache may show the child as terminating for a moment, which must not appear in the status.
+// A child that vanishes is not counted, because its deletion is complete when the server accepts the
+// call. The cache may show such a child as terminating for a moment, but the status must not.
 func (p *pass[O, C]) count() (counts status.Counts, counted []C) {
 	known, terminates := p.snapshot.Version != "", p.Terminating
 	if known {
@@ -350,8 +354,7 @@ func (p *pass[O, C]) count() (counts status.Counts, counted []C) {
 	return counts, counted
 }
 
-// tally counts the children by the Kind's rules, and pods as the status of a ReplicaSet
-// does.
+// tally counts the children by the Kind's rules. Pods are counted as in the status of a ReplicaSet.
 func (p *pass[O, C]) tally(children []C) status.Counts {
 	pods, arePods := any(children).([]*corev1.Pod)
 	if !arePods {
@@ -361,7 +364,7 @@ func (p *pass[O, C]) tally(children []C) status.Counts {
 	if p.spec.Template != nil {
 		template = p.spec.Template.Labels
 	}
-	if is := p.spec.Rules; is.Active == nil && is.Ready == nil && is.NoneEnds() { // nearly always; this looks at the conditions once
+	if is := p.spec.Rules; is.Active == nil && is.Ready == nil && is.NoneEnds() { // the usual case, which reads the conditions only once
 		return status.CountPods(pods, template, p.spec.MinReadySeconds, p.Now)
 	}
 	rules, _ := any(p.rules).(status.Rules[*corev1.Pod])
@@ -371,8 +374,8 @@ func (p *pass[O, C]) tally(children []C) status.Counts {
 	return status.Count(pods, rules)
 }
 
-// staysActive reports whether a child is a replica by the Kind's own rules even while it is being
-// deleted. By the rules of package replicas, no such child is.
+// staysActive reports whether a child counts as active, by the Kind's own rules, even while the child is
+// being deleted. By the default rules of package replicas, no such child is active.
 func (p *pass[O, C]) staysActive(c C) bool {
 	if p.spec.Rules.Active == nil {
 		return false

@@ -22,21 +22,22 @@ import (
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
-// A view is what the pass believes of the children, and the spec for decisions on it.
+// A view has the children in the newest state that the pass knows, and the spec for decisions about them.
 type view[C Object] struct {
-	// children are those of the cache, with newer facts applied.
+	// children are the children in the cache, with newer facts applied.
 	children []C
 	wanted   sets.Set[string] // see wantedSlots
 	unmet    bool             // the view may lack children, or have some that are gone
-	begins   bool             // the view counts as old only because the owner has had no look in this term
-	// spec has what the owner wants, and the calls in flight, taken names and undecided adoptions that
-	// hold places.
+	begins   bool             // the view counts as old only because this term has not checked the children yet
+	// spec is the Spec of the owner, with the calls in flight, the taken names and the undecided
+	// adoptions added.
 	spec replicas.Spec[C]
 }
 
-// plan decides what to do, on the cached view with newer facts applied. If that view is known to be old
-// and something must be done, plan lists the children live first. It also does so if the view may lack
-// earlier calls, because even an empty plan proves nothing then. plan reports whether the pass goes on.
+// plan decides what to do with the cached children and newer facts. If this view is known to be old and
+// something must be done, plan first lists the children live. If the view may lack earlier calls, plan
+// also lists the children, because even an empty plan may be wrong. The result ok says whether the pass
+// continues.
 func (p *pass[O, C]) plan(ctx context.Context) (plan replicas.Plan[C], ok bool) {
 	if !p.readCache(ctx) {
 		return plan, false
@@ -62,13 +63,13 @@ func (p *pass[O, C]) plan(ctx context.Context) (plan replicas.Plan[C], ok bool) 
 	return p.manage()
 }
 
-// isUnsure reports whether the author's step would get an old view, although the pass no longer waits
-// for the cache. Either the cache's version is not known, or the wait has taken long enough.
+// isUnsure reports whether Prepare would get a view that may be old, although the pass no longer waits
+// for the cache. The version of the cache is then unknown, or the pass has waited long enough.
 func (p *pass[O, C]) isUnsure() bool {
 	return p.kind.Prepare != nil && p.view.spec.Pending == expectations.Expired && (!p.view.begins || p.term.children.patience(p.opts.Now()) <= 0)
 }
 
-// manage plans on the view, and notes what the status is made from if nothing else is done.
+// manage makes a plan for the view, and sets the fields of the Outcome from which the status is computed.
 func (p *pass[O, C]) manage() (plan replicas.Plan[C], ok bool) {
 	plan, err := replicas.Manage(p.candidates(), p.view.spec)
 	if err != nil {
@@ -96,7 +97,7 @@ func (p *pass[O, C]) readCache(ctx context.Context) (ok bool) {
 		return false
 	}
 	read.Selector = p.spec.Selector
-	read.Rules = ledger.RulesOf(p.Owner, p.kind.Owner.GroupKind(), p.spec.Selector, p.rules.Active) // a selector that is missing will be refused
+	read.Rules = ledger.RulesOf(p.Owner, p.kind.Owner.GroupKind(), p.spec.Selector, p.rules.Active) // a missing selector is refused later
 	p.lookAtServer(ctx)
 	seen, err := p.state.known.View(p.start, p.snapshot, p.Now)
 	if err != nil {
@@ -122,8 +123,8 @@ func (p *pass[O, C]) readCache(ctx context.Context) (ok bool) {
 	return true
 }
 
-// sees makes children the view. It adds to the spec the calls that are not settled, and the names that
-// no child can have now.
+// sees sets the children of the view. In the view's spec, sees sets the calls in flight and the names
+// that no new child can have now.
 func (p *pass[O, C]) sees(children []C) {
 	p.view.children = children
 	p.view.wanted = p.wantedSlots()
@@ -132,9 +133,9 @@ func (p *pass[O, C]) sees(children []C) {
 	p.view.spec.Taken = append(p.taken(), is.Taken...)
 }
 
-// readLive reads the children from the server, so that the pass no longer waits for the cache. It
-// reports whether that succeeded. Too many lists under way are no error, because the list is tried again
-// later.
+// readLive reads the children from the server, so that the pass no longer waits for the cache. The result
+// ok says whether the list succeeded. If live lists are held back, the pass has no error, because a later
+// pass lists again.
 func (p *pass[O, C]) readLive(ctx context.Context) (ok bool) {
 	p.ViewWasStale = true
 	live, err := p.listLive(ctx)
@@ -151,7 +152,8 @@ func (p *pass[O, C]) readLive(ctx context.Context) (ok bool) {
 	return true
 }
 
-// unlisted notes that a live list failed, without which nothing can be done.
+// unlisted sends an event and notes a gate, because the pass can do nothing without the live list that
+// failed.
 func (p *pass[O, C]) unlisted(err error) {
 	reason, wait := ListFailed, p.lists.retryIn(err)
 	if held := (heldError{}); errors.As(err, &held) && held.busy {
@@ -161,7 +163,8 @@ func (p *pass[O, C]) unlisted(err error) {
 	p.gate(reason, "", wait, err)
 }
 
-// listLive lists what the owner's selector matches, and returns the children of the view after that.
+// listLive makes a live list of what the owner's selector matches, and returns the children of the new
+// view.
 func (p *pass[O, C]) listLive(ctx context.Context) ([]C, error) {
 	start := p.state.known.Start()
 	if _, err := p.allLive(ctx, start); err != nil {
@@ -184,7 +187,8 @@ func (p *pass[O, C]) terminating() (terminating []C) {
 	return terminating
 }
 
-// related returns the objects by which children are ranked.
+// related returns the objects that Cache.Related has for the owner. The ranking of the owner's children
+// depends on these objects.
 func (p *pass[O, C]) related(ctx context.Context) (related []C) {
 	related, p.RelatedErr = p.cache.Related(ctx, p.Owner)
 	if p.RelatedErr != nil {
@@ -204,8 +208,8 @@ func (p *pass[O, C]) activeOf(children []C) (active []C) {
 	return active
 }
 
-// isNewToTerm reports whether this term knows the owner's children only from the cache, which may be
-// older than what an earlier process saw.
+// isNewToTerm reports whether this term knows the owner's children only from a cache that may be older
+// than what an earlier process saw.
 func (p *pass[O, C]) isNewToTerm() bool {
 	if p.state.childrenTerm != p.inTerm && p.term.children.reached(p.snapshot.Version) {
 		p.looked()
@@ -213,9 +217,9 @@ func (p *pass[O, C]) isNewToTerm() bool {
 	return p.state.childrenTerm != p.inTerm
 }
 
-// awaitCache asks for the server's version after the term began, and returns how long to wait until the
-// cache reaches it. It returns 0 if the cache has reached it or takes too long, or if a version is
-// unknown.
+// awaitCache asks the server for its resourceVersion, and returns how long to wait until the cache is
+// checked again for that version. awaitCache returns 0 if the cache has reached the version or takes too
+// long, or if the client or the cache has no versions.
 func (p *pass[O, C]) awaitCache(ctx context.Context) time.Duration {
 	versioner, ok := p.client.(Versioner)
 	if !ok || p.snapshot.Version == "" {
@@ -228,8 +232,9 @@ func (p *pass[O, C]) awaitCache(ctx context.Context) time.Duration {
 	return p.term.children.patience(p.opts.Now())
 }
 
-// lookAtServer asks the server for its version in the first pass of a term, if both the server and the
-// cache have versions. The answer proves a restore that a process on standby has missed.
+// lookAtServer asks the server for its resourceVersion in the first pass of a term, if the client and the
+// cache support versions. The answer can prove that the server was restored while this process was on
+// standby.
 func (p *pass[O, C]) lookAtServer(ctx context.Context) {
 	versioner, ok := p.client.(Versioner)
 	if _, asked := p.term.children.known(); ok && p.snapshot.Version != "" && asked.IsZero() {
@@ -237,24 +242,25 @@ func (p *pass[O, C]) lookAtServer(ctx context.Context) {
 	}
 }
 
-// looked notes that the children were listed live in this term.
+// looked notes that this term has seen all children, in a live list or in a cache that is new enough.
 func (p *pass[O, C]) looked() { p.state.childrenTerm = p.inTerm }
 
-// cachePatience is how long the first passes of a term wait at most until the cache reaches the version
-// that the server had when the term began.
+// cachePatience is how long the first passes of a term wait at most for the cache. The cache must reach
+// the resourceVersion that the server had when the term began.
 const cachePatience = 2 * time.Second
 
-// A term is the time in which this process is the only active one. When a term begins, the caches may be
-// older than what an earlier process saw. The zero value is the first term, which has not begun.
+// A term is the time in which only this process is active, for example because it holds a lease. When a
+// term begins, the caches may be older than what an earlier process saw. The zero value is the first
+// term, before its first pass.
 type term struct {
 	mu     sync.Mutex
 	before int // how many terms came before this one
-	// The owners may be stored apart from the children, so these versions are never compared
-	// with one another.
+	// Owners and children may be stored separately, so the two versions are never compared with each
+	// other.
 	owners, children serverVersion
 }
 
-// next begins another term with the next pass.
+// next ends the term. The next pass begins in a new term.
 func (t *term) next() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -263,24 +269,25 @@ func (t *term) next() {
 	t.children.forget()
 }
 
-// number returns the number of the term that a pass begins in, from 1 on.
+// number returns the number of the current term, counted from 1.
 func (t *term) number() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.before + 1
 }
 
-// A serverVersion is the server's version of one resource after the term began.
+// A serverVersion is the resourceVersion that the server had for one resource after the term began.
 type serverVersion struct {
 	mu        sync.Mutex
 	is        string    // "" if not known
-	asked     time.Time // when a pass first wanted to know
-	last      time.Time // when it was asked last
+	asked     time.Time // when a pass first asked for the version
+	last      time.Time // when the server was last asked
 	asking    bool
 	forgotten int // how often forget was called
 }
 
-// askFirst asks the server before any pass does. No pass waits for a cache yet.
+// askFirst asks the server before any pass does. askFirst clears asked, because no pass is waiting for a
+// cache yet.
 func (v *serverVersion) askFirst(now func() time.Time, version func() (string, error)) {
 	v.ask(now, version)
 	v.mu.Lock()
@@ -288,7 +295,7 @@ func (v *serverVersion) askFirst(now func() time.Time, version func() (string, e
 	v.asked = time.Time{}
 }
 
-// forget drops what was learned in a term that has ended.
+// forget drops the version of a term that has ended.
 func (v *serverVersion) forget() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -296,22 +303,23 @@ func (v *serverVersion) forget() {
 	v.is, v.asked, v.last = "", time.Time{}, time.Time{}
 }
 
-// known returns the version, "" if it is not known, and when a pass first wanted to know it.
+// known returns the version, or "" if the version is not known, and when a pass first asked for the
+// version.
 func (v *serverVersion) known() (is string, asked time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.is, v.asked
 }
 
-// reached reports whether a cache of a version shows all that was there when the term
+// reached reports whether a cache with the given version shows everything that existed when the term
 // began.
 func (v *serverVersion) reached(version string) bool {
 	is, _ := v.known()
 	return resourceversion.Reached(version, is)
 }
 
-// patience returns how long a pass waits before it looks at the cache again; 0 if the wait has taken
-// long enough.
+// patience returns how long a pass waits before it checks the cache again. If passes have waited for
+// cachePatience, patience returns 0.
 func (v *serverVersion) patience(now time.Time) time.Duration {
 	_, asked := v.known()
 	waited := now.Sub(asked)
@@ -321,8 +329,8 @@ func (v *serverVersion) patience(now time.Time) time.Duration {
 	return min(max(waited, 50*time.Millisecond), cachePatience-waited)
 }
 
-// ask asks the server, unless the version is known, or another pass is asking or asked less than a
-// second ago. It returns what is then known.
+// ask asks the server for the version, unless the version is known, another pass is asking, or the last
+// request was less than a second ago. The result is the version, or "" if the version is still unknown.
 func (v *serverVersion) ask(now func() time.Time, version func() (string, error)) string {
 	v.mu.Lock()
 	at := now()
@@ -351,8 +359,8 @@ func (v *serverVersion) ask(now func() time.Time, version func() (string, error)
 	return is
 }
 
-// wantedSlots returns the names of wanted slots that the pass knows from children and from slots that
-// are held. It is empty if there are too many slots, because the spec is refused then.
+// wantedSlots returns the names of the wanted slots that have a child or are held. If there are too many
+// slots, wantedSlots returns no names, because the spec is then refused.
 func (p *pass[O, C]) wantedSlots() sets.Set[string] {
 	wanted := sets.New[string]()
 	if p.spec.Slots == nil || p.spec.Replicas > replicas.MaxSlots {
@@ -377,8 +385,8 @@ func (p *pass[O, C]) wantedSlots() sets.Set[string] {
 	return wanted
 }
 
-// sameSlots reports whether two specs with the same number of slots want the same slots. It compares as
-// many slots as there are children, and as many more as a plan fills.
+// sameSlots reports whether two specs with the same number of slots want the same slots. Only the first
+// slots are compared, as many as there are children plus the number that one plan may fill.
 func (p *pass[O, C]) sameSlots(a, b *replicas.Spec[C]) bool {
 	if a.Slots == nil || b.Slots == nil {
 		return a.Slots == nil && b.Slots == nil
@@ -391,8 +399,9 @@ func (p *pass[O, C]) sameSlots(a, b *replicas.Spec[C]) bool {
 	return true
 }
 
-// candidates are the children that a plan is made from. If there are slots, strangers are left out. No
-// event reports when a stranger frees the name of a slot, so the slot is tried, and held.
+// candidates returns the children for the plan. If there are slots, candidates leaves out objects that
+// cannot become the owner's children. No event reports when such an object frees the name of a slot, so
+// the pass tries to create the slot's child, and holds the slot after a failure.
 func (p *pass[O, C]) candidates() []C {
 	if p.spec.Slots == nil {
 		return p.view.children
@@ -400,8 +409,8 @@ func (p *pass[O, C]) candidates() []C {
 	return slices.DeleteFunc(slices.Clone(p.view.children), func(c C) bool { return !p.controls(c) && !p.snapshot.Rules.MayCount(c) })
 }
 
-// taken returns the names under which no child can be created, for a plan on any part of the view. They
-// are those of objects that the view shows, and those of slots that are held.
+// taken returns the names that no new child can have. The result has the names in Spec.Taken. If there
+// are slots, the result also has the names of the candidates and of held slots.
 func (p *pass[O, C]) taken() []string {
 	names := slices.Clone(p.spec.Taken)
 	if p.spec.Slots == nil {
@@ -428,8 +437,8 @@ func (p *pass[O, C]) isSlotTaken(err error) bool {
 	return p.spec.Slots != nil && apierrors.IsAlreadyExists(err)
 }
 
-// holdSlot holds a slot whose name another object has, because there may be no event when that object
-// goes.
+// holdSlot puts off creations in a slot whose name another object has. A hold is necessary because there
+// may be no event when that object goes.
 func (p *pass[O, C]) holdSlot(name string, err error) {
 	h := p.state.holds.of(NameTaken, name)
 	NameTaken.grow(&h.Hold, p.opts.Now())
@@ -437,7 +446,7 @@ func (p *pass[O, C]) holdSlot(name string, err error) {
 	p.gate(NameTaken, name, h.Wait, err)
 }
 
-// isEnded reports whether the pass discards a child of the view.
+// isEnded reports whether a child of the view has ended, so that the pass discards the child.
 func (p *pass[O, C]) isEnded(c C) bool {
 	return p.spec.Rules.Ended(c) && p.controls(c) && p.snapshot.Rules.MayCount(c) && c.GetDeletionTimestamp() == nil
 }

@@ -19,7 +19,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// view reads the cluster's cache. Its lists are not deep copies, because their objects are never changed.
+// view reads the cluster's cache. The lists return the cached objects without copying them, because the
+// objects are never changed.
 type view[O, C client.Object] struct {
 	cache    client.Reader
 	kind     controller.Kind[O, C]
@@ -32,15 +33,16 @@ type view[O, C client.Object] struct {
 
 var _ controller.Cache[client.Object, client.Object] = view[client.Object, client.Object]{}
 
-// Index returns a field of the cache's index, and the function that computes its value. The value is the
-// controller of an object, or says that the object has none. Children are found by this field. If the
-// children are pods, an owner's siblings are too. New adds this index to the cluster's cache. For a fake
-// client in a test, add it yourself:
+// Index returns the field by which the cache is indexed, and the function that computes the field's value
+// for an object. The value names the controller of the object, or says that the object has no controller.
+// Passes find children by this field. If the children are pods, passes also find an owner's siblings by
+// this field. New adds the index to the cluster's cache. For a fake client in a test, add the index
+// yourself:
 //
 //	field, extract := controllerruntime.Index(kind)
 //	fake.NewClientBuilder().WithIndex(&Worker{}, field, extract)
 //
-// Each kind of owner has its own field, because a cache does not index a field twice.
+// Each kind of owner has its own field, because a cache refuses a second index with the same field.
 func Index[O, C client.Object](kind controller.Kind[O, C]) (field string, extract client.IndexerFunc) {
 	return "replicakit/controllerOf/" + kind.Owner.GroupKind().String(), func(obj client.Object) []string {
 		if isNil(obj) {
@@ -52,7 +54,8 @@ func Index[O, C client.Object](kind controller.Kind[O, C]) (field string, extrac
 
 const noController = "none"
 
-// indexValue is the UID of a controller, or its name if it has no UID, as with fake clients.
+// indexValue returns the UID of a controller. If the controller has no UID, as with a fake client,
+// indexValue returns the controller's kind and name.
 func indexValue(ref *metav1.OwnerReference) string {
 	switch {
 	case ref == nil:
@@ -76,9 +79,9 @@ func (v view[O, C]) Children(ctx context.Context, owner O) ([]C, error) {
 	return v.of(ctx, owner)
 }
 
-// of returns the children of owners of one namespace, and the orphans there. The cache may change between
-// two lists, so orphans are read before and after. A child that is adopted or orphaned meanwhile is in one
-// of these lists.
+// of returns the children of owners in one namespace, and the orphans in that namespace. The cache may
+// change between two lists, so orphans are listed twice, before and after the owned children. A child that
+// is adopted or orphaned between two lists is in at least one of these lists.
 func (v view[O, C]) of(ctx context.Context, owners ...O) ([]C, error) {
 	values := []string{noController}
 	for _, owner := range owners {
@@ -103,7 +106,8 @@ func (v view[O, C]) byController(ctx context.Context, children []C, namespace, v
 	return children, nil
 }
 
-// lastOfEach returns each child once, as last read.
+// lastOfEach returns each child once. If a child was listed several times, lastOfEach returns the copy
+// that was listed last.
 func lastOfEach[C client.Object](children []C) []C {
 	seen := make(sets.Set[client.ObjectKey], len(children))
 	slices.Reverse(children)
@@ -115,8 +119,8 @@ func lastOfEach[C client.Object](children []C) []C {
 	})
 }
 
-// Related returns the pods of the owner's siblings, which pods are ranked with by co-location. For other
-// children, the Kind decides by the order of its Rules.
+// Related returns the pods of the owner and of its siblings, with which pods are ranked by co-location. If
+// the children are not pods, Related returns none, and co-location is not used for their ranking.
 func (v view[O, C]) Related(ctx context.Context, owner O) ([]C, error) {
 	ref := metav1.GetControllerOfNoCopy(owner)
 	if ref == nil || !arePods[C]() {

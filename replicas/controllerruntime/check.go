@@ -27,7 +27,7 @@ func isNil(v any) bool {
 	return !value.IsValid() || value.Kind() == reflect.Pointer && value.IsNil()
 }
 
-// checkCluster refuses a cluster that lacks a part.
+// checkCluster returns an error if a part of the cluster is nil.
 func checkCluster(from cluster.Cluster) error {
 	if isNil(from) {
 		return errors.New("cluster is nil")
@@ -52,8 +52,9 @@ func checkCluster(from cluster.Cluster) error {
 	return nil
 }
 
-// checkScopes reports whether the owners of a kind are cluster-scoped. It refuses children that none of
-// them can own, because a namespaced owner owns only objects of its namespace. A nil mapper knows no kind.
+// checkScopes reports whether the owners of a kind are cluster-scoped. If owners are in a namespace but
+// children are not, checkScopes returns an error, because an owner in a namespace can own only objects in
+// the same namespace. A nil mapper is treated as a mapper that knows no kind.
 func checkScopes[O, C controller.Object](mapper meta.RESTMapper, kind controller.Kind[O, C]) (clusterScoped bool, err error) {
 	if isNil(mapper) {
 		mapper = meta.NewDefaultRESTMapper(nil)
@@ -70,7 +71,7 @@ func checkScopes[O, C controller.Object](mapper meta.RESTMapper, kind controller
 		return true, nil
 	}
 	if child.Scope.Name() != meta.RESTScopeNameNamespace {
-		return false, fmt.Errorf("controllerruntime: kind %s is in a namespace, and its child %s in none: it cannot own any", kind.Owner.Kind, kind.Child.Kind)
+		return false, fmt.Errorf("controllerruntime: kind %s is in a namespace, but its child kind %s is cluster-scoped, so an owner cannot own a child", kind.Owner.Kind, kind.Child.Kind)
 	}
 	if kind.ClusterScoped {
 		return false, fmt.Errorf("controllerruntime: kind %s: ClusterScoped is true, but the server has it in namespaces", kind.Owner.Kind)
@@ -78,15 +79,16 @@ func checkScopes[O, C controller.Object](mapper meta.RESTMapper, kind controller
 	return false, nil
 }
 
-// warnOfNoLeader logs that no leader is elected. It is called when the controllers start. If a leader is
-// elected, the process holds the lease at that time, and client-go's metric shows that.
+// warnOfNoLeader logs a warning if the manager elects no leader. The manager calls warnOfNoLeader when it
+// starts the controllers. If the manager elects a leader, this process holds the lease at that time, and a
+// metric of client-go shows that the lease is held.
 func (r *Reconciler[O, C]) warnOfNoLeader(logger logr.Logger, elects bool) {
 	if !elects || !leads(metrics.Registry) {
-		logger.Info("Warning: the manager elects no leader, and two processes that both work create every child twice: set LeaderElection, LeaderElectionID and LeaderElectionNamespace of the manager's Options", "controller", r.name)
+		logger.Info("Warning: the manager elects no leader. If two processes run at once, they create every child twice. Set LeaderElection, LeaderElectionID and LeaderElectionNamespace of the manager's Options", "controller", r.name)
 	}
 }
 
-// leads reports whether the process holds a lease. It returns true if that cannot be known.
+// leads reports whether the process holds a lease. If the metrics cannot be read, leads returns true.
 func leads(gatherer prometheus.Gatherer) bool {
 	families, err := gatherer.Gather()
 	for _, family := range families {
@@ -99,7 +101,7 @@ func leads(gatherer prometheus.Gatherer) bool {
 	return err != nil && len(families) == 0
 }
 
-// addIndex adds the index that the cache is searched by.
+// addIndex adds the index by which the view searches the cache.
 func (v *view[O, C]) addIndex(indexer client.FieldIndexer) error {
 	field, extract := Index(v.kind)
 	v.field = field
@@ -127,8 +129,8 @@ func (v *view[O, C]) addIndex(indexer client.FieldIndexer) error {
 	return nil
 }
 
-// checkCache returns an error if the cache lacks the index, or lacks the children of a namespace whose
-// owners it holds.
+// checkCache returns an error if the cache lacks the index. checkCache also returns an error if the cache
+// holds the owners in a namespace but not the children in that namespace.
 func (v view[O, C]) checkCache(ctx context.Context) error {
 	if _, err := v.byController(ctx, nil, "", noController); err != nil {
 		return err

@@ -16,9 +16,9 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// caller makes the calls of a controller.Controller. Writes go through the client of the cluster, and reads
-// do not use its cache. The client empties an object before it decodes an answer into it, so fields that
-// the server removed do not stay.
+// caller makes the API calls of a controller.Controller. Writes go through the cluster's client, and reads
+// bypass the cluster's cache. The client empties an object before it decodes an answer into that object,
+// so fields that the server has removed do not stay.
 type caller[O, C client.Object] struct {
 	writer   client.Client
 	live     client.Reader
@@ -31,9 +31,9 @@ var (
 	_ controller.Versioner                            = caller[client.Object, client.Object]{}
 )
 
-// NewClient returns the calls for a loop of your own. It writes with writer and reads with live. live must
-// not use a cache, so pass a manager's GetAPIReader. The scheme of writer must know the kinds of owners and
-// children, and their lists.
+// NewClient returns a client for a reconcile loop of your own. The client writes with writer and reads
+// with live. live must not use a cache, so pass the result of a manager's GetAPIReader. The scheme of
+// writer must know the kinds of owners and children, and the kinds of their lists.
 func NewClient[O, C client.Object](writer client.Client, live client.Reader, kind controller.Kind[O, C]) (controller.Client[O, C], error) {
 	if isNil(writer) {
 		return nil, errors.New("controllerruntime: client is nil")
@@ -102,12 +102,13 @@ func (c caller[O, C]) GetOwner(ctx context.Context, namespace, name string) (O, 
 	return c.owners.get(ctx, c.live, namespace, name)
 }
 
-// pageSize is the most children that one call of a live list returns.
+// pageSize is the maximum number of children in one page of a live list.
 const pageSize = 500
 
-// List lists in pages of one version. In pages of two versions, a child may be twice, or not at all.
+// List lists children in pages, which must all have the same resourceVersion. If the pages had different
+// resourceVersions, the list could miss a child or contain a child twice.
 func (c caller[O, C]) List(ctx context.Context, namespace string, matching labels.Selector) (controller.List[C], error) {
-	if isNil(matching) { // which would match everything
+	if isNil(matching) { // a nil selector would match every child
 		return controller.List[C]{}, errors.New("controllerruntime: selector is nil")
 	}
 	opts := client.ListOptions{Namespace: namespace, LabelSelector: matching, Limit: pageSize}

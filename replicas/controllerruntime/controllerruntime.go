@@ -25,51 +25,53 @@ import (
 	"github.com/replicakit/replicakit/replicas/transport"
 )
 
-// Options are the settings of a Reconciler. Each zero field means its default.
+// Options are the settings of a Reconciler. A zero field means the field's default.
 type Options struct {
 	// Name is the name of the controller in metrics, logs and events. "" means the owners' kind in lower
 	// case, as in controller-runtime. In one process, every controller needs its own name.
 	Name string
-	// Cluster is where owners and children live. nil means the manager's own cluster. If you set another
-	// Cluster, add it to the manager, so that it is started.
+	// Cluster is the cluster in which owners and children live. nil means the manager's own cluster. If
+	// you set another Cluster, add that Cluster to the manager, so that the manager starts it.
 	Cluster cluster.Cluster
 	// Runtime are controller-runtime's own options, such as MaxConcurrentReconciles, RateLimiter and
-	// NeedLeaderElection. Reconciler must be nil. RateLimiter is not used after an error that has its own
+	// NeedLeaderElection. Reconciler must be nil. RateLimiter is not used after an error that contains a
 	// delay, such as a server's Retry-After.
 	Runtime runtimecontroller.Options
-	// Controller are the options of the controller.Controller that makes the
-	// passes, such as MaxParallel and ExpectationsTimeout. If Events is nil, events
-	// go to the recorder of the Cluster.
+	// Controller are the options of the controller.Controller that makes the passes, such as MaxParallel
+	// and ExpectationsTimeout. If Events is nil, events go to the event recorder of the Cluster.
 	Controller controller.Options
-	// Watches are the watches of the client that fills the Cluster's cache. Wrap its rest.Config before you
-	// make the Cluster. If a watch hangs, it is ended, and its objects are listed again. nil means that
-	// such a watch is only reported in the log, in the metric replicakit_watch_age_seconds, and by
-	// CheckWatches. The same Watches serve all controllers of a Cluster. docs/adopting.md in this
-	// repository says which failures are noticed, and when.
+	// Watches records the watches of the client that fills the Cluster's cache. Wrap that client's
+	// rest.Config before you make the Cluster. If a watch hangs, the controller ends the watch, and the
+	// cache lists its objects again. If Watches is nil, a watch that hangs is only reported in the log, in
+	// the metric replicakit_watch_age_seconds, and by CheckWatches. All controllers of a Cluster share one
+	// Watches. docs/adopting.md in this repository says which failures the controller notices, and how
+	// soon.
 	Watches *transport.Watches
-	// Healthz is the name under which Add adds CheckWatches to the manager's /healthz. "" means that Add
-	// does not add it.
+	// Healthz is the name under which Add adds CheckWatches to the manager's /healthz. If Healthz is "",
+	// Add does not add CheckWatches.
 	Healthz string
-	// Build is called by Add with the builder of the controller, before the watches of owners and children
-	// are added. Add further watches there:
+	// Build is called by Add with the controller's builder, before Add adds the watches of owners and
+	// children. In Build, you can add further watches:
 	//
 	//	Build: func(b *builder.Builder) error {
 	//		b.Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(ownerOfClaim))
 	//		return nil
 	//	}
 	//
-	// Each request asks for a pass of the owner that it names. Objects are those of the manager's own
-	// cache. Build cannot change the name and the options of the controller, which are those above. If
-	// Build fails, Add returns its error. nil means no further watches.
+	// Each request from these watches asks for a pass for the owner that the request names. The watches
+	// read the manager's own cache, even if Cluster is set. Build cannot change the controller's name and
+	// options, which the other fields of Options determine. If Build returns an error, Add returns that
+	// error. nil means no further watches.
 	Build func(b *builder.Builder) error
 }
 
-// Add adds a controller for a kind of owner to the manager. It starts with the manager, and works on all
-// owners in the cache. The scheme must know the kinds of owners and children, and their lists. Let the
-// manager elect a leader, because two processes that both work create every child twice, as in each rolling
-// update. If the manager elects no leader, the controller logs one warning when it starts. If the API
-// server was restored from a backup, the manager's Start returns an error that wraps
-// controller.ErrRestored, unless OnRestored of Options.Controller is set.
+// Add adds a controller for a kind of owner to the manager. The controller starts with the manager, and
+// works on all owners in the cache. The cluster's scheme must know the kinds of owners and children, and
+// the kinds of their lists. Let the manager elect a leader. Otherwise two processes work at the same time
+// during each rolling update, and create every child twice. If the manager elects no leader, the
+// controller logs one warning when it starts. If the API server was restored from a backup, the manager's
+// Start returns an error that wraps controller.ErrRestored, unless OnRestored of Options.Controller is
+// set.
 func Add[O, C client.Object](mgr manager.Manager, kind controller.Kind[O, C], opts Options) error {
 	if isNil(mgr) {
 		return errors.New("controllerruntime: manager is nil")
@@ -124,9 +126,10 @@ func Add[O, C client.Object](mgr manager.Manager, kind controller.Kind[O, C], op
 		Complete(r)
 }
 
-// A Reconciler makes one pass for an owner in each Reconcile. Add makes one and adds it to a manager. If
-// you need a controller of your own, for example with more watches, make a Reconciler with New. Any other
-// Reconciler returns an error, and ignores every event.
+// A Reconciler makes one pass for an owner in each call of Reconcile. Add makes a Reconciler and adds it
+// to a manager. If you build the controller yourself, for example to add more watches, make the Reconciler
+// with New. The Reconcile of a zero Reconciler returns an error, and a zero Reconciler ignores every
+// event.
 type Reconciler[O, C client.Object] struct {
 	name       string
 	controller *controller.Controller
@@ -136,16 +139,18 @@ type Reconciler[O, C client.Object] struct {
 	watches    follow.Watches
 }
 
-// New returns a Reconciler for the owners of a cluster. A manager is a cluster too. New adds the index of
-// Index to the cluster's cache. The Options Cluster and Build are ignored, and so is Runtime, except its
-// RateLimiter. You need not set Kind.ClusterScoped, because the cluster's RESTMapper says whether owners
-// are in a namespace.
+// New returns a Reconciler for the owners in a cluster. A manager can also be passed as the cluster. New
+// adds the index that Index returns to the cluster's cache. Of the Options, New ignores Cluster, Healthz
+// and Build. Of Options.Runtime, New uses only RateLimiter. You need not set Kind.ClusterScoped, because
+// New finds out from the cluster's RESTMapper whether owners are in a namespace.
 //
-// Watch the children with ChildEvents, because their events settle the creations and deletions that were
-// started. If you do not, each pass settles them from the cache. A child in the cache was created, and a
-// child that is gone or being deleted was deleted. Then something else, such as builder.Owns, must ask for
-// a pass when a child was created or deleted. Otherwise that pass comes only when the expectation expires.
-// Orphans then ask for no pass, so the owner adopts them in its next one.
+// Watch the children with ChildEvents, because their events confirm the creations and deletions that
+// passes have started. Without ChildEvents, each pass confirms these creations and deletions from the
+// cache. A creation is confirmed if the child is in the cache. A deletion is confirmed if the child is
+// gone from the cache, or is being deleted. Another watch, such as that of builder.Owns, must then ask for
+// a pass when a child is created or deleted. If there is no such watch, the next pass comes only when the
+// expectation expires. Without ChildEvents, a new orphan asks for no pass, so an owner adopts the orphan
+// in its next pass.
 func New[O, C client.Object](from cluster.Cluster, kind controller.Kind[O, C], opts Options) (*Reconciler[O, C], error) {
 	if err := checkCluster(from); err != nil {
 		return nil, fmt.Errorf("controllerruntime: kind %s: %w", kind.Owner.Kind, err)
@@ -179,7 +184,8 @@ func New[O, C client.Object](from cluster.Cluster, kind controller.Kind[O, C], o
 		opts.Controller.Events = events{recorder}
 	}
 	calls := caller[O, C]{writer: from.GetClient(), live: from.GetAPIReader(), owners: owners, children: children}
-	// Without a queue of its own, the controller can ask for passes only in the queues of events.
+	// The controller has no queue of its own, so it can ask for passes only in the queues that come with
+	// events.
 	nowhere := func(types.NamespacedName, time.Duration) {}
 	if r.controller, err = controller.New(kind, calls, r.view, nowhere, opts.Controller); err != nil {
 		return nil, err
@@ -192,7 +198,8 @@ func New[O, C client.Object](from cluster.Cluster, kind controller.Kind[O, C], o
 	})
 }
 
-// awaitRestore returns an error, which ends the manager, if the server was restored.
+// awaitRestore waits until ctx ends or the server was restored from a backup. After a restore,
+// awaitRestore returns an error, which ends the manager.
 func (r *Reconciler[O, C]) awaitRestore(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -202,14 +209,16 @@ func (r *Reconciler[O, C]) awaitRestore(ctx context.Context) error {
 	}
 }
 
-// NewTerm says that from now on only this process works; see controller.Controller.NewTerm. Add needs no
-// call, because a manager ends when it loses its lease. A manager starts its caches before it elects, so
-// only a program without an election can call NewTerm before that.
+// NewTerm notes that from now on only this process is active; see controller.Controller.NewTerm. If you
+// use Add, you need not call NewTerm, because a manager ends when it loses its lease. A manager starts its
+// caches before it elects a leader, so only a program without an election can call NewTerm before the
+// caches start.
 func (r *Reconciler[O, C]) NewTerm(ctx context.Context, namespace string) {
 	r.made().NewTerm(ctx, namespace)
 }
 
-// observe logs the changed gates of each pass, and then calls the kind's own observer.
+// observe returns an observer that logs the changed gates of each pass, and then calls the Kind's own
+// observer.
 func (r *Reconciler[O, C]) observe(observe func(context.Context, controller.Pass[O, C])) func(context.Context, controller.Pass[O, C]) {
 	return func(ctx context.Context, pass controller.Pass[O, C]) {
 		for _, g := range pass.GateChanges {

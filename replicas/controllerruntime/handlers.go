@@ -22,27 +22,30 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// Handlers are event handlers for a loop of your own that records its creations and deletions in a Store.
-// NewHandlers makes them. Zero Handlers, and nil, ignore every event, and log that.
+// Handlers are event handlers for a reconcile loop of your own that records its creations and deletions in
+// an expectations.Store. NewHandlers makes Handlers. Zero Handlers, and nil Handlers, ignore every event
+// and log an error.
 type Handlers struct {
 	handlers *controller.Handlers
 }
 
-// NewHandlers returns Handlers. They settle the calls that store has recorded under expectations.KeyOf of
-// an owner. They ask for the owner's pass in the queue that comes with each event:
+// NewHandlers returns Handlers that confirm the creations and deletions that store has recorded under
+// expectations.KeyOf of an owner. The Handlers ask for the owner's pass in the queue that comes with each
+// event:
 //
 //	handlers, err := controllerruntime.NewHandlers(mgr.GetClient(), kind, &store)
 //	...
 //	err = builder.ControllerManagedBy(mgr).For(&WorkerPool{}).
 //		Watches(&Worker{}, handlers.ChildEvents()).Complete(loop)
 //
-// Do not watch the children with builder.Owns instead, because it settles nothing.
+// Do not watch the children with builder.Owns instead, because its handlers do not confirm anything in
+// store.
 //
-// Owners are read with the client, so pass a manager's, which reads its cache. The client's scheme must
-// know the kind of the owners and their list. The client's RESTMapper says whether owners are in a
-// namespace. If it does not know them, as that of a fake client, Kind.ClusterScoped says so.
-// controller.NewHandlers lists the parts of Kind that are used, and controller.Handlers says what an event
-// does.
+// The Handlers read owners with the client, so pass a manager's client, which reads from the manager's
+// cache. The client's scheme must know the owners' kind and the kind of their list. The client's
+// RESTMapper says whether owners are in a namespace. If the RESTMapper does not know the kinds, as with a
+// fake client, Kind.ClusterScoped says whether owners are in a namespace. controller.NewHandlers lists the
+// parts of Kind that are used. controller.Handlers says what each event does.
 func NewHandlers[O, C client.Object](from client.Client, kind controller.Kind[O, C], store *expectations.Store[expectations.Key]) (*Handlers, error) {
 	if isNil(from) {
 		return nil, errors.New("controllerruntime: client is nil")
@@ -87,8 +90,8 @@ func (h *Handlers) made() *controller.Handlers {
 	return h.handlers
 }
 
-// eventHandler passes the objects of events to the functions that settle them, and to the watch, which may
-// be nil.
+// eventHandler returns a handler that passes the objects in events to watch and to the functions added,
+// updated and deleted. watch may be nil.
 func eventHandler(
 	watch *follow.Watch,
 	added func(any, ...controller.Enqueue) error,

@@ -11,8 +11,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// limiter is a rate limiter that prefers the delay of a server, or of a hold. It is needed because
-// controller-runtime asks only the rate limiter after an error.
+// limiter is a rate limiter that prefers the delay that a pass returned, for example because of a server's
+// Retry-After. limiter is needed because, after an error, controller-runtime takes the delay only from the
+// rate limiter.
 type limiter struct {
 	workqueue.TypedRateLimiter[reconcile.Request]
 	mu    sync.Mutex
@@ -26,7 +27,7 @@ func newLimiter(otherwise workqueue.TypedRateLimiter[reconcile.Request]) *limite
 	return &limiter{TypedRateLimiter: otherwise, after: map[reconcile.Request]time.Duration{}}
 }
 
-// next sets the delay before the next try of a request, after an error that is about to be returned.
+// next sets the delay before a request is tried again. Reconcile calls next before it returns an error.
 func (l *limiter) next(req reconcile.Request, after time.Duration) {
 	if after <= 0 {
 		return
@@ -36,7 +37,7 @@ func (l *limiter) next(req reconcile.Request, after time.Duration) {
 	l.after[req] = after
 }
 
-// Forget forgets the delay of next, and calls Forget of the rate limiter.
+// Forget forgets the delay that next has set, and calls Forget of the inner rate limiter.
 func (l *limiter) Forget(req reconcile.Request) {
 	l.mu.Lock()
 	delete(l.after, req)
@@ -44,7 +45,8 @@ func (l *limiter) Forget(req reconcile.Request) {
 	l.TypedRateLimiter.Forget(req)
 }
 
-// When returns the delay of next once, and otherwise that of the rate limiter.
+// When returns the delay that next has set, but only once. If next has set no delay, When returns that of
+// the inner rate limiter.
 func (l *limiter) When(req reconcile.Request) time.Duration {
 	l.mu.Lock()
 	after, told := l.after[req]

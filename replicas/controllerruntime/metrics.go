@@ -13,11 +13,11 @@ import (
 
 const metricsNamespace = "replicakit_"
 
-// registering prevents two controllers of one name that start at once from both registering.
+// registering prevents two controllers with the same name from registering their metrics at the same time.
 var registering sync.Mutex
 
-// registerMetrics registers the samples of a controller, in place of those of an earlier one with the same
-// name.
+// registerMetrics registers the metrics of a controller, and replaces those of an earlier controller with
+// the same name.
 func registerMetrics(registry prometheus.Registerer, name string, samples func() []controller.Sample) error {
 	registering.Lock()
 	defer registering.Unlock()

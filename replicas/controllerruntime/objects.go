@@ -13,13 +13,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// objects makes empty objects of one kind, and lists of them, for a client or a cache to fill in.
+// objects makes empty objects and empty lists of one kind. A client or a cache then fills in the objects
+// and lists.
 type objects[T client.Object] struct {
 	scheme *runtime.Scheme
 	kind   schema.GroupVersionKind
 }
 
-// check returns an error if the scheme does not know the kind, or has another type than T for it.
+// check returns an error if the scheme does not know the kind or its list kind, or if the kind's type in
+// the scheme is not T.
 func (o objects[T]) check() error {
 	if _, err := o.empty(); err != nil {
 		return err
@@ -30,7 +32,7 @@ func (o objects[T]) check() error {
 
 func (o objects[T]) empty() (T, error) { return newOf[T](o.scheme, o.kind) }
 
-// named returns an empty object with the name of another one.
+// named returns an object that has the namespace and name of like and is otherwise empty.
 func (o objects[T]) named(like client.Object) (T, error) {
 	obj, err := o.empty()
 	if err == nil {
@@ -67,7 +69,7 @@ func (o objects[T]) get(ctx context.Context, from client.Reader, namespace, name
 	return obj, from.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, obj)
 }
 
-// list appends the items of a list from the reader, and also returns the list itself.
+// list reads a list and appends its items to items. It also returns the list itself.
 func (o objects[T]) list(ctx context.Context, from client.Reader, items []T, opts ...client.ListOption) ([]T, client.ObjectList, error) {
 	list, err := o.emptyList()
 	if err != nil {
@@ -87,7 +89,7 @@ func (o objects[T]) list(ctx context.Context, from client.Reader, items []T, opt
 	return items, list, err
 }
 
-// version returns the version of a list of one object, which shows how far the server has come.
+// version returns the server's current resourceVersion, which it takes from a list of at most one object.
 func (o objects[T]) version(ctx context.Context, live client.Reader, namespace string) (string, error) {
 	_, list, err := o.list(ctx, live, nil, &client.ListOptions{Namespace: namespace, Limit: 1})
 	if err != nil {

@@ -23,7 +23,7 @@ func (r *Reconciler[O, C]) Reconcile(ctx context.Context, req reconcile.Request)
 		return reconcile.Result{}, errors.New("controllerruntime: New did not make this Reconciler")
 	}
 	after, err := r.controller.Sync(transport.WithOwner(ctx, req.NamespacedName), req.NamespacedName)
-	if errors.Is(err, controller.ErrRestored) { // each further pass would end the same way
+	if errors.Is(err, controller.ErrRestored) { // every further pass would return the same error
 		return reconcile.Result{}, reconcile.TerminalError(err)
 	}
 	if err != nil {
@@ -33,9 +33,9 @@ func (r *Reconciler[O, C]) Reconcile(ctx context.Context, req reconcile.Request)
 	return reconcile.Result{RequeueAfter: after}, nil
 }
 
-// RateLimiter returns the rate limiter for the controller that you put the Reconciler into. After an error
-// with its own delay, such as a server's Retry-After, it returns that delay. Otherwise it asks the rate
-// limiter of the Options.
+// RateLimiter returns the rate limiter for a controller that you build with the Reconciler. After an error
+// that contains a delay, such as a server's Retry-After, the rate limiter returns that delay. After any
+// other error, the delay comes from the RateLimiter in Options.Runtime.
 func (r *Reconciler[O, C]) RateLimiter() workqueue.TypedRateLimiter[reconcile.Request] {
 	if r.made() == nil {
 		return newLimiter(nil)
@@ -43,21 +43,22 @@ func (r *Reconciler[O, C]) RateLimiter() workqueue.TypedRateLimiter[reconcile.Re
 	return r.limiter
 }
 
-// OwnerEvents returns the event handler for owners, for example for builder.Watches. It asks for passes in
-// the queue that comes with each event.
+// OwnerEvents returns the event handler for owners, for example for builder.Watches. The handler asks for
+// passes in the queue that comes with each event.
 func (r *Reconciler[O, C]) OwnerEvents() handler.EventHandler {
 	made := r.made()
 	return eventHandler(r.followed().Owners, made.OwnerAdded, made.OwnerUpdated, made.OwnerDeleted)
 }
 
-// ChildEvents returns the event handler for children, as OwnerEvents does for owners. If you put the
-// Reconciler into several controllers, use ChildEvents in all of them or in none.
+// ChildEvents returns the event handler for children, as OwnerEvents does for owners. If several
+// controllers use the Reconciler, use ChildEvents in all of these controllers or in none of them.
 func (r *Reconciler[O, C]) ChildEvents() handler.EventHandler {
 	made := r.made()
 	return eventHandler(r.followed().Children, made.ChildAdded, made.ChildUpdated, made.ChildDeleted)
 }
 
-// followed returns the watches. There are none if New did not make the Reconciler.
+// followed returns the Reconciler's watches. If New did not make the Reconciler, followed returns empty
+// Watches.
 func (r *Reconciler[O, C]) followed() follow.Watches {
 	if r == nil {
 		return follow.Watches{}
@@ -65,7 +66,8 @@ func (r *Reconciler[O, C]) followed() follow.Watches {
 	return r.watches
 }
 
-// made returns the controller of New, or nil, which returns an error for each event.
+// made returns the controller that New has set, or nil. The event methods of a nil controller return an
+// error.
 func (r *Reconciler[O, C]) made() *controller.Controller {
 	if r == nil {
 		return nil

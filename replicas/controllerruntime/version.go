@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// tellVersions gives the view functions that return how far the caches have come.
+// tellVersions sets the view's functions that return the resourceVersions that the caches have reached.
 func (v *view[O, C]) tellVersions(from cache.Cache) error {
 	owner, err := v.owners.empty()
 	if err != nil {
@@ -25,9 +25,9 @@ func (v *view[O, C]) tellVersions(from cache.Cache) error {
 	return nil
 }
 
-// versionOf returns a function that returns how far the cache of a kind has come, or "" if the cache does
-// not report it. The informers of controller-runtime 0.24 and later do, but those of a cache of several
-// namespaces do not.
+// versionOf returns a function that returns the resourceVersion that the cache of a kind has reached, or
+// "" if the cache does not report one. Caches of controller-runtime 0.24 and later report a
+// resourceVersion, unless the cache is limited to several namespaces.
 func versionOf(from cache.Cache, kind client.Object) func() string {
 	indexed, ok := informerOf(from, kind).(interface{ GetIndexer() toolscache.Indexer })
 	if !ok {
@@ -42,8 +42,8 @@ func versionOf(from cache.Cache, kind client.Object) func() string {
 
 func unknown() string { return "" }
 
-// syncedOf returns a function that returns how far the watch of a kind has come. It returns nil if that is
-// not known, as in a cache of several namespaces.
+// syncedOf returns a function that returns the resourceVersion that the watch of a kind has reached. If
+// the informer does not report one, as in a cache limited to several namespaces, syncedOf returns nil.
 func syncedOf(from cache.Cache, kind client.Object) func() string {
 	informer, ok := informerOf(from, kind).(interface{ LastSyncResourceVersion() string })
 	if !ok {
@@ -52,7 +52,8 @@ func syncedOf(from cache.Cache, kind client.Object) func() string {
 	return informer.LastSyncResourceVersion
 }
 
-// informerOf returns the informer of a kind, or nil. The cache of a test may have only a reader.
+// informerOf returns the informer of a kind, or nil if the cache has none. A cache in a test may be only a
+// reader, and then panics.
 func informerOf(from cache.Cache, kind client.Object) (informer cache.Informer) {
 	defer func() {
 		if recover() != nil {

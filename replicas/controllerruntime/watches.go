@@ -17,15 +17,14 @@ import (
 	"github.com/replicakit/replicakit/replicas/transport"
 )
 
-// FollowWatches looks at the watches of the owners and of the children until ctx ends, and then returns
-// nil. Add adds it to the manager. If you put the Reconciler into a controller of your own, add it
-// yourself:
+// FollowWatches checks the watches of the owners and of the children until ctx ends, and then returns nil.
+// Add adds FollowWatches to the manager. If you build the controller yourself, also add FollowWatches:
 //
 //	err = mgr.Add(manager.RunnableFunc(r.FollowWatches))
 //
-// A cache of a manager with cache.Options.DefaultNamespaces, for example, does not report how far it has
-// come. Then the watches are followed only if Options.Watches is set, and objects that do not change are
-// listed every two and a half minutes.
+// Some caches do not report the resourceVersion that they have reached, for example the cache of a manager
+// with cache.Options.DefaultNamespaces. For such a cache, the watches are checked only if Options.Watches
+// is set. Objects that do not change are then listed every two and a half minutes.
 func (r *Reconciler[O, C]) FollowWatches(ctx context.Context) error {
 	if r.made() == nil {
 		return errors.New("controllerruntime: New did not make this Reconciler")
@@ -41,9 +40,9 @@ func (r *Reconciler[O, C]) FollowWatches(ctx context.Context) error {
 	return nil
 }
 
-// CheckWatches returns an error if a watch has not followed the server for three minutes. It is a
-// healthz.Checker, because the watch works again after the kubelet restarts the program. The request is
-// ignored, and may be nil. See Options.Healthz.
+// CheckWatches returns an error if a watch has been behind the server for three minutes. CheckWatches is a
+// healthz.Checker, because a watch that hangs works again after the kubelet has restarted the program.
+// CheckWatches ignores the request, which may be nil. See Options.Healthz.
 func (r *Reconciler[O, C]) CheckWatches(*http.Request) error {
 	if r == nil {
 		return nil
@@ -51,7 +50,7 @@ func (r *Reconciler[O, C]) CheckWatches(*http.Request) error {
 	return r.watches.Check()
 }
 
-// following starts together with the cache, because the first watch can hang too.
+// following makes the manager start follow together with the cache, because even the first watch can hang.
 type following struct {
 	cache  cache.Cache
 	follow func(context.Context) error
@@ -60,7 +59,7 @@ type following struct {
 func (f following) GetCache() cache.Cache           { return f.cache }
 func (f following) Start(ctx context.Context) error { return f.follow(ctx) }
 
-// watches returns the watches of the cache.
+// watches returns the watches that fill the cache.
 func (v view[O, C]) watches(from cluster.Cluster, calls caller[O, C], transport *transport.Watches) (follow.Watches, error) {
 	owner, err := v.owners.empty()
 	if err != nil {
@@ -72,7 +71,7 @@ func (v view[O, C]) watches(from cluster.Cluster, calls caller[O, C], transport 
 	}
 	resource := func(kind schema.GroupVersionKind) schema.GroupVersionResource {
 		mapping, err := from.GetRESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
-		if err != nil { // New has returned this error
+		if err != nil { // in this case, New has already returned an error
 			return schema.GroupVersionResource{}
 		}
 		return mapping.Resource

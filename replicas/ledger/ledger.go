@@ -20,50 +20,50 @@ import (
 	"github.com/replicakit/replicakit/internal/resourceversion"
 )
 
-// DefaultPatience is how long a fact counts if the cache does not show it and Ledger.Patience is 0.
+// DefaultPatience is the patience of a Ledger whose field Patience is 0.
 const DefaultPatience = 5 * time.Minute
 
-// A Ledger remembers what is known of the children of one owner beyond what the cache shows. The zero
-// value knows nothing. C is a pointer type such as *corev1.Pod. The Ledger keeps the objects that are
-// passed to it, and does not change them. Several goroutines may call its methods at once, but only one
-// pass at a time may use a Ledger.
+// A Ledger remembers facts about the children of one owner that the cache does not show yet. The zero
+// Ledger has no facts and is ready to use. C is a pointer type such as *corev1.Pod. The Ledger keeps the
+// objects that are passed to it, and does not change them. Several goroutines may call the methods of a
+// Ledger at once, but only one pass at a time may use a Ledger.
 type Ledger[C metav1.Object] struct {
-	// Patience is how long a fact counts if the cache does not show it. 0 means DefaultPatience. Do not
-	// change Patience after the first use of the Ledger.
+	// Patience is how long a fact counts while the cache does not show that fact. 0 means
+	// DefaultPatience. Do not change Patience after the first use of the Ledger.
 	Patience time.Duration
 
 	mu       sync.Mutex
 	moment   Moment
-	viewed   Moment               // when the last view began to read the cache
-	cached   []C                  // what the cache had then, until the pass is over
-	known    map[types.UID]string // the versions of cached, set on first use
+	viewed   Moment               // when the last View began to read the cache
+	cached   []C                  // the children in the cache at viewed, until the pass is over
+	known    map[types.UID]string // the versions of the children in cached, set on first use
 	children map[types.UID]*entry[C]
 	names    []Name
 	owner    Owner
 	strays   []C
 	list     bar
-	selector labels.Selector // of the last view
+	selector labels.Selector // the selector of the last view or list
 	read     string          // the version of the cache in the last view
-	// distrusted means that the cache lacks something that it should show. The next list ends it.
+	// distrusted means that the cache lacks something that it should show. The next live list clears
+	// distrusted.
 	distrusted bool
-	// passed is the wait that begins when the cache seems to be newer than a child that it does not
-	// show.
+	// passed is a wait that begins when the cache seems to be newer than a child that the cache lacks.
 	passed backoff.Hold
-	hides  bool // the last view hid a child that has no entry
-	passes bool // a pass is under way, and has a view
+	hides  bool // the last view left out a child that has no entry
+	passes bool // a pass has called View, and has not called Done
 }
 
-// entry is all that is known of one child.
+// entry has all that the Ledger knows about one child.
 type entry[C metav1.Object] struct {
 	fact  fact[C]
 	since time.Time // when an answer, or a deletion, was last noted
 	doubt doubt
-	shown Moment // the last view whose cache had the child
+	shown Moment // when the last view began whose cache had the child
 	call  call
 }
 
-// A call is what the owner's controller did to a child and the cache does not show yet. The last call
-// counts.
+// A call is a creation or deletion by the owner's controller that the cache does not show yet. If a child
+// had several calls, the last one counts.
 type call uint8
 
 const (
@@ -72,16 +72,17 @@ const (
 	deleted
 )
 
-// A doubt is a deletion that was sent and had no answer. The zero value means none.
+// A doubt is a deletion that was sent and had no answer. The zero doubt means that there is no such
+// deletion.
 type doubt struct {
-	version string    // the version that the call carried, "" if none
+	version string    // the resourceVersion in the preconditions of the call, "" if none
 	sent    time.Time // when the last call was sent
 }
 
 func (d doubt) any() bool { return !d.sent.IsZero() }
 
-// A bar is the last live list. If a child is older than the list and missing from it, the child is gone
-// or belongs to someone else. For example, a watch that hung and then continues may still show children
+// A bar is the last live list. If the list lacks a child that is older than the list, the child is gone
+// or belongs to someone else. For example, a watch that stalled and then resumed may still show children
 // that are gone.
 type bar struct {
 	version  string
@@ -94,7 +95,8 @@ func (b bar) excludes(c metav1.Object) bool {
 	return b.hides(idOf(c)) && resourceversion.Older(c.GetResourceVersion(), b.version)
 }
 
-// hides reports whether the list excludes a child in all versions up to the list's own.
+// hides reports whether the list lacks a child, so that all versions of the child up to the list's
+// version are outdated.
 func (b bar) hides(id types.UID) bool { return b.version != "" && !b.children.Has(id) }
 
 func (l *Ledger[C]) patience() time.Duration {
@@ -104,8 +106,8 @@ func (l *Ledger[C]) patience() time.Duration {
 	return l.Patience
 }
 
-// Start notes that an observation begins. Call it before the cache is read for a pass, before the
-// children are listed, and before a call is made. Done ends the pass.
+// Start notes that an observation begins. Call Start before a pass reads the cache, before the children
+// are listed, and before a call is made. Done ends the pass.
 func (l *Ledger[C]) Start() Moment {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -113,7 +115,8 @@ func (l *Ledger[C]) Start() Moment {
 	return l.moment
 }
 
-// Done notes that the pass and all observations are over. It drops what the cache had.
+// Done notes that the pass and all its observations are over. The Ledger then drops its references to the
+// children in the cache.
 func (l *Ledger[C]) Done() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -123,14 +126,14 @@ func (l *Ledger[C]) Done() {
 	}
 }
 
-// Told notes that the answer to a call, which began at start, showed a child as c. Told returns an error
-// if c is nil or has no name, or if start is not from Start.
+// Told notes that the answer to a call showed a child as c. The call began at start. Told returns an
+// error if c is nil or has no name, or if start is not from Start.
 func (l *Ledger[C]) Told(start Moment, c C, now time.Time) error {
 	return l.told(start, c, none, now)
 }
 
-// Created notes the answer to a creation, as Told does. Views then ask to wait until the cache shows the
-// child.
+// Created notes the answer to a creation, as Told does. View.Waits then says how long to wait until the
+// cache shows the child.
 func (l *Ledger[C]) Created(start Moment, c C, now time.Time) error {
 	return l.told(start, c, created, now)
 }
@@ -152,9 +155,9 @@ func (l *Ledger[C]) told(start Moment, c C, by call, now time.Time) error {
 	return nil
 }
 
-// Deleted notes that the server accepted the deletion of a child of the view. The child exists until its
-// grace period and its finalizers end. Views ask to wait until the cache shows the child as deleted, or
-// no longer shows it.
+// Deleted notes that the server accepted the deletion of a child in the view. The child exists until its
+// grace period and its finalizers end. View.Waits then says how long to wait until the cache shows that
+// the child is being deleted or gone.
 func (l *Ledger[C]) Deleted(id types.UID, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -165,26 +168,26 @@ func (l *Ledger[C]) Deleted(id types.UID, now time.Time) {
 	e.call, e.since, e.doubt = deleted, now, doubt{}
 }
 
-// Gone notes that a call, which began at start, has shown that a child no longer exists. Gone and the
-// methods below ignore an empty UID, because no child has it.
+// Gone notes that a call has shown that a child no longer exists. The call began at start. Gone and the
+// methods below ignore an empty UID, because each child has a UID.
 func (l *Ledger[C]) Gone(start Moment, id types.UID, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.tell(id, fact[C]{gone: max(start, 1)}, now)
 }
 
-// Lacked notes that a child is missing from a live list of all that the owner's selector matches. The
-// child is gone, or no longer matches. The list began at start. version is the version of the list, ""
-// if it is not known.
+// Lacked notes that a child is missing from a live list of all objects that the owner's selector matches.
+// The child is gone or no longer matches the selector. The list call began at start. version is the
+// resourceVersion of the list, or "" if it is not known.
 func (l *Ledger[C]) Lacked(start Moment, id types.UID, version string, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.tell(id, fact[C]{word: word[C]{version: version, at: max(start, 1)}}, now)
 }
 
-// Left notes that an event shows a child as being deleted, or as no longer among the owner's children in
-// the cache. If no view has had the child, the event proves that the cache had the child between two
-// views. The child may be one that the current pass has created and not noted yet.
+// Left notes that an event shows that a child is being deleted or has left the owner's children in the
+// cache. Such an event proves that the cache had the child, even if no view has shown the child. The
+// child may be one that the current pass has created and not noted yet.
 func (l *Ledger[C]) Left(id types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -192,7 +195,7 @@ func (l *Ledger[C]) Left(id types.UID) {
 		return
 	}
 	e := l.entry(id)
-	e.shown = max(e.shown, 1) // the next view ends the call, because a view that was read before may still need it
+	e.shown = max(e.shown, 1) // only the next view ends the call, because the current view may still need it
 }
 
 func (l *Ledger[C]) tell(id types.UID, f fact[C], now time.Time) {
@@ -221,7 +224,7 @@ func (l *Ledger[C]) entry(id types.UID) *entry[C] {
 	return e
 }
 
-// had reports whether the cache had a child when the current pass read it.
+// had reports whether the cache had a child when the current pass read the cache.
 func (l *Ledger[C]) had(id types.UID) bool {
 	if l.known == nil {
 		l.known = make(map[types.UID]string, len(l.cached))
@@ -233,16 +236,16 @@ func (l *Ledger[C]) had(id types.UID) bool {
 	return had
 }
 
-// A List is what a live list returned.
+// A List is the result of a live list call.
 type List[C metav1.Object] struct {
 	Items []C
-	// Version is the version of the list itself, "" if it is not known.
+	// Version is the resourceVersion of the list, or "" if it is not known.
 	Version string
 }
 
-// Listed notes a live list of all that s.Selector matches. The list began at start, and s is what the
-// cache had before that. Listed returns an error if an item or a rule is nil, or if start is not from
-// Start.
+// Listed notes a live list of all objects that s.Selector matches. The list call began at start, and s is
+// a Snapshot of the cache from before that call. Listed returns an error if an item or a rule is nil, or
+// if start is not from Start.
 func (l *Ledger[C]) Listed(start Moment, list List[C], s Snapshot[C], now time.Time) error {
 	if err := s.check(start); err != nil {
 		return err
@@ -253,7 +256,7 @@ func (l *Ledger[C]) Listed(start Moment, list List[C], s Snapshot[C], now time.T
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	items := s.Rules.those(list.Items)
-	for _, e := range l.children { // the list shows what became of the calls
+	for _, e := range l.children { // the list shows the effects of all calls
 		e.call = none
 	}
 	l.selector, l.distrusted = s.Selector, false
@@ -272,20 +275,20 @@ func (l *Ledger[C]) Listed(start Moment, list List[C], s Snapshot[C], now time.T
 	}
 	l.tellAbsent(start, s, cached, now)
 	if !isNumber(list.Version) {
-		l.list = bar{} // no child can be older than such a version
+		l.list = bar{} // children can be compared only with a numeric version
 	}
 	l.passed.Since = time.Time{}
 	return nil
 }
 
-// isShownBy reports whether a cached child is at least as new as in a live list.
+// isShownBy reports whether a cached child is at least as new as the same child in a live list.
 func isShownBy(cached, listed metav1.Object) bool {
 	return resourceversion.Reached(cached.GetResourceVersion(), listed.GetResourceVersion())
 }
 
 // tellAbsent notes the children that the list lacks. If versions can be compared, the bar already hides
-// the cached children that the list lacks. Otherwise each of them gets a fact. If a cached child does
-// not match, the list does not confirm that it is gone.
+// the cached children that the list lacks. If versions cannot be compared, each of these children gets a
+// fact. If a cached child does not match the selector, the list does not confirm that the child is gone.
 func (l *Ledger[C]) tellAbsent(start Moment, s Snapshot[C], cached map[types.UID]C, now time.Time) {
 	is := fact[C]{word: word[C]{version: l.list.version, at: start}}
 	for id, e := range l.children {
@@ -296,7 +299,7 @@ func (l *Ledger[C]) tellAbsent(start Moment, s Snapshot[C], cached map[types.UID
 			continue
 		}
 		if w := e.fact.word; w.there && e.fact.gone == 0 && !s.Rules.MayCount(w.child) {
-			l.tell(id, fact[C]{}, now) // the list does not cover it
+			l.tell(id, fact[C]{}, now) // the list does not cover this child
 			continue
 		}
 		l.tell(id, is, now)
@@ -310,9 +313,9 @@ func (l *Ledger[C]) tellAbsent(start Moment, s Snapshot[C], cached map[types.UID
 	}
 }
 
-// WentBack notes that the cache went back to an older state. For example, a cache may be filled anew
-// from an API server that is behind. The Ledger forgets its facts, because they only complete the newer
-// cache. Views are old until the children are listed.
+// WentBack notes that the cache went back to an older state. For example, a cache may be filled again
+// from an API server that lags behind. The Ledger forgets its facts, because they are only complete
+// together with the newer cache. Views are stale until the children are listed live.
 func (l *Ledger[C]) WentBack() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -324,15 +327,15 @@ func (l *Ledger[C]) beginAnew() {
 	l.distrusted = true
 }
 
-// Distrust notes that the cache lacks something that it should already show, such as a status that was
-// written before. Views are old until the children are listed.
+// Distrust notes that the cache lacks something that it should already show, such as a status that an
+// earlier pass wrote. Views are stale until the children are listed live.
 func (l *Ledger[C]) Distrust() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.distrusted = true
 }
 
-// Forget drops everything except the requests without an answer and the strays. Call it for an owner
+// Forget drops everything except the requests without an answer and the strays. Call Forget for an owner
 // that has left the cache and may return.
 func (l *Ledger[C]) Forget() {
 	l.mu.Lock()
@@ -349,17 +352,17 @@ func (l *Ledger[C]) forgetFacts() {
 	l.list, l.passed, l.hides = bar{}, backoff.Hold{}, false
 }
 
-// tidy drops an empty entry.
+// tidy deletes an entry if it is empty.
 func (l *Ledger[C]) tidy(id types.UID, e *entry[C]) {
 	if e.fact.isEmpty() && !e.doubt.any() && e.call == none {
 		delete(l.children, id)
 	}
 }
 
-// Doubt notes that the deletion of a child was sent and had no answer. version is the resourceVersion
-// that the call carried, "" if none. The doubt ends if a view no longer has the child, has it as
-// deleted, or has it in a later version than the call carried. Deleted, Sure and Landed also end it, but
-// time alone does not.
+// Doubt notes that the deletion of a child was sent and had no answer. version is the resourceVersion in
+// the preconditions of the call, or "" if there was none. The doubt ends if a view lacks the child, shows
+// that the child is being deleted, or has the child in a later version than the one in the preconditions.
+// Deleted, Sure and Landed also end the doubt, but time alone does not.
 func (l *Ledger[C]) Doubt(id types.UID, version string, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -373,7 +376,8 @@ func (l *Ledger[C]) Doubt(id types.UID, version string, now time.Time) {
 	e.doubt = doubt{version, now}
 }
 
-// Sure notes that a deletion of a child has taken effect, or that none can still do so.
+// Sure notes that a deletion of a child has taken effect, or that no deletion of the child can still take
+// effect.
 func (l *Ledger[C]) Sure(id types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -383,8 +387,8 @@ func (l *Ledger[C]) Sure(id types.UID) {
 	}
 }
 
-// Doubted returns the deletions without an answer. The map has the UID of each child, and the time of
-// the last call. It is nil if there are none. The caller owns the map.
+// Doubted returns the deletions without an answer. The map has the UID of each child and the time of the
+// last delete call. If there are no such deletions, the map is nil. The caller owns the map.
 func (l *Ledger[C]) Doubted() (sent map[types.UID]time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -400,9 +404,9 @@ func (l *Ledger[C]) Doubted() (sent map[types.UID]time.Time) {
 	return sent
 }
 
-// Landed forgets the requests without an answer that were sent Landing or longer before began. Call it
-// after Listed noted a list that began then. The list shows the effect of these requests, and they can
-// have no other effect later.
+// Landed forgets the requests without an answer that were sent at least Landing before began. Call Landed
+// after Listed has noted a list that began at the time began. The list shows the effects of these
+// requests, and they can have no further effect.
 func (l *Ledger[C]) Landed(began time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -415,8 +419,8 @@ func (l *Ledger[C]) Landed(began time.Time) {
 	}
 }
 
-// Unanswered returns how long requests without an answer may still take effect; 0 if there are none. It
-// is at most Landing, even if the clock went back.
+// Unanswered returns how long requests without an answer may still take effect, or 0 if there are no such
+// requests. The result is at most Landing, even if the clock went back.
 func (l *Ledger[C]) Unanswered(now time.Time) (longest time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -432,8 +436,8 @@ func (l *Ledger[C]) Unanswered(now time.Time) (longest time.Duration) {
 	return longest
 }
 
-// setClock moves times that are after now back to now. Otherwise, if the clock went back, each wait
-// would last until the clock caught up.
+// setClock changes all times that are after now to now. Otherwise, if the clock went back, each wait
+// would last until the clock reaches the old time again.
 func (l *Ledger[C]) setClock(now time.Time) {
 	for i := range l.names {
 		notAfter(now, &l.names[i].Sent)

@@ -14,51 +14,52 @@ import (
 	"github.com/replicakit/replicakit/internal/backoff"
 )
 
-// Landing is how long a request may still take effect after it was sent. No server
-// takes longer.
+// Landing is how long a request may still take effect after it was sent. This package assumes that no
+// server takes longer than Landing.
 const Landing = 5 * time.Minute
 
-// If a name is not sent again, the next look for it follows after firstLook. Each later wait is twice as
-// long, up to lastLook.
+// firstLook is the first wait between two reads of a name from the server, if the name is not sent again.
+// Each later wait is twice as long as the wait before it, up to lastLook.
 const firstLook, lastLook = time.Second, time.Minute
 
-// A Name is the name of a child whose creations were sent and may have taken effect, or still may. To
-// create another child, send this name again. A server has only one object of a name, so all these
-// creations make at most one child.
+// A Name is the name of a child whose creation was sent, perhaps several times, with an unknown result.
+// To create another child, send this name again. A server has only one object with a name, so all
+// creations under one name make at most one child.
 type Name struct {
 	types.NamespacedName
 
 	// Sent is when the name was last sent.
 	Sent time.Time
-	// Bearer says which object has the name, as far as is known.
+	// Bearer says which kind of object is known to have the name.
 	Bearer Bearer
 
-	open    int                 // how many creations are not settled
+	open    int                 // how many creations under the name are not settled
 	settled sets.Set[types.UID] // the children that settled one creation each
-	look    backoff.Hold        // until the next look, if the name is not sent again
+	look    backoff.Hold        // the wait for the next read of the name, if the name is not sent again
 }
 
-// A Bearer says which object has a name.
+// A Bearer says which kind of object has a name.
 type Bearer uint8
 
-// The values of Bearer say what the object is to the owner.
+// These values of Bearer say how the object is related to the owner.
 const (
-	Nobody   Bearer = iota // no object, or it is not known
-	Replica                // a child of the owner that counts, or an orphan that the owner can adopt
+	Nobody   Bearer = iota // no object, or the object is not known
+	Replica                // a child that counts as a replica, or an orphan that the owner can adopt
 	Leaver                 // another child of the owner, such as one that is being deleted
-	Stranger               // an object that is not the owner's; views may lack it
+	Stranger               // an object that is neither a Replica nor a child of the owner; views may lack such objects
 )
 
-// IsTaken reports whether an object other than a replica has the name, so that it cannot be sent again
-// now.
+// IsTaken reports whether the name cannot be sent again now, because an object other than a replica has
+// the name.
 func (n Name) IsTaken() bool { return n.Bearer == Leaver || n.Bearer == Stranger }
 
-// HasLanded reports whether all requests under the name have already taken effect or never will. A look
-// that begins at now then shows what became of them.
+// HasLanded reports whether all creations under the name have already taken effect or never will. If
+// HasLanded is true, a read from the server that begins at now shows the final result.
 func (n Name) HasLanded(now time.Time) bool { return now.Sub(n.Sent) >= Landing }
 
-// NextLook returns how long to wait before looking for the name, if it is not sent again. 0 or less
-// means now. While a replica has the name, no other child can have it.
+// NextLook returns how long to wait before the name is read from the server, if the name is not sent
+// again. If the result is 0 or less, read the name now. While a replica has the name, the read can wait
+// until all creations have landed, because no other child can have the name.
 func (n Name) NextLook(now time.Time) time.Duration {
 	if n.Bearer == Replica {
 		return max(landsIn(n.Sent, now), n.look.Remaining(now))
@@ -66,11 +67,12 @@ func (n Name) NextLook(now time.Time) time.Duration {
 	return n.look.Remaining(now)
 }
 
-// landsIn returns how long a request that was sent then may still take effect, 0 or less if it cannot.
+// landsIn returns how long a request that was sent at the time sent may still take effect. If the request
+// can no longer take effect, the result is 0 or less.
 func landsIn(sent, now time.Time) time.Duration { return Landing - max(now.Sub(sent), 0) }
 
-// Sending notes that a creation is being sent under a name, or was until now. It may take effect until
-// Landing after now.
+// Sending notes that a creation under a name is being sent, or was being sent until now. The creation may
+// take effect until Landing after now.
 func (l *Ledger[C]) Sending(name types.NamespacedName, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,8 +93,8 @@ func (l *Ledger[C]) Refused(name types.NamespacedName) {
 	}
 }
 
-// Bears notes which object has a name. A child of the owner settles one creation only. If the name was
-// sent again later, the child already had it.
+// Bears notes which object has a name. Each child of the owner settles only one creation. A later
+// creation under the same name stays unsettled, because it did not make that child.
 func (l *Ledger[C]) Bears(name types.NamespacedName, id types.UID, is Bearer, ours bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -114,7 +116,7 @@ func (l *Ledger[C]) bears(name types.NamespacedName, id types.UID, is Bearer, ou
 	}
 }
 
-// NoneBears notes that the server has no object of a name.
+// NoneBears notes that the server has no object with a name.
 func (l *Ledger[C]) NoneBears(name types.NamespacedName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -123,9 +125,9 @@ func (l *Ledger[C]) NoneBears(name types.NamespacedName) {
 	}
 }
 
-// Looked notes that the server was asked for a name, from began until now. If all requests had landed at
-// began, the name is dropped. Otherwise the next look follows after twice the last wait, or when the
-// requests have landed if that is sooner.
+// Looked notes that a name was read from the server between began and now. If all creations under the
+// name had landed at began, Looked drops the name. Otherwise the next read follows after twice the last
+// wait, or sooner if the creations land sooner.
 func (l *Ledger[C]) Looked(name types.NamespacedName, began, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -150,8 +152,8 @@ func (l *Ledger[C]) Names() []Name {
 	return slices.Clone(l.names)
 }
 
-// SentTo returns the namespace to which a creation under a name was sent, if it is not settled. Send the
-// creation again to the same namespace.
+// SentTo returns the namespace to which a creation under a name was sent, if that creation is not
+// settled. Send the creation again to the same namespace.
 func (l *Ledger[C]) SentTo(name string) (namespace string, sent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -162,19 +164,20 @@ func (l *Ledger[C]) SentTo(name string) (namespace string, sent bool) {
 	return l.names[i].Namespace, true
 }
 
-// Open returns the Names that no replica has. A child may have each of them, or may still get it.
+// Open returns the Names that no replica is known to have. A child may already have such a name or may
+// still get it.
 func (l *Ledger[C]) Open() []Name {
 	return slices.DeleteFunc(l.Names(), func(n Name) bool { return n.Bearer == Replica })
 }
 
-// InFlight has the calls that are not settled, which may have taken effect or still may. It is for the
-// Spec of package replicas.
+// InFlight lists the calls that are not settled, so that they may have taken effect or may still do so.
+// Copy the fields of InFlight into a replicas.Spec.
 type InFlight struct {
-	// Creations are the names of Open that can be sent again, with the one that was sent last first.
-	// Taken are the other names of Open. As long as another object has such a name, no request under it
+	// Creations are the names from Open that can be sent again. The name that was sent last comes first.
+	// Taken are the other names from Open. While another object has a name, no creation under that name
 	// takes effect.
 	Creations, Taken []string
-	// Deletions are the UIDs of Doubted, sorted.
+	// Deletions are the UIDs from Doubted, sorted.
 	Deletions []types.UID
 }
 
@@ -213,8 +216,8 @@ func (l *Ledger[C]) drop(name types.NamespacedName) {
 	l.names = slices.DeleteFunc(l.names, func(n Name) bool { return n.NamespacedName == name })
 }
 
-// resolve notes which children of a view have the names. If the view lacks the child that had a name, no
-// object is known to have the name.
+// resolve notes which children in a view have the names. If no child in the view has a name, no object is
+// known to have that name. Strangers keep their names, because views may lack Strangers.
 func (l *Ledger[C]) resolve(children []C, rules Rules[C]) {
 	if len(l.names) == 0 {
 		return

@@ -5,25 +5,26 @@ package ledger
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// An Owner is a newer state of the owner than the cache has, as calls have shown it. The zero value
-// means that the cache has the newest owner that is known.
+// An Owner is a state of the owner that a call has shown and that is newer than the one in the cache. The
+// zero Owner means that the cache has the newest known state.
 type Owner struct {
-	Is   metav1.Object // as a call has shown it; nil if it is gone
-	Gone bool          // the server does not have it, even if the cache does
-	// Version is the version of Is or, if the owner is gone, of the owner that the cache had. It is ""
-	// if no version of the cache proves that the cache shows Is.
+	Is   metav1.Object // the owner as a call has shown it; nil if the owner is gone
+	Gone bool          // the server does not have the owner, even if the cache has it
+	// Version is the resourceVersion of Is. If the owner is gone, Version is the resourceVersion of the
+	// owner that the cache had. If no version in the cache can prove that the cache shows Is, Version is
+	// "".
 	Version string
 }
 
-// Owner returns what is known of the owner.
+// Owner returns the newer state of the owner that the last call to OwnerTold noted.
 func (l *Ledger[C]) Owner() Owner {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.owner
 }
 
-// OwnerTold notes the owner as a call has shown it last. The zero Owner notes that the cache shows it
-// too.
+// OwnerTold notes the state of the owner that the last call has shown. Pass the zero Owner if the cache
+// shows the same state.
 func (l *Ledger[C]) OwnerTold(is Owner) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

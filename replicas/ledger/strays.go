@@ -9,15 +9,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Stray notes that the server made a different child than it was sent, such as one without the owner's
-// labels. That child must be deleted again. c must not be nil.
+// Stray notes that the server made c different from the child that was sent, such as without the owner's
+// labels. Such a stray must be deleted again. c must not be nil.
 func (l *Ledger[C]) Stray(c C) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.strays = append(l.strays, c)
 }
 
-// NoStray notes that a stray is deleted, or that someone else wants it.
+// NoStray notes that a stray is deleted or is not a stray any more, because this owner or another one has it.
 func (l *Ledger[C]) NoStray(id types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -20,17 +20,18 @@ import (
 	"github.com/replicakit/replicakit/internal/resourceversion"
 )
 
-// A Snapshot is what a cache had at one moment.
+// A Snapshot is the content of a cache at one moment.
 type Snapshot[C metav1.Object] struct {
-	// Version is a resourceVersion up to which Children show everything. Read it before Children, so
-	// that they are at least as new. "" means that it is not known.
+	// Version is a resourceVersion, and Children include all changes up to that version. Read Version
+	// before Children, so that Children are at least as new. "" means that the version is not known.
 	Version string
-	// Newest is the newest version in an event of any child, "" if it is not known. If Version is not
-	// known, Newest shows that the cache seems to be newer than a child that it does not show.
+	// Newest is the newest resourceVersion in the events of all children, or "" if it is not known. If
+	// Version is not known, Newest may show that the cache is newer than a child that the cache lacks.
 	Newest string
-	// Children are the owner's children and the orphans. Other children may be among them.
+	// Children are the owner's children and the orphans. The children of other owners may be among them.
 	Children []C
-	// Selector is the owner's selector. If it changes, a list by the former selector proves nothing.
+	// Selector is the owner's selector. If the selector changes, a list with the former selector proves
+	// nothing.
 	Selector labels.Selector
 	Rules    Rules[C]
 }
@@ -49,18 +50,18 @@ func (s Snapshot[C]) check(start Moment) error {
 	return nil
 }
 
-// Rules classify children. All are required.
+// Rules classify children. All three functions are required.
 type Rules[C metav1.Object] struct {
-	// Ours reports whether the owner controls a child. MayCount reports whether a child may count for
-	// the owner, because a list by the owner's selector shows it and it is the owner's or an orphan.
-	// Active reports whether a child is neither finished nor deleted.
+	// Ours reports whether the owner controls a child. MayCount reports whether a child may count as a
+	// replica. Such a child must be in a list with the owner's selector, and must be an orphan or the
+	// owner's own. Active reports whether a child is neither finished nor being deleted.
 	Ours, MayCount, Active func(C) bool
 }
 
-// RulesOf returns the rules of an owner of a kind. The owner's children are those that it controls. They
-// and the orphans count if they match the selector and, if the owner is in a namespace, are in the same
-// one. If the selector is nil, no child counts. If the owner or active is nil, rules are missing, and
-// View returns an error.
+// RulesOf returns the rules for an owner of a kind. The owner's children are those that it controls. The
+// owner's children and the orphans count if they match the selector. If the owner is in a namespace, only
+// children in the same namespace count. If the selector is nil, no child counts. If the owner or active
+// is nil, rules are missing, and View returns an error.
 func RulesOf[C metav1.Object](owner metav1.Object, kind schema.GroupKind, matching labels.Selector, active func(C) bool) Rules[C] {
 	if object.IsNil(owner) {
 		return Rules[C]{}
@@ -75,8 +76,8 @@ func RulesOf[C metav1.Object](owner metav1.Object, kind schema.GroupKind, matchi
 	}}
 }
 
-// Bearer returns what the object c is to the owner, and whether c is the owner's child. It is the Bearer
-// of the name of c.
+// Bearer returns which kind of object c is to the owner, and whether c is the owner's child. The result
+// is the Bearer of the name of c.
 func (r Rules[C]) Bearer(c C) (is Bearer, ours bool) {
 	switch ours = r.Ours(c); {
 	case r.MayCount(c) && r.Active(c):
@@ -92,24 +93,24 @@ func (r Rules[C]) those(children []C) []C {
 	return slices.DeleteFunc(slices.Clone(children), func(c C) bool { return !r.MayCount(c) })
 }
 
-// A View has the children in the newest state that is known.
+// A View has the children in their newest known state.
 type View[C metav1.Object] struct {
-	// Children are those of the cache, with newer facts applied, and after them those that the cache
-	// lacks. If nothing is known, it is the slice of the Snapshot.
+	// Children are the children in the cache, with newer facts applied, followed by the children that the
+	// cache lacks. If the Ledger has no facts, Children is the slice of the Snapshot.
 	Children []C
-	// Stale says that the children must be listed live before one is created or deleted.
+	// Stale says that the children must be listed live before any child is created or deleted.
 	Stale bool
-	// Unmet says that the view may lack children, or have some that are gone. If so, list live even if
-	// the plan is empty, because the number may be right by chance.
+	// Unmet says that the view may lack children or have children that are gone. If Unmet is true, list
+	// the children live even if the plan is empty, because the number of children may be right by chance.
 	Unmet bool
-	// Waits is how long to wait until the cache shows all that Created and Deleted noted, or 0 if it
-	// does. If the cache takes longer than Patience, the view is stale.
+	// Waits is how long to wait until the cache shows all calls that Created and Deleted noted, or 0 if
+	// the cache shows them all. If the cache takes longer than Ledger.Patience, the view is stale.
 	Waits time.Duration
 }
 
-// View applies the facts to the children of the cache, and forgets the facts that the cache shows. start
-// is when the reading of the cache began. View returns an error if a child or a rule is nil, or if start
-// is not from Start.
+// View applies the facts to the children in the cache, and forgets the facts that the cache shows. start
+// is when the caller began to read the cache. View returns an error if a child or a rule is nil, or if
+// start is not from Start.
 func (l *Ledger[C]) View(start Moment, s Snapshot[C], now time.Time) (View[C], error) {
 	if err := s.check(start); err != nil {
 		return View[C]{}, err
@@ -136,8 +137,8 @@ func (l *Ledger[C]) View(start Moment, s Snapshot[C], now time.Time) (View[C], e
 	return v, nil
 }
 
-// passList forgets the last list, because the cache is at least as new. It also forgets facts that have
-// no version except the list's.
+// passList forgets the last list, because the cache is at least as new. passList also forgets facts about
+// listed children if the facts have no numeric version and are not newer than the list.
 func (l *Ledger[C]) passList() {
 	for id := range l.list.children {
 		if e := l.children[id]; e != nil && !isNumber(e.fact.word.version) && e.fact.gone == 0 && e.fact.word.at <= l.list.start {
@@ -148,7 +149,8 @@ func (l *Ledger[C]) passList() {
 	l.list = bar{}
 }
 
-// checkCache forgets the facts if the cache went back, or if the selector has changed.
+// checkCache forgets the facts if the cache went back to an older version, or if the selector has
+// changed.
 func (l *Ledger[C]) checkCache(s Snapshot[C]) {
 	knows := l.list.version != "" || len(l.children) > 0
 	if resourceversion.Older(s.Version, l.read) || knows && isOther(l.selector, s.Selector) {
@@ -163,7 +165,7 @@ func isOther(a, b labels.Selector) bool {
 	return !object.IsNil(a) && !object.IsNil(b) && a.String() != b.String()
 }
 
-// An overlay makes a View.
+// An overlay makes one View.
 type overlay[C metav1.Object] struct {
 	*Ledger[C]
 	cache Snapshot[C]
@@ -206,15 +208,15 @@ func (o *overlay[C]) lay() {
 	}
 }
 
-// counts notes that the view needs a fact that the cache does not show. If that lasts too long, the fact
-// no longer proves anything.
+// counts notes that the view needs a fact that the cache does not show. If the fact is older than
+// Patience, the fact proves nothing, and the view is stale.
 func (o *overlay[C]) counts(since time.Time) {
 	if o.now.Sub(since) > o.patience() {
 		o.view.Stale, o.view.Unmet = true, true
 	}
 }
 
-// believe returns a cached child in its newest known state, and whether it exists.
+// believe returns a cached child in its newest known state, and whether the child exists.
 func (o *overlay[C]) believe(c C) (C, bool) {
 	id := idOf(c)
 	e := o.children[id]
@@ -235,7 +237,7 @@ func (o *overlay[C]) believe(c C) (C, bool) {
 	case w.there && !o.isShown(c, w):
 		o.counts(e.since)
 		c = w.child
-	default: // the cache shows it
+	default: // the cache shows the fact
 		if e.fact = (fact[C]{}); e.call == created {
 			e.call = none
 		}
@@ -254,13 +256,13 @@ func (o *overlay[C]) believe(c C) (C, bool) {
 
 func (w word[C]) isMissing() bool { return w.at > 0 && !w.there }
 
-// isShown reports whether the cache, which has the child as c, shows w or something newer. A list by the
-// selector says nothing about a child that does not match.
+// isShown reports whether the cache shows w or something newer. c is the child in the cache. A list with
+// the selector says nothing about a child that does not match the selector.
 func (o *overlay[C]) isShown(c C, w word[C]) bool {
 	switch {
 	case !w.there && !o.cache.Rules.MayCount(c):
 		return true
-	case w.at > o.start: // it was said after the cache was read
+	case w.at > o.start: // the answer came after the cache was read
 		return false
 	case resourceversion.Reached(o.cache.Version, w.version):
 		return true
@@ -278,7 +280,7 @@ func (o *overlay[C]) isShown(c C, w word[C]) bool {
 	return order > 0
 }
 
-// isBarred reports whether the last list has shown that a cached child is no replica.
+// isBarred reports whether the last list has shown that a cached child is not a replica.
 func (o *overlay[C]) isBarred(c C) bool {
 	if !o.list.excludes(c) || !o.cache.Rules.MayCount(c) {
 		return false
@@ -288,16 +290,16 @@ func (o *overlay[C]) isBarred(c C) bool {
 	return true
 }
 
-// lasts reports whether a deletion of a child may still take effect.
+// lasts reports whether the deletion may still take effect on the child c.
 func (d doubt) lasts(c metav1.Object) bool {
 	is := c.GetResourceVersion()
 	return d.any() && c.GetDeletionTimestamp() == nil &&
 		(d.version == "" || d.version == is || resourceversion.Older(is, d.version))
 }
 
-// lacking returns the entries of children that exist and that the cache lacks, in the order in which
-// they were found. It drops a fact if the absence of the child from the cache confirms the fact. It also
-// drops a fact that is too old and that no list can confirm.
+// lacking returns the entries of children that exist and that the cache lacks, in the order of their
+// observations. If the absence of a child from the cache confirms a fact, lacking drops that fact.
+// lacking also drops a fact that is too old if no list can confirm the fact.
 func (o *overlay[C]) lacking() (lacking []*entry[C]) {
 	for id, e := range o.children {
 		if e.shown == o.start {
@@ -314,9 +316,9 @@ func (o *overlay[C]) lacking() (lacking []*entry[C]) {
 		case o.shows(id, e), o.isMoot(e):
 			e.fact = fact[C]{}
 		case !o.isAged(e):
-		case !isNumber(w.version): // a list would not show more
+		case !isNumber(w.version): // a list would prove nothing
 			e.fact = fact[C]{}
-		default: // a watch that hung and goes on may still show it
+		default: // a watch that stalled and then resumed may still show the child
 			o.view.Stale = true
 		}
 		if e.call = none; !o.distrusted { // the child is gone
@@ -333,23 +335,23 @@ func (o *overlay[C]) lacking() (lacking []*entry[C]) {
 
 func (o *overlay[C]) isAged(e *entry[C]) bool { return o.now.Sub(e.since) > o.patience() }
 
-// isMoot reports whether a fact is too old and no list can confirm it, because lists lack children that
-// do not match.
+// isMoot reports whether a fact is too old and no list can confirm it. Lists lack children that do not
+// match the selector.
 func (o *overlay[C]) isMoot(e *entry[C]) bool {
 	w := e.fact.word
 	return o.isAged(e) && w.there && !o.cache.Rules.MayCount(w.child)
 }
 
-// shows reports whether a cache that lacks a child thereby confirms the fact about the child. The cache
-// must have reached the version of the fact, or have had the child before. If the fact says that the
+// shows reports whether the fact about a child is confirmed by a cache that lacks the child. The cache
+// must have reached the version of the fact, or must have had the child before. If the fact says that the
 // child exists and the cache's version is known, only the version counts. If the last list hides a child
-// that is gone, no fact about the child is needed.
+// that is gone, the fact about the child is no longer needed.
 func (o *overlay[C]) shows(id types.UID, e *entry[C]) bool {
 	w := e.fact.word
 	switch isGone := e.fact.gone > 0 || w.isMissing(); {
 	case e.fact.isEmpty():
 		return true
-	case e.fact.gone == 0 && w.at >= o.start: // it was said after the cache was read
+	case e.fact.gone == 0 && w.at >= o.start: // the answer came after the cache was read
 		return false
 	case isGone && o.list.hides(id) && (w.at == 0 || isNumber(w.version)) && o.list.start >= max(w.at, e.fact.gone):
 		return true
@@ -360,8 +362,8 @@ func (o *overlay[C]) shows(id types.UID, e *entry[C]) bool {
 	return e.shown > 0 || resourceversion.Reached(o.cache.Version, w.version)
 }
 
-// byName returns the children that the cache lacks by their names. A server has only one object of a
-// name, so the older one of two children is gone.
+// byName returns the children that the cache lacks, with their names as keys. A server has only one
+// object with a name, so the older of two children with the same name is gone.
 func (o *overlay[C]) byName(lacking []*entry[C]) map[types.NamespacedName]*entry[C] {
 	named := make(map[types.NamespacedName]*entry[C], len(lacking))
 	for _, e := range lacking {
@@ -374,8 +376,7 @@ func (o *overlay[C]) byName(lacking []*entry[C]) map[types.NamespacedName]*entry
 	return named
 }
 
-// later notes that the older one of two children with one name is gone, and returns the
-// other one.
+// later notes that the older of two children with the same name is gone, and returns the newer one.
 func (o *overlay[C]) later(a, b *entry[C]) *entry[C] {
 	v, w := a.fact.word, b.fact.word
 	if order, err := resourceversion.Compare(v.version, w.version); err == nil && order > 0 || err != nil && v.at > w.at {
@@ -386,8 +387,9 @@ func (o *overlay[C]) later(a, b *entry[C]) *entry[C] {
 	return b
 }
 
-// isNoNamesake reports whether a cached child exists, although the ledger has another child of its name
-// that the cache lacks. If their versions do not decide which one exists, the view is old.
+// isNoNamesake reports whether the cached child c exists. other is a child with the same name that the
+// cache lacks, or nil. If the versions of the two children do not decide which one exists, the view is
+// stale.
 func (o *overlay[C]) isNoNamesake(c C, other *entry[C]) bool {
 	if other == nil || other.fact.gone > 0 {
 		return true
@@ -404,17 +406,17 @@ func (o *overlay[C]) isNoNamesake(c C, other *entry[C]) bool {
 	return true
 }
 
-// If a cache seems to be newer than a child that it lacks, the first wait for the cache is
-// firstSuspicion. Each further wait is twice as long, up to lastSuspicion.
+// firstSuspicion is the first wait for a cache that seems to be newer than a child that the cache lacks.
+// Each further wait is twice as long as the wait before it, up to lastSuspicion.
 const firstSuspicion, lastSuspicion = 5 * time.Second, 5 * time.Minute
 
-// nextLook is the time between looks at a cache that does not show all that is known. There may be no
-// event when the cache has caught up, because a broken watch continues with a list.
+// nextLook is the time between two passes while the cache does not show all facts. The cache may catch up
+// without an event, because a broken watch continues with a list.
 const nextLook = 5 * time.Second
 
-// suspect checks whether a cache without a known version seems to be newer than a child that it lacks.
-// The events may be those of another watch, so this is no proof. The view is stale at once, but unmet
-// only after some seconds.
+// suspect checks whether a cache without a known version seems to be newer than a child that the cache
+// lacks. The events may come from another watch, so they prove nothing. The view is stale at once, but
+// unmet only after a wait of some seconds.
 func (o *overlay[C]) suspect(lacking []*entry[C]) {
 	if len(lacking) == 0 || o.cache.Version != "" {
 		o.passed = backoff.Hold{}
@@ -432,10 +434,10 @@ func (o *overlay[C]) suspect(lacking []*entry[C]) {
 	o.view.Unmet = o.view.Unmet || o.passed.Remaining(o.now) <= 0
 }
 
-// Split sorts the active children of the last view by what is known now. stay are those that stay. come
-// are those that were created and that the cache does not show yet. leave are those that were deleted
-// and that the cache shows as they were. Other children that are being deleted or are gone are left out.
-// stay may be the slice children itself.
+// Split sorts the active children of the last view by what is known now. come has the children that were
+// created and that the cache does not show yet. leave has the children that were deleted and that the
+// cache shows as they were. Other children that are being deleted or are gone are left out. stay has all
+// remaining children, and may be the slice children itself.
 func (l *Ledger[C]) Split(children []C) (stay, come, leave []C) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -448,7 +450,7 @@ func (l *Ledger[C]) Split(children []C) (stay, come, leave []C) {
 			e = *is
 		}
 		switch w := e.fact.word; {
-		case e.call == deleted: // which was noted last
+		case e.call == deleted: // the deletion was noted last
 			leave = append(leave, c)
 		case e.fact.gone > 0, w.isMissing(), w.there && w.child.GetDeletionTimestamp() != nil, e.fact.isEmpty() && l.list.excludes(c):
 		case e.call == created:
@@ -460,15 +462,15 @@ func (l *Ledger[C]) Split(children []C) (stay, come, leave []C) {
 	return stay, come, leave
 }
 
-// isNeeded reports whether a fact changes the view. If so, Again asks for another pass, which drops the
-// fact even if no event arrives.
+// isNeeded reports whether the fact in an entry changes the view. If it does, Again asks for another
+// pass, so that the fact is dropped even if no event arrives.
 func (l *Ledger[C]) isNeeded(e *entry[C]) bool {
 	return e.fact.gone == 0 && !e.fact.word.isMissing() || e.shown == l.viewed
 }
 
-// Again returns how long to wait before looking at the cache again if no event arrives. It returns 0 if
-// the view is that of the cache alone. A clock that went back does not make the wait longer. A created
-// child causes an event, so Again asks for a look only if the child is late.
+// Again returns how long to wait before the next pass if no event arrives. If the view is the same as the
+// cache, Again returns 0. If the clock went back, the wait does not become longer. A created child causes
+// an event, so Again asks for an earlier pass only if the child is late.
 func (l *Ledger[C]) Again(now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -485,8 +487,9 @@ func (l *Ledger[C]) Again(now time.Time) time.Duration {
 	return max(l.passed.Remaining(now), min(nextLook, l.patience()))
 }
 
-// Awaited returns the names of the children that Created noted, and the UIDs of those that Deleted
-// noted, as far as the cache does not show that yet. Both are sorted. The caller owns them.
+// Awaited returns the creations and deletions that Created and Deleted noted and that the cache does not
+// show yet. Each creation is given by the child's name, and each deletion by the child's UID. Both slices
+// are sorted, and the caller owns them.
 func (l *Ledger[C]) Awaited() (creations []string, deletions []types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -504,8 +507,8 @@ func (l *Ledger[C]) Awaited() (creations []string, deletions []types.UID) {
 	return creations, deletions
 }
 
-// Waits returns how long the cache may still take to show what Created and Deleted noted. It returns 0
-// if the cache has shown all of that, or has taken too long.
+// Waits returns how long the cache may still take to show all calls that Created and Deleted noted. If
+// the cache has shown them all, or has taken too long, Waits returns 0.
 func (l *Ledger[C]) Waits(now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -515,7 +518,7 @@ func (l *Ledger[C]) Waits(now time.Time) time.Duration {
 func (l *Ledger[C]) waitsFor(now time.Time) (longest time.Duration) {
 	for _, e := range l.children {
 		if left := l.patience() - now.Sub(e.since); e.call != none && left >= 0 {
-			longest = max(longest, left+1) // just after that time
+			longest = max(longest, left+1) // until just after the patience ends
 		}
 	}
 	return longest

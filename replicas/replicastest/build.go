@@ -16,12 +16,14 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// beginning is when clusters start, and since when the pods of NewPod exist and are ready.
+// beginning is the time at which clusters start. Pods from NewPod were created and became ready at
+// that time.
 var beginning = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
-// NewReplicaSet returns a ReplicaSet whose pods have the label app=name. All ReplicaSets that it
-// makes have the same Deployment as their controller, so they are siblings. The UID is "uid-" and
-// the name. A cluster gives the ReplicaSet another UID when it is created there.
+// NewReplicaSet returns a ReplicaSet whose pods have the label app=name. All ReplicaSets from
+// NewReplicaSet have the same Deployment as their controller, so they are siblings. The
+// ReplicaSet's UID is "uid-" followed by its name. If the ReplicaSet is created in a cluster, the
+// cluster gives it a new UID.
 func NewReplicaSet(namespace, name string, replicas int32) *appsv1.ReplicaSet {
 	labels := map[string]string{"app": name}
 	controller := true
@@ -43,9 +45,9 @@ func NewReplicaSet(namespace, name string, replicas int32) *appsv1.ReplicaSet {
 	}
 }
 
-// NewPod returns a pod made from the template of a ReplicaSet. It runs on node-1
-// and has been ready since the beginning of 2026. The UID is "uid-" and the name.
-// If rs is nil, the pod is an orphan in "default" without labels.
+// NewPod returns a pod made from the template of rs. The pod runs on node-1, and has been ready
+// since the beginning of 2026. The pod's UID is "uid-" followed by its name. If rs is nil, the pod
+// is an orphan without labels in the namespace "default".
 func NewPod(rs *appsv1.ReplicaSet, name string) *corev1.Pod {
 	since := metav1.NewTime(beginning)
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault}}
@@ -60,8 +62,9 @@ func NewPod(rs *appsv1.ReplicaSet, name string) *corev1.Pod {
 	return p
 }
 
-// ownedBy returns a copy of a child that the owner controls, in the owner's namespace. kind is the
-// owner's kind. The copy has no other owner references. If the owner is nil, it has none at all.
+// ownedBy returns a copy of a child in the owner's namespace. The owner is the copy's controller,
+// and the copy has no other owner references. kind is the owner's kind. If the owner is nil, the
+// copy has no owner references.
 func ownedBy[C Object[C]](child C, owner metav1.Object, kind schema.GroupVersionKind) C {
 	return changed(child, func(child C) {
 		if object.IsNil(owner) {
@@ -73,7 +76,8 @@ func ownedBy[C Object[C]](child C, owner metav1.Object, kind schema.GroupVersion
 	})
 }
 
-// Orphan returns a copy of a child without owner references. An owner that selects it may adopt it.
+// Orphan returns a copy of a child without owner references. If an owner's selector matches the
+// copy, the owner may adopt the copy.
 func Orphan[C Object[C]](child C) C {
 	return changed(child, func(child C) { child.SetOwnerReferences(nil) })
 }
@@ -96,7 +100,8 @@ func Unready(p *corev1.Pod) *corev1.Pod {
 	return changed(p, func(p *corev1.Pod) { becomeUnready(p, p.CreationTimestamp) })
 }
 
-// changed returns a changed copy of an object, or nil for nil.
+// changed returns a copy of an object to which change was applied. If the object is nil, changed
+// returns nil.
 func changed[T Object[T]](obj T, change func(T)) T {
 	if object.IsNil(obj) {
 		return obj

@@ -22,11 +22,11 @@ import (
 // count.
 func (c *Cluster[O, C]) SetQuota(namespace string, limit int) { c.quota[namespace] = limit }
 
-// Children returns the children of a namespace as the server has them, sorted by namespace and
-// name. "" means all namespaces.
+// Children returns the children that the server has in a namespace, sorted by namespace and name.
+// "" means all namespaces.
 func (c *Cluster[O, C]) Children(namespace string) []C { return clone(c.children.rows.in(namespace)) }
 
-// listChildren lists the children that the selector matches. A nil selector matches all.
+// listChildren lists the children that the selector matches. A nil selector matches all children.
 func (c *Cluster[O, C]) listChildren(ctx context.Context, namespace string, matching labels.Selector) (controller.List[C], error) {
 	if err := ctx.Err(); err != nil {
 		return controller.List[C]{}, err
@@ -37,8 +37,9 @@ func (c *Cluster[O, C]) listChildren(ctx context.Context, namespace string, matc
 	return controller.List[C]{Items: items, ResourceVersion: strconv.FormatUint(c.version, 10)}, nil
 }
 
-// CreateChild stores a new child. If the child has no name, one is generated from its generateName.
-// A pod loses its status and waits for the scheduler.
+// CreateChild stores a new child. If the child has no name, CreateChild generates a name from its
+// generateName. If the child is a pod, its status is reset to that of a pod that waits for the
+// scheduler.
 func (c *Cluster[O, C]) CreateChild(ctx context.Context, namespace string, child C) (C, error) {
 	var none C
 	if object.IsNil(child) {
@@ -133,9 +134,8 @@ func (c *Cluster[O, C]) updateChild(old C, change func(C)) (C, error) {
 }
 
 // patchChild applies a patch that adopts or releases the child with this namespace and name.
-// Children of custom resources accept only merge patches. Other children also accept strategic
-// merge patches. In a dry run everything is checked and the Webhook is called, but nothing is
-// stored.
+// Custom resources accept only merge patches. Other children also accept strategic merge patches.
+// In a dry run, the patch is checked and Webhook is called, but nothing is stored.
 func (c *Cluster[O, C]) patchChild(ctx context.Context, namespace, name string, patch selector.Patch, opts metav1.PatchOptions) (C, error) {
 	var none C
 	old, err := c.readChild(ctx, namespace, name)
@@ -161,10 +161,10 @@ func (c *Cluster[O, C]) patchChild(ctx context.Context, namespace, name string, 
 	return copied(c.updateChild(old, apply))
 }
 
-// DeleteChild starts the deletion of a child. It returns the resourceVersion that the child then
-// has, or "" if the child is gone at once. A pod on a node has its grace period. Pods without a
-// node, finished pods and children of other types have none. In a dry run everything is checked,
-// and nothing is deleted.
+// DeleteChild starts the deletion of a child. DeleteChild returns the child's new resourceVersion,
+// or "" if the child is gone immediately. The deletion of a pod on a node takes the pod's grace
+// period. Pods without a node, finished pods and children of other types have no grace period. In
+// a dry run, the request is checked, but nothing is deleted.
 func (c *Cluster[O, C]) DeleteChild(ctx context.Context, namespace, name string, opts metav1.DeleteOptions) (string, error) {
 	old, err := c.readChild(ctx, namespace, name)
 	if err != nil {
@@ -186,7 +186,8 @@ func (c *Cluster[O, C]) DeleteChild(ctx context.Context, namespace, name string,
 	return child.GetResourceVersion(), nil
 }
 
-// deleteChild starts the deletion of a child. The kubelet ends that of a pod.
+// deleteChild starts the deletion of a child. If the child is a pod, the kubelet completes the
+// deletion.
 func (c *Cluster[O, C]) deleteChild(old C, opts metav1.DeleteOptions) C {
 	grace := c.life.grace(old, opts)
 	child := c.children.delete(old, grace)
@@ -196,7 +197,7 @@ func (c *Cluster[O, C]) deleteChild(old C, opts metav1.DeleteOptions) C {
 	return child
 }
 
-// isPending reports whether the deletion is already under way and opts ask for no shorter grace
+// isPending reports whether the child is already being deleted and opts does not shorten its grace
 // period.
 func isPending(child metav1.Object, opts metav1.DeleteOptions) bool {
 	current, want := child.GetDeletionGracePeriodSeconds(), opts.GracePeriodSeconds

@@ -12,7 +12,7 @@ import (
 	"github.com/replicakit/replicakit/internal/inside"
 )
 
-// A churn changes every child of a namespace repeatedly.
+// A churn repeatedly changes every child in a namespace.
 type churn[O Object[O], C Object[C]] struct {
 	cluster   *Cluster[O, C]
 	namespace string

@@ -21,19 +21,21 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// A Client makes the calls of one controller and takes its events. It is a controller.Client and a
-// controller.EventSink. Fail makes calls fail, and Record remembers which calls were made. Its
-// functions may step other parts of a World. They may panic with a Crash, as if the process died.
+// A Client makes the API calls of one controller and receives the controller's events. A Client is
+// a controller.Client and a controller.EventSink. Fail makes calls fail, and Record records the
+// calls that are made. The functions Fault and Done of a Client may step other parts of a World.
+// They may also panic with a Crash, as if the process had died.
 type Client[O Object[O], C Object[C]] struct {
-	// The calls are sent, and may fail. Create changes the child and the maps that it has, as
-	// clients do that decode the answer into their argument.
+	// Client sends the calls, which may fail. Create changes its argument and the maps in its
+	// argument, like a client that decodes the answer into the argument.
 	controller.Client[O, C]
 	controller.Versioner
-	// Events are added to the cluster's Events.
+	// EventSink adds each event to the cluster's Events.
 	controller.EventSink
 
-	// Fault decides about each request for which no Rule of Fail decides, before it is sent or sent
-	// again. If Fault is nil, such requests succeed.
+	// Fault is called before a request is sent or sent again, unless a Rule of Fail applies to the
+	// request. Fault returns what goes wrong with the request. If Fault is nil, a request to which
+	// no Rule applies succeeds.
 	Fault func(Call) Fault
 	// Done is called after each call with the error that the call returned. It may be nil.
 	Done func(Call, error)
@@ -85,14 +87,16 @@ type Call struct {
 	types.NamespacedName        // a list has no name, and a child to create may have none
 	DryRun               bool
 	Limit                int // how many objects a list asks for; 0 means all
-	// ResourceVersion is the version that a child must have to be deleted. "" means any.
+	// ResourceVersion is the resourceVersion that a deletion requires the child to have. "" means
+	// that the deletion requires none.
 	ResourceVersion string
-	// Err is the error that the call returned, in a Record. It is nil if the call succeeded.
+	// Err is the error that the call returned, or nil if the call succeeded. Err is set only for
+	// the calls in a Record.
 	Err error
 }
 
-// An effect is what a request does on the cluster. It may happen later, when the caller has given
-// up and uses the objects that it sent for something else.
+// An effect applies a request to the cluster. An effect may happen late, when the caller has
+// stopped waiting and may already have changed the objects in the request.
 type effect[T any, O Object[O], C Object[C]] func(context.Context, *Cluster[O, C]) (T, error)
 
 // do makes one call.
@@ -109,10 +113,10 @@ func do[T any, O Object[O], C Object[C]](ctx context.Context, c *Client[O, C], c
 	return result, err
 }
 
-// resends is how often client-go sends a request again.
+// resends is the maximum number of times that client-go sends a request again.
 const resends = 10
 
-// send sends a request until the client must return the answer.
+// send sends a request. If the request must be resent, send sends it again, up to resends times.
 func send[T any, O Object[O], C Object[C]](ctx context.Context, c *Client[O, C], call Call, effect effect[T, O, C]) (result T, err error) {
 	n := 0
 	for again := true; again && n <= resends; n++ {
@@ -159,7 +163,7 @@ func (c *Cluster[O, C]) land(l *landing[O, C]) {
 	c.landing = nil
 }
 
-// call returns a request for an object of the table.
+// call returns a Call for an object in the table.
 func (t *table[T]) call(verb, namespace, name string) Call {
 	return Call{
 		Verb: verb, Kind: t.kind.Kind,
@@ -167,7 +171,7 @@ func (t *table[T]) call(verb, namespace, name string) Call {
 	}
 }
 
-// callFor returns a request for obj, which may be nil.
+// callFor returns a Call for obj, which may be nil.
 func (t *table[T]) callFor(verb string, obj T) Call {
 	if object.IsNil(obj) {
 		return t.call(verb, "", "")
@@ -175,10 +179,11 @@ func (t *table[T]) callFor(verb string, obj T) Call {
 	return t.call(verb, obj.GetNamespace(), obj.GetName())
 }
 
-// sent returns a copy of an object, which no caller can change, or nil for nil.
+// sent returns a copy of an object, so that the caller cannot change the object after it was sent.
+// If the object is nil, sent returns nil.
 func sent[T Object[T]](obj T) T { return changed(obj, func(T) {}) }
 
-// calls are the calls of a Client.
+// calls has the API calls of a Client as methods.
 type calls[O Object[O], C Object[C]] struct{ *Client[O, C] }
 
 func (c calls[O, C]) Create(ctx context.Context, child C) (C, error) {
@@ -195,7 +200,8 @@ func (c calls[O, C]) Create(ctx context.Context, child C) (C, error) {
 	return created, err
 }
 
-// decode adds to a map, if it is not nil, as decoding JSON does.
+// decode copies the entries of from into the map into, as decoding JSON does. If into is nil,
+// decode does nothing.
 func decode(into, from map[string]string) {
 	if into != nil {
 		maps.Copy(into, from)

@@ -5,13 +5,13 @@ package replicastest
 
 import "time"
 
-// A Clock is virtual time. It stands still until Advance is called. The zero Clock shows the zero
-// instant. The Clock of a cluster begins at Options.Start.
+// A Clock shows virtual time, which changes only when Advance is called. The zero Clock shows the
+// zero time. The Clock of a cluster begins at Options.Start.
 type Clock struct{ now time.Time }
 
 func newClock(start time.Time) *Clock { return &Clock{now: start} }
 
-// Now returns the instant that the clock shows. For a nil Clock, it returns the zero instant.
+// Now returns the time that the clock shows. If the Clock is nil, Now returns the zero time.
 func (c *Clock) Now() time.Time {
 	if c == nil {
 		return time.Time{}
@@ -19,7 +19,7 @@ func (c *Clock) Now() time.Time {
 	return c.now
 }
 
-// Advance moves the clock forward. If d is 0 or less, it does nothing.
+// Advance moves the clock forward by d. If d is zero or negative, Advance does nothing.
 func (c *Clock) Advance(d time.Duration) {
 	if c != nil {
 		c.now = c.now.Add(max(d, 0))

@@ -24,44 +24,45 @@ import (
 
 // Options are the settings of a cluster. The zero value is a cluster without nodes.
 type Options struct {
-	// Start is the instant at which the clock starts. The zero instant means the beginning of 2026.
+	// Start is the time at which the clock starts. The zero time means the beginning of 2026.
 	Start time.Time
-	// Clock is the clock, which clusters may share. nil means a new one.
+	// Clock is the cluster's clock, which several clusters may share. nil means a new clock.
 	Clock *Clock
-	// Seed decides everything that is random, such as UIDs and generated names.
+	// Seed is the seed for everything that is random, such as UIDs and generated names.
 	Seed uint64
-	// Counting makes UIDs and generated names count up, to show the order in which objects were
-	// made.
+	// Counting makes UIDs and generated names count up, so that they show the order in which
+	// objects were created.
 	Counting bool
-	// Nodes is how many nodes there are at first. Their names are node-1, node-2 and so on. They
-	// matter only for pods, because a pod without a node never becomes ready.
+	// Nodes is the number of nodes at the start. The nodes are named node-1, node-2 and so on.
+	// Only pods need nodes. A pod without a node never becomes ready.
 	Nodes int
-	// Timing says how fast the cluster is.
+	// Timing says how long things take in the cluster.
 	Timing Timing
 }
 
-// A Cluster is an API server with owners and children of one kind each, and with the components
-// that act on them. Its methods do what users and administrators do. Controllers use a Client. It
-// copies the objects that are passed in, and you may change the objects that it returns. It is a
-// Part. NewPodCluster and NewCluster make one.
+// A Cluster simulates an API server with one kind of owners and one kind of children, and the
+// components that act on these objects. The methods of a Cluster do what users and administrators
+// do. Controllers use a Client instead. A Cluster copies the objects that are passed to its
+// methods, and you may change the objects that its methods return. A Cluster is a Part.
+// NewPodCluster and NewCluster make a Cluster.
 type Cluster[O Object[O], C Object[C]] struct {
 	Clock *Clock
-	// Events are the events that controllers sent, the oldest first.
+	// Events are the events that controllers have sent, in the order in which they were sent.
 	Events []Event
-	// Ready makes a child ready. It changes the copy that it is given, and the result is stored. It
-	// is called once for each child that is not being deleted, Timing.StartUp after the child's
-	// creation. If Ready is nil, children stay as they were created. It is not called for pods,
-	// which become ready on nodes.
+	// Ready makes a child ready. Ready changes a copy of the child, and the cluster stores that
+	// copy. Ready is called once for each child that is not being deleted, Timing.StartUp after
+	// the child's creation. If Ready is nil, children stay as they were created. Ready is not
+	// called for pods, which become ready on nodes.
 	Ready func(child C)
-	// Mutate may change each child that is created through the API, before Webhook is called. It
-	// may be nil.
+	// Mutate may change each child that is created through the API, before Webhook is called.
+	// Mutate may be nil.
 	Mutate func(child C)
-	// Webhook is called for each child that is created, patched or deleted through the API. It
-	// refuses the call with an error. It must not change the child. If Webhook is nil, all calls
-	// are allowed.
+	// Webhook is called for each child that is created, patched or deleted through the API. If
+	// Webhook returns an error, the call fails with that error. Webhook must not change the child.
+	// If Webhook is nil, all calls are allowed.
 	Webhook func(verb string, child C) error
-	// Changed is called after each change. before is nil for a new object, and after is nil for one
-	// that is gone. It must not change the objects. It may be nil.
+	// Changed is called after each change of an object. before is nil if the object is new, and
+	// after is nil if the object is gone. Changed must not change the objects. Changed may be nil.
 	Changed func(before, after metav1.Object)
 
 	kind     controller.Kind[O, C]
@@ -69,7 +70,7 @@ type Cluster[O Object[O], C Object[C]] struct {
 	random   *rand.PCG
 	counting bool
 	counter  uint64
-	names    uint64 // names that controllers took, if Counting
+	names    uint64 // how many names controllers have taken, if counting is set
 	version  uint64
 	owners   *table[O]
 	children *table[C]
@@ -89,8 +90,8 @@ type PodCluster = Cluster[*appsv1.ReplicaSet, *corev1.Pod]
 // NewPodCluster returns an empty cluster for ReplicaSets and pods.
 func NewPodCluster(o Options) *PodCluster { return newCluster(controller.ReplicaSets(), o) }
 
-// NewCluster returns an empty cluster for the owners and children of a Kind. The
-// error is that of controller.New for a Kind that can never work.
+// NewCluster returns an empty cluster for the owners and children of a Kind. If the Kind can never
+// work, NewCluster returns the error of controller.New.
 func NewCluster[O Object[O], C Object[C]](kind controller.Kind[O, C], o Options) (*Cluster[O, C], error) {
 	c := newCluster(kind, o)
 	if _, err := c.NewControllerWith(controller.Options{}); err != nil {
@@ -161,15 +162,15 @@ func (c *Cluster[O, C]) newUID() types.UID {
 		high>>32, high>>16&0xffff, high&0xfff, 0x8000|low>>48&0x3fff, low&0xffffffffffff))
 }
 
-// alphabet has the characters with which generated names end.
+// alphabet has the characters that the API server uses in the suffix of a generated name.
 const alphabet = "bcdfghjklmnpqrstvwxz2456789"
 
-// newName generates a name as the API server does. No child of the namespace has it.
+// newName generates a name as the API server does. No other child in the namespace has that name.
 func (c *Cluster[O, C]) newName(namespace, prefix string) string {
 	const longest = 63
 	prefix = prefix[:min(len(prefix), longest-suffixLength)]
 	if c.counting {
-		return fmt.Sprintf("%s%06d", prefix, c.counter+1) // as its UID will be
+		return fmt.Sprintf("%s%06d", prefix, c.counter+1) // the same number as in the child's UID
 	}
 	r := rand.New(c.random)
 	for {
@@ -183,8 +184,8 @@ func (c *Cluster[O, C]) newName(namespace, prefix string) string {
 	}
 }
 
-// Random returns the cluster's next random number, from 0 to n-1. If n is less than 1, it returns
-// 0.
+// Random returns the cluster's next random number, from 0 to n-1. If n is less than 1, Random
+// returns 0.
 func (c *Cluster[O, C]) Random(n int) int {
 	if n < 1 {
 		return 0
@@ -194,7 +195,7 @@ func (c *Cluster[O, C]) Random(n int) int {
 
 func (c *Cluster[O, C]) now() time.Time { return c.Clock.Now() }
 
-// timestamp returns the present as API objects hold it, in whole seconds.
+// timestamp returns the current time in whole seconds, as in API objects.
 func (c *Cluster[O, C]) timestamp() metav1.Time {
 	return metav1.NewTime(c.Clock.Now().Truncate(time.Second))
 }
@@ -205,7 +206,7 @@ func (c *Cluster[O, C]) changed(before, after metav1.Object) {
 	}
 }
 
-// copied copies a stored object before it leaves the package.
+// copied returns a copy of a stored object, for callers outside the package.
 func copied[T Object[T]](obj T, err error) (T, error) {
 	if err != nil {
 		var none T

@@ -15,34 +15,35 @@ import (
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
-// A Controller is the library's controller, with its own view of a cluster, client, work queue and
-// clock. It is a Part. To restart a controller, make a new one on the same cluster and leave the
-// old one out of the World. To run two at once, put both into the World.
+// A Controller is a controller.Controller with its own view of a cluster, its own client, its own
+// work queue and its own clock. A Controller is a Part. To simulate a restart, make a new
+// Controller on the same cluster, and leave the old Controller out of the World. To run two
+// Controllers at once, put both into the World.
 type Controller[O Object[O], C Object[C]] struct {
 	Client *Client[O, C]
 	View   *View[O, C]
 	Worker *Worker
-	// Sync makes a pass. It is the Sync of the library's controller.Controller. Replace it to test
-	// a loop of your own. See Worker.Sync for what it returns.
+	// Sync makes a pass. At first, Sync is the method Sync of a controller.Controller. To test a
+	// reconcile loop of your own, replace Sync. Worker.Sync describes the results of Sync.
 	Sync func(ctx context.Context, key types.NamespacedName) (again time.Duration, err error)
 	// BurstReplicas, if it is not 0, replaces the BurstReplicas of every Spec.
 	BurstReplicas int
-	// Skew is how far the controller's clock is ahead of the cluster's.
+	// Skew is how far the controller's clock is ahead of the cluster's clock.
 	Skew time.Duration
-	// RememberWrites gives the controller the versions of its caches, as client-go's caches do from
-	// 0.36 on. The controller then waits until they show its writes.
+	// RememberWrites makes the controller's caches report their resourceVersions, as client-go's
+	// caches do in 0.36 and later. The controller then waits until its caches show its writes.
 	RememberWrites bool
-	// Passed is called after each pass for an owner that the cache has. It may be nil.
+	// Passed is called after each pass for an owner that is in the cache. Passed may be nil.
 	Passed func(controller.Pass[O, C])
 
 	controller *controller.Controller
 	cluster    *Cluster[O, C]
-	suffix     []int // rest of the next name, in a cluster that is Counting
+	suffix     []int // the rest of the next name, if the cluster is counting
 	inside     *inside.Controller[controller.Pass[O, C], C]
 	hidden
 }
 
-// NewController returns a controller that has seen nothing yet.
+// NewController returns a Controller with empty caches.
 func (c *Cluster[O, C]) NewController() *Controller[O, C] {
 	ctl, err := c.NewControllerWith(controller.Options{})
 	if err != nil {
@@ -51,8 +52,9 @@ func (c *Cluster[O, C]) NewController() *Controller[O, C] {
 	return ctl
 }
 
-// NewControllerWith returns a controller with options. It sets Now, Events, Random and MaxParallel,
-// so calls are made one at a time. The error is that of controller.New.
+// NewControllerWith returns a Controller with the given options. The options Now, Events, Random
+// and MaxParallel are replaced. MaxParallel becomes 1, so calls are made one at a time. If
+// controller.New returns an error, NewControllerWith returns that error.
 func (c *Cluster[O, C]) NewControllerWith(opts controller.Options) (*Controller[O, C], error) {
 	ctl := &Controller[O, C]{Client: c.NewClient(), View: c.NewView(), cluster: c}
 	ctl.Worker = &Worker{Clock: c.Clock, Sync: ctl.pass}
@@ -69,7 +71,7 @@ func (c *Cluster[O, C]) NewControllerWith(opts controller.Options) (*Controller[
 	return ctl, nil
 }
 
-// limited returns the cluster's kind with BurstReplicas.
+// limited returns the cluster's Kind, with a Spec that uses c.BurstReplicas unless it is 0.
 func (c *Controller[O, C]) limited() controller.Kind[O, C] {
 	kind := c.cluster.kind
 	spec := kind.Spec
@@ -85,7 +87,7 @@ func (c *Controller[O, C]) limited() controller.Kind[O, C] {
 	return kind
 }
 
-// kind returns the cluster's kind. Its Observe also calls c.observe.
+// kind returns the cluster's Kind, with an Observe that also calls c.observe.
 func (c *Controller[O, C]) kind() controller.Kind[O, C] {
 	kind := c.limited()
 	observe := kind.Observe
@@ -98,7 +100,7 @@ func (c *Controller[O, C]) kind() controller.Kind[O, C] {
 	return kind
 }
 
-// told remembers the owner, which the pass may have read from the server, and its scale.
+// told remembers the pass's owner and scale. The pass may have read the owner from the server.
 func (c *Controller[O, C]) told(owner O, owned []C, s replicas.Scale[C]) {
 	c.inside.Passing = &controller.Pass[O, C]{Owner: owner, Scale: s}
 	if c.inside.Scaling != nil {
@@ -115,8 +117,8 @@ func (c *Controller[O, C]) observe(pass controller.Pass[O, C]) {
 	}
 }
 
-// random returns the function that makes names. If the cluster is Counting, names count up too, and
-// no work is spread.
+// random returns the function that the controller uses for names and for random delays. If the
+// cluster is counting, names count up and there are no random delays.
 func (c *Controller[O, C]) random() func(n int) int {
 	if !c.cluster.counting {
 		return c.cluster.Random
@@ -135,7 +137,8 @@ func (c *Controller[O, C]) random() func(n int) int {
 	}
 }
 
-// letters is how many letters names are made of. suffixLength is how many of them end each name.
+// letters is the number of characters in alphabet. suffixLength is the number of characters in the
+// suffix of a name.
 const letters, suffixLength = 27, 5
 
 func digits(n uint64) []int {
@@ -156,7 +159,7 @@ func (c *Controller[O, C]) Due() (time.Time, bool) {
 	return due, ok
 }
 
-// Step delivers an event or makes a pass. If both are due, the event comes first.
+// Step delivers an event or makes a pass. If both are due at the same time, the event comes first.
 func (c *Controller[O, C]) Step() {
 	if part, _, ok := c.next(); ok {
 		part.Step()
@@ -181,7 +184,7 @@ func (c *Controller[O, C]) pass(ctx context.Context, key types.NamespacedName) (
 	return again, err
 }
 
-// A cache is the view of a controller. It notes what the controller reads.
+// A cache is the Cache of a controller's View. It also notes what the controller reads.
 type cache[O Object[O], C Object[C]] struct {
 	controller.Cache[O, C]
 	controller *Controller[O, C]
@@ -196,14 +199,15 @@ func (c cache[O, C]) Children(ctx context.Context, owner O) ([]C, error) {
 	return children, err
 }
 
-// Related finds the children of siblings, and remembers them for tests.
+// Related returns the children of siblings, and remembers these children for tests.
 func (c cache[O, C]) Related(ctx context.Context, owner O) ([]C, error) {
 	related, err := c.Cache.Related(ctx, owner)
 	c.controller.inside.Related = related
 	return related, err
 }
 
-// ChildrenVersion returns the version only to a controller that remembers its writes.
+// ChildrenVersion returns the resourceVersion of the cached children, or "" if RememberWrites is
+// not set.
 func (c cache[O, C]) ChildrenVersion() string {
 	if !c.controller.RememberWrites {
 		return ""
@@ -211,7 +215,8 @@ func (c cache[O, C]) ChildrenVersion() string {
 	return c.Cache.ChildrenVersion()
 }
 
-// OwnersVersion returns the version only to a controller that remembers its writes.
+// OwnersVersion returns the resourceVersion of the cached owners, or "" if RememberWrites is not
+// set.
 func (c cache[O, C]) OwnersVersion() string {
 	if !c.controller.RememberWrites {
 		return ""

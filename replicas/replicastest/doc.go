@@ -15,17 +15,18 @@
 //	users, quotas, webhooks                   Cluster: EditOwner, EditChild, SetQuota, Webhook
 //	a controller without replicas/controller  Controller.Sync, or NewClient and NewView alone
 //
-// A cluster holds owners and children of one kind each. NewPodCluster makes one of ReplicaSets and
-// pods, and NewCluster one of your own types. It simulates the garbage collector and an API server,
-// with UIDs, resource versions, generations, finalizers, preconditions, merge patches, quotas and
-// webhooks. Pods also have nodes, a scheduler and kubelets. Other children become ready as
-// Cluster.Ready says. A cluster does not default, validate or convert objects as a CRD does. To
-// test that, use a real API server.
+// A cluster holds one kind of owners and one kind of children. NewPodCluster makes a cluster of
+// ReplicaSets and pods, and NewCluster makes a cluster of your own types. A cluster simulates the
+// garbage collector and an API server, with UIDs, resource versions, generations, finalizers,
+// preconditions, merge patches, quotas and webhooks. For pods, a cluster also simulates nodes, a
+// scheduler and kubelets. For other children, the function Cluster.Ready makes a child ready. A
+// cluster does not default, validate or convert objects as a real API server does for a CRD. To
+// test defaults, validation or conversion, use a real API server.
 //
-// Everything is in memory and in virtual time, and no goroutine is started, so a test runs in the
-// same way each time. Nothing here is safe for concurrent use, except the functions that build
-// objects.
+// The simulation is in memory, uses virtual time and starts no goroutine, so a test runs in the
+// same way each time. Nothing in this package is safe for concurrent use, except the functions
+// that build objects.
 //
-// The zero values of Cluster, Client, View and Controller are useless. Call NewPodCluster,
-// NewCluster, NewClient, NewView and NewController.
+// The zero values of Cluster, Client, View and Controller cannot be used. Call NewPodCluster,
+// NewCluster, NewClient, NewView and NewController instead.
 package replicastest

@@ -16,20 +16,21 @@ import (
 
 // A Fault is what goes wrong with a request. The zero Fault means that nothing goes wrong.
 type Fault struct {
-	Before error // the request has no effect, and this is its answer
-	After  error // the request has its effect, and this replaces the answer
-	// Resend sends the request again instead of returning the error. client-go does so after a 429
-	// or 503 with Retry-After, and after a connection that was reset. Another Fault decides about
-	// the request that is sent again.
+	Before error // if set, the request has no effect and returns this error
+	After  error // if set, the request takes effect and returns this error
+	// Resend makes the client send the request again instead of returning the error. client-go
+	// sends a request again after a 429 or 503 with Retry-After, and after a connection was reset.
+	// The request that is sent again has a Fault of its own.
 	Resend bool
-	// Late is how long after the call a request that failed with Before takes effect anyway. It
-	// takes effect as it was sent, even if its context has ended. 0 means that it never does.
+	// Late is the time after which a request that failed with Before takes effect anyway. The
+	// request takes effect as it was sent, even if its context has ended. 0 means that the request
+	// never takes effect.
 	Late time.Duration
 }
 
-// Lost returns errors that can come after a call has had its effect. The server or a component in
-// front of it returns them. They are a Timeout, ServiceUnavailable, InternalError, TooManyRequests
-// and a connection that is reset.
+// Lost returns errors that a call can return although it took effect. These errors come from the
+// server or from a component in front of the server. Lost returns a Timeout, a ServiceUnavailable,
+// an InternalError, a TooManyRequests and a connection reset.
 func Lost() []error {
 	return []error{
 		timeout(), apierrors.NewServiceUnavailable("no endpoints"), apierrors.NewInternalError(errors.New("etcd is gone")),
@@ -39,11 +40,11 @@ func Lost() []error {
 
 func timeout() error { return apierrors.NewTimeoutError("the request did not complete in time", 0) }
 
-// A Crash is the value that a function of a Client or Controller panics with if the process must
-// die in a pass.
+// A Crash is the value of a panic that simulates the death of the process during a pass. The
+// functions of a Client or Controller may panic with a Crash.
 type Crash struct{}
 
-// String says what happened.
+// String returns the text "the process died".
 func (Crash) String() string { return "the process died" }
 
 // Crashes calls f and reports whether f panicked with a Crash. Any other panic continues.

@@ -15,7 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// finalizers hold an owner until the garbage collector has dealt with its pods.
+// finalizers has the finalizers that keep an owner until the garbage collector has handled the
+// owner's children.
 var finalizers = map[metav1.DeletionPropagation]string{
 	metav1.DeletePropagationOrphan:     metav1.FinalizerOrphanDependents,
 	metav1.DeletePropagationForeground: metav1.FinalizerDeleteDependents,
@@ -48,12 +49,12 @@ func isCollected[O metav1.Object](owner O) bool {
 	return owner.GetDeletionTimestamp() != nil && slices.ContainsFunc(owner.GetFinalizers(), isCollectors)
 }
 
-// isCollectors reports whether a finalizer is the garbage collector's.
+// isCollectors reports whether a finalizer belongs to the garbage collector.
 func isCollectors(f string) bool {
 	return f == metav1.FinalizerOrphanDependents || f == metav1.FinalizerDeleteDependents
 }
 
-// collectGarbage runs the garbage collector once over everything.
+// collectGarbage runs the garbage collector once over all objects.
 func (c *Cluster[O, C]) collectGarbage() {
 	for _, owner := range slices.Clone(c.owners.rows) {
 		if isCollected(owner) {
@@ -66,8 +67,8 @@ func (c *Cluster[O, C]) collectGarbage() {
 	c.collectLater()
 }
 
-// collectOwner orphans or deletes the children of an owner, and releases the owner when that is
-// done.
+// collectOwner orphans or deletes the children of an owner. When all children are orphaned or
+// gone, collectOwner removes the garbage collector's finalizers from the owner.
 func (c *Cluster[O, C]) collectOwner(owner O) {
 	orphan, left := slices.Contains(owner.GetFinalizers(), metav1.FinalizerOrphanDependents), false
 	for _, child := range slices.Clone(c.children.rows) {
@@ -89,8 +90,8 @@ func (c *Cluster[O, C]) collectOwner(owner O) {
 	}
 }
 
-// collectChild deletes a child whose owners are all gone. If an owner is left, it removes the
-// references to the others.
+// collectChild deletes a child if all of the child's owners are gone. If only some owners are
+// gone, collectChild removes the references to those owners.
 func (c *Cluster[O, C]) collectChild(child C) {
 	absent := c.absent(child)
 	switch {
@@ -102,7 +103,7 @@ func (c *Cluster[O, C]) collectChild(child C) {
 	}
 }
 
-// absent returns the UIDs of a child's owners that do not exist.
+// absent returns the UIDs in a child's references to owners that do not exist.
 func (c *Cluster[O, C]) absent(child C) (uids []types.UID) {
 	namespace := child.GetNamespace()
 	if c.kind.ClusterScoped {
@@ -129,17 +130,17 @@ func (c *Cluster[O, C]) disown(child C, uids ...types.UID) {
 	c.children.write(child, changed)
 }
 
-// ending is how far the deletion of a namespace is.
+// ending is the state of the deletion of a namespace.
 type ending uint8
 
 const (
 	_           ending = iota // the namespace exists
-	terminating               // nothing can be created in it
+	terminating               // nothing can be created in the namespace
 	ended                     // the namespace is gone
 )
 
-// TerminateNamespace starts the deletion of a namespace, which exists until then and need not be
-// created.
+// TerminateNamespace starts the deletion of a namespace. Every namespace exists from the start,
+// and need not be created first.
 func (c *insideCluster[O, C]) TerminateNamespace(name string) {
 	if name == "" {
 		return

@@ -13,8 +13,8 @@ import (
 	"github.com/replicakit/replicakit/internal/pod"
 )
 
-// kubelets simulate the life of pods with a scheduler, nodes and their kubelets, and the loss of
-// nodes.
+// kubelets simulate the life of pods. The simulation includes a scheduler, nodes with kubelets,
+// and the loss of nodes.
 type kubelets[O Object[O]] struct{ *Cluster[O, *corev1.Pod] }
 
 func (c kubelets[O]) prepare(p *corev1.Pod) {
@@ -31,7 +31,7 @@ func (c kubelets[O]) created(p *corev1.Pod) {
 	}
 }
 
-// resumed lets the scheduler and the kubelet continue with a pod that is restored.
+// resumed lets the scheduler and the kubelet continue with a pod that was restored from a backup.
 func (c kubelets[O]) resumed(p *corev1.Pod) {
 	switch {
 	case p.DeletionTimestamp != nil:
@@ -70,7 +70,7 @@ func (c kubelets[O]) act(do job, p *corev1.Pod) {
 	}
 }
 
-// actOnNode does a task for all pods of a node.
+// actOnNode does a task for all pods on a node.
 func (c kubelets[O]) actOnNode(do job, name string) {
 	if n := c.node(name); do == detect && n != nil {
 		n.ready = false
@@ -91,7 +91,8 @@ func (c kubelets[O]) actOnNode(do job, name string) {
 	}
 }
 
-// bindPod gives the pod to the ready node with the fewest active pods, or waits for a ready node.
+// bindPod assigns the pod to the ready node with the fewest active pods. If no node is ready,
+// bindPod tries again after a second.
 func (c kubelets[O]) bindPod(p *corev1.Pod) {
 	var best *node
 	fewest := 0
@@ -127,7 +128,7 @@ func (c kubelets[O]) runs(p *corev1.Pod) bool {
 	return n != nil && n.alive
 }
 
-// change makes a change by the cluster itself, which needs no validation.
+// change makes a change for the cluster itself, without validation.
 func (c kubelets[O]) change(old *corev1.Pod, change func(p *corev1.Pod, at metav1.Time)) *corev1.Pod {
 	p := old.DeepCopy()
 	change(p, c.timestamp())
@@ -156,7 +157,8 @@ func fail(p *corev1.Pod, at metav1.Time) {
 	}
 }
 
-// setCondition sets a condition of the pod. It sets the time only if the status changes.
+// setCondition sets a condition of the pod. The condition's transition time changes only if the
+// condition's status changes.
 func setCondition(p *corev1.Pod, kind corev1.PodConditionType, value corev1.ConditionStatus, at metav1.Time) {
 	for i := range p.Status.Conditions {
 		if c := &p.Status.Conditions[i]; c.Type == kind {

@@ -12,15 +12,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Timing says how long things take on a cluster. A zero field means the value in its comment. The
-// values of Detect, Evict and Collect are Kubernetes' defaults.
+// Timing says how long things take in a cluster. A zero field means the default in the field's
+// comment. The defaults of Detect, Evict and Collect are Kubernetes' own defaults.
 type Timing struct {
-	Schedule time.Duration // from a pod's creation to its node (0.5 s); negative means never
-	StartUp  time.Duration // from the choice of the node to a ready pod, or from the creation of another child to a ready one (2 s)
-	Detect   time.Duration // from the loss of a node to pods that are not ready (50 s)
-	Evict    time.Duration // from pods that are not ready to their deletion (5 min)
-	Collect  time.Duration // from the removal of a node to pods that are gone (40 s)
-	Garbage  time.Duration // from the end of an owner or a namespace to its children's deletion (1 s)
+	Schedule time.Duration // from a pod's creation until the pod has a node (0.5 s); negative means never
+	StartUp  time.Duration // from the choice of a pod's node, or from the creation of another child, until the child is ready (2 s)
+	Detect   time.Duration // from the loss of a node until the node's pods are not ready (50 s)
+	Evict    time.Duration // from the end of Detect until the lost node's pods are deleted (5 min)
+	Collect  time.Duration // from the removal of a node until the node's pods are gone (40 s)
+	Garbage  time.Duration // from the deletion of an owner or a namespace until its children are deleted (1 s)
 }
 
 func (t Timing) withDefaults() Timing {
@@ -34,10 +34,10 @@ func (t Timing) withDefaults() Timing {
 	}
 }
 
-// A life simulates what happens to children without any call. Pods have one life, and all other
-// children have another.
+// A life simulates what happens to children without any API call. Pods have one implementation,
+// and all other children have another implementation.
 type life[C any] interface {
-	// prepare sets the fields that the API server sets.
+	// prepare sets the fields that the API server sets in a new child.
 	prepare(child C)
 	// created starts the life of a new child.
 	created(child C)
@@ -45,9 +45,9 @@ type life[C any] interface {
 	resumed(child C)
 	// isFinished reports whether a child no longer counts for quotas.
 	isFinished(child C) bool
-	// grace is how long the deletion of a child takes.
+	// grace returns how long the deletion of a child takes.
 	grace(child C, opts metav1.DeleteOptions) time.Duration
-	// act does a task for a child as it is stored. actOnNode does one for a node.
+	// act does a task for a stored child. actOnNode does a task for all children on a node.
 	act(do job, child C)
 	actOnNode(do job, name string)
 }
@@ -60,8 +60,8 @@ func lifeOf[O Object[O], C Object[C]](c *Cluster[O, C]) life[C] {
 	return objects[O, C]{c}
 }
 
-// objects are children that are not pods. They have no grace period, and become ready if Ready is
-// set.
+// objects simulate the life of children that are not pods. Such children have no grace period, and
+// become ready only if Cluster.Ready is set.
 type objects[O Object[O], C Object[C]] struct{ *Cluster[O, C] }
 
 func (objects[O, C]) prepare(C) {}
@@ -96,7 +96,7 @@ func (objects[O, C]) actOnNode(job, string) {}
 type task[O Object[O], C Object[C]] struct {
 	at    time.Time
 	do    job
-	child *C     // as it was when the task was made; nil if there is none
+	child *C     // the child as it was when the task was made; nil if there is none
 	name  string // of a node or a namespace
 	*landing[O, C]
 }
@@ -122,7 +122,7 @@ func (c *Cluster[O, C]) after(d time.Duration, do job, child C) {
 func (c *Cluster[O, C]) later(d time.Duration, t task[O, C]) {
 	t.at = c.Clock.Now().Add(d)
 	i, _ := slices.BinarySearchFunc(c.tasks, t, func(other, t task[O, C]) int {
-		return cmp.Or(other.at.Compare(t.at), -1) // after the tasks of the same instant
+		return cmp.Or(other.at.Compare(t.at), -1) // after the other tasks that are due at the same time
 	})
 	c.tasks = slices.Insert(c.tasks, i, t)
 }
@@ -135,7 +135,7 @@ func (c *Cluster[O, C]) Due() (time.Time, bool) {
 	return c.tasks[0].at, true
 }
 
-// Step does the next task of the cluster if it is due.
+// Step does the next task of the cluster if that task is due.
 func (c *Cluster[O, C]) Step() {
 	if due, ok := c.Due(); !ok || due.After(c.Clock.Now()) {
 		return
@@ -143,7 +143,8 @@ func (c *Cluster[O, C]) Step() {
 	c.act()
 }
 
-// act does the next task of the cluster even if it is not due. Without a task, it does nothing.
+// act does the next task of the cluster, even if the task is not due yet. If there is no task, act
+// does nothing.
 func (c *Cluster[O, C]) act() {
 	if len(c.tasks) == 0 {
 		return

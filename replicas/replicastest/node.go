@@ -5,7 +5,7 @@ package replicastest
 
 import "slices"
 
-// A node runs pods while its kubelet is alive. It gets new pods while it is ready.
+// A node runs pods while its kubelet is alive. A node gets new pods only while the node is ready.
 type node struct {
 	name         string
 	alive, ready bool
@@ -15,9 +15,9 @@ func (c *insideCluster[O, C]) AddNode(name string) {
 	c.nodes = append(c.nodes, &node{name: name, alive: true, ready: true})
 }
 
-// LoseNode cuts a node off. After Timing.Detect its pods are no longer ready. After another
-// Timing.Evict they are deleted, but they stay in deletion because no kubelet confirms that they
-// have stopped.
+// LoseNode cuts a node off from the cluster. After Timing.Detect, the node's pods are no longer
+// ready. After a further Timing.Evict, the deletion of these pods starts. The deletion never ends,
+// because no kubelet confirms that the pods have stopped.
 func (c *Cluster[O, C]) LoseNode(name string) {
 	if n := c.node(name); n != nil {
 		n.alive = false
@@ -25,7 +25,7 @@ func (c *Cluster[O, C]) LoseNode(name string) {
 	}
 }
 
-// RemoveNode removes a node for good. After Timing.Collect its pods are gone.
+// RemoveNode removes a node permanently. After Timing.Collect, the node's pods are gone.
 func (c *Cluster[O, C]) RemoveNode(name string) {
 	c.nodes = slices.DeleteFunc(c.nodes, func(n *node) bool { return n.name == name })
 	c.later(c.timing.Collect, task[O, C]{do: collect, name: name})

@@ -20,8 +20,9 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// CreateOwner stores a new owner, without its status. If a ReplicaSet or a
-// ReplicationController has nil replicas, they become 1. Nothing else is defaulted.
+// CreateOwner stores a new owner, without its status. If the replicas of a ReplicaSet or a
+// ReplicationController are nil, CreateOwner sets replicas to 1. CreateOwner sets no other
+// defaults.
 func (c *Cluster[O, C]) CreateOwner(ctx context.Context, owner O) (O, error) {
 	var none O
 	if object.IsNil(owner) {
@@ -57,12 +58,12 @@ func (c *Cluster[O, C]) GetOwner(ctx context.Context, namespace, name string) (O
 	return copied(c.readOwner(ctx, namespace, name))
 }
 
-// Owners returns the owners of a namespace as the server has them, sorted by namespace and name. ""
+// Owners returns the owners that the server has in a namespace, sorted by namespace and name. ""
 // means all namespaces.
 func (c *Cluster[O, C]) Owners(namespace string) []O { return clone(c.owners.rows.in(namespace)) }
 
-// EditOwner changes an owner, except the field Status of its type. If the spec changes, the
-// generation goes up.
+// EditOwner changes an owner, except the owner's field Status. If the spec changes, the owner's
+// generation increases.
 func (c *Cluster[O, C]) EditOwner(ctx context.Context, namespace, name string, change func(owner O)) (O, error) {
 	old, err := c.readOwner(ctx, namespace, name)
 	if err != nil {
@@ -79,8 +80,8 @@ func (c *Cluster[O, C]) EditOwner(ctx context.Context, namespace, name string, c
 	}))
 }
 
-// patchOwnerStatus applies a JSON merge patch only to the status of an owner. If the patch has
-// another UID, or a resourceVersion that is not the latest, the error is a Conflict.
+// patchOwnerStatus applies the status in a JSON merge patch to an owner. If the patch has another
+// UID or another resourceVersion than the stored owner, patchOwnerStatus returns a Conflict.
 func (c *Cluster[O, C]) patchOwnerStatus(ctx context.Context, namespace, name string, patch selector.Patch) (O, error) {
 	var none O
 	old, err := c.readOwner(ctx, namespace, name)
@@ -107,10 +108,11 @@ func (c *Cluster[O, C]) patchOwnerStatus(ctx context.Context, namespace, name st
 	return copied(c.owners.update(old, func(o O) { setStatus(o, changed) }))
 }
 
-// DeleteOwner deletes an owner, or marks it as deleted until its finalizers are gone. The garbage
-// collector then handles the children. With a background policy, which is also the empty policy, it
-// deletes them after the owner. With a foreground policy, it deletes them before the owner. With an
-// orphan policy, it removes their owner references.
+// DeleteOwner deletes an owner. If the owner has finalizers, DeleteOwner only marks the owner as
+// being deleted. The garbage collector then handles the owner's children. If the policy is
+// Background or "", the garbage collector deletes the children after the owner is gone. If the
+// policy is Foreground, the garbage collector deletes the children before the owner. If the policy
+// is Orphan, the garbage collector removes the children's references to the owner.
 func (c *Cluster[O, C]) DeleteOwner(ctx context.Context, namespace, name string, policy metav1.DeletionPropagation) error {
 	old, err := c.readOwner(ctx, namespace, name)
 	if err != nil {
@@ -134,7 +136,8 @@ func (c *Cluster[O, C]) readOwner(ctx context.Context, namespace, name string) (
 	return c.owners.get(namespace, name)
 }
 
-// checkWritten refuses to overwrite a version that the writer has not seen.
+// checkWritten returns a Conflict if obj has another UID or another resourceVersion than the
+// stored object.
 func checkWritten(resource schema.GroupResource, obj, stored metav1.Object) error {
 	switch {
 	case obj.GetUID() != "" && obj.GetUID() != stored.GetUID():
@@ -146,7 +149,7 @@ func checkWritten(resource schema.GroupResource, obj, stored metav1.Object) erro
 	return nil
 }
 
-// checkPreconditions refuses to delete an object that does not meet the preconditions.
+// checkPreconditions returns a Conflict if the stored object does not meet the preconditions.
 func checkPreconditions(resource schema.GroupResource, stored metav1.Object, want *metav1.Preconditions) error {
 	switch {
 	case want == nil:

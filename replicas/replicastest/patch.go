@@ -19,8 +19,8 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// A patch has the fields of a strategic merge patch, or of a merge patch, that adopting and
-// releasing need.
+// A patch has the fields of a merge patch or a strategic merge patch that are needed to adopt and
+// release children.
 type patch struct {
 	Metadata struct {
 		UID               *types.UID   `json:"uid"`
@@ -63,7 +63,7 @@ func isCustom(kind schema.GroupKind) bool {
 	return strings.Contains(kind.Group, ".") && !strings.HasSuffix(kind.Group, ".k8s.io")
 }
 
-// check refuses a patch that was made for another version.
+// check returns a Conflict if the patch requires another resourceVersion than that of the object.
 func (p *patch) check(resource schema.GroupResource, obj metav1.Object) error {
 	if version := p.Metadata.ResourceVersion; version != "" {
 		return checkWritten(resource, &metav1.ObjectMeta{ResourceVersion: version}, obj)
@@ -71,8 +71,8 @@ func (p *patch) check(resource schema.GroupResource, obj metav1.Object) error {
 	return nil
 }
 
-// apply merges the patch into an object. If the patch has another UID, the API server refuses the
-// result.
+// apply merges the patch into an object. If the patch has another UID than the object, validation
+// later refuses the changed object.
 func (p *patch) apply(obj metav1.Object) {
 	if p.Metadata.UID != nil {
 		obj.SetUID(*p.Metadata.UID)
@@ -90,7 +90,8 @@ func (p *patch) apply(obj metav1.Object) {
 	}
 }
 
-// merge adds to the lists of an object, and removes what the patch says.
+// merge applies a strategic merge patch, which adds entries to the lists of an object and removes
+// entries from them.
 func (p *patch) merge(obj metav1.Object) {
 	p.mergeOwners(obj)
 	finalizers := slices.DeleteFunc(slices.Clone(obj.GetFinalizers()), func(f string) bool {
@@ -112,7 +113,8 @@ func (p *patch) mergeOwners(obj metav1.Object) {
 	obj.SetOwnerReferences(refs)
 }
 
-// merge puts the reference into the list, or removes it. References with one UID are the same.
+// merge adds the reference to the list, or removes the reference from the list. References with
+// the same UID are treated as the same reference.
 func (o ownerPatch) merge(refs []metav1.OwnerReference) []metav1.OwnerReference {
 	i := slices.IndexFunc(refs, func(ref metav1.OwnerReference) bool { return ref.UID == o.UID })
 	switch {

@@ -9,26 +9,26 @@ import (
 	"time"
 )
 
-// A Rule says which calls fail, and how. With the zero Rule, every call times out.
+// A Rule says which calls fail, and how they fail. The zero Rule makes every call time out.
 type Rule struct {
 	// Verb, Kind and Name select the calls. "" means any.
 	Verb, Kind, Name string
-	// Skip is how many of these calls succeed first.
+	// Skip is how many of the selected calls the Rule leaves alone at first.
 	Skip int
-	// Times is how many of the calls after that fail. 0 means all.
+	// Times is how many of the calls after the skipped calls fail. 0 means that all of them fail.
 	Times int
-	// Err is the answer. nil means that the call times out.
+	// Err is the error that the call returns. nil means that the call times out.
 	Err error
-	// Landed says that the calls take effect, and only the answer is lost.
+	// Landed means that the calls take effect, and only their answers are lost.
 	Landed bool
-	// Late, if it is positive, is how long after the call it takes effect, when the caller no
-	// longer waits for the answer. If Landed is set, Late is ignored.
+	// Late is the time after which a call that failed takes effect anyway. 0 means that the call
+	// never takes effect. If Landed is set, Late is ignored.
 	Late time.Duration
 }
 
-// Fail makes calls fail from now on. The rules replace earlier ones, and without rules no call
-// fails by a Rule. If several rules apply to a call, the first one that has failures left decides,
-// and Fault is not called.
+// Fail makes calls fail from now on. The rules replace all rules from earlier calls of Fail, so
+// Fail without rules only removes the earlier rules. If several rules apply to a call, the first
+// rule that has failures left decides. Fault is not called for that call.
 func (c *Client[O, C]) Fail(rules ...Rule) {
 	c.rules = nil
 	for _, r := range rules {
@@ -36,7 +36,7 @@ func (c *Client[O, C]) Fail(rules ...Rule) {
 	}
 }
 
-// programmed is a Rule, and how many calls it has matched.
+// programmed is a Rule with the number of calls that the Rule has matched.
 type programmed struct {
 	Rule
 	met int
@@ -77,15 +77,15 @@ func (c *Client[O, C]) faultOf(call Call) Fault {
 // A Record is a list of calls, in the order in which they were made.
 type Record struct{ Calls []Call }
 
-// Record returns a record to which all calls from now on are added.
+// Record returns a Record to which the Client adds all calls from now on.
 func (c *Client[O, C]) Record() *Record {
 	r := &Record{}
 	c.records = append(c.records, r)
 	return r
 }
 
-// Count returns how many calls have this verb, whether they failed or not.
-// Count("") returns how many calls there are.
+// Count returns the number of calls with this verb, including calls that failed. Count("") returns
+// the number of all calls.
 func (r *Record) Count(verb string) (n int) {
 	for _, call := range r.calls() {
 		if verb == "" || call.Verb == verb {
@@ -121,8 +121,8 @@ func (r *Record) calls() []Call {
 	return r.Calls
 }
 
-// String returns the call and, if there is one, its Err. An example is "create Pod
-// default/web-x7k2p: the request did not complete in time".
+// String returns a text with the call and, if there is one, the call's Err. An example is "create
+// Pod default/web-x7k2p: the request did not complete in time".
 func (c Call) String() string {
 	text := c.Verb + " " + c.Kind + " " + c.Namespace
 	if c.Name != "" {

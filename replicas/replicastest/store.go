@@ -22,22 +22,22 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// An Object is an API object. It is a pointer to a type of Kubernetes or of your own, with the
-// DeepCopy that deepcopy-gen and controller-gen make.
+// An Object is an API object. Its type is a pointer to a type from Kubernetes or to a type of your
+// own. deepcopy-gen and controller-gen generate the method DeepCopy.
 type Object[T any] interface {
 	controller.Object
 	DeepCopy() T
 }
 
-// A table holds the objects of one kind as the API server does. A stored object is only replaced,
-// never changed, and every change is sent to the streams.
+// A table holds the objects of one kind as the API server does. A stored object is replaced but
+// never changed, and every replacement is sent to the streams.
 type table[T Object[T]] struct {
 	server   server
 	kind     schema.GroupKind
 	resource schema.GroupResource
-	owners   bool // their removal wakes the garbage collector
-	anywhere bool // the owners are in no namespace, and the children in any or none
-	counts   bool // generations are counted; those of pods stay 0
+	owners   bool // the objects are owners, so their removal wakes the garbage collector
+	anywhere bool // owners are in no namespace, and children are in any namespace or in none
+	counts   bool // generations count up; the generation of a pod stays 0
 	rows     index[T]
 	streams  []*Stream[T]
 }
@@ -53,7 +53,7 @@ type server interface {
 	latest() uint64
 }
 
-// get returns the stored object. Copy it before it leaves the package.
+// get returns the stored object itself. Copy the object before it leaves the package.
 func (t *table[T]) get(namespace, name string) (T, error) {
 	obj, ok := t.rows.get(namespace, name)
 	if !ok {
@@ -62,7 +62,7 @@ func (t *table[T]) get(namespace, name string) (T, error) {
 	return obj, nil
 }
 
-// create stores obj as a new object. No other code may hold obj.
+// create stores obj as a new object. After the call, no code may change obj.
 func (t *table[T]) create(obj T) (T, error) {
 	var none T
 	if errs := validation.ValidateObjectMetaAccessor(obj, t.isNamespaced(obj), validation.NameIsDNSSubdomain, field.NewPath("metadata")); len(errs) > 0 {
@@ -82,7 +82,8 @@ func (t *table[T]) create(obj T) (T, error) {
 	return obj, nil
 }
 
-// isNamespaced reports whether an object must be in a namespace. Otherwise it must be in none.
+// isNamespaced reports whether an object must be in a namespace. If isNamespaced returns false,
+// the object must be in no namespace.
 func (t *table[T]) isNamespaced(obj T) bool {
 	if t.anywhere {
 		return !t.owners && obj.GetNamespace() != ""
@@ -90,7 +91,8 @@ func (t *table[T]) isNamespaced(obj T) bool {
 	return true
 }
 
-// update makes a change that the API server checks, and returns the stored object.
+// update changes an object, validates the changed object as the API server does, and returns the
+// stored object.
 func (t *table[T]) update(old T, change func(T)) (T, error) {
 	obj := old.DeepCopy()
 	change(obj)
@@ -104,8 +106,8 @@ func (t *table[T]) update(old T, change func(T)) (T, error) {
 	return t.write(old, obj), nil
 }
 
-// write stores a changed copy of an object and returns it. If nothing changed, it writes nothing.
-// If nothing holds back a deletion, it removes the object.
+// write stores obj, which is a changed copy of old, and returns the stored object. If obj is equal
+// to old, write stores nothing. If the deletion of obj is complete, write removes the object.
 func (t *table[T]) write(old, obj T) T {
 	switch {
 	case same(obj, old):
@@ -121,8 +123,8 @@ func (t *table[T]) write(old, obj T) T {
 	return obj
 }
 
-// delete marks an object as being deleted. If the grace period is 0 and no finalizer is left, it
-// removes the object.
+// delete marks an object as being deleted. If the grace period is 0 and no finalizer is left,
+// delete removes the object.
 func (t *table[T]) delete(old T, grace time.Duration) T {
 	obj := old.DeepCopy()
 	seconds := int64(grace / time.Second)
@@ -139,7 +141,8 @@ func (t *table[T]) validate(obj, old T) error {
 	return nil
 }
 
-// isFinished reports whether nothing holds back the deletion of an object.
+// isFinished reports whether an object is being deleted and has neither a grace period nor a
+// finalizer left.
 func isFinished(obj metav1.Object) bool {
 	grace := obj.GetDeletionGracePeriodSeconds()
 	return obj.GetDeletionTimestamp() != nil && grace != nil && *grace == 0 && len(obj.GetFinalizers()) == 0
@@ -168,7 +171,7 @@ func (t *table[T]) emit(e event[T]) {
 	}
 }
 
-// part returns the field Spec or Status of an API object, or nil if it has none.
+// part returns the field Spec or Status of an API object, or nil if the object has no such field.
 func part(obj any, name string) any {
 	if field := partOf(obj, name); field.IsValid() {
 		return field.Interface()
@@ -184,7 +187,8 @@ func partOf(obj any, name string) reflect.Value {
 	return v.Elem().FieldByName(name)
 }
 
-// setStatus gives obj the status of another object of its type. Both then share it.
+// setStatus gives obj the status of from, which has the same type. Both objects then share that
+// status.
 func setStatus(obj, from any) {
 	if to := partOf(obj, "Status"); to.IsValid() && to.CanSet() {
 		to.Set(partOf(from, "Status"))
@@ -226,7 +230,7 @@ func orNil[T metav1.Object](obj T, known bool) metav1.Object {
 	return obj
 }
 
-// An index is a list of objects in the order of their namespaces and names.
+// An index is a list of objects, sorted by namespace and name.
 type index[T metav1.Object] []T
 
 func (x index[T]) find(namespace, name string) (int, bool) {
@@ -257,7 +261,7 @@ func (x *index[T]) drop(obj T) {
 	}
 }
 
-// in returns the objects of a namespace. "" means all namespaces.
+// in returns the objects in a namespace. "" means all namespaces.
 func (x index[T]) in(namespace string) []T {
 	var found []T
 	for _, obj := range x {
@@ -268,7 +272,8 @@ func (x index[T]) in(namespace string) []T {
 	return found
 }
 
-// same reports whether two objects are equal. Most are exactly equal, which is faster to find out.
+// same reports whether two objects are equal. reflect.DeepEqual is tried first, because it is
+// faster and usually returns true.
 func same[T any](a, b T) bool {
 	return reflect.DeepEqual(a, b) || apiequality.Semantic.DeepEqual(a, b)
 }

@@ -21,12 +21,12 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// A View is what one controller has seen of a cluster. It has a cache for each kind, and the events
-// that have not arrived yet. At first, all objects of the cluster are such events, as in a list. It
-// is a Part.
+// A View is the state of a cluster as one controller has seen it. A View has a cache for each
+// kind, and a queue of the events that have not arrived yet. At first, the queue has one event for
+// each object in the cluster, as in a list. A View is a Part.
 type View[O Object[O], C Object[C]] struct {
-	// Cache shows what has arrived. Its Related returns the children of owners with the same
-	// controller, such as the ReplicaSets of one Deployment.
+	// Cache shows the objects whose events have arrived. Its Related returns the children of
+	// owners with the same controller, such as the ReplicaSets of one Deployment.
 	controller.Cache[O, C]
 
 	OwnerWatch *Stream[O]
@@ -36,7 +36,7 @@ type View[O Object[O], C Object[C]] struct {
 	hidden
 }
 
-// NewView returns an empty view. From now on, the cluster sends its events to the view.
+// NewView returns a View with empty caches. From now on, the cluster sends its events to the View.
 func (c *Cluster[O, C]) NewView() *View[O, C] {
 	selects := func(owner O) (labels.Selector, error) {
 		spec, err := c.kind.Spec(owner)
@@ -47,14 +47,15 @@ func (c *Cluster[O, C]) NewView() *View[O, C] {
 	return v
 }
 
-// Stop ends both watches. Events that have not arrived are lost, and no others are sent.
+// Stop ends both watches. Events that have not arrived are lost, and the cluster sends no further
+// events.
 func (v *View[O, C]) Stop() {
 	v.ChildWatch.stop()
 	v.OwnerWatch.stop()
 }
 
 // synced reports whether the first list of each kind has arrived. A controller must not act before
-// that.
+// both lists have arrived.
 func (v *View[O, C]) synced() bool { return v.ChildWatch.synced && v.OwnerWatch.synced }
 
 type insideView[O Object[O], C Object[C]] View[O, C]
@@ -71,8 +72,8 @@ func (v *insideView[O, C]) ListFrom(view inside.View, d time.Duration) bool {
 	return true
 }
 
-// Intact returns an error if an object in a cache was changed, for example by a function
-// of your Kind, or if an event handler returned an error. Check it at the end of a test.
+// Intact returns an error if an object in a cache was changed, for example by a function of your
+// Kind, or if an event handler returned an error. Call Intact at the end of a test.
 func (v *View[O, C]) Intact() error {
 	return errors.Join(v.ChildWatch.intact(), v.OwnerWatch.intact())
 }
@@ -130,8 +131,8 @@ func (v *View[O, C]) Due() (time.Time, bool) {
 	return child, ok
 }
 
-// Step delivers the next event if it is due. If both kinds have one at the same time, that of
-// owners is first.
+// Step delivers the next event if that event is due. If an owner's event and a child's event are
+// due at the same time, the owner's event is delivered first.
 func (v *View[O, C]) Step() {
 	due, _ := v.Due()
 	if owner, ok := v.OwnerWatch.due(); ok && owner.Equal(due) {
@@ -141,21 +142,22 @@ func (v *View[O, C]) Step() {
 	v.ChildWatch.step()
 }
 
-// A Stream is the watch of one kind, and the cache that it fills. Events arrive in the order of the
-// writes. As in an informer, an event first changes the cache, and then the handler is called. Do
-// not change objects in the cache.
+// A Stream is the watch of one kind, and the cache that this watch fills. Events arrive in the
+// order of the writes. As in an informer, an event first changes the cache, and then the handler
+// is called. Do not change objects in the cache.
 type Stream[T Object[T]] struct {
 	// Lag is how long new events take to arrive. No event overtakes another.
 	Lag time.Duration
-	// OnAdd, OnUpdate and OnDelete are given a T, and OnDelete also a Tombstone of one. Each may be
-	// nil. View.Intact returns their first error.
+	// OnAdd, OnUpdate and OnDelete are the event handlers. Each argument is a T, but the argument
+	// of OnDelete may also be a Tombstone with a T. Each event handler may be nil. View.Intact
+	// returns the first error of an event handler.
 	OnAdd    func(obj any) error
 	OnUpdate func(old, obj any) error
 	OnDelete func(obj any) error
 
 	table   *table[T]
 	cache   index[T]
-	arrived index[T] // what arrived in the cache, to compare
+	arrived index[T] // the objects as they arrived, to compare with cache
 	version string
 	synced  bool // the first list has arrived
 	broken  bool
@@ -176,17 +178,17 @@ type Tombstone struct {
 type event[T any] struct {
 	object  T
 	is      change
-	version string // version of the cache after the event; "" does not change it
-	listed  bool   // it is the last event of a list
+	version string // resourceVersion of the cache after the event; "" means no change
+	listed  bool   // the event is the last event of a list
 	due     time.Time
 }
 
 type change uint8
 
 const (
-	there  change = iota // the object is as it is here
-	gone                 // it was removed
-	missed               // it was removed while the watch was down
+	there  change = iota // the object exists, as it is in the event
+	gone                 // the object was removed
+	missed               // the object was removed while the watch was down
 )
 
 func watch[T Object[T]](t *table[T]) *Stream[T] {
@@ -202,18 +204,21 @@ func (s *Stream[T]) stop() {
 	s.table.streams = slices.DeleteFunc(s.table.streams, func(other *Stream[T]) bool { return other == s })
 }
 
-// Break breaks the watch. Events that have not arrived are lost, and so are all later ones until
-// Relist.
+// Break breaks the watch. Events that have not arrived are lost, and so are all further events
+// until Relist is called.
 func (s *Stream[T]) Break() { s.queue, s.broken = nil, true }
 
-// Hang makes the watch hang. No event arrives until Resume or Relist, and there is no error.
+// Hang makes the watch hang. No event arrives until Resume or Relist is called, and the watch
+// returns no error.
 func (s *Stream[T]) Hang() { s.hung = true }
 
-// Resume ends a Hang. The events that were held back arrive when their Lag is over.
+// Resume lets a watch that hangs continue. Each event that was held back arrives as soon as its
+// Lag is over.
 func (s *Stream[T]) Resume() { s.hung = false }
 
-// Relist lists all objects and watches from there. Every object arrives again, even if it has not
-// changed. For an object that is gone, a Tombstone arrives.
+// Relist lists all objects and starts a new watch from that list. Every object arrives again, even
+// if the object has not changed. For each object that is in the cache but no longer exists, a
+// Tombstone arrives.
 func (s *Stream[T]) Relist() {
 	s.queue, s.broken, s.hung = nil, false, false
 	for _, obj := range s.table.rows {
@@ -246,7 +251,7 @@ func (s *Stream[T]) listFrom(old *Stream[T], d time.Duration) {
 	}
 }
 
-// receive queues an event. The cache will have its own copy of the object.
+// receive queues an event. When the event arrives, the cache gets its own copy of the object.
 func (s *Stream[T]) receive(e event[T]) {
 	if s.broken {
 		return
@@ -258,16 +263,15 @@ func (s *Stream[T]) receive(e event[T]) {
 	s.queue = append(s.queue, e)
 }
 
-// Get returns the object that the cache has under this namespace and name, and
-// whether it has one.
+// Get returns the cached object with this namespace and name, and whether there is such an object.
 func (s *Stream[T]) Get(namespace, name string) (T, bool) { return s.cache.get(namespace, name) }
 
-// In returns the objects that the cache has in a namespace, sorted by namespace and name. "" means
-// all namespaces.
+// In returns the cached objects in a namespace, sorted by namespace and name. "" means all
+// namespaces.
 func (s *Stream[T]) In(namespace string) []T { return s.cache.in(namespace) }
 
-// due returns the time of the next event, and whether there is one. While the watch hangs, there is
-// none.
+// due returns the time of the next event, and whether there is a next event. While the watch
+// hangs, there is no next event.
 func (s *Stream[T]) due() (time.Time, bool) {
 	if len(s.queue) == 0 || s.hung {
 		return time.Time{}, false
@@ -275,14 +279,14 @@ func (s *Stream[T]) due() (time.Time, bool) {
 	return s.queue[0].due, true
 }
 
-// step delivers the next event if it is due.
+// step delivers the next event if that event is due.
 func (s *Stream[T]) step() {
 	if due, ok := s.due(); ok && !due.After(s.table.server.now()) {
 		s.next()
 	}
 }
 
-// next delivers the next event even if it is not due.
+// next delivers the next event, even if that event is not due yet.
 func (s *Stream[T]) next() {
 	if len(s.queue) == 0 || s.hung {
 		return
@@ -330,7 +334,7 @@ func (s *Stream[T]) deliver(e event[T]) {
 	}
 }
 
-// tell changes the cache and calls the handler.
+// tell applies an event to the cache and calls the event handler.
 func (s *Stream[T]) tell(e event[T]) error {
 	old, known := s.cache.get(e.object.GetNamespace(), e.object.GetName())
 	if e.is != there {
@@ -363,8 +367,8 @@ func (s *Stream[T]) tellGone(e event[T]) error {
 	return s.OnDelete(e.object.DeepCopy())
 }
 
-// leaves compares the cached object of this name for the last time, before the cache drops or
-// replaces it.
+// leaves checks that the cached object has not been changed since it arrived. leaves is called
+// just before the cache drops or replaces that object.
 func (s *Stream[T]) leaves(of T) {
 	namespace, name := of.GetNamespace(), of.GetName()
 	obj, known := s.cache.get(namespace, name)

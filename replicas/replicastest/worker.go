@@ -11,19 +11,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The delay after an error doubles from the first to the last.
+// The delay after an error begins at firstRetry, and doubles until it reaches lastRetry.
 const (
 	firstRetry = 5 * time.Millisecond
 	lastRetry  = 1000 * time.Second
 )
 
-// A Worker is a work queue of names with one worker that empties it. As in client-go's queues, a
-// name can be queued twice, once for now and once for later.
+// A Worker is a work queue of owners' names, together with one worker that works on these names.
+// As in client-go's work queues, a name can be queued twice, once for now and once for later.
 type Worker struct {
 	Clock *Clock
-	// Sync works on one name. If again is positive, the name is requeued after that
-	// time. After an error it is requeued even if again is 0, after a delay that
-	// grows with each error. If Sync is nil, names are dropped.
+	// Sync works on one name. If again is positive, the name is queued again after that time. If
+	// Sync returns an error and again is 0, the name is queued again after a delay that grows with
+	// each error. If Sync is nil, names are dropped.
 	Sync func(ctx context.Context, key types.NamespacedName) (again time.Duration, err error)
 
 	queue    []wake
@@ -35,8 +35,8 @@ type wake struct {
 	at  time.Time
 }
 
-// Wake queues a name for now, or for d later. If the name is already queued for later, the earlier
-// time counts.
+// Wake queues a name for the time d from now. If d is 0 or less, the name is due now. If d is
+// positive and the name is already queued for later, the earlier of the two times counts.
 func (w *Worker) Wake(key types.NamespacedName, d time.Duration) {
 	now := w.Clock.Now()
 	at := now.Add(max(d, 0))
@@ -58,8 +58,8 @@ func (w *Worker) Due() (time.Time, bool) {
 	return next.at, ok
 }
 
-// queued returns the time at which a name is worked on next, and whether it is queued. An owner
-// with something to do that is not queued sleeps until an event wakes it.
+// queued returns the time at which a name is due next, and whether the name is queued. If the name
+// of an owner with open work is not queued, no pass follows until an event wakes the owner.
 func (w *Worker) queued(key types.NamespacedName) (time.Time, bool) {
 	var first wake
 	for _, queued := range w.queue {
@@ -70,7 +70,8 @@ func (w *Worker) queued(key types.NamespacedName) (time.Time, bool) {
 	return first.at, !first.at.IsZero()
 }
 
-// next returns the entry that is due first. Among equals, the first one queued is next.
+// next returns the entry that is due first. If several entries are due at the same time, next
+// returns the entry that was queued first.
 func (w *Worker) next() (next wake, ok bool) {
 	for i, queued := range w.queue {
 		if i == 0 || queued.at.Before(next.at) {
@@ -80,7 +81,7 @@ func (w *Worker) next() (next wake, ok bool) {
 	return next, len(w.queue) > 0
 }
 
-// Step works on the next name if it is due.
+// Step works on the next name if that name is due.
 func (w *Worker) Step() {
 	now := w.Clock.Now()
 	next, ok := w.next()

@@ -9,36 +9,36 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// A Part is something that acts when its time has come, such as a Cluster, a Controller, a View or
-// a Worker. It never acts by itself. The caller of Step decides what happens next.
+// A Part is something that acts at certain times, such as a Cluster, a Controller, a View or a
+// Worker. A Part acts only in a call of Step, so the caller of Step decides what happens next.
 type Part interface {
-	// Due returns the time at which the part acts next, and whether it has anything to do. If it
-	// has nothing to do, that may change when another part acts.
+	// Due returns the time at which the Part acts next, and whether the Part has anything to do. A
+	// Part that has nothing to do may get something to do when another Part acts.
 	Due() (time.Time, bool)
-	// Step does one thing, if one is due.
+	// Step performs the Part's next action, if that action is due.
 	Step()
 }
 
-// A World is a clock and the parts that act at its times.
+// A World is a clock and the Parts that act according to that clock.
 type World struct {
 	Clock *Clock
 	Parts []Part
 }
 
-// Run lets the time d pass. Everything that becomes due is done at its time. If several parts are
-// due at the same time, the first of Parts acts first. If d is 0, Run does what is due now, and
-// what becomes due because of that.
+// Run lets the time d pass, and steps each Part whenever it is due. If several Parts are due at
+// the same time, the first of them in Parts acts first. If d is 0, Run steps the Parts until
+// nothing more is due at the current time.
 //
-// If parts keep each other busy and no time passes, Run panics after a million steps.
+// If Parts keep each other busy although no time passes, Run panics after a million steps.
 func (w *World) Run(d time.Duration) {
 	end := w.Clock.Now().Add(d)
 	w.RunUntil(end, nil)
 	w.Clock.Advance(end.Sub(w.Clock.Now()))
 }
 
-// RunUntil steps until done returns true, or until nothing is left to do up to the instant end. It
-// reports whether done returned true. The clock then shows the time of the last step. A nil done
-// never returns true.
+// RunUntil steps the Parts until done returns true, or until no Part is due at or before end.
+// RunUntil reports whether done returned true. After RunUntil, the clock shows the time of the
+// last step. If done is nil, RunUntil stops only when no Part is due at or before end.
 func (w *World) RunUntil(end time.Time, done func() bool) bool {
 	const busy = 1_000_000
 	for steps := 0; done == nil || !done(); steps++ {
@@ -58,7 +58,7 @@ func (w *World) RunUntil(end time.Time, done func() bool) bool {
 	return true
 }
 
-// next returns the part that is due first, and when.
+// next returns the Part that is due first, and the time at which it is due.
 func (w *World) next() (first Part, at time.Time) {
 	for _, part := range w.Parts {
 		if object.IsNil(part) {

@@ -4,20 +4,21 @@
 // Package transport has three wrappers of an http.RoundTripper for the client of an operator. Use those
 // that you need:
 //
-//   - A Fence refuses writes that a leader sends after it can no longer prove its lease.
-//   - Watches end a watch that hangs, and have its objects listed again.
+//   - A Fence refuses the writes of a leader that can no longer prove that it holds its lease.
+//   - Watches ends a watch that hangs, so that the watch's objects are listed again.
 //   - A Pace sends calls as fast as the server answers, instead of a constant number a second.
 //
-// With client-go or controller-runtime, wrap the configuration before a client is made from it:
+// With client-go or controller-runtime, wrap the configuration before you make a client from it:
 //
 //	config.Wrap(fence.Wrap)
 //
-// The package imports net/http and no client. All types are safe for concurrent use.
+// The package works with any HTTP client, and imports no Kubernetes client. All types are safe for
+// concurrent use.
 package transport
 
 import "net/http"
 
-// roundTripper calls trip in place of next.
+// roundTripper calls trip for each request. trip may send the request with next.
 type roundTripper struct {
 	next http.RoundTripper
 	trip func(next http.RoundTripper, req *http.Request) (*http.Response, error)
@@ -35,20 +36,20 @@ func (r roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	return r.trip(r.next, req)
 }
 
-// WrappedRoundTripper lets client-go find the connections that it closes.
+// WrappedRoundTripper returns the wrapped RoundTripper, so that client-go can close its connections.
 func (r roundTripper) WrappedRoundTripper() http.RoundTripper { return r.next }
 
 func isRead(req *http.Request) bool {
 	return req.Method == http.MethodGet || req.Method == http.MethodHead
 }
 
-// isWatch reports whether a request is answered until one of the two sides ends it.
+// isWatch reports whether a request is a watch, which continues until the client or the server ends it.
 func isWatch(req *http.Request) bool {
 	watch := req.URL.Query().Get("watch")
 	return watch == "true" || watch == "1"
 }
 
-// refuse returns err for a request that is not sent.
+// refuse closes the body of a request that is not sent, and returns err.
 func refuse(req *http.Request, err error) (*http.Response, error) {
 	if req.Body != nil {
 		_ = req.Body.Close()

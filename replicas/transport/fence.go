@@ -24,24 +24,27 @@ import (
 // DefaultRenewDeadline is the default renew deadline of electors in client-go and controller-runtime.
 const DefaultRenewDeadline = 10 * time.Second
 
-// A Fence refuses the writes of a leader that cannot prove its lease. After a process was paused, or its
-// machine slept, it continues where it was. Meanwhile its lease has ended and another process leads, and
-// the elector may notice only after the next write. With a Fence that write is not sent, and returns an
-// error that says so.
+// A Fence refuses the writes of a leader that cannot prove that it holds its lease. If a process is
+// paused, or if its machine sleeps, the process later continues where it was. Meanwhile, the process's
+// lease may have expired, and another process may have become the leader. The elector of the paused
+// process may notice the loss of the lease only after the next write. With a Fence, a write after the loss
+// of the lease is not sent, and returns an error.
 //
-// The Fence reads the requests for the lease that go through it, so it needs no other connection with the
-// elector. The Fence remembers when the last renewal that the server accepted was sent. When the renew
-// deadline has passed since then, it refuses writes. After other processes have seen that renewal, they
-// wait for the lease duration, which must be longer than the renew deadline. The Fence measures on the wall
-// clock and on the monotonic clock, and uses the longer time. The first can be set back, and the second can
-// stand still while a machine sleeps.
+// The Fence reads the elector's requests for the lease that go through the Fence, so it needs no other
+// connection with the elector. The Fence remembers when the elector sent the last renewal that the server
+// accepted. If the renew deadline has passed since that time, the Fence refuses writes. Another process
+// takes over the lease only after the lease duration, which must be longer than the renew deadline. The
+// Fence measures the time on the wall clock and on the monotonic clock, and uses the longer of the two
+// times. The wall clock can be set back, and the monotonic clock can stop while a machine sleeps.
 //
-// After a pause, the elector of client-go may release the lease although another process holds it now. Then
-// a third process would lead while the second one still writes, so the Fence refuses such a release.
+// After a pause, client-go's elector may release the lease although another process now holds it. A third
+// process could then become the leader while the second process still writes, so the Fence refuses such a
+// release.
 //
-// Before the process has held the lease for the first time, no write is refused, because the controllers
-// that need the lease do not work yet. Reads, and other requests for the lease, are never refused. The zero
-// value knows no lease and refuses nothing.
+// Before the process has held the lease for the first time, the Fence refuses no write, because the
+// controllers that need the lease have not started yet. The Fence never refuses a read. Of the requests
+// for the lease, the Fence refuses only a release while another process holds the lease. The zero Fence
+// knows no lease and refuses nothing.
 type Fence struct {
 	lease    types.NamespacedName
 	deadline time.Duration
@@ -51,16 +54,18 @@ type Fence struct {
 	mu     sync.Mutex
 	holder string   // the identity under which the process has held the lease; "" before the first time
 	sent   *reading // when the last renewal was sent; nil if the lease is not held
-	other  string   // another process that held the lease when it was read last; "" if there was none
+	other  string   // the other process that held the lease when the lease was last read; "" if there was none
 }
 
-// NewFence returns a Fence for a lease. renewDeadline is that of the elector. Zero or less means
-// DefaultRenewDeadline. Wrap the configuration before the elector's client is made from it:
+// NewFence returns a Fence for a lease. renewDeadline is the elector's renew deadline. If renewDeadline is
+// zero or negative, DefaultRenewDeadline is used. Wrap the configuration before you make the elector's
+// client from it:
 //
 //	fence := transport.NewFence(types.NamespacedName{Namespace: "default", Name: "pools.example.com"}, 0)
 //	config.Wrap(fence.Wrap)
 //
-// Namespace and name must be the elector's, and not empty. Only leases of coordination.k8s.io/v1 are known.
+// The namespace and the name must be those of the elector's lease, and must not be empty. A Fence knows
+// only leases of coordination.k8s.io/v1.
 func NewFence(lease types.NamespacedName, renewDeadline time.Duration) *Fence {
 	if renewDeadline <= 0 {
 		renewDeadline = DefaultRenewDeadline
@@ -71,14 +76,15 @@ func NewFence(lease types.NamespacedName, renewDeadline time.Duration) *Fence {
 var errNotWritten = errors.New("not written")
 
 // Wrap returns a RoundTripper that sends requests with next, except those that the Fence refuses. A nil
-// next means http.DefaultTransport. Requests are checked when they are sent, so after a rate limiter, and
-// again each time that client-go sends them. Their bodies are checked as they are read.
+// next means http.DefaultTransport. The Fence checks each request when it is sent, which is after any wait
+// for a rate limiter. If client-go sends a request again, the Fence checks that request again. The Fence
+// also checks each time that a part of a request's body is read.
 func (f *Fence) Wrap(next http.RoundTripper) http.RoundTripper { return wrap(next, f.trip) }
 
-// Refused returns how many writes were refused.
+// Refused returns the number of writes that the Fence has refused.
 func (f *Fence) Refused() int64 { return f.refused.Load() }
 
-// Check returns an error if a write would be refused now.
+// Check returns an error if the Fence would refuse a write now.
 func (f *Fence) Check() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -116,8 +122,8 @@ func (f *Fence) check() error {
 	return err
 }
 
-// asksFor reports whether a request is for the lease, and returns the lease that it writes, or nil for a
-// read.
+// asksFor reports whether a request is for the lease. If the request creates or updates the lease, asksFor
+// also returns the lease in the request's body.
 func (f *Fence) asksFor(req *http.Request) (asked *coordinationv1.Lease, isLease bool) {
 	of := req.URL.Path
 	if req.Method != http.MethodPost {
@@ -137,9 +143,10 @@ func (f *Fence) asksFor(req *http.Request) (asked *coordinationv1.Lease, isLease
 	return asked, req.Method != http.MethodPost || asked != nil && asked.Name == f.lease.Name
 }
 
-// tripOfLease sends a request for the lease, and learns from the answer whether the lease is held.
+// tripOfLease sends a request for the lease, and learns from the answer whether this process holds the
+// lease.
 func (f *Fence) tripOfLease(next http.RoundTripper, req *http.Request, asked *coordinationv1.Lease) (*http.Response, error) {
-	sent := f.read() // not when the answer is read, which may be after a pause
+	sent := f.read() // before the request, because the answer may be read after a pause
 	if asked != nil && holderOf(asked) == "" || req.Method == http.MethodDelete {
 		if err := f.release(); err != nil {
 			return refuse(req, err)
@@ -189,8 +196,9 @@ func (f *Fence) lose() {
 	f.sent = nil
 }
 
-// release notes that the process gives up the lease, before it does, because the next holder begins at
-// once. It returns an error if another process held the lease when it was read last.
+// release notes that the process gives up the lease. Call release before the request is sent, because the
+// next holder may begin immediately after the request. If another process held the lease when the lease
+// was last read, release returns an error.
 func (f *Fence) release() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -202,7 +210,7 @@ func (f *Fence) release() error {
 	return nil
 }
 
-// shown notes who holds the lease according to the server.
+// shown notes the holder of the lease in the server's answer.
 func (f *Fence) shown(holder string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -215,9 +223,9 @@ func (f *Fence) shown(holder string) {
 	}
 }
 
-// guard returns the request with a body that is checked. The transport reads the body when it has a
-// connection, and reads it again when it resends a request by itself. A server does not act on a request if
-// it has not received the body.
+// guard returns the request with a body that the Fence checks. The transport reads the body when it has a
+// connection, and reads the body again if it resends the request by itself. A server acts on a request
+// only after it has received the whole body.
 func (f *Fence) guard(req *http.Request) *http.Request {
 	if req.Body == nil || req.Body == http.NoBody {
 		return req
@@ -233,11 +241,12 @@ func (f *Fence) guard(req *http.Request) *http.Request {
 	return guarded
 }
 
-// A guardedBody is checked until all of it has been read. After that the server may act.
+// A guardedBody calls the Fence's check at each read, until the whole body has been read. After that, the
+// server may act on the request.
 type guardedBody struct {
 	io.ReadCloser
 	fence *Fence
-	left  int64 // bytes; 0 if the length is not known, and negative if nothing is left
+	left  int64 // bytes not read yet; 0 if the length is not known, and negative if the whole body has been read
 }
 
 func (b *guardedBody) Read(data []byte) (int, error) {
@@ -263,7 +272,7 @@ var leases = func() runtime.Decoder {
 	return serializer.NewCodecFactory(scheme).UniversalDeserializer()
 }()
 
-// readLease reads a lease from JSON or protobuf. It returns nil if the body is no lease.
+// readLease reads a lease from JSON or protobuf. If the body is not a lease, readLease returns nil.
 func readLease(body io.ReadCloser) *coordinationv1.Lease {
 	defer func() { _ = body.Close() }()
 	data, err := io.ReadAll(body)
@@ -284,7 +293,7 @@ func holderOf(lease *coordinationv1.Lease) string {
 	return *lease.Spec.HolderIdentity
 }
 
-// A reading is one instant on both clocks of the machine.
+// A reading is the time on the wall clock and on the monotonic clock at one instant.
 type reading struct {
 	wall      time.Time
 	monotonic time.Duration // since the program began
@@ -296,7 +305,7 @@ func readingOf(t time.Time) reading { return reading{t.Round(0), t.Sub(began)} }
 
 func readClocks() reading { return readingOf(time.Now()) }
 
-// since returns the time since an earlier reading, on the clock that shows more.
+// since returns the time since an earlier reading, on the clock that shows the longer time.
 func (r reading) since(earlier reading) time.Duration {
 	return max(r.wall.Sub(earlier.wall), r.monotonic-earlier.monotonic)
 }

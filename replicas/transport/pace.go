@@ -18,80 +18,86 @@ import (
 )
 
 const (
-	// firstWindow is how many calls a new Pace allows at once. leastWindow is how many it always allows,
-	// even if the server is slow.
+	// firstWindow is how many calls a new Pace allows at once. leastWindow is how many calls a Pace allows
+	// at once even if the server is slow.
 	firstWindow, leastWindow = 10, 4
 	// leastEach is how many calls of each owner may be under way, even if the window is full.
 	leastEach = 2
-	// near is a share of the window at which the server was last overloaded. Below that share the window
-	// grows fast. Above it the window grows once in each growsEvery, and by more each time.
+	// near is a fraction of the window at which the server was last overloaded. While the window is below
+	// that fraction, it grows fast. Above that fraction, the window grows once in each growsEvery, by an
+	// amount that increases each time.
 	near       = 0.9
 	growsEvery = time.Second
-	// A call is slow if it takes longer than slower times the usual time, plus slowerBy. If three of four
-	// calls are slow, fewer are sent. If only some calls have a slow webhook, that changes nothing.
+	// A call is slow if it takes longer than slower times the usual time, plus slowerBy. If more than
+	// three of four calls are slow, the window shrinks. If a slow webhook delays only some of the calls,
+	// the window does not shrink.
 	slower, slowerBy = 2, 10 * time.Millisecond
-	// usualFor is a period. The fastest call of this period and of the one before sets the usual time.
+	// usualFor is the length of a period. The usual time is that of the fastest call in the current and
+	// the previous period.
 	usualFor = time.Minute
-	// mostKinds is the most kinds of calls that are remembered.
+	// mostKinds is the maximum number of kinds of calls that a Pace remembers.
 	mostKinds = 1000
-	// longestHold is the longest wait for a Retry-After, even if the server asks for a longer one.
+	// longestHold is the longest wait because of a Retry-After, even if the server asks for a longer wait.
 	longestHold = 10 * time.Second
 )
 
-// A Pace sends calls as fast as the server answers. It has no constant number of calls a second, which is
-// too low for one server and too high for another. Instead it limits how many are under way at once. The
-// limit grows with good answers, and is halved if the server is overloaded. The limit also falls if three
-// of four calls take longer than usual.
+// A Pace sends calls as fast as the server answers. A constant number of calls a second would be too low
+// for one server and too high for another. Instead, a Pace limits how many calls are under way at once.
+// The limit grows while calls succeed, and is halved if the server is overloaded. The limit also falls if
+// more than three of four calls take longer than usual.
 //
-// A server is overloaded if it cannot be reached, or if it answers 429, 502, 503 or 504 with a text instead
-// of a Status, as API Priority and Fairness and load balancers do. Then no call is sent for as long as its
-// Retry-After says, at most 10 seconds. A Status with such a code, for example from a webhook or for an
-// eviction, is about one object and changes nothing. The usual time is that of the fastest call of its kind
-// in the last two minutes. If a server is too busy for minutes, slow calls become the usual ones, and then
-// only its refusals lower the limit.
+// A server counts as overloaded if it cannot be reached, or if it answers 429, 502, 503 or 504 with plain
+// text instead of a Status. API Priority and Fairness answers with plain text, and so do load balancers.
+// If the answer of an overloaded server has a Retry-After, the Pace sends no call during that time, which
+// is limited to 10 seconds. A Status with such a code is about one object, for example from a webhook or
+// for an eviction, and does not change the limit. The usual time of a call is that of the fastest call of
+// the same kind in the last two minutes. If a server is busy for several minutes, slow calls become usual,
+// and then only the server's refusals lower the limit.
 //
-// Waiting calls are sent in turns, one for each owner; see WithOwner. The first two calls of an owner never
-// wait for calls of other owners that are under way, because an admission webhook may delay those. Watches
-// and requests for leases are sent at once.
+// Waiting calls are sent in turns, one call for each owner; see WithOwner. Even if the limit is reached,
+// each owner may have two calls under way, because an admission webhook may be delaying the calls of other
+// owners. In the first second after an overload, no call exceeds the limit. Watches and requests for
+// leases never wait.
 //
-// The zero value has no limit except the server's answers.
+// The zero Pace is limited only by the server's answers.
 type Pace struct {
-	perSecond float64 // 0: without a limit
+	perSecond float64 // 0 means no limit
 	burst     float64
 
 	mu       sync.Mutex
 	window   float64
 	underWay int
-	of       map[types.NamespacedName]int // those under way
-	full     bool                         // calls have waited since the last change of the window
-	growing  bool                         // by one with each answer, until the server is slow or overloaded
-	ceiling  float64                      // the server was overloaded near this window; 0: never
+	of       map[types.NamespacedName]int // the calls under way for each owner
+	full     bool                         // a call has had to wait since this count of answers began
+	growing  bool                         // the window grows by one with each answer, until the server is slow or overloaded
+	ceiling  float64                      // the server was last overloaded near this window; 0 means never
 	changed  time.Time                    // when the window was last made smaller
-	refused  time.Time                    // when it was last made smaller because of an overload
-	near     time.Time                    // when it then came near the ceiling; zero: not yet
-	grown    time.Time                    // when it was last made larger there
+	refused  time.Time                    // when the window was last made smaller because of an overload
+	near     time.Time                    // when the window came near the ceiling after it was last made smaller; zero means not yet
+	grown    time.Time                    // when the window was last made larger near the ceiling
 	held     time.Time                    // no call is sent before this time
-	tokens   float64                      // of perSecond
+	tokens   float64                      // calls that perSecond allows now
 	filled   time.Time
 	timer    *time.Timer
 
-	answers int // still needed before the window is changed
-	good    int // of these: calls that took effect
-	slow    int // of the good ones: those that took longer than usual for their kind
+	answers int // answers still needed before the window changes
+	good    int // answers of calls that took effect
+	slow    int // good answers that took longer than usual for their kind of call
 	usual   map[callKind]*usual
 
-	owners  []types.NamespacedName // whose calls wait, in the order of their turns
+	owners  []types.NamespacedName // owners whose calls wait, in the order of their turns
 	waiting map[types.NamespacedName][]*turn
 }
 
-// NewPace returns a Pace that sends at most perSecond calls a second, and burst at once after a rest. If
-// perSecond is zero or less, or no number, only the server's answers limit the calls, and burst is ignored.
-// A burst below 1 means 1. Turn the rate limiter of client-go off:
+// NewPace returns a Pace that sends at most perSecond calls a second, and up to burst calls at once after
+// a pause. If perSecond is not a positive finite number, only the server's answers limit the calls, and
+// burst is ignored. If burst is below 1, 1 is used. Turn off client-go's own rate limiter:
 //
 //	config.QPS = -1
 //	config.Wrap(transport.NewPace(0, 0).Wrap)
 //
-// If there is a Fence, wrap it first, so that it checks a call after the call has waited.
+// If you also use a Fence, call the Fence's Wrap first, so that the Fence checks each call after the call
+// has waited.
 func NewPace(perSecond float64, burst int) *Pace {
 	p := &Pace{}
 	if perSecond > 0 && !math.IsInf(perSecond, 0) {
@@ -101,11 +107,12 @@ func NewPace(perSecond float64, burst int) *Pace {
 	return p
 }
 
-// Wrap returns a RoundTripper that sends calls with next in their turn. A nil next means
-// http.DefaultTransport. A call whose context ends while it waits returns the context's error.
+// Wrap returns a RoundTripper that sends each call with next when the call's turn has come. A nil next
+// means http.DefaultTransport. If the context of a waiting call ends, the call returns the context's
+// error.
 func (p *Pace) Wrap(next http.RoundTripper) http.RoundTripper { return wrap(next, p.trip) }
 
-// State returns how many calls may be under way at once, and how many wait.
+// State returns how many calls may be under way at once, and how many calls are waiting.
 func (p *Pace) State() (window, waiting int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -118,7 +125,7 @@ func (p *Pace) State() (window, waiting int) {
 type ownerKey struct{}
 
 // WithOwner returns a context for the calls about an owner. Owners take turns, and all calls without an
-// owner share one turn. The adapters set the owner for each pass.
+// owner share one turn. Packages clientgo and controllerruntime set the owner for each pass.
 func WithOwner(ctx context.Context, owner types.NamespacedName) context.Context {
 	return context.WithValue(ctx, ownerKey{}, owner)
 }
@@ -144,7 +151,7 @@ func (p *Pace) trip(next http.RoundTripper, req *http.Request) (*http.Response, 
 
 // A turn is a call that waits.
 type turn struct {
-	come chan struct{} // closed
+	come chan struct{} // closed when the turn has come
 }
 
 // wait waits until a call may be sent. If ctx ends first, it returns an error.
@@ -168,7 +175,7 @@ func (p *Pace) wait(ctx context.Context, owner types.NamespacedName) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	select {
-	case <-t.come: // at the same time
+	case <-t.come: // the turn came just as ctx ended
 		p.leave(owner)
 	default:
 		p.remove(owner, t)
@@ -221,9 +228,9 @@ func (p *Pace) next() {
 	}
 }
 
-// turn returns the index of the owner that may send a call, or -1 if there is none. It is the first owner
-// or, if the window is full, the first one with fewer than leastEach calls under way. Just after an
-// overload, no owner exceeds the window.
+// turn returns the index of the owner that may send a call, or -1 if there is none. If the window is not
+// full, the first owner may send a call. If the window is full, the first owner with fewer than leastEach
+// calls under way may send a call. For growsEvery after an overload, no owner may exceed the window.
 func (p *Pace) turn() int {
 	if p.underWay < int(p.window) {
 		return 0
@@ -235,7 +242,7 @@ func (p *Pace) turn() int {
 	return slices.IndexFunc(p.owners, func(owner types.NamespacedName) bool { return p.of[owner] < leastEach })
 }
 
-// delay returns how long the next call must wait, however many are under way.
+// delay returns how long the next call must wait because of a Retry-After or of perSecond.
 func (p *Pace) delay(now time.Time) time.Duration {
 	if held := p.held.Sub(now); held > 0 || p.perSecond == 0 {
 		return held
@@ -248,7 +255,7 @@ func (p *Pace) delay(now time.Time) time.Duration {
 	return time.Duration((1-p.tokens)/p.perSecond*float64(time.Second)) + 1
 }
 
-// leave notes that a call has ended.
+// leave notes that a call has ended, and sends the waiting calls whose turn has come.
 func (p *Pace) leave(owner types.NamespacedName) {
 	p.underWay--
 	if p.of[owner]--; p.of[owner] == 0 {
@@ -257,7 +264,7 @@ func (p *Pace) leave(owner types.NamespacedName) {
 	p.next()
 }
 
-// learn changes the window by an answer.
+// learn changes the window according to an answer.
 func (p *Pace) learn(kind callKind, sent, now time.Time, resp *http.Response, err error) {
 	if err == nil && isOverload(resp) {
 		p.hold(now, resp.Header.Get("Retry-After"))
@@ -268,13 +275,13 @@ func (p *Pace) learn(kind callKind, sent, now time.Time, resp *http.Response, er
 	case err != nil:
 		p.refused = now
 		p.change(now, p.window/2, 1)
-		p.growing = true // fast, as soon as the server can be reached
+		p.growing = true // so that the window grows fast when the server can be reached again
 		return
 	case isOverload(resp):
 		p.refused, p.ceiling = now, near*p.window
 		p.change(now, p.window/2, 1)
 		return
-	case resp.StatusCode < 300: // a refusal may take much less time
+	case resp.StatusCode < 300: // only successes, because a refusal may take much less time
 		if len(p.usual) > mostKinds {
 			clear(p.usual)
 		}
@@ -301,12 +308,14 @@ func (p *Pace) learn(kind callKind, sent, now time.Time, resp *http.Response, er
 	p.look()
 }
 
-// look starts to count answers, as many as calls may be under way at once.
+// look starts a new count of answers. The count ends after as many answers as calls may be under way at
+// once.
 func (p *Pace) look() {
 	p.answers, p.good, p.slow, p.full = int(p.window), 0, 0, len(p.owners) > 0
 }
 
-// grow makes the window larger, and slowly where the server was overloaded before.
+// grow makes the window larger. Near the ceiling, where the server was overloaded before, the window grows
+// slowly.
 func (p *Pace) grow(now time.Time) {
 	if p.ceiling > 0 && p.window >= p.ceiling {
 		if p.near.IsZero() {
@@ -348,13 +357,13 @@ func isLocal(err error) bool {
 	return errors.Is(err, errNotWritten) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// usual is how long the calls of a kind take when the server has little to do.
+// usual holds how long the calls of a kind take when the server has little to do.
 type usual struct {
-	fastest, earlier time.Duration // in this usualFor, and in the one before
+	fastest, earlier time.Duration // the fastest call in this period and in the previous period
 	since            time.Time
 }
 
-// isExceeded records how long a call took, and reports whether that is too long.
+// isExceeded records how long a call took, and reports whether the call was slow.
 func (u *usual) isExceeded(now time.Time, took time.Duration) bool {
 	if now.Sub(u.since) >= usualFor {
 		u.earlier, u.fastest, u.since = u.fastest, took, now
@@ -384,8 +393,8 @@ func (p *Pace) hold(now time.Time, retryAfter string) {
 	}
 }
 
-// isOverload reports whether the server itself, or a proxy before it, refuses a call. Others that refuse a
-// call, such as a webhook, answer with a Status.
+// isOverload reports whether an answer comes from an overloaded server, or from a proxy in front of it. If
+// a webhook or another component refuses a call, the answer is a Status.
 func isOverload(resp *http.Response) bool {
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:

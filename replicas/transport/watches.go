@@ -22,28 +22,29 @@ import (
 )
 
 const (
-	// refusedFor is how long the requests of an informer are refused if the informer does not list. The
-	// informer may have ended.
+	// refusedFor is how long the requests of an informer are refused if the informer does not list. There
+	// is a limit because the informer may have ended.
 	refusedFor = 2 * time.Minute
-	// mostLists is the most informers that are remembered. A client has few.
+	// mostLists is the maximum number of informers that Watches remembers. A client usually has only a few
+	// informers.
 	mostLists = 1000
 )
 
-// Watches records the watches of a client, and can make their informers list the objects again. A watch
-// that hangs returns no error. It is as quiet as a watch of objects that do not change, so an informer
-// waits until the connection ends. Pass Watches to the Options of replicas/clientgo or
-// replicas/controllerruntime, which notice such a watch.
+// Watches records the watches of a client, and can make the informers list their objects again. A watch
+// that hangs returns no error. Such a watch sends no events, just like a watch of objects that do not
+// change, so the informer waits until the connection ends. Pass Watches to the Options of
+// replicas/clientgo or replicas/controllerruntime, which notice a watch that hangs.
 //
-// The zero value is ready to use. It must not be copied.
+// The zero Watches is ready to use. Watches must not be copied.
 type Watches struct {
 	mu    sync.Mutex
 	lists map[string]*list // by path, selectors and accepted types
 }
 
-// A list belongs to one informer, which lists and watches.
+// A list records the requests of one informer, which lists and watches.
 type list struct {
 	resource schema.GroupVersionResource
-	stale    time.Time // until then a new list is needed; zero if none is needed
+	stale    time.Time // until this time, a new list is needed; zero if none is needed
 	watches  map[*watching]struct{}
 }
 
@@ -57,15 +58,16 @@ type watching struct {
 // means http.DefaultTransport.
 func (w *Watches) Wrap(next http.RoundTripper) http.RoundTripper { return wrap(next, w.trip) }
 
-// Relist ends the watches of a resource in all namespaces that have sent nothing for a time. Their
-// informers then list, instead of starting a watch with initial events, which could hang as well. Relist
-// returns at once. done reports whether all of these lists have been answered. If there was no such watch,
-// it reports true. If no watch of the resource was ever seen, Relist looks at the watches of its group and
+// Relist ends the watches of a resource, in all namespaces, that have sent nothing for the time silent.
+// The informers of these watches then list their objects. The informers do not start a watch with initial
+// events instead, because that watch could also hang. Relist does not wait for the lists. done reports
+// whether all of these lists have been answered. If Relist ended no watch, done reports true. If no watch
+// of the resource was ever seen, Relist ends the silent watches of all resources with the same group and
 // version, because the plural of a Kind is often a guess.
 //
-// An informer has no method for this, but it lists if the server no longer has the version that its watch
-// starts from. So until the informer lists, for two minutes at most, its requests are answered with 410
-// Gone, as by a server.
+// An informer has no method that makes it list. But an informer lists if the server no longer has the
+// resourceVersion at which the informer's watch should start. So Watches answers the informer's requests
+// with 410 Gone, as a server does, until the informer lists or two minutes have passed.
 func (w *Watches) Relist(resource schema.GroupVersionResource, silent time.Duration) (done func() bool) {
 	now := time.Now()
 	w.mu.Lock()
@@ -98,7 +100,8 @@ func all(watches map[*watching]struct{}, is func(*watching) bool) bool {
 	return true
 }
 
-// of returns the lists of a resource or, if none was ever seen, those of its group and version.
+// of returns the lists of a resource. If no list of the resource was ever seen, of returns the lists of
+// its group and version.
 func (w *Watches) of(resource schema.GroupVersionResource) (found []*list) {
 	for _, l := range w.lists {
 		if l.resource == resource {
@@ -147,7 +150,8 @@ func (w *Watches) trip(next http.RoundTripper, req *http.Request) (*http.Respons
 	return resp, nil
 }
 
-// tripOfList sends a list. A list with limit 1 only asks for the version.
+// tripOfList sends a list request. A list with limit 1 does not come from an informer, but only asks for
+// the server's resourceVersion.
 func (w *Watches) tripOfList(next http.RoundTripper, req *http.Request, key string) (*http.Response, error) {
 	w.mu.Lock()
 	l := w.lists[key]
@@ -171,10 +175,11 @@ func (w *Watches) tripOfList(next http.RoundTripper, req *http.Request, key stri
 }
 
 func expired() *apierrors.StatusError {
-	return apierrors.NewResourceExpired("the watch hung, and its objects are listed anew")
+	return apierrors.NewResourceExpired("the watch hung, so its objects must be listed again")
 }
 
-// begin records a watch. If a list is needed first, it returns an answer in place of the server's.
+// begin records a watch. If the informer must list first, begin returns an error, which is sent to the
+// informer in place of the server's answer.
 func (w *Watches) begin(key string, req *http.Request, is *watching) *apierrors.StatusError {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -209,8 +214,8 @@ func (w *Watches) end(key string, is *watching) {
 	}
 }
 
-// resourceOf returns the resource in the path of a list. It ignores the part of the path that belongs to
-// the server's address.
+// resourceOf returns the resource in the path of a list request. A prefix of the path that belongs to the
+// server's address is ignored.
 func resourceOf(path string) (resource schema.GroupVersionResource) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	n := len(parts)
@@ -229,7 +234,7 @@ func resourceOf(path string) (resource schema.GroupVersionResource) {
 	return resource
 }
 
-// answer answers a request in place of the server.
+// answer answers a request with an error, in place of the server.
 func answer(req *http.Request, refusal *apierrors.StatusError) (*http.Response, error) {
 	status := refusal.Status()
 	status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
@@ -244,7 +249,7 @@ func answer(req *http.Request, refusal *apierrors.StatusError) (*http.Response, 
 	}, nil
 }
 
-// A body reports when it is read and when it is closed.
+// A body calls heard when data was read from it, and closed when it was closed.
 type body struct {
 	io.ReadCloser
 	closed, heard func()

@@ -21,16 +21,17 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// An Informer has the methods that NewCache needs. cache.SharedIndexInformer of client-go is one, with M
-// cache.Indexers and I cache.Indexer.
+// An Informer has the methods that NewCache needs. client-go's cache.SharedIndexInformer is an Informer
+// whose M is cache.Indexers and whose I is cache.Indexer.
 type Informer[M any, I Indexer[M]] interface {
 	AddIndexers(indexers M) error
 	GetIndexer() I
 }
 
-// An Indexer has the methods of an informer's store that a Cache reads. cache.Indexer of client-go is one,
-// with M cache.Indexers. If it also has the method LastStoreSyncResourceVersion, as in client-go 0.36 and
-// later, the Cache reports how far it has come.
+// An Indexer has the methods of an informer's store that a Cache calls. client-go's cache.Indexer is an
+// Indexer whose M is cache.Indexers. If an Indexer also has the method LastStoreSyncResourceVersion, the
+// Cache reports the resourceVersion that the store has reached. Indexers of client-go 0.36 and later have
+// that method.
 type Indexer[M any] interface {
 	GetByKey(key string) (obj any, exists bool, err error)
 	ByIndex(index, value string) ([]any, error)
@@ -38,15 +39,16 @@ type Indexer[M any] interface {
 	GetIndexers() M
 }
 
-// A Cache reads the stores of two informers as a controller does. It is a controller.Cache. Both stores are
-// indexed by controller, so only the requested objects are read or copied. NewCache makes one. The methods
-// of any other return an error. It is safe for concurrent use.
+// A Cache reads the stores of two informers, one for owners and one for children. A Cache is a
+// controller.Cache. Both stores are indexed by controller, so only the requested objects are read or
+// copied. NewCache makes a Cache. If a Cache was not made by NewCache, its methods return an error. A
+// Cache is safe for concurrent use.
 type Cache[O, C controller.Object] struct {
 	kind             controller.Kind[O, C]
 	owners, children store
 }
 
-// A store is that of an informer, with the name of its index by controller.
+// A store is an informer's store, with the name of the index that finds objects by their controller.
 type store struct {
 	from reader
 	by   string
@@ -60,12 +62,13 @@ type reader interface {
 
 var errNotMade = errors.New("typed: NewCache did not make this Cache")
 
-// NewCache returns the Cache of the two informers, and adds an index to each. They may be shared, and may
-// be running already. Names and keys of the indexes are those of Kubernetes' own controllers, so an equal
-// index is shared with them. If another index has the name already, it stays, and the name of the new index
-// begins with "replicakit.". Of the Kind, only Owner, Child, ClusterScoped and Spec are used.
+// NewCache returns the Cache of the two informers, and adds an index to each. The informers may be shared,
+// and may already be running. The indexes have the names and keys that Kubernetes' own controllers use. If
+// an informer already has an equal index, NewCache uses that index. If a different index already has the
+// name, that index stays, and the name of the new index begins with "replicakit.". NewCache uses only the
+// fields Owner, ClusterScoped and Spec of the Kind.
 //
-// The types of both informers are inferred:
+// The compiler infers the types of both informers:
 //
 //	cache, err := typed.NewCache(kind, pools.Informer(), workers.Informer())
 //
@@ -102,7 +105,7 @@ func (c Cache[O, C]) Owner(_ context.Context, name types.NamespacedName) (owner 
 	return typed[O](obj)
 }
 
-// key is the key of an object in a store.
+// key returns the key under which a store holds an object.
 func key(namespace, name string) string {
 	if namespace == "" {
 		return name
@@ -110,10 +113,10 @@ func key(namespace, name string) string {
 	return namespace + "/" + name
 }
 
-// namespaceIndexName is client-go's name of the index that nearly every informer has.
+// namespaceIndexName is client-go's name for the index by namespace, which nearly every informer has.
 const namespaceIndexName = "namespace"
 
-// Owners returns the owners of a namespace, or all of them if it is "".
+// Owners returns the owners in a namespace, or all owners if namespace is "".
 func (c Cache[O, C]) Owners(_ context.Context, namespace string) ([]O, error) {
 	if c.owners.from == nil {
 		return nil, errNotMade
@@ -127,10 +130,12 @@ func (c Cache[O, C]) Owners(_ context.Context, namespace string) ([]O, error) {
 	return slices.DeleteFunc(owners, func(owner O) bool { return namespace != "" && owner.GetNamespace() != namespace }), err
 }
 
-// OwnersVersion returns how far the store of owners has come, or "" if the store does not report it.
+// OwnersVersion returns the resourceVersion that the store of owners has reached, or "" if the store does
+// not report one.
 func (c Cache[O, C]) OwnersVersion() string { return c.owners.version() }
 
-// ChildrenVersion returns how far the store of children has come, or "" if the store does not report it.
+// ChildrenVersion returns the resourceVersion that the store of children has reached, or "" if the store
+// does not report one.
 func (c Cache[O, C]) ChildrenVersion() string { return c.children.version() }
 
 func (s store) version() string {
@@ -140,7 +145,7 @@ func (s store) version() string {
 	return ""
 }
 
-// Children returns the owner's children, and the orphans of its namespace.
+// Children returns the owner's children, and the orphans in the owner's namespace.
 func (c Cache[O, C]) Children(_ context.Context, owner O) ([]C, error) {
 	if object.IsNil(owner) {
 		return nil, errors.New("typed: owner is nil")
@@ -148,8 +153,8 @@ func (c Cache[O, C]) Children(_ context.Context, owner O) ([]C, error) {
 	return c.candidates(owner)
 }
 
-// Siblings returns the owners that have the same controller as this one, including itself. It returns none
-// if the owner has no controller.
+// Siblings returns the owners that have the same controller as owner, including owner itself. If owner has
+// no controller, Siblings returns none.
 func (c Cache[O, C]) Siblings(owner O) ([]O, error) {
 	if object.IsNil(owner) {
 		return nil, errors.New("typed: owner is nil")
@@ -161,8 +166,7 @@ func (c Cache[O, C]) Siblings(owner O) ([]O, error) {
 	return byIndex[O](c.owners, string(ref.UID))
 }
 
-// Related returns the children of the owner's siblings and its own; see
-// replicas.Related.
+// Related returns the children of the owner and of its siblings; see replicas.Related.
 func (c Cache[O, C]) Related(_ context.Context, owner O) ([]C, error) {
 	siblings, err := c.Siblings(owner)
 	if err != nil || len(siblings) == 0 {
@@ -180,13 +184,13 @@ func (c Cache[O, C]) selectorOf(owner O) (labels.Selector, error) {
 	return spec.Selector, err
 }
 
-// owned returns the children whose controller is the owner, found by UID.
+// owned returns the children whose controller reference has the owner's kind, name and UID.
 func (c Cache[O, C]) owned(owner O) ([]C, error) {
 	ref := metav1.OwnerReference{Kind: c.kind.Owner.Kind, Name: owner.GetName(), UID: owner.GetUID()}
 	return byIndex[C](c.children, childKey(owner.GetNamespace(), &ref))
 }
 
-// orphans returns the orphans of the owners' namespaces.
+// orphans returns the orphans in the owners' namespaces.
 func (c Cache[O, C]) orphans(owners []O) ([]C, error) {
 	var children []C
 	var namespaces []string // few
@@ -205,9 +209,9 @@ func (c Cache[O, C]) orphans(owners []O) ([]C, error) {
 	return children, nil
 }
 
-// candidates returns the children that passes for the owners are about, which are their own children and
-// the orphans of their namespaces (Y6). The store may change meanwhile, so orphans are read before and
-// after. A child that is adopted or orphaned between two reads is in one of them.
+// candidates returns the owners' own children and the orphans in the owners' namespaces (Y6). The store
+// may change between two reads, so candidates reads the orphans twice, before and after the owned
+// children. A child that is adopted or orphaned between two reads is in at least one of these reads.
 func (c Cache[O, C]) candidates(owners ...O) ([]C, error) {
 	before, err := c.orphans(owners)
 	if err != nil {
@@ -247,7 +251,7 @@ func sameObjects[C controller.Object](a, b []C) bool {
 	return !slices.ContainsFunc(b, func(c C) bool { return !known[c] })
 }
 
-// latest returns each child once, as in the first of the views that has it.
+// latest returns each child once, taken from the first view that has the child.
 func latest[C controller.Object](views ...[]C) []C {
 	var children []C
 	known := map[types.NamespacedName]bool{}
@@ -260,7 +264,7 @@ func latest[C controller.Object](views ...[]C) []C {
 	return children
 }
 
-// byIndex returns the objects that have this controller.
+// byIndex returns the objects that have this controller, according to the store's index.
 func byIndex[T any](s store, controller string) ([]T, error) {
 	if s.from == nil {
 		return nil, errNotMade
@@ -282,7 +286,7 @@ func allTyped[T any](found []any) (_ []T, err error) {
 	return objects, nil
 }
 
-// typed returns an object of a store as a T. The store may hold objects of another type.
+// typed returns an object from a store as a T, or an error if the object has another type.
 func typed[T any](obj any) (T, error) {
 	t, ok := obj.(T)
 	if !ok {

@@ -19,16 +19,16 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// An OwnerClient reads the owners of one namespace and patches their status. L is a pointer to their list
-// type. The typed clients of client-go and of client-gen are OwnerClients.
+// An OwnerClient reads the owners in one namespace and patches their status. L is a pointer to the owners'
+// list type. The typed clients of client-go, and those that client-gen generates, are OwnerClients.
 type OwnerClient[O controller.Object, L runtime.Object] interface {
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (O, error)
 	List(ctx context.Context, opts metav1.ListOptions) (L, error)
 	Patch(ctx context.Context, name string, patchType types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (O, error)
 }
 
-// A ChildClient makes the calls for the children of one namespace. L is a pointer to their list type. The
-// typed clients of client-go and of client-gen are ChildClients.
+// A ChildClient makes the API calls for the children in one namespace. L is a pointer to the children's
+// list type. The typed clients of client-go, and those that client-gen generates, are ChildClients.
 type ChildClient[C controller.Object, L runtime.Object] interface {
 	Create(ctx context.Context, child C, opts metav1.CreateOptions) (C, error)
 	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
@@ -37,16 +37,18 @@ type ChildClient[C controller.Object, L runtime.Object] interface {
 	List(ctx context.Context, opts metav1.ListOptions) (L, error)
 }
 
-// NewClient makes the client of a controller.Controller. owners and children return the typed client of a
-// namespace. The namespace "" means all namespaces, or none for cluster-scoped objects:
+// NewClient makes the client for a controller.Controller. The functions owners and children return the
+// typed client for a namespace. The namespace "" means all namespaces, or no namespace if the objects are
+// cluster-scoped:
 //
 //	typed.NewClient(kube.AppsV1().ReplicaSets, kube.CoreV1().Pods)
 //	typed.NewClient(fleet.FleetV1().WorkerPools, fleet.FleetV1().Workers)
 //
-// Errors are those of the typed clients, with controller.ErrResent if client-go sent a creation more than
-// once. If one of the functions is nil, or returns nil, controller.New returns an error. Children are
-// listed in pages of 500, without a resourceVersion. If the pages are not all of one version, an error is
-// returned. The client is a controller.Versioner and a controller.Checker.
+// The client returns the errors of the typed clients. If client-go sent a creation more than once, the
+// error also wraps controller.ErrResent. If owners or children is nil, or returns nil, controller.New
+// returns an error. Children are listed in pages of 500. The list requests set no resourceVersion, so the
+// server does not answer from an old cache. If the pages of one list have different resourceVersions, List
+// returns an error. The client is also a controller.Versioner and a controller.Checker.
 func NewClient[O, C controller.Object, OL, CL runtime.Object, OC OwnerClient[O, OL], CC ChildClient[C, CL]](owners func(namespace string) OC, children func(namespace string) CC) controller.Client[O, C] {
 	return client[O, C, OL, CL, OC, CC]{owners, children}
 }
@@ -56,7 +58,7 @@ type client[O, C controller.Object, OL, CL runtime.Object, OC OwnerClient[O, OL]
 	children func(namespace string) CC
 }
 
-// Check returns an error if an argument of NewClient was nil, or returns nil.
+// Check returns an error if an argument of NewClient was nil, or was a function that returns nil.
 func (c client[O, C, OL, CL, OC, CC]) Check() error {
 	_, err := c.ownersIn("")
 	if err == nil {
@@ -83,7 +85,7 @@ func clientIn[T any](what string, of func(namespace string) T, namespace string)
 	return found, nil
 }
 
-// forChild returns the client of a child's namespace.
+// forChild returns the typed client for a child's namespace.
 func (c client[O, C, OL, CL, OC, CC]) forChild(child C) (CC, error) {
 	if object.IsNil(child) {
 		return *new(CC), errors.New("typed: child is nil")
@@ -146,7 +148,7 @@ func (c client[O, C, OL, CL, OC, CC]) PatchStatus(ctx context.Context, owner O, 
 	return owners.Patch(ctx, owner.GetName(), patch.Type, patch.Data, metav1.PatchOptions{}, "status")
 }
 
-// pageSize is the most children that one call of a live list returns.
+// pageSize is the maximum number of children in one page of a live list.
 const pageSize = 500
 
 func (c client[O, C, OL, CL, OC, CC]) List(ctx context.Context, namespace string, matching labels.Selector) (controller.List[C], error) {
@@ -198,7 +200,8 @@ func (c client[O, C, OL, CL, OC, CC]) ServerChildrenVersion(ctx context.Context,
 	return versionOf(ctx, "children", children.List)
 }
 
-// versionOf returns the version of a list of one object, which shows how far the server has come.
+// versionOf returns the server's current resourceVersion, which it takes from a list of at most one
+// object.
 func versionOf[L runtime.Object](ctx context.Context, what string, list func(context.Context, metav1.ListOptions) (L, error)) (string, error) {
 	one, err := list(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {

@@ -15,16 +15,17 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// Names and keys of the indexes are those of Kubernetes' controllers, so that both can share an informer.
+// The indexes have the names and keys that Kubernetes' own controllers use, so that both can share an
+// informer.
 const (
 	childIndexName = "podController" // Z7
 	ownerIndexName = "controllerUID" // L1
-	// childOfAllIndexName is for cluster-scoped owners.
+	// childOfAllIndexName is the index of the children of cluster-scoped owners.
 	childOfAllIndexName = "replicakit.controllerOfAllNamespaces"
 )
 
-// childKey is where the children of a controller are indexed, or the orphans of the
-// namespace for a nil reference.
+// childKey returns the index key for the children of a controller. If ref is nil, childKey returns the
+// index key for the orphans in the namespace.
 func childKey(namespace string, ref *metav1.OwnerReference) string {
 	if ref == nil {
 		return namespace
@@ -40,7 +41,8 @@ func indexChild(obj any) ([]string, error) {
 	return []string{childKey(child.GetNamespace(), metav1.GetControllerOfNoCopy(child))}, nil
 }
 
-// indexChildOfAll indexes a child under no namespace, as its cluster-scoped owner has none.
+// indexChildOfAll returns a key without the child's namespace, because a cluster-scoped owner has no
+// namespace.
 func indexChildOfAll(obj any) ([]string, error) {
 	child, ok := obj.(metav1.Object)
 	if !ok {
@@ -62,8 +64,9 @@ func indexOwner(obj any) ([]string, error) {
 	return []string{string(ref.UID)}, nil
 }
 
-// newStore adds an index to an informer, and returns its store. An existing index of that name is shared if
-// it gives every probe the same keys. Otherwise it is a different index, and the new one gets another name.
+// newStore adds an index to an informer, and returns the informer's store. If the informer already has an
+// index with that name, newStore compares the keys that both indexes give to each probe. If all keys are
+// equal, newStore uses the existing index. If any key differs, the new index gets another name.
 func newStore[T controller.Object, M ~map[string]F, F ~func(obj any) ([]string, error), I Indexer[M]](from Informer[M, I], name string, index F) (store, error) {
 	if object.IsNil(from) {
 		return store{}, errors.New("the informer is nil")
@@ -90,8 +93,8 @@ func sameKeys[F ~func(obj any) ([]string, error)](a, b F, probe any) bool {
 	return aErr == nil && bErr == nil && slices.Equal(aKeys, bKeys)
 }
 
-// probes returns the objects that an index may treat differently: one that has a controller, an orphan, and
-// an orphan with an owner reference.
+// probes returns the objects with which newStore compares two indexes. One object has a controller, one
+// has no owner reference, and one has only an owner reference that is not its controller.
 func probes[T controller.Object]() ([]any, error) {
 	kind := reflect.TypeFor[T]()
 	if kind.Kind() != reflect.Pointer {

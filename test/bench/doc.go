@@ -1,16 +1,16 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bench runs the library and Kubernetes side by side, with the same work on the same pods, in one
-// run.
+// Package bench compares this library with Kubernetes. In one run, both do the same work on the same pods.
 //
 //	make bench                               # everything, into docs/benchmarks.md
 //	go test -bench Choose -benchtime 100ms   # one work
 //	go test ./...                            # each benchmark once, small: that both sides do the same
 //
-// Each benchmark has up to three sides. side=kubernetes is the code of Kubernetes itself, and side=ours
-// this library. side=floor is a bound that is hard to beat, such as a bare pass over the
-// memory that must be read.
+// Each benchmark has up to three sides. side=kubernetes is the code of Kubernetes itself, and side=ours is
+// this library. side=floor is a lower bound, such as reading the necessary memory once and doing nothing
+// else.
 //
-// The program in cluster measures a whole controller on real servers: make bench-cluster.
+// The program in the directory cluster measures a whole controller on real servers. Run it with make
+// bench-cluster.
 package bench

@@ -1,8 +1,8 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package consumer is an operator on an older release of Kubernetes' libraries than most of this repository
-// uses. It is only built, and run on client-go's fakes.
+// Package consumer is an operator that uses an older release of Kubernetes' libraries than most of this
+// repository. Tests build the operator and run it on client-go's fake clients.
 package consumer
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/typed"
 )
 
-// Run keeps the pods of all ReplicaSets until ctx ends.
+// Run keeps the wanted number of pods for every ReplicaSet until ctx ends.
 func Run(ctx context.Context, kube kubernetes.Interface) error {
 	queue := workqueue.NewTypedDelayingQueue[types.NamespacedName]()
 	factory := informers.NewSharedInformerFactory(kube, 12*time.Hour)
@@ -64,7 +64,7 @@ func handle(informer cache.SharedIndexInformer, added func(any, ...controller.En
 	return err
 }
 
-// work makes one pass. It reports whether there may be more.
+// work makes one pass. If the queue has been shut down, work returns false.
 func work(ctx context.Context, queue workqueue.TypedDelayingInterface[types.NamespacedName], c *controller.Controller) bool {
 	key, ended := queue.Get()
 	if ended {
@@ -88,7 +88,8 @@ func report(err error) {
 	}
 }
 
-// Plan returns the plan for the pods of a ReplicaSet, from live reads.
+// Plan reads a ReplicaSet and the pods in its namespace from the API server, and returns the plan for the
+// pods.
 func Plan(ctx context.Context, client kubernetes.Interface, rs cache.ObjectName, now time.Time) (replicas.PodPlan, error) {
 	owner, err := client.AppsV1().ReplicaSets(rs.Namespace).Get(ctx, rs.Name, metav1.GetOptions{})
 	if err != nil {

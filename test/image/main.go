@@ -1,14 +1,14 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command image makes an image that has only a static program and its bill of materials. It needs no
-// container runtime and no registry.
+// Command image makes a container image that contains only a static program and its bill of materials. The
+// command needs no container runtime and no registry.
 //
 //	go run . -o archive.tar -tag v0.1.0 directory/linux/amd64/program directory/linux/arm64/program
 //
-// The archive is an OCI layout. The last directories of each program name its platform. Its bill of
-// materials, program.cdx.json, lies beside it. The same files make an image of the same digest. make image
-// runs this command.
+// The archive is an OCI layout. The last two directories in the path of each program name its platform. The
+// bill of materials, program.cdx.json, must be in the same directory as the program. The same files always
+// give an image with the same digest. To run this command, use make image.
 package main
 
 import (
@@ -30,7 +30,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// user is the user of the manifests. No user of the node has this ID.
+// user is the user in the Kubernetes manifests. No user of a node has this ID.
 const user = "65532:65532"
 
 func main() {
@@ -102,7 +102,7 @@ func platformOf(program string) (*v1.Platform, error) {
 	return p, nil
 }
 
-// layerOf returns a layer without times, so that the same files make the same layer.
+// layerOf returns a layer without timestamps, so that the same files always give the same layer.
 func layerOf(program string) (v1.Layer, error) {
 	var files bytes.Buffer
 	w := tar.NewWriter(&files)
@@ -129,8 +129,8 @@ func layerOf(program string) (v1.Layer, error) {
 	return tarball.LayerFromOpener(opener, tarball.WithMediaType(types.OCILayer))
 }
 
-// write writes the whole archive or nothing. The annotations are the names that podman and skopeo, and
-// containerd and docker, give to the image that they load.
+// write writes either the whole archive or nothing. Tools take the name of a loaded image from the
+// annotations. podman and skopeo use the first annotation, and containerd and docker use the second.
 func write(out string, index v1.ImageIndex, name string) (err error) {
 	dir, err := os.MkdirTemp("", "image")
 	if err != nil {

@@ -1,9 +1,9 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command kubernetes runs Kubernetes' own unit and integration tests with this project's packages, and
-// prints the results. It ends with 1 if a test fails that is no known difference, or if a known difference
-// passes; see make kubernetes-unit and make kubernetes-integration.
+// Command kubernetes runs Kubernetes' own unit and integration tests with this project's packages, and prints
+// the results. If a test fails that is not a known difference, or if a known difference passes, the exit
+// status is 1. The Makefile has the targets kubernetes-unit and kubernetes-integration for this command.
 //
 //	go run . unit integration
 package main
@@ -41,7 +41,7 @@ func main() {
 	}
 }
 
-// run runs the parts in the directory of this module, and writes the results.
+// run runs the parts and writes the results. The current directory must be the directory of this module.
 func run(ctx context.Context, runner upstream.Runner, parts []string, out io.Writer) (err error) {
 	if runner.Binaries, err = filepath.Abs(runner.Binaries); err != nil {
 		return err
@@ -68,7 +68,7 @@ func run(ctx context.Context, runner upstream.Runner, parts []string, out io.Wri
 	return suite.Print(out, verdicts)
 }
 
-// named returns the suites of the parts, or an error if a requirement is missing.
+// named returns the suites of the parts. If a part is unknown or etcd is missing, named returns an error.
 func named(parts []string, binaries string) ([]upstream.Suite, error) {
 	if len(parts) == 0 {
 		return nil, errors.New("say which parts to run: unit, integration")

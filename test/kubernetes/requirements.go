@@ -3,8 +3,8 @@
 
 //go:build never
 
-// Package main has no file that is ever built. It keeps the modules in go.mod that Kubernetes' tests
-// import.
+// Package main contains this file only for go.mod, and the file is never built. The imports keep the modules
+// in go.mod that Kubernetes' tests need.
 package main
 
 import (

@@ -1,8 +1,8 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command release copies the examples out of a module, each as the program that a user would make of it.
-// The release script is in the same folder.
+// Command release copies each example of a module that can run by itself into its own program, as a user
+// would. The release script is in the same folder.
 //
 //	go run . <folder of the module> <folder of the programs>
 package main
@@ -44,14 +44,15 @@ func run(module, to string) error {
 	})
 }
 
-// isFolderOf reports whether the folder is in the module and others can import its packages.
+// isFolderOf reports whether the folder belongs to the module, and other modules can import its packages.
 func isFolderOf(folder string) bool {
 	_, err := os.Stat(filepath.Join(folder, "go.mod"))
 	name := filepath.Base(folder)
 	return err != nil && name != "internal" && name != "testdata" && name[0] != '.'
 }
 
-// copyOut skips an example that needs more than its file, because it cannot be copied.
+// copyOut writes each example in a file as a program. An example that needs code outside its file cannot be
+// copied and is skipped.
 func copyOut(file, to string) error {
 	fset := token.NewFileSet()
 	parsed, err := parser.ParseFile(fset, file, nil, parser.ParseComments)

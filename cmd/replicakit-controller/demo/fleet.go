@@ -22,12 +22,13 @@ import (
 
 const (
 	tick = 200 * time.Millisecond
-	// startUp is how long a container takes to be ready, and shutDown to end.
+	// startUp is how long a container takes to become ready. shutDown is how long a container takes
+	// to end.
 	startUp, shutDown = time.Second, time.Second
 )
 
-// A fleet plays the scheduler and the kubelets of the cluster. It binds a pod at once,
-// makes it ready after startUp, and removes it shutDown after its deletion.
+// A fleet plays the scheduler and the kubelets of the cluster. The fleet binds each pod at once,
+// and makes it ready after startUp. The fleet removes a deleted pod after shutDown.
 type fleet struct {
 	client  kubernetes.Interface
 	factory informers.SharedInformerFactory
@@ -64,7 +65,7 @@ func (f *fleet) run(ctx context.Context) {
 		case <-ticker.C:
 		}
 		for _, pod := range f.pods(metav1.NamespaceAll) {
-			_ = f.advance(ctx, pod) // a failed step is tried again at the next tick
+			_ = f.advance(ctx, pod) // if a step fails, it is tried again at the next tick
 		}
 	}
 }

@@ -1,16 +1,16 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command demo starts a real etcd and kube-apiserver and the controller of this
-// module. It makes a ReplicaSet, scales it up and down, and deletes one of its pods.
-// A table lists the pods in the order in which they would be deleted, and why in that
-// order. Instead of a kubelet, a loop of the demo binds pods and makes them ready.
+// Command demo starts a real etcd, a real kube-apiserver and the controller of this module. The
+// demo creates a ReplicaSet, scales it up and down, and deletes one of its pods. A table lists the
+// pods in the order in which they would be deleted, and the reasons for that order. There is no
+// scheduler and no kubelet. Instead, a loop in the demo binds pods and makes them ready.
 //
 //	make demo            # goes on until Ctrl-C, for you to play with kubectl
 //	make demo ARGS=--once
 //
-// If the output is no terminal, it is plain lines. With --bare, only the control
-// plane and that loop run.
+// If the output is not a terminal, the demo prints plain lines. With --bare, only the control plane
+// and the loop run.
 package main
 
 import (
@@ -59,10 +59,10 @@ func run(ctx context.Context, args []string, screen *screen) error {
 	}
 	opts := options{controller: filepath.Join(binaries, "replicakit-controller"), dir: filepath.Join(filepath.Dir(binaries), "demo")}
 	fs := pflag.NewFlagSet("demo", pflag.ContinueOnError)
-	fs.BoolVar(&opts.once, "once", false, "end after the story")
-	fs.BoolVar(&opts.bare, "bare", false, "the control plane and its kubelet alone: no controller, no story")
-	fs.StringVar(&opts.controller, "controller", opts.controller, "the controller's program")
-	fs.StringVar(&opts.dir, "dir", opts.dir, "where kubeconfig and log go")
+	fs.BoolVar(&opts.once, "once", false, "exit when the story ends")
+	fs.BoolVar(&opts.bare, "bare", false, "run only the control plane and the loop that binds pods and makes them ready")
+	fs.StringVar(&opts.controller, "controller", opts.controller, "path of the controller's program")
+	fs.StringVar(&opts.dir, "dir", opts.dir, "directory for the kubeconfig and the log")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
@@ -72,7 +72,8 @@ func run(ctx context.Context, args []string, screen *screen) error {
 	return start(ctx, binaries, opts, screen)
 }
 
-// start starts everything, and stops all that it started.
+// start starts all programs, and plays the story. At the end, start stops all programs that it has
+// started.
 func start(ctx context.Context, binaries string, opts options, screen *screen) (err error) {
 	began := time.Now()
 	screen.say("starting etcd and kube-apiserver ...")
@@ -97,7 +98,7 @@ func start(ctx context.Context, binaries string, opts options, screen *screen) (
 	defer fleet.stop()
 	kubectl := fmt.Sprintf("%s --kubeconfig %s", short(filepath.Join(binaries, "kubectl")), short(kubeconfig))
 	if opts.bare {
-		screen.say("pods are bound and made ready by a loop; nothing makes pods. In another terminal:\n\n    export KUBECONFIG=%s\n\nCtrl-C stops it.", short(kubeconfig))
+		screen.say("a loop binds pods and makes them ready, but no controller creates pods. In another terminal:\n\n    export KUBECONFIG=%s\n\nCtrl-C stops it.", short(kubeconfig))
 		<-ctx.Done()
 		return nil
 	}
@@ -117,7 +118,7 @@ func play(ctx context.Context, opts options, s *story, kubectl string) error {
 	if err := s.tell(ctx); err != nil || opts.once {
 		return ignoreInterrupt(ctx, err)
 	}
-	s.screen.say("\nYour turn: in another terminal, and watch the table here\n")
+	s.screen.say("\nYour turn. Run these in another terminal, and watch the table here:\n")
 	for _, args := range []string{"get rs,pods", "scale rs web --replicas=15", "annotate pod POD controller.kubernetes.io/pod-deletion-cost=-1", "scale rs web --replicas=4", "get events"} {
 		s.screen.say("    %s %s", kubectl, args)
 	}
@@ -137,15 +138,16 @@ func ignoreInterrupt(ctx context.Context, err error) error {
 	return err
 }
 
-// newClient returns a client without a rate limit, because a scheduler and the kubelets
-// of many nodes have none together.
+// newClient returns a client without a rate limit. The client acts for a scheduler and many
+// kubelets, which have no common limit.
 func newClient(config *rest.Config) (kubernetes.Interface, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
 	return kubernetes.NewForConfig(config)
 }
 
-// short returns the path from the working directory, if that is shorter.
+// short returns the path relative to the working directory if that is shorter, and otherwise path
+// itself.
 func short(path string) string {
 	here, err := os.Getwd()
 	if err != nil {

@@ -13,14 +13,14 @@ import (
 	"golang.org/x/term"
 )
 
-// A screen shows lines that stay and, on a terminal, a table below them that
-// changes.
+// A screen shows lines, which stay. On a terminal, a screen also shows a table below the lines,
+// which changes.
 type screen struct {
 	mu    sync.Mutex
 	out   io.Writer
 	live  bool
 	table []string
-	drawn int // lines
+	drawn int // how many lines of the table are on the terminal
 }
 
 func newScreen(out io.Writer, live bool) *screen { return &screen{out: out, live: live} }
@@ -50,7 +50,8 @@ func (s *screen) erase() {
 	s.drawn = 0
 }
 
-// draw cuts the table to the terminal, because the rest could not be erased.
+// draw writes the table. draw cuts the table to the size of the terminal, because lines that have
+// scrolled off cannot be erased.
 func (s *screen) draw() {
 	if !s.live || len(s.table) == 0 {
 		return

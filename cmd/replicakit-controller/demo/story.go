@@ -28,7 +28,7 @@ const (
 	patience = time.Minute
 )
 
-// A story is what happens to one ReplicaSet.
+// A story is the sequence of steps that the demo takes with one ReplicaSet.
 type story struct {
 	screen     *screen
 	fleet      *fleet
@@ -49,7 +49,7 @@ func (s *story) tell(ctx context.Context) error {
 	return nil
 }
 
-// pause leaves time to look.
+// pause leaves the user time to read the table.
 func (s *story) pause(ctx context.Context) {
 	select {
 	case <-ctx.Done():
@@ -78,7 +78,7 @@ func (s *story) create(ctx context.Context) error {
 }
 
 func (s *story) scaleUp(ctx context.Context) error {
-	s.screen.say("2. It is scaled to 12: slow start creates 1, then 2, then 4.")
+	s.screen.say("2. The ReplicaSet is scaled to 12. Slow start creates 1 pod, then 2, then 4.")
 	if err := s.scale(ctx, 12); err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (s *story) scaleUp(ctx context.Context) error {
 
 func (s *story) rob(ctx context.Context) error {
 	victim := s.pods()[0].Name
-	s.screen.say("3. Somebody deletes %s: a new pod takes its place, at once.", victim)
+	s.screen.say("3. Someone deletes %s: a new pod takes its place, at once.", victim)
 	if err := s.client.CoreV1().Pods(namespace).Delete(ctx, victim, metav1.DeleteOptions{}); err != nil {
 		return err
 	}
@@ -121,7 +121,8 @@ func (s *story) spoil(ctx context.Context) error {
 	})
 }
 
-// scaleDown asks the library which pods would be deleted, and compares.
+// scaleDown asks the library which pods will be deleted. scaleDown then scales down, and compares
+// the answer with the pods that the controller deleted.
 func (s *story) scaleDown(ctx context.Context) error {
 	const wanted = 7
 	before := s.pods()
@@ -129,7 +130,7 @@ func (s *story) scaleDown(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.screen.say("5. It is scaled to %d. Who will go, says replicas.Manage, and why:", wanted)
+	s.screen.say("5. The ReplicaSet is scaled to %d. replicas.Manage says which pods will go, and why:", wanted)
 	var foretold []string
 	for _, victim := range plan.Scale.Delete {
 		foretold = append(foretold, victim.Object.Name)
@@ -150,7 +151,7 @@ func (s *story) scaleDown(ctx context.Context) error {
 	}
 	slices.Sort(foretold)
 	if !slices.Equal(foretold, gone) {
-		s.screen.say("   The controller decided a moment later, when ages had changed: %s.", strings.Join(gone, ", "))
+		s.screen.say("   The controller decided a moment later, when the ages were different. It deleted %s.", strings.Join(gone, ", "))
 		return nil
 	}
 	s.screen.say("   The controller deleted exactly these.")
@@ -175,7 +176,7 @@ func (s *story) scale(ctx context.Context, wanted int32) error {
 	return err
 }
 
-// settle waits until status and pods are as wanted.
+// settle waits until the pods and the status of the ReplicaSet are as wanted.
 func (s *story) settle(ctx context.Context, wanted int32) error {
 	err := s.until(ctx, fmt.Sprintf("%d pods", wanted), func() bool {
 		rs := s.fleet.replicaSet(namespace, name)

@@ -17,7 +17,7 @@ import (
 	"github.com/replicakit/replicakit/status"
 )
 
-// showTable keeps the table on the screen until stop is called.
+// showTable shows the table and keeps it up to date until stop is called.
 func (s *story) showTable(ctx context.Context) (stop func()) {
 	if !s.screen.live {
 		return func() {}
@@ -68,8 +68,8 @@ func (s *story) table() []string {
 
 var uid = regexp.MustCompile(`\b([0-9a-f]{8})-[0-9a-f-]{27}\b`)
 
-// explain says what decides between the victim and the next pod, with only the beginning
-// of each UID. It returns "" for the last pod.
+// explain says what decides between the victim and the next pod. explain shortens UIDs to their
+// first part. For the last pod, explain returns "".
 func explain(victim podrank.Victim[*corev1.Pod]) string {
 	if victim.Criterion == podrank.All {
 		return ""

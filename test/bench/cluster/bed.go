@@ -18,13 +18,13 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// namespace is where everything happens.
+// namespace is the namespace of all objects in the bench.
 const namespace = "bench"
 
-// parallel is how many calls the bench makes at once. More calls are not faster.
+// parallel is how many calls the bench makes at the same time. A larger number is not faster.
 const parallel = 128
 
-// A bed is a control plane without other work, and a watch on it.
+// A bed is a control plane that does no other work, with a view of its objects.
 type bed struct {
 	size   size
 	client *clientset.Clientset
@@ -32,12 +32,12 @@ type bed struct {
 	began  time.Time
 	sample sample
 
-	proxy *proxy // between controller and server; nil: none
+	proxy *proxy // between the controller and the server; nil means no proxy
 
-	// The objects that prepare made.
+	// These are the objects that the scenario's prepare has created.
 	sets     []*appsv1.ReplicaSet
 	pods     []*corev1.Pod
-	reported int // replicas in the statuses of the sets
+	reported int // total of status.replicas of all sets
 }
 
 func newBed(ctx context.Context, config *rest.Config, size size) (*bed, error) {
@@ -63,7 +63,7 @@ func (b *bed) note(measure string, unit unit, value float64) {
 	b.sample = append(b.sample, figure{measure, unit, value})
 }
 
-// reach waits until come returns true, and notes how long after b.began that was.
+// reach waits until come returns true, and adds the time since b.began to the sample.
 func (b *bed) reach(ctx context.Context, what string, come func(counts) bool) error {
 	if err := b.view.until(ctx, what, come); err != nil {
 		return err
@@ -81,7 +81,7 @@ func (b *bed) tally(ctx context.Context) (tally, error) {
 	return readTally(bytes.NewReader(text))
 }
 
-// quiet waits until a second has passed without a call of a controller.
+// quiet waits until no controller has made a call for one second.
 func (b *bed) quiet(ctx context.Context) error {
 	last, err := b.tally(ctx)
 	for err == nil {
@@ -99,7 +99,7 @@ func (b *bed) quiet(ctx context.Context) error {
 	return err
 }
 
-// each makes n calls, many at once, and returns the first error.
+// each makes n calls, many at the same time, and returns the first error.
 func each(ctx context.Context, n int, call func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

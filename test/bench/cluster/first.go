@@ -15,8 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The scenarios of the first change after a start. A set is created as soon as the program works. In some
-// of them, pods of another set change meanwhile.
+// This file has the scenarios of the first change after a start. A set is created as soon as the program
+// works. In one scenario, pods of another set change at the same time.
 
 const bystander = "bystander"
 
@@ -60,15 +60,15 @@ func playFirst(busy bool) func(ctx context.Context, b *bed, start starter) error
 			return err
 		}
 		return c.stop(ctx, b.measure(ctx, func(ctx context.Context, b *bed) error {
-			defer clients.Wait() // otherwise the controller never comes to rest
+			defer clients.Wait() // otherwise the controller never stops making calls
 			defer stop()
 			return b.watchFirst(ctx, c)
 		}))
 	}
 }
 
-// renew writes a lease ten times a second until ctx ends, as a hundred kubelets do. Each write increases
-// the server's version.
+// renew writes a lease ten times a second until ctx ends, which is as often as a hundred kubelets do. Each
+// write increases the server's resourceVersion.
 func (b *bed) renew(ctx context.Context) {
 	leases := b.client.CoordinationV1().Leases(namespace)
 	lease, err := leases.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "node"}}, metav1.CreateOptions{})
@@ -82,14 +82,15 @@ func (b *bed) renew(ctx context.Context) {
 	}
 }
 
-// change makes pods of the bystander ready and not ready in turn, until ctx ends.
+// change makes pods of the bystander ready, then not ready, and so on until ctx ends.
 func (b *bed) change(ctx context.Context) {
 	for ready := true; ctx.Err() == nil; ready = !ready {
 		_ = b.pace(ctx, len(b.pods), func(ctx context.Context, i int) error { return b.setReady(ctx, b.pods[i].Name, ready) })
 	}
 }
 
-// watchFirst measures from the time at which the program has looked at the bystander.
+// watchFirst waits until the program has made its first pass, which is for the bystander. Then watchFirst
+// creates a set and measures how long the program takes to create the pods.
 func (b *bed) watchFirst(ctx context.Context, c *controller) error {
 	if err := b.awaitCount(ctx, c, syncsMetric, 1); err != nil {
 		return err

@@ -11,9 +11,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 )
 
-// The scenarios with a proxy between controller and server that loses answers.
+// This file has the scenarios in which a proxy between the controller and the server loses answers.
 
-// lossShare is how many of the answers are lost.
+// lossShare is the fraction of answers that the proxy loses.
 const lossShare = 0.3
 
 func lossTitle(how string) func(size) string {
@@ -22,7 +22,7 @@ func lossTitle(how string) func(size) string {
 	}
 }
 
-// orphans returns how many pods exist before the set that selects them.
+// orphans returns how many pods exist before the set that selects them is created.
 func (s size) orphans() int { return s.pods / 20 }
 
 func prepareOrphans(ctx context.Context, b *bed) (err error) {
@@ -31,8 +31,8 @@ func prepareOrphans(ctx context.Context, b *bed) (err error) {
 	return err
 }
 
-// runLoss waits each time until the controller makes no calls for a while, because there may be too many
-// pods before.
+// runLoss waits after each change until the controller makes no calls for a while. While the controller makes
+// calls, there may be too many pods.
 func runLoss(ctx context.Context, b *bed) error {
 	wanted := b.size.pods / 2
 	b.proxy.armed.Store(true)
@@ -58,8 +58,8 @@ func runLoss(ctx context.Context, b *bed) error {
 	return nil
 }
 
-// calm waits until there are this many pods, and no controller has made a call for three seconds. It
-// returns how long after b.began the last change was, or 0 if nothing was left to do.
+// calm waits until the given number of pods exists and no controller has made a call for three seconds. calm
+// returns the time from b.began to the last change, or 0 if there was no change after b.began.
 func (b *bed) calm(ctx context.Context, pods int) (time.Duration, error) {
 	well := b.has(pods)
 	for calm := 0; calm < 3; {

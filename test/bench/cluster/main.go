@@ -1,14 +1,15 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command cluster runs the controllers' program of cmd/replicakit-controller and kube-controller-manager
-// side by side on a real API server. It writes the time, the calls by kind, the CPU and the memory of each.
+// Command cluster compares cmd/replicakit-controller with kube-controller-manager on a real API server. For
+// each of the two programs, the command writes the time, the calls by kind, the CPU and the memory.
 //
 //	make bench-cluster                    # three runs, into test/bench/cluster.md
 //	make bench-cluster ARGS=-quick        # small, in three minutes, and into no file
 //	make bench-cluster ARGS="-scenarios pause,lost-429 -runs 1"
 //
-// Each measurement has its own etcd, kube-apiserver and controller, and the sides take turns.
+// Each measurement has its own etcd, kube-apiserver and controller, and the two programs are measured in
+// turn.
 package main
 
 import (
@@ -81,12 +82,12 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 func parse(args []string, binaries string) (options, error) {
 	opts := options{size: full, binaries: binaries}
 	fs := flag.NewFlagSet("cluster", flag.ContinueOnError)
-	fs.IntVar(&opts.runs, "runs", 3, "how often each side does each scenario")
-	quick := fs.Bool("quick", false, "a tenth of everything")
-	asked := fs.String("scenarios", strings.Join(scenarioNames(), ","), "scenarios, by commas, of "+strings.Join(scenarioNames(), ","))
-	taken := fs.String("sides", strings.Join(sideNames(), ","), "sides, by commas")
-	fs.StringVar(&opts.output, "o", "", "page whose table is written anew; empty means none")
-	fs.StringVar(&opts.controller, "controller", filepath.Join(binaries, "replicakit-controller"), "our program")
+	fs.IntVar(&opts.runs, "runs", 3, "how many times each side runs each scenario")
+	quick := fs.Bool("quick", false, "use a tenth of all sizes")
+	asked := fs.String("scenarios", strings.Join(scenarioNames(), ","), "comma-separated scenarios to run, out of "+strings.Join(scenarioNames(), ","))
+	taken := fs.String("sides", strings.Join(sideNames(), ","), "comma-separated sides to measure")
+	fs.StringVar(&opts.output, "o", "", "page in which the table is replaced; if empty, no page is written")
+	fs.StringVar(&opts.controller, "controller", filepath.Join(binaries, "replicakit-controller"), "path of our controller program")
 	if err := fs.Parse(args); err != nil {
 		return options{}, err
 	}
@@ -107,7 +108,7 @@ func parse(args []string, binaries string) (options, error) {
 	return opts, err
 }
 
-// choose returns the requested entries of a list.
+// choose returns the entries of a comma-separated list. Each entry must be a known name.
 func choose(flag, asked string, known []string) ([]string, error) {
 	chosen := strings.Split(asked, ",")
 	for _, name := range chosen {
@@ -118,7 +119,7 @@ func choose(flag, asked string, known []string) ([]string, error) {
 	return chosen, nil
 }
 
-// measureAll measures the sides in turns. Each run begins with another side.
+// measureAll measures the sides in turn. Each run begins with a different side than the run before.
 func measureAll(ctx context.Context, opts options, all *results, out io.Writer) error {
 	for i := range opts.runs {
 		for _, sc := range scenarios {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Scenarios of many sets.
+// This file has the scenarios with many sets.
 
 func manyTitle(s size) string {
 	return fmt.Sprintf("%s ReplicaSets of %d pods, created at once", grouped(s.sets), s.perSet)
@@ -39,7 +39,7 @@ func runMany(ctx context.Context, b *bed) error {
 	return b.reach(ctx, "all statuses say so", func(c counts) bool { return c.replicas == pods && c.settled == b.size.sets })
 }
 
-// setOf deals pods out to the sets.
+// setOf returns the set that pod i belongs to. The pods are distributed evenly over the sets.
 func (b *bed) setOf(i int) *appsv1.ReplicaSet { return b.sets[i%len(b.sets)] }
 
 func (b *bed) writeStatus(ctx context.Context, rs *appsv1.ReplicaSet) error {
@@ -62,7 +62,8 @@ func prepareHold(ctx context.Context, b *bed) (err error) {
 	return err
 }
 
-// runHold makes pods ready, each time one of the next set. When all are ready, it makes them not ready.
+// runHold makes one pod after the other ready, each time a pod of the next set. When all pods are ready,
+// runHold makes them not ready one after the other.
 func runHold(ctx context.Context, b *bed) error {
 	changes := int(b.size.length.Seconds() * float64(b.size.rate))
 	err := b.pace(ctx, changes, func(ctx context.Context, i int) error {
@@ -76,7 +77,7 @@ func runHold(ctx context.Context, b *bed) error {
 	return b.view.until(ctx, "the last change in a status", func(c counts) bool { return c.ready == ready })
 }
 
-// becomesReady reports whether a change makes its pod ready.
+// becomesReady reports whether the change with this number makes its pod ready.
 func becomesReady(change, pods int) bool { return change/pods%2 == 0 }
 
 // readyAfter returns how many of the pods are ready after this many changes.
@@ -87,7 +88,7 @@ func readyAfter(changes, pods int) int {
 	return changes % (2 * pods)
 }
 
-// pace makes n calls at the bed's rate.
+// pace makes n calls at the rate b.size.rate.
 func (b *bed) pace(ctx context.Context, n int, call func(ctx context.Context, i int) error) error {
 	ticker := time.NewTicker(time.Second / time.Duration(b.size.rate))
 	defer ticker.Stop()
@@ -112,7 +113,7 @@ func (b *bed) setReady(ctx context.Context, name string, ready bool) error {
 	return err
 }
 
-// poolSets is how many sets the pods of a node pool belong to.
+// poolSets is the number of sets that the pods of a node pool belong to.
 const poolSets = 20
 
 func poolTitle(flags string) func(size) string {

@@ -64,7 +64,7 @@ func measure(ctx context.Context, opts options, sc scenario, sd side) (got sampl
 	return got, c.stop(ctx, err)
 }
 
-// prepare prepares the scenario, and makes sure that no other controller works.
+// prepare creates the objects of the scenario, and checks that no controller is already working.
 func (b *bed) prepare(ctx context.Context, sc scenario) error {
 	if err := b.create(ctx, replicaSet(warmUp, warmUpPods)); err != nil {
 		return err
@@ -78,13 +78,13 @@ func (b *bed) prepare(ctx context.Context, sc scenario) error {
 		return err
 	}
 	if c := b.view.counts(); c.pods != len(b.pods) || c.replicas != b.reported {
-		return fmt.Errorf("some controller is at work already: %+v", c)
+		return fmt.Errorf("a controller is already working: %+v", c)
 	}
 	return nil
 }
 
-// measureController measures a program. It starts after the program has seen all objects and has done a
-// little work, and ends when the program no longer makes calls.
+// measureController measures a program. The measurement starts after the program has seen all objects and has
+// done a little work. The measurement ends when the program no longer makes calls.
 func (b *bed) measureController(ctx context.Context, sc scenario, c *controller) (sample, error) {
 	if err := b.warmUp(ctx); err != nil {
 		return nil, err
@@ -109,7 +109,7 @@ func (b *bed) measureController(ctx context.Context, sc scenario, c *controller)
 	return b.sample, nil
 }
 
-// measure notes the difference of the server's figures before and after the work.
+// measure adds to the sample by how much the server's figures have grown during the work.
 func (b *bed) measure(ctx context.Context, work func(context.Context, *bed) error) error {
 	before, err := b.tally(ctx)
 	if err != nil {

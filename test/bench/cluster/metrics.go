@@ -13,22 +13,24 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// kinds are the calls of controllers. The bench makes none of them while it measures a controller, so the
-// server counts only those of the controller.
+// kinds are the kinds of calls that controllers make. During a measurement, the bench itself makes no calls
+// of these kinds, except that it deletes the pods of a lost node pool. Therefore the server counts only the
+// controller's calls and these deletions.
 var kinds = []string{
 	"POST pods", "DELETE pods", "PATCH pods", "GET pods", "LIST pods",
 	statusWrites, "GET replicasets",
 	"POST events", "PATCH events",
 }
 
-// statusWrites are writes of a status. Kubernetes updates it, and ours patches it.
+// statusWrites are writes of a ReplicaSet's status. Kubernetes' controller updates the status, and ours
+// patches it.
 const statusWrites = "writes of replicasets/status"
 
-// tally has the figures of an API server since it began.
+// tally has the figures of an API server since the start of the server.
 type tally struct {
 	calls   map[string]float64 // by kind
-	refused float64            // of all calls
-	sent    float64            // events, to all watches, including the bench's own
+	refused float64            // calls of these kinds that the server refused
+	sent    float64            // events sent to all watches, including those of the bench
 	cpu     float64            // seconds
 }
 
@@ -59,7 +61,7 @@ func readTally(text io.Reader) (tally, error) {
 	return t, nil
 }
 
-// since returns the difference to an earlier tally.
+// since returns the difference between this tally and an earlier one.
 func (t tally) since(before tally) tally {
 	calls := make(map[string]float64, len(t.calls))
 	for kind, n := range t.calls {
@@ -78,7 +80,7 @@ func (t tally) writes() (n float64) {
 	return n
 }
 
-// readCount returns the count of a metric of the work queue of ReplicaSets. Queues and their metrics have
+// readCount returns the count of a metric of the work queue for ReplicaSets. The queue and the metric have
 // the same names in every controller.
 func readCount(text io.Reader, metric string) (float64, error) {
 	families, err := parseMetrics(text)
@@ -93,7 +95,7 @@ func parseMetrics(text io.Reader) (map[string]*dto.MetricFamily, error) {
 	return parser.TextToMetricFamilies(text)
 }
 
-// sum adds the counts of the metrics that are wanted. nil means all.
+// sum adds up the metrics for which wanted returns true. If wanted is nil, sum adds up all metrics.
 func sum(family *dto.MetricFamily, wanted func(*dto.Metric) bool) (total float64) {
 	for _, m := range family.GetMetric() {
 		if wanted != nil && !wanted(m) {

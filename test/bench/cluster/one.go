@@ -11,7 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 )
 
-// Scenarios of one set of many pods.
+// This file has the scenarios with one large set.
 
 const web = "web"
 
@@ -65,7 +65,7 @@ func runAdopt(ctx context.Context, b *bed) error {
 		return err
 	}
 	if c := b.view.counts(); c.pods != b.size.pods {
-		return fmt.Errorf("pods were made or deleted beside adopting: %+v", c)
+		return fmt.Errorf("pods were created or deleted in addition to the adoptions: %+v", c)
 	}
 	return nil
 }

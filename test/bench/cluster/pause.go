@@ -16,14 +16,14 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 )
 
-// The scenario of a leader that is stopped for longer than its lease lasts.
+// This file has the scenario of a leader that is paused for longer than its lease lasts.
 
 var shortLease = []string{
 	"--leader-elect=true", "--leader-elect-lease-duration=8s", "--leader-elect-renew-deadline=6s", "--leader-elect-retry-period=1s",
 }
 
-// pauses is how often a leader is stopped. The first time is in the middle of the first 500 pods, which are
-// one pass. Then it is at any moment.
+// pauses is how many times a leader is paused. The first pause comes while the first pass creates its 500
+// pods. The other pauses come at random moments.
 const pauses = 2
 
 func pauseTitle(s size) string {
@@ -69,8 +69,9 @@ func playPause(ctx context.Context, b *bed, start starter) (err error) {
 	return nil
 }
 
-// pause stops the leader when this many pods exist, and lets it go on when the next leader has created the
-// others. The first must end by itself, because it has lost the lease.
+// pause pauses the leader when the number of pods has reached moment. After the next leader has created the
+// other pods, the first leader resumes. The first leader must then end by itself, because it has lost its
+// lease.
 func (b *bed) pause(ctx context.Context, leader, next *controller, moment int) error {
 	if err := next.says(ctx, "Attempting to acquire leader lease"); err != nil {
 		return err
@@ -100,7 +101,7 @@ func (b *bed) pause(ctx context.Context, leader, next *controller, moment int) e
 	return b.quiet(ctx)
 }
 
-// endsAfterPause lets a paused program go on, and waits until it has ended.
+// endsAfterPause resumes a paused program and waits until the program has ended.
 func (c *controller) endsAfterPause(ctx context.Context) error {
 	c.mayEnd.Store(true)
 	if err := c.Signal(syscall.SIGCONT); err != nil {
@@ -110,13 +111,13 @@ func (c *controller) endsAfterPause(ctx context.Context) error {
 	case <-c.Ended():
 		return nil
 	case <-time.After(patience):
-		return errors.New("whoever was paused does not end")
+		return errors.New("the paused program does not end")
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-// empty deletes all pods.
+// empty scales the set to 0 and waits until all pods are gone.
 func (b *bed) empty(ctx context.Context) error {
 	if err := b.scale(ctx, web, 0); err != nil {
 		return err

@@ -14,7 +14,8 @@ const ticks = 100
 
 // cpuSeconds returns the user and system time of all threads from /proc/PID/stat.
 func cpuSeconds(stat string) (float64, error) {
-	// The name in parentheses may contain any text. The fields after it start with the third.
+	// The second field is the name of the program in parentheses, and may contain any text. The split begins
+	// with the third field.
 	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 13 {
 		return 0, fmt.Errorf("stat of a process: %q", stat)

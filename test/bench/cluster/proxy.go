@@ -24,13 +24,13 @@ import (
 // A fault changes the answer to a call that has taken effect.
 type fault func(answer *http.Response)
 
-// cut drops the answer.
+// cut closes the connection instead of sending the answer.
 func cut(answer *http.Response) {
 	_ = answer.Body.Close()
 	panic(http.ErrAbortHandler)
 }
 
-// tooMany replaces the answer with a 429 that has a Retry-After of a second.
+// tooMany replaces the answer with status code 429 and a Retry-After of one second.
 func tooMany(answer *http.Response) {
 	_ = answer.Body.Close()
 	answer.StatusCode, answer.Status = http.StatusTooManyRequests, ""
@@ -41,13 +41,13 @@ func tooMany(answer *http.Response) {
 // A proxy stands between a controller and the API server.
 type proxy struct {
 	*httptest.Server
-	fault fault // for answers to creations, deletions and patches of pods
+	fault fault // changes answers to creations, deletions and patches of pods
 	armed atomic.Bool
-	lost  atomic.Int64 // answers
+	lost  atomic.Int64 // the number of lost answers
 	draw  func() float64
 }
 
-// startProxy starts a proxy that has the rights of the config.
+// startProxy starts a proxy that has the rights of config on the server.
 func startProxy(config *rest.Config, f fault) (*proxy, error) {
 	server, err := url.Parse(config.Host)
 	if err != nil {
@@ -62,7 +62,7 @@ func startProxy(config *rest.Config, f fault) (*proxy, error) {
 	p.Server = httptest.NewUnstartedServer(&httputil.ReverseProxy{
 		Rewrite:        func(r *httputil.ProxyRequest) { r.SetURL(server) },
 		Transport:      transport,
-		FlushInterval:  -1, // watches
+		FlushInterval:  -1, // sends each event of a watch at once
 		ModifyResponse: p.answer,
 		ErrorLog:       silent,
 	})
@@ -82,13 +82,13 @@ func (p *proxy) answer(answer *http.Response) error {
 	return nil
 }
 
-// stop also ends the watches.
+// stop stops the proxy, and also ends the watches through it.
 func (p *proxy) stop() {
 	p.CloseClientConnections()
 	p.Close()
 }
 
-// kubeconfig returns the kubeconfig of the proxy's clients.
+// kubeconfig returns the kubeconfig for clients of the proxy.
 func (p *proxy) kubeconfig() ([]byte, error) {
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.Certificate().Raw})
 	content, err := clientcmd.Write(clientcmdapi.Config{

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// unit is the format of a figure.
+// unit is the unit of a figure and determines its format.
 type unit uint8
 
 const (
@@ -29,7 +29,7 @@ type figure struct {
 	value   float64
 }
 
-// A sample has the figures of one side in one scenario and run.
+// A sample has the figures of one side in one run of one scenario.
 type sample []figure
 
 func (s sample) String() string {
@@ -42,7 +42,7 @@ func (s sample) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// text writes a figure for a reader.
+// text formats a figure with its unit.
 func (u unit) text(v float64) string {
 	switch u {
 	case wall, cpu:
@@ -69,7 +69,7 @@ type results struct {
 	rows []*row
 }
 
-// A row is one measure of one scenario.
+// A row has the values of one measure in one scenario.
 type row struct {
 	scenario, measure string
 	unit              unit
@@ -124,7 +124,8 @@ func (r *row) isTold() bool {
 	return false
 }
 
-// text returns the median. If several runs differ, it adds the least and the most.
+// text returns the median of a side. If the values of the runs differ, text also returns the lowest and the
+// highest value.
 func (r *row) text(side string) string {
 	values := r.values[side]
 	if len(values) == 0 {
@@ -138,7 +139,7 @@ func (r *row) text(side string) string {
 	return fmt.Sprintf("%s (%s – %s)", middle, least, most)
 }
 
-// ratio returns the ratio of ours to Kubernetes'.
+// ratio returns our median divided by the median of Kubernetes.
 func (r *row) ratio() string {
 	if len(r.values[ours]) == 0 || len(r.values[kubernetes]) == 0 {
 		return "–"
@@ -159,10 +160,10 @@ func median(values []float64) float64 {
 	return (sorted[middle-1] + sorted[middle]) / 2
 }
 
-// mark is the line of the page before the table.
+// mark is the line just before the table in the page.
 const mark = "<!-- make bench-cluster writes what is below -->\n"
 
-// into returns the page with this table.
+// into returns the page with these results as its table.
 func (r *results) into(page []byte) ([]byte, error) {
 	before, _, found := strings.Cut(string(page), mark)
 	if !found {

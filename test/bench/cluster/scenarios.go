@@ -12,14 +12,14 @@ import (
 type scenario struct {
 	name    string
 	title   func(size) string
-	prepare func(context.Context, *bed) error // before any program works; nil: nothing
-	run     func(context.Context, *bed) error // gives a controller its work and waits until it is done
+	prepare func(context.Context, *bed) error // runs before any program starts; may be nil
+	run     func(context.Context, *bed) error // gives a controller its work and waits until the work is done
 
-	args []string                                   // of the programs, in addition to the common ones
-	slow bool                                       // the rates of calls are the programs' own
-	play func(context.Context, *bed, starter) error // in place of run: starts and stops programs by itself
+	args []string                                   // flags of the programs, in addition to the common flags
+	slow bool                                       // the programs have their default limits for the rate of calls
+	play func(context.Context, *bed, starter) error // replaces run, and itself starts and stops the programs
 
-	fault fault // of answers, by a proxy before the server; nil: no proxy
+	fault fault // changes answers in a proxy in front of the server; nil means no proxy
 }
 
 var scenarios = []scenario{
@@ -46,15 +46,15 @@ func scenarioNames() (names []string) {
 
 // size has the numbers of objects.
 type size struct {
-	pods   int // of one set
-	sets   int // small ones
-	perSet int // pods of a small one
-	held   int // sets with this many pods
+	pods   int // pods of one large set
+	sets   int // small sets
+	perSet int // pods of each small set
+	held   int // large sets in the scenario hold
 	rate   int // changes a second
 	length time.Duration
 
 	crowd    int // sets that exist when a controller starts
-	perCrowd int // pods of each
+	perCrowd int // pods of each of these sets
 }
 
 var full = size{pods: 1000, sets: 2000, perSet: 5, held: 10, rate: 100, length: time.Minute, crowd: 2000, perCrowd: 75}

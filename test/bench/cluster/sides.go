@@ -42,7 +42,8 @@ func sideNames() (names []string) {
 	return names
 }
 
-// common are the flags of both programs. rates are added in most scenarios.
+// common has the flags that both programs get in every scenario, and rates has the flags that are added in
+// most scenarios.
 var (
 	common = []string{"--leader-elect=false", "--authorization-always-allow-paths=/metrics"}
 	rates  = []string{"--kube-api-qps=5000", "--kube-api-burst=5000"}
@@ -62,13 +63,13 @@ func manager(opts options, address, port string) (path string, args []string) {
 // A controller is a running program.
 type controller struct {
 	*controlplane.Program
-	dir     string // of kubeconfig and log
-	metrics string // URL
+	dir     string // directory of the kubeconfig and the log
+	metrics string // URL of the metrics
 
-	mayEnd atomic.Bool // by itself
+	mayEnd atomic.Bool // the program may end by itself
 }
 
-// A starter starts a program of the side that is measured.
+// A starter starts the program of the side that is measured.
 type starter func() (*controller, error)
 
 // start starts the side's program for a scenario, with the given kubeconfig.
@@ -97,12 +98,13 @@ func (s side) start(ctx context.Context, opts options, kubeconfig []byte, sc sce
 	return &controller{Program: program, dir: dir, metrics: "https://" + net.JoinHostPort(address, port) + "/metrics"}, nil
 }
 
-// stop returns the cause if the measurement failed, and where the log is. Otherwise it deletes the log.
+// stop stops the program. If the measurement failed, stop returns the cause and the path of the log.
+// Otherwise stop deletes the log.
 func (c *controller) stop(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
-	_ = c.Stop() // kube-controller-manager returns an error even if it ends in order
+	_ = c.Stop() // kube-controller-manager returns an error even if it ends normally
 	switch {
-	case err == nil || errors.Is(cause, context.Canceled): // the latter by Ctrl-C
+	case err == nil || errors.Is(cause, context.Canceled): // canceled by Ctrl-C
 		return errors.Join(err, os.RemoveAll(c.dir))
 	case cause != nil:
 		return cause
@@ -121,7 +123,7 @@ func freePort(ctx context.Context, address string) (string, error) {
 	return port, listener.Close()
 }
 
-// usage has the figures of a program since it began.
+// usage has the figures of a program since the start of the program.
 type usage struct {
 	cpu      float64 // seconds
 	peak     float64 // bytes
@@ -149,10 +151,10 @@ func (c *controller) usage(ctx context.Context) (used usage, err error) {
 	return used, err
 }
 
-// syncsMetric counts how often owners were looked at.
+// syncsMetric is a metric whose count is the number of passes.
 const syncsMetric = "workqueue_work_duration_seconds"
 
-// count returns the count of a metric of the work queue of ReplicaSets.
+// count returns the count of a metric of the work queue for ReplicaSets.
 func (c *controller) count(ctx context.Context, metric string) (float64, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.metrics, nil)
 	if err != nil {
@@ -160,7 +162,7 @@ func (c *controller) count(ctx context.Context, metric string) (float64, error) 
 	}
 	transport := &http.Transport{
 		DisableKeepAlives: true,
-		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, // a certificate of its own, on this machine
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, // the program on this machine has a self-signed certificate
 	}
 	resp, err := (&http.Client{Transport: transport}).Do(req)
 	if err != nil {

@@ -14,20 +14,20 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// The scenario of a controller that starts when many objects exist.
+// This file has the scenario of a controller that starts when many objects already exist.
 
-const pollInterval = 50 * time.Millisecond // of the metrics of the controller
+const pollInterval = 50 * time.Millisecond // between two reads of the controller's metrics
 
 func startTitle(s size) string {
 	return fmt.Sprintf("a controller starts on %s pods of %s ReplicaSets; then %s of these get %d more each",
 		grouped(s.crowd*s.perCrowd), grouped(s.crowd), grouped(s.growing()), s.growth())
 }
 
-// growing is how many sets grow, and growth is the number of new pods of each.
+// growing returns how many sets grow, and growth returns how many new pods each of these sets gets.
 func (s size) growing() int { return s.crowd / 10 }
 func (s size) growth() int  { return max(s.perCrowd/10, 1) }
 
-// prepareStart makes the objects as a controller leaves them, so that there is nothing to do.
+// prepareStart creates the objects in the state in which a controller leaves them, so that no work is left.
 func prepareStart(ctx context.Context, b *bed) (err error) {
 	if err := b.createCrowd(ctx); err != nil {
 		return err
@@ -53,7 +53,7 @@ func (b *bed) createCrowd(ctx context.Context) error {
 	})
 }
 
-// furnish gives a template the usual fields of pods in a cluster.
+// furnish gives a template the fields that pods in a cluster usually have.
 func furnish(template *corev1.PodTemplateSpec) {
 	template.Annotations = map[string]string{"prometheus.io/scrape": "true", "kubectl.kubernetes.io/restartedAt": "2026-05-04T12:00:00Z"}
 	main := &template.Spec.Containers[0]
@@ -100,7 +100,7 @@ func (b *bed) watchStart(ctx context.Context, c *controller) error {
 	return b.grow(ctx)
 }
 
-// looked waits until the controller has looked at sets this many times.
+// looked waits until the controller has made the given number of passes.
 func (b *bed) looked(ctx context.Context, c *controller, what string, times int) error {
 	err := b.awaitCount(ctx, c, syncsMetric, times)
 	if err == nil {
@@ -109,11 +109,11 @@ func (b *bed) looked(ctx context.Context, c *controller, what string, times int)
 	return err
 }
 
-// awaitCount waits until a metric of the work queue has this count.
+// awaitCount waits until the count of a work queue metric has reached the given number.
 func (b *bed) awaitCount(ctx context.Context, c *controller, metric string, count int) error {
 	deadline := time.Now().Add(patience)
 	for {
-		n, err := c.count(ctx, metric) // an error until the program serves it
+		n, err := c.count(ctx, metric) // returns an error until the program serves the metric
 		if err == nil && n >= float64(count) {
 			return nil
 		}
@@ -128,7 +128,7 @@ func (b *bed) awaitCount(ctx context.Context, c *controller, metric string, coun
 	}
 }
 
-// noteUsage notes the usage of the program since it began.
+// noteUsage adds the resources that the program has used since its start to the sample.
 func (b *bed) noteUsage(ctx context.Context, c *controller, when string) error {
 	used, err := c.usage(ctx)
 	if err != nil {
@@ -141,7 +141,7 @@ func (b *bed) noteUsage(ctx context.Context, c *controller, when string) error {
 	return nil
 }
 
-// grow scales up one set in ten.
+// grow scales up every tenth set.
 func (b *bed) grow(ctx context.Context) error {
 	b.began = time.Now()
 	err := each(ctx, b.size.growing(), func(ctx context.Context, i int) error {

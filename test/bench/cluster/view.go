@@ -17,34 +17,34 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// patience is how long a controller may take for its work.
+// patience is how long the bench waits for a controller to finish its work.
 const patience = 5 * time.Minute
 
 // counts are the numbers of objects in the namespace.
 type counts struct {
 	pods, owned int
 	sets        int
-	settled     int // sets whose status has the numbers of their spec
-	replicas    int // of all statuses
-	ready       int // of all statuses
+	settled     int // sets whose status agrees with their spec
+	replicas    int // total of status.replicas of all sets
+	ready       int // total of status.readyReplicas of all sets
 }
 
-// A history has the numbers of pods since begin.
+// A history has the numbers of pods since the last call of begin.
 type history struct {
-	most, least int       // at the same time
-	ever        int       // existed at any time
-	last        time.Time // of the last change of a set or a pod
+	most, least int       // most and fewest pods that existed at the same time
+	ever        int       // pods that existed at any time
+	last        time.Time // time of the last change of a set or a pod
 }
 
-// A view counts the objects of a watch.
+// A view counts the objects that its watches show.
 type view struct {
 	mu      sync.Mutex
 	now     counts
 	past    history
-	changed chan struct{} // has room for one
+	changed chan struct{} // has room for one notification
 }
 
-// watch counts the objects in the namespace until ctx ends.
+// watch returns a view that counts the objects in the namespace until ctx ends.
 func watch(ctx context.Context, client clientset.Interface) (*view, error) {
 	v := &view{changed: make(chan struct{}, 1)}
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(namespace))
@@ -63,7 +63,7 @@ func watch(ctx context.Context, client clientset.Interface) (*view, error) {
 	return v, nil
 }
 
-// handler adds new objects to the counts, and subtracts those that are gone.
+// handler returns an event handler that adds new objects to the counts and subtracts deleted objects.
 func handler[T any](v *view, count func(c *counts, obj T, by int)) cache.ResourceEventHandler {
 	change := func(obj any, by int) {
 		if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
@@ -129,7 +129,7 @@ func (v *view) history() history {
 	return v.past
 }
 
-// until waits until come returns true. One goroutine at a time may call it.
+// until waits until come returns true. Only one goroutine at a time may call until.
 func (v *view) until(ctx context.Context, what string, come func(counts) bool) error {
 	timeout := time.NewTimer(patience)
 	defer timeout.Stop()

@@ -15,7 +15,7 @@ import (
 //go:embed intro.md
 var intro string
 
-// titles are the titles of the works.
+// titles has the title of each kind of work.
 var titles = map[string]string{
 	"Choose":          "choose a tenth of the pods",
 	"ChooseComposed":  "the same by an order composed of the same criteria",
@@ -43,7 +43,7 @@ func (r *results) markdown() []byte {
 		if _, ok := row.of(ours, seconds); !ok {
 			continue
 		}
-		title := "" // only the first row of a work has it
+		title := "" // only the first row of each kind of work has a title
 		if row.work != last {
 			title = titles[row.work]
 		}
@@ -62,7 +62,7 @@ func (r *results) markdown() []byte {
 	return []byte(b.String())
 }
 
-// timed is the row of a work at one size in the table of times.
+// timed returns the row in the table of times.
 func (r *row) timed(title string) string {
 	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %s | %s → %s | %s → %s |\n",
 		title, r.text(), r.time(kubernetes), r.time(ours), r.times(kubernetes, ours),
@@ -94,7 +94,7 @@ func (r *row) number(side, unit string) string {
 	return thousands(strconv.FormatFloat(median, 'f', 0, 64))
 }
 
-// duration writes seconds with three digits and a unit.
+// duration formats a number of seconds with three digits and a suitable unit.
 func duration(s float64) string {
 	for _, unit := range []struct {
 		name    string
@@ -107,7 +107,7 @@ func duration(s float64) string {
 	return digits(s/1e-9) + " ns"
 }
 
-// digits writes a number with three digits.
+// digits formats a number with three digits.
 func digits(v float64) string {
 	after := 2 - int(math.Floor(math.Log10(max(v, 1))))
 	return strconv.FormatFloat(v, 'f', max(after, 0), 64)

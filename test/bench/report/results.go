@@ -13,13 +13,13 @@ import (
 	"strings"
 )
 
-// results are the medians of all benchmarks, in the order in which they ran.
+// results are the medians of all benchmarks, in the order in which the benchmarks ran.
 type results struct {
-	config map[string]string // common to all runs: "kubernetes", "cpu" and so on
+	config map[string]string // settings of all runs, such as "kubernetes" and "cpu"
 	rows   []*row
 }
 
-// A row is one work at one size.
+// A row has the results of one kind of work at one size.
 type row struct {
 	work, size string
 	medians    map[string]map[string]value // by unit, then by side
@@ -27,11 +27,11 @@ type row struct {
 
 type value struct {
 	median float64
-	spread string // in the format of benchstat: "3%"
+	spread string // in the format of benchstat, such as "3%"
 }
 
-// read reads benchstat's comma-separated values. There is one table for each unit. It has a line with the
-// sides, a line with the unit, and a line for each benchmark.
+// read reads benchstat's comma-separated values. The input has one table for each unit. Each table has a line
+// with the sides, a line with the unit, and a line for each benchmark.
 func read(r io.Reader) (*results, error) {
 	lines := csv.NewReader(r)
 	lines.FieldsPerRecord = -1
@@ -97,13 +97,13 @@ func (r *results) row(name string) (*row, error) {
 	return added, nil
 }
 
-// of returns the median of a side in a unit. ok is false if there is none.
+// of returns the median of a side in a unit. If there is no such median, ok is false.
 func (r *row) of(side, unit string) (median float64, ok bool) {
 	v, ok := r.medians[unit][side]
 	return v.median, ok
 }
 
-// ratio returns how many times as much the one side takes as the other.
+// ratio returns the time of side divided by the time of other. If one of the times is unknown, ok is false.
 func (r *row) ratio(side, other string) (ratio float64, ok bool) {
 	a, aOK := r.of(side, seconds)
 	b, bOK := r.of(other, seconds)

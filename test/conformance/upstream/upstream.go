@@ -1,8 +1,9 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package upstream opens unexported parts of Kubernetes' ReplicaSet controller, so that the tests can run
-// them. Each function is the one of k8s.io/kubernetes that its comment names, not a copy.
+// Package upstream opens unexported parts of Kubernetes' ReplicaSet and Deployment controllers, so that the
+// tests can run them. Each function is the function of k8s.io/kubernetes that its comment names, and not a
+// copy.
 package upstream
 
 import (
@@ -28,7 +29,8 @@ import (
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 )
 
-// GetPodsToDelete is getPodsToDelete of pkg/controller/replicaset. It sorts pods.
+// GetPodsToDelete is getPodsToDelete of pkg/controller/replicaset. GetPodsToDelete sorts the slice pods in
+// place.
 //
 //go:linkname GetPodsToDelete k8s.io/kubernetes/pkg/controller/replicaset.getPodsToDelete
 func GetPodsToDelete(pods, related []*corev1.Pod, n int) []*corev1.Pod
@@ -69,7 +71,7 @@ func ClaimPods(c *replicaset.ReplicaSetController, ctx context.Context, rs *apps
 //go:linkname RelatedPods k8s.io/kubernetes/pkg/controller/replicaset.(*ReplicaSetController).getIndirectlyRelatedPods
 func RelatedPods(c *replicaset.ReplicaSetController, logger klog.Logger, rs *appsv1.ReplicaSet) ([]*corev1.Pod, error)
 
-// UpdatePod is the method updatePod of ReplicaSetController, its event handler.
+// UpdatePod is the method updatePod of ReplicaSetController, which handles update events of pods.
 //
 //go:linkname UpdatePod k8s.io/kubernetes/pkg/controller/replicaset.(*ReplicaSetController).updatePod
 func UpdatePod(c *replicaset.ReplicaSetController, logger klog.Logger, old, cur any)
@@ -99,22 +101,22 @@ func ScaleDeployment(c *deployment.DeploymentController, ctx context.Context, d 
 //go:linkname IsScalingEvent k8s.io/kubernetes/pkg/controller/deployment.(*DeploymentController).isScalingEvent
 func IsScalingEvent(c *deployment.DeploymentController, ctx context.Context, d *appsv1.Deployment, sets []*appsv1.ReplicaSet) (bool, error) //nolint:revive // the receiver comes first
 
-// Expectations returns the field of that name.
+// Expectations returns the field expectations of the controller.
 func Expectations(c *replicaset.ReplicaSetController) *controller.UIDTrackingControllerExpectations {
 	return *field[*controller.UIDTrackingControllerExpectations](c, "expectations")
 }
 
-// Queue returns the field of that name, to be read or set.
+// Queue returns a pointer to the field queue of the controller, for reading or writing.
 func Queue(c *replicaset.ReplicaSetController) *workqueue.TypedRateLimitingInterface[string] {
 	return field[workqueue.TypedRateLimitingInterface[string]](c, "queue")
 }
 
-// PodLister returns the field of that name, to be read or set.
+// PodLister returns a pointer to the field podLister of the controller, for reading or writing.
 func PodLister(c *replicaset.ReplicaSetController) *corelisters.PodLister {
 	return field[corelisters.PodLister](c, "podLister")
 }
 
-// ConsistencyStore returns the field of that name, to be read or set.
+// ConsistencyStore returns a pointer to the field consistencyStore of the controller, for reading or writing.
 func ConsistencyStore(c *replicaset.ReplicaSetController) *consistency.ConsistencyStore {
 	return field[consistency.ConsistencyStore](c, "consistencyStore")
 }

@@ -26,24 +26,24 @@ import (
 //go:embed stages.yaml
 var stages []byte
 
-// nodes is the most nodes that a spec needs.
+// nodes is the number of nodes in a cluster, because no spec needs more than six.
 const nodes = 6
 
-// A cluster is complete, except that kwok stands in for kubelets, and a side brings the controllers of
-// ReplicaSets and ReplicationControllers.
+// A cluster is a Kubernetes cluster in which kwok replaces the kubelets. A side provides the controllers of
+// ReplicaSets and ReplicationControllers. Everything else is as usual.
 type cluster struct {
-	dir        string // of kubeconfig and logs
+	dir        string // directory of the kubeconfig and the logs
 	kubeconfig string
 	client     *kubernetes.Clientset
 
 	plane    *controlplane.ControlPlane
 	listener net.Listener
 	programs []*controlplane.Program
-	ended    context.CancelCauseFunc // with the reason why a program ended by itself
+	ended    context.CancelCauseFunc // called with the reason if a program ends by itself
 }
 
-// startCluster starts everything, with the side's program. If a program ends, the context that is returned
-// ends.
+// startCluster starts a cluster with the programs of the side. If one of the programs ends, the returned
+// context ends.
 func startCluster(ctx context.Context, binaries, dir string, sd side) (_ context.Context, _ *cluster, err error) {
 	c := &cluster{dir: dir, kubeconfig: filepath.Join(dir, "kubeconfig")}
 	ctx, c.ended = context.WithCancelCause(ctx)
@@ -108,17 +108,18 @@ func (c *cluster) createNodes(ctx context.Context) error {
 	return nil
 }
 
-// A program is a file of the binaries' directory to start, and its arguments without the kubeconfig.
+// A program is a file in the directory of the binaries, with its arguments. The argument for the kubeconfig
+// is added when the program starts.
 type program struct {
 	name string
 	args []string
 }
 
-// fast sets a high limit for the calls of a program.
+// fast has the flags that give a program a high limit for its calls.
 var fast = []string{"--kube-api-qps=5000", "--kube-api-burst=5000"}
 
-// beside returns the programs of every cluster. The controller manager does not run the two controllers
-// that a side brings.
+// beside returns the programs that every cluster has. The kube-controller-manager among them does not run the
+// two controllers that a side provides.
 func beside(c *cluster) []program {
 	return []program{
 		{"kwok", []string{
@@ -150,8 +151,8 @@ func (c *cluster) start(ctx context.Context, binaries string, p program) error {
 	return nil
 }
 
-// stop ends everything in reverse order. It returns no error, because some of the programs always fail when
-// they end.
+// stop ends all programs in reverse order. stop returns no error, because some of the programs always return
+// an error when they are stopped.
 func (c *cluster) stop() {
 	c.ended(errors.New("the cluster was stopped"))
 	for _, p := range slices.Backward(c.programs) {
@@ -165,13 +166,13 @@ func (c *cluster) stop() {
 	}
 }
 
-// podNetwork has the pods' addresses. Each node has 256 of them.
+// podNetwork contains the IP addresses of all pods. Each node has 256 of these addresses.
 var podNetwork = netip.MustParsePrefix("10.244.0.0/16")
 
-// machine is the address of everything except pods, in addition to 127.0.0.1.
+// machine is the IP address that everything except pods uses, in addition to 127.0.0.1.
 var machine = netip.MustParseAddr("10.244.255.254")
 
-// nodePods returns the addresses of one node's pods.
+// nodePods returns the IP addresses of one node's pods.
 func nodePods(node int) netip.Prefix {
 	address := podNetwork.Addr().As4()
 	address[2] = byte(node)

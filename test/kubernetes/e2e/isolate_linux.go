@@ -17,9 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isolate runs this program again, as the first process of its own user, process, mount and network
-// namespaces, which needs no rights. Only there the pods' addresses exist, and no port of the machine is
-// used. All programs that were started end with it, even if this process is killed.
+// isolate runs this program again as the first process in new user, process, mount and network namespaces,
+// which needs no privileges. The addresses of the pods exist only in the new network namespace, and no port
+// of the machine is used. When the first process ends, all programs in the namespaces end. This also happens
+// if the outer process is killed.
 func isolate(ctx context.Context) error {
 	runtime.LockOSThread() // the kernel kills the child when this thread is gone
 	defer runtime.UnlockOSThread()
@@ -39,7 +40,7 @@ func isolate(ctx context.Context) error {
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 2 * time.Minute
 	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("no user namespaces here, which the pods' network needs: %w", err)
+		return fmt.Errorf("the pods' network needs user namespaces, which this system does not allow: %w", err)
 	}
 	return cmd.Wait()
 }
@@ -55,7 +56,7 @@ func enter() error {
 // mountProc makes /proc show the new process namespace. Programs read their CPU time there.
 func mountProc() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("mounting nothing for others to see: %w", err)
+		return fmt.Errorf("making mounts private: %w", err)
 	}
 	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return fmt.Errorf("mounting /proc: %w", err)
@@ -63,8 +64,8 @@ func mountProc() error {
 	return nil
 }
 
-// raiseNetwork turns the loopback interface on, and gives each address of a pod to this machine. A new
-// network namespace has nothing else.
+// raiseNetwork turns on the loopback interface, and assigns the addresses of all pods to it. A new network
+// namespace has no other interface.
 func raiseNetwork() error {
 	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

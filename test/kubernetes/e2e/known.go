@@ -10,7 +10,8 @@ import (
 	"github.com/replicakit/replicakit/test/kubernetes/suite"
 )
 
-// These specs concern the two controllers: all that use them, and for the control the specs about them.
+// The expression aboutAll matches all specs that use the two controllers. The expression aboutThem matches
+// only the specs about the two controllers, which run for the side without controllers.
 var (
 	aboutAll  = regexp.MustCompile(`\[sig-apps\] (ReplicaSet|ReplicationController|Deployment|DisruptionController) |\[sig-api-machinery\] (Garbage collector|ResourceQuota) `)
 	aboutThem = regexp.MustCompile(`\[sig-apps\] (ReplicaSet|ReplicationController) `)
@@ -27,8 +28,8 @@ func (o options) focusOf(sd side) *regexp.Regexp {
 	return aboutAll
 }
 
-// known returns the known results of the specs. If only some were asked for, it returns those of the specs
-// that ran.
+// known returns the known results of the specs. If the flag -focus is set, known returns only those of the
+// specs that ran.
 func (o options) known(sd side, ran []suite.Result) suite.Suite {
 	s := suite.Suite{Name: "end to end, " + sd.title, Specs: specsOfAll, LeftOut: leftOut}
 	if !sd.works() {
@@ -56,10 +57,10 @@ const (
 
 	nobody = "nobody does the work"
 
-	specsOfAll, specsOfThem = 82, 13 // how many run
+	specsOfAll, specsOfThem = 82, 13 // how many specs run
 )
 
-// unattended are the specs that fail if no controller does the work, which are all of them.
+// unattended are the specs that fail if there are no controllers. All specs that aboutThem matches do so.
 var unattended = []suite.Difference{
 	{Test: replicaSet + "Replace and Patch tests [Conformance]", Says: []string{"Gave up waiting"}, Why: nobody},
 	{Test: replicaSet + "Replicaset should have a working scale subresource [Conformance]", Says: []string{"never had desired number", "error in waiting for pods to come up"}, Why: nobody},

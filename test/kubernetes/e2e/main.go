@@ -1,16 +1,16 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command e2e runs Kubernetes' own end-to-end specs on three clusters. In the first, the controllers of
-// ReplicaSets and ReplicationControllers are ours, and in the second Kubernetes' own. In the third there
-// are none, so that specs must fail. The command prints a table. It exits with 1 if a result is not in the
-// table.
+// Command e2e runs Kubernetes' own end-to-end specs on three clusters. In the first cluster, ReplicaSets and
+// ReplicationControllers have our controllers, and in the second cluster they have those of Kubernetes. In
+// the third cluster they have no controllers, so the specs must fail. The command prints a table of the
+// results. If a result is unexpected, the exit status is 1.
 //
 //	make kubernetes-e2e
 //	make kubernetes-e2e ARGS="-sides=ours -focus=ReplicationController"
 //
-// The cluster is whole, with scheduler and controller manager, except that kwok stands in for kubelets; see
-// stages.yaml. It needs neither root nor a container runtime, because everything is in its own namespaces.
+// Each cluster has a scheduler and a controller manager, but kwok replaces the kubelets; see stages.yaml. The
+// command needs neither root nor a container runtime, because everything runs in new Linux namespaces.
 package main
 
 import (
@@ -36,7 +36,7 @@ func main() {
 	stop()
 	var ended *exec.ExitError
 	switch {
-	case errors.As(err, &ended) && ended.Exited(): // the process inside, which has printed the reason
+	case errors.As(err, &ended) && ended.Exited(): // the process inside the namespaces has printed the reason
 		os.Exit(ended.ExitCode())
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "e2e:", strings.ReplaceAll(err.Error(), "\n", "; "))
@@ -58,20 +58,20 @@ func run(ctx context.Context, args []string) error {
 	return inDirectory(func(dir string) error { return opts.runAll(ctx, dir, os.Stdout) })
 }
 
-// isolated is set in the process inside.
+// isolated is the environment variable that is set in the process inside the namespaces.
 const isolated = "REPLICAKIT_E2E_ISOLATED"
 
 // errInterrupted is the error of a run that was interrupted.
 var errInterrupted = errors.New("interrupted")
 
-// inDirectory calls a function with a new directory for logs. The directory is kept only if it has
-// something useful.
+// inDirectory calls work with a new directory for logs. The directory is kept only if work returns an error
+// other than errInterrupted.
 func inDirectory(work func(dir string) error) error {
 	dir, err := os.MkdirTemp("", "replicakit-e2e-")
 	if err != nil {
 		return err
 	}
-	if err := os.Setenv("HOME", dir); err != nil { // no user's settings are read
+	if err := os.Setenv("HOME", dir); err != nil { // so that no settings of the user are read
 		return err
 	}
 	err = work(dir)

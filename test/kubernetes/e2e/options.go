@@ -15,15 +15,15 @@ import (
 
 type options struct {
 	sides []side
-	focus *regexp.Regexp // of specs; nil: those of the table
+	focus *regexp.Regexp // selects the specs; nil means the specs of the table
 
 	binaries string
 }
 
 func parse(args []string) (opts options, err error) {
 	fs := flag.NewFlagSet("e2e", flag.ContinueOnError)
-	sideList := fs.String("sides", "ours,kubernetes,none", "who does the work, by commas")
-	focus := fs.String("focus", "", "regular expression for the specs to run; empty means those of the table")
+	sideList := fs.String("sides", "ours,kubernetes,none", "comma-separated sides, which provide the controllers")
+	focus := fs.String("focus", "", "regular expression for the specs to run; if empty, the specs of the table run")
 	if err := fs.Parse(args); err != nil {
 		return opts, err
 	}
@@ -42,7 +42,7 @@ func parse(args []string) (opts options, err error) {
 	return opts, err
 }
 
-// A side does the work of the two controllers.
+// A side provides the two controllers.
 type side struct {
 	name     string
 	title    string
@@ -57,7 +57,7 @@ var sides = []side{
 		name: "ours", title: "replicakit",
 		programs: []program{{"replicakit-controller", append([]string{
 			"--leader-elect=false", "--metrics-bind-address=127.0.0.1:18080",
-			"--allow-other-controllers", // otherwise it does nothing, because specs write statuses of ReplicaSets themselves
+			"--allow-other-controllers", // specs also write statuses of ReplicaSets, which looks like another controller
 		}, fast...)}},
 	},
 	{

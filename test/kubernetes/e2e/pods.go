@@ -17,11 +17,12 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// servedPort is the port at which the specs' image serves its hostname.
+// servedPort is the port on which the image of the specs serves its hostname.
 const servedPort = 9376
 
-// servePods answers in place of every pod's container, at the pod's address and with its name. The specs
-// ask for the name through the API server's proxy. It serves until the listener is closed.
+// servePods is a server in place of the containers of all pods. A request to the address of a pod is answered
+// with the name of the pod. The specs request the name through the API server's proxy. servePods returns when
+// the listener is closed.
 func servePods(listener net.Listener, client kubernetes.Interface) {
 	server := &http.Server{
 		ReadHeaderTimeout: time.Minute,
@@ -35,7 +36,7 @@ func servePods(listener net.Listener, client kubernetes.Interface) {
 			_, _ = io.WriteString(w, name)
 		}),
 	}
-	_ = server.Serve(listener) // ends with the listener
+	_ = server.Serve(listener) // returns when the listener is closed
 }
 
 // runningAt returns the name of the pod that runs at an address.

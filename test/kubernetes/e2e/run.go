@@ -17,10 +17,10 @@ import (
 	"github.com/replicakit/replicakit/test/kubernetes/suite"
 )
 
-// timeout is how long each side may take.
+// timeout is how long the specs of each side may take.
 const timeout = 45 * time.Minute
 
-// runAll prints the table of the specs that were asked for, up to the first error.
+// runAll runs the requested specs and prints the table of their results. The first error ends the run.
 func (o options) runAll(ctx context.Context, dir string, out io.Writer) error {
 	var verdicts []suite.Verdict
 	err := o.judge(ctx, dir, &verdicts, out)
@@ -51,7 +51,7 @@ func (o options) judge(ctx context.Context, dir string, verdicts *[]suite.Verdic
 	return nil
 }
 
-// runSpecs runs Kubernetes' specs against a cluster of the side, several at once.
+// runSpecs runs Kubernetes' specs against a cluster of the side. Several specs run at the same time.
 func (o options) runSpecs(ctx context.Context, sd side, dir string) ([]suite.Result, error) {
 	ctx, c, err := startCluster(ctx, o.binaries, dir, sd)
 	if err != nil {
@@ -71,7 +71,8 @@ func (o options) runSpecs(ctx context.Context, sd side, dir string) ([]suite.Res
 	return suite.ReadGinkgo(file)
 }
 
-// ginkgo also returns an error if a spec fails. The report shows which.
+// ginkgo runs the specs. If a spec fails, ginkgo also returns an error, and the report shows which spec
+// failed.
 func (c *cluster) ginkgo(ctx context.Context, opts options, sd side, report string) error {
 	log, err := os.Create(filepath.Join(c.dir, "ginkgo.log"))
 	if err != nil {

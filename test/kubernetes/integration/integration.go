@@ -1,8 +1,8 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package integration says which of Kubernetes' integration tests run against
-// replicas/clientgo, on a kube-apiserver and an etcd.
+// Package integration lists Kubernetes' integration tests that run with replicas/clientgo, on a real
+// kube-apiserver and a real etcd.
 package integration
 
 import (
@@ -14,7 +14,7 @@ const controllers = "github.com/replicakit/replicakit/test/kubernetes/integratio
 
 const gates = "Kubernetes reads its feature gates in each pass; here they are options, and a controller starts anew when a test switches one"
 
-// Suites are the integration tests.
+// Suites returns the integration tests.
 func Suites() []upstream.Suite {
 	return []upstream.Suite{
 		{

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// ginkgoReport has the needed fields of a file that ginkgo's --json-report writes.
+// ginkgoReport has the needed fields of the file that ginkgo writes because of the flag --json-report.
 type ginkgoReport []struct {
 	SpecReports []ginkgoSpec
 }
@@ -24,8 +24,8 @@ type ginkgoSpec struct {
 	CapturedGinkgoWriterOutput string
 }
 
-// ReadGinkgo reads the report of ginkgo's --json-report. Specs that did not run are no results. A node
-// around specs, such as BeforeSuite, is a result if it failed.
+// ReadGinkgo reads the file that ginkgo writes because of the flag --json-report. A spec that did not run
+// gives no result. A node around specs, such as BeforeSuite, gives a result only if it failed.
 func ReadGinkgo(r io.Reader) ([]Result, error) {
 	var report ginkgoReport
 	if err := json.NewDecoder(r).Decode(&report); err != nil {
@@ -42,7 +42,7 @@ func ReadGinkgo(r io.Reader) ([]Result, error) {
 	return results, nil
 }
 
-// counts reports whether the spec, or the node around specs, is a result.
+// counts reports whether the spec, or the node around specs, gives a result.
 func (s ginkgoSpec) counts() bool {
 	switch s.State {
 	case "skipped", "pending":

@@ -16,17 +16,18 @@ type event struct {
 	Action, Package, ImportPath, Test, Output string
 }
 
-// run is one test or package, while its events arrive.
+// run has the data of one test or package while its events arrive.
 type run struct {
 	output strings.Builder
 	action string
-	// inner counts its sub-tests, and inBad those that did not pass.
+	// inner counts the tests inside this test or package, and inBad counts those inside that did not pass.
 	inner, inBad int
 }
 
-// ReadGoTest reads the output of go test -json. A test without sub-tests is a result. So is a test that
-// fails although all its sub-tests pass. If a package fails although all its tests pass, for example
-// because it does not build, its path is a result. A skipped test has not passed.
+// ReadGoTest reads the output of go test -json. Each test without sub-tests gives a result. A test that fails
+// although all its sub-tests pass also gives a result. If a package fails although all its tests pass, for
+// example because it does not build, the path of the package is a result. A skipped test counts as a test
+// that has not passed.
 func ReadGoTest(r io.Reader) ([]Result, error) {
 	runs := map[string]*run{}
 	var order []string
@@ -53,13 +54,13 @@ func ReadGoTest(r io.Reader) ([]Result, error) {
 	return collect(runs, order), nil
 }
 
-// ends reports whether it is the last event of its test or package.
+// ends reports whether the event is the last event of its test or package.
 func (e event) ends() bool { return e.Action == "pass" || e.Action == "fail" || e.Action == "skip" }
 
-// name returns the test's name within its package.
+// name returns the path of the package, followed by the name of the test if the event belongs to a test.
 func (e event) name() string {
 	path := e.Package
-	if path == "" { // build output
+	if path == "" { // the event belongs to a build
 		path, _, _ = strings.Cut(e.ImportPath, " ")
 	}
 	if e.Test == "" {
@@ -80,7 +81,7 @@ func outer(name string) string {
 	return ""
 }
 
-// countInner counts the parts of each test and package.
+// countInner counts the tests inside each test and package.
 func countInner(runs map[string]*run) {
 	for name, r := range runs {
 		for up := outer(name); up != ""; up = outer(up) {
@@ -96,7 +97,8 @@ func countInner(runs map[string]*run) {
 	}
 }
 
-// collect makes results of tests without parts, and of tests and packages that fail by themselves.
+// collect returns the results of tests without sub-tests. collect also returns results for tests and packages
+// that fail although everything inside them passes.
 func collect(runs map[string]*run, order []string) []Result {
 	var results []Result
 	for _, name := range order {

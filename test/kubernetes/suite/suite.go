@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package suite judges a run of Kubernetes' own tests with this project's controllers. Every test must pass
-// or be a known difference, and any other result is news. The package reads the reports of go test and
-// ginkgo, and prints one table.
+// or be a known difference. Any other result is reported as news. The package reads the reports of go test
+// and ginkgo, and prints one table.
 package suite
 
 import (
@@ -14,18 +14,18 @@ import (
 	"strings"
 )
 
-// A Suite is a set of tests with the known results.
+// A Suite is a set of tests with their known results.
 type Suite struct {
 	// Name is the name in the table.
 	Name string
-	// Specs is how many tests run. If another number of tests runs, something has changed.
+	// Specs is the number of tests that must run. If another number of tests runs, this is news.
 	Specs int
-	// Differences are the tests that run and do not pass.
+	// Differences are the tests that run but are known to fail.
 	Differences []Difference
-	// LeftOut are the tests that do not run. They are no Specs.
+	// LeftOut are the tests that do not run. The number Specs does not include them.
 	LeftOut []Difference
-	// Instead names the code that replaces Kubernetes' code, if it differs in a way that no test notices.
-	// "" means that there is none.
+	// Instead describes a difference between our code and Kubernetes' code that no test notices. If there is
+	// no such difference, Instead is empty.
 	Instead string
 }
 
@@ -33,9 +33,10 @@ type Suite struct {
 type Difference struct {
 	// Test is the whole name, such as "TestX/row".
 	Test string
-	// Says are parts of the test's output when it fails. It is news if one of them is missing, or if a line
-	// of a test file ("x_test.go:7: ...") has none of them. So the rows of a table without sub-tests are
-	// distinguished. If Says is empty, any failure is accepted.
+	// Says are texts that the output of the failing test must contain. If a text is missing, the failure is
+	// news. If a test file prints a line ("x_test.go:7: ...") that contains none of the texts, the failure is
+	// also news. In this way, the rows of a table without sub-tests are distinguished. If Says is empty, any
+	// failure is accepted.
 	Says []string
 	// Why is the reason, which is printed below the table.
 	Why string
@@ -52,14 +53,15 @@ type Result struct {
 // A Verdict is a suite with its results.
 type Verdict struct {
 	Suite
-	// Ran and Passed count tests.
+	// Ran is the number of tests that ran, and Passed is the number of tests that passed.
 	Ran, Passed int
-	// News are the results that the suite does not know, in one line each. A new failure has its output
-	// below the line.
+	// News are the unexpected results, with one line for each result. The output of a new failure follows
+	// below its line.
 	News []string
 }
 
-// Judge compares results with the known ones. The order of results does not matter.
+// Judge compares the results of a run with the known results of the suite. The order of the results does not
+// matter.
 func (s Suite) Judge(results []Result) Verdict {
 	v := Verdict{Suite: s, Ran: len(results)}
 	seen := map[string]bool{}
@@ -86,7 +88,7 @@ func (s Suite) Judge(results []Result) Verdict {
 	return v
 }
 
-// news returns what is new about the result, or "".
+// news returns a description of the result if it is unexpected, or "" otherwise.
 func (s Suite) news(r Result) string {
 	i := slices.IndexFunc(s.Differences, func(d Difference) bool { return d.Test == r.Test })
 	switch {
@@ -101,11 +103,12 @@ func (s Suite) news(r Result) string {
 	}
 }
 
-// tailLines is how many lines of an output news shows. An API server logs hundreds of lines when it starts.
+// tailLines is how many lines of an output news shows. The output can be longer, because an API server logs
+// hundreds of lines when it starts.
 const tailLines = 50
 
-// excerpt returns the last lines, and above them the complaints of the lines before. An API server logs
-// more than that when it stops, after the test has printed the error.
+// excerpt returns the last lines of an output, and above them the complaints from the earlier lines. A test
+// prints its error before the API server stops, and a stopping API server logs more than tailLines lines.
 func excerpt(output string) string {
 	lines := strings.SplitAfter(output, "\n")
 	cut := max(0, len(lines)-tailLines)
@@ -119,7 +122,7 @@ func excerpt(output string) string {
 // complaint matches a line that a test file prints.
 var complaint = regexp.MustCompile(`(?m)^\s+\S+_test\.go:\d+: .*$`)
 
-// explains reports whether the difference has this output.
+// explains reports whether the output is that of the known difference.
 func (d Difference) explains(output string) bool {
 	for _, said := range d.Says {
 		if !strings.Contains(output, said) {
@@ -131,7 +134,8 @@ func (d Difference) explains(output string) bool {
 	})
 }
 
-// Print writes the table of all verdicts, the reasons, and the news. If there is news, it returns an error.
+// Print writes the table of all verdicts, the reasons of the differences, and the news. If there is news,
+// Print returns an error.
 func Print(w io.Writer, verdicts []Verdict) error {
 	var page strings.Builder
 	page.WriteString("| suite | specs | passed | known differences | left out |\n|---|--:|--:|---|---|\n")
@@ -170,7 +174,7 @@ func Print(w io.Writer, verdicts []Verdict) error {
 	return nil
 }
 
-// names returns a list of the tests.
+// names returns the names of the tests, separated by commas.
 func names(differences []Difference) string {
 	if len(differences) == 0 {
 		return "none"

@@ -1,8 +1,8 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package unit lists Kubernetes' unit tests that run with this project's packages. It also lists those that
-// do not pass or do not run, and why.
+// Package unit lists Kubernetes' unit tests that run with this project's packages. For each test that does
+// not pass or does not run, the list gives the reason.
 package unit
 
 import (
@@ -10,16 +10,16 @@ import (
 	"github.com/replicakit/replicakit/test/kubernetes/upstream"
 )
 
-// here is the path of the packages that replace Kubernetes'.
+// here is the path of our packages that replace those of Kubernetes.
 const here = "github.com/replicakit/replicakit/test/kubernetes/unit/"
 
-// Reasons of several differences.
+// Each of these reasons applies to several differences.
 const (
 	totalOrder = "the order is total: of two pods one goes first, by name if nothing else tells them apart (W28)"
 	oneOwner   = "a release patch is that of one owner"
 )
 
-// Suites are the unit tests.
+// Suites returns the unit tests.
 func Suites() []upstream.Suite {
 	return []upstream.Suite{controllerSuite, replicaSetSuite, replicationSuite, consistencySuite}
 }
@@ -61,7 +61,7 @@ var controllerSuite = upstream.Suite{
 	From: "pkg/controller",
 	In:   "unit/controller",
 	Unused: []string{
-		"NewFakeControllerExpectationsLookup", // the package has its own
+		"NewFakeControllerExpectationsLookup", // our package controller has its own version
 	},
 }
 
@@ -124,7 +124,7 @@ var consistencySuite = upstream.Suite{
 	In:   "unit/consistency",
 }
 
-// inside are tests that look at unexported fields.
+// inside returns the entries for tests that read unexported fields.
 func inside(tests ...string) []suite.Difference {
 	left := make([]suite.Difference, len(tests))
 	for i, test := range tests {

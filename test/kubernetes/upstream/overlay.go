@@ -19,8 +19,8 @@ import (
 	"strings"
 )
 
-// overlay writes the suite's tests with its changes below scratch. It also writes a file for go's -overlay,
-// which shows them in the suite's package.
+// overlay writes the suite's tests, with the suite's changes, into the directory scratch. overlay also writes
+// a file for the flag -overlay of go, which adds the tests to the suite's package.
 func (s Suite) overlay(kubernetes, module, scratch string) (file string, err error) {
 	tests, err := filepath.Glob(filepath.Join(kubernetes, s.From, "*_test.go"))
 	if err != nil {
@@ -59,8 +59,9 @@ func (s Suite) overlay(kubernetes, module, scratch string) (file string, err err
 	return file, os.WriteFile(file, content, 0o600)
 }
 
-// rewrite replaces imports, and removes the functions and types that cut names, with the imports that only
-// they need. Line numbers stay the same. The entries in cut that it has removed become false.
+// rewrite replaces imports, and removes the functions and types that are named in cut. Imports that only the
+// removed code needs are also removed. Line numbers stay the same. If rewrite has removed a function or type,
+// it sets the entry in cut to false.
 func rewrite(source []byte, imports map[string]string, cut map[string]bool) ([]byte, error) {
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, "", source, parser.SkipObjectResolution)
@@ -92,7 +93,7 @@ func rewrite(source []byte, imports map[string]string, cut map[string]bool) ([]b
 			return true
 		})
 	}
-	for _, spec := range slices.Backward(file.Imports) { // backward, so that the earlier ones keep their places
+	for _, spec := range slices.Backward(file.Imports) { // backward, so that earlier imports keep their offsets
 		importPath, err := strconv.Unquote(spec.Path.Value)
 		if err != nil {
 			return nil, fmt.Errorf("upstream: %w", err)
@@ -109,8 +110,8 @@ func rewrite(source []byte, imports map[string]string, cut map[string]bool) ([]b
 	return out, nil
 }
 
-// nameOf returns a suite's name of the declaration. That is a function, or the type of a method or of a
-// declaration of one type.
+// nameOf returns the name by which a suite refers to a declaration. For a function, this is the name of the
+// function. For a method or for a declaration of one type, this is the name of the type.
 func nameOf(decl ast.Decl) string {
 	switch decl := decl.(type) {
 	case *ast.FuncDecl:
@@ -134,8 +135,8 @@ func nameOf(decl ast.Decl) string {
 
 var version = regexp.MustCompile(`^v[0-9]+$`)
 
-// namesOf returns the names that an import may have in the file. If the package is not loaded, it is not
-// known whether the last element of ".../v1" is its name.
+// namesOf returns the names that an import may have in the file. If an import path ends with ".../v1", two
+// names are possible, and the package is not loaded to find out which name is right.
 func namesOf(spec *ast.ImportSpec, importPath string) []string {
 	if spec.Name != nil {
 		return []string{spec.Name.Name}

@@ -1,8 +1,9 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package upstream runs tests of k8s.io/kubernetes in packages of this module. They come unchanged from the
-// module cache, except that imports are replaced and tests removed. No copy is kept.
+// Package upstream runs tests of k8s.io/kubernetes in packages of this module. The tests come from the module
+// cache, and this repository keeps no copy of them. The only changes are that imports are replaced and some
+// tests are removed.
 package upstream
 
 import (
@@ -23,8 +24,8 @@ import (
 // A Suite says which tests run in which package.
 type Suite struct {
 	suite.Suite
-	// From is the directory of k8s.io/kubernetes that has the tests. In is the directory of this module
-	// that has the package they run in.
+	// From is the directory in k8s.io/kubernetes that contains the tests. In is the directory in this module
+	// that contains the package in which the tests run.
 	From, In string
 	// Imports maps packages that the tests import to their replacements.
 	Imports map[string]string
@@ -38,19 +39,19 @@ type Runner struct {
 	Module string
 	// Binaries is the directory that has etcd.
 	Binaries string
-	// Tests is how long each suite may run. It does not limit the build.
+	// Tests is the time limit for each suite, which does not include the build.
 	Tests time.Duration
 }
 
-// Run runs the suite. When it returns, everything that it started has ended, and only Go's build cache is
-// left.
+// Run runs the suite. When Run returns, all programs that it started have ended, and only files in Go's build
+// cache are left.
 func (r Runner) Run(ctx context.Context, s Suite) (verdict suite.Verdict, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("%s: %w", s.Name, err)
 		}
 	}()
-	scratch, err := os.MkdirTemp("", "k8s") // short, because the path of etcd's socket is in it
+	scratch, err := os.MkdirTemp("", "k8s") // a short name, because the path of etcd's socket contains it
 	if err != nil {
 		return verdict, err
 	}
@@ -96,9 +97,10 @@ func (r Runner) build(ctx context.Context, overlay, binary, in string) error {
 	return nil
 }
 
-// test runs the binary, whose temporary files, including etcd's data, are in scratch. An etcd of another
-// process is not used. Kubernetes' test server looks for files beside its source. In a binary with trimmed
-// paths, that path begins with the module's, so TEST_SRCDIR and TEST_WORKSPACE say where modules are.
+// test runs the binary. All temporary files, including etcd's data, are in scratch. The tests start their own
+// etcd instead of using one that is already running. Kubernetes' test server looks for files in the directory
+// of its source. In a binary with trimmed paths, this directory is a path relative to the module cache.
+// Therefore TEST_SRCDIR and TEST_WORKSPACE together name the module cache.
 func (r Runner) test(ctx context.Context, binary, scratch, in string) ([]suite.Result, error) {
 	modules, err := output(r.command(ctx, "env", "GOMODCACHE"))
 	if err != nil {
@@ -117,14 +119,13 @@ func (r Runner) test(ctx context.Context, binary, scratch, in string) ([]suite.R
 	if readErr != nil {
 		return nil, errors.Join(err, readErr)
 	}
-	if len(results) == 0 || len(results) == 1 && results[0].Test == in { // the package itself
+	if len(results) == 0 || len(results) == 1 && results[0].Test == in { // only the package itself has a result
 		return nil, fmt.Errorf("no test ran: %w: %s", err, reason(results))
 	}
 	return results, nil
 }
 
-// reason returns the last line that a package printed before it ended, without the words for the end
-// itself.
+// reason returns the last line that a package printed before the line that begins with FAIL.
 func reason(results []suite.Result) string {
 	if len(results) == 0 {
 		return "it printed nothing"
@@ -133,10 +134,11 @@ func reason(results []suite.Result) string {
 	return lastLine([]byte(said))
 }
 
-// patience is how long programs may take to end by themselves.
+// patience is how long a program may take to end after SIGTERM.
 const patience = 10 * time.Second
 
-// command returns a go command that runs in the module and in its own process group; see output.
+// command returns a go command that runs in the directory of the module and in its own process group; see
+// output.
 func (r Runner) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = r.Module
@@ -146,8 +148,8 @@ func (r Runner) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// output runs the command and returns its output. It also stops processes that the command started and left
-// behind, for example because a test panicked.
+// output runs the command and returns its output. If the command left processes running, for example because
+// a test panicked, output kills them.
 func output(cmd *exec.Cmd) ([]byte, error) {
 	out, err := cmd.CombinedOutput()
 	if cmd.Process != nil {

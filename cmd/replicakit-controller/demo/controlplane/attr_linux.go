@@ -5,8 +5,8 @@ package controlplane
 
 import "syscall"
 
-// attributes gives the process a group of its own, and ends it when the thread that
-// started it ends.
+// attributes puts a new process into its own process group. Linux kills the process when the thread
+// that started it ends.
 func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

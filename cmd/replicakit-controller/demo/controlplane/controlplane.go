@@ -1,8 +1,8 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controlplane starts a real etcd and a real kube-apiserver on free
-// ports of 127.0.0.1, and other programs, for demo, benchmark and tests.
+// Package controlplane starts a real etcd and a real kube-apiserver on free ports of 127.0.0.1. The
+// package can also start other programs. The demo, the benchmarks and the tests use this package.
 package controlplane
 
 import (
@@ -16,20 +16,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
-// A ControlPlane is an API server with its store.
+// A ControlPlane is an API server with its etcd.
 type ControlPlane struct {
 	// Config has the rights of an administrator.
 	Config *rest.Config
-	// Kubeconfig is the same as Config, as the content of a file.
+	// Kubeconfig is the content of a kubeconfig file for the same user as Config.
 	Kubeconfig []byte
 
 	env *envtest.Environment
-	dir string // what the programs store
+	dir string // the directory for the data of the programs
 	off func() // see BeforeTimeout
 }
 
-// Start starts the programs that make cluster-binaries built; see Binaries. args
-// are the values of additional arguments of the API server, by name.
+// Start starts the programs that the command make cluster-binaries has built; see Binaries. args
+// has additional arguments of the API server, by name.
 func Start(binaries string, args map[string]string) (*ControlPlane, error) {
 	dir, err := os.MkdirTemp("", "controlplane-")
 	if err != nil {
@@ -41,11 +41,12 @@ func Start(binaries string, args map[string]string) (*ControlPlane, error) {
 		ControlPlaneStopTimeout:  time.Minute,
 	}}
 	server := c.env.ControlPlane.GetAPIServer()
-	server.Configure().Set("shutdown-watch-termination-grace-period", "1s") // otherwise it waits a minute for watches to end by themselves
+	server.Configure().Set("shutdown-watch-termination-grace-period", "1s") // the default is to wait a minute until watches end by themselves
 	for name, value := range args {
 		server.Configure().Append(name, value)
 	}
-	// Directories of our own outlive a program, so that it can be started again; see WithoutStore.
+	// envtest removes only directories that it made. Directories that were made here stay when a
+	// program stops, so that WithoutStore can start the program again.
 	c.env.ControlPlane.Etcd, server.CertDir = &envtest.Etcd{DataDir: filepath.Join(dir, "etcd")}, filepath.Join(dir, "apiserver")
 	err = errors.Join(os.Mkdir(c.env.ControlPlane.Etcd.DataDir, 0o700), os.Mkdir(server.CertDir, 0o700))
 	if err == nil {
@@ -59,7 +60,7 @@ func Start(binaries string, args map[string]string) (*ControlPlane, error) {
 	return c, nil
 }
 
-// Stop ends the programs and removes what they stored.
+// Stop ends the programs and removes their data.
 func (c *ControlPlane) Stop() error {
 	c.off()
 	return c.end()
@@ -67,8 +68,8 @@ func (c *ControlPlane) Stop() error {
 
 func (c *ControlPlane) end() error { return errors.Join(c.env.Stop(), os.RemoveAll(c.dir)) }
 
-// WithoutStore ends the programs, calls do with the directory in which etcd stores everything, and
-// starts the programs again at the same addresses.
+// WithoutStore stops the programs, and calls do with the directory in which etcd stores its data.
+// WithoutStore then starts the programs again at the same addresses.
 func (c *ControlPlane) WithoutStore(do func(dir string) error) error {
 	server, etcd := c.env.ControlPlane.GetAPIServer(), c.env.ControlPlane.Etcd
 	if err := errors.Join(server.Stop(), etcd.Stop()); err != nil {
@@ -80,8 +81,8 @@ func (c *ControlPlane) WithoutStore(do func(dir string) error) error {
 	return nil
 }
 
-// AddUser makes a user and returns the content of its kubeconfig. The user has the
-// rights that RBAC grants the name or the groups.
+// AddUser creates a user and returns the content of a kubeconfig for that user. The user has the
+// rights that RBAC grants to the name or to the groups.
 func (c *ControlPlane) AddUser(name string, groups ...string) (kubeconfig []byte, err error) {
 	user, err := c.env.AddUser(envtest.User{Name: name, Groups: groups}, nil)
 	if err != nil {
@@ -90,8 +91,9 @@ func (c *ControlPlane) AddUser(name string, groups ...string) (kubeconfig []byte
 	return user.KubeConfig()
 }
 
-// Binaries returns the directory of the programs. That is KUBEBUILDER_ASSETS if set, or
-// .cache/bin of the nearest directory above that has it.
+// Binaries returns the directory of the programs. If KUBEBUILDER_ASSETS is set, Binaries returns
+// its value. Otherwise Binaries returns .cache/bin in the nearest directory that has the programs,
+// from the working directory upwards.
 func Binaries() (string, error) {
 	if dir := os.Getenv("KUBEBUILDER_ASSETS"); dir != "" {
 		return dir, nil

@@ -14,8 +14,9 @@ import (
 )
 
 // Ours returns the path of one of this repository's own programs, or of its image. The commands
-// make our-programs and make image-of-tests build them next to those of the control plane. Ours
-// returns an error if the program is older than a source file, because it may not match that file.
+// make our-programs and make image-of-tests build these files next to the programs of the control
+// plane. If the file is older than a source file, Ours returns an error, because the file may lack
+// the latest changes.
 func Ours(name string) (string, error) {
 	root, err := Repository()
 	if err != nil {
@@ -39,8 +40,9 @@ func Ours(name string) (string, error) {
 	return path, nil
 }
 
-// newestSource returns the Go file below the directory that was changed last. It skips
-// tests and directories called test, because they are in no program.
+// newestSource returns the path of the Go file below root that was changed last, and the time of
+// that change. newestSource skips tests and directories called test or testdata, because no program
+// contains them.
 func newestSource(root string) (path string, changed time.Time, err error) {
 	err = filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -64,7 +66,8 @@ func newestSource(root string) (path string, changed time.Time, err error) {
 	return path, changed, err
 }
 
-// Repository returns this repository's directory, which contains the working directory.
+// Repository returns the directory of this repository. The directory of the repository is the
+// nearest one with a Makefile, from the working directory upwards.
 func Repository() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -13,8 +13,7 @@ import (
 	"time"
 )
 
-// stopPatience is how long a program may take to end in order before it is
-// killed.
+// stopPatience is how long a program may take to end after SIGTERM before it is killed.
 const stopPatience = time.Minute
 
 // A Program is a process, such as a controller of the control plane.
@@ -25,9 +24,9 @@ type Program struct {
 	ended chan struct{}
 }
 
-// StartProgram starts a program with its output in a file. Errors contain the name.
-// Ctrl-C does not reach the program, so the caller stops it. On Linux the program is
-// killed if this process ends before that.
+// StartProgram starts a program, and writes its output to the file log. Errors contain the name.
+// Ctrl-C does not reach the program, so the caller must stop it. If this process ends first, Linux
+// kills the program.
 func StartProgram(name, log, path string, args ...string) (*Program, error) {
 	output, err := os.Create(log)
 	if err != nil {
@@ -45,7 +44,7 @@ func StartProgram(name, log, path string, args ...string) (*Program, error) {
 	return p, nil
 }
 
-// run keeps its thread until the process has ended; see attributes.
+// run starts the process, and keeps its thread until the process has ended; see attributes.
 func (p *Program) run(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -62,13 +61,14 @@ func (p *Program) run(started chan<- error) {
 // PID returns the process's id.
 func (p *Program) PID() int { return p.cmd.Process.Pid }
 
-// Log returns the file with the output.
+// Log returns the path of the file with the output.
 func (p *Program) Log() string { return p.log }
 
 // Ended returns a channel that is closed when the process has ended.
 func (p *Program) Ended() <-chan struct{} { return p.ended }
 
-// Err says how the program has ended; see Ended.
+// Err returns an error that says how the program has ended. Call Err after the channel of Ended is
+// closed.
 func (p *Program) Err() error {
 	return fmt.Errorf("%s ended: %v; see %s", p.name, p.cmd.ProcessState, p.log)
 }
@@ -76,8 +76,9 @@ func (p *Program) Err() error {
 // Signal sends a signal, such as SIGSTOP and SIGCONT.
 func (p *Program) Signal(sig os.Signal) error { return p.cmd.Process.Signal(sig) }
 
-// Stop ends the program in order, and returns when the process is gone. If the program
-// has ended already, Stop returns nil, because that is for a caller of Ended to report.
+// Stop sends SIGTERM, and returns when the process has ended. If the program then failed, Stop
+// returns an error. If the program ended before the call, Stop returns nil, because a caller of
+// Ended reports that.
 func (p *Program) Stop() error {
 	select {
 	case <-p.ended:
@@ -87,7 +88,7 @@ func (p *Program) Stop() error {
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
-	_ = p.cmd.Process.Signal(syscall.SIGCONT) // it may be paused
+	_ = p.cmd.Process.Signal(syscall.SIGCONT) // the process may be paused
 	kill := time.AfterFunc(stopPatience, func() { _ = p.cmd.Process.Kill() })
 	defer kill.Stop()
 	<-p.ended

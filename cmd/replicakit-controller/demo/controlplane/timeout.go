@@ -10,16 +10,19 @@ import (
 	"time"
 )
 
-// margin is how long before the timeout of a test binary everything is stopped, at most.
+// margin is how long before the timeout of a test binary everything is stopped. For short timeouts,
+// margin is half the timeout instead.
 const margin = 30 * time.Second
 
 var processBegan = time.Now()
 
-// BeforeTimeout calls stop shortly before go test -timeout ends the process. The timeout
-// runs no deferred calls, so programs that tests have started would run forever. Tests
-// that still run then fail, and the process ends with the stacks of all goroutines. A
-// TestMain calls flag.Parse before. Call off when there is nothing left to stop. In a
-// program that is no test, or without a timeout, stop is never called.
+// BeforeTimeout calls stop shortly before the timeout of go test ends the process. At the timeout,
+// deferred calls do not run, so programs that the tests have started would run forever. After stop
+// was called, tests that need the stopped programs fail. If tests still run at the timeout, the
+// timeout ends the process with the stacks of all goroutines.
+//
+// In a TestMain, call flag.Parse before BeforeTimeout. Call off when nothing is left to stop. If
+// the program is not a test, or there is no timeout, stop is never called.
 //
 // Start and StartProgram call BeforeTimeout themselves.
 func BeforeTimeout(stop func()) (off func()) {

@@ -1,7 +1,7 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package v1 is the API of the operator: a WorkerPool and its Workers.
+// Package v1 has the API types of the operator, which are WorkerPool and Worker.
 //
 // +kubebuilder:object:generate=true
 // +groupName=workerpool.example.com
@@ -13,10 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// GroupVersion is that of all kinds of this package.
+// GroupVersion is the group and version of all kinds in this package.
 var GroupVersion = schema.GroupVersion{Group: "workerpool.example.com", Version: "v1"}
 
-// AddToScheme makes the kinds known to a scheme.
+// AddToScheme adds the kinds of this package to a scheme.
 func AddToScheme(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion, &WorkerPool{}, &WorkerPoolList{}, &Worker{}, &WorkerList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion)

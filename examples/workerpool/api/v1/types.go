@@ -33,35 +33,33 @@ type WorkerPoolSpec struct {
 	// Selector says which Workers are the pool's. It cannot be changed.
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="selector is immutable"
 	Selector metav1.LabelSelector `json:"selector"`
-	// Template is what Workers are made from. If it changes, those of the former
-	// one are replaced.
+	// Template is the template for new Workers. If the template changes, the Workers that were made from
+	// the former template are replaced.
 	Template WorkerTemplate `json:"template"`
-	// MaxUnavailable is how many of Replicas may be not ready because Workers are
-	// replaced.
+	// MaxUnavailable is how many of Replicas may be not ready while Workers are replaced.
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=1
 	MaxUnavailable int32 `json:"maxUnavailable"`
 }
 
-// A WorkerTemplate is what Workers are made from.
+// A WorkerTemplate is the template for new Workers.
 type WorkerTemplate struct {
 	// Labels must match the selector.
 	Labels map[string]string `json:"labels"`
 	Spec   WorkerSpec        `json:"spec"`
 }
 
-// A WorkerPoolStatus says what there is.
+// A WorkerPoolStatus counts the Workers of a pool.
 type WorkerPoolStatus struct {
 	Replicas int32 `json:"replicas"`
-	// ReadyReplicas do their work.
+	// ReadyReplicas is the number of ready Workers.
 	ReadyReplicas int32 `json:"readyReplicas"`
-	// UpdatedReplicas were made from the template as it is.
+	// UpdatedReplicas is the number of Workers that were made from the current template.
 	UpdatedReplicas    int32 `json:"updatedReplicas"`
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Selector is the selector as the scale sub-resource wants it.
+	// Selector is the selector in the form that the scale subresource needs.
 	Selector string `json:"selector,omitempty"`
-	// Conditions are Available, and ReplicaFailure while Workers cannot be created
-	// or deleted.
+	// Conditions are Available, HeldBack and, while Workers cannot be created or deleted, ReplicaFailure.
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`

@@ -11,13 +11,14 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest/internal/invariant"
 )
 
-// elsewhere is another cluster, with owners of the same names and UIDs and a controller in the same
-// process. This cluster has no faults, and those of the first cluster must not affect it.
+// elsewhere is another cluster without faults. The owners of both clusters have the same names and
+// UIDs, and their controllers run in the same process. The faults of the first cluster must not
+// affect the other cluster.
 type elsewhere struct {
 	*replicastest.PodCluster
 	controller *podController
 	checker    *invariant.Checker
-	failed     int // calls
+	failed     int // number of calls that failed
 }
 
 func newElsewhere(first *replicastest.PodCluster) *elsewhere {
@@ -40,7 +41,8 @@ func newElsewhere(first *replicastest.PodCluster) *elsewhere {
 	return e
 }
 
-// settled checks the pods, calls and invariants of the other cluster.
+// settled checks that the other cluster has its six pods, that no call failed there, and that its
+// invariants hold.
 func (e *elsewhere) settled() error {
 	if pods := len(e.Children(namespace)); pods != 6 || e.failed > 0 {
 		return fmt.Errorf("chaos: the other cluster has %d pods of 6, and %d calls failed there", pods, e.failed)

@@ -15,11 +15,11 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest/internal/invariant"
 )
 
-// inexact is the error of an act that took calls other than expected.
+// inexact is the error of an act that made other calls than expected.
 type inexact struct{ error }
 
-// Harm returns what the failure of a story does to living children, or "" if it does nothing to
-// them. A failure without a rule counts as harm because its effect is unknown.
+// Harm returns how the failure of a story harms running children, or "" if the failure does not
+// harm them. An error that names no rule counts as harm because its effect is unknown.
 func Harm(err error) string {
 	rule := string(invariant.RuleOf(err))
 	is := func(prefixes ...string) bool {
@@ -45,7 +45,8 @@ func Harm(err error) string {
 	return ""
 }
 
-// Keep adds a seed that failed to a file of known seeds, in one line that names the loss.
+// Keep appends a line for a seed that failed to a file of known seeds. The line has the seed, the
+// harm and the error.
 func Keep(file string, seed uint64, err error) error {
 	harm := Harm(err)
 	if harm == "" {
@@ -59,7 +60,7 @@ func Keep(file string, seed uint64, err error) error {
 	return errors.Join(write, f.Close())
 }
 
-// Known returns the seeds of a file of known seeds.
+// Known returns the seeds in a file that Keep writes.
 func Known(file string) (sets.Set[uint64], error) {
 	text, err := os.ReadFile(file)
 	known := sets.New[uint64]()

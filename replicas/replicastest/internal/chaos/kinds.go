@@ -17,8 +17,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A kind is an operation, and how often it is drawn. An operation of weight 0 is never drawn, but
-// scenes and stories written by hand use it.
+// A kind is a kind of operation, with the weight by which it is drawn. Operations of weight 0 are
+// never drawn. Only scenes and stories written by hand use them.
 type kind struct {
 	weight int
 	do     func(r *run, op Op) error
@@ -33,7 +33,7 @@ func kinds() map[string]kind {
 	return all
 }
 
-// ofUsers returns the operations of users.
+// ofUsers returns the actions of users and of the cluster's policies.
 func ofUsers() map[string]kind {
 	return map[string]kind{
 		"scale":       {10, func(r *run, op Op) error { return r.editOwner("web", wanting(op.N)) }},
@@ -178,7 +178,7 @@ func ofCalls() map[string]kind {
 	}
 }
 
-// plenty is a quota that is never full.
+// plenty is a quota that no story fills.
 const plenty = 10_000
 
 func wanting(n int) func(*appsv1.ReplicaSet) {
@@ -210,7 +210,7 @@ func unhold(p *corev1.Pod) { p.Finalizers = nil }
 
 func disowned(p *corev1.Pod) { p.OwnerReferences = nil }
 
-// restarted restarts the container or the sidecar of a pod.
+// restarted sets the restart count of a pod's container or sidecar.
 func restarted(n int) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		if status := []corev1.ContainerStatus{{Name: "web", Ready: true, RestartCount: int32(n / 2)}}; n%2 == 0 {
@@ -221,10 +221,12 @@ func restarted(n int) func(*corev1.Pod) {
 	}
 }
 
-// vetoed is the annotation of owners for which Prepare allows no creation, deletion or discard.
+// vetoed is an annotation of owners. If an owner has it, Prepare allows no creation, deletion or
+// discard.
 const vetoed = "example.com/vetoed"
 
-// heldPlaces is the annotation of owners that keep places free.
+// heldPlaces is an annotation of owners. The annotation's value becomes Spec.PendingAdoptions, so the
+// controller creates that many pods fewer.
 const heldPlaces = "example.com/held-places"
 
 func holding(n int) func(*appsv1.ReplicaSet) {
@@ -233,7 +235,7 @@ func holding(n int) func(*appsv1.ReplicaSet) {
 	}
 }
 
-// annotated gives an owner an annotation, or removes it.
+// annotated sets or removes an annotation of an owner.
 func annotated(key string, on bool) func(*appsv1.ReplicaSet) {
 	return func(rs *appsv1.ReplicaSet) {
 		delete(rs.Annotations, key)
@@ -272,7 +274,7 @@ func templated(n int) func(*appsv1.ReplicaSet) {
 	}
 }
 
-// broken breaks a spec, which is refused until it is mended.
+// broken makes a spec invalid. The controller then refuses it until mended repairs it.
 func broken(n int) func(*appsv1.ReplicaSet) {
 	return func(rs *appsv1.ReplicaSet) {
 		if n%2 == 0 {
@@ -290,7 +292,7 @@ func mended(rs *appsv1.ReplicaSet) {
 	rs.Spec.Template.Labels = maps.Clone(rs.Spec.Selector.MatchLabels)
 }
 
-// mark gives a pod the label of a rule, or removes it.
+// mark sets or removes the label by which a rule selects pods.
 func mark(label string, on bool) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		delete(p.Labels, label)
@@ -300,14 +302,14 @@ func mark(label string, on bool) func(*corev1.Pod) {
 	}
 }
 
-// deny lets a webhook deny one verb with one of the usual errors.
+// deny installs a webhook that denies one verb with one of the usual errors.
 func (r *run) deny(op Op) {
 	verb := []string{"create", "patch", "delete"}[op.N%3]
 	answers := []failure.Failure{failure.Forbidden, failure.Invalid, failure.BadRequest, failure.Conflict, failure.InternalError}
 	r.Webhook = failure.Deny[*corev1.Pod](verb, "Pod", answers[op.M%len(answers)])
 }
 
-// policy returns a webhook that denies patches of some of the pods.
+// policy returns a webhook that denies patches of about half of the pods.
 func policy(op Op) func(string, *corev1.Pod) error {
 	answers := []failure.Failure{failure.Forbidden, failure.Invalid, failure.BadRequest}
 	return func(verb string, p *corev1.Pod) error {
@@ -329,39 +331,39 @@ func mutations() []func(*corev1.Pod) {
 	}
 }
 
-// A fault is what will happen to calls. The first skip calls are spared, then left calls are hit.
+// A fault makes calls fail. The first skip calls succeed, and the next left calls fail.
 type fault struct {
-	verb       string // of the calls that count; "": all
-	blind      bool   // a read after a call that was hit fails too
-	mixed      bool   // every other call has its effect
+	verb       string // only calls with this verb count; "": all calls count
+	blind      bool   // reads that follow a failed call also fail
+	mixed      bool   // every other failed call takes effect
 	then       *fault // the next fault
 	skip, left int
-	crash      bool
-	after      bool // the call has its effect
-	resend     bool
-	late       time.Duration
-	is         failure.Failure
+	crash      bool            // the process crashes instead of seeing an error
+	after      bool            // the failed calls take effect
+	resend     bool            // the client sends the failed requests again on its own
+	late       time.Duration   // if after is false, how late the failed calls take effect; 0: never
+	is         failure.Failure // the error of the failed calls
 }
 
-// refuse lets the next calls fail without effect.
+// refuse makes the next calls fail without effect.
 func (r *run) refuse(op Op) {
 	r.fault = fault{skip: op.N / 4, left: 1 + op.M/3, is: failure.Failure(op.M) % failure.Failures}
 }
 
-// loseAnswer lets the next calls take effect and loses the answer, in one of the ways of servers
-// and proxies.
+// loseAnswer makes the next calls take effect but fail, with an error from a server or a proxy.
 func (r *run) loseAnswer(op Op) {
 	r.fault = fault{skip: op.N / 4, left: 1 + op.M/3, after: true, is: failure.Lost()[op.M%len(failure.Lost())]}
 }
 
-// resend lets the next requests be sent again below the controllers, with or without effect.
+// resend makes the client repeat the next requests on its own, as client-go does. The failed
+// requests may or may not have taken effect.
 func (r *run) resend(op Op) {
 	is := []failure.Failure{failure.TooManyRequests, failure.ConnectionReset, failure.ServiceUnavailable}[op.M%3]
 	r.fault = fault{skip: op.N / 4, left: 1 + op.M/3, after: op.N%3 > 0, resend: true, is: is}
 }
 
-// refuseAgain loses the answer of a deletion or a creation, which takes effect at once or up to a
-// minute later. If the call is sent again, it is refused.
+// refuseAgain loses the answers to the next deletions or creations, which take effect at once or up
+// to a minute later. Later calls with the same verb are refused for a while.
 func (r *run) refuseAgain(op Op) {
 	refusals := []failure.Failure{failure.Forbidden, failure.BadRequest, failure.Conflict, failure.Invalid}
 	f := fault{verb: []string{"delete", "delete", "create"}[op.N%3], left: 1 + op.N/6, is: failure.Timeout, late: 8 * op.For, after: op.N > 9}
@@ -369,8 +371,9 @@ func (r *run) refuseAgain(op Op) {
 	r.fault = f
 }
 
-// blind loses the answers of deletions or creations, and the read after each fails too. The calls
-// take effect at once, or up to a minute later, or every other one does.
+// blind loses the answers to the next deletions or creations, and makes the reads after each of them
+// fail. The calls take effect at once, take effect up to a minute later, or only every other call
+// takes effect.
 func (r *run) blind(op Op) {
 	f := fault{verb: []string{"delete", "create"}[op.N%2], skip: op.N / 6, left: 1 + op.M/3, is: failure.Timeout, blind: true}
 	switch op.M % 3 {
@@ -384,7 +387,7 @@ func (r *run) blind(op Op) {
 	r.fault = f
 }
 
-// landLate lets the next calls time out, and take effect up to a minute later.
+// landLate makes the next calls time out and take effect up to a minute later.
 func (r *run) landLate(op Op) {
 	r.fault = fault{skip: op.N / 4, left: 1 + op.M/3, late: 8 * op.For, is: failure.Timeout}
 }

@@ -15,16 +15,16 @@ import (
 )
 
 // A limbo is a fault of the next creation. The creation times out and takes effect late, and its
-// pod is deleted at once. The controller may not see this for a long time. Meanwhile the creation
-// is sent again under its name, and left calls fail. So there are two pods of one name, and events
-// of the first arrive while the second is waited for.
+// pod is then deleted at once. The controller may see neither for a long time. Meanwhile the
+// controller sends the creation again under the same name. So two pods of one name exist in turn.
+// Events of the first pod arrive while the controller waits for the second.
 type limbo struct {
-	left int // calls that fail
-	late time.Duration
-	sent bool
+	left int           // how many creations still fail, including the first
+	late time.Duration // how late the first creation takes effect
+	sent bool          // the first creation was sent
 }
 
-// inLimbo returns the fault of a call, if the limbo decides it.
+// inLimbo returns the fault of a call, and whether the limbo decides about the call.
 func (r *run) inLimbo(call replicastest.Call) (replicastest.Fault, bool) {
 	l := &r.limbo
 	if l.left == 0 || call.Verb != "create" {
@@ -41,17 +41,17 @@ func (r *run) inLimbo(call replicastest.Call) (replicastest.Fault, bool) {
 	return replicastest.Fault{Before: failure.Timeout.Of(call), Late: l.late}, true
 }
 
-// A reaper deletes a pod at an instant.
+// A reaper deletes a pod at a given time.
 type reaper struct {
 	*run
 	types.NamespacedName
 	at time.Time
 }
 
-// Due returns that instant.
+// Due returns the time of the deletion, and whether the deletion is still to come.
 func (r *reaper) Due() (time.Time, bool) { return r.at, r.reaper == r }
 
-// Step deletes the pod, if it is there.
+// Step deletes the pod, if it exists.
 func (r *reaper) Step() {
 	r.reaper = nil
 	_, _ = r.DeleteChild(r.ctx, r.Namespace, r.Name, *metav1.NewDeleteOptions(0))

@@ -16,8 +16,9 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A meddler is a user who acts once in the middle of a pass, either before a call is sent or
-// between its effect and its answer.
+// A meddler is a user who acts once in the middle of a pass. The user acts either before a call is
+// sent, or after the call took effect and before its answer arrives. The first skip calls with the
+// verb go undisturbed.
 type meddler struct {
 	verb  string // of the call; "": any
 	after bool
@@ -46,8 +47,8 @@ func meddlers(op Op) meddler {
 	return meddler{verb: verbs[op.N%len(verbs)], after: op.For/time.Millisecond%2 == 0, skip: op.N / len(verbs), do: deeds[op.M%len(deeds)]}
 }
 
-// meddle lets the meddler act if it is time. If the meddler acts between the effect and the answer
-// of a call, all events arrive before the answer.
+// meddle lets the meddler act at this call, if it is the one that the meddler waits for. If the
+// meddler acts after the call took effect, all pending events arrive before the answer does.
 func (r *run) meddle(call replicastest.Call, after bool) {
 	m := &r.meddler
 	if m.do == nil || m.after != after || m.verb != "" && m.verb != call.Verb {
@@ -66,7 +67,8 @@ func (r *run) meddle(call replicastest.Call, after bool) {
 	}
 }
 
-// quicken delivers all events to a controller before a call is answered.
+// quicken delivers all pending events to a controller before the answer to a call, if r.quick says
+// so.
 func (r *run) quicken(c *podController) {
 	if r.quick == 0 {
 		return
@@ -75,7 +77,8 @@ func (r *run) quicken(c *podController) {
 	deliver(c)
 }
 
-// surprise delivers all events to a controller when a pass has read its cache.
+// surprise delivers all pending events to a controller just after a pass has listed the pods in the
+// cache, if r.sudden says so.
 func (r *run) surprise(c *podController) {
 	if r.sudden == 0 || inside.Of[inside.Stream](c.View.ChildWatch).Pending() == 0 {
 		return
@@ -84,7 +87,7 @@ func (r *run) surprise(c *podController) {
 	deliver(c)
 }
 
-// deliver delivers all events of watches that do not hang.
+// deliver delivers all pending events, except those of watches that hang.
 func deliver(c *podController) {
 	for inside.Of[inside.Stream](c.View.OwnerWatch).Pending() > 0 && !inside.Of[inside.Stream](c.View.OwnerWatch).Hung() {
 		inside.Of[inside.Stream](c.View.OwnerWatch).Deliver()
@@ -94,7 +97,7 @@ func deliver(c *podController) {
 	}
 }
 
-// named finds a pod by its name alone.
+// named returns the pod with this name in any namespace, or nil.
 func (r *run) named(name string) *corev1.Pod {
 	for _, p := range r.Children("") {
 		if p.Name == name {
@@ -104,7 +107,7 @@ func (r *run) named(name string) *corev1.Pod {
 	return nil
 }
 
-// touch changes a pod so that it has another version.
+// touch changes an annotation of a pod, so that the pod has a new resourceVersion.
 func (r *run) touch(name string) error {
 	p := r.named(name)
 	if p == nil {
@@ -116,7 +119,7 @@ func (r *run) touch(name string) error {
 	return err
 }
 
-// touchAndEnd touches a pod, and ends another one.
+// touchAndEnd touches the named pod and deletes another pod at once.
 func (r *run) touchAndEnd(name string, n int) error {
 	if err := r.touch(name); err != nil {
 		return err
@@ -136,7 +139,7 @@ func (r *run) disown(name string) error {
 	return err
 }
 
-// end ends a pod.
+// end deletes a pod without a grace period.
 func (r *run) end(name string) error {
 	p := r.named(name)
 	if p == nil {
@@ -154,7 +157,7 @@ func (r *run) take(name types.NamespacedName) error {
 	return r.createPod(name.Namespace, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name.Name, Labels: map[string]string{"app": "debug"}}})
 }
 
-// reuse creates a pod without an owner under the name of a pod that is gone but still in a
+// reuse creates a pod without an owner, under the name of a deleted pod that is still in the
 // controller's cache.
 func (r *run) reuse(n int) error {
 	for _, p := range r.controller(n).View.ChildWatch.In("") {
@@ -165,7 +168,7 @@ func (r *run) reuse(n int) error {
 	return nil
 }
 
-// give gives a pod to the other owner.
+// give makes db the owner of a pod.
 func (r *run) give(name string) error {
 	p := r.named(name)
 	rs, err := r.GetOwner(r.ctx, r.shape.owners(), "db")
@@ -178,7 +181,7 @@ func (r *run) give(name string) error {
 	return err
 }
 
-// replaceNamed replaces a pod by one without an owner, under the same name.
+// replaceNamed replaces a pod with a pod of the same name that has no owner.
 func (r *run) replaceNamed(name string) error {
 	p := r.named(name)
 	if p == nil {
@@ -187,14 +190,14 @@ func (r *run) replaceNamed(name string) error {
 	return r.replaceBy(types.NamespacedName{Namespace: p.Namespace, Name: p.Name})
 }
 
-// labelBack gives the pod that was relabelled last the label of web.
+// labelBack sets the label of web on the pod that was last relabelled.
 func (r *run) labelBack() error {
 	pod := r.relabelled
 	_, err := r.EditChild(r.ctx, pod.Namespace, pod.Name, relabel(0))
 	return err
 }
 
-// replaceOwner deletes an owner and makes another one under its name at once.
+// replaceOwner deletes web and creates another owner with the same name at once.
 func (r *run) replaceOwner(op Op) error {
 	policies := []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationBackground, metav1.DeletePropagationOrphan}
 	if err := r.DeleteOwner(r.ctx, r.shape.owners(), "web", policies[op.M%len(policies)]); err != nil {
@@ -203,7 +206,7 @@ func (r *run) replaceOwner(op Op) error {
 	return r.createOwner("web", int32(op.N%6))
 }
 
-// restless annotates owners again and again, as agents do.
+// restless annotates both owners at regular intervals, as agents do.
 type restless struct {
 	*run
 	every time.Duration
@@ -223,7 +226,7 @@ func (o *restless) Step() {
 	}
 }
 
-// stirOwners lets owners change all the time, or stops that.
+// stirOwners lets the owners change every n seconds, or stops the changes if n is 0.
 func (r *run) stirOwners(n int) {
 	r.restless = nil
 	if every := time.Duration(n) * time.Second; n > 0 {

@@ -25,7 +25,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A pool keeps workers, which are not pods.
+// A pool is an owner that keeps a number of workers. Workers are not pods.
 type pool struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
@@ -59,11 +59,11 @@ func isReady(w *worker) bool { return w.Status.Ready }
 
 func hasEnded(w *worker) bool { return w.Status.Ended }
 
-// workers returns the labels of workers, which a pool selects.
+// workers returns the labels of workers, by which the pool selects them.
 func workers() map[string]string { return map[string]string{"app": "pool"} }
 
-// poolKind returns the kind of pools. With slots, workers have ordinals. With discards, workers
-// that have ended are discarded.
+// poolKind returns the Kind for pools. If slots is true, workers have ordinals. If discards is
+// true, the pool discards workers that have ended.
 func poolKind(slots, discards bool) controller.Kind[*pool, *worker] {
 	version := schema.GroupVersion{Group: "example.com", Version: "v1"}
 	return controller.Kind[*pool, *worker]{
@@ -89,29 +89,30 @@ func poolKind(slots, discards bool) controller.Kind[*pool, *worker] {
 	}
 }
 
-// pools is a cluster of one pool, with its own controller and faults. It shares the clock.
+// pools is a cluster with one pool, which has its own controller and faults. The cluster shares the
+// clock of the run.
 type pools struct {
 	*replicastest.Cluster[*pool, *worker]
 	controller *replicastest.Controller[*pool, *worker]
 	inside     *inside.Controller[controller.Pass[*pool, *worker], *worker]
 	shape      shape
 	wanted     int32
-	most       int32 // most workers ever wanted
-	orphans    int32 // orphans ever made; the pool may fill their places before it sees and adopts them
+	most       int32 // the highest number of workers that was ever wanted
+	orphans    int32 // number of orphans ever created; the pool may create workers before it sees and adopts these
 	author     author
 	err        error
 }
 
-// An author has a step that cordons workers before their deletion, and lets the deletion through a
-// second later. If a cordoned worker no longer has to go, the step lifts the cordon. At some turns
-// the step fails, panics, or postpones everything.
+// An author stands for an operator author who sets Kind.Prepare. Prepare first cordons a worker
+// that must be deleted, and allows the deletion a second later. If a cordoned worker may stay,
+// Prepare lifts the cordon. In some passes, Prepare fails, panics or postpones everything.
 type author struct {
 	turn     int
 	isCalm   bool
 	cordoned map[types.UID]bool
 }
 
-var errAuthor = errors.New("the author's step fails")
+var errAuthor = errors.New("Prepare fails on purpose")
 
 func (a *author) prepare(_ context.Context, _ *pool, step *controller.Step[*worker]) error {
 	if a.turn++; !a.isCalm {
@@ -159,7 +160,7 @@ func newPools(clock *replicastest.Clock, shape shape) *pools {
 	return p
 }
 
-// start starts a controller that knows nothing.
+// start starts a new controller with empty caches.
 func (p *pools) start() {
 	p.controller = p.NewController()
 	p.controller.View.ChildWatch.Lag, p.controller.View.OwnerWatch.Lag = lag, lag
@@ -168,18 +169,18 @@ func (p *pools) start() {
 	p.inside.Scaling = p.scaling
 }
 
-// changed checks that the pool never has more workers than were wanted, and that each worker
-// created for it has a slot.
+// changed checks that the pool never has more workers than the most that were ever wanted, plus the
+// orphans. With slots, changed also checks that each new worker of the pool is in one of these slots.
 func (p *pools) changed(before, after metav1.Object) {
 	w, is := after.(*worker)
 	if !is || p.err != nil {
 		return
 	}
 	if was, _ := before.(*worker); was == nil && p.shape.slots && metav1.GetControllerOf(w) != nil && !slices.Contains(p.slots(p.most), w.Name) {
-		p.err = fmt.Errorf("chaos: worker %s is created, and %d slots are wanted at most", w.Name, p.most)
+		p.err = fmt.Errorf("chaos: worker %s is created, but at most %d slots were ever wanted", w.Name, p.most)
 	}
 	if n, most := len(p.owned()), p.most+p.orphans; n > int(most) {
-		p.err = fmt.Errorf("chaos: the pool has %d workers, and wants %d at most", n, most)
+		p.err = fmt.Errorf("chaos: the pool has %d workers, want at most %d", n, most)
 	}
 }
 
@@ -190,7 +191,7 @@ func (p *pools) slots(n int32) (slots []string) {
 	return slots
 }
 
-// owned returns the workers of the pool that count.
+// owned returns the active workers of the pool.
 func (p *pools) owned() (owned []*worker) {
 	for _, w := range p.Children(namespace) {
 		if metav1.GetControllerOf(w) != nil && w.Labels["app"] == "pool" && w.DeletionTimestamp == nil && !hasEnded(w) {
@@ -200,24 +201,25 @@ func (p *pools) owned() (owned []*worker) {
 	return owned
 }
 
-// scaling checks which workers a pass deletes. With slots, only workers go whose slot is not
-// wanted. Without them, workers that are not ready go first. Only ended workers are discarded.
+// scaling checks which workers a pass deletes. With slots, the pass may delete only workers in slots
+// that are not wanted. Without slots, the pass must delete workers that are not ready before ready
+// ones. The pass may discard only workers that have ended.
 func (p *pools) scaling(owned []*worker) {
 	pass := p.inside.Passing
 	for _, v := range pass.Scale.Delete {
 		if !p.author.cordoned[v.Object.UID] {
-			p.err = fmt.Errorf("chaos: worker %s goes, and the author's step has not let it through", v.Object.Name)
+			p.err = fmt.Errorf("chaos: worker %s is deleted, but Prepare has not allowed its deletion", v.Object.Name)
 		}
 	}
 	for _, v := range pass.Scale.Discard {
 		if !hasEnded(v.Object) {
-			p.err = fmt.Errorf("chaos: worker %s is discarded, and has not ended", v.Object.Name)
+			p.err = fmt.Errorf("chaos: worker %s is discarded, but has not ended", v.Object.Name)
 		}
 	}
 	if p.shape.slots {
 		for _, v := range pass.Scale.Delete {
 			if slices.Contains(p.slots(pass.Owner.Spec.Replicas), v.Object.Name) {
-				p.err = fmt.Errorf("chaos: worker %s goes, and its slot is wanted", v.Object.Name)
+				p.err = fmt.Errorf("chaos: worker %s is deleted, but its slot is wanted", v.Object.Name)
 			}
 		}
 		return
@@ -231,7 +233,7 @@ func (p *pools) scaling(owned []*worker) {
 	}
 	for _, w := range owned {
 		if ready > 0 && !isReady(w) && !gone[w.UID] {
-			p.err = fmt.Errorf("chaos: a worker goes that is ready, and %s stays", w.Name)
+			p.err = fmt.Errorf("chaos: a ready worker is deleted, but worker %s, which is not ready, stays", w.Name)
 		}
 	}
 }
@@ -244,7 +246,8 @@ func (p *pools) scale(n int) error {
 	return err
 }
 
-// orphan makes a worker that the pool adopts, unless its slot is not wanted.
+// orphan creates a worker without an owner. The pool adopts the worker, unless the worker is in a
+// slot that is not wanted.
 func (p *pools) orphan(op Op) error {
 	orphan := &worker{ObjectMeta: metav1.ObjectMeta{GenerateName: "orphan-", Labels: maps.Clone(workers())}}
 	if p.shape.slots {
@@ -256,7 +259,8 @@ func (p *pools) orphan(op Op) error {
 	return err
 }
 
-// user plays an action of users on a pool, or an event of its workers.
+// user acts as a user on one of the pool's workers, or lets the worker end. One of the actions
+// restarts the controller.
 func (p *pools) user(op Op) error {
 	all := p.Children(namespace)
 	if len(all) == 0 {
@@ -272,7 +276,7 @@ func (p *pools) user(op Op) error {
 		_, err := p.DeleteChild(context.Background(), namespace, name, metav1.DeleteOptions{})
 		return err
 	case 1:
-		if p.shape.slots { // without slots, a creation may be under way that the new process does not know
+		if p.shape.slots { // without slots, the new process would not know of creations in flight
 			p.controller.View.Stop()
 			p.start()
 		}
@@ -291,10 +295,11 @@ func (p *pools) user(op Op) error {
 	return nil
 }
 
-// squatter returns the labels of an object that is not the pool's.
+// squatter returns the labels of an object that the pool does not select.
 func squatter() map[string]string { return map[string]string{"app": "other"} }
 
-// fails lets calls fail before their effect, after it, or late.
+// fails makes some calls fail. A failed call may have no effect, take effect at once, or take effect
+// later.
 func (p *pools) fails(op Op) {
 	lost := failure.Lost()
 	rule := replicastest.Rule{Skip: op.N / 6, Times: 1 + op.M/3, Err: lost[op.M%len(lost)].Of(replicastest.Call{}), Landed: op.N%3 == 0}
@@ -304,7 +309,7 @@ func (p *pools) fails(op Op) {
 	p.controller.Client.Fail(rule)
 }
 
-// watches lets the watch of workers be late, hang or go on.
+// watches makes the watch of workers lag, hang, list again or resume.
 func (p *pools) watches(op Op) {
 	watch := p.controller.View.ChildWatch
 	watch.Lag = lag
@@ -320,11 +325,11 @@ func (p *pools) watches(op Op) {
 	}
 }
 
-// calm ends all faults.
+// calm ends all faults and deletes the workers that the pool will never own.
 func (p *pools) calm() {
 	for _, w := range p.Children(namespace) {
 		_, _ = p.EditChild(context.Background(), namespace, w.Name, func(w *worker) { w.Finalizers = nil })
-		endedOrphan := w.Status.Ended && metav1.GetControllerOf(w) == nil // is never adopted
+		endedOrphan := w.Status.Ended && metav1.GetControllerOf(w) == nil // the pool does not adopt it
 		if w.Labels["app"] != "pool" || endedOrphan {
 			_, _ = p.DeleteChild(context.Background(), namespace, w.Name, metav1.DeleteOptions{})
 		}
@@ -335,29 +340,30 @@ func (p *pools) calm() {
 	p.controller.View.ChildWatch.Relist()
 }
 
-// settled checks that the pool has the workers that it wants, and that its status says so.
+// settled checks that the pool has the workers that it wants, and that its status counts them
+// correctly.
 func (p *pools) settled() error {
 	is, err := p.GetOwner(context.Background(), namespace, "pool")
 	if err != nil || p.err != nil {
 		return errors.Join(err, p.err)
 	}
 	n, all, slots := len(p.owned()), len(p.Children(namespace)), p.slots(p.wanted)
-	if p.shape.slots { // orphans in slots that are not wanted stay orphans
+	if p.shape.slots { // orphans in unwanted slots are not adopted
 		all = n
 		for _, w := range p.owned() {
 			slots = slices.DeleteFunc(slots, func(slot string) bool { return slot == w.Name })
 		}
 		if len(slots) > 0 {
-			return fmt.Errorf("chaos: of the pool's slots %v have no worker", slots)
+			return fmt.Errorf("chaos: slots %v of the pool have no worker", slots)
 		}
 	}
 	for _, w := range p.owned() {
 		if p.author.cordoned[w.UID] {
-			return fmt.Errorf("chaos: worker %s of the pool stays, and the author's step has not called it off", w.Name)
+			return fmt.Errorf("chaos: worker %s of the pool stays, but Prepare has not lifted its cordon", w.Name)
 		}
 	}
 	if n != int(p.wanted) || all != n || is.Status.Replicas != p.wanted || is.Status.Ready != p.wanted {
-		return fmt.Errorf("chaos: the pool wants %d workers, has %d of %d, and says %v", p.wanted, n, all, is.Status)
+		return fmt.Errorf("chaos: the pool wants %d workers, owns %d of the %d that exist, and its status is %v", p.wanted, n, all, is.Status)
 	}
 	return nil
 }

@@ -17,35 +17,36 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// An act is an action of users without faults, and its cost. The numbers of creations, deletions
-// and patches are exact. The numbers of other calls and of passes are limits. Without versions of
-// the cache, a status takes one more write.
+// An act is an action of users without faults, and the calls and passes that it costs. The numbers
+// of creations, deletions and patches are exact. The numbers of other calls and of passes are
+// limits. The limits of status writes and passes depend on whether the caches report their
+// resourceVersion.
 type act struct {
 	name                          string
 	do                            func(r *run) error
 	creations, deletions, patches int
 	reads, lists                  int
-	statuses, passes              [2]int // with versions of the cache, and without
+	statuses, passes              [2]int // if the caches report their resourceVersion, and if they do not
 	taken                         int    // extra creations because the name is taken
 }
 
 func acts() []act {
 	return []act{
-		{"two more are wanted", func(r *run) error { return r.grow(2) }, 2, 0, 0, 1, 2, [2]int{3, 4}, [2]int{12, 5}, 0},
-		{"two orphans come", (*run).orphansOneByOne, 0, 2, 2, 1, 0, [2]int{0, 3}, [2]int{9, 6}, 0},
+		{"two more pods are wanted", func(r *run) error { return r.grow(2) }, 2, 0, 0, 1, 2, [2]int{3, 4}, [2]int{12, 5}, 0},
+		{"two orphans appear", (*run).orphansOneByOne, 0, 2, 2, 1, 0, [2]int{0, 3}, [2]int{9, 6}, 0},
 		{"a pod is given another label", (*run).relabelOne, 1, 0, 1, 0, 0, [2]int{3, 4}, [2]int{6, 6}, 0},
-		{"pods are to be ready for a while", func(r *run) error { return r.grow(1, minReady(3)) }, 1, 0, 0, 0, 0, [2]int{3, 4}, [2]int{5, 5}, 0},
+		{"one more pod is wanted, with minReadySeconds", func(r *run) error { return r.grow(1, minReady(3)) }, 1, 0, 0, 0, 0, [2]int{3, 4}, [2]int{5, 5}, 0},
 		{"a pod fails", (*run).failOne, 1, 0, 0, 1, 0, [2]int{3, 4}, [2]int{5, 5}, 0},
-		{"two fewer are wanted", func(r *run) error { return r.grow(-2) }, 0, 2, 0, 1, 0, [2]int{2, 3}, [2]int{4, 4}, 0},
-		{"an orphan comes that is ready", (*run).readyOrphan, 0, 1, 1, 1, 0, [2]int{2, 3}, [2]int{4, 4}, 0},
+		{"two fewer pods are wanted", func(r *run) error { return r.grow(-2) }, 0, 2, 0, 1, 0, [2]int{2, 3}, [2]int{4, 4}, 0},
+		{"a ready orphan appears", (*run).readyOrphan, 0, 1, 1, 1, 0, [2]int{2, 3}, [2]int{4, 4}, 0},
 		{"a name is taken", (*run).takenName, 1, 0, 0, 1, 0, [2]int{4, 6}, [2]int{10, 7}, 1},
 	}
 }
 
-// fewReads is how many pods a pass reads one by one. If there are more, the pass lists them.
+// fewReads is how many pods a pass reads one by one. If a pass must read more pods, it lists them.
 const fewReads = 3
 
-// quiet plays acts without faults, one after the other.
+// quiet plays all acts without faults, one after the other, and checks their cost.
 func (r *run) quiet() error {
 	if r.controllers[1] != nil {
 		r.second()
@@ -69,7 +70,7 @@ func (r *run) quiet() error {
 			now[verb] = n - calls[verb]
 			return now[verb] == 0
 		})
-		if doubts > 0 { // pods whose deletion got no answer go first, and count
+		if doubts > 0 { // the pass first deletes pods whose earlier deletion got no answer, which costs more
 			act.statuses, act.passes = [2]int{act.statuses[0] + 3, act.statuses[1] + 3}, [2]int{act.passes[0] + 3, act.passes[1] + 3}
 		}
 		looks = act.looked(now, looks)
@@ -80,8 +81,9 @@ func (r *run) quiet() error {
 	return nil
 }
 
-// looked subtracts from the calls the looks for pods whose deletion got no answer. Each of these
-// pods is looked for once before others are deleted. It returns how many of looks are left.
+// looked subtracts from calls the reads of pods whose deletion got no answer. The controller reads
+// each such pod once before it deletes other pods, or lists them if there are many. looks is how
+// many of these pods the controller had yet to read. looked returns how many remain.
 func (a act) looked(calls map[string]int, looks int) (left int) {
 	const get, list = "get Pod", "list Pod"
 	if looks > fewReads && calls[list] > a.lists {
@@ -93,14 +95,14 @@ func (a act) looked(calls map[string]int, looks int) (left int) {
 	return looks - gets
 }
 
-// judge compares calls, passes and events with those that the act takes.
+// judge compares calls, passes and events with those that the act should cause.
 func (a act) judge(s shape, calls map[string]int, passes int, events []replicastest.Event) error {
 	of := 1
 	if s.versions {
 		of = 0
 	}
 	statuses, mostPasses := a.statuses[of], a.passes[of]
-	if s.slow && s.ruled { // one deletion at a time
+	if s.slow && s.ruled { // MaxDeletions is 1
 		statuses, mostPasses = statuses+3, mostPasses+2
 		a.reads++
 	}
@@ -108,16 +110,16 @@ func (a act) judge(s shape, calls map[string]int, passes int, events []replicast
 	most := map[string]int{"get Pod": a.taken, "list Pod": a.lists, "get ReplicaSet": a.reads, "status ReplicaSet": statuses}
 	for verb, n := range map[string]int{create: a.creations + a.taken, remove: a.deletions, patch: a.patches} {
 		if calls[verb] != n {
-			return fmt.Errorf("chaos: %s: %d times %q, and it takes %d", a.name, calls[verb], verb, n)
+			return fmt.Errorf("chaos: %s: %d calls %q, want %d", a.name, calls[verb], verb, n)
 		}
 	}
 	for verb, n := range most {
 		if calls[verb] > n {
-			return fmt.Errorf("chaos: %s: %d times %q, and %d at most", a.name, calls[verb], verb, n)
+			return fmt.Errorf("chaos: %s: %d calls %q, want at most %d", a.name, calls[verb], verb, n)
 		}
 	}
 	if passes > mostPasses {
-		return fmt.Errorf("chaos: %s: %d passes, and %d at most", a.name, passes, mostPasses)
+		return fmt.Errorf("chaos: %s: %d passes, want at most %d", a.name, passes, mostPasses)
 	}
 	told := map[string]int{}
 	for _, e := range events {
@@ -126,12 +128,12 @@ func (a act) judge(s shape, calls map[string]int, passes int, events []replicast
 	want := map[string]int{controller.SuccessfulCreate: a.creations, controller.FailedCreate: a.taken, controller.SuccessfulDelete: a.deletions}
 	maps.DeleteFunc(want, func(_ string, n int) bool { return n == 0 })
 	if !maps.Equal(told, want) {
-		return fmt.Errorf("chaos: %s: the events are %v, and should be %v", a.name, told, want)
+		return fmt.Errorf("chaos: %s: the events are %v, want %v", a.name, told, want)
 	}
 	return nil
 }
 
-// grow changes how many pods web wants, and applies other changes at the same time.
+// grow adds n to the replicas of web, and applies other changes in the same write.
 func (r *run) grow(n int32, also ...func(*appsv1.ReplicaSet)) error {
 	return r.editOwner("web", func(rs *appsv1.ReplicaSet) {
 		*rs.Spec.Replicas += n
@@ -141,8 +143,8 @@ func (r *run) grow(n int32, also ...func(*appsv1.ReplicaSet)) error {
 	})
 }
 
-// orphansOneByOne creates two orphans at once. The controller sees the later events slowly, one
-// after the other.
+// orphansOneByOne creates two orphans at once. The pod events that are still pending then reach the
+// controller one by one, 300 milliseconds apart.
 func (r *run) orphansOneByOne() error {
 	for range 2 {
 		if err := r.createOrphan(); err != nil {
@@ -156,8 +158,8 @@ func (r *run) orphansOneByOne() error {
 	return nil
 }
 
-// readyOrphan creates a pod without an owner. When it has long been ready, it gets the labels that
-// web selects.
+// readyOrphan creates a pod without an owner. A minute later the pod is ready, and readyOrphan sets
+// the labels that web selects.
 func (r *run) readyOrphan() error {
 	name := types.NamespacedName{Namespace: namespace, Name: "ready-orphan"}
 	if err := r.take(name); err != nil {
@@ -174,7 +176,8 @@ func (r *run) readyOrphan() error {
 	return err
 }
 
-// takenName lets another pod take the name of the next pod that is created.
+// takenName creates another pod under the name that the controller uses for its next creation, just
+// before that creation.
 func (r *run) takenName() error {
 	r.meddler = meddler{verb: "create", do: func(r *run, call replicastest.Call) error { return r.take(call.NamespacedName) }}
 	return r.grow(1)
@@ -184,7 +187,7 @@ func (r *run) relabelOne() error { return r.editOne(relabel(3)) }
 
 func (r *run) failOne() error { return r.editOne(finish) }
 
-// editOne changes a pod of web.
+// editOne changes one running pod of web.
 func (r *run) editOne(change func(*corev1.Pod)) error {
 	for _, p := range r.Children("") {
 		if ref := metav1.GetControllerOf(p); ref != nil && ref.Name == "web" && p.DeletionTimestamp == nil && p.Status.Phase != corev1.PodFailed {

@@ -31,20 +31,20 @@ type podPass = controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]
 
 const (
 	namespace = "default"
-	// calm is the time after the last fault within which everything must settle. The longest error
-	// back-off is a bit less than 17 minutes, and an expectation may have to expire after it.
+	// calm is how long the controllers may take to settle after the last fault. The longest error
+	// back-off is almost 17 minutes, and an expectation may have to expire after that.
 	calm = 40 * time.Minute
-	// lag is the least delay of events. If events took no time, two controllers that disagree about
-	// the latest spec would undo each other's work forever at one instant.
+	// lag is the shortest delay of events. Without a delay, two controllers that see different specs
+	// would undo each other's work forever, and the clock would never advance.
 	lag = 100 * time.Millisecond
-	// settleSteps is how many steps settling may take.
+	// settleSteps is how many steps the controllers may take to settle.
 	settleSteps = 50_000
-	// mostSteps is how many steps a story may take, because parts that keep each other busy would
-	// never end.
+	// mostSteps is how many steps a story may take. Without this limit, a story would never end if its
+	// parts keep each other busy.
 	mostSteps = 400_000
-	// disputeSteps is how many steps a story takes before hours are cut short while two controllers
-	// work. While the controllers see different things, they overwrite each other's status ten
-	// times a second.
+	// disputeSteps is how many steps a story with two controllers may take before its long waits are
+	// cut short. If two controllers have different views, they overwrite each other's status ten times
+	// a second.
 	disputeSteps = 4_000
 )
 
@@ -52,21 +52,22 @@ const (
 type Report struct {
 	Steps  int            // of the cluster and the controllers
 	Faults map[string]int // how often each kind of fault happened
-	Settle int            // steps after the last fault
-	// Known counts the violations of rules that are known to fail. They do not set Err.
+	Settle int            // how many steps settling took
+	// Known counts the violations of the rules in invariant.KnownToFail, which do not set Err.
 	Known map[invariant.Rule]int
-	// Calls counts the calls until everything has settled, by verb and kind.
+	// Calls counts the calls by verb and kind, until the cluster has settled.
 	Calls map[string]int
-	// Most is the highest number of calls of an owner in an hour, by verb.
+	// Most is the highest number of calls for one owner in one hour, by verb and kind.
 	Most map[string]int
 	Err  error // the first failure
 }
 
-// Run plays a story on a cluster of four nodes. It then ends all faults and waits until nothing
-// happens.
+// Run plays a story on a cluster of four nodes. Run then ends all faults and checks that the cluster
+// settles.
 func Run(seed uint64, story Story) Report { return RunSpoiled(seed, story, nil) }
 
-// RunSpoiled is Run, but spoil changes each controller when it starts.
+// RunSpoiled is like Run, but calls spoil with each controller when that controller starts. spoil can
+// change the controller.
 func RunSpoiled(seed uint64, story Story, spoil func(*podController)) Report {
 	return newRun(seed, spoil).tell(story)
 }
@@ -85,32 +86,32 @@ func (r *run) tell(story Story) Report {
 type run struct {
 	*replicastest.PodCluster
 	shape       shape
-	spoil       func(*podController) // nil: controllers stay unchanged
+	spoil       func(*podController) // changes each new controller; may be nil
 	ctx         context.Context
 	seed        uint64
 	world       *replicastest.World
 	checker     *invariant.Checker
 	controllers [2]*podController                                   // the second may be nil
-	elsewhere   *elsewhere                                          // nil: there is none
-	pools       *pools                                              // nil: there are none
-	old         *replicastest.View[*appsv1.ReplicaSet, *corev1.Pod] // what a server that is behind shows at first; nil: no such server
+	elsewhere   *elsewhere                                          // may be nil
+	pools       *pools                                              // may be nil
+	old         *replicastest.View[*appsv1.ReplicaSet, *corev1.Pod] // what an outdated API server lists; nil before the first snapshot
 	report      Report
 
 	fault       fault
 	meddler     meddler
-	quick       int                  // number of answers before which all events arrive
-	sudden      int                  // number of cache reads after which all events arrive
+	quick       int                  // how many more calls are answered only after all pending events have arrived
+	sudden      int                  // how many more times all pending events arrive just after a pass has listed the cache
 	relabelled  types.NamespacedName // the last relabelled pod
-	restless    *restless            // nil: owners do not change by themselves
-	isBlind     bool                 // the next look fails
-	endContext  int                  // number of the call before which the context of the pass ends; 0: it does not end
-	cancel      func()               // ends the context
-	ended       bool                 // the context has ended
+	restless    *restless            // changes owners at intervals; may be nil
+	isBlind     bool                 // reads fail until the next call that is not a read
+	endContext  int                  // the context of the pass ends before this call, counted from now; 0: never
+	cancel      func()               // ends the context of the pass
+	ended       bool                 // the context of the pass has ended
 	limbo       limbo
-	reaper      *reaper // nil: there is none
+	reaper      *reaper // may be nil
 	pause       pause
-	fenced      *podController // may not write; nil: all may
-	races, dice int            // other parts act before races calls, up to dice times
+	fenced      *podController // the controller that may not write; nil: all may write
+	races, dice int            // before each of the next races calls or lists, other parts make up to dice steps
 	churn       []replicastest.Part
 	backup      func()
 	backedUp    bool
@@ -148,7 +149,7 @@ func newRun(seed uint64, spoil func(*podController)) *run {
 	return r
 }
 
-// err returns the first failure, between two steps.
+// err returns the first failure so far. Call err only between two steps.
 func (r *run) err() error {
 	if err := r.checker.Awake(r.shape.owners()); err != nil || r.elsewhere == nil {
 		return err
@@ -168,7 +169,7 @@ func (r *run) play(story Story) error {
 		}
 		err := kinds()[op.Do].do(r, op)
 		if apierrors.ReasonForError(err) != metav1.StatusReasonUnknown {
-			err = nil // users see such API errors, for example NotFound or a denial by a webhook
+			err = nil // an API error is a normal answer to a user, for example NotFound or a webhook's denial
 		}
 		if err == nil {
 			err = r.err()
@@ -187,7 +188,7 @@ func (r *run) pass(d time.Duration) error {
 
 func never() bool { return false }
 
-// hours lets a long time pass, or less if two controllers have a dispute.
+// hours lets a long time pass, but stops early if two controllers keep overwriting each other's work.
 func (r *run) hours(d time.Duration) error {
 	isCut := func() bool { return r.controllers[1] != nil && r.report.Steps > disputeSteps }
 	err := r.passUnless(d, isCut)
@@ -197,14 +198,14 @@ func (r *run) hours(d time.Duration) error {
 	return err
 }
 
-// passUnless lets time pass, but stops if isCut returns true.
+// passUnless lets time pass, but stops when isCut returns true.
 func (r *run) passUnless(d time.Duration, isCut func() bool) error {
 	end := r.Clock.Now().Add(d)
 	for replicastest.Crashes(func() { r.runUntil(end, isCut) }) {
 		r.restart(r.dead())
 	}
 	if r.report.Steps > mostSteps {
-		return fmt.Errorf("chaos: %d steps and no end", r.report.Steps)
+		return fmt.Errorf("chaos: the story has not ended after %d steps", r.report.Steps)
 	}
 	if !isCut() {
 		r.Clock.Advance(end.Sub(r.Clock.Now()))
@@ -227,7 +228,7 @@ func (r *run) dead() int {
 	return 0
 }
 
-// restart replaces a controller by one that knows nothing.
+// restart replaces a controller with a new one that has empty caches.
 func (r *run) restart(i int) {
 	if old := r.controllers[i]; old != nil {
 		old.View.Stop()
@@ -280,7 +281,7 @@ func (r *run) start(i int) {
 	r.show()
 }
 
-// show puts all parts that are alive into the world.
+// show sets the parts of the world to those that exist now.
 func (r *run) show() {
 	r.world.Parts = append([]replicastest.Part{r.PodCluster}, r.churn...)
 	if r.elsewhere != nil {
@@ -302,7 +303,7 @@ func (r *run) show() {
 	}
 }
 
-// snapshot stops a server at the current state, so that it is behind from now on.
+// snapshot keeps the current state as that of an outdated API server, for the operation behind.
 func (r *run) snapshot() {
 	if r.old != nil {
 		r.old.Stop()
@@ -312,8 +313,8 @@ func (r *run) snapshot() {
 	r.old.OwnerWatch.Hang()
 }
 
-// behind restarts a controller whose first lists are from that server. Changes since then arrive up
-// to a minute later.
+// behind restarts a controller. The new controller first lists from the outdated API server that
+// snapshot has kept. Changes made since the snapshot arrive up to a minute later.
 func (r *run) behind(op Op) {
 	if r.old == nil {
 		return
@@ -324,7 +325,7 @@ func (r *run) behind(op Op) {
 	}
 }
 
-// second starts the second controller, or ends it.
+// second starts the second controller, or ends it if it is running.
 func (r *run) second() {
 	if c := r.controllers[1]; c != nil {
 		c.View.Stop()
@@ -336,7 +337,7 @@ func (r *run) second() {
 	r.start(1)
 }
 
-// controller returns one of the controllers that run.
+// controller returns one of the running controllers.
 func (r *run) controller(n int) *podController {
 	if c := r.controllers[n%2]; c != nil {
 		return c
@@ -372,7 +373,7 @@ func (r *run) before(call replicastest.Call) replicastest.Fault {
 			r.ended = true
 		}
 	}
-	if r.ended { // all calls of the pass fail anyway
+	if r.ended { // the other calls of the pass fail without a fault
 		return replicastest.Fault{}
 	}
 	f := &r.fault
@@ -396,7 +397,7 @@ func (r *run) before(call replicastest.Call) replicastest.Fault {
 	return r.hit(f, call)
 }
 
-// hit returns what a fault does to a call.
+// hit returns the effect of a fault on a call.
 func (r *run) hit(f *fault, call replicastest.Call) replicastest.Fault {
 	is := replicastest.Fault{Before: f.is.Of(call), Resend: f.resend, Late: f.late}
 	if f.mixed {
@@ -412,15 +413,15 @@ func (r *run) hit(f *fault, call replicastest.Call) replicastest.Fault {
 	return is
 }
 
-// A pause holds up the first controller in the middle of a pass, before one of its calls. Its
-// watches hang meanwhile, and all other parts go on.
+// A pause stops the first controller in the middle of a pass, before one of its calls. During the
+// pause, the watches of this controller hang, and all other parts continue.
 type pause struct {
-	after int  // calls; 0: no pause
-	long  bool // its lease has ended when it goes on, so it may no longer write
+	after int  // pause before this call, counted from now; 0: no pause
+	long  bool // the controller's lease ends during the pause, so the controller may not write afterwards
 	d     time.Duration
 }
 
-// pauses holds up a controller if it is time.
+// pauses stops a controller for a while if its pause is due at this call.
 func (r *run) pauses(i int) {
 	if i > 0 || r.pause.after == 0 {
 		return
@@ -436,7 +437,7 @@ func (r *run) pauses(i int) {
 	r.world.Parts = slices.DeleteFunc(slices.Clone(r.world.Parts), func(p replicastest.Part) bool { return p == replicastest.Part(c) })
 	end := r.Clock.Now().Add(r.pause.d)
 	for replicastest.Crashes(func() { r.runUntil(end, never) }) {
-		r.restart(1) // no other controller is at work
+		r.restart(1) // only the second controller can crash now
 	}
 	if !pods {
 		c.View.ChildWatch.Resume()
@@ -450,10 +451,10 @@ func (r *run) pauses(i int) {
 	}
 }
 
-// endPause lets a controller write again, because it holds its lease again.
+// endPause lets the paused controller write again, as if it had its lease again.
 func (r *run) endPause() { r.pause, r.fenced = pause{}, nil }
 
-// stir lets pods change all the time, faster or slower, or stops that.
+// stir lets the pods change every n seconds, or stops the changes if n is 0.
 func (r *run) stir(n int) {
 	r.churn = nil
 	if n > 0 {
@@ -462,8 +463,8 @@ func (r *run) stir(n int) {
 	r.show()
 }
 
-// restore replaces the state of the cluster by the last backup. The processes end, as a Controller
-// that notices a restore asks for, and start again with new caches.
+// restore replaces the state of the cluster with the last backup, and restarts all controllers with
+// new caches. A Controller that notices a restore asks for such a restart.
 func (r *run) restore() {
 	if !r.backedUp {
 		return
@@ -482,7 +483,7 @@ func (r *run) catchUp(n int) {
 	view.OwnerWatch.Resume()
 }
 
-// after may end the process that made a call.
+// after crashes the process that has made a call, if the current fault asks for that.
 func (r *run) after() {
 	if f := r.fault; f.crash && f.after && f.skip == 0 && f.left > 0 {
 		r.fault = fault{}
@@ -490,7 +491,7 @@ func (r *run) after() {
 	}
 }
 
-// race lets other parts act before a call is made.
+// race lets other parts take steps before a call, or after a list from the cache.
 func (r *run) race() {
 	if r.races == 0 {
 		return
@@ -546,7 +547,7 @@ func (r *run) settle() error {
 	}
 	for _, c := range r.controllers {
 		if c != nil {
-			c.Skew = max(c.Skew, 0) // a clock that goes back makes all waits longer
+			c.Skew = max(c.Skew, 0) // a clock that is ahead stays so, because setting it back would lengthen all waits
 			c.View.ChildWatch.Lag, c.View.OwnerWatch.Lag = lag, lag
 			r.refreshed(c)
 		}
@@ -564,11 +565,11 @@ func (r *run) wait() error {
 	}
 	r.report.Settle = r.report.Steps - before
 	most := settleSteps
-	if r.controllers[1] != nil { // they overwrite each other's status while they know different things
+	if r.controllers[1] != nil { // two controllers overwrite each other's status while their views differ
 		most *= 4
 	}
 	if r.report.Settle > most {
-		return fmt.Errorf("chaos: %d steps to settle", r.report.Settle)
+		return fmt.Errorf("chaos: settling took %d steps", r.report.Settle)
 	}
 	if err := r.checker.Settled(r.shape.owners()); err != nil {
 		return err
@@ -578,7 +579,7 @@ func (r *run) wait() error {
 		return err
 	}
 	if inside.Of[inside.Cluster](r.PodCluster).Version() != version {
-		return fmt.Errorf("chaos: it does not stay as it is: %d writes more", inside.Of[inside.Cluster](r.PodCluster).Version()-version)
+		return fmt.Errorf("chaos: the cluster has settled, but %d more writes followed", inside.Of[inside.Cluster](r.PodCluster).Version()-version)
 	}
 	if err := r.checker.Rests(calls); err != nil {
 		return err
@@ -603,7 +604,7 @@ func (r *run) wait() error {
 	return r.endAll()
 }
 
-// endAll deletes all owners and checks that nothing is remembered of them.
+// endAll deletes all owners and checks that the controllers no longer remember them.
 func (r *run) endAll() error {
 	for _, rs := range r.Owners("") {
 		if err := r.DeleteOwner(r.ctx, rs.Namespace, rs.Name, metav1.DeletePropagationBackground); err != nil {
@@ -616,7 +617,7 @@ func (r *run) endAll() error {
 	return r.checker.Forgotten()
 }
 
-// letGo removes the finalizers of all pods and the labels by which they must go or stay.
+// letGo removes from all pods their finalizers and the labels "go" and "stay".
 func (r *run) letGo() {
 	for _, p := range r.Children("") {
 		_, _ = r.EditChild(r.ctx, p.Namespace, p.Name, unmark)
@@ -628,7 +629,7 @@ func (r *run) noLag(n int) {
 	view.ChildWatch.Lag, view.OwnerWatch.Lag = lag, lag
 }
 
-// relist lists both kinds again, so that a broken watch goes on.
+// relist lists owners and pods again, which also repairs a broken watch.
 func (r *run) relist(n int) { r.refreshed(r.controller(n)) }
 
 func (r *run) endNamespace(n int) {
@@ -637,7 +638,7 @@ func (r *run) endNamespace(n int) {
 	}
 }
 
-// loseNode loses one more node, but leaves two.
+// loseNode makes another node fail, unless two have already failed.
 func (r *run) loseNode() {
 	if lost := r.report.Faults["lost nodes"]; lost < 2 {
 		r.report.Faults["lost nodes"]++
@@ -645,7 +646,7 @@ func (r *run) loseNode() {
 	}
 }
 
-// ofPool does something to the pool, if there is one.
+// ofPool calls do with the pools, if there are any.
 func (r *run) ofPool(do func(*pools) error) error {
 	if r.pools == nil {
 		return nil
@@ -663,7 +664,7 @@ func (r *run) editOwner(name string, change func(*appsv1.ReplicaSet)) error {
 	return err
 }
 
-// pod returns one of the pods, with an empty name if there is none.
+// pod returns the name of pod n, or an empty name if there are no pods.
 func (r *run) pod(n int) types.NamespacedName {
 	pods := r.Children("")
 	if len(pods) == 0 {
@@ -685,7 +686,7 @@ func (r *run) deletePod(n int, opts metav1.DeleteOptions) error {
 	return err
 }
 
-// dieUnseen lets pods end while the watches of pods hang.
+// dieUnseen makes all pod watches hang, and then deletes up to three pods.
 func (r *run) dieUnseen(op Op) error {
 	for _, c := range r.controllers {
 		if c != nil {
@@ -700,7 +701,7 @@ func (r *run) dieUnseen(op Op) error {
 	return nil
 }
 
-// replacePod deletes a pod and makes another one under its name.
+// replacePod deletes pod n and creates another pod with the same name.
 func (r *run) replacePod(n int) error {
 	pod := r.pod(n)
 	if pod.Name == "" {
@@ -732,7 +733,7 @@ func (r *run) createPod(namespace string, p *corev1.Pod) error {
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// Add adds the counts of another Report.
+// Add adds the counts of another Report to r.
 func (r *Report) Add(other Report) {
 	if r.Faults == nil {
 		r.Faults, r.Known = map[string]int{}, map[invariant.Rule]int{}

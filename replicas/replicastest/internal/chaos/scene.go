@@ -10,22 +10,22 @@ import (
 	"time"
 )
 
-// A scene is a few operations that are dangerous together and rarely meet at random. Each line
-// names an operation, or several from which one is drawn. Numbers and a time after the name set N,
-// M and For. Values that a line does not give are drawn too.
+// A scene is a short sequence of operations that are dangerous together but rarely drawn together.
+// Each string names one operation, or several, and one of these is picked at random. Numbers and a
+// time after the name set N, M and For. Values that the string does not give are random.
 type scene []string
 
 // scenes returns all scenes, for Generate and Tell.
 func scenes() []scene {
 	const anything = "relabel|relabel|disown|force|select|scale|cost|replace|orphan|finish|delete-pod"
 	return []scene{
-		// A watch hangs until a live list has corrected its cache, and then goes on.
+		// A watch hangs until a live list has corrected the controller's view. The watch then resumes.
 		{"hang-pods", "scale", "run 1s", "hours 400ms", anything, "run 1s", anything, "run 20s", "replay|catch-up|relist", "run 5s"},
 		{"hang-pods", "relabel", "scale", "run 1s", "hours 400ms", "back", anything, "catch-up|relist|replay", anything, "run 20s"},
 		{"backup", "run 1s", "hang-pods", "scale", "force", "hours 400ms", "restore", "relist", "run 20s"},
 		{"scale 4", "run 20s", "hang-pods", "scale 7", "hours 400ms", "force", "force", "hours 400ms", "hours 900ms"},
 		{"hang-pods", "select", "hours 400ms", "orphan", "select", "run 20s", "catch-up"},
-		// The list shows pods that end before the watch shows them, or that return.
+		// A live list shows pods that end before the watch shows them, or pods that return.
 		{"scale 2", "run 20s", "hang-pods 0", "scale 6", "run 1s", "hours 400ms", "force 3|force 4|force 5", "run 1s", "catch-up 0", "run 20s"},
 		{"scale 2", "run 20s", "hang-pods 0", "scale 6", "run 2s", "force 4", "force 5", "scale 4", "hours 400ms", "replay 0 0 8s", "run 20s"},
 		{"scale 2", "run 20s", "break-pods 0", "scale 6", "run 2s", "hours 400ms", "force 3|replace 3", "force 4", "force 5", "relist 0", "run 20s"},
@@ -33,13 +33,13 @@ func scenes() []scene {
 		{"scale 2", "run 20s", "hang-pods 0", "scale 6", "hours 400ms", "relabel 3 3|relabel 4 3|relabel 5 3", "scale 7", "hours 400ms", "back", "run 1s", "catch-up 0", "run 20s"},
 		{"scale 2", "run 20s", "late-pods 0 0 20s", "scale 4", "run 1s", "meddle 3 2 0s", "quick 0", "hours 400ms", "run 20s"},
 		{"scale 3", "run 20s", "restart 0", "run 5s", "lag-pods 0 0 3s", "cost 3 0", "meddle 3 2 0s", "quick 0", "scale 5", "run 150ms", "no-lag 0", "run 20s"},
-		// The list uses a selector, which then changes.
+		// The selector changes after a live list with the old selector.
 		{"scale 4", "run 20s", "select 0", "run 20s", "hang-pods 0", "scale 6", "hours 400ms", "select 1", "run 5s", "catch-up 0", "run 20s"},
 		{"select 0", "run 20s", "orphan", "run 20s", "select 1", "run 20s", "orphan", "run 5s"},
-		// A deletion gets no answer, and the order changes before it takes effect.
+		// A deletion gets no answer, and the order of victims changes before the deletion takes effect.
 		{"scale 7", "run 20s", "late-delete", "scale 4", "run 100ms", "cost|high-cost", "cost|restarted", "run 1m"},
 		{"scale 4", "run 20s", "refuse-again 0 8 7s", "scale 3", "run 150ms", "cost 0 0|cost 1 0|cost 2 0|cost 3 0", "run 2m"},
-		// Users change, end and replace pods that are being deleted.
+		// Users change, delete and replace pods while the controller is deleting pods.
 		{"scale 6", "run 20s", "meddle 2", "scale 2", "run 20s"},
 		{"scale 6", "run 20s", "meddle 2 1|meddle 2 3|meddle 2 8|meddle 9 1", "late-delete 0 0|quick|run 1s", "scale 2", "run 20s"},
 		{"scale 6", "run 20s", "meddle 13 1 1ms", "late-delete 0 0 6s", "scale 2", "run 2m"},
@@ -55,7 +55,7 @@ func scenes() []scene {
 		{"scale 3", "run 20s", "quota 2", "scale 7", "run 20s", "skew 1 0", "run 20s", "no-quota", "run 1m", "skew 0 6"},
 		{"scale 3", "run 20s", "end-namespace 0", "scale 6", "run 1m"},
 		{"run 20s", "refuse 0 3", "scale 7", "run 20s"},
-		// A creation has an unknown result, and the pod is no longer wanted.
+		// The result of a creation is unknown, and then fewer pods are wanted.
 		{"run 20s", "blind 1 0 4s|blind 1 9 4s", "scale 6", "run 10ms", "scale 2", "run 1m"},
 		{"scale 2", "run 20s", "lag-pods 0 0 3s", "blind 1 1", "scale 3", "run 102ms", "sudden 11", "run 20s"},
 		{"scale 3", "run 20s", "hang-pods 0", "scale 4", "run 1s", "scale 3", "hours 900ms"},
@@ -66,10 +66,10 @@ func scenes() []scene {
 		// Pods are given away and taken back.
 		{"relabel", "race|quick", "run 100ms", "back", "run 1s"},
 		{"scale 5", "quick", "meddle 1", "run 100ms", "disown", "scale 2", "run 100ms", "disown", "run 1s"},
-		{"mutate 2", "scale 1", "run 1s", "meddle 1 7|meddle 1", "scale 7", "run 10s", "no-webhook"},
+		{"mutate 0|mutate 2", "scale 1", "run 1s", "meddle 1 7|meddle 1", "scale 7", "run 10s", "no-webhook"},
 		{"scale 4", "run 20s", "relabel 2 3|relabel 3 3|relabel 4 3|relabel 5 3", "snapshot", "back", "scale 6", "behind 0 0 5s", "run 20s"},
 		{"run 20s", "give", "run 20s", "give", "run 20s"},
-		// Owners end in the middle of their work.
+		// An owner is deleted and created again while the controller works on it.
 		{"scale 7", "meddle", "run 200ms", "replace-owner", "run 200ms", "break-sets", "replace-owner", "relist"},
 		{"run 20s", "restart 0", "run 1s", "hang-pods 0", "meddle 3 10 0s|meddle 5 10 0s", "quick 0", "scale 7", "hours 400ms", "create-owner", "run 20s"},
 		{"run 20s", "blind 1 9 4s", "scale 6", "run 110ms", "replace-owner", "run 1m"},
@@ -83,7 +83,7 @@ func scenes() []scene {
 		{"scale-pool 6", "run 20s", "pool-watch 0", "pool-user 5 1", "pool-user 5 3", "pool-user 0 2", "run 20s", "scale-pool|pool-calls", "run 1s", "pool-watch 2|pool-watch 3", "run 20s"},
 		{"scale-pool 5", "run 20s", "pool-calls", "pool-user 5 0", "pool-user 5 4", "pool-user 5 2", "run 1s", "scale-pool", "run 20s"},
 		{"scale-pool 2", "run 20s", "orphan-pool 2|orphan-pool 3|orphan-pool 9", "pool-calls", "scale-pool 5", "run 300ms", "pool-user 1", "run 20s", "scale-pool 1|scale-pool 3", "run 20s"},
-		// A pod that must go stays while another one is missing and cannot be created.
+		// A pod must go while another pod is missing and cannot be created.
 		{"scale 3", "run 20s", "webhook 0 0|webhook 0 1", "force 0", "run 1s", "must-go 0 5|must-go 1 5", "run 20s", "no-webhook", "run 20s"},
 	}
 }
@@ -91,7 +91,7 @@ func scenes() []scene {
 // Scenes returns the number of scenes.
 func Scenes() int { return len(scenes()) }
 
-// Tell makes up a story of one scene and nothing else.
+// Tell returns a story that consists of one scene.
 func Tell(scene int, seed uint64) Story {
 	r := rand.New(rand.NewPCG(seed, 3+uint64(scene)))
 	return append(scenes()[scene].tell(r), Op{Do: "run", For: 20 * time.Second})
@@ -116,7 +116,7 @@ func (s scene) tell(r *rand.Rand) (story Story) {
 	return story
 }
 
-// anyOp returns an operation with drawn values.
+// anyOp returns an operation with random values.
 func anyOp(name string, r *rand.Rand) Op {
 	return Op{Do: name, N: r.IntN(12), M: r.IntN(12), For: time.Duration(r.IntN(8000)) * time.Millisecond}
 }

@@ -17,20 +17,20 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A shape is the setup that a story is played on. The seed decides it, so that each shape meets all
-// kinds of faults.
+// A shape is the setup in which a story is played. The seed of a story selects its shape, so that
+// over many seeds each shape meets all kinds of faults.
 type shape struct {
-	versions  bool // the cache shows its version
-	elsewhere bool // the process also runs a controller of another cluster
+	versions  bool // the caches report their resourceVersion to the controllers
+	elsewhere bool // the process also runs a controller for another cluster
 	burst     int
 	backOff   bool
 	delay     time.Duration // Options.StatusDelay
 	ruled     bool          // labels decide whether pods must go or stay
 	slow      bool          // one deletion at a time
-	anywhere  bool          // owners are in no namespace, their pods in two
-	pools     bool          // there are also owners whose children are not pods
-	slots     bool          // these children have ordinals
-	discards  bool          // these children are discarded when they have ended
+	anywhere  bool          // owners are cluster-scoped, and their pods are in two namespaces
+	pools     bool          // there is also a pool, whose children are not pods
+	slots     bool          // the children of the pool have ordinals
+	discards  bool          // the pool discards children that have ended
 }
 
 func shapeOf(seed uint64) shape {
@@ -48,10 +48,10 @@ func shapeOf(seed uint64) shape {
 	return s
 }
 
-// other is the second namespace. Only owners without a namespace have pods there.
+// other is the second namespace for pods. Only cluster-scoped owners create pods there.
 const other = "other"
 
-// owners returns the namespace of the owners.
+// owners returns the namespace of the owners, or "" if they are cluster-scoped.
 func (s shape) owners() string {
 	if s.anywhere {
 		return ""
@@ -59,7 +59,7 @@ func (s shape) owners() string {
 	return namespace
 }
 
-// kind returns the kind of ReplicaSets in this shape.
+// kind returns the Kind for ReplicaSets, changed for this shape.
 func (s shape) kind() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 	kind := controller.ReplicaSets()
 	spec, turn := kind.Spec, 0
@@ -90,7 +90,7 @@ func (s shape) kind() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 	return kind
 }
 
-// holds returns how many places an owner keeps free.
+// holds returns how many pods fewer than wanted an owner may have, as its annotation says.
 func holds(rs *appsv1.ReplicaSet) int {
 	n, _ := strconv.Atoi(rs.Annotations[heldPlaces])
 	return n
@@ -116,7 +116,7 @@ func (s shape) cluster(seed uint64) *replicastest.PodCluster {
 	return cluster
 }
 
-// unmark removes the finalizers of a pod and the labels by which it must go or stay.
+// unmark removes from a pod its finalizers and the labels "go" and "stay".
 func unmark(p *corev1.Pod) {
 	p.Finalizers = nil
 	delete(p.Labels, "go")

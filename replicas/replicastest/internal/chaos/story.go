@@ -1,8 +1,9 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package chaos runs controllers on a simulated cluster with random faults of all kinds, drawn from
-// a seed. It cuts a story that fails down to the operations that the failure needs.
+// Package chaos runs controllers on a simulated cluster with random faults of all kinds. A seed
+// determines the faults. If a story fails, the package can reduce it to the operations that cause
+// the failure.
 //
 //	story := chaos.Generate(seed)
 //	if report := chaos.Run(seed, story); report.Err != nil {
@@ -10,7 +11,7 @@
 //		fmt.Println(short.Story) // "scale 5; refuse 0 1; run 2.5s"
 //	}
 //
-// The same seed and story give the same run, to the last step.
+// The same seed and story always give exactly the same run.
 package chaos
 
 import (
@@ -26,18 +27,18 @@ import (
 // A Story is a sequence of operations.
 type Story []Op
 
-// An Op is one operation. The meaning of N and M depends on Do. Pods are counted in the order of
-// their names, starting again after the last.
+// An Op is one operation. The meaning of N and M depends on Do. A number for a pod is an index into
+// the pods sorted by name, and wraps around after the last pod.
 type Op struct {
 	Do   string
 	N, M int
 	For  time.Duration
 }
 
-// String writes an Op as Parse reads it.
+// String returns the Op in the form that Parse reads.
 func (o Op) String() string { return fmt.Sprintf("%s %d %d %v", o.Do, o.N, o.M, o.For) }
 
-// String writes a Story as Parse reads it.
+// String returns the Story in the form that Parse reads.
 func (s Story) String() string {
 	lines := make([]string, len(s))
 	for i, op := range s {
@@ -64,22 +65,22 @@ func Parse(text string) (Story, error) {
 			return nil, fmt.Errorf("chaos: %q: %w", line, err)
 		}
 		if _, ok := kinds()[op.Do]; !ok {
-			return nil, fmt.Errorf("chaos: %q: no such thing", line)
+			return nil, fmt.Errorf("chaos: %q: unknown operation", line)
 		}
 		story = append(story, op)
 	}
 	return story, nil
 }
 
-// length is how many operations a generated story has at least.
+// length is the minimum number of operations in a generated story.
 const length = 60
 
-// Generate makes up a story. Outside of scenes, time passes after each operation.
+// Generate returns a random story for a seed. Except in scenes, time passes after each operation.
 func Generate(seed uint64) Story {
 	r := rand.New(rand.NewPCG(seed, 1))
 	var all []string
 	for name, k := range kinds() {
-		if shapeOf(seed).pools && strings.Contains(name, "pool") { // without pools it does nothing
+		if shapeOf(seed).pools && strings.Contains(name, "pool") { // without pools, the operation does nothing
 			k.weight *= 6
 		}
 		all = append(all, slices.Repeat([]string{name}, k.weight)...)
@@ -97,22 +98,23 @@ func Generate(seed uint64) Story {
 	return story
 }
 
-// shrinkSteps is how many steps Shrink takes before it gives up, which is about a minute. A story
-// of some hundred steps needs fewer, but one that does not end is that long each time.
+// shrinkSteps is how many steps Shrink plays before it gives up, which takes about a minute. Most
+// stories need fewer steps. But a story that never ends takes mostSteps each time it is played.
 const shrinkSteps = 1_000_000
 
-// A Shrunk is a story that fails, without the operations that the failure does not need.
+// A Shrunk is a story that fails, without the operations that are not needed for the failure.
 type Shrunk struct {
 	Story   Story
 	Err     error // of the shortened story
-	IsLeast bool  // nothing more can be left out; false if Shrink gave up
+	IsLeast bool  // every operation left is needed; false if Shrink gave up
 
-	steps int // taken so far
+	steps int // played so far
 }
 
-// Shrink shortens a story that failed with err. It leaves out halves, then quarters, and so on down
-// to single operations, as long as the rest breaks the same rule. It repeats each size while that
-// shortens the story. It gives up after shrinkSteps steps of the stories that play has played.
+// Shrink shortens a story that failed with err. Shrink tries to leave out halves, then quarters,
+// and so on down to single operations. A part is left out if the rest still breaks the same rule.
+// Shrink tries each size again until the story gets no shorter. Shrink gives up when play has
+// reported shrinkSteps steps in all.
 func Shrink(story Story, err error, play func(Story) Report) Shrunk {
 	s := Shrunk{Story: story, Err: err}
 	for size := len(story) / 2; size > 0; {
@@ -128,7 +130,7 @@ func Shrink(story Story, err error, play func(Story) Report) Shrunk {
 	return s
 }
 
-// shorten tries to leave out each group of size operations that follow one another.
+// shorten tries to leave out each run of size consecutive operations.
 func (s *Shrunk) shorten(size int, play func(Story) Report) {
 	for from := 0; from+size <= len(s.Story) && s.steps <= shrinkSteps; {
 		without := slices.Concat(s.Story[:from], s.Story[from+size:])

@@ -19,39 +19,41 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// longestWait is how long a controller may put off work at most, which is the longest error
-// back-off. Holds, servers and expectations take less.
+// longestWait is the longest time for which a controller may put off work, which is the longest error
+// back-off. Holds, waits for the server and expectations are shorter.
 const longestWait = 1000 * time.Second
 
-// nextLook is how long a controller may take to look again at a cache that lacks something it
-// knows.
+// nextLook is how soon a controller must check its cache again if the controller knows that the cache
+// lacks something.
 const nextLook = 5 * time.Second
 
-// passedWait is how long a controller may take to find that its cache is past a pod that it takes
-// to be there, if the cache reports no version.
+// passedWait is how long a controller may count a pod whose end is older than its cache, if the cache
+// reports no resourceVersion.
 const passedWait = 10 * time.Second
 
 // A lastPass is the result of the last pass for an owner.
 type lastPass struct {
-	now    time.Time // of the controller
-	excuse bool      // it waits, something failed, or a release may have failed
-	// refused is the generation whose spec was refused. Nothing is done until another generation.
+	now    time.Time // the time on the controller's clock
+	excuse bool      // the pass waited, something failed, or a release may have failed
+	// refused is the generation whose spec was refused. The controller does nothing until the
+	// generation changes.
 	refused int64
-	// failed says that the rate limiter decides when the next pass comes.
+	// failed is true if the pass returned an error. The rate limiter then decides when the next pass
+	// runs.
 	failed     bool
 	uid        types.UID
 	generation int64
 }
 
-// note keeps the result of a pass. Only what the pass reported counts as an excuse, because an
-// owner is not woken for anything else.
+// note records the result of a pass. Only what the pass has reported counts as an excuse for work
+// that is left.
 func (w *watcher) note(pass podPass) {
 	refused, is := int64(0), (*replicas.RefusedError)(nil)
 	if errors.As(pass.Err, &is) {
 		refused = pass.Generation
 	}
 	uid, generation := pass.Owner.UID, pass.Generation
-	if generation == 0 || pass.OwnerWasStale && !pass.Observed { // the owner was not read, or the pass did not use it
+	if generation == 0 || pass.OwnerWasStale && !pass.Observed { // the pass did not read the owner, or did not use it
 		uid, generation = w.last[pass.Name].uid, w.last[pass.Name].generation
 	}
 	w.last[pass.Name] = lastPass{
@@ -62,10 +64,10 @@ func (w *watcher) note(pass podPass) {
 	}
 }
 
-// Awake returns an error if an owner of the namespace sleeps although work is left. This is so if a
-// controller sees all that there is, its last pass waited for nothing, the owner is not in its
-// final state, and no pass for it is due. If the last pass waited or failed, another one must be
-// due in not too long a time. Call Awake between two steps of the world.
+// Awake returns an error if an owner in the namespace sleeps although it has work left. An owner
+// sleeps if it is not in its final state, its controller sees the current state, its last pass waited
+// for nothing, and no pass is due. If the last pass waited or failed, the next pass must be due
+// within longestWait. Call Awake between two steps of the world.
 func (k *Checker) Awake(namespace string) error {
 	if k.err != nil {
 		return k.err
@@ -86,7 +88,7 @@ func (k *Checker) Awake(namespace string) error {
 			continue
 		}
 		if k.truth.epoch > 0 && (inside.Of[inside.Stream](view.ChildWatch).Broken() || inside.Of[inside.Stream](view.OwnerWatch).Broken()) {
-			continue // the caches may hold what a restore has undone, without a sign of it
+			continue // the caches may still show objects that a restore has removed
 		}
 		for _, rs := range view.OwnerWatch.In(namespace) {
 			if err := w.awake(rs); err != nil {
@@ -98,8 +100,8 @@ func (k *Checker) Awake(namespace string) error {
 	return nil
 }
 
-// awake judges one owner as the controller sees it. The truth is compared last, because that takes
-// longest.
+// awake checks one owner as the controller's caches show it. The comparison of the caches with the
+// server comes last, because this comparison takes longest.
 func (w *watcher) awake(rs *appsv1.ReplicaSet) error {
 	key, now := types.NamespacedName{Namespace: rs.Namespace, Name: rs.Name}, w.checker.cluster.Clock.Now()
 	due, queued := w.inside.Queued(key)
@@ -117,7 +119,7 @@ func (w *watcher) awake(rs *appsv1.ReplicaSet) error {
 		return nil
 	case w.checker.Skewed && w.checker.settled(rs, pods, now.Add(clocksGoBack)) == nil:
 		return nil
-	case w.checker.Skewed && queued && w.checker.settled(rs, pods, last.now) == nil: // it waits by its earlier clock
+	case w.checker.Skewed && queued && w.checker.settled(rs, pods, last.now) == nil: // the wait began before the clock was changed
 		return nil
 	case queued && due.Sub(now) <= longestWait && (last.excuse || w.isExpecting(rs) || w.checker.settled(rs, pods, last.now) == nil):
 		return nil
@@ -133,9 +135,9 @@ func (w *watcher) awake(rs *appsv1.ReplicaSet) error {
 	return why
 }
 
-// hasTime reports whether an owner had time enough to find that its cache is past a pod that it
-// takes to be there. The time begins with an event that is newer than the end of the pod and than
-// what showed the pod. The latter may be newer after a restore.
+// hasTime reports whether the controller had time to notice that a pod that it counts is gone. The
+// time begins when an event arrives that is newer than the pod's end and newer than the call that
+// showed the pod. After a restore, the call can be the newer of the two.
 func (w *watcher) hasTime(key types.NamespacedName, now time.Time) bool {
 	newest := uint64(0)
 	for _, p := range w.controller.View.ChildWatch.In("") {
@@ -157,8 +159,8 @@ func (w *watcher) hasTime(key types.NamespacedName, now time.Time) bool {
 	return told && is && now.Sub(since) > passedWait
 }
 
-// asleep returns the rule that a sleeping owner breaks. If the cache is past a pod that the
-// controller takes to be there, the controller may be unable to notice.
+// asleep returns the rule that a sleeping owner breaks. If the controller counts a pod whose end is
+// older than the cache, the controller may be unable to notice the end.
 func (w *watcher) asleep() Rule {
 	for uid := range w.unseen() {
 		if _, is := w.checker.truth.pods[uid]; !is && w.passedBy(uid) {
@@ -168,12 +170,12 @@ func (w *watcher) asleep() Rule {
 	return Asleep
 }
 
-// clocksGoBack is more than clocks go back in stories. Pods are then younger than when the status
-// was written, and no event reports that.
+// clocksGoBack is more than any story sets a clock back. When a clock is set back, pods become
+// younger than they were when the status was written, and no event reports that.
 const clocksGoBack = time.Hour
 
-// isExpecting reports whether an owner waits for what it expects. If clocks jump, the expectation
-// may have expired before the pass that was requested for that time.
+// isExpecting reports whether an owner waits for the expected effects of its calls. If a clock was
+// changed, an expectation may have expired although the pass requested for that time is not yet due.
 func (w *watcher) isExpecting(rs *appsv1.ReplicaSet) bool {
 	known := w.ledgers().Ledgers()[expectations.KeyOf(rs)]
 	if known == nil {
@@ -183,7 +185,7 @@ func (w *watcher) isExpecting(rs *appsv1.ReplicaSet) bool {
 	return known.Waits(w.inside.Now()) > 0 || len(creations)+len(deletions) > 0 && w.checker.Skewed
 }
 
-// seesAll reports whether the caches hold the truth.
+// seesAll reports whether the caches show the current state of the server.
 func (w *watcher) seesAll(namespace string) bool {
 	view, cluster := w.controller.View, w.checker.cluster
 	return apiequality.Semantic.DeepEqual(view.ChildWatch.In(namespace), cluster.Children(namespace)) &&

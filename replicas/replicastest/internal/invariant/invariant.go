@@ -1,52 +1,54 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package invariant checks what must be true of a simulated cluster and its controllers at every
-// moment, and what must be true once all faults have ended.
+// Package invariant checks rules about a simulated cluster and its controllers. Some rules must hold
+// at every step. Others must hold after all faults have ended.
 //
 //	checker := invariant.New(cluster)
 //	checker.Watch(controller) // before its first step
 //	... step the world, asking checker.Err() and checker.Awake() ...
 //	err := checker.Settled()
 //
-// The Checker learns from the truth what the controllers did, instead of from their memory. It
-// knows which call changed which object, and which changes their watches have shown. The rules have
-// no time limit. A rule that holds a minute after a fault holds a day after it.
+// The Checker observes the server and the watches, and ignores what a controller remembers. So the
+// Checker knows which call changed which object, and which changes each watch has delivered. A rule
+// has no time limit, so the rule must hold a minute after a fault and also a day after the fault.
 //
-// A pass is judged by what the server wanted when the pass began. Changes during the pass are
-// excused, and so are changes that its process could see only later. Each excuse that does not
-// count has its own Rule. KnownToFail lists the rules that the controller breaks today.
+// A pass is judged by what its owner wanted when the pass began. If a change came during the pass,
+// or if the process could not see the change before, the pass is excused. Some excuses do not count,
+// and each of these has its own Rule. KnownToFail lists the rules that the controller breaks today.
 //
-// Never more. Only creations and adoptions add to an owner's replicas, so each creation is judged
-// as it takes effect. The replicas that the controller must know of, including the new one, are at
-// most as many as its pass was asked for. It must know of those that its view shows correctly, and
-// of all that it created or adopted itself. A creation without an answer is known by its name.
-// Replicas that the controller cannot know of come on top. These are replicas created by others or
-// by another process, even a dead one, replicas that its watches have not shown, and those that
-// land late after a process has ended. So at every instant there are at most as many replicas as
-// one of the passes under way wanted, plus the unresolved ones of others.
+// Never more. Only creations and adoptions add replicas to an owner, so each creation is judged when
+// it takes effect. The replicas that the controller must know of, including the new one, may not
+// exceed what its pass was asked for. A controller must know of the replicas that its view shows
+// correctly, and of those that it created or adopted itself. If a creation got no answer, the
+// controller still knows the name of the pod. The controller cannot know of some replicas, and these
+// are not counted. For example, another process created the replicas, the watches have not shown them
+// yet, or they are created late, after their process has ended. So an owner never has more replicas
+// than one of its current passes wanted, plus those that the controller cannot know of.
 //
-// Never fewer. Each deletion is judged as it takes effect. The replicas that are left, and those
-// that are gone without the controller's doing or knowledge, are at least as many as its pass was
-// asked for. Its own deletions never count as there, answered or not. A deletion that may land
-// after its caller stopped waiting is judged when it is sent, and counts from then on.
+// Never fewer. Each deletion is judged when it takes effect. The remaining replicas must be at least
+// as many as the pass was asked for. Replicas that ended without the controller's knowledge count as
+// remaining. Replicas that the controller itself has deleted do not count, even if the deletion got
+// no answer. A deletion that may take effect after its caller stopped waiting is judged when it is
+// sent, and its pod no longer counts from then on.
 //
-// Never another's. The controller may delete its owner's pods. It may delete a pod that is not
-// ready if the pod was its owner's when the view was made. It may also delete a pod that it created
-// and a webhook took away. A pod that was not ready is deleted by its UID alone, even if it was
-// released at the same moment. A status is written to the owner that it is about, and not to a
-// later one of its name.
+// Never another's. The controller may delete the pods of its owner. The controller may also delete a
+// pod that belonged to the owner in the controller's view, if that pod was not ready. A pod that was
+// not ready is deleted by its UID alone, so the deletion succeeds even if the pod has just been
+// released. The controller may also delete a pod that it created and that a webhook took from the
+// owner. A status is written only to the owner that it describes, and never to a later owner with the
+// same name.
 //
-// Never for an owner that is going, and never without a lease. If the pass knows of its owner's
-// deletion, it creates, adopts, releases and deletes nothing, except pods that a webhook took away.
-// A controller that may no longer write does not write.
+// Never for an owner that is being deleted, and never without a lease. If a pass knows that its
+// owner is being deleted, the pass creates, adopts and releases nothing, and deletes only pods that a
+// webhook took from the owner. A controller without a lease makes no writes.
 //
-// Never asleep. A controller that sees all that there is, and waits for nothing, has a pass due as
-// long as work is left. See Awake.
+// Never asleep. If a controller sees the current state and waits for nothing, a pass is due for each
+// owner that has work left. See Awake.
 //
-// Never for nothing. Calls that a pass leaves as expected have begun. An object that the controller
-// is shown is no longer expected, because otherwise the controller would wait until the expectation
-// expires.
+// Never for nothing. A controller may expect the effect of a call only if the call was sent. When a
+// watch has delivered an object, the controller no longer expects that object. Otherwise the
+// controller would wait until the expectation expires.
 package invariant
 
 import (
@@ -70,23 +72,24 @@ type podController = replicastest.Controller[*appsv1.ReplicaSet, *corev1.Pod]
 
 type podPass = controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]
 
-// A Checker watches a cluster and its controllers. It sets the hooks Changed of the cluster, and
-// Scaling, Passed and Client.Done of each controller. Call Restored after each Restore.
+// A Checker watches a cluster and its controllers. The Checker sets the hook Changed of the cluster
+// and the hooks Scaling, Passed and Client.Done of each controller. Call Restored each time a backup
+// is restored.
 type Checker struct {
-	// Delay is how long passes that can change only a status may wait.
+	// Delay is how long a pass may wait if it can change only a status.
 	Delay time.Duration
-	// Skewed says that a controller's clock was moved, so that pods may be younger than
-	// a status says.
+	// Skewed is true if the clock of a controller was changed. A status may then count pods as
+	// available that are not yet so by the cluster's clock.
 	Skewed bool
-	// BackOff says that controllers have the option BackOffFailed.
+	// BackOff is true if the controllers use Options.BackOffFailed.
 	BackOff bool
-	// Vetoed reports for which owners Prepare lets nothing be done.
+	// Vetoed reports whether Prepare allows no creation, deletion or discard for an owner.
 	Vetoed func(*appsv1.ReplicaSet) bool
-	// Held returns how many places owners keep free.
+	// Held returns how many pods fewer than wanted an owner may have.
 	Held func(*appsv1.ReplicaSet) int
-	// Leads reports whether a controller holds the lease that it needs to write.
+	// Leads reports whether a controller holds the lease that it needs for writes.
 	Leads func(*podController) bool
-	// BurstReplicas is the value of every Spec; 0 is the default.
+	// BurstReplicas is Spec.BurstReplicas of every owner. 0 means the default.
 	BurstReplicas int
 
 	cluster  *replicastest.PodCluster
@@ -103,7 +106,7 @@ type Checker struct {
 	mustStay func(*corev1.Pod) bool
 }
 
-// New returns a Checker of a cluster.
+// New returns a Checker for a cluster.
 func New(cluster *replicastest.PodCluster) *Checker {
 	k := &Checker{cluster: cluster, truth: newTruth(), known: map[Rule]int{}, bills: map[bill]int{}, most: map[string]int{}, calls: map[string]int{}}
 	k.mustGo, k.mustStay = never, never
@@ -115,15 +118,15 @@ func New(cluster *replicastest.PodCluster) *Checker {
 
 func never(*corev1.Pod) bool { return false }
 
-// Rule sets which pods must go, and which must stay. The controllers know this too.
+// Rule sets which pods must go and which must stay. The controllers must use the same rules.
 func (k *Checker) Rule(mustGo, mustStay func(*corev1.Pod) bool) {
 	k.ruled, k.mustGo, k.mustStay = true, mustGo, mustStay
 }
 
-// Err returns the first violation of a rule that is not known to fail.
+// Err returns the first violation of a rule that is not in KnownToFail.
 func (k *Checker) Err() error { return k.err }
 
-// Watch watches a controller from its start on.
+// Watch watches a controller. Call Watch before the controller's first step.
 func (k *Checker) Watch(c *podController) {
 	w := &watcher{checker: k, controller: c, record: newRecord(), last: map[types.NamespacedName]lastPass{}, waits: map[place]wait{}}
 	w.full, w.strange, w.stale = map[types.UID]int{}, map[types.UID]bool{}, map[types.NamespacedName]time.Time{}
@@ -151,7 +154,8 @@ func (k *Checker) Watch(c *podController) {
 	w.listen()
 }
 
-// Clone returns a Checker that goes on from here on a clone of the cluster and its one controller.
+// Clone returns a Checker for a clone of the cluster and of its only controller. The new Checker
+// continues from the present state of k.
 func (k *Checker) Clone(cluster *replicastest.PodCluster, c *podController) *Checker {
 	clone := New(cluster)
 	clone.Watch(c)
@@ -160,7 +164,7 @@ func (k *Checker) Clone(cluster *replicastest.PodCluster, c *podController) *Che
 	return clone
 }
 
-// Describe reports the facts that the Checker will judge by.
+// Describe reports the facts that affect the Checker's later judgments.
 func (k *Checker) Describe(tell func(parts ...any)) {
 	for _, w := range k.watchers {
 		listed := instant(0)
@@ -192,8 +196,8 @@ func (k *Checker) Describe(tell func(parts ...any)) {
 	}
 }
 
-// Drop stops watching a controller that has ended. It checks that the controller has left its
-// caches as they arrived.
+// Drop stops watching a controller that has ended. Before that, Drop checks that no object in the
+// controller's caches was changed.
 func (k *Checker) Drop(c *podController) {
 	k.watchers = slices.DeleteFunc(k.watchers, func(w *watcher) bool {
 		if w.controller == c {
@@ -203,14 +207,15 @@ func (k *Checker) Drop(c *podController) {
 	})
 }
 
-// intact compares the caches with what arrived.
+// intact checks that the objects in the caches are the same as when they arrived.
 func (w *watcher) intact() {
 	if err := w.controller.View.Intact(); err != nil {
 		w.fail(Intact, "%v", err)
 	}
 }
 
-// changed judges a change by the call that makes it.
+// changed records a change of an object. If a controller's call makes the change, changed also
+// judges the call.
 func (k *Checker) changed(before, after metav1.Object) {
 	wasOwner, _ := before.(*appsv1.ReplicaSet)
 	isOwner, _ := after.(*appsv1.ReplicaSet)
@@ -242,8 +247,8 @@ func (k *Checker) changed(before, after metav1.Object) {
 	}
 }
 
-// wrote checks that a controller writes the status of the owner of its pass, and not of another one
-// of the same name.
+// wrote checks that a controller writes the status of its pass's owner, and not of another owner
+// with the same name.
 func (k *Checker) wrote(rs *appsv1.ReplicaSet) {
 	if rs == nil {
 		return
@@ -270,8 +275,8 @@ func (k *Checker) isLive(uid types.UID) bool {
 	return is && p.DeletionTimestamp == nil
 }
 
-// Restored must be called after each Restore, because the state is then a new truth. No controller
-// is to blame for deleted pods that are there again.
+// Restored must be called each time a backup is restored. The Checker then starts again from the
+// current state of the server. Controllers are not blamed if pods that they deleted exist again.
 func (k *Checker) Restored() {
 	k.truth.restored(k.cluster.Owners(""), k.cluster.Children(""))
 	for _, w := range k.watchers {
@@ -283,46 +288,46 @@ func (k *Checker) Restored() {
 	}
 }
 
-// A watcher keeps the truth about one controller.
+// A watcher records what one controller does and what it is shown.
 type watcher struct {
 	checker    *Checker
 	controller *podController
 	inside     *inside.Controller[podPass, *corev1.Pod]
 	client     *inside.Client[replicastest.Call]
 	record
-	looked      types.UID // the owner that the pass under way has read live
-	unread      bool      // the pass under way could not read its owner
+	looked      types.UID // the owner that the current pass has read live
+	unread      bool      // the current pass could not read its owner
 	passBegan   instant
-	chosen      map[types.UID]bool   // pods that the pass has chosen to delete
-	victims     map[string]types.UID // by name, the pods that the pass is about to delete
-	wroteNow    bool                 // the status write under way has changed something
+	chosen      map[types.UID]bool   // pods that the current pass has already chosen to delete
+	victims     map[string]types.UID // by name, the pods that the current pass plans to delete or discard
+	wroteNow    bool                 // the current status write has changed something
 	waits       map[place]wait
 	last        map[types.NamespacedName]lastPass
 	deed        deed
-	turned      map[types.UID]*corev1.Pod // pods as the cache had them before events of the pass under way
-	missed      map[string]missing        // by name, pods that a delete did not find
-	listFailed  time.Time
-	listsFailed int                                        // in a row
-	quotas      map[types.UID]denial                       // by owner, how its quota refused creations
-	conflicts   map[string]conflict                        // by the name of the pod
-	full        map[types.UID]int                          // by owner, how many pods there were when the quota was full
-	strange     map[types.UID]bool                         // owners for which a webhook changed a created pod
-	stale       map[types.NamespacedName]time.Time         // since when an owner waits for its cache
-	waited      map[types.NamespacedName]time.Time         // when an owner last waited for its cache
-	unshown     map[types.NamespacedName]time.Time         // since when an owner waits for a newer version of itself
-	versions    map[types.NamespacedName]map[string]string // by owner, of the caches in its last pass that did not wait
-	passing     map[types.NamespacedName]time.Time         // since when an owner can find that its cache is past a pod
-	sights      map[types.UID]sight                        // pods that a list, or a look, has shown
+	turned      map[types.UID]*corev1.Pod                  // pods that events have changed in the current pass, as they were before
+	missed      map[string]missing                         // by name, pods that a delete or a patch did not find
+	listFailed  time.Time                                  // when the last list was answered
+	listsFailed int                                        // how many lists in a row have failed
+	quotas      map[types.UID]denial                       // by owner, its passes whose creations a full quota refused
+	conflicts   map[string]conflict                        // by name, pods whose deletion met a Conflict
+	full        map[types.UID]int                          // by owner, how many pods it had when the quota was full
+	strange     map[types.UID]bool                         // owners for which a webhook has changed a created pod
+	stale       map[types.NamespacedName]time.Time         // by owner, when its passes began to wait for the cache
+	waited      map[types.NamespacedName]time.Time         // by owner, when its passes last waited for the cache
+	unshown     map[types.NamespacedName]time.Time         // by owner, when its passes began to wait until the cache shows the latest owner
+	versions    map[types.NamespacedName]map[string]string // by owner, the versions of the caches in its last pass that did not wait
+	passing     map[types.NamespacedName]time.Time         // by owner, when the controller could first notice that a pod is gone
+	sights      map[types.UID]sight                        // pods that a live list or another call has shown as replicas
 	born        map[types.UID]sight                        // pods that the answer to a creation has shown
-	listedAt    map[types.UID]time.Time                    // by owner, its last live list
-	led         bool                                       // the controller might write before the call under way
+	listedAt    map[types.UID]time.Time                    // by owner, the time of its last live list
+	led         bool                                       // whether the controller had its lease after its previous call or step
 }
 
 func (w *watcher) fail(r Rule, format string, args ...any) {
 	w.checker.fail(r, "%s: %s", w.inside.Now().UTC().Format(time.TimeOnly), fmt.Sprintf(format, args...))
 }
 
-// owner returns the owner of the pass under way, nil if there is none.
+// owner returns the owner of the current pass, or nil if there is none.
 func (w *watcher) owner() *appsv1.ReplicaSet {
 	if pass := w.inside.Passing; pass != nil {
 		return pass.Owner
@@ -350,8 +355,8 @@ func (w *watcher) judge(call replicastest.Call, old, now *corev1.Pod) {
 	}
 }
 
-// isStray reports whether a call deletes a pod that was created for an owner and that a webhook
-// took away.
+// isStray reports whether a call deletes a pod that the controller made and that the owner no longer
+// has, for example because a webhook changed its labels.
 func (w *watcher) isStray(rs *appsv1.ReplicaSet, call replicastest.Call, p *corev1.Pod) bool {
 	if call.Verb != "delete" {
 		return false
@@ -361,16 +366,17 @@ func (w *watcher) isStray(rs *appsv1.ReplicaSet, call replicastest.Call, p *core
 	return made && !ours
 }
 
-// permitted checks that a controller writes nothing after its lease has ended. A call that was
-// under way when the lease ended may take effect.
+// permitted checks that a controller writes nothing after its lease has ended. A call that was in
+// flight when the lease ended may still take effect.
 func (w *watcher) permitted(call replicastest.Call) {
 	if !w.led && !w.checker.Leads(w.controller) {
 		w.fail(Leaseless, "%s %s without a lease", call.Verb, call.Name)
 	}
 }
 
-// wasOurs reports whether the view shows a pod as the owner's and not ready, or a list or a look
-// did so and the view has nothing newer.
+// wasOurs reports whether the controller last saw a pod as the owner's and as not ready. The
+// controller may have seen the pod in its view, or in a live read if no later event for the pod has
+// arrived.
 func (w *watcher) wasOurs(rs *appsv1.ReplicaSet, p *corev1.Pod) bool {
 	if s := w.sights[p.UID]; w.told[p.UID] > 0 && s.owner == rs.UID && !s.ready {
 		return true
@@ -382,7 +388,7 @@ func (w *watcher) wasOurs(rs *appsv1.ReplicaSet, p *corev1.Pod) bool {
 	return ok && shown.UID == p.UID && controllerOf(shown) == rs.UID && !isReady(shown)
 }
 
-// adopts checks that a controller adopts only after it has read whether the owner is still there.
+// adopts checks that a controller adopts a pod only after it has read the owner live.
 func (w *watcher) adopts(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	if controllerOf(p) != rs.UID {
 		w.fail(Anothers, "pod %s is adopted for %q in a pass for %q", p.Name, controllerOf(p), rs.UID)
@@ -392,7 +398,7 @@ func (w *watcher) adopts(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	}
 }
 
-// passed judges a pass that has ended, and forgets it.
+// passed judges a pass that has ended, and clears what the watcher keeps only during a pass.
 func (w *watcher) passed(pass podPass) {
 	w.judgePass(pass)
 	w.note(pass)

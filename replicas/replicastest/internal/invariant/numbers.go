@@ -18,14 +18,14 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A share is how many replicas a rule counts in addition to the rules before it.
+// A share is the number of replicas that a rule counts in addition to those of the rules before it.
 type share struct {
 	rule Rule
 	n    int
 }
 
-// creates checks that a created pod belongs to the owner of the pass and matches it, unless a
-// webhook changed the pod, and that the pod is not one too many.
+// creates checks that a created pod belongs to the owner of the pass and matches its selector, unless
+// a webhook changed the pod. creates also checks that the owner does not get too many pods.
 func (w *watcher) creates(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	_, ok := replicasOf(rs, slices.Values([]*corev1.Pod{p}))[p.UID]
 	switch {
@@ -40,7 +40,8 @@ func (w *watcher) creates(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	}
 }
 
-// notMore judges a creation by all replicas that the controller must know of.
+// notMore checks that the replicas that the controller must know of, including the new one, are not
+// more than the owner wants.
 func (w *watcher) notMore(rs *appsv1.ReplicaSet, name string) {
 	room := func(rs *appsv1.ReplicaSet) int { return max(int(*rs.Spec.Replicas)-w.checker.Held(rs), 0) }
 	sum, wanted := 0, room(rs)
@@ -54,17 +55,17 @@ func (w *watcher) notMore(rs *appsv1.ReplicaSet, name string) {
 	fits := func(rs *appsv1.ReplicaSet) bool { return w.known(rs)[0].n <= room(rs) }
 	switch t := &w.checker.truth; {
 	case !t.any(rs, w.read[rs.UID], fits):
-		w.fail(MoreReadSpec, "%s creates %s: %d known, and it has read that fewer are wanted", rs.Name, name, shares[0].n)
+		w.fail(MoreReadSpec, "%s creates %s: %d known, but the controller has read that fewer are wanted", rs.Name, name, shares[0].n)
 	case !t.any(rs, w.began, fits) && !w.unread:
-		w.fail(MoreOldProcess, "%s creates %s: %d known, and fewer were wanted when the process began", rs.Name, name, shares[0].n)
+		w.fail(MoreOldProcess, "%s creates %s: %d known, but fewer were wanted when the process began", rs.Name, name, shares[0].n)
 	case !t.any(rs, w.passBegan, fits):
-		w.fail(MoreOldSpec, "%s creates %s: %d known, and fewer are wanted", rs.Name, name, shares[0].n)
+		w.fail(MoreOldSpec, "%s creates %s: %d known, but fewer are wanted", rs.Name, name, shares[0].n)
 	}
 }
 
-// known returns the replicas of an owner that the controller must know of. These are the ones that
-// its view shows correctly, that it made, that a live list showed, that were there before the
-// process, or that its own calls may yet create.
+// known returns how many replicas of an owner the controller must know of. A controller must know of
+// replicas that its view shows correctly, that the controller made, that a live list showed, that
+// existed before its process began, or that its own calls may still create.
 func (w *watcher) known(rs *appsv1.ReplicaSet) []share {
 	seen := replicasOf(rs, slices.Values(w.controller.View.ChildWatch.In(rs.Namespace)))
 	t, listed := &w.checker.truth, w.listed[rs.UID]
@@ -92,7 +93,7 @@ func (w *watcher) known(rs *appsv1.ReplicaSet) []share {
 			shares[4].n++
 		}
 	}
-	for _, p := range t.pods { // while a pod has the name, no other pod can
+	for _, p := range t.pods { // no second pod can be created under the name of an existing one
 		there[types.NamespacedName{Namespace: p.Namespace, Name: p.Name}] = true
 	}
 	for _, call := range w.client.InFlight() {
@@ -104,14 +105,15 @@ func (w *watcher) known(rs *appsv1.ReplicaSet) []share {
 	return shares
 }
 
-// cameBack reports whether a restore brought a pod back after a call had not found it. If the view
-// shows the pod, it shows the earlier one, which proves nothing.
+// cameBack reports whether a call did not find a pod that a later restore brought back. The
+// controller need not count such a pod even if its view shows it, because the view may be older than
+// the call.
 func (w *watcher) cameBack(uid types.UID) bool {
 	at, is := w.absent[uid]
 	return is && at < w.checker.truth.epoch
 }
 
-// deletes checks that only pods of the owner are deleted, and not one too many.
+// deletes checks that a deleted pod belongs to the owner, and that enough pods remain.
 func (w *watcher) deletes(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	since, listed := w.checker.truth.was.at, w.listed[rs.UID]
 	_, own := w.made[p.UID]
@@ -123,18 +125,19 @@ func (w *watcher) deletes(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	}
 	_, ok := replicasOf(rs, slices.Values([]*corev1.Pod{p}))[p.UID]
 	switch {
-	case ok && w.checker.mustGo(p): // as long as none was missing when the pass began to delete
+	case ok && w.checker.mustGo(p): // allowed if no pod was missing when the pass began to delete
 		w.deed.mustGo++
 		w.notFewer(rs, p, w.deed.mustGo)
 	case ok:
 		w.notFewer(rs, p, w.deed.mustGo)
 	case !ok && isActive(p) && controllerOf(p) == rs.UID && !w.strays[p.UID] && since <= listed.at && listed.selector == selects(rs):
-		w.fail(AnothersListed, "%s deletes %s, which does not match, and its last live list did not show it", rs.Name, p.Name)
+		w.fail(AnothersListed, "%s deletes %s, which does not match and was not in the last live list", rs.Name, p.Name)
 	}
 }
 
-// mayNotKnow reports whether a controller cannot know that a pod that it made is not its owner's.
-// It also reports whether the controller may delete a pod that a webhook left without an owner.
+// mayNotKnow reports whether a controller may not know that a pod that it made no longer belongs to
+// its owner. Strays without an owner may be deleted, so the result for a stray is whether the pod has
+// no owner.
 func (w *watcher) mayNotKnow(rs *appsv1.ReplicaSet, p *corev1.Pod) bool {
 	if w.strays[p.UID] {
 		return controllerOf(p) == ""
@@ -147,12 +150,13 @@ func (w *watcher) mayNotKnow(rs *appsv1.ReplicaSet, p *corev1.Pod) bool {
 	if !is || shown.UID != p.UID || since > w.passBegan {
 		return true
 	}
-	// The controller relies on its own change of the pod until it has read another owner.
+	// The controller relies on its own change of the pod until it has read the pod's new owner.
 	return versionOf(shown) < w.made[p.UID] && since > max(listed, w.podRead[p.UID])
 }
 
-// notFewer judges a deletion by the pods that the controller cannot know to be gone, and by how
-// many that had to go this pass has deleted.
+// notFewer checks that enough replicas remain after a deletion. Pods that the controller cannot know
+// to be gone count as remaining. The mustGo pods that this pass has deleted because of a rule also
+// count as remaining.
 func (w *watcher) notFewer(rs *appsv1.ReplicaSet, p *corev1.Pod, mustGo int) {
 	left, shares := w.left(rs)
 	left += mustGo
@@ -186,15 +190,16 @@ func (w *watcher) notFewer(rs *appsv1.ReplicaSet, p *corev1.Pod, mustGo int) {
 	}
 	switch t := &w.checker.truth; {
 	case !t.any(rs, w.read[rs.UID], fits):
-		w.fail(FewerReadSpec, "%s deletes %s: %d left, and it has read that more are wanted", rs.Name, p.Name, left)
+		w.fail(FewerReadSpec, "%s deletes %s: %d left, but the controller has read that more are wanted", rs.Name, p.Name, left)
 	case !t.any(rs, w.passBegan, fits):
-		w.fail(rule, "%s deletes %s: %d left, and more are wanted", rs.Name, p.Name, left)
+		w.fail(rule, "%s deletes %s: %d left, but more are wanted", rs.Name, p.Name, left)
 	}
 }
 
-// left returns how many replicas of an owner are there and stay, plus those that the controller may
-// take to be there. The latter have ended, not by its doing, and its view shows them, or its own
-// call may yet end them. The shares say which rules exclude some of them.
+// left returns n, the number of replicas of an owner that remain, as far as the controller can know.
+// A replica counts if it exists and no call in flight may delete it. An ended replica counts if the
+// controller cannot know of its end. excused counts, by rule, ended replicas that the controller may
+// count only if that rule is ignored.
 func (w *watcher) left(rs *appsv1.ReplicaSet) (n int, excused []share) {
 	t, listed := &w.checker.truth, w.listed[rs.UID]
 	passed := w.unversioned(FewerPassed, FewerUnversioned)
@@ -221,7 +226,7 @@ func (w *watcher) left(rs *appsv1.ReplicaSet) (n int, excused []share) {
 	}
 	for uid := range w.made {
 		if _, is := shown[uid]; w.fresh[uid] && !is {
-			shown[uid] = nil // the pod was made in this pass, and its later events came too late
+			shown[uid] = nil // the controller knows the pod from its call, and events during the pass came too late
 		}
 	}
 	for uid, p := range shown {
@@ -248,12 +253,13 @@ func (w *watcher) left(rs *appsv1.ReplicaSet) (n int, excused []share) {
 	return n, shares[1:]
 }
 
-// mayEnd reports whether a call in flight may delete a pod in its current version.
+// mayEnd reports whether a call in flight may delete a pod, given the pod's current resourceVersion.
 func mayEnd(call replicastest.Call, p *corev1.Pod) bool {
 	return call.Verb == "delete" && p != nil && (call.ResourceVersion == "" || call.ResourceVersion == p.ResourceVersion)
 }
 
-// unseen returns the pods that the controller knows of although its view has not shown them.
+// unseen returns the pods that the controller knows from its own calls and that its watch has not
+// shown since.
 func (w *watcher) unseen() map[types.UID]bool {
 	unseen := map[types.UID]bool{}
 	for uid, version := range w.made {
@@ -267,7 +273,7 @@ func (w *watcher) unseen() map[types.UID]bool {
 	return unseen
 }
 
-// passedBy reports whether the cache is past the end of a pod that it has not shown.
+// passedBy reports whether the cache is newer than the end of a pod that the cache has not shown.
 func (w *watcher) passedBy(uid types.UID) bool {
 	gone, known := w.checker.truth.gone(uid)
 	watch := w.controller.View.ChildWatch
@@ -275,11 +281,12 @@ func (w *watcher) passedBy(uid types.UID) bool {
 		at, err := strconv.ParseUint(version, 10, 64)
 		return known && err == nil && at >= gone.version
 	}
-	return known && inside.Of[inside.View](w.controller.View).Synced() && !inside.Of[inside.Stream](watch).Hung() && inside.Of[inside.Stream](watch).Pending() == 0 // its first list was empty
+	return known && inside.Of[inside.View](w.controller.View).Synced() && !inside.Of[inside.Stream](watch).Hung() && inside.Of[inside.Stream](watch).Pending() == 0 // the first list was empty
 }
 
-// unversioned returns a rule for a pod whose end the cache is past. If the cache reports a version,
-// the controller must notice.
+// unversioned returns known if the cache reports a resourceVersion, and otherwise unknown. Both are
+// rules for a pod whose end is older than the cache. With a resourceVersion, the controller must
+// notice such an end.
 func (w *watcher) unversioned(known, unknown Rule) Rule {
 	if w.controller.RememberWrites && w.controller.View.ChildrenVersion() != "" {
 		return known
@@ -289,7 +296,7 @@ func (w *watcher) unversioned(known, unknown Rule) Rule {
 
 func selects(rs *appsv1.ReplicaSet) string { return rs.Spec.Selector.String() }
 
-// sent judges a deletion that may still take effect.
+// sent judges a deletion that got no answer and may still take effect.
 func (w *watcher) sent(call replicastest.Call) {
 	rs := w.owner()
 	p, is := w.checker.truth.pods[w.doubted[call.Name]]
@@ -303,7 +310,7 @@ func (w *watcher) sent(call replicastest.Call) {
 	}
 }
 
-// done records what was read live, and which calls were answered.
+// done records the result of a call, and judges the call by the rules about calls.
 func (w *watcher) done(call replicastest.Call, err error) {
 	w.led = w.checker.Leads(w.controller)
 	rs := w.owner()
@@ -314,8 +321,8 @@ func (w *watcher) done(call replicastest.Call, err error) {
 	w.deed.did(call, err)
 	w.hurries(rs, call, err)
 	if call.Verb == "status" {
-		if err == nil && !w.wroteNow && w.checker.truth.epoch == 0 { // a restored server gives versions out twice
-			w.fail(Needless, "the status of %s is written, and it was there already", rs.Name)
+		if err == nil && !w.wroteNow && w.checker.truth.epoch == 0 { // a restored server uses versions a second time
+			w.fail(Needless, "the status of %s is written, but has not changed", rs.Name)
 		}
 		w.wroteNow = false
 	}
@@ -327,11 +334,11 @@ func (w *watcher) done(call replicastest.Call, err error) {
 		}
 	}
 	switch {
-	case call.Limit > 0: // the list shows only the version of the server
+	case call.Limit > 0: // the controller uses such a list only for the server's resourceVersion
 	case call.Verb == "create":
 		w.hasty(rs, call, err)
 		if asked := w.asked[call.Name]; asked != "" && asked != rs.UID {
-			w.fail(Anothers, "%s creates %s, a name that was asked for by another owner", rs.Name, call.Name)
+			w.fail(Anothers, "%s creates %s, a name that another owner has used", rs.Name, call.Name)
 		}
 		w.asked[call.Name] = rs.UID
 		w.unsure[call.Name] = err != nil
@@ -342,7 +349,7 @@ func (w *watcher) done(call replicastest.Call, err error) {
 		w.listedAt[rs.UID] = w.checker.cluster.Clock.Now()
 	case call.Verb == "list":
 		w.listed[rs.UID] = liveList{now, inside.Of[inside.Cluster](w.checker.cluster).Version(), w.pass, selects(rs)}
-		// The pods that the server asked to wait for may be there.
+		// The list may show the pods whose creation the server asked to delay.
 		maps.DeleteFunc(w.waits, func(p place, _ wait) bool { return p.owner == rs.UID })
 		w.lists(rs)
 		for uid, p := range replicasOf(rs, maps.Values(w.checker.truth.pods)) {
@@ -350,7 +357,7 @@ func (w *watcher) done(call replicastest.Call, err error) {
 			delete(w.open, p.Name)
 		}
 	case call.Kind != "ReplicaSet" && err == nil:
-		w.unsure[call.Name] = false // the pod was looked for, and found
+		w.unsure[call.Name] = false // the call found the pod
 		delete(w.open, call.Name)
 		delete(w.waits, place{rs.UID, call.Namespace})
 		w.found(rs, call.Name)
@@ -365,7 +372,7 @@ func (w *watcher) done(call replicastest.Call, err error) {
 	}
 }
 
-// opened notes the result of a creation, which is a pod, a refusal or unknown.
+// opened records the result of a creation. The result is a pod, a refusal, or unknown.
 func (w *watcher) opened(rs *appsv1.ReplicaSet, call replicastest.Call, err error) {
 	now, p := w.checker.cluster.Clock.Now(), w.podNamed(call.Name)
 	isFinal := apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
@@ -381,7 +388,7 @@ func (w *watcher) opened(rs *appsv1.ReplicaSet, call replicastest.Call, err erro
 	}
 }
 
-// podNamed returns the pod of a name, nil if there is none.
+// podNamed returns the pod with this name, or nil if there is none.
 func (w *watcher) podNamed(name string) *corev1.Pod {
 	for _, p := range w.checker.truth.pods {
 		if p.Name == name {
@@ -391,7 +398,8 @@ func (w *watcher) podNamed(name string) *corev1.Pod {
 	return nil
 }
 
-// found notes a look that found a pod. A creation that landed late is known from then on.
+// found records that a call found a pod. If the pod's creation took effect late, the controller knows
+// the pod from then on.
 func (w *watcher) found(rs *appsv1.ReplicaSet, name string) {
 	for uid, p := range w.checker.truth.pods {
 		if p.Name != name {
@@ -405,7 +413,7 @@ func (w *watcher) found(rs *appsv1.ReplicaSet, name string) {
 	}
 }
 
-// Doubts returns how many pods there are whose deletion a controller has sent without an answer.
+// Doubts returns how many pods exist whose deletion was sent and got no answer.
 func (k *Checker) Doubts() (n int) {
 	for _, w := range k.watchers {
 		for _, uid := range w.doubted {
@@ -417,7 +425,8 @@ func (k *Checker) Doubts() (n int) {
 	return n
 }
 
-// deleteSent notes a deletion without an answer.
+// deleteSent records whether a deletion succeeded. If the deletion failed and may still take effect,
+// deleteSent judges it.
 func (w *watcher) deleteSent(call replicastest.Call, err error) {
 	delete(w.doubted, call.Name)
 	if err == nil {

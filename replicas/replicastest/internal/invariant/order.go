@@ -15,11 +15,10 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// ranked checks that the victims are the first in the order of all owned pods, found here by
-// comparing pod by pod, criterion by criterion. Pods whose deletion was tried and may yet take
-// effect may go before the victims. Pods whose deletion was refused with a Conflict may be left
-// out. If a pass has chosen pods by its view, those that a live list shows too are deleted without
-// a new order.
+// ranked checks that the victims are the first pods in the order of all owned pods. Package slowrank
+// computes that order in the simplest way. A victim may have any place in the order if an earlier
+// deletion of it got no answer. Pods whose deletion met a Conflict may be left out. If a live list
+// confirms victims that the pass has chosen before, the pass may delete them without a new order.
 func (w *watcher) ranked(owned []*corev1.Pod) {
 	pass, related := w.inside.Passing, w.inside.Related
 	if len(pass.Scale.Delete) == 0 {
@@ -55,8 +54,8 @@ func (w *watcher) ranked(owned []*corev1.Pod) {
 	}
 }
 
-// showsRelated reports whether the view has pods that count for co-location. The pods of an owner
-// that has siblings count themselves.
+// showsRelated reports whether the view has pods that count for co-location. If the owner has a
+// controller, its own pods count.
 func (w *watcher) showsRelated(rs *appsv1.ReplicaSet, owned []*corev1.Pod) bool {
 	return metav1.GetControllerOf(rs) != nil && slices.ContainsFunc(owned, func(p *corev1.Pod) bool {
 		shown, ok := w.controller.View.ChildWatch.Get(p.Namespace, p.Name)
@@ -64,7 +63,8 @@ func (w *watcher) showsRelated(rs *appsv1.ReplicaSet, owned []*corev1.Pod) bool 
 	})
 }
 
-// siblings returns the pods that count for co-location, each once.
+// siblings returns the owned and related pods, each once, which all count for co-location. It
+// returns nil if there are no related pods.
 func siblings(owned, related []*corev1.Pod) []*corev1.Pod {
 	if len(related) == 0 {
 		return nil

@@ -26,24 +26,24 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// longestUnseen is how long controllers may wait for what their caches do not show. It is twice the
-// time of an expectation, with some seconds to spare.
+// longestUnseen is how long a controller may wait for a change that its cache does not show, which is
+// twice the life of an expectation plus a minute.
 const longestUnseen = 11 * time.Minute
 
-// A deed is what the pass under way has done so far.
+// A deed is what the current pass has done so far.
 type deed struct {
-	mustGo          int       // children that had to go and were deleted
-	refused, others int       // creations
-	full            bool      // the last creation met a full quota
+	mustGo          int       // number of deleted children that had to go
+	refused, others int       // numbers of refused creations, and of other creations
+	full            bool      // a full quota refused the last creation
 	last            time.Time // when the last creation or deletion was answered
 	deletions       int
-	conflicts       int   // of the deletions
-	updates         int   // of the status
-	says            int64 // the generation of the status, if one was written
-	stuck           bool  // the first update met a Conflict, and the owner was not read since
+	conflicts       int   // number of deletions that met a Conflict
+	updates         int   // number of status writes
+	says            int64 // observedGeneration in the written status; 0 if none was written
+	stuck           bool  // the first status write met a Conflict, and the owner was not read since then
 }
 
-// did notes a call of the pass under way.
+// did records a call of the current pass.
 func (d *deed) did(call replicastest.Call, err error) {
 	switch {
 	case call.Verb == "create" && isQuota(err):
@@ -65,7 +65,7 @@ func (d *deed) did(call replicastest.Call, err error) {
 		d.stuck = d.updates == 1 && apierrors.IsConflict(err)
 	case call.Verb == "get" && call.Kind == "ReplicaSet":
 		d.stuck = false
-	case err == nil: // a look, which may have found the pods
+	case err == nil: // a read, which may have found the pods
 		d.others, d.refused, d.full = d.others+d.refused, 0, false
 	}
 }
@@ -75,7 +75,7 @@ func isQuota(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
 }
 
-// judgePass judges a pass by its calls and its result.
+// judgePass checks a pass that has ended, by its calls and its result.
 func (w *watcher) judgePass(pass podPass) {
 	rs, d := pass.Owner, w.deed
 	told, waits := w.waits[place{rs.UID, rs.Namespace}]
@@ -84,15 +84,15 @@ func (w *watcher) judgePass(pass podPass) {
 	case errors.Is(pass.Err, controller.ErrNoRoom):
 		w.fail(Room, "%s: %v", rs.Name, pass.Err)
 	case d.says != 0 && d.says != pass.Generation:
-		w.fail(Status, "the status of %s is that of generation %d, and says %d", rs.Name, pass.Generation, d.says)
+		w.fail(Status, "the status of %s is for generation %d, but says %d", rs.Name, pass.Generation, d.says)
 	case d.stuck:
-		w.fail(Status, "the status of %s met a Conflict, and is not tried on the owner as it is", rs.Name)
+		w.fail(Status, "the status write of %s met a Conflict, and the owner was not read for another try", rs.Name)
 	case waits && told.pass == w.passBegan && pass.Err != nil && pass.RequeueAfter <= 0:
-		w.fail(Hasty, "%s is told to wait until %v, and comes back when it likes", rs.Name, told.until.Format(time.TimeOnly))
+		w.fail(Hasty, "%s must wait until %v, but asks for no pass at that time", rs.Name, told.until.Format(time.TimeOnly))
 	case len(pass.Created) > 0 && len(pass.Active)+len(pass.Created)+len(pass.AdoptionPending)+w.checker.Held(rs) > int(pass.Desired):
-		w.fail(MoreUndecided, "%s creates %d: it has %d, may have %d orphans, and wants %d", rs.Name, len(pass.Created), len(pass.Active), len(pass.AdoptionPending), pass.Desired)
+		w.fail(MoreUndecided, "%s creates %d pods, but has %d, may adopt %d orphans, and wants %d", rs.Name, len(pass.Created), len(pass.Active), len(pass.AdoptionPending), pass.Desired)
 	case pass.Err == nil && pass.Observed && pass.RequeueAfter <= 0 && !queued && rs.DeletionTimestamp == nil && !w.checker.Vetoed(rs) && w.opens(rs) != "":
-		w.fail(Asleep, "%s has no answer about %s, and does not look for it", rs.Name, w.opens(rs))
+		w.fail(Asleep, "%s does not read pod %s, whose creation got no answer", rs.Name, w.opens(rs))
 	}
 	w.judgeHold(pass)
 	if d.refused+d.others > 0 {
@@ -114,13 +114,13 @@ func (w *watcher) judgePass(pass podPass) {
 	w.judgeReleases(pass)
 }
 
-// mayLand is how long a creation may take to land after it was sent.
+// mayLand is how long after it was sent a creation may still take effect.
 const mayLand = 5 * time.Minute
 
-// opens returns the name of a pod that an owner has asked for, if it is unknown whether the pod was
-// created.
+// opens returns the name of a pod whose creation for an owner has an unknown result, or "" if there
+// is none.
 func (w *watcher) opens(rs *appsv1.ReplicaSet) string {
-	if w.checker.Skewed { // the controller may believe that the time is over
+	if w.checker.Skewed { // by the controller's clock, mayLand may be over
 		return ""
 	}
 	for name, sent := range w.open {
@@ -131,15 +131,15 @@ func (w *watcher) opens(rs *appsv1.ReplicaSet) string {
 	return ""
 }
 
-// A denial counts passes in a row of an owner that were refused something.
+// A denial counts an owner's consecutive passes in which the server refused the same kind of call.
 type denial struct {
 	passes     int
 	last       time.Time
 	generation int64
 }
 
-// wait returns how long an owner waits at least after so many refused passes. It is half of the
-// nominal time, because the wait may have begun earlier.
+// wait returns the shortest time that an owner must wait after d.passes refused passes. The result is
+// half of the back-off, because the back-off may have begun before d.last.
 func (d denial) wait(first, last time.Duration) time.Duration {
 	wait := first
 	for range d.passes - 1 {
@@ -148,15 +148,16 @@ func (d denial) wait(first, last time.Duration) time.Duration {
 	return wait / 2
 }
 
-// A conflict counts passes in a row in which the deletion of a pod met a Conflict.
+// A conflict counts the consecutive passes in which the deletion of a pod met a Conflict.
 type conflict struct {
 	denial
 
 	owner types.UID
-	pass  int // the last of these passes
+	pass  int // number of the last of these passes
 }
 
-// conflicted notes how a deletion ended, and reports whether it came too soon.
+// conflicted records the result of a deletion, and reports whether the deletion came too soon after
+// a Conflict.
 func (w *watcher) conflicted(rs *appsv1.ReplicaSet, call replicastest.Call, err error) (isHasty bool) {
 	now, c := w.checker.cluster.Clock.Now(), w.conflicts[call.Name]
 	if c.owner != rs.UID || c.generation != rs.Generation {
@@ -174,8 +175,8 @@ func (w *watcher) conflicted(rs *appsv1.ReplicaSet, call replicastest.Call, err 
 	return isHasty
 }
 
-// denied notes whether what a pass tried was refused. The count starts again if it was not, if
-// nothing is left to try, and with a new generation.
+// denied records whether the server refused the calls that a pass tried. The count of refused passes
+// starts again if a call was not refused, if none is left to try, or if the generation changes.
 func (w *watcher) denied(all map[types.UID]denial, pass podPass, tried, refused, isLeft bool) {
 	d := all[pass.Owner.UID]
 	if d.generation != pass.Generation || tried && !refused || !tried && !isLeft {
@@ -187,9 +188,10 @@ func (w *watcher) denied(all map[types.UID]denial, pass podPass, tried, refused,
 	all[pass.Owner.UID] = d
 }
 
-// A missing pod was not found by a delete. After some minutes the cache counts again.
+// A missing records that a delete or a patch did not find a pod. After missingKept, the controller
+// may trust its cache again and repeat the call.
 type missing struct {
-	uid        types.UID // "" if it is not known
+	uid        types.UID // "" if unknown
 	at         time.Time
 	generation int64
 	epoch      instant
@@ -202,8 +204,9 @@ const (
 	listsApart              = time.Second
 )
 
-// hurries checks that calls are not tried again at once after a full quota, Conflicts or failed
-// lists, even if other things happen. A pod that a delete did not find is not deleted again.
+// hurries checks that a pass does not repeat calls too soon after a full quota, a Conflict or failed
+// lists, even if another event has started the pass. hurries also checks that a pod that was not
+// found is not deleted or patched again.
 func (w *watcher) hurries(rs *appsv1.ReplicaSet, call replicastest.Call, err error) {
 	if w.checker.Skewed {
 		return
@@ -214,10 +217,10 @@ func (w *watcher) hurries(rs *appsv1.ReplicaSet, call replicastest.Call, err err
 	}
 	since := func(d denial) time.Duration { return now.Sub(d.last) }
 	switch quota := w.quotas[rs.UID]; {
-	case call.Verb == "create" && rs.Namespace == "": // each namespace has its own slow start, and its own quota
+	case call.Verb == "create" && rs.Namespace == "": // not checked, because each namespace has its own slow start and quota
 	case call.Verb == "create":
 		if d := w.deed; d.refused > d.others+1 {
-			w.fail(SlowStart, "%s: %d creations are refused in one pass, and %d are not", rs.Name, d.refused, d.others)
+			w.fail(SlowStart, "%s: in one pass, %d creations are refused and %d are not", rs.Name, d.refused, d.others)
 		}
 		is = quota.passes > 0 && quota.generation == rs.Generation && since(quota) < quota.wait(quotaFirst, quotaLast) && w.room(rs) <= 0
 	case call.Verb == "delete" && !w.strange[rs.UID]:
@@ -243,11 +246,11 @@ func (w *watcher) hurries(rs *appsv1.ReplicaSet, call replicastest.Call, err err
 	}
 }
 
-// room returns how many fewer pods an owner has than when the quota was full.
+// room returns by how many pods an owner has shrunk since its quota was full.
 func (w *watcher) room(rs *appsv1.ReplicaSet) (n int) {
 	sel, err := selector.ForReplicaSet(rs)
 	if err != nil || len(w.fresh) > 0 {
-		return 1 // the room is not known
+		return 1 // the number of pods is uncertain, so assume that there is room
 	}
 	for _, p := range w.controller.View.ChildWatch.In(rs.Namespace) {
 		finished := p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
@@ -258,8 +261,8 @@ func (w *watcher) room(rs *appsv1.ReplicaSet) (n int) {
 	return w.full[rs.UID] - n
 }
 
-// misses checks that a pod that was not found is not deleted or patched again. A NotFound has no
-// version, so it says nothing about another pod of that name that the cache shows later.
+// misses checks that a pod that was not found is not deleted or patched again. A NotFound applies
+// only to the UID of that pod, and not to a later pod with the same name.
 func (w *watcher) misses(rs *appsv1.ReplicaSet, call replicastest.Call, err error) {
 	k := w.checker
 	for _, p := range k.truth.pods {
@@ -281,14 +284,15 @@ func (w *watcher) misses(rs *appsv1.ReplicaSet, call replicastest.Call, err erro
 	uid := w.victims[call.Name]
 	was, is := w.missed[call.Name]
 	if is && was.uid == uid && now.Sub(was.at) < missingKept && was.generation == rs.Generation && was.epoch == k.truth.epoch {
-		w.fail(Futile, "%s: %s of %s, which was not there %v ago", rs.Name, call.Verb, call.Name, now.Sub(was.at))
+		w.fail(Futile, "%s: %s of %s, which was not found %v ago", rs.Name, call.Verb, call.Name, now.Sub(was.at))
 		return
 	}
 	w.missed[call.Name] = missing{uid, now, rs.Generation, k.truth.epoch}
 }
 
-// judgeHold checks that a change of the owner ends a hold, and that room ends the hold of a full
-// quota. A hold that waits for pods that end as soon as they are created goes on.
+// judgeHold checks that a pass is no longer held back after its owner has changed. If a full quota
+// was the reason, the hold must also end when the owner has fewer pods. With BackOffFailed, judgeHold
+// checks nothing, because a hold for failing pods may go on.
 func (w *watcher) judgeHold(pass podPass) {
 	rs := pass.Owner
 	last, is := w.last[pass.Name]
@@ -296,29 +300,29 @@ func (w *watcher) judgeHold(pass podPass) {
 		return
 	}
 	if live, err := w.checker.cluster.GetOwner(context.Background(), rs.Namespace, rs.Name); err != nil || live.UID != rs.UID || live.Generation != pass.Generation {
-		return // the pass may be held because its owner is known to have changed
+		return // the pass may be held back because the controller knows that the owner has changed
 	}
 	switch {
 	case last.uid != rs.UID:
-		w.fail(HeldOn, "%s is held by what held another one of that name", rs.Name)
+		w.fail(HeldOn, "%s is held back for the reason of another owner with the same name", rs.Name)
 	case last.generation != pass.Generation:
-		w.fail(HeldOn, "%s is held by what held an earlier generation", rs.Name)
+		w.fail(HeldOn, "%s is held back for the reason of an earlier generation", rs.Name)
 	}
-	if rs.Namespace == "" { // each namespace of its children has its own quota
+	if rs.Namespace == "" { // the children are in several namespaces, each with its own quota
 		return
 	}
 	if full, is := w.full[rs.UID]; is && len(pass.Active) < int(pass.Desired) && !w.strange[rs.UID] && counted(pass) < full {
-		w.fail(HeldOn, "%s is held by a quota that was full at %d, and has %d", rs.Name, full, counted(pass))
+		w.fail(HeldOn, "%s is held back by a quota that was full at %d pods, but has only %d", rs.Name, full, counted(pass))
 	}
 }
 
-// counted returns how many pods of a pass a quota counts.
+// counted returns how many pods of the owner a quota counts after a pass.
 func counted(pass podPass) int {
 	return len(pass.Active) + len(pass.Terminating) + len(pass.Created)
 }
 
-// judgeStale checks that a pass waits for the cache only if the cache lacks something, and not
-// forever.
+// judgeStale checks that a pass waits for the cache only if the cache lacks one of the controller's
+// writes, and does not wait forever.
 func (w *watcher) judgeStale(pass podPass) {
 	now, view := w.checker.cluster.Clock.Now(), w.controller.View
 	if pass.Stale == (expectations.Stale{}) {
@@ -334,14 +338,14 @@ func (w *watcher) judgeStale(pass podPass) {
 	}
 	switch {
 	case now.Sub(since) > longestUnseen && !w.checker.Skewed:
-		w.fail(Waits, "%s waits since %v for %v", pass.Name.Name, now.Sub(since), pass.Stale)
+		w.fail(Waits, "%s has been waiting for %v, because its cache is stale (%v)", pass.Name.Name, now.Sub(since), pass.Stale)
 	case resourceversion.Older(pass.Stale.Read, w.versions[pass.Name][pass.Stale.Resource.Resource]):
-		w.fail(Waits, "%s waits for %v, and its cache has gone back", pass.Name.Name, pass.Stale)
+		w.fail(Waits, "%s waits for %v, although its cache was newer before", pass.Name.Name, pass.Stale)
 	}
 }
 
-// judgeUnshown checks that a pass does not wait forever for the cache to show a newer owner,
-// because a read shows it too.
+// judgeUnshown checks that passes do not wait forever until the cache shows the latest version of
+// the owner. After a while, the passes must use a live read of the owner.
 func (w *watcher) judgeUnshown(pass podPass) {
 	now, rs := w.checker.cluster.Clock.Now(), pass.Owner
 	live, err := w.checker.cluster.GetOwner(context.Background(), rs.Namespace, rs.Name)
@@ -355,17 +359,18 @@ func (w *watcher) judgeUnshown(pass podPass) {
 		w.unshown[pass.Name] = now
 	}
 	if now.Sub(since) > longestUnseen {
-		w.fail(Waits, "%s waits since %v for its cache to show a newer owner", pass.Name.Name, now.Sub(since))
+		w.fail(Waits, "%s has been waiting for %v until its cache shows a newer version of the owner", pass.Name.Name, now.Sub(since))
 	}
 }
 
-// judgeReleases checks that an undisturbed pass has released what no longer matches in its cache.
+// judgeReleases checks that a pass without errors or waits has released each pod in its cache that no
+// longer matches.
 func (w *watcher) judgeReleases(pass podPass) {
 	if !pass.Observed || pass.Err != nil || pass.Waiting() || pass.Generation != pass.Owner.Generation || pass.Owner.DeletionTimestamp != nil {
 		return
 	}
 	if inside.Of[inside.Stream](w.controller.View.ChildWatch).Hung() && w.listed[pass.Owner.UID].pass != w.pass {
-		return // an earlier list may have shown that a pod is gone
+		return // an earlier live list may have shown that a pod in the cache is gone
 	}
 	for _, p := range w.controller.View.ChildWatch.In(pass.Owner.Namespace) {
 		is, there := w.checker.truth.pods[p.UID]
@@ -376,7 +381,7 @@ func (w *watcher) judgeReleases(pass podPass) {
 	}
 }
 
-// notReleased returns the names of the pods whose release failed, now or a moment ago.
+// notReleased returns the names of the pods whose release has failed in this pass or a recent one.
 func notReleased(pass podPass) sets.Set[string] {
 	names := sets.New[string]()
 	for _, g := range pass.Gates {
@@ -387,23 +392,23 @@ func notReleased(pass podPass) sets.Set[string] {
 	return names
 }
 
-// isLeft reports whether a pod is an owner's and does not match its selector.
+// isLeft reports whether an active pod belongs to an owner but does not match its selector.
 func isLeft(rs *appsv1.ReplicaSet, p *corev1.Pod) bool {
 	sel, err := selector.ForReplicaSet(rs)
 	return err == nil && isActive(p) && controllerOf(p) == rs.UID && !sel.Matches(labels.Set(p.Labels))
 }
 
-// releases checks that no pod is released that a live list of the same pass has shown to match.
+// releases checks that a pass does not release a pod that matches in the live list of the same pass.
 func (w *watcher) releases(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	listed := w.listed[rs.UID]
-	leaves := func(rs *appsv1.ReplicaSet) bool { return isLeft(rs, p) } // the pass may use an owner that it has read
+	leaves := func(rs *appsv1.ReplicaSet) bool { return isLeft(rs, p) } // the pass may use a spec from a live read of the owner
 	if isLeft(rs, p) || w.checker.truth.any(rs, w.read[rs.UID], leaves) || !isActive(p) || listed.pass != w.pass || listed.selector != selects(rs) || w.checker.truth.was.at > listed.at {
 		return
 	}
-	w.fail(Anothers, "%s releases %s, which matches, as its live list showed", rs.Name, p.Name)
+	w.fail(Anothers, "%s releases %s, which matched in the live list of the same pass", rs.Name, p.Name)
 }
 
-// ends checks that nothing is expected of an owner once it has left the cache.
+// ends checks that the controller forgets an owner when the owner has left the cache.
 func (w *watcher) ends(old, obj any) {
 	if t, ok := old.(replicastest.Tombstone); ok {
 		old = t.Obj
@@ -413,24 +418,25 @@ func (w *watcher) ends(old, obj any) {
 		return
 	}
 	if w.ledgers().Ledgers()[expectations.KeyOf(was)] != nil {
-		w.fail(Leak, "%s (%s) is remembered, and is gone", was.Name, was.UID)
+		w.fail(Leak, "%s (%s) is gone, but the controller still remembers it", was.Name, was.UID)
 	}
 }
 
-// A sight is when, and for which owner, a list or a look showed a pod to a controller.
+// A sight records that a live call showed a pod to a controller, when it did, and for which owner.
 type sight struct {
 	owner types.UID
 	at    time.Time
-	ready bool // the pod was ready then
+	ready bool // the pod was ready at that time
 }
 
-// sees notes a pod that a list or a look shows.
+// sees records that a live call shows a pod.
 func (w *watcher) sees(rs *appsv1.ReplicaSet, uid types.UID) {
 	w.told[uid] = inside.Of[inside.Cluster](w.checker.cluster).Version()
 	w.sights[uid] = sight{rs.UID, w.checker.cluster.Clock.Now(), isReady(w.checker.truth.pods[uid])}
 }
 
-// lists begins a list, which replaces what was known before.
+// lists records that a live list of an owner's pods was answered, and removes the older sights of
+// these pods.
 func (w *watcher) lists(rs *appsv1.ReplicaSet) {
 	w.listedAt[rs.UID] = w.checker.cluster.Clock.Now()
 	for uid, s := range w.sights {
@@ -440,8 +446,9 @@ func (w *watcher) lists(rs *appsv1.ReplicaSet) {
 	}
 }
 
-// blind judges an owner whose watch of pods hangs. If the controller knows that the cache lacks a
-// pod, it must look again. It must list live if the number of pods in the cache is wrong.
+// blind checks an owner while the watch of pods hangs. If the controller knows that its cache lacks a
+// pod, another pass must be due. If the cache also has the wrong number of pods, the controller must
+// list live.
 func (w *watcher) blind(rs *appsv1.ReplicaSet) {
 	view, now := w.controller.View, w.checker.cluster.Clock.Now()
 	key := types.NamespacedName{Namespace: rs.Namespace, Name: rs.Name}
@@ -462,12 +469,13 @@ func (w *watcher) blind(rs *appsv1.ReplicaSet) {
 	sinceList, wanted := now.Sub(w.listedAt[rs.UID]), int(*rs.Spec.Replicas)
 	isRight := func(pods []*corev1.Pod) bool { return len(replicasOf(rs, slices.Values(pods))) == wanted }
 	if now.Sub(since) > longestUnseen && sinceList > longestUnseen && !isRight(view.ChildWatch.In(rs.Namespace)) && !isRight(w.checker.cluster.Children(rs.Namespace)) {
-		w.fail(Asleep, "%s knows since %v that its cache lacks a pod, and has not listed for %v", rs.Name, now.Sub(since), sinceList)
+		w.fail(Asleep, "%s has known for %v that its cache lacks a pod, but has not listed for %v", rs.Name, now.Sub(since), sinceList)
 	}
 }
 
-// chance checks a number of pods that is right although the cache lacks a pod that the owner
-// created. The controller may trust the number only as long as it waits for the pod.
+// chance checks an owner if the watch of pods hangs and the cache lacks a pod that the controller
+// created. The controller may wait for that pod only for a limited time. If the number of pods is
+// wrong after that time, the controller must list live.
 func (w *watcher) chance(rs *appsv1.ReplicaSet) {
 	view, now, listed := w.controller.View, w.checker.cluster.Clock.Now(), w.listedAt[rs.UID]
 	key := types.NamespacedName{Namespace: rs.Namespace, Name: rs.Name}
@@ -480,19 +488,19 @@ func (w *watcher) chance(rs *appsv1.ReplicaSet) {
 	for uid, s := range w.born {
 		since := s.at
 		if waited := w.waited[key]; waited.After(since) {
-			since = waited // until then it did not use the number
+			since = waited // the controller did nothing until then
 		}
 		if s.owner != rs.UID || w.seen[uid] >= w.made[uid] || w.passedBy(uid) || now.Sub(since) <= longestUnseen || !s.at.After(listed) {
 			continue
 		}
 		if n := len(replicasOf(rs, slices.Values(w.checker.cluster.Children(rs.Namespace)))); n != int(*rs.Spec.Replicas) {
-			w.fail(Asleep, "%s waits since %v for a pod that it created, has %d by now, wants %d, and does not look", rs.Name, now.Sub(s.at), n, *rs.Spec.Replicas)
+			w.fail(Asleep, "%s has been waiting for %v for a pod that it created, has %d pods, wants %d, and does not list", rs.Name, now.Sub(s.at), n, *rs.Spec.Replicas)
 		}
 	}
 }
 
-// lacks returns since when the controller knows of a pod that its cache lacks, zero if there is
-// none. A pod that a call did not find counts as gone.
+// lacks returns the earliest time since which the controller knows of a pod that its cache lacks. It
+// returns the zero time if there is no such pod. A pod that a call did not find counts as deleted.
 func (w *watcher) lacks(rs *appsv1.ReplicaSet) (since time.Time) {
 	if len(w.sights) == 0 {
 		return since

@@ -9,82 +9,82 @@ import (
 	"slices"
 )
 
-// A Rule is the name of something that must be true.
+// A Rule is the name of an invariant.
 type Rule string
 
-// The rules about numbers. A pass is judged by what the server wanted when the pass began, or
-// later. More and Fewer excuse everything that the controller's view does not show. The other rules
-// say which excuse does not count.
+// The rules about the number of replicas. A pass may use any spec that the owner has had since the
+// pass began. More and Fewer are broken even if all excuses of the controller count. Each other rule
+// here is broken if one more excuse does not count.
 const (
 	More           Rule = "more"             // a creation makes more replicas than the pass was asked for
-	MoreUnanswered Rule = "more-unanswered"  // the same, counting its own creations without an answer
-	MoreLanded     Rule = "more-landed"      // the same, counting its own creations that landed late
-	MoreListed     Rule = "more-listed"      // the same, counting replicas that its last live list showed
-	MoreNewProcess Rule = "more-new-process" // the same, counting replicas from before the process began
-	MoreUndecided  Rule = "more-undecided"   // the same, counting orphans whose adoption is undecided
-	MoreInFlight   Rule = "more-in-flight"   // the same, counting its own creations that may still land
-	MoreReadSpec   Rule = "more-read-spec"   // the controller has read that the owner wants fewer
-	MoreOldProcess Rule = "more-old-process" // the owner wanted fewer before the process began, and could be read
+	MoreUnanswered Rule = "more-unanswered"  // as More, also counting the controller's creations that got no answer
+	MoreLanded     Rule = "more-landed"      // as More, also counting the controller's creations that took effect late
+	MoreListed     Rule = "more-listed"      // as More, also counting replicas in the controller's last live list
+	MoreNewProcess Rule = "more-new-process" // as More, also counting replicas from before the process began
+	MoreUndecided  Rule = "more-undecided"   // as More, also counting orphans whose adoption is undecided
+	MoreInFlight   Rule = "more-in-flight"   // as More, also counting the controller's creations that may still take effect
+	MoreReadSpec   Rule = "more-read-spec"   // the controller creates although it has read that the owner wants fewer
+	MoreOldProcess Rule = "more-old-process" // the owner wanted fewer before the process began, and the process could read that
 	MoreOldSpec    Rule = "more-old-spec"    // the owner wanted fewer before the pass began
 
 	Fewer            Rule = "fewer"             // a deletion leaves fewer replicas than the pass was asked for
-	FewerInFlight    Rule = "fewer-in-flight"   // a deletion of its own may still land, or has landed unseen
-	FewerListed      Rule = "fewer-listed"      // its last live list did not show a pod that it takes to be there
-	FewerSameName    Rule = "fewer-same-name"   // a pod that it takes to be there has the name of one that is
-	FewerPassed      Rule = "fewer-passed"      // a pod that it takes to be there is gone, and its cache is past that
-	FewerUnversioned Rule = "fewer-unversioned" // the same, and its cache reports no version
-	FewerNewProcess  Rule = "fewer-new-process" // a pod that it takes to be there was gone before the process began
-	FewerReadSpec    Rule = "fewer-read-spec"   // the controller has read that the owner wants more
-	FewerOldSpec     Rule = "fewer-old-spec"    // the owner wanted more before the pass began; a ready pod goes
-	FewerOldUnready  Rule = "fewer-old-unready" // the same, and a pod that is not ready goes
+	FewerInFlight    Rule = "fewer-in-flight"   // as Fewer, without pods that an unanswered deletion has deleted or may still delete
+	FewerListed      Rule = "fewer-listed"      // as Fewer, without deleted pods that the controller's last live list lacked
+	FewerSameName    Rule = "fewer-same-name"   // as Fewer, without deleted pods whose name another replica has now
+	FewerPassed      Rule = "fewer-passed"      // as Fewer, without pods whose deletion is older than the cache
+	FewerUnversioned Rule = "fewer-unversioned" // as FewerPassed, if the cache reports no resourceVersion
+	FewerNewProcess  Rule = "fewer-new-process" // as Fewer, without pods that were deleted before the process began
+	FewerReadSpec    Rule = "fewer-read-spec"   // the controller deletes although it has read that the owner wants more
+	FewerOldSpec     Rule = "fewer-old-spec"    // the owner wanted more before the pass began, and a ready pod is deleted
+	FewerOldUnready  Rule = "fewer-old-unready" // the owner wanted more before the pass began, and an unready pod is deleted
 )
 
 // The other rules.
 const (
-	Room                 Rule = "room"                  // no call exceeds the room for it
-	Anothers             Rule = "anothers"              // objects of other owners are left alone
-	AnothersListed       Rule = "anothers-listed"       // and so are pods that its last live list did not show
-	Going                Rule = "going"                 // nothing is done for an owner that is being deleted
-	Leaseless            Rule = "leaseless"             // nothing is written without a lease
+	Room                 Rule = "room"                  // a pass tries no call for which its plan leaves no room
+	Anothers             Rule = "anothers"              // a controller changes no objects of other owners
+	AnothersListed       Rule = "anothers-listed"       // a controller deletes no pod that does not match and that its last list lacked
+	Going                Rule = "going"                 // a controller does nothing for an owner that is being deleted
+	Leaseless            Rule = "leaseless"             // a controller writes nothing without a lease
 	Plan                 Rule = "plan"                  // a plan creates or deletes, within its bounds, and deletes in the right order
-	Expecting            Rule = "expecting"             // calls that are waited for have begun
-	Intact               Rule = "intact"                // caches stay as they arrived
+	Expecting            Rule = "expecting"             // a controller waits only for calls that were sent
+	Intact               Rule = "intact"                // objects in a cache are not changed
 	Asleep               Rule = "asleep"                // if an owner has work left, a pass for it is due
-	AsleepPassed         Rule = "asleep-passed"         // the same, if its cache is past the end of a pod that it takes to be there
-	AsleepUnversioned    Rule = "asleep-unversioned"    // the same, and its cache reports no version
-	Unsettled            Rule = "unsettled"             // the final state is reached
-	UnsettledUnversioned Rule = "unsettled-unversioned" // the same, if its cache is past a pod that it takes to be there and reports no version
-	Cost                 Rule = "cost"                  // the calls of an owner in an hour are bounded
-	CostGone             Rule = "cost-gone"             // those of an owner that is gone even more
-	Needless             Rule = "needless"              // a status that is there already is not written
+	AsleepPassed         Rule = "asleep-passed"         // as Asleep, if a pod that the controller counts ended before the time of the cache
+	AsleepUnversioned    Rule = "asleep-unversioned"    // as AsleepPassed, if the cache reports no resourceVersion
+	Unsettled            Rule = "unsettled"             // each owner reaches its final state
+	UnsettledUnversioned Rule = "unsettled-unversioned" // as Unsettled, in the case of AsleepUnversioned
+	Cost                 Rule = "cost"                  // an owner costs no more than a fixed number of calls in an hour
+	CostGone             Rule = "cost-gone"             // a deleted owner costs no more than a smaller number of calls in an hour
+	Needless             Rule = "needless"              // a status is written only if it has changed
 	Hasty                Rule = "hasty"                 // a refused call is not repeated too soon
-	HastyLists           Rule = "hasty-lists"           // lists that fail are not tried again at once
-	Restless             Rule = "restless"              // nothing is called when no work is left
-	RestlessPatch        Rule = "restless-patch"        // and nothing is patched
-	Leak                 Rule = "leak"                  // owners that are gone are forgotten
-	Strays               Rule = "strays"                // created pods that a webhook took away are deleted
+	HastyLists           Rule = "hasty-lists"           // a list that failed is not repeated at once
+	Restless             Rule = "restless"              // a controller makes no calls if no work is left
+	RestlessPatch        Rule = "restless-patch"        // as Restless, for patches of pods
+	Leak                 Rule = "leak"                  // a controller forgets deleted owners
+	Strays               Rule = "strays"                // a controller deletes pods that it created and a webhook took from their owner
 	Ruled                Rule = "ruled"                 // pods that must stay are not deleted
-	Status               Rule = "status"                // a status is the truth
+	Status               Rule = "status"                // a status is correct
 	SlowStart            Rule = "slow-start"            // a pass stops creating when creations are refused
 	Futile               Rule = "futile"                // a pod that was not found is neither deleted nor patched again
-	HeldOn               Rule = "held-on"               // a hold ends with its reason
-	Waits                Rule = "waits"                 // a pass waits for a cache only if it lacks something, and not forever
-	Undone               Rule = "undone"                // a pass that nothing stops does all its work
+	HeldOn               Rule = "held-on"               // a hold ends when its reason ends
+	Waits                Rule = "waits"                 // a pass waits for a cache only if the cache lacks something, and not forever
+	Undone               Rule = "undone"                // a pass does all its work if nothing stops it
 )
 
-// A Known is a rule that today's controller is known to break.
+// A Known is a rule that the controller is known to break.
 type Known struct {
 	Rule Rule
-	Why  string // what the controller does
-	Ends string // what ends it
+	Why  string // how the controller breaks the rule
+	Ends string // what would end the violations
 }
 
-// KnownToFail lists the rules that today's controller breaks. Each violation is counted instead of
-// being an error. A test shows that the controller still breaks them.
+// KnownToFail lists the rules that the controller is known to break. Their violations are counted,
+// and are not errors. A test checks that the controller still breaks each of them.
 func KnownToFail() []Known {
 	return []Known{
-		{HastyLists, "four lists in a row fail within a second", "a list that failed holds all others back, whatever they are for"},
-		{MoreOldSpec, "children are created by the spec that the cache shows", "nothing: one too many for a moment is healed"},
+		{HastyLists, "after three failed lists, the next list follows within a second", "a failed list would have to delay all other lists"},
+		{MoreOldSpec, "the controller creates children for the spec in its cache", "nothing, because a later pass deletes the surplus child"},
 	}
 }
 
@@ -92,7 +92,7 @@ func isKnown(r Rule) bool {
 	return slices.ContainsFunc(KnownToFail(), func(k Known) bool { return k.Rule == r })
 }
 
-// A violation is an error that names its rule.
+// A violation is an error that names the broken rule.
 type violation struct {
 	rule Rule
 	what string
@@ -100,14 +100,15 @@ type violation struct {
 
 func (v violation) Error() string { return "invariant: " + string(v.rule) + ": " + v.what }
 
-// RuleOf returns the rule that an error is about, "" if it is about none.
+// RuleOf returns the rule that an error names, or "" if it names none.
 func RuleOf(err error) Rule {
 	var v violation
 	errors.As(err, &v)
 	return v.rule
 }
 
-// fail notes a violation.
+// fail counts a violation if the rule is known to fail. Otherwise it keeps the first violation as
+// the Checker's error.
 func (k *Checker) fail(r Rule, format string, args ...any) {
 	switch {
 	case isKnown(r):

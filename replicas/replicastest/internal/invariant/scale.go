@@ -16,7 +16,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// scaling checks that a pass creates or deletes, within the burst, and deletes in the right order.
+// scaling checks that a pass does not both create and delete, that it stays within BurstReplicas, and
+// that it deletes pods in the right order.
 func (w *watcher) scaling(owned []*corev1.Pod) {
 	pass := w.inside.Passing
 	burst := w.checker.BurstReplicas
@@ -37,7 +38,8 @@ func (w *watcher) scaling(owned []*corev1.Pod) {
 	w.ranked(owned)
 }
 
-// listen sees pod events before the controller does, and owner events after it.
+// listen wraps the event handlers of a controller. The watcher then sees pod events before the
+// controller does, and owner events after the controller.
 func (w *watcher) listen() {
 	pods := w.controller.View.ChildWatch
 	added, updated, deleted := pods.OnAdd, pods.OnUpdate, pods.OnDelete
@@ -67,8 +69,8 @@ func (w *watcher) listen() {
 	}
 }
 
-// started checks that calls that a pass leaves as expected have begun. Otherwise the next pass
-// would wait for events that never arrive.
+// started checks that the calls whose effects a pass leaves as expected were sent. Otherwise the next
+// pass would wait for events that never arrive.
 func (w *watcher) started(pass podPass) {
 	creations, deletions := w.ledgers().Ledger(expectations.KeyOf(pass.Owner)).Awaited()
 	for _, v := range pass.Scale.Delete {
@@ -83,19 +85,20 @@ func (w *watcher) started(pass podPass) {
 	}
 }
 
-// turns keeps a pod as it was when the pass under way began, if the cache changes it.
+// turns keeps a pod as it was when the current pass began, if an event changes it in the cache during
+// the pass.
 func (w *watcher) turns(old any) {
 	if t, ok := old.(replicastest.Tombstone); ok {
 		old = t.Obj
 	}
 	if p, ok := old.(*corev1.Pod); ok && w.inside.Passing != nil && w.turned[p.UID] == nil && !w.fresh[p.UID] {
 		p = p.DeepCopy()
-		p.DeletionTimestamp = nil // the last state of a pod that is gone has it
+		p.DeletionTimestamp = nil // the last state of a deleted pod has a deletionTimestamp
 		w.turned[p.UID] = p
 	}
 }
 
-// shown notes that a pod arrives, or the last state of a pod that is gone.
+// shown records that an event delivered a pod, or the last state of a deleted pod.
 func (w *watcher) shown(obj any) {
 	if p, ok := obj.(*corev1.Pod); ok {
 		w.arrives(p)

@@ -20,15 +20,15 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// Settled returns an error unless the namespace is in its final state. Every ReplicaSet then has
-// exactly the pods that it wants, and its status is the truth. No pod is left that a ReplicaSet
-// should adopt or release, and no controller waits for anything.
+// Settled returns an error unless the namespace is in its final state. In this state, each
+// ReplicaSet has exactly the pods that it wants, and its status is correct. No pod remains that a
+// ReplicaSet should adopt or release, and no controller waits for anything.
 func (k *Checker) Settled(namespace string) error {
 	if k.err != nil {
 		return k.err
 	}
 	for _, w := range k.watchers {
-		w.intact() // first, because a changed cache breaks other rules too
+		w.intact() // checked first, because a changed cache also breaks other rules
 	}
 	pods := k.cluster.Children(namespace)
 	for _, rs := range k.cluster.Owners(namespace) {
@@ -45,7 +45,7 @@ func (k *Checker) Settled(namespace string) error {
 	return k.err
 }
 
-// unsettled returns the rule that is broken if the final state is not reached.
+// unsettled returns the rule that is broken if an owner has not reached its final state.
 func (k *Checker) unsettled() Rule {
 	for _, w := range k.watchers {
 		if w.asleep() == AsleepUnversioned {
@@ -55,10 +55,11 @@ func (k *Checker) unsettled() Rule {
 	return Unsettled
 }
 
-// swept checks that no pod is left that was created for an owner and that a webhook took away.
+// swept checks that the controller has deleted the pods that it created for an owner and that a
+// webhook took from the owner.
 func (w *watcher) swept(namespace string) {
 	if w.checker.truth.epoch > 0 {
-		return // a restored object was gone for a while
+		return // a restored pod did not exist for a while, so the controller may not know it
 	}
 	for _, rs := range w.checker.cluster.Owners(namespace) {
 		for uid, owner := range w.messes {
@@ -73,12 +74,13 @@ func (w *watcher) swept(namespace string) {
 	}
 }
 
-// isOthers reports whether a pod has a controller other than the owner.
+// isOthers reports whether a pod has a controller reference to another owner.
 func isOthers(p *corev1.Pod, owner types.UID) bool {
 	return controllerOf(p) != "" && controllerOf(p) != owner
 }
 
-// settled returns an error unless an owner is in its final state, given all pods.
+// settled returns an error unless an owner is in its final state. pods are all pods in
+// the owner's namespace.
 func (k *Checker) settled(rs *appsv1.ReplicaSet, pods []*corev1.Pod, now time.Time) error {
 	sel, err := selector.ForReplicaSet(rs)
 	if err != nil || rs.DeletionTimestamp != nil {
@@ -104,12 +106,12 @@ func (k *Checker) settled(rs *appsv1.ReplicaSet, pods []*corev1.Pod, now time.Ti
 		return fmt.Errorf("%d pods, wanted %d", want.Replicas, *rs.Spec.Replicas)
 	}
 	if !apiequality.Semantic.DeepEqual(want, rs.Status) {
-		return fmt.Errorf("the status is %s, the truth is %s", text(rs.Status), text(want))
+		return fmt.Errorf("the status is %s, want %s", text(rs.Status), text(want))
 	}
 	return nil
 }
 
-// stay reports whether there are too many replicas only because they must stay.
+// stay reports whether an owner has too many replicas only because all of them must stay.
 func (k *Checker) stay(rs *appsv1.ReplicaSet, pods []*corev1.Pod) bool {
 	left, others := 0, 0
 	for _, p := range replicasOf(rs, slices.Values(pods)) {
@@ -122,7 +124,7 @@ func (k *Checker) stay(rs *appsv1.ReplicaSet, pods []*corev1.Pod) bool {
 	return left > int(*rs.Spec.Replicas) && others == 0
 }
 
-// count adds an owned pod to a status.
+// count adds an owned pod to the counts of a status.
 func count(s *appsv1.ReplicaSetStatus, terminating *int32, rs *appsv1.ReplicaSet, p *corev1.Pod, matches bool, now time.Time) {
 	if !isActive(p) {
 		if matches && p.DeletionTimestamp != nil && p.Status.Phase != corev1.PodFailed && p.Status.Phase != corev1.PodSucceeded {
@@ -154,14 +156,15 @@ func text(s appsv1.ReplicaSetStatus) string {
 		s.ObservedGeneration, s.Replicas, s.FullyLabeledReplicas, s.ReadyReplicas, s.AvailableReplicas, terminating, s.Conditions)
 }
 
-// idle returns an error unless the controller has seen everything and waits for nothing.
+// idle returns an error unless the caches show the current state and the controller waits for
+// nothing.
 func (w *watcher) idle(namespace string) error {
 	view := w.controller.View
 	if n := inside.Of[inside.Stream](view.ChildWatch).Pending() + inside.Of[inside.Stream](view.OwnerWatch).Pending(); n > 0 || inside.Of[inside.Stream](view.ChildWatch).Broken() || inside.Of[inside.Stream](view.OwnerWatch).Broken() {
-		return fmt.Errorf("%d events are under way", n)
+		return fmt.Errorf("%d events have not arrived, or a watch is broken", n)
 	}
 	if !apiequality.Semantic.DeepEqual(view.ChildWatch.In(namespace), w.checker.cluster.Children(namespace)) {
-		return fmt.Errorf("the cache of pods is not the truth")
+		return fmt.Errorf("the cache of pods differs from the server")
 	}
 	for key, known := range w.ledgers().Ledgers() {
 		if known.Waits(w.inside.Now()) > 0 {
@@ -171,7 +174,7 @@ func (w *watcher) idle(namespace string) error {
 	return nil
 }
 
-// ledgers returns what the controller knows of the pods of its owners.
+// ledgers returns the ledgers of the controller's owners.
 func (w *watcher) ledgers() inside.Ledgers[*ledger.Ledger[*corev1.Pod]] {
 	return inside.Of[inside.Ledgers[*ledger.Ledger[*corev1.Pod]]](w.inside.Ledgers)
 }

@@ -19,28 +19,30 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// An instant counts the changes of a cluster. Unlike versions, it never goes back.
+// An instant is the number of changes in a cluster so far. Unlike resource versions, it never goes
+// back when a backup is restored.
 type instant uint64
 
-// A truth is the state of the server over time.
+// A truth is the recorded history of the server's objects.
 type truth struct {
 	now   instant
 	epoch instant // of the last restore
-	was   moment  // the moment of the pod that changed last, before that change
+	was   moment  // the moment that the last changed pod had before its change
 	pods  map[types.UID]*corev1.Pod
 	since map[types.UID]moment // the moment of each pod
-	ended map[types.UID]moment // since when a pod that is gone has been no replica
+	ended map[types.UID]moment // when each deleted pod stopped being an active pod
 	specs map[types.NamespacedName][]spec
 }
 
-// A moment is when a pod's controller, labels or activity last changed. A view of the pod that is
-// at least as new shows them correctly.
+// A moment is when a pod last changed its controller reference, its labels, or whether it is active.
+// A view of the pod that is at least as new shows these three correctly.
 type moment struct {
 	version uint64
 	at      instant
 }
 
-// A spec is an owner from one instant until the next spec. The owner is nil if there was none.
+// A spec is the owner that existed under a name from one instant until the next spec of that name.
+// The owner is nil if there was none.
 type spec struct {
 	from  instant
 	owner *appsv1.ReplicaSet
@@ -50,7 +52,7 @@ func newTruth() truth {
 	return truth{pods: map[types.UID]*corev1.Pod{}, since: map[types.UID]moment{}, ended: map[types.UID]moment{}, specs: map[types.NamespacedName][]spec{}}
 }
 
-// clone copies a truth for a clone of the cluster.
+// clone returns a copy of a truth, for a clone of the cluster.
 func (t truth) clone() truth {
 	clone := truth{t.now, t.epoch, t.was, maps.Clone(t.pods), maps.Clone(t.since), maps.Clone(t.ended), make(map[types.NamespacedName][]spec, len(t.specs))}
 	for key, specs := range t.specs {
@@ -59,7 +61,7 @@ func (t truth) clone() truth {
 	return clone
 }
 
-// pod records a change of a pod, at that version.
+// pod records a change of a pod. version is the cluster's latest resourceVersion after the change.
 func (t *truth) pod(before, after *corev1.Pod, version uint64) {
 	t.now++
 	if t.was = (moment{}); before != nil {
@@ -99,8 +101,8 @@ func isSameSpec(a, b *appsv1.ReplicaSet) bool {
 	return a != nil && a.UID == b.UID && a.Generation == b.Generation && a.DeletionTimestamp.Equal(b.DeletionTimestamp) && maps.Equal(a.Annotations, b.Annotations)
 }
 
-// any reports whether one of the specs that an owner had since an instant satisfies f. An owner
-// that is gone, or is being deleted, wants nothing.
+// any reports whether f returns true for a spec that an owner has had since an instant. f is not
+// called for times when the owner was gone or being deleted.
 func (t *truth) any(rs *appsv1.ReplicaSet, since instant, f func(*appsv1.ReplicaSet) bool) bool {
 	specs := t.specs[types.NamespacedName{Namespace: rs.Namespace, Name: rs.Name}]
 	for _, spec := range slices.Backward(specs) {
@@ -114,8 +116,8 @@ func (t *truth) any(rs *appsv1.ReplicaSet, since instant, f func(*appsv1.Replica
 	return false
 }
 
-// gone returns since when a pod has been no replica, or another owner's, and whether that is known.
-// After a restore it is unknown.
+// gone returns when a pod stopped being an active pod or, if the pod still exists, its moment. known
+// is false if the Checker has no record of the pod, for example because a restore removed the pod.
 func (t *truth) gone(uid types.UID) (m moment, known bool) {
 	if m, known = t.ended[uid]; !known {
 		m, known = t.since[uid]
@@ -124,8 +126,9 @@ func (t *truth) gone(uid types.UID) (m moment, known bool) {
 	return m, known
 }
 
-// restored starts again from the current state. Only the earlier specs stay, because what a
-// controller read of an owner before the restore says nothing about the restored owner.
+// restored starts the history again from the current state of the server. Only the earlier specs
+// stay, and the restored owners are added as new specs. So an earlier read of an owner says nothing
+// about the restored owner.
 func (t *truth) restored(owners []*appsv1.ReplicaSet, pods []*corev1.Pod) {
 	now, specs := t.now+1, t.specs
 	*t = newTruth()
@@ -152,8 +155,8 @@ func versionOf(o metav1.Object) uint64 {
 	return v
 }
 
-// replicasOf returns those of the given pods that are active, owned by the owner, and selected by
-// it.
+// replicasOf returns, by UID, those of the given pods that are active, belong to the owner, and
+// match its selector.
 func replicasOf(rs *appsv1.ReplicaSet, pods iter.Seq[*corev1.Pod]) map[types.UID]*corev1.Pod {
 	found := map[types.UID]*corev1.Pod{}
 	sel, err := selector.ForReplicaSet(rs)
@@ -165,37 +168,37 @@ func replicasOf(rs *appsv1.ReplicaSet, pods iter.Seq[*corev1.Pod]) map[types.UID
 	return found
 }
 
-// isAdoptable reports whether a pod is an orphan that an owner selects.
+// isAdoptable reports whether a pod has no controller and matches the selector of an owner.
 func isAdoptable(rs *appsv1.ReplicaSet, p *corev1.Pod) bool {
 	sel, err := selector.ForReplicaSet(rs)
 	return err == nil && controllerOf(p) == "" && sel.Matches(labels.Set(p.Labels))
 }
 
-// A record is what one controller did, and which of it the controller was shown.
+// A record is what one controller did, and what the controller was shown of the effects.
 type record struct {
-	began   instant                 // of the process
-	pass    int                     // number of passes
-	made    map[types.UID]uint64    // pods that it created or adopted, with that version
-	strays  map[types.UID]bool      // pods that it created, and that its owner cannot adopt because of a webhook
-	messes  map[types.UID]types.UID // strays whose creation was answered, and their owners
-	absent  map[types.UID]instant   // pods that it made or that its view shows, and that a call did not find
-	open    map[string]sight        // by name, pods that it asked to create, with an unknown result
-	landed  map[types.UID]bool      // pods whose creation took effect after it stopped waiting
-	deleted map[types.UID]bool      // pods whose deletion took effect while it waited
-	lost    map[types.UID]bool      // pods whose deletion took effect after it stopped waiting
-	seen    map[types.UID]uint64    // the latest version that arrived of each pod that it made
-	fresh   map[types.UID]bool      // pods that arrived in the middle of the pass under way, too late for its list
+	began   instant                 // when the process began
+	pass    int                     // number of passes so far
+	made    map[types.UID]uint64    // pods that the controller created or adopted, with the resourceVersion after that
+	strays  map[types.UID]bool      // pods that the controller created and a webhook changed; true if the owner cannot adopt the pod
+	messes  map[types.UID]types.UID // strays whose creation was answered, with the owner of the pass
+	absent  map[types.UID]instant   // pods that the controller made or has in its view, and that a call did not find
+	open    map[string]sight        // by name, pods whose creation was sent and has an unknown result
+	landed  map[types.UID]bool      // pods the controller made; true if the call took effect after the controller stopped waiting
+	deleted map[types.UID]bool      // pods whose deletion took effect while the controller waited for the answer
+	lost    map[types.UID]bool      // pods whose deletion took effect after the controller stopped waiting
+	seen    map[types.UID]uint64    // pods that the controller made, with the latest resourceVersion that arrived
+	fresh   map[types.UID]bool      // pods for which an event arrived during the current pass
 	doubted map[string]types.UID    // by name, pods whose deletion got no answer
-	named   map[string]types.UID    // by name, the last pod that it created
-	asked   map[string]types.UID    // by name, the owners of pods that it asked to create
-	unsure  map[string]bool         // names of pods whose creation got no answer
+	named   map[string]types.UID    // by name, the last pod that the controller created or adopted
+	asked   map[string]types.UID    // by name, the owner for which the controller last tried to create the pod
+	unsure  map[string]bool         // names of pods; true if the creation got no answer
 	listed  map[types.UID]liveList  // by owner, its last live list
-	told    map[types.UID]uint64    // pods that a live list, or a look, showed as replicas, and the server's version then
-	read    map[types.UID]instant   // by owner, when it was last read live
-	podRead map[types.UID]instant   // by pod, when it was last read live
+	told    map[types.UID]uint64    // pods that a live call showed and no event since, with the server's resourceVersion then
+	read    map[types.UID]instant   // by owner, when the owner was last read live
+	podRead map[types.UID]instant   // by pod, when the pod was last found by a live call
 }
 
-// A liveList is the time, version, pass and selector of a live list.
+// A liveList is the time, resourceVersion, pass and selector of a live list.
 type liveList struct {
 	at       instant
 	version  uint64
@@ -203,8 +206,9 @@ type liveList struct {
 	selector string
 }
 
-// hides reports whether a list from before a restore lacked a pod that, by its version, is no newer
-// than the list. If there was no sign of the restore, the pod counts as gone.
+// hides reports whether a live list is from before the last restore, and yet has a resourceVersion
+// at least as new as that of the pod's moment. If such a list lacked the pod, and the controller does
+// not notice the restore, the controller takes the pod for deleted.
 func (l liveList) hides(t *truth, uid types.UID) bool {
 	return l.at < t.epoch && t.since[uid].version <= l.version
 }
@@ -224,15 +228,15 @@ func (r record) clone() record {
 	}
 }
 
-// did records a change that a call of the controller made. The controller cannot know of a deletion
-// that takes effect after it stopped waiting for the answer.
+// did records a change that a call of the controller made. The change is late if the controller no
+// longer waits for the answer. The controller cannot know of a late deletion.
 func (r record) did(call replicastest.Call, late bool, before, after *corev1.Pod) {
 	switch {
 	case call.Verb == "create", call.Verb == "patch" && controllerOf(before) == "":
 		r.made[after.UID] = versionOf(after)
 		r.named[after.Name] = after.UID
 		r.landed[after.UID] = late
-		delete(r.messes, after.UID) // it is adopted, so no stray
+		delete(r.messes, after.UID) // an adopted pod is no longer a stray
 	case call.Verb == "delete" && !late:
 		r.deleted[before.UID] = true
 	case call.Verb == "delete":
@@ -240,7 +244,7 @@ func (r record) did(call replicastest.Call, late bool, before, after *corev1.Pod
 	}
 }
 
-// arrives records a pod that the controller is shown.
+// arrives records that a watch delivered a pod to the controller.
 func (r record) arrives(p *corev1.Pod) {
 	delete(r.told, p.UID)
 	delete(r.open, p.Name)

@@ -1,8 +1,8 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package consistency replaces k8s.io/kubernetes/pkg/controller/util/consistency. The unit tests of that
-// package run in it.
+// Package consistency replaces k8s.io/kubernetes/pkg/controller/util/consistency. The unit tests of the
+// replaced package run in this package.
 package consistency
 
 import (
@@ -14,18 +14,18 @@ import (
 	"github.com/replicakit/replicakit/expectations"
 )
 
-// LastSyncRVGetter has the method of a cache that is used.
+// LastSyncRVGetter has the only method of a cache that this package uses.
 type LastSyncRVGetter interface{ LastStoreSyncResourceVersion() string }
 
-// A ConsistencyStore uses ours with caches of client-go.
+// A ConsistencyStore connects our ConsistencyStore to caches of client-go.
 type ConsistencyStore struct {
 	*expectations.ConsistencyStore
 
-	// wiped makes the caches appear to have seen almost nothing.
+	// wiped makes all caches appear to be at resourceVersion 1.
 	wiped bool
 }
 
-// NewConsistencyStore returns an empty one.
+// NewConsistencyStore returns an empty store.
 func NewConsistencyStore(stores map[schema.GroupResource]LastSyncRVGetter) *ConsistencyStore {
 	s := &ConsistencyStore{ConsistencyStore: &expectations.ConsistencyStore{}}
 	s.ReadVersion = func(resource schema.GroupResource) string {
@@ -42,7 +42,7 @@ func NewConsistencyStore(stores map[schema.GroupResource]LastSyncRVGetter) *Cons
 	return s
 }
 
-// EnsureReady returns our answer as an error.
+// EnsureReady returns an error if our store says that the owner is not ready.
 func (s *ConsistencyStore) EnsureReady(owner types.NamespacedName) error {
 	if stale, ready := s.Ready(expectations.Key{NamespacedName: owner}); !ready {
 		return errors.New(stale.String())
@@ -50,13 +50,14 @@ func (s *ConsistencyStore) EnsureReady(owner types.NamespacedName) error {
 	return nil
 }
 
-// WroteAt calls ours.
+// WroteAt calls WroteAt of our store.
 func (s *ConsistencyStore) WroteAt(owner types.NamespacedName, uid types.UID, resource schema.GroupResource, version string) {
 	s.ConsistencyStore.WroteAt(expectations.Key{NamespacedName: owner, UID: uid}, resource, version)
 }
 
-// getWrittenRecord returns nil if ours has forgotten the owner's writes. To find out, the caches lose what
-// they had seen. If a write is still remembered, it is then missing or given up.
+// getWrittenRecord returns nil if our store has forgotten the owner's writes. To find out, getWrittenRecord
+// makes the caches appear to have seen almost nothing. If the store still remembers a write, the store then
+// waits for the write or gives the write up.
 func (s *ConsistencyStore) getWrittenRecord(owner types.NamespacedName) *ownerRecord {
 	s.wiped = true
 	defer func() { s.wiped = false }()
@@ -67,7 +68,7 @@ func (s *ConsistencyStore) getWrittenRecord(owner types.NamespacedName) *ownerRe
 	return &ownerRecord{}
 }
 
-// An ownerRecord is our record of one owner.
+// An ownerRecord has the recorded writes of one owner.
 type ownerRecord struct {
 	ownerUID types.UID
 	wrote    []func(*ConsistencyStore)
@@ -75,14 +76,14 @@ type ownerRecord struct {
 
 func newOwnerRecord(uid types.UID) *ownerRecord { return &ownerRecord{ownerUID: uid} }
 
-// WroteAt remembers the write for EnsureReady, because our records are in a store.
+// WroteAt remembers the write until EnsureReady is called, because in our code only a store has records.
 func (r *ownerRecord) WroteAt(resource schema.GroupResource, version string) {
 	r.wrote = append(r.wrote, func(s *ConsistencyStore) {
 		s.WroteAt(types.NamespacedName{Name: "owner"}, r.ownerUID, resource, version)
 	})
 }
 
-// EnsureReady adds all writes to the store and asks it.
+// EnsureReady adds all remembered writes to the store, and then calls the EnsureReady method of the store.
 func (r *ownerRecord) EnsureReady(store *ConsistencyStore) error {
 	for _, wrote := range r.wrote {
 		wrote(store)

@@ -16,10 +16,10 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// kind is the kind of owners whose tests give none.
+// kind is the kind of an owner if the test does not give a kind.
 var kind = corev1.SchemeGroupVersion.WithKind("ReplicationController")
 
-// PodControllerRefManager claims with our Claimer.
+// PodControllerRefManager claims pods with our selector.Claimer.
 type PodControllerRefManager struct {
 	Controller metav1.Object
 
@@ -28,8 +28,8 @@ type PodControllerRefManager struct {
 	claimer    selector.Claimer[*corev1.Pod]
 }
 
-// NewPodControllerRefManager makes the Claimer. The tests' owners have no name and no kind, which no API
-// server allows, so they get both here.
+// NewPodControllerRefManager makes the Claimer. In the tests, owners have no name and no kind, which no API
+// server allows. Therefore NewPodControllerRefManager gives the owner a name and a kind.
 func NewPodControllerRefManager(pods PodControlInterface, owner metav1.Object, sel labels.Selector, ownerKind schema.GroupVersionKind, canAdopt func(context.Context) error, finalizers ...string) *PodControllerRefManager {
 	named := &metav1.ObjectMeta{
 		Name: cmp.Or(owner.GetName(), "controller"), Namespace: owner.GetNamespace(),
@@ -50,13 +50,13 @@ func NewPodControllerRefManager(pods PodControlInterface, owner metav1.Object, s
 	}}
 }
 
-// ClaimPods calls Claim.
+// ClaimPods calls the Claim method of our Claimer.
 func (m *PodControllerRefManager) ClaimPods(ctx context.Context, pods []*corev1.Pod) ([]*corev1.Pod, error) {
 	claimed, err := m.claimer.Claim(ctx, pods)
 	return claimed.Ours(), err
 }
 
-// GenerateDeleteOwnerRefStrategicMergeBytes returns our release patch, which is for one owner.
+// GenerateDeleteOwnerRefStrategicMergeBytes returns our release patch, which removes only one owner.
 func GenerateDeleteOwnerRefStrategicMergeBytes(pod types.UID, owners []types.UID, finalizers ...string) ([]byte, error) {
 	claimer := selector.Claimer[*corev1.Pod]{
 		Owner:      &metav1.ObjectMeta{Name: "owner", UID: owners[0]},

@@ -1,8 +1,8 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controller replaces k8s.io/kubernetes/pkg/controller. The unit tests of that package run in it.
-// The names are those of Kubernetes, and the comments say which code of this project they use.
+// Package controller replaces k8s.io/kubernetes/pkg/controller. The unit tests of the replaced package run in
+// this package. All names are those of Kubernetes. The comments say which code of this project is called.
 package controller
 
 import (
@@ -32,7 +32,7 @@ import (
 	"github.com/replicakit/replicakit/status"
 )
 
-// The types that the tests count with, and the keys of their objects, are Kubernetes'.
+// The tests count calls with these types, which are those of Kubernetes.
 type (
 	// FakePodControl counts calls.
 	FakePodControl = controller.FakePodControl
@@ -40,40 +40,40 @@ type (
 	PodControlInterface = controller.PodControlInterface
 )
 
-// SlowStartInitialBatchSize is ours.
+// SlowStartInitialBatchSize is the default of our package slowstart.
 const SlowStartInitialBatchSize = slowstart.DefaultInitialBatchSize
 
-// KeyFunc, PodKey and NoResyncPeriodFunc are Kubernetes'.
+// KeyFunc, PodKey and NoResyncPeriodFunc are the functions of Kubernetes.
 var (
 	KeyFunc            = controller.KeyFunc
 	PodKey             = controller.PodKey
 	NoResyncPeriodFunc = controller.NoResyncPeriodFunc
 )
 
-// ActivePods is our order with six criteria.
+// ActivePods is our podrank.ActivePods, which orders pods by six criteria.
 type ActivePods = podrank.ActivePods
 
-// FilterActivePods calls ours.
+// FilterActivePods calls our status.FilterActivePods.
 func FilterActivePods(_ klog.Logger, pods []*corev1.Pod) []*corev1.Pod {
 	return status.FilterActivePods(pods)
 }
 
-// FilterTerminatingPods calls ours.
+// FilterTerminatingPods calls our status.FilterTerminatingPods.
 func FilterTerminatingPods(pods []*corev1.Pod) []*corev1.Pod {
 	return status.FilterTerminatingPods(pods)
 }
 
-// CountTerminatingPods counts what ours returns.
+// CountTerminatingPods counts the pods that our status.FilterTerminatingPods returns.
 func CountTerminatingPods(pods []*corev1.Pod) int32 {
 	return int32(min(len(status.FilterTerminatingPods(pods)), math.MaxInt32))
 }
 
-// FilterClaimedPods calls ours.
+// FilterClaimedPods calls our status.FilterClaimedPods.
 func FilterClaimedPods(owner metav1.Object, sel labels.Selector, pods []*corev1.Pod) []*corev1.Pod {
 	return status.FilterClaimedPods(owner, sel, pods)
 }
 
-// nextPodAvailabilityCheck calls ours for one pod.
+// nextPodAvailabilityCheck calls our status.NextAvailabilityCheck for one pod.
 func nextPodAvailabilityCheck(pod *corev1.Pod, minReadySeconds int32, now time.Time) *time.Duration {
 	after, ok := status.NextAvailabilityCheck([]*corev1.Pod{pod}, minReadySeconds, now)
 	if !ok {
@@ -82,8 +82,8 @@ func nextPodAvailabilityCheck(pod *corev1.Pod, minReadySeconds int32, now time.T
 	return &after
 }
 
-// findMinNextPodAvailabilitySimpleCheck calls ours for all pods, and then for each, because ours does not
-// return which pod it is.
+// findMinNextPodAvailabilitySimpleCheck calls our status.NextAvailabilityCheck for all pods. Our function
+// does not return the pod, so findMinNextPodAvailabilitySimpleCheck then checks each pod alone to find it.
 func findMinNextPodAvailabilitySimpleCheck(pods []*corev1.Pod, minReadySeconds int32, now time.Time) (*time.Duration, *corev1.Pod) {
 	after, ok := status.NextAvailabilityCheck(pods, minReadySeconds, now)
 	if !ok {
@@ -97,8 +97,9 @@ func findMinNextPodAvailabilitySimpleCheck(pods []*corev1.Pod, minReadySeconds i
 	return &after, nil
 }
 
-// FindMinNextPodAvailabilityCheck calls ours with the instant of the status. A work queue must subtract the
-// time since then.
+// FindMinNextPodAvailabilityCheck calls our status.NextAvailabilityCheck with the time at which the status
+// was calculated. The time that has passed since then must be subtracted before the result is used with a
+// work queue.
 func FindMinNextPodAvailabilityCheck(pods []*corev1.Pod, minReadySeconds int32, evaluated time.Time, now clock.PassiveClock) *time.Duration {
 	after, ok := status.NextAvailabilityCheck(pods, minReadySeconds, evaluated)
 	if !ok {
@@ -108,7 +109,7 @@ func FindMinNextPodAvailabilityCheck(pods []*corev1.Pod, minReadySeconds int32, 
 	return &after
 }
 
-// RealPodControl makes its calls with our code.
+// RealPodControl makes its calls with a client of our package typed.
 type RealPodControl struct {
 	KubeClient clientset.Interface
 	Recorder   record.EventRecorder
@@ -120,9 +121,10 @@ func (r RealPodControl) CreatePods(ctx context.Context, namespace string, templa
 	return r.CreatePodsWithGenerateName(ctx, namespace, template, owner, ref, "")
 }
 
-// CreatePodsWithGenerateName does the same with another prefix than the owner's name.
+// CreatePodsWithGenerateName does the same as CreatePods. If prefix is not empty, the names of the pods begin
+// with prefix.
 func (r RealPodControl) CreatePodsWithGenerateName(ctx context.Context, namespace string, template *corev1.PodTemplateSpec, owner runtime.Object, ref *metav1.OwnerReference, prefix string) error {
-	object, _ := owner.(metav1.Object) // nil is refused
+	object, _ := owner.(metav1.Object) // PodFromTemplate returns an error for a nil owner
 	pod, err := replicas.PodFromTemplate(template, object, schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind))
 	if err != nil {
 		return err
@@ -154,7 +156,7 @@ func (r RealPodControl) ours() kit.Client[*appsv1.ReplicaSet, *corev1.Pod] {
 	return typed.NewClient(r.KubeClient.AppsV1().ReplicaSets, r.KubeClient.CoreV1().Pods)
 }
 
-// wrote reports a write, because ours returns the written object instead of calling back.
+// wrote calls OnWrite after a successful write, because our client does not call OnWrite itself.
 func (r RealPodControl) wrote(pod *corev1.Pod, ref *metav1.OwnerReference, err error) {
 	if err == nil && r.OnWrite != nil {
 		r.OnWrite(pod, ref)

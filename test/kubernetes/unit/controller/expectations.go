@@ -14,7 +14,7 @@ import (
 	"github.com/replicakit/replicakit/expectations"
 )
 
-// ControllerExpectations counts with ours.
+// ControllerExpectations counts with our expectations.ControllerExpectations.
 type ControllerExpectations struct {
 	ours *expectations.ControllerExpectations[string]
 }
@@ -24,8 +24,8 @@ func NewControllerExpectations() *ControllerExpectations {
 	return &ControllerExpectations{&expectations.ControllerExpectations[string]{}}
 }
 
-// NewFakeControllerExpectationsLookup replaces a helper of the tests, which puts a store that forgets into
-// Kubernetes' record. In ours, the time that an owner waits and the clock are fields.
+// NewFakeControllerExpectationsLookup replaces a helper of the tests. The helper gives Kubernetes'
+// expectations a store whose entries expire. In our expectations, the timeout and the clock are fields.
 func NewFakeControllerExpectationsLookup(timeout time.Duration) (*ControllerExpectations, *clocktesting.FakeClock) {
 	clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
 	ours := &expectations.ControllerExpectations[string]{}
@@ -33,45 +33,45 @@ func NewFakeControllerExpectationsLookup(timeout time.Duration) (*ControllerExpe
 	return &ControllerExpectations{ours}, clock
 }
 
-// SetExpectations calls ours.
+// SetExpectations calls SetExpectations of our expectations.
 func (e *ControllerExpectations) SetExpectations(_ klog.Logger, key string, add, del int) {
 	e.ours.SetExpectations(key, add, del)
 }
 
-// CreationObserved calls ours.
+// CreationObserved calls CreationObserved of our expectations.
 func (e *ControllerExpectations) CreationObserved(_ klog.Logger, key string) {
 	e.ours.CreationObserved(key)
 }
 
-// DeletionObserved calls ours.
+// DeletionObserved calls DeletionObserved of our expectations.
 func (e *ControllerExpectations) DeletionObserved(_ klog.Logger, key string) {
 	e.ours.DeletionObserved(key)
 }
 
-// SatisfiedExpectations calls ours.
+// SatisfiedExpectations calls SatisfiedExpectations of our expectations.
 func (e *ControllerExpectations) SatisfiedExpectations(_ klog.Logger, key string) bool {
 	return e.ours.SatisfiedExpectations(key)
 }
 
-// GetExpectations calls ours.
+// GetExpectations calls GetExpectations of our expectations.
 func (e *ControllerExpectations) GetExpectations(key string) (*ControlleeExpectations, bool, error) {
 	adds, dels, ok := e.ours.GetExpectations(key)
 	return &ControlleeExpectations{int64(adds), int64(dels)}, ok, nil
 }
 
-// ControlleeExpectations is a copy of what one owner waits for.
+// ControlleeExpectations is a copy of the two counts of one owner.
 type ControlleeExpectations struct{ add, del int64 }
 
-// Add changes the copy.
+// Add adds to the two counts of the copy.
 func (e *ControlleeExpectations) Add(add, del int64) { e.add, e.del = e.add+add, e.del+del }
 
-// Fulfilled reports whether nothing is left.
+// Fulfilled reports whether the owner has nothing left to wait for.
 func (e *ControlleeExpectations) Fulfilled() bool { return e.add <= 0 && e.del <= 0 }
 
 // GetExpectations returns both counts.
 func (e *ControlleeExpectations) GetExpectations() (add, del int64) { return e.add, e.del }
 
-// A Record has our expectations of owners.
+// A Record has our expectations for all owners.
 type Record interface {
 	ExpectDeletions(key expectations.Key, uids []types.UID)
 	CreationObserved(key expectations.Key)
@@ -81,14 +81,16 @@ type Record interface {
 	Get(key expectations.Key) (expectations.Pending, bool)
 }
 
-// UIDTrackingControllerExpectations records deletions with ours. The tests' names of pods are used as UIDs.
+// UIDTrackingControllerExpectations records deletions in our expectations. The names of pods in the tests are
+// used as UIDs.
 type UIDTrackingControllerExpectations struct {
 	Ours Record
-	// Key returns our key for a key of the tests.
+	// Key returns our expectations.Key for a key of the tests.
 	Key func(string) expectations.Key
 }
 
-// NewUIDTrackingControllerExpectations returns an empty record. Ours does not use a counting one.
+// NewUIDTrackingControllerExpectations returns an empty record. The parameter is not used, because our record
+// does not need counts.
 func NewUIDTrackingControllerExpectations(*ControllerExpectations) *UIDTrackingControllerExpectations {
 	return &UIDTrackingControllerExpectations{
 		Ours: &expectations.UIDTrackingControllerExpectations[expectations.Key]{},
@@ -98,7 +100,7 @@ func NewUIDTrackingControllerExpectations(*ControllerExpectations) *UIDTrackingC
 	}
 }
 
-// ExpectDeletions calls ours.
+// ExpectDeletions calls ExpectDeletions of our expectations.
 func (e *UIDTrackingControllerExpectations) ExpectDeletions(_ klog.Logger, key string, pods []string) {
 	uids := make([]types.UID, len(pods))
 	for i, pod := range pods {
@@ -107,34 +109,34 @@ func (e *UIDTrackingControllerExpectations) ExpectDeletions(_ klog.Logger, key s
 	e.Ours.ExpectDeletions(e.Key(key), uids)
 }
 
-// CreationObserved calls ours.
+// CreationObserved calls CreationObserved of our expectations.
 func (e *UIDTrackingControllerExpectations) CreationObserved(_ klog.Logger, key string) {
 	e.Ours.CreationObserved(e.Key(key))
 }
 
-// DeletionObserved calls ours.
+// DeletionObserved calls DeletionObserved of our expectations.
 func (e *UIDTrackingControllerExpectations) DeletionObserved(_ klog.Logger, key, pod string) {
 	e.Ours.DeletionObserved(e.Key(key), types.UID(pod))
 }
 
-// SatisfiedExpectations calls ours.
+// SatisfiedExpectations calls SatisfiedExpectations of our expectations.
 func (e *UIDTrackingControllerExpectations) SatisfiedExpectations(_ klog.Logger, key string) bool {
 	return e.Ours.SatisfiedExpectations(e.Key(key))
 }
 
-// DeleteExpectations calls ours.
+// DeleteExpectations calls DeleteExpectations of our expectations.
 func (e *UIDTrackingControllerExpectations) DeleteExpectations(_ klog.Logger, key string) {
 	e.Ours.DeleteExpectations(e.Key(key))
 }
 
-// GetExpectations calls ours.
+// GetExpectations calls GetExpectations of our expectations.
 func (e *UIDTrackingControllerExpectations) GetExpectations(key string) (*ControlleeExpectations, bool, error) {
 	pending, ok := e.Ours.Get(e.Key(key))
 	adds, dels := pending.Total()
 	return &ControlleeExpectations{int64(adds), int64(dels)}, ok, nil
 }
 
-// GetUIDs returns the deletions that ours waits for, or nil if there are none.
+// GetUIDs returns the names of the pods whose deletion is still expected, or nil if there are none.
 func (e *UIDTrackingControllerExpectations) GetUIDs(key string) sets.String {
 	pending, _ := e.Ours.Get(e.Key(key))
 	if pending.Deleting == nil {

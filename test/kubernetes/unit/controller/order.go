@@ -11,11 +11,11 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 )
 
-// ActivePodsWithRanks is our order with all criteria.
+// ActivePodsWithRanks is our podrank.ActivePodsWithRanks, which orders pods by all criteria.
 type ActivePodsWithRanks podrank.ActivePodsWithRanks
 
-// Less compares with ours. If a feature gate switches deletion costs off, it uses an order made of the
-// other criteria.
+// Less calls the Less method of our podrank.ActivePodsWithRanks. If a feature gate turns deletion costs off,
+// Less uses an order of the other criteria instead.
 func (s ActivePodsWithRanks) Less(i, j int) bool {
 	if utilfeature.DefaultFeatureGate.Enabled(features.PodDeletionCost) {
 		return podrank.ActivePodsWithRanks(s).Less(i, j)

@@ -19,9 +19,9 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// named returns the pod with the name that ours gave it, if ours created it, and with its name as UID. This
-// is needed because the tests report deletions with pods that have no UID, and TestDeletionTimestamp makes
-// one pod twice.
+// named returns a copy of the pod with a UID that is its namespace and name. If our controller created the
+// pod, the copy has the name that our controller chose. The tests need such UIDs because they report
+// deletions of pods that have no UID, and because TestDeletionTimestamp makes one pod twice.
 func (rsc *ReplicaSetController) named(pod *corev1.Pod) *corev1.Pod {
 	if pod == nil {
 		return nil
@@ -32,7 +32,7 @@ func (rsc *ReplicaSetController) named(pod *corev1.Pod) *corev1.Pod {
 	return pod
 }
 
-// named for the object of a handler, including tombstones.
+// namedIn calls named for the object of an event, which may be a tombstone.
 func (rsc *ReplicaSetController) namedIn(obj any) any {
 	switch obj := obj.(type) {
 	case *corev1.Pod:
@@ -45,8 +45,9 @@ func (rsc *ReplicaSetController) namedIn(obj any) any {
 	}
 }
 
-// added is named for a pod that a test adds as created. Tests choose their own names, but ours expects the
-// name that it asked for.
+// added does the same as named for a pod that a test adds as a new pod. Tests choose their own names for
+// pods, but our controller expects the name that it has requested. Therefore added first assigns such an
+// expected name to the pod.
 func (rsc *ReplicaSetController) added(obj any) any {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
@@ -65,7 +66,7 @@ func nameOf(pod *corev1.Pod) types.NamespacedName {
 	return types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
 }
 
-// testName returns the name that a test has given to a pod of ours.
+// testName returns the name that a test has given to a pod that our controller created.
 func (rsc *ReplicaSetController) testName(namespace, ours string) string {
 	for test, name := range rsc.names {
 		if name == ours && test.Namespace == namespace {
@@ -75,14 +76,14 @@ func (rsc *ReplicaSetController) testName(namespace, ours string) string {
 	return ours
 }
 
-// podsOf returns all pods of a namespace.
+// podsOf returns all pods in a namespace.
 func (rsc *ReplicaSetController) podsOf(namespace string) []*corev1.Pod {
 	pods, err := rsc.podsIn(namespace, labels.Everything())
 	ignore(err)
 	return pods
 }
 
-// podsIn returns the pods of a namespace that the selector matches.
+// podsIn returns the pods in a namespace that match the selector.
 func (rsc *ReplicaSetController) podsIn(namespace string, sel labels.Selector) ([]*corev1.Pod, error) {
 	pods, err := rsc.pods.Pods(namespace).List(sel)
 	if err != nil {
@@ -94,7 +95,7 @@ func (rsc *ReplicaSetController) podsIn(namespace string, sel labels.Selector) (
 	return pods, nil
 }
 
-// client makes our calls with the tests' fakes. It answers as a server would.
+// client makes our controller's calls through the fakes of the tests, and answers as a server would.
 type client struct {
 	rsc *ReplicaSetController
 	setClient
@@ -127,7 +128,7 @@ func (c client) List(_ context.Context, namespace string, matching labels.Select
 	return kit.List[*corev1.Pod]{Items: pods}, err
 }
 
-// listers gives the tests' caches to our controller.
+// listers lets our controller read the caches of the tests.
 type listers struct{ rsc *ReplicaSetController }
 
 func (l listers) Owner(_ context.Context, name types.NamespacedName) (*appsv1.ReplicaSet, error) {
@@ -153,8 +154,8 @@ func (l listers) Related(_ context.Context, owner *appsv1.ReplicaSet) ([]*corev1
 func (listers) OwnersVersion() string   { return "" }
 func (listers) ChildrenVersion() string { return "" }
 
-// stored returns a test's ReplicaSet as an API server stores it. In the tests its version is v1, and the
-// template does not match the selector. Ours refuses both.
+// stored returns a test's ReplicaSet as an API server stores it. In the tests, the apiVersion of a ReplicaSet
+// is v1, and its template does not match its selector. Our controller refuses both.
 func stored(rs *appsv1.ReplicaSet) *appsv1.ReplicaSet {
 	rs = rs.DeepCopy()
 	rs.TypeMeta = metav1.TypeMeta{}

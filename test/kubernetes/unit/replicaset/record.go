@@ -17,8 +17,9 @@ import (
 	"github.com/replicakit/replicakit/test/kubernetes/unit/controller"
 )
 
-// record shows our controller's ledgers to the tests as Kubernetes' expectations. A creation is met when
-// the tests' cache has the pod, and a deletion when an event has reported it. Ours looks in its next pass.
+// record shows our controller's ledgers to the tests as Kubernetes' expectations. An expected creation has
+// been seen when the tests' cache has the pod. An expected deletion has been seen when an event has reported
+// it. Our controller itself checks both in its next pass.
 type record struct{ rsc *ReplicaSetController }
 
 var _ controller.Record = record{}
@@ -38,14 +39,14 @@ func (r record) ExpectDeletions(key expectations.Key, uids []types.UID) {
 	}
 }
 
-// CreationObserved makes it look as if one of the pods had come, and was gone.
+// CreationObserved records that one of the expected pods was created and is gone again.
 func (r record) CreationObserved(key expectations.Key) {
 	if names := r.awaited(key); len(names) > 0 {
 		r.ledger(key).Left(types.UID(key.Namespace + "/" + names[0]))
 	}
 }
 
-// awaited returns the names of creations that have not been seen.
+// awaited returns the names of pods whose creation has not been seen yet.
 func (r record) awaited(key expectations.Key) []string {
 	creations, _ := r.ledger(key).Awaited()
 	return slices.DeleteFunc(creations, func(name string) bool {
@@ -65,7 +66,7 @@ func (r record) SatisfiedExpectations(key expectations.Key) bool {
 
 func (r record) DeleteExpectations(key expectations.Key) { r.ledger(key).Forget() }
 
-// Get returns the deletions with the names of the tests.
+// Get returns the expected creations and deletions. Deleted pods have the names that the tests use.
 func (r record) Get(key expectations.Key) (expectations.Pending, bool) {
 	known := r.ledgers().Ledgers()[key]
 	if known == nil {

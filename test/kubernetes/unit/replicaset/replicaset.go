@@ -1,8 +1,8 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replicaset replaces k8s.io/kubernetes/pkg/controller/replicaset. The unit tests of that package
-// run in it. Our controller uses the fakes of the tests.
+// Package replicaset replaces k8s.io/kubernetes/pkg/controller/replicaset. The unit tests of the replaced
+// package run in this package. Our controller uses the fake clients and caches of the tests.
 package replicaset
 
 import (
@@ -32,10 +32,10 @@ import (
 	"github.com/replicakit/replicakit/test/kubernetes/unit/controller"
 )
 
-// BurstReplicas is ours.
+// BurstReplicas is the default of our package replicas.
 const BurstReplicas = replicas.DefaultBurstReplicas
 
-// A ReplicaSetController is our controller with a work queue.
+// A ReplicaSetController is our controller for ReplicaSets, with a work queue.
 type ReplicaSetController struct {
 	podControl      controller.PodControlInterface
 	syncHandler     func(ctx context.Context, key string) error
@@ -48,12 +48,12 @@ type ReplicaSetController struct {
 	pods   corelisters.PodLister
 	ours   *kit.Controller
 	record record
-	known  map[types.NamespacedName]types.UID // of the last owner of that name
-	names  map[types.NamespacedName]string    // that ours has given to pods of the tests
+	known  map[types.NamespacedName]types.UID // the UID of the last owner with this name
+	names  map[types.NamespacedName]string    // the names that our controller expects, by the names that the tests use
 	went   sets.Set[types.UID]                // pods that events have shown as deleted
 }
 
-// NewReplicaSetController connects the parts.
+// NewReplicaSetController connects our controller with the work queue and the informers.
 func NewReplicaSetController(ctx context.Context, rsInformer appsinformers.ReplicaSetInformer, podInformer coreinformers.PodInformer, clients clientset.Interface, burstReplicas int) *ReplicaSetController {
 	rsc := &ReplicaSetController{
 		rsLister:        rsInformer.Lister(),
@@ -104,7 +104,7 @@ func (rsc *ReplicaSetController) attach(ctx context.Context, owners, pods cache.
 	}
 }
 
-// ignore drops the errors that no test causes.
+// ignore panics if there is an error, because no test causes one.
 func ignore(err error) {
 	if err != nil {
 		panic(fmt.Sprintf("replicaset: %v", err))
@@ -124,7 +124,7 @@ func (rsc *ReplicaSetController) updatePod(_ klog.Logger, old, cur any) {
 	former, _ := was.(*corev1.Pod)
 	if p, ok := is.(*corev1.Pod); ok {
 		if former != nil && former.ResourceVersion != p.ResourceVersion {
-			former.ResourceVersion = "0" // TestDeletionTimestamp decreases it from 2 to 1, which no server does
+			former.ResourceVersion = "0" // TestDeletionTimestamp decreases the resourceVersion from 2 to 1, which no server does
 		}
 		if p.DeletionTimestamp != nil {
 			rsc.went.Insert(p.UID)
@@ -149,7 +149,8 @@ func (rsc *ReplicaSetController) enqueueRS(rs *appsv1.ReplicaSet) {
 	rsc.queue.Add(cache.MetaObjectToName(rs).String())
 }
 
-// key returns our key for a test's, with the UID of the owner of that name.
+// key returns our expectations.Key for a key of the tests. The key has the UID of the last owner with this
+// name.
 func (rsc *ReplicaSetController) key(name string) expectations.Key {
 	namespace, name, err := cache.SplitMetaNamespaceKey(name)
 	ignore(err)
@@ -161,7 +162,7 @@ func (rsc *ReplicaSetController) key(name string) expectations.Key {
 	return key
 }
 
-// ownersIn returns the ReplicaSets of a namespace.
+// ownersIn returns the ReplicaSets in a namespace.
 func (rsc *ReplicaSetController) ownersIn(namespace string) []*appsv1.ReplicaSet {
 	found, err := rsc.rsLister.ReplicaSets(namespace).List(labels.Everything())
 	ignore(err)
@@ -172,20 +173,20 @@ func (rsc *ReplicaSetController) ownersIn(namespace string) []*appsv1.ReplicaSet
 	return owners
 }
 
-// related is our Related over everything in the caches.
+// related calls our replicas.Related with all ReplicaSets and pods in the caches.
 func (rsc *ReplicaSetController) related(rs *appsv1.ReplicaSet) []*corev1.Pod {
 	pods, err := rsc.podsIn(metav1.NamespaceAll, labels.Everything())
 	ignore(err)
 	return replicas.Related(rs, rsc.ownersIn(metav1.NamespaceAll), selector.ForReplicaSet, pods)
 }
 
-// getIndirectlyRelatedPods is our Related.
+// getIndirectlyRelatedPods returns the pods that our replicas.Related returns.
 func (rsc *ReplicaSetController) getIndirectlyRelatedPods(_ klog.Logger, rs *appsv1.ReplicaSet) ([]*corev1.Pod, error) {
 	return rsc.related(rs), nil
 }
 
-// getReplicaSetsWithSameController calls our Related with one pod of each ReplicaSet. The pods that it
-// returns are those of the siblings.
+// getReplicaSetsWithSameController calls our replicas.Related with one pod of each ReplicaSet. The pods that
+// Related returns belong to the siblings.
 func (rsc *ReplicaSetController) getReplicaSetsWithSameController(_ klog.Logger, rs *appsv1.ReplicaSet) []*appsv1.ReplicaSet {
 	owners := rsc.ownersIn(metav1.NamespaceAll)
 	pods := make([]*corev1.Pod, len(owners))
@@ -204,7 +205,7 @@ func (rsc *ReplicaSetController) getReplicaSetsWithSameController(_ klog.Logger,
 	return siblings
 }
 
-// getPodReplicaSets is our Owners with the ReplicaSets of the pod's namespace.
+// getPodReplicaSets calls our selector.Owners with the ReplicaSets in the pod's namespace.
 func (rsc *ReplicaSetController) getPodReplicaSets(pod *corev1.Pod) []*appsv1.ReplicaSet {
 	found, err := rsc.rsLister.ReplicaSets(pod.Namespace).List(labels.Everything())
 	ignore(err)
@@ -220,7 +221,8 @@ func (rsc *ReplicaSetController) syncReplicaSet(ctx context.Context, name string
 	return err
 }
 
-// processNextWorkItem works on the next owner and reports whether there was one.
+// processNextWorkItem makes a pass for the next owner. If the queue has been shut down, processNextWorkItem
+// returns false.
 func (rsc *ReplicaSetController) processNextWorkItem(ctx context.Context) bool {
 	key, shutdown := rsc.queue.Get()
 	if shutdown {
@@ -240,7 +242,7 @@ func (rsc *ReplicaSetController) worker(ctx context.Context) {
 	}
 }
 
-// Run works until ctx ends.
+// Run runs the workers until ctx ends.
 func (rsc *ReplicaSetController) Run(ctx context.Context, workers int) {
 	defer rsc.queue.ShutDown()
 	if !cache.WaitForCacheSync(ctx.Done(), rsc.podListerSynced, rsc.rsListerSynced) {

@@ -25,30 +25,31 @@ import (
 	ours "github.com/replicakit/replicakit/status"
 )
 
-// ReplicaSetControllerFeatures are the differences between the two kinds.
+// ReplicaSetControllerFeatures are the differences between the controllers of ReplicaSets and
+// ReplicationControllers.
 type ReplicaSetControllerFeatures struct{ EnableStatusTerminatingReplicas bool }
 
-// DefaultReplicaSetControllerFeatures are those of ReplicaSets.
+// DefaultReplicaSetControllerFeatures returns the features for ReplicaSets.
 func DefaultReplicaSetControllerFeatures() ReplicaSetControllerFeatures {
 	return ReplicaSetControllerFeatures{EnableStatusTerminatingReplicas: true}
 }
 
-// GetCondition calls ours.
+// GetCondition calls GetCondition of our package status.
 func GetCondition(status appsv1.ReplicaSetStatus, conditionType appsv1.ReplicaSetConditionType) *appsv1.ReplicaSetCondition {
 	return ours.GetCondition(status.Conditions, conditionType)
 }
 
-// SetCondition calls ours.
+// SetCondition calls SetCondition of our package status.
 func SetCondition(status *appsv1.ReplicaSetStatus, condition appsv1.ReplicaSetCondition) {
 	ours.SetCondition(&status.Conditions, condition)
 }
 
-// RemoveCondition calls ours.
+// RemoveCondition calls RemoveCondition of our package status.
 func RemoveCondition(status *appsv1.ReplicaSetStatus, conditionType appsv1.ReplicaSetConditionType) {
 	ours.RemoveCondition(&status.Conditions, conditionType)
 }
 
-// calculateStatus calls ours. In ours, the feature gate is an option.
+// calculateStatus calls our status.Calculate, in which the feature gate is an option.
 func calculateStatus(rs *appsv1.ReplicaSet, active, terminating []*corev1.Pod, manageErr error, with ReplicaSetControllerFeatures, now time.Time) appsv1.ReplicaSetStatus {
 	return ours.Calculate(rs, active, ours.Options{
 		Terminating:     terminating,
@@ -62,7 +63,7 @@ func omitTerminating(with ReplicaSetControllerFeatures) bool {
 	return !with.EnableStatusTerminatingReplicas || !utilfeature.DefaultFeatureGate.Enabled(features.DeploymentReplicaSetTerminatingReplicas)
 }
 
-// slowStartBatch calls ours, and returns one of the errors, as Kubernetes does. Ours joins all.
+// slowStartBatch calls our slowstart.Run, and returns one of the errors, as Kubernetes does.
 func slowStartBatch(count, initialBatchSize int, fn func() error) (int, error) {
 	opts := slowstart.Options{InitialBatchSize: initialBatchSize}
 	result := slowstart.Run(context.Background(), count, opts, func(context.Context, int) error { return fn() })
@@ -72,7 +73,7 @@ func slowStartBatch(count, initialBatchSize int, fn func() error) (int, error) {
 	return len(result.Succeeded), result.Err
 }
 
-// getPodsToDelete calls ours.
+// getPodsToDelete calls our podrank.Select.
 func getPodsToDelete(pods, related []*corev1.Pod, n int) []*corev1.Pod {
 	victims := []*corev1.Pod{}
 	for _, victim := range podrank.Select(pods, n, podrank.PodOptions{Now: time.Now(), Related: related}) {
@@ -81,10 +82,10 @@ func getPodsToDelete(pods, related []*corev1.Pod, n int) []*corev1.Pod {
 	return victims
 }
 
-// A setClient makes the calls of our controller of ReplicaSets.
+// A setClient makes the API calls of our controller for ReplicaSets.
 type setClient = kit.Client[*appsv1.ReplicaSet, *corev1.Pod]
 
-// typedClient reads ReplicaSets and patches their status, for ours.
+// typedClient reads ReplicaSets and patches their status for our controller.
 type typedClient struct {
 	setClient
 	replicaSets func(namespace string) typedappsv1.ReplicaSetInterface
@@ -102,7 +103,7 @@ func (c typedClient) PatchStatus(ctx context.Context, rs *appsv1.ReplicaSet, pat
 	return c.replicaSets(rs.Namespace).Patch(ctx, rs.Name, patch.Type, patch.Data, metav1.PatchOptions{}, "status")
 }
 
-// A statusView has one ReplicaSet and its pods.
+// A statusView is a cache with one ReplicaSet and its pods.
 type statusView struct {
 	listers
 	rs   *appsv1.ReplicaSet
@@ -117,8 +118,8 @@ func (v statusView) Children(context.Context, *appsv1.ReplicaSet) ([]*corev1.Pod
 	return v.pods, nil
 }
 
-// updateReplicaSetStatus makes our controller run a pass for a ReplicaSet with as many pods as the status
-// says. The pass only writes the status.
+// updateReplicaSetStatus makes our controller run one pass for the ReplicaSet. The ReplicaSet gets as many
+// pods as newStatus.Replicas, so the pass only writes the status.
 func updateReplicaSetStatus(_ klog.Logger, client typedappsv1.ReplicaSetInterface, rs *appsv1.ReplicaSet, newStatus appsv1.ReplicaSetStatus, with ReplicaSetControllerFeatures) (*appsv1.ReplicaSet, error) {
 	view := statusView{rs: stored(rs)}
 	view.pods = make([]*corev1.Pod, newStatus.Replicas)

@@ -1,8 +1,8 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replicaset has the controller of replicas/clientgo, in place of
-// k8s.io/kubernetes/pkg/controller/replicaset, for Kubernetes' integration tests.
+// Package replicaset replaces k8s.io/kubernetes/pkg/controller/replicaset in Kubernetes' integration tests.
+// The package contains the controller of replicas/clientgo.
 package replicaset
 
 import (
@@ -25,20 +25,21 @@ import (
 	"github.com/replicakit/replicakit/replicas/typed"
 )
 
-// BurstReplicas is the most pods that a pass creates or deletes.
+// BurstReplicas is the largest number of pods that one pass creates or deletes.
 const BurstReplicas = replicas.DefaultBurstReplicas
 
-// A ReplicaSetController is ours. Kubernetes reads feature gates in each pass, and the tests switch them in
-// the middle. In ours they are options, so this one restarts when a gate has changed, as a manager does
-// with other flags.
+// A ReplicaSetController is our controller for ReplicaSets. Kubernetes' controller reads feature gates in
+// each pass, and the tests switch gates while the controller runs. In our controller, the gates are options.
+// If a gate changes, a ReplicaSetController therefore starts a new controller, as a manager is restarted with
+// other flags.
 type ReplicaSetController struct {
 	make func(gates) *clientgo.Controller
-	// first is made early, before the informers start.
+	// first is the first controller, which is created before the informers start.
 	first *clientgo.Controller
 	with  gates
 }
 
-// gates are those that the tests switch.
+// gates are the feature gates that the tests switch.
 type gates struct{ terminatingReplicas, podDeletionCost bool }
 
 func currentGates() gates {
@@ -48,7 +49,7 @@ func currentGates() gates {
 	}
 }
 
-// kind returns our kind with the options of the gates.
+// kind returns our kind for ReplicaSets, with the options that correspond to the gates.
 func (g gates) kind() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 	kind := controller.ReplicaSets()
 	if !g.podDeletionCost {
@@ -72,14 +73,14 @@ func statusWithoutTerminating(rs *appsv1.ReplicaSet, outcome controller.Outcome[
 	return err
 }
 
-// NewReplicaSetController makes our controller.
+// NewReplicaSetController returns our controller for ReplicaSets.
 func NewReplicaSetController(ctx context.Context, rsInformer appsinformers.ReplicaSetInformer, podInformer coreinformers.PodInformer, client kubernetes.Interface, burstReplicas int) *ReplicaSetController {
 	c := &ReplicaSetController{with: currentGates()}
 	c.make = func(with gates) *clientgo.Controller {
 		made, err := clientgo.New(ctx, with.kind(), typed.NewClient(client.AppsV1().ReplicaSets, client.CoreV1().Pods),
 			rsInformer.Informer(), podInformer.Informer(), clientgo.Options{BurstReplicas: burstReplicas, EventClient: client.CoreV1()})
 		if err != nil {
-			panic(fmt.Sprintf("replicaset: %v", err)) // the tests expect no error
+			panic(fmt.Sprintf("replicaset: %v", err)) // Kubernetes' function returns no error
 		}
 		return made
 	}
@@ -87,15 +88,15 @@ func NewReplicaSetController(ctx context.Context, rsInformer appsinformers.Repli
 	return c
 }
 
-// Run works until ctx ends.
+// Run runs the controller until ctx ends.
 func (c *ReplicaSetController) Run(ctx context.Context, workers int) {
 	c.runUntilSwitched(ctx, c.first, workers)
-	for ctx.Err() == nil { // informers that have stopped accept no handlers
+	for ctx.Err() == nil { // no new controller after ctx has ended, because stopped informers accept no handlers
 		c.runUntilSwitched(ctx, c.make(c.with), workers)
 	}
 }
 
-// runUntilSwitched works until ctx ends or a gate changes.
+// runUntilSwitched runs the controller until ctx ends or a gate changes.
 func (c *ReplicaSetController) runUntilSwitched(ctx context.Context, controller *clientgo.Controller, workers int) {
 	ctx, stop := context.WithCancel(ctx)
 	ended := make(chan struct{})

@@ -1,8 +1,8 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replication has the controller of replicas/clientgo, in place of
-// k8s.io/kubernetes/pkg/controller/replication, for Kubernetes' integration tests.
+// Package replication replaces k8s.io/kubernetes/pkg/controller/replication in Kubernetes' integration tests.
+// The package contains the controller of replicas/clientgo.
 package replication
 
 import (
@@ -16,17 +16,17 @@ import (
 	"github.com/replicakit/replicakit/replicas/clientgo"
 )
 
-// BurstReplicas is the most pods that a pass creates or deletes.
+// BurstReplicas is the largest number of pods that one pass creates or deletes.
 const BurstReplicas = replicas.DefaultBurstReplicas
 
-// A ReplicationManager is our controller.
+// A ReplicationManager is our controller for ReplicationControllers.
 type ReplicationManager = clientgo.Controller
 
-// NewReplicationManager returns our controller.
+// NewReplicationManager returns our controller for ReplicationControllers.
 func NewReplicationManager(ctx context.Context, podInformer coreinformers.PodInformer, rcInformer coreinformers.ReplicationControllerInformer, client kubernetes.Interface, burstReplicas int) *ReplicationManager {
 	controller, err := clientgo.NewReplicationManager(ctx, podInformer, rcInformer, client, burstReplicas)
 	if err != nil {
-		panic(fmt.Sprintf("replication: %v", err)) // the tests expect no error
+		panic(fmt.Sprintf("replication: %v", err)) // Kubernetes' function returns no error
 	}
 	return controller
 }
