@@ -11,9 +11,9 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest/internal/invariant"
 )
 
-// elsewhere is another cluster without faults. The owners of both clusters have the same names and
-// UIDs, and their controllers run in the same process. The faults of the first cluster must not
-// affect the other cluster.
+// elsewhere holds another cluster, in which no faults occur. The owners of both clusters have the
+// same names and UIDs, and their controllers run in the same process. The faults of the first cluster
+// must not affect the other cluster.
 type elsewhere struct {
 	*replicastest.PodCluster
 	controller *podController

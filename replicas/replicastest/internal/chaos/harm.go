@@ -15,11 +15,12 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest/internal/invariant"
 )
 
-// inexact is the error of an act that made other calls than expected.
+// inexact is the error of an act whose calls, passes or events differ from the expected ones.
 type inexact struct{ error }
 
-// Harm returns how the failure of a story harms running children, or "" if the failure does not
-// harm them. An error that names no rule counts as harm because its effect is unknown.
+// Harm describes the harm that the failure of a story does to running children. It returns "" if the
+// failure does no harm to them. An error that names no rule counts as harm because its effect is
+// unknown.
 func Harm(err error) string {
 	rule := string(invariant.RuleOf(err))
 	is := func(prefixes ...string) bool {
@@ -45,8 +46,8 @@ func Harm(err error) string {
 	return ""
 }
 
-// Keep appends a line for a seed that failed to a file of known seeds. The line has the seed, the
-// harm and the error.
+// Keep adds a failed seed to a file of known seeds. The new line contains the seed, the harm and the
+// error.
 func Keep(file string, seed uint64, err error) error {
 	harm := Harm(err)
 	if harm == "" {
@@ -60,7 +61,7 @@ func Keep(file string, seed uint64, err error) error {
 	return errors.Join(write, f.Close())
 }
 
-// Known returns the seeds in a file that Keep writes.
+// Known returns the seeds that Keep has written to a file.
 func Known(file string) (sets.Set[uint64], error) {
 	text, err := os.ReadFile(file)
 	known := sets.New[uint64]()

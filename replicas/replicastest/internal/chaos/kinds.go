@@ -17,14 +17,15 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A kind is a kind of operation, with the weight by which it is drawn. Operations of weight 0 are
-// never drawn. Only scenes and stories written by hand use them.
+// A kind describes one kind of operation. The higher its weight, the more often Generate draws the
+// operation. Generate does not draw operations of weight 0, but scenes and stories written by hand may
+// contain them. Generate adds the operation run itself.
 type kind struct {
 	weight int
 	do     func(r *run, op Op) error
 }
 
-// kinds returns all operations by name.
+// kinds returns all operations, keyed by name.
 func kinds() map[string]kind {
 	all := map[string]kind{"run": {0, func(r *run, op Op) error { return r.pass(op.For) }}}
 	for _, some := range []map[string]kind{ofUsers(), ofNodes(), ofControllers(), ofCalls()} {
@@ -33,7 +34,7 @@ func kinds() map[string]kind {
 	return all
 }
 
-// ofUsers returns the actions of users and of the cluster's policies.
+// ofUsers returns the operations that stand for actions of users and of the policies of the cluster.
 func ofUsers() map[string]kind {
 	return map[string]kind{
 		"scale":       {10, func(r *run, op Op) error { return r.editOwner("web", wanting(op.N)) }},
@@ -96,7 +97,7 @@ func ofUsers() map[string]kind {
 	}
 }
 
-// ofNodes returns the operations on nodes.
+// ofNodes returns the operations that stand for events on the nodes.
 func ofNodes() map[string]kind {
 	return map[string]kind{
 		"finish":    {1, func(r *run, op Op) error { return r.editPod(op.N, finish) }},
@@ -144,7 +145,7 @@ func ofControllers() map[string]kind {
 	}
 }
 
-// ofCalls returns the operations on calls.
+// ofCalls returns the operations that interfere with API calls.
 func ofCalls() map[string]kind {
 	return map[string]kind{
 		"refuse":       {4, func(r *run, op Op) error { r.refuse(op); return nil }},
@@ -178,7 +179,7 @@ func ofCalls() map[string]kind {
 	}
 }
 
-// plenty is a quota that no story fills.
+// plenty is a quota so large that no story reaches it.
 const plenty = 10_000
 
 func wanting(n int) func(*appsv1.ReplicaSet) {
@@ -210,7 +211,7 @@ func unhold(p *corev1.Pod) { p.Finalizers = nil }
 
 func disowned(p *corev1.Pod) { p.OwnerReferences = nil }
 
-// restarted sets the restart count of a pod's container or sidecar.
+// restarted returns a function that sets the restart count of a pod's container or sidecar.
 func restarted(n int) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		if status := []corev1.ContainerStatus{{Name: "web", Ready: true, RestartCount: int32(n / 2)}}; n%2 == 0 {
@@ -221,12 +222,12 @@ func restarted(n int) func(*corev1.Pod) {
 	}
 }
 
-// vetoed is an annotation of owners. If an owner has it, Prepare allows no creation, deletion or
-// discard.
+// vetoed is the key of an annotation. If an owner has this annotation, Prepare allows no creation,
+// deletion or discard.
 const vetoed = "example.com/vetoed"
 
-// heldPlaces is an annotation of owners. The annotation's value becomes Spec.PendingAdoptions, so the
-// controller creates that many pods fewer.
+// heldPlaces is the key of an annotation. If an owner has this annotation, its value becomes
+// Spec.PendingAdoptions, so the controller creates that many fewer pods.
 const heldPlaces = "example.com/held-places"
 
 func holding(n int) func(*appsv1.ReplicaSet) {
@@ -235,7 +236,7 @@ func holding(n int) func(*appsv1.ReplicaSet) {
 	}
 }
 
-// annotated sets or removes an annotation of an owner.
+// annotated returns a function that sets or removes an annotation of an owner.
 func annotated(key string, on bool) func(*appsv1.ReplicaSet) {
 	return func(rs *appsv1.ReplicaSet) {
 		delete(rs.Annotations, key)
@@ -255,7 +256,7 @@ func unready(p *corev1.Pod) {
 	}
 }
 
-// selecting changes the selector of an owner and the labels of its template.
+// selecting returns a function that changes the selector of an owner and the labels of its template.
 func selecting(n int) func(*appsv1.ReplicaSet) {
 	return func(rs *appsv1.ReplicaSet) {
 		labels := map[string]string{"app": "web"}
@@ -267,14 +268,15 @@ func selecting(n int) func(*appsv1.ReplicaSet) {
 	}
 }
 
-// templated changes the template of an owner.
+// templated returns a function that changes the template of an owner.
 func templated(n int) func(*appsv1.ReplicaSet) {
 	return func(rs *appsv1.ReplicaSet) {
 		metav1.SetMetaDataLabel(&rs.Spec.Template.ObjectMeta, "template", itoa(n))
 	}
 }
 
-// broken makes a spec invalid. The controller then refuses it until mended repairs it.
+// broken returns a function that makes the spec of an owner invalid. The controller then refuses the
+// spec until the function mended repairs it.
 func broken(n int) func(*appsv1.ReplicaSet) {
 	return func(rs *appsv1.ReplicaSet) {
 		if n%2 == 0 {
@@ -292,7 +294,7 @@ func mended(rs *appsv1.ReplicaSet) {
 	rs.Spec.Template.Labels = maps.Clone(rs.Spec.Selector.MatchLabels)
 }
 
-// mark sets or removes the label by which a rule selects pods.
+// mark returns a function that sets or removes one of the labels that mustGo and mustStay check.
 func mark(label string, on bool) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		delete(p.Labels, label)
@@ -309,7 +311,7 @@ func (r *run) deny(op Op) {
 	r.Webhook = failure.Deny[*corev1.Pod](verb, "Pod", answers[op.M%len(answers)])
 }
 
-// policy returns a webhook that denies patches of about half of the pods.
+// policy returns a webhook that denies patches for about half of the pods.
 func policy(op Op) func(string, *corev1.Pod) error {
 	answers := []failure.Failure{failure.Forbidden, failure.Invalid, failure.BadRequest}
 	return func(verb string, p *corev1.Pod) error {
@@ -331,39 +333,40 @@ func mutations() []func(*corev1.Pod) {
 	}
 }
 
-// A fault makes calls fail. The first skip calls succeed, and the next left calls fail.
+// A fault makes some of the next calls fail.
 type fault struct {
-	verb       string // only calls with this verb count; "": all calls count
-	blind      bool   // reads that follow a failed call also fail
-	mixed      bool   // every other failed call takes effect
-	then       *fault // the next fault
-	skip, left int
-	crash      bool            // the process crashes instead of seeing an error
+	verb       string          // the fault affects only calls with this verb; "" means all verbs
+	blind      bool            // reads that follow a failed call also fail
+	mixed      bool            // every second failed call takes effect
+	then       *fault          // the fault that follows this one; may be nil
+	skip, left int             // number of calls that succeed first, and number of calls that fail after these
+	crash      bool            // the process crashes instead of receiving an error
 	after      bool            // the failed calls take effect
-	resend     bool            // the client sends the failed requests again on its own
-	late       time.Duration   // if after is false, how late the failed calls take effect; 0: never
+	resend     bool            // the client itself retries the failed requests
+	late       time.Duration   // delay after which failed calls take effect, if after is false; 0 means never
 	is         failure.Failure // the error of the failed calls
 }
 
-// refuse makes the next calls fail without effect.
+// refuse makes the next calls fail without taking effect.
 func (r *run) refuse(op Op) {
 	r.fault = fault{skip: op.N / 4, left: 1 + op.M/3, is: failure.Failure(op.M) % failure.Failures}
 }
 
-// loseAnswer makes the next calls take effect but fail, with an error from a server or a proxy.
+// loseAnswer makes the next calls take effect but return an error from a server or a proxy.
 func (r *run) loseAnswer(op Op) {
 	r.fault = fault{skip: op.N / 4, left: 1 + op.M/3, after: true, is: failure.Lost()[op.M%len(failure.Lost())]}
 }
 
-// resend makes the client repeat the next requests on its own, as client-go does. The failed
-// requests may or may not have taken effect.
+// resend makes the client itself retry the next requests, as client-go does. Depending on op.N, the
+// failed requests take effect or not.
 func (r *run) resend(op Op) {
 	is := []failure.Failure{failure.TooManyRequests, failure.ConnectionReset, failure.ServiceUnavailable}[op.M%3]
 	r.fault = fault{skip: op.N / 4, left: 1 + op.M/3, after: op.N%3 > 0, resend: true, is: is}
 }
 
-// refuseAgain loses the answers to the next deletions or creations, which take effect at once or up
-// to a minute later. Later calls with the same verb are refused for a while.
+// refuseAgain drops the answers to the next deletions or creations. These calls take effect
+// immediately or up to a minute later. The server then refuses a number of further calls with the
+// same verb.
 func (r *run) refuseAgain(op Op) {
 	refusals := []failure.Failure{failure.Forbidden, failure.BadRequest, failure.Conflict, failure.Invalid}
 	f := fault{verb: []string{"delete", "delete", "create"}[op.N%3], left: 1 + op.N/6, is: failure.Timeout, late: 8 * op.For, after: op.N > 9}
@@ -371,9 +374,9 @@ func (r *run) refuseAgain(op Op) {
 	r.fault = f
 }
 
-// blind loses the answers to the next deletions or creations, and makes the reads after each of them
-// fail. The calls take effect at once, take effect up to a minute later, or only every other call
-// takes effect.
+// blind drops the answers to the next deletions or creations, and makes the reads after each of these
+// calls fail. Depending on op.M, the calls take effect immediately, or they take effect up to a
+// minute later, or only every second call takes effect.
 func (r *run) blind(op Op) {
 	f := fault{verb: []string{"delete", "create"}[op.N%2], skip: op.N / 6, left: 1 + op.M/3, is: failure.Timeout, blind: true}
 	switch op.M % 3 {

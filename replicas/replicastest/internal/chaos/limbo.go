@@ -14,17 +14,19 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A limbo is a fault of the next creation. The creation times out and takes effect late, and its
-// pod is then deleted at once. The controller may see neither for a long time. Meanwhile the
-// controller sends the creation again under the same name. So two pods of one name exist in turn.
-// Events of the first pod arrive while the controller waits for the second.
+// A limbo is a fault that affects the next creation. The creation times out and takes effect late,
+// and the new pod is then deleted immediately. The controller might see neither the pod nor its
+// deletion for a long time. Meanwhile, the controller retries the creation with the same name, so
+// that a second pod of this name exists after the first one. Events of the first pod then arrive
+// while the controller waits for the second pod.
 type limbo struct {
-	left int           // how many creations still fail, including the first
-	late time.Duration // how late the first creation takes effect
+	left int           // number of creations that will still fail, including the first one
+	late time.Duration // delay after which the first creation takes effect
 	sent bool          // the first creation was sent
 }
 
-// inLimbo returns the fault of a call, and whether the limbo decides about the call.
+// inLimbo returns the fault of a call. The second result reports whether the limbo applies to this
+// call.
 func (r *run) inLimbo(call replicastest.Call) (replicastest.Fault, bool) {
 	l := &r.limbo
 	if l.left == 0 || call.Verb != "create" {
@@ -48,7 +50,7 @@ type reaper struct {
 	at time.Time
 }
 
-// Due returns the time of the deletion, and whether the deletion is still to come.
+// Due returns the time of the deletion, and whether the deletion is still pending.
 func (r *reaper) Due() (time.Time, bool) { return r.at, r.reaper == r }
 
 // Step deletes the pod, if it exists.

@@ -17,13 +17,12 @@ import (
 )
 
 // A meddler is a user who acts once in the middle of a pass. The user acts either before a call is
-// sent, or after the call took effect and before its answer arrives. The first skip calls with the
-// verb go undisturbed.
+// sent, or after the call took effect and before its answer arrives.
 type meddler struct {
-	verb  string // of the call; "": any
-	after bool
-	skip  int
-	do    func(r *run, call replicastest.Call) error // nil: no user meddles
+	verb  string                                     // the verb of the call; "" means any verb
+	after bool                                       // act after the call took effect
+	skip  int                                        // number of calls with this verb to ignore first
+	do    func(r *run, call replicastest.Call) error // nil means that no user acts
 }
 
 func meddlers(op Op) meddler {
@@ -47,8 +46,8 @@ func meddlers(op Op) meddler {
 	return meddler{verb: verbs[op.N%len(verbs)], after: op.For/time.Millisecond%2 == 0, skip: op.N / len(verbs), do: deeds[op.M%len(deeds)]}
 }
 
-// meddle lets the meddler act at this call, if it is the one that the meddler waits for. If the
-// meddler acts after the call took effect, all pending events arrive before the answer does.
+// meddle makes the meddler act at a call, if the call is the one that the meddler waits for. If the
+// meddler acts after the call took effect, all pending events arrive before the answer to the call.
 func (r *run) meddle(call replicastest.Call, after bool) {
 	m := &r.meddler
 	if m.do == nil || m.after != after || m.verb != "" && m.verb != call.Verb {
@@ -67,8 +66,8 @@ func (r *run) meddle(call replicastest.Call, after bool) {
 	}
 }
 
-// quicken delivers all pending events to a controller before the answer to a call, if r.quick says
-// so.
+// quicken delivers all pending events to a controller before the answer to a call arrives. It does
+// nothing if r.quick is 0.
 func (r *run) quicken(c *podController) {
 	if r.quick == 0 {
 		return
@@ -78,7 +77,7 @@ func (r *run) quicken(c *podController) {
 }
 
 // surprise delivers all pending events to a controller just after a pass has listed the pods in the
-// cache, if r.sudden says so.
+// cache. It does nothing if r.sudden is 0 or no pod event is pending.
 func (r *run) surprise(c *podController) {
 	if r.sudden == 0 || inside.Of[inside.Stream](c.View.ChildWatch).Pending() == 0 {
 		return
@@ -119,7 +118,7 @@ func (r *run) touch(name string) error {
 	return err
 }
 
-// touchAndEnd touches the named pod and deletes another pod at once.
+// touchAndEnd touches the named pod and then deletes another pod without a grace period.
 func (r *run) touchAndEnd(name string, n int) error {
 	if err := r.touch(name); err != nil {
 		return err
@@ -149,7 +148,7 @@ func (r *run) end(name string) error {
 	return err
 }
 
-// take creates a pod without an owner under a free name.
+// take occupies a free name with a pod that has no owner.
 func (r *run) take(name types.NamespacedName) error {
 	if name.Name == "" {
 		return nil
@@ -157,7 +156,7 @@ func (r *run) take(name types.NamespacedName) error {
 	return r.createPod(name.Namespace, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name.Name, Labels: map[string]string{"app": "debug"}}})
 }
 
-// reuse creates a pod without an owner, under the name of a deleted pod that is still in the
+// reuse creates a pod that has no owner. It uses the name of a deleted pod that is still in the
 // controller's cache.
 func (r *run) reuse(n int) error {
 	for _, p := range r.controller(n).View.ChildWatch.In("") {
@@ -168,7 +167,7 @@ func (r *run) reuse(n int) error {
 	return nil
 }
 
-// give makes db the owner of a pod.
+// give transfers a pod to the owner db.
 func (r *run) give(name string) error {
 	p := r.named(name)
 	rs, err := r.GetOwner(r.ctx, r.shape.owners(), "db")
@@ -190,14 +189,14 @@ func (r *run) replaceNamed(name string) error {
 	return r.replaceBy(types.NamespacedName{Namespace: p.Namespace, Name: p.Name})
 }
 
-// labelBack sets the label of web on the pod that was last relabelled.
+// labelBack sets the label "app" of the last relabelled pod back to "web".
 func (r *run) labelBack() error {
 	pod := r.relabelled
 	_, err := r.EditChild(r.ctx, pod.Namespace, pod.Name, relabel(0))
 	return err
 }
 
-// replaceOwner deletes web and creates another owner with the same name at once.
+// replaceOwner deletes the owner web and immediately creates another owner with the same name.
 func (r *run) replaceOwner(op Op) error {
 	policies := []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationBackground, metav1.DeletePropagationOrphan}
 	if err := r.DeleteOwner(r.ctx, r.shape.owners(), "web", policies[op.M%len(policies)]); err != nil {
@@ -206,7 +205,7 @@ func (r *run) replaceOwner(op Op) error {
 	return r.createOwner("web", int32(op.N%6))
 }
 
-// restless annotates both owners at regular intervals, as agents do.
+// restless is a part of the world that annotates both owners at regular intervals, as some agents do.
 type restless struct {
 	*run
 	every time.Duration
@@ -226,7 +225,7 @@ func (o *restless) Step() {
 	}
 }
 
-// stirOwners lets the owners change every n seconds, or stops the changes if n is 0.
+// stirOwners starts to change the owners every n seconds, or stops the changes if n is 0.
 func (r *run) stirOwners(n int) {
 	r.restless = nil
 	if every := time.Duration(n) * time.Second; n > 0 {

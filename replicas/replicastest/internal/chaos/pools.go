@@ -25,7 +25,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A pool is an owner that keeps a number of workers. Workers are not pods.
+// A pool is an owner that keeps a number of workers, which are not pods.
 type pool struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
@@ -59,7 +59,7 @@ func isReady(w *worker) bool { return w.Status.Ready }
 
 func hasEnded(w *worker) bool { return w.Status.Ended }
 
-// workers returns the labels of workers, by which the pool selects them.
+// workers returns the labels by which the pool selects its workers.
 func workers() map[string]string { return map[string]string{"app": "pool"} }
 
 // poolKind returns the Kind for pools. If slots is true, workers have ordinals. If discards is
@@ -89,22 +89,22 @@ func poolKind(slots, discards bool) controller.Kind[*pool, *worker] {
 	}
 }
 
-// pools is a cluster with one pool, which has its own controller and faults. The cluster shares the
-// clock of the run.
+// pools is a cluster with one pool. This cluster has its own controller and its own faults, but uses
+// the clock of the run.
 type pools struct {
 	*replicastest.Cluster[*pool, *worker]
 	controller *replicastest.Controller[*pool, *worker]
 	inside     *inside.Controller[controller.Pass[*pool, *worker], *worker]
 	shape      shape
 	wanted     int32
-	most       int32 // the highest number of workers that was ever wanted
-	orphans    int32 // number of orphans ever created; the pool may create workers before it sees and adopts these
+	most       int32 // the highest number of workers that the pool ever wanted
+	orphans    int32 // number of orphans ever created; the pool might create workers before it sees and adopts these orphans
 	author     author
 	err        error
 }
 
-// An author stands for an operator author who sets Kind.Prepare. Prepare first cordons a worker
-// that must be deleted, and allows the deletion a second later. If a cordoned worker may stay,
+// An author simulates an operator that sets Kind.Prepare. Prepare first cordons a worker that must be
+// deleted, and allows the deletion a second later. If a cordoned worker no longer has to be deleted,
 // Prepare lifts the cordon. In some passes, Prepare fails, panics or postpones everything.
 type author struct {
 	turn     int
@@ -169,8 +169,9 @@ func (p *pools) start() {
 	p.inside.Scaling = p.scaling
 }
 
-// changed checks that the pool never has more workers than the most that were ever wanted, plus the
-// orphans. With slots, changed also checks that each new worker of the pool is in one of these slots.
+// changed checks the workers after each change. The number of workers must never exceed the highest
+// number that the pool ever wanted plus the number of orphans. With slots, each new worker of the
+// pool must also be in a slot that was wanted at some time.
 func (p *pools) changed(before, after metav1.Object) {
 	w, is := after.(*worker)
 	if !is || p.err != nil {
@@ -201,9 +202,9 @@ func (p *pools) owned() (owned []*worker) {
 	return owned
 }
 
-// scaling checks which workers a pass deletes. With slots, the pass may delete only workers in slots
-// that are not wanted. Without slots, the pass must delete workers that are not ready before ready
-// ones. The pass may discard only workers that have ended.
+// scaling checks which workers a pass deletes and discards. Prepare must have allowed each deletion.
+// With slots, the pass may delete only workers in slots that are not wanted. Without slots, the pass
+// must delete unready workers before ready ones. The pass may discard only workers that have ended.
 func (p *pools) scaling(owned []*worker) {
 	pass := p.inside.Passing
 	for _, v := range pass.Scale.Delete {
@@ -238,7 +239,7 @@ func (p *pools) scaling(owned []*worker) {
 	}
 }
 
-// scale changes how many workers are wanted.
+// scale sets the number of workers that the pool wants.
 func (p *pools) scale(n int) error {
 	p.wanted = int32(n)
 	p.most = max(p.most, p.wanted)
@@ -246,7 +247,7 @@ func (p *pools) scale(n int) error {
 	return err
 }
 
-// orphan creates a worker without an owner. The pool adopts the worker, unless the worker is in a
+// orphan creates a worker that has no owner. The pool adopts this worker unless the worker is in a
 // slot that is not wanted.
 func (p *pools) orphan(op Op) error {
 	orphan := &worker{ObjectMeta: metav1.ObjectMeta{GenerateName: "orphan-", Labels: maps.Clone(workers())}}
@@ -259,8 +260,8 @@ func (p *pools) orphan(op Op) error {
 	return err
 }
 
-// user acts as a user on one of the pool's workers, or lets the worker end. One of the actions
-// restarts the controller.
+// user performs one of six actions on the pool. For example, it deletes a worker, lets a worker end,
+// or restarts the controller.
 func (p *pools) user(op Op) error {
 	all := p.Children(namespace)
 	if len(all) == 0 {
@@ -276,7 +277,7 @@ func (p *pools) user(op Op) error {
 		_, err := p.DeleteChild(context.Background(), namespace, name, metav1.DeleteOptions{})
 		return err
 	case 1:
-		if p.shape.slots { // without slots, the new process would not know of creations in flight
+		if p.shape.slots { // without slots, the new process would not know about creations in flight
 			p.controller.View.Stop()
 			p.start()
 		}
@@ -298,8 +299,8 @@ func (p *pools) user(op Op) error {
 // squatter returns the labels of an object that the pool does not select.
 func squatter() map[string]string { return map[string]string{"app": "other"} }
 
-// fails makes some calls fail. A failed call may have no effect, take effect at once, or take effect
-// later.
+// fails makes some calls fail. Depending on op.N, a failed call has no effect, takes effect
+// immediately, or takes effect later.
 func (p *pools) fails(op Op) {
 	lost := failure.Lost()
 	rule := replicastest.Rule{Skip: op.N / 6, Times: 1 + op.M/3, Err: lost[op.M%len(lost)].Of(replicastest.Call{}), Landed: op.N%3 == 0}
@@ -309,7 +310,8 @@ func (p *pools) fails(op Op) {
 	p.controller.Client.Fail(rule)
 }
 
-// watches makes the watch of workers lag, hang, list again or resume.
+// watches applies one change to the watch of workers. It makes the watch hang, lag, list again or
+// resume.
 func (p *pools) watches(op Op) {
 	watch := p.controller.View.ChildWatch
 	watch.Lag = lag
@@ -329,7 +331,7 @@ func (p *pools) watches(op Op) {
 func (p *pools) calm() {
 	for _, w := range p.Children(namespace) {
 		_, _ = p.EditChild(context.Background(), namespace, w.Name, func(w *worker) { w.Finalizers = nil })
-		endedOrphan := w.Status.Ended && metav1.GetControllerOf(w) == nil // the pool does not adopt it
+		endedOrphan := w.Status.Ended && metav1.GetControllerOf(w) == nil // the pool does not adopt an orphan that has ended
 		if w.Labels["app"] != "pool" || endedOrphan {
 			_, _ = p.DeleteChild(context.Background(), namespace, w.Name, metav1.DeleteOptions{})
 		}

@@ -17,17 +17,17 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// An act is an action of users without faults, and the calls and passes that it costs. The numbers
-// of creations, deletions and patches are exact. The numbers of other calls and of passes are
-// limits. The limits of status writes and passes depend on whether the caches report their
-// resourceVersion.
+// An act is an action of a user, together with the calls and passes that it may cause if there are no
+// faults. The numbers of creations, deletions and patches must match exactly. The numbers of passes
+// and of other calls are upper limits. The limits for status writes and passes depend on whether the
+// caches report their resourceVersion.
 type act struct {
 	name                          string
 	do                            func(r *run) error
 	creations, deletions, patches int
 	reads, lists                  int
-	statuses, passes              [2]int // if the caches report their resourceVersion, and if they do not
-	taken                         int    // extra creations because the name is taken
+	statuses, passes              [2]int // limit if the caches report their resourceVersion, and limit if they do not
+	taken                         int    // number of extra creations because a name is taken
 }
 
 func acts() []act {
@@ -43,10 +43,11 @@ func acts() []act {
 	}
 }
 
-// fewReads is how many pods a pass reads one by one. If a pass must read more pods, it lists them.
+// fewReads is the maximum number of pods that a pass reads one by one. If a pass must read more pods,
+// it lists them instead.
 const fewReads = 3
 
-// quiet plays all acts without faults, one after the other, and checks their cost.
+// quiet performs all acts one after the other, without faults, and checks what each act costs.
 func (r *run) quiet() error {
 	if r.controllers[1] != nil {
 		r.second()
@@ -70,7 +71,7 @@ func (r *run) quiet() error {
 			now[verb] = n - calls[verb]
 			return now[verb] == 0
 		})
-		if doubts > 0 { // the pass first deletes pods whose earlier deletion got no answer, which costs more
+		if doubts > 0 { // a pass first deletes the pods whose earlier deletion got no answer, which costs more
 			act.statuses, act.passes = [2]int{act.statuses[0] + 3, act.statuses[1] + 3}, [2]int{act.passes[0] + 3, act.passes[1] + 3}
 		}
 		looks = act.looked(now, looks)
@@ -81,9 +82,11 @@ func (r *run) quiet() error {
 	return nil
 }
 
-// looked subtracts from calls the reads of pods whose deletion got no answer. The controller reads
-// each such pod once before it deletes other pods, or lists them if there are many. looks is how
-// many of these pods the controller had yet to read. looked returns how many remain.
+// looked subtracts the reads that follow unanswered deletions from the numbers in calls. If the
+// deletion of a pod got no answer, the controller reads the pod once before it deletes other pods. If
+// there are many of these pods, the controller lists them instead. The argument looks is the number
+// of these pods that the controller had not read before the act. The result is the number of these
+// pods that the controller has still not read after the act.
 func (a act) looked(calls map[string]int, looks int) (left int) {
 	const get, list = "get Pod", "list Pod"
 	if looks > fewReads && calls[list] > a.lists {
@@ -95,7 +98,7 @@ func (a act) looked(calls map[string]int, looks int) (left int) {
 	return looks - gets
 }
 
-// judge compares calls, passes and events with those that the act should cause.
+// judge returns an error if the calls, passes or events differ from those that the act may cause.
 func (a act) judge(s shape, calls map[string]int, passes int, events []replicastest.Event) error {
 	of := 1
 	if s.versions {
@@ -133,7 +136,7 @@ func (a act) judge(s shape, calls map[string]int, passes int, events []replicast
 	return nil
 }
 
-// grow adds n to the replicas of web, and applies other changes in the same write.
+// grow adds n to the replicas of the owner web. The same write applies all other changes.
 func (r *run) grow(n int32, also ...func(*appsv1.ReplicaSet)) error {
 	return r.editOwner("web", func(rs *appsv1.ReplicaSet) {
 		*rs.Spec.Replicas += n
@@ -143,7 +146,7 @@ func (r *run) grow(n int32, also ...func(*appsv1.ReplicaSet)) error {
 	})
 }
 
-// orphansOneByOne creates two orphans at once. The pod events that are still pending then reach the
+// orphansOneByOne creates two orphans at the same time. The pending pod events then reach the
 // controller one by one, 300 milliseconds apart.
 func (r *run) orphansOneByOne() error {
 	for range 2 {
@@ -158,8 +161,8 @@ func (r *run) orphansOneByOne() error {
 	return nil
 }
 
-// readyOrphan creates a pod without an owner. A minute later the pod is ready, and readyOrphan sets
-// the labels that web selects.
+// readyOrphan creates a pod that has no owner. A minute later, when the pod is ready, readyOrphan
+// gives the pod the labels that web selects.
 func (r *run) readyOrphan() error {
 	name := types.NamespacedName{Namespace: namespace, Name: "ready-orphan"}
 	if err := r.take(name); err != nil {
@@ -176,8 +179,8 @@ func (r *run) readyOrphan() error {
 	return err
 }
 
-// takenName creates another pod under the name that the controller uses for its next creation, just
-// before that creation.
+// takenName scales up web by one pod. Just before the controller creates the pod, a user creates
+// another pod with the same name.
 func (r *run) takenName() error {
 	r.meddler = meddler{verb: "create", do: func(r *run, call replicastest.Call) error { return r.take(call.NamespacedName) }}
 	return r.grow(1)

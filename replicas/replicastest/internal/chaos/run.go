@@ -31,31 +31,32 @@ type podPass = controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]
 
 const (
 	namespace = "default"
-	// calm is how long the controllers may take to settle after the last fault. The longest error
-	// back-off is almost 17 minutes, and an expectation may have to expire after that.
+	// calm is the maximum time that the controllers may take to settle after the last fault. The longest
+	// error back-off is almost 17 minutes, and an expectation may have to expire after that.
 	calm = 40 * time.Minute
-	// lag is the shortest delay of events. Without a delay, two controllers that see different specs
+	// lag is the minimum delay of events. Without a delay, two controllers that see different specs
 	// would undo each other's work forever, and the clock would never advance.
 	lag = 100 * time.Millisecond
-	// settleSteps is how many steps the controllers may take to settle.
+	// settleSteps is the maximum number of steps that the controllers may take to settle.
 	settleSteps = 50_000
-	// mostSteps is how many steps a story may take. Without this limit, a story would never end if its
-	// parts keep each other busy.
+	// mostSteps is the maximum number of steps of a story. Without this limit, a story would never end
+	// if its parts keep each other busy.
 	mostSteps = 400_000
-	// disputeSteps is how many steps a story with two controllers may take before its long waits are
-	// cut short. If two controllers have different views, they overwrite each other's status ten times
-	// a second.
+	// disputeSteps is the number of steps after which a story with two controllers cuts its long waits
+	// short. If two controllers have different views, they overwrite each other's status ten times a
+	// second.
 	disputeSteps = 4_000
 )
 
 // A Report is the result of a story.
 type Report struct {
-	Steps  int            // of the cluster and the controllers
+	Steps  int            // number of steps of the cluster and the controllers, plus the number of calls
 	Faults map[string]int // how often each kind of fault happened
-	Settle int            // how many steps settling took
-	// Known counts the violations of the rules in invariant.KnownToFail, which do not set Err.
+	Settle int            // number of steps that the cluster took to settle after the last fault
+	// Known counts the violations of the rules in invariant.KnownToFail. These violations do not set
+	// Err.
 	Known map[invariant.Rule]int
-	// Calls counts the calls by verb and kind, until the cluster has settled.
+	// Calls is the number of calls until the cluster has settled, by verb and kind.
 	Calls map[string]int
 	// Most is the highest number of calls for one owner in one hour, by verb and kind.
 	Most map[string]int
@@ -66,7 +67,7 @@ type Report struct {
 // settles.
 func Run(seed uint64, story Story) Report { return RunSpoiled(seed, story, nil) }
 
-// RunSpoiled is like Run, but calls spoil with each controller when that controller starts. spoil can
+// RunSpoiled is like Run, but it calls spoil with each controller that starts. The function spoil may
 // change the controller.
 func RunSpoiled(seed uint64, story Story, spoil func(*podController)) Report {
 	return newRun(seed, spoil).tell(story)
@@ -82,7 +83,7 @@ func (r *run) tell(story Story) Report {
 	return r.report
 }
 
-// A run is one play of a story.
+// A run holds the state of a story while the story is played.
 type run struct {
 	*replicastest.PodCluster
 	shape       shape
@@ -94,24 +95,24 @@ type run struct {
 	controllers [2]*podController                                   // the second may be nil
 	elsewhere   *elsewhere                                          // may be nil
 	pools       *pools                                              // may be nil
-	old         *replicastest.View[*appsv1.ReplicaSet, *corev1.Pod] // what an outdated API server lists; nil before the first snapshot
+	old         *replicastest.View[*appsv1.ReplicaSet, *corev1.Pod] // the view of an outdated API server; nil before the first snapshot
 	report      Report
 
 	fault       fault
 	meddler     meddler
-	quick       int                  // how many more calls are answered only after all pending events have arrived
-	sudden      int                  // how many more times all pending events arrive just after a pass has listed the cache
+	quick       int                  // number of next calls whose answers arrive only after all pending events
+	sudden      int                  // number of times that all pending events will arrive just after a pass has listed the cache
 	relabelled  types.NamespacedName // the last relabelled pod
 	restless    *restless            // changes owners at intervals; may be nil
 	isBlind     bool                 // reads fail until the next call that is not a read
-	endContext  int                  // the context of the pass ends before this call, counted from now; 0: never
+	endContext  int                  // the context of the pass ends before the n-th call from now; 0 means never
 	cancel      func()               // ends the context of the pass
 	ended       bool                 // the context of the pass has ended
 	limbo       limbo
 	reaper      *reaper // may be nil
 	pause       pause
-	fenced      *podController // the controller that may not write; nil: all may write
-	races, dice int            // before each of the next races calls or lists, other parts make up to dice steps
+	fenced      *podController // the controller that must not write; nil means that all controllers may write
+	races, dice int            // races counts the next calls and cache lists at which other parts take up to dice steps
 	churn       []replicastest.Part
 	backup      func()
 	backedUp    bool
@@ -134,7 +135,7 @@ func newRun(seed uint64, spoil func(*podController)) *run {
 		random:     rand.New(rand.NewPCG(seed, 2)),
 	}
 	r.checker.Delay, r.checker.BackOff = shape.delay, shape.backOff
-	r.checker.Vetoed, r.checker.Held, r.checker.BurstReplicas = isVetoed, holds, shape.burst
+	r.checker.Vetoed, r.checker.Held, r.checker.BurstReplicas = shape.isVetoed, holds, shape.burst
 	r.checker.Leads = func(c *podController) bool { return c != r.fenced }
 	if shape.ruled {
 		r.checker.Rule(mustGo, mustStay)
@@ -181,14 +182,15 @@ func (r *run) play(story Story) error {
 	return nil
 }
 
-// pass lets time pass.
+// pass lets the world run for the duration d.
 func (r *run) pass(d time.Duration) error {
 	return r.passUnless(d, never)
 }
 
 func never() bool { return false }
 
-// hours lets a long time pass, but stops early if two controllers keep overwriting each other's work.
+// hours lets the world run for the long duration d, but stops early if two controllers keep
+// overwriting each other's work.
 func (r *run) hours(d time.Duration) error {
 	isCut := func() bool { return r.controllers[1] != nil && r.report.Steps > disputeSteps }
 	err := r.passUnless(d, isCut)
@@ -198,7 +200,7 @@ func (r *run) hours(d time.Duration) error {
 	return err
 }
 
-// passUnless lets time pass, but stops when isCut returns true.
+// passUnless lets the world run for the duration d, but stops when isCut returns true.
 func (r *run) passUnless(d time.Duration, isCut func() bool) error {
 	end := r.Clock.Now().Add(d)
 	for replicastest.Crashes(func() { r.runUntil(end, isCut) }) {
@@ -220,7 +222,8 @@ func (r *run) runUntil(end time.Time, isCut func() bool) {
 	})
 }
 
-// dead returns the index of the controller that is in the middle of a pass.
+// dead returns the index of the controller that has crashed, which is the one in the middle of a
+// pass.
 func (r *run) dead() int {
 	if insideOf(r.controllers[0]).Passing == nil {
 		return 1
@@ -281,7 +284,7 @@ func (r *run) start(i int) {
 	r.show()
 }
 
-// show sets the parts of the world to those that exist now.
+// show updates the list of parts that the world runs.
 func (r *run) show() {
 	r.world.Parts = append([]replicastest.Part{r.PodCluster}, r.churn...)
 	if r.elsewhere != nil {
@@ -303,7 +306,8 @@ func (r *run) show() {
 	}
 }
 
-// snapshot keeps the current state as that of an outdated API server, for the operation behind.
+// snapshot saves the current state of the cluster. The operation behind uses this state as that of an
+// outdated API server.
 func (r *run) snapshot() {
 	if r.old != nil {
 		r.old.Stop()
@@ -313,8 +317,9 @@ func (r *run) snapshot() {
 	r.old.OwnerWatch.Hang()
 }
 
-// behind restarts a controller. The new controller first lists from the outdated API server that
-// snapshot has kept. Changes made since the snapshot arrive up to a minute later.
+// behind restarts a controller. The first lists of the new controller return the state that snapshot
+// has saved, as if an outdated API server answered them. Changes made since the snapshot arrive up to
+// a minute later.
 func (r *run) behind(op Op) {
 	if r.old == nil {
 		return
@@ -325,7 +330,7 @@ func (r *run) behind(op Op) {
 	}
 }
 
-// second starts the second controller, or ends it if it is running.
+// second starts the second controller, or stops it if it is already running.
 func (r *run) second() {
 	if c := r.controllers[1]; c != nil {
 		c.View.Stop()
@@ -337,7 +342,7 @@ func (r *run) second() {
 	r.start(1)
 }
 
-// controller returns one of the running controllers.
+// controller returns one of the running controllers, selected by n.
 func (r *run) controller(n int) *podController {
 	if c := r.controllers[n%2]; c != nil {
 		return c
@@ -345,7 +350,7 @@ func (r *run) controller(n int) *podController {
 	return r.controllers[0]
 }
 
-// insideOf returns the hidden parts of a controller.
+// insideOf gives access to the internals of a controller.
 func insideOf(c *podController) *inside.Controller[podPass, *corev1.Pod] {
 	return inside.Of[*inside.Controller[podPass, *corev1.Pod]](c)
 }
@@ -358,7 +363,7 @@ func (r *run) ownerStream(n int) inside.Stream {
 	return inside.Of[inside.Stream](r.controller(n).View.OwnerWatch)
 }
 
-// before returns the fault of a call.
+// before runs ahead of each call and returns the fault for this call.
 func (r *run) before(call replicastest.Call) replicastest.Fault {
 	r.report.Steps++
 	r.race()
@@ -373,7 +378,7 @@ func (r *run) before(call replicastest.Call) replicastest.Fault {
 			r.ended = true
 		}
 	}
-	if r.ended { // the other calls of the pass fail without a fault
+	if r.ended { // the remaining calls of the pass fail anyway, because their context has ended
 		return replicastest.Fault{}
 	}
 	f := &r.fault
@@ -397,7 +402,7 @@ func (r *run) before(call replicastest.Call) replicastest.Fault {
 	return r.hit(f, call)
 }
 
-// hit returns the effect of a fault on a call.
+// hit returns the effect of the fault f on a call, and updates f for the next call.
 func (r *run) hit(f *fault, call replicastest.Call) replicastest.Fault {
 	is := replicastest.Fault{Before: f.is.Of(call), Resend: f.resend, Late: f.late}
 	if f.mixed {
@@ -416,12 +421,12 @@ func (r *run) hit(f *fault, call replicastest.Call) replicastest.Fault {
 // A pause stops the first controller in the middle of a pass, before one of its calls. During the
 // pause, the watches of this controller hang, and all other parts continue.
 type pause struct {
-	after int  // pause before this call, counted from now; 0: no pause
-	long  bool // the controller's lease ends during the pause, so the controller may not write afterwards
+	after int  // the pause begins before the n-th call from now; 0 means no pause
+	long  bool // the controller's lease ends during the pause, so the controller must not write afterwards
 	d     time.Duration
 }
 
-// pauses stops a controller for a while if its pause is due at this call.
+// pauses stops the first controller for the duration of the pause, if the pause is due at this call.
 func (r *run) pauses(i int) {
 	if i > 0 || r.pause.after == 0 {
 		return
@@ -451,10 +456,10 @@ func (r *run) pauses(i int) {
 	}
 }
 
-// endPause lets the paused controller write again, as if it had its lease again.
+// endPause ends the pause and lets the controller write again, as if it had renewed its lease.
 func (r *run) endPause() { r.pause, r.fenced = pause{}, nil }
 
-// stir lets the pods change every n seconds, or stops the changes if n is 0.
+// stir starts to change the pods every n seconds, or stops the changes if n is 0.
 func (r *run) stir(n int) {
 	r.churn = nil
 	if n > 0 {
@@ -463,8 +468,8 @@ func (r *run) stir(n int) {
 	r.show()
 }
 
-// restore replaces the state of the cluster with the last backup, and restarts all controllers with
-// new caches. A Controller that notices a restore asks for such a restart.
+// restore replaces the state of the cluster with the last backup. It then restarts all controllers
+// with new caches. A Controller that notices a restore requests the same restart.
 func (r *run) restore() {
 	if !r.backedUp {
 		return
@@ -476,14 +481,15 @@ func (r *run) restore() {
 	}
 }
 
-// catchUp resumes watches that hang.
+// catchUp resumes the watches of a controller if they hang.
 func (r *run) catchUp(n int) {
 	view := r.controller(n).View
 	view.ChildWatch.Resume()
 	view.OwnerWatch.Resume()
 }
 
-// after crashes the process that has made a call, if the current fault asks for that.
+// after runs when a call has been answered. It crashes the process if the current fault is a crash
+// after the call.
 func (r *run) after() {
 	if f := r.fault; f.crash && f.after && f.skip == 0 && f.left > 0 {
 		r.fault = fault{}
@@ -491,7 +497,8 @@ func (r *run) after() {
 	}
 }
 
-// race lets other parts take steps before a call, or after a list from the cache.
+// race lets the cluster or a watch take a few steps before a call, or after a pass has listed the
+// cache.
 func (r *run) race() {
 	if r.races == 0 {
 		return
@@ -547,7 +554,7 @@ func (r *run) settle() error {
 	}
 	for _, c := range r.controllers {
 		if c != nil {
-			c.Skew = max(c.Skew, 0) // a clock that is ahead stays so, because setting it back would lengthen all waits
+			c.Skew = max(c.Skew, 0) // a clock that is ahead is not set back, because that would lengthen all waits
 			c.View.ChildWatch.Lag, c.View.OwnerWatch.Lag = lag, lag
 			r.refreshed(c)
 		}
@@ -617,7 +624,7 @@ func (r *run) endAll() error {
 	return r.checker.Forgotten()
 }
 
-// letGo removes from all pods their finalizers and the labels "go" and "stay".
+// letGo removes the finalizers and the labels "go" and "stay" from all pods.
 func (r *run) letGo() {
 	for _, p := range r.Children("") {
 		_, _ = r.EditChild(r.ctx, p.Namespace, p.Name, unmark)
@@ -638,7 +645,7 @@ func (r *run) endNamespace(n int) {
 	}
 }
 
-// loseNode makes another node fail, unless two have already failed.
+// loseNode makes another node fail, unless two nodes have already failed.
 func (r *run) loseNode() {
 	if lost := r.report.Faults["lost nodes"]; lost < 2 {
 		r.report.Faults["lost nodes"]++
@@ -646,7 +653,7 @@ func (r *run) loseNode() {
 	}
 }
 
-// ofPool calls do with the pools, if there are any.
+// ofPool calls do with r.pools. It does nothing if there are no pools.
 func (r *run) ofPool(do func(*pools) error) error {
 	if r.pools == nil {
 		return nil
@@ -733,7 +740,7 @@ func (r *run) createPod(namespace string, p *corev1.Pod) error {
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// Add adds the counts of another Report to r.
+// Add merges the counts of another Report into r.
 func (r *Report) Add(other Report) {
 	if r.Faults == nil {
 		r.Faults, r.Known = map[string]int{}, map[invariant.Rule]int{}

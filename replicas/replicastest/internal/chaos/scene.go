@@ -10,12 +10,13 @@ import (
 	"time"
 )
 
-// A scene is a short sequence of operations that are dangerous together but rarely drawn together.
-// Each string names one operation, or several, and one of these is picked at random. Numbers and a
-// time after the name set N, M and For. Values that the string does not give are random.
+// A scene is a short sequence of operations that are dangerous in combination, but that Generate
+// would rarely draw in this order. Each string names one operation, or several alternatives separated
+// by "|", one of which is chosen at random. The name may be followed by numbers, which set N and M,
+// and by a duration, which sets For. Values that are not given are random.
 type scene []string
 
-// scenes returns all scenes, for Generate and Tell.
+// scenes returns all scenes. Generate and Tell use them.
 func scenes() []scene {
 	const anything = "relabel|relabel|disown|force|select|scale|cost|replace|orphan|finish|delete-pod"
 	return []scene{
@@ -25,7 +26,7 @@ func scenes() []scene {
 		{"backup", "run 1s", "hang-pods", "scale", "force", "hours 400ms", "restore", "relist", "run 20s"},
 		{"scale 4", "run 20s", "hang-pods", "scale 7", "hours 400ms", "force", "force", "hours 400ms", "hours 900ms"},
 		{"hang-pods", "select", "hours 400ms", "orphan", "select", "run 20s", "catch-up"},
-		// A live list shows pods that end before the watch shows them, or pods that return.
+		// A live list shows pods that end before the watch shows them, or pods that return to their owner.
 		{"scale 2", "run 20s", "hang-pods 0", "scale 6", "run 1s", "hours 400ms", "force 3|force 4|force 5", "run 1s", "catch-up 0", "run 20s"},
 		{"scale 2", "run 20s", "hang-pods 0", "scale 6", "run 2s", "force 4", "force 5", "scale 4", "hours 400ms", "replay 0 0 8s", "run 20s"},
 		{"scale 2", "run 20s", "break-pods 0", "scale 6", "run 2s", "hours 400ms", "force 3|replace 3", "force 4", "force 5", "relist 0", "run 20s"},
@@ -46,7 +47,7 @@ func scenes() []scene {
 		{"scale 6", "run 20s", "cost 3 0", "run 1s", "hang-pods 0", "force 3", "scale 5", "run 1s", "stir-sets 1", "run 20s", "stir-sets 0"},
 		{"scale 6", "run 300ms", "meddle 2 8 1ms", "scale 2", "run 20s"},
 		{"scale 6", "run 20s", "break-pods 0", "scale 2", "run 40s", "reuse 0", "relist 0", "run 20s"},
-		// A fault lasts while everything changes.
+		// A fault lasts for a long time while users, pods or owners change.
 		{"scale 7", "run 20s", "churn 1", "conflicts", "scale 4", "run 40s", "churn 0", "no-webhook"},
 		{"churn 1", "quota 4", "scale 8", "run 40s", "churn 0", "force", "run 1s", "no-quota"},
 		{"scale 6", "run 20s", "hang-pods", "force", "force", "force", "scale 2", "stir-sets 1", "run 30s", "stir-sets 0", "catch-up"},
@@ -55,7 +56,7 @@ func scenes() []scene {
 		{"scale 3", "run 20s", "quota 2", "scale 7", "run 20s", "skew 1 0", "run 20s", "no-quota", "run 1m", "skew 0 6"},
 		{"scale 3", "run 20s", "end-namespace 0", "scale 6", "run 1m"},
 		{"run 20s", "refuse 0 3", "scale 7", "run 20s"},
-		// The result of a creation is unknown, and then fewer pods are wanted.
+		// The result of a creation is unknown, and then the owner wants fewer pods.
 		{"run 20s", "blind 1 0 4s|blind 1 9 4s", "scale 6", "run 10ms", "scale 2", "run 1m"},
 		{"scale 2", "run 20s", "lag-pods 0 0 3s", "blind 1 1", "scale 3", "run 102ms", "sudden 11", "run 20s"},
 		{"scale 3", "run 20s", "hang-pods 0", "scale 4", "run 1s", "scale 3", "hours 900ms"},
@@ -63,7 +64,7 @@ func scenes() []scene {
 		{"webhook 1 0|webhook 1 4", "orphan", "scale 6", "run 1m", "no-webhook", "run 20s"},
 		{"mutate", "scale 1", "run 1s", "webhook 2", "scale 7", "run 20s", "no-webhook", "run 20s"},
 		{"scale 1", "run 20s", "mutate 0", "late-pods 0 0 1s", "blind 1 1", "scale 3", "meddle 4 9 1ms", "run 10s", "no-webhook", "run 20s"},
-		// Pods are given away and taken back.
+		// Users give pods away and take them back.
 		{"relabel", "race|quick", "run 100ms", "back", "run 1s"},
 		{"scale 5", "quick", "meddle 1", "run 100ms", "disown", "scale 2", "run 100ms", "disown", "run 1s"},
 		{"mutate 0|mutate 2", "scale 1", "run 1s", "meddle 1 7|meddle 1", "scale 7", "run 10s", "no-webhook"},
@@ -77,13 +78,13 @@ func scenes() []scene {
 		{"scale 6", "run 3s", "finish 2", "finish 3", "finish 4", "run 20s"},
 		// Workers that are not ready are deleted.
 		{"scale-pool 3", "run 20s", "scale-pool 7", "run 300ms", "scale-pool 2", "run 5s"},
-		// Workers end or are deleted, and others take their names.
+		// Workers end or are deleted, and other objects take their names.
 		{"scale-pool 5", "run 20s", "pool-user 3 1|pool-user 3 3", "pool-user 0 1|pool-user 0 3", "run 1s", "scale-pool 7", "run 20s", "pool-user 4 1", "pool-user 4 3", "run 20s"},
 		{"scale-pool 4", "run 20s", "pool-user 2 5", "pool-user 2 6", "scale-pool 8", "run 1m", "pool-calls", "scale-pool 3", "run 20s", "scale-pool 7", "run 20s"},
 		{"scale-pool 6", "run 20s", "pool-watch 0", "pool-user 5 1", "pool-user 5 3", "pool-user 0 2", "run 20s", "scale-pool|pool-calls", "run 1s", "pool-watch 2|pool-watch 3", "run 20s"},
 		{"scale-pool 5", "run 20s", "pool-calls", "pool-user 5 0", "pool-user 5 4", "pool-user 5 2", "run 1s", "scale-pool", "run 20s"},
 		{"scale-pool 2", "run 20s", "orphan-pool 2|orphan-pool 3|orphan-pool 9", "pool-calls", "scale-pool 5", "run 300ms", "pool-user 1", "run 20s", "scale-pool 1|scale-pool 3", "run 20s"},
-		// A pod must go while another pod is missing and cannot be created.
+		// A rule requires the deletion of a pod while another pod is missing and cannot be created.
 		{"scale 3", "run 20s", "webhook 0 0|webhook 0 1", "force 0", "run 1s", "must-go 0 5|must-go 1 5", "run 20s", "no-webhook", "run 20s"},
 	}
 }
@@ -116,7 +117,7 @@ func (s scene) tell(r *rand.Rand) (story Story) {
 	return story
 }
 
-// anyOp returns an operation with random values.
+// anyOp returns the named operation with random values.
 func anyOp(name string, r *rand.Rand) Op {
 	return Op{Do: name, N: r.IntN(12), M: r.IntN(12), For: time.Duration(r.IntN(8000)) * time.Millisecond}
 }

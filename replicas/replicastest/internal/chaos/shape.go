@@ -17,7 +17,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A shape is the setup in which a story is played. The seed of a story selects its shape, so that
+// A shape is the configuration in which a story is played. The shape depends on the seed, so that
 // over many seeds each shape meets all kinds of faults.
 type shape struct {
 	versions  bool // the caches report their resourceVersion to the controllers
@@ -25,10 +25,11 @@ type shape struct {
 	burst     int
 	backOff   bool
 	delay     time.Duration // Options.StatusDelay
-	ruled     bool          // labels decide whether pods must go or stay
-	slow      bool          // one deletion at a time
+	ruled     bool          // labels decide which pods must be deleted and which must stay
+	slow      bool          // if ruled is also true, only one deletion at a time is allowed
+	prepares  bool          // the Kind has Prepare, so each deletion carries a resourceVersion
 	anywhere  bool          // owners are cluster-scoped, and their pods are in two namespaces
-	pools     bool          // there is also a pool, whose children are not pods
+	pools     bool          // the run also has a pool, whose children are not pods
 	slots     bool          // the children of the pool have ordinals
 	discards  bool          // the pool discards children that have ended
 }
@@ -36,7 +37,7 @@ type shape struct {
 func shapeOf(seed uint64) shape {
 	s := shape{
 		versions: seed%2 == 0, elsewhere: seed%8 == 1 || seed%8 == 4, backOff: seed%5 == 0,
-		ruled: seed%6 == 5 || seed%12 == 2, slow: seed%11 < 4, anywhere: seed%10 == 3 || seed%20 == 6,
+		ruled: seed%6 == 5 || seed%12 == 2, slow: seed%11 < 4, prepares: seed%13 < 6, anywhere: seed%10 == 3 || seed%20 == 6,
 		pools: seed%9 < 3, slots: seed%9 == 1 || seed%18 == 2, discards: seed%9 == 2,
 	}
 	if seed%3 == 0 {
@@ -48,7 +49,7 @@ func shapeOf(seed uint64) shape {
 	return s
 }
 
-// other is the second namespace for pods. Only cluster-scoped owners create pods there.
+// other is the name of the second namespace for pods. Only cluster-scoped owners create pods there.
 const other = "other"
 
 // owners returns the namespace of the owners, or "" if they are cluster-scoped.
@@ -59,7 +60,7 @@ func (s shape) owners() string {
 	return namespace
 }
 
-// kind returns the Kind for ReplicaSets, changed for this shape.
+// kind returns the Kind of ReplicaSets with the settings of this shape.
 func (s shape) kind() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 	kind := controller.ReplicaSets()
 	spec, turn := kind.Spec, 0
@@ -81,22 +82,28 @@ func (s shape) kind() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 		}
 		return is, err
 	}
-	kind.Prepare = func(_ context.Context, rs *appsv1.ReplicaSet, step *controller.Step[*corev1.Pod]) error {
-		if isVetoed(rs) {
-			step.Create, step.Delete, step.Discard = nil, nil, nil
+	if s.prepares {
+		kind.Prepare = func(_ context.Context, rs *appsv1.ReplicaSet, step *controller.Step[*corev1.Pod]) error {
+			if s.isVetoed(rs) {
+				step.Create, step.Delete, step.Discard = nil, nil, nil
+			}
+			return nil
 		}
-		return nil
 	}
 	return kind
 }
 
-// holds returns how many pods fewer than wanted an owner may have, as its annotation says.
+// holds returns the number of pods that an owner is allowed to lack, which is the value of its
+// annotation heldPlaces.
 func holds(rs *appsv1.ReplicaSet) int {
 	n, _ := strconv.Atoi(rs.Annotations[heldPlaces])
 	return n
 }
 
-func isVetoed(rs *appsv1.ReplicaSet) bool { return rs.Annotations[vetoed] != "" }
+// isVetoed reports whether Prepare allows no creation, deletion or discard for an owner.
+func (s shape) isVetoed(rs *appsv1.ReplicaSet) bool {
+	return s.prepares && rs.Annotations[vetoed] != ""
+}
 
 func mustGo(p *corev1.Pod) bool   { return p.Labels["go"] != "" }
 func mustStay(p *corev1.Pod) bool { return p.Labels["stay"] != "" }
@@ -116,14 +123,14 @@ func (s shape) cluster(seed uint64) *replicastest.PodCluster {
 	return cluster
 }
 
-// unmark removes from a pod its finalizers and the labels "go" and "stay".
+// unmark removes the finalizers and the labels "go" and "stay" from a pod.
 func unmark(p *corev1.Pod) {
 	p.Finalizers = nil
 	delete(p.Labels, "go")
 	delete(p.Labels, "stay")
 }
 
-// refuses returns a webhook that denies new pods in the namespace other.
+// refuses returns a webhook that denies new pods in the second namespace.
 func refuses(op Op) func(string, *corev1.Pod) error {
 	answers := []failure.Failure{failure.Forbidden, failure.Invalid, failure.BadRequest}
 	return func(verb string, p *corev1.Pod) error {

@@ -27,8 +27,8 @@ import (
 // A Story is a sequence of operations.
 type Story []Op
 
-// An Op is one operation. The meaning of N and M depends on Do. A number for a pod is an index into
-// the pods sorted by name, and wraps around after the last pod.
+// An Op is one operation. The meaning of N and M depends on Do. If a number selects a pod, it is an
+// index into the pods sorted by name, and it wraps around after the last pod.
 type Op struct {
 	Do   string
 	N, M int
@@ -75,12 +75,13 @@ func Parse(text string) (Story, error) {
 // length is the minimum number of operations in a generated story.
 const length = 60
 
-// Generate returns a random story for a seed. Except in scenes, time passes after each operation.
+// Generate returns a random story for a seed. Time passes after each operation, except within a
+// scene.
 func Generate(seed uint64) Story {
 	r := rand.New(rand.NewPCG(seed, 1))
 	var all []string
 	for name, k := range kinds() {
-		if shapeOf(seed).pools && strings.Contains(name, "pool") { // without pools, the operation does nothing
+		if shapeOf(seed).pools && strings.Contains(name, "pool") { // in shapes without pools, these operations do nothing
 			k.weight *= 6
 		}
 		all = append(all, slices.Repeat([]string{name}, k.weight)...)
@@ -98,23 +99,25 @@ func Generate(seed uint64) Story {
 	return story
 }
 
-// shrinkSteps is how many steps Shrink plays before it gives up, which takes about a minute. Most
-// stories need fewer steps. But a story that never ends takes mostSteps each time it is played.
+// shrinkSteps is the number of steps after which Shrink gives up, which takes about a minute. Shrink
+// needs fewer steps for most stories. However, a story that never ends takes mostSteps steps each
+// time it is played.
 const shrinkSteps = 1_000_000
 
-// A Shrunk is a story that fails, without the operations that are not needed for the failure.
+// A Shrunk is a failing story from which Shrink has removed operations that the failure does not
+// need.
 type Shrunk struct {
 	Story   Story
-	Err     error // of the shortened story
-	IsLeast bool  // every operation left is needed; false if Shrink gave up
+	Err     error // the error of the shortened story
+	IsLeast bool  // all remaining operations are needed; false if Shrink gave up
 
-	steps int // played so far
+	steps int // number of steps played so far
 }
 
-// Shrink shortens a story that failed with err. Shrink tries to leave out halves, then quarters,
-// and so on down to single operations. A part is left out if the rest still breaks the same rule.
-// Shrink tries each size again until the story gets no shorter. Shrink gives up when play has
-// reported shrinkSteps steps in all.
+// Shrink shortens a story that failed with err. It tries to remove halves of the story, then
+// quarters, and so on down to single operations. A part is removed if the remaining story still
+// breaks the same rule. Shrink repeats each size until the story gets no shorter. It gives up when
+// all plays together have taken more than shrinkSteps steps.
 func Shrink(story Story, err error, play func(Story) Report) Shrunk {
 	s := Shrunk{Story: story, Err: err}
 	for size := len(story) / 2; size > 0; {
@@ -130,7 +133,7 @@ func Shrink(story Story, err error, play func(Story) Report) Shrunk {
 	return s
 }
 
-// shorten tries to leave out each run of size consecutive operations.
+// shorten tries to remove each sequence of size consecutive operations.
 func (s *Shrunk) shorten(size int, play func(Story) Report) {
 	for from := 0; from+size <= len(s.Story) && s.steps <= shrinkSteps; {
 		without := slices.Concat(s.Story[:from], s.Story[from+size:])
