@@ -1,9 +1,9 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replicakit is the overview of a library for controllers that keep N copies of something.
-// The library splits the logic of Kubernetes' ReplicaSet controller into small packages, and
-// package replicas combines these packages.
+// Package replicakit gives an overview of a library for controllers that keep N copies of
+// something. The library splits the logic of Kubernetes' ReplicaSet controller into small packages,
+// which package replicas combines.
 //
 // A controller that keeps N copies runs a loop, and each step of the loop has its own package:
 //
@@ -13,7 +13,8 @@
 //	apply     slowstart      how fast do I dare?
 //	report    status         what do I say about it?
 //
-// The function replicas.Manage takes facts, returns a plan, and makes no API call:
+// The function replicas.Manage computes a plan from the observed children and a spec, and makes no
+// API calls:
 //
 //	spec, err := replicas.ReplicaSetSpec(rs) // what is wanted
 //	spec.Now = time.Now()
@@ -25,14 +26,14 @@
 //	c, err := controller.New(controller.ReplicaSets(), client, cache, queue.AddAfter, controller.Options{})
 //	requeueAfter, err := c.Sync(ctx, key)
 //
-// Package replicas/typed makes the client and the cache of such a controller from client-go's typed
-// clients and informers. The package does not import client-go.
+// Package replicas/typed makes the client and the cache for package replicas/controller from
+// client-go's typed clients and informers. The package does not import client-go.
 //
-// Package replicas/ledger remembers what API calls have revealed about the children, until the
-// cache shows the same. If you write your own loop, use package replicas/ledger in it.
+// Package replicas/ledger remembers the results of API calls on the children until the cache shows
+// these results. Use package replicas/ledger if you write your own loop.
 //
 // The modules replicas/clientgo and replicas/controllerruntime run the whole loop with client-go
-// and with controller-runtime. The module replicas/clientgo also has a complete ReplicaSet
+// and with controller-runtime. The module replicas/clientgo also contains a complete ReplicaSet
 // controller and a complete ReplicationController manager.
 //
 // These rules hold in every package:

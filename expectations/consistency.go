@@ -15,11 +15,11 @@ import (
 	"github.com/replicakit/replicakit/internal/resourceversion"
 )
 
-// DefaultGiveUpAfter is how long an owner waits for the cache to show a write if
+// DefaultGiveUpAfter is the maximum time that an owner waits for the cache to show a write if
 // ConsistencyStore.GiveUpAfter is 0 or less.
 const DefaultGiveUpAfter = 10 * time.Minute
 
-// A stale cache is checked again after shortestRetry. After each check, the delay doubles, up to
+// The delay before a stale cache is checked again starts at shortestRetry, and doubles up to
 // longestRetry.
 const (
 	shortestRetry = 50 * time.Millisecond
@@ -29,51 +29,54 @@ const (
 // ConsistencyStore remembers the resource versions of the writes that a controller made for each
 // owner, and reports whether the cache shows these writes yet. A ConsistencyStore needs no watch
 // events. Use a ConsistencyStore in addition to a Store, and not instead of one, because a
-// ConsistencyStore does not know of writes whose answers were lost. Call Ready first in a pass,
-// before you read anything from the cache:
+// ConsistencyStore does not know about writes whose responses were lost. At the start of each pass,
+// call Ready before you read anything from the cache:
 //
 //	if stale, ready := store.Ready(key); !ready {
 //		return requeueAfter(stale.RetryAfter) // no error, since nothing failed
 //	}
 //
-// Call WroteAt for every write whose answer has a resource version, such as creates, adoptions,
-// releases, status writes, and deletes of objects that stay for their grace period.
+// Call WroteAt for every write whose response contains a resource version. Examples are creates,
+// adoptions, releases, status updates, and deletes of objects that continue to exist during their
+// grace period.
 //
 // The zero value and a nil pointer remember nothing, so every owner is ready. A ConsistencyStore is
 // safe for concurrent use, and must not be copied after first use.
 //
-// Differs from Kubernetes (pkg/controller/util/consistency, KEP-5647): an owner that waits does not
-// cause an error or an error back-off. If the cache never shows a write, or if the resource version
-// of a write cannot be compared, the store gives up the write and counts it. The store forgets the
-// write to a resource as soon as the cache of this resource shows the write. Ready and WroteAt may
-// be called at the same time.
+// Differs from Kubernetes (pkg/controller/util/consistency, KEP-5647): Ready returns no error for
+// an owner that must wait, so the work queue does not apply its back-off for errors. If the cache
+// never shows a write, or if the resource version of a write cannot be compared, the store gives up
+// on the write and counts it. A write is forgotten as soon as the cache of its resource shows it.
+// Ready and WroteAt may be called at the same time.
 type ConsistencyStore struct {
-	// ReadVersion returns the resource version that the cache of a resource has reached. If
-	// ReadVersion returns "", this version is unknown, and writes to the resource count as seen.
-	// Return the version of the store from which you read objects. Do not return an informer's
-	// LastSyncResourceVersion, because this version is ahead of the informer's store. A write would
-	// then count as seen before the store has it.
+	// ReadVersion returns the resource version that the cache of a resource has reached. An empty
+	// result means that this version is unknown. Writes to the resource then count as seen. Return
+	// the version of the store that you read objects from. Do not return the
+	// LastSyncResourceVersion of an informer, because this version is ahead of the informer's
+	// store. With this version, a write would count as seen before the store contains the written
+	// object.
 	//
 	// If ReadVersion is nil, every owner is ready. Set ReadVersion before first use. ReadVersion
-	// may be called from several goroutines at once, and is called while no lock is held.
+	// may be called from several goroutines at the same time. The ConsistencyStore does not hold a
+	// lock while it calls ReadVersion.
 	ReadVersion func(resource schema.GroupResource) string
 
-	// GiveUpAfter is how long an owner waits for one write. The time starts with the first call of
-	// Ready that does not find the write in the cache. 0 or less means DefaultGiveUpAfter. Set
-	// GiveUpAfter before first use.
+	// GiveUpAfter is the maximum time that an owner waits for one write. The time is measured from
+	// the first call of Ready that does not find the write in the cache. A value of 0 or less means
+	// DefaultGiveUpAfter. Set GiveUpAfter before first use.
 	GiveUpAfter time.Duration
 
-	// Now returns the current time. Nil means time.Now. Set Now before first use. If the clock goes
-	// back or stands still, RetryAfter does not grow, and the store gives up a write later.
+	// Now returns the current time. Nil means time.Now. Set Now before first use. If the clock goes back or
+	// stands still, RetryAfter does not increase, and the store takes longer to give up on writes.
 	Now func() time.Time
 
 	mu      sync.Mutex
 	owners  map[types.NamespacedName]*writer
 	givenUp uint64
-	changes uint64 // the latest number that was given to a change of a write
+	changes uint64 // the last number that was assigned to write.change
 }
 
-// A writer is one incarnation of an owner, with the owner's latest write to each resource.
+// A writer holds the latest writes of one incarnation of an owner, one write for each resource.
 type writer struct {
 	uid    types.UID
 	writes []write
@@ -83,30 +86,31 @@ type write struct {
 	resource schema.GroupResource
 	version  string
 	read     string    // the newest version that was seen in the cache
-	missing  time.Time // when the write was first found missing, or zero
-	change   uint64    // the unique number of the change that set version and read
+	missing  time.Time // the time at which the cache was first found without the write, or zero
+	change   uint64    // a unique number, which is renewed when version or read changes
 }
 
-// Stale names a cache that does not show a write of the owner yet.
+// Stale describes a cache that does not show a write of the owner yet.
 type Stale struct {
 	// Resource is the resource that was written, such as pods. Wrote is the resource version of the
 	// write, and Read is the resource version that the cache has reached.
 	Resource    schema.GroupResource
 	Read, Wrote string
-	// RetryAfter is how long to wait before the next call of Ready. RetryAfter is 50 milliseconds
-	// at first, and doubles up to one second.
+	// RetryAfter is the delay after which to call Ready again. RetryAfter starts at 50 milliseconds
+	// and doubles up to one second.
 	RetryAfter time.Duration
 }
 
-// String returns "pods: read 100, wrote 105".
+// String returns a description such as "pods: read 100, wrote 105".
 func (s Stale) String() string {
 	return fmt.Sprintf("%s: read %s, wrote %s", s.Resource, s.Read, s.Wrote)
 }
 
-// WroteAt records a write of an owner to a resource, with the resource version that the API server
-// returned. If an owner writes to a resource several times, the highest version counts. If two
-// versions cannot be compared, the later write counts. If the name of the owner was recorded with
-// another UID, the new record replaces the old one. If version is empty, WroteAt does nothing.
+// WroteAt records that an owner wrote to a resource, with the resource version that the API server
+// returned for the write. If an owner writes to a resource several times, only the highest version
+// is kept. If two versions cannot be compared, the version of the later write is kept. If the store
+// has a record for the same name with another UID, the new record replaces the old record. If
+// version is empty, WroteAt does nothing.
 func (s *ConsistencyStore) WroteAt(owner Key, resource schema.GroupResource, version string) {
 	if s == nil || s.ReadVersion == nil || version == "" {
 		return
@@ -128,18 +132,19 @@ func (s *ConsistencyStore) WroteAt(owner Key, resource schema.GroupResource, ver
 	}
 }
 
-// Ready reports whether the caches show all writes of the owner. If a cache does not, Stale names
-// this cache. If there are several such caches, Stale names the one whose resource the owner wrote
-// first. Ready forgets the writes that the caches show. An owner without recorded writes is ready.
-// An owner whose UID differs from the recorded UID is also ready. An empty UID stands for any UID.
+// Ready reports whether the caches show all writes of the owner. If a cache does not show a write,
+// the returned Stale describes this cache. If several caches do not show a write, Stale describes
+// the cache of the resource that the owner wrote to first. Ready forgets the writes that the caches
+// show. An owner is also ready if no writes are recorded for it, or if its UID differs from the
+// recorded UID. An empty UID matches any UID.
 //
-// Ready gives up a write if the owner has waited for GiveUpAfter, or if a version is not a number.
-// Ready also gives up a write if the cache has gone back to an older version, for example because
-// etcd was restored from a backup. Such a cache may never reach the version of the write. If Ready
-// gives up writes and no other write is missing, it returns true and a Stale that names one of the
-// writes that it gave up. The cache is then old, so list from the API server before you act. If
-// Ready returns true and gave up no write, Stale is zero. GivenUp counts the writes that Ready gave
-// up.
+// Ready gives up on a write if the owner has waited for GiveUpAfter, or if the version of the write
+// or of the cache is not a number. Ready also gives up on a write if the cache has gone back to an
+// older version, for example because etcd was restored from a backup. A cache that has gone back
+// might never reach the version of the write. If Ready gives up on writes and no other write is
+// missing, Ready returns true and a Stale that describes one of these writes. In this case the
+// cache may be stale, so list from the API server before you act. If Ready returns true and did not
+// give up on any write, Stale is zero. GivenUp returns the number of writes that Ready gave up on.
 func (s *ConsistencyStore) Ready(owner Key) (Stale, bool) {
 	reads := s.reads(owner)
 	if len(reads) == 0 {
@@ -159,8 +164,8 @@ func (s *ConsistencyStore) Ready(owner Key) (Stale, bool) {
 	return stale, ready
 }
 
-// Clear forgets the writes of an owner. An empty UID stands for any UID. Call Clear when the owner
-// no longer exists.
+// Clear forgets the writes of an owner. An empty UID matches any UID. Call Clear when the owner no
+// longer exists.
 func (s *ConsistencyStore) Clear(owner Key) {
 	if s == nil {
 		return
@@ -172,9 +177,10 @@ func (s *ConsistencyStore) Clear(owner Key) {
 	}
 }
 
-// GivenUp returns how many writes were given up before the cache showed them. If the number grows,
-// the store does not protect you from an old cache. Possible causes are a watch that stays broken
-// for minutes, a restored etcd, and versions that are not numbers.
+// GivenUp returns the number of writes that Ready gave up on before the cache showed them. If this
+// number increases, the ConsistencyStore does not protect you from a stale cache. Possible causes
+// are a watch that stays broken for minutes, an etcd that was restored from a backup, and resource
+// versions that are not numbers.
 func (s *ConsistencyStore) GivenUp() uint64 {
 	if s == nil {
 		return 0
@@ -184,8 +190,9 @@ func (s *ConsistencyStore) GivenUp() uint64 {
 	return s.givenUp
 }
 
-// reads returns the cache versions of the resources that an owner wrote, by the change number of
-// each write. If a write changes while reads runs, its new change number is not in the result.
+// reads returns the version of the cache for each recorded write of an owner. The keys of the map
+// are the change numbers of the writes. If a write changes while reads runs, the map does not
+// contain the new change number of the write.
 func (s *ConsistencyStore) reads(owner Key) map[uint64]string {
 	writes := s.written(owner)
 	if len(writes) == 0 {
@@ -210,8 +217,8 @@ func (s *ConsistencyStore) written(owner Key) []write {
 	return nil
 }
 
-// find returns the record of an owner, or nil if the owner's name has no record or a record with
-// another UID. The caller holds mu.
+// find returns the record of an owner. If there is no record for the owner's name, or if this
+// record has another UID, find returns nil. The caller holds mu.
 func (s *ConsistencyStore) find(owner Key) *writer {
 	w := s.owners[owner.NamespacedName]
 	if w == nil || owner.UID != "" && owner.UID != w.uid {
@@ -220,8 +227,8 @@ func (s *ConsistencyStore) find(owner Key) *writer {
 	return w
 }
 
-// writerFor returns the record of one incarnation of an owner. A record of another incarnation is
-// replaced. The caller holds mu.
+// writerFor returns the record of an owner, and makes one if there is none. A record with the same
+// name and another UID is replaced. The caller holds mu.
 func (s *ConsistencyStore) writerFor(owner Key) *writer {
 	w := s.owners[owner.NamespacedName]
 	if w != nil && w.uid == owner.UID {
@@ -235,9 +242,11 @@ func (s *ConsistencyStore) writerFor(owner Key) *writer {
 	return w
 }
 
-// settle drops the writes that were seen or given up, and reports whether no write is missing. If
-// some are missing, settle returns a Stale for the first of them. If a write changed after reads
-// was made, settle uses the cache version that is stored with the write. The caller holds mu.
+// settle removes the writes that the caches show, and the writes that it gives up on. The result
+// ready is true if no write is missing. If writes are missing, settle returns a Stale for the first
+// missing write. If the map reads contains no version for a write, the write has changed in the
+// meantime. In this case, settle uses the cache version that is stored in the write. The caller
+// holds mu.
 func (s *ConsistencyStore) settle(w *writer, reads map[uint64]string, now time.Time) (stale Stale, ready bool) {
 	ready = true
 	var gaveUp Stale
@@ -289,9 +298,9 @@ const (
 	givenUp
 )
 
-// look compares a write with the version of its cache. If the write is missing, retryAfter is about
-// as long as the owner has already waited. So the time between two checks doubles, no matter how
-// many other checks come in between.
+// look compares the version of a write with the version that its cache has reached. If the write is
+// missing, retryAfter is about as long as the time that the owner has already waited. The delay
+// therefore doubles from one retry to the next, even if Ready is also called between the retries.
 func (w *write) look(read string, now time.Time, giveUpAfter time.Duration) (found finding, retryAfter time.Duration) {
 	if read == "" {
 		return seen, 0

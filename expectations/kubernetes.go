@@ -5,14 +5,15 @@ package expectations
 
 import "k8s.io/apimachinery/pkg/types"
 
-// ControllerExpectations is a [Store] with the method names of Kubernetes. Use it to port a
-// controller from Kubernetes' type of the same name. Creations and deletions are only counted. The
-// zero value is ready to use. The methods of the embedded Store work on the same records.
+// ControllerExpectations is a [Store] with the method names of Kubernetes. It replaces the type of
+// the same name in Kubernetes' pkg/controller. Creations and deletions are counted, and not
+// identified by name or UID. The zero value is ready to use. The methods of the embedded Store use
+// the same records.
 type ControllerExpectations[K comparable] struct{ Store[K] }
 
-// SetExpectations records how many creations and deletions an owner expects from now on. The new
-// record and its time replace the owner's earlier record. Zero and negative counts are legal, and
-// count as fulfilled at once.
+// SetExpectations records the number of creations and deletions that an owner expects. The new
+// record replaces the owner's earlier record, and the timeout starts again. A count of zero or less
+// is valid and is fulfilled immediately.
 func (e *ControllerExpectations[K]) SetExpectations(key K, adds, dels int) {
 	e.Set(key, Changes{Creations: adds, Deletions: dels})
 }
@@ -29,20 +30,21 @@ func (e *ControllerExpectations[K]) CreationObserved(key K) { e.LowerExpectation
 // DeletionObserved is LowerExpectations(key, 0, 1).
 func (e *ControllerExpectations[K]) DeletionObserved(key K) { e.LowerExpectations(key, 0, 1) }
 
-// RaiseExpectations adds to both counts in one step. The time of the record does not change. If the
-// owner has no record, RaiseExpectations does nothing.
+// RaiseExpectations adds to both counts in one step. The timeout of the record does not start
+// again. If the owner has no record, RaiseExpectations does nothing.
 func (e *ControllerExpectations[K]) RaiseExpectations(key K, adds, dels int) {
 	e.LowerExpectations(key, -int(bounded(adds)), -int(bounded(dels)))
 }
 
 // LowerExpectations subtracts from both counts in one step. The counts may become negative. The
-// time of the record does not change. If the owner has no record, LowerExpectations does nothing.
+// timeout of the record does not start again. If the owner has no record, LowerExpectations does
+// nothing.
 func (e *ControllerExpectations[K]) LowerExpectations(key K, adds, dels int) {
 	e.Lower(key, Changes{Creations: adds, Deletions: dels})
 }
 
-// GetExpectations returns both counts at one instant, even if the record has expired. If the owner
-// has no record, ok is false.
+// GetExpectations returns a consistent snapshot of both counts, even if the record has expired. If
+// the owner has no record, ok is false.
 func (e *ControllerExpectations[K]) GetExpectations(key K) (adds, dels int, ok bool) {
 	pending, ok := e.Get(key)
 	adds, dels = pending.Total()
@@ -56,21 +58,21 @@ func (e *ControllerExpectations[K]) SatisfiedExpectations(key K) bool {
 	return state != Waiting
 }
 
-// DeleteExpectations drops the record of an owner, if there is one.
+// DeleteExpectations drops the record of an owner, if it exists.
 func (e *ControllerExpectations[K]) DeleteExpectations(key K) { e.Forget(key) }
 
 // UIDTrackingControllerExpectations is a ControllerExpectations that identifies deletions by UID.
 // The zero value is ready to use.
 //
-// Differs from Kubernetes: deletions are identified by UID and not by name. So a pod that is
-// created again with the same name counts as another pod. ExpectCreations clears UIDs that remain
-// from an earlier deletion, so a late event for such a UID changes nothing. If SetExpectations or
-// RaiseExpectations only counted deletions, any UID settles them.
+// Differs from Kubernetes: deletions are identified by UID and not by name. A pod that is created
+// again with the same name is therefore a different pod. ExpectCreations clears UIDs that remain
+// from an earlier call of ExpectDeletions, so a late event for one of these UIDs has no effect.
+// Deletions that were counted by SetExpectations or RaiseExpectations are settled by any UID.
 type UIDTrackingControllerExpectations[K comparable] struct{ ControllerExpectations[K] }
 
-// ExpectDeletions records that an owner expects the deletions of the objects with these UIDs. The
-// new record replaces the owner's earlier record. A UID that is listed twice counts once. If there
-// are no UIDs, the owner is Satisfied. The slice is not kept.
+// ExpectDeletions records that an owner expects the deletion of the objects with these UIDs. The
+// new record replaces the owner's earlier record. A UID that is listed twice counts once. If uids
+// is empty, the owner is Satisfied. ExpectDeletions does not keep the slice.
 func (e *UIDTrackingControllerExpectations[K]) ExpectDeletions(key K, uids []types.UID) {
 	e.Set(key, Changes{Deleting: uids})
 }

@@ -11,30 +11,31 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// SyncLive settles an expired record by comparing the cached objects with a live list from the API
-// server, and returns what is still outstanding. Outstanding are the creations and deletions that
-// the server has and the cache does not show yet. A creation by name stays if live has the object
-// and cached does not. A deletion by UID stays if cached has the object and live does not. Any
-// other object that only live has counts as one creation, and any other object that only cached has
-// counts as one deletion. Such an object counts even if its creation or deletion was not expected,
-// because it shows that the cache is old. Everything else is settled, because the call failed, or
-// because the event was lost and will never arrive.
+// SyncLive compares the cached objects of an owner with a live list from the API server, settles
+// the owner's expired record accordingly, and returns the changes that are still outstanding. A
+// change is outstanding if the API server has made the change and the cache does not show it yet. A
+// creation by name remains outstanding if live contains the object and cached does not. A deletion
+// by UID remains outstanding if cached contains the object and live does not. Any other object that
+// is only in live counts as one creation, and any other object that is only in cached counts as one
+// deletion. These objects count even if their creation or deletion was not expected, because they
+// prove that the cache is stale. All other changes are settled, because their API calls failed or
+// their events were lost.
 //
-// The time of the record does not change. So while the cache is behind, the owner stays Expired,
-// and the next pass lists from the API server again. If you called Forget instead, the next pass
-// would plan from the old cache.
+// The timeout of the record does not start again. While the cache is stale, the owner therefore
+// stays Expired, and the next pass lists from the API server again. Do not call Forget instead of
+// SyncLive, because the next pass would then plan from the stale cache.
 //
 // The function counts reports whether an object belongs to the owner and counts as a replica.
-// SyncLive calls this function for both lists, so the lists may be read in different ways. For
-// example, you may read cached with an index by owner, and live with a label selector. The function
-// must return false for an object that only one of the lists can ever hold, because such an object
-// would keep the owner Expired for ever. If counts is nil, every object in both lists counts, so
-// both lists must be read by the same rule.
+// SyncLive calls this function for the objects of both lists, so the lists may be read in different
+// ways. For example, you may read the cached objects with an index by owner, and the live objects
+// with a label selector. The function must return false for an object that can only ever appear in
+// one of the lists, because this object would keep the owner Expired forever. If counts is nil,
+// every object in both lists counts, so both lists must be selected in the same way.
 //
-// Read cached before live. The list live must be complete. If an object has no UID, as with fake
-// clients, "namespace/name" identifies the object. Nil objects are skipped, and the lists are not
-// kept. If the owner has no record, SyncLive records nothing. SyncLive takes O(n) time in the
-// length of the lists.
+// Read the cached objects before the live objects. The list live must be complete. An object
+// without a UID, for example from a fake client, is identified by "namespace/name". Nil objects are
+// skipped. SyncLive does not keep the lists. If the owner has no record, SyncLive does not make
+// one. SyncLive takes O(n) time in the length of the lists.
 func SyncLive[K comparable, T metav1.Object](s *Store[K], key K, cached, live []T, counts func(T) bool) Pending {
 	pending, _ := s.Get(key)
 	created, deleted := sets.New[string](), sets.New[types.UID]()
@@ -52,8 +53,8 @@ func SyncLive[K comparable, T metav1.Object](s *Store[K], key K, cached, live []
 	return pending
 }
 
-// beyond returns the objects of objs that count, without those that others also has and that count
-// there.
+// beyond filters both lists with the function counts, and returns the objects that are in objs but
+// not in others.
 func beyond[T metav1.Object](objs, others []T, counts func(T) bool) (more []T) {
 	isOne := func(obj T) bool { return !object.IsNil(obj) && (counts == nil || counts(obj)) }
 	known := sets.New[types.UID]()
@@ -70,8 +71,9 @@ func beyond[T metav1.Object](objs, others []T, counts func(T) bool) (more []T) {
 	return more
 }
 
-// unproven returns number and the tokens that are not proven. The returned number is one less for
-// each proven object that is not among the tokens. The result may be negative.
+// unproven removes the proven changes from number and tokens, and returns the remaining number and
+// tokens. For each element of proven that is not in tokens, it subtracts one from number. The
+// returned number may be negative.
 func unproven[T ~string](number int, tokens []T, proven sets.Set[T]) (int, []T) {
 	others := proven.Clone().Delete(tokens...).Len()
 	return number - others, sets.New(tokens...).Difference(proven).UnsortedList()

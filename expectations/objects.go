@@ -13,24 +13,23 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// Creating returns the creations of these objects by name, which is Changes{Creating: Names(objs)}.
-// Nil objects are skipped.
+// Creating returns Changes{Creating: Names(objs)}, which identifies the creations of these objects
+// by name. Nil objects are skipped.
 func Creating[T metav1.Object](objs ...T) Changes { return Changes{Creating: Names(objs)} }
 
-// Deleting returns the deletions of these objects by UID, which is Changes{Deleting: UIDs(objs)}.
-// Nil objects are skipped. If an object has no UID, as with fake clients, "namespace/name"
-// identifies the object, and DeletionObserved must be called with that string.
+// Deleting returns Changes{Deleting: UIDs(objs)}, which identifies the deletions of these objects
+// by UID. Nil objects are skipped. An object without a UID, for example from a fake client, is
+// identified by "namespace/name", and DeletionObserved must be called with this string.
 //
-// If you delete an object before the cache has shown it, the cache may never show it. In this case,
-// lower the creation first:
+// If you delete an object that the cache has not shown yet, the cache might never show it. In this
+// case, call Lower for the creation first:
 //
 //	exp.Lower(key, expectations.Creating(pod))
 //	exp.Add(key, expectations.Deleting(pod))
 func Deleting[T metav1.Object](objs ...T) Changes { return Changes{Deleting: UIDs(objs)} }
 
-// IDs converts strings of any type for Changes.Deleting. Use IDs if another string than the UID
-// identifies a deletion, such as the name of the pod's node. DeletionObserved must then be called
-// with the same string.
+// IDs converts strings to the type of Changes.Deleting. Use IDs if you identify deletions by strings other than
+// UIDs, such as the names of the pods' nodes. Call DeletionObserved with the same strings.
 func IDs[S ~string](ids ...S) []types.UID {
 	var uids []types.UID
 	for _, id := range ids {
@@ -39,10 +38,10 @@ func IDs[S ~string](ids ...S) []types.UID {
 	return uids
 }
 
-// KeyOfController returns the key of the owner that controls the child. The owner must be of the
-// given kind, in any API version. If no owner of that kind controls the child, or if the child is
-// nil, ok is false. The namespace of the key is the child's namespace. If the owners are
-// cluster-scoped, clear the namespace of the key.
+// KeyOfController returns the key of the owner that controls the child. The owner must have the
+// given kind, in any API version. If the child is nil or has no controller of this kind, ok is
+// false. The key contains the namespace of the child. If the owners are cluster-scoped, clear this
+// namespace.
 func KeyOfController(child metav1.Object, kind schema.GroupKind) (key Key, ok bool) {
 	if object.IsNil(child) {
 		return Key{}, false
@@ -54,9 +53,9 @@ func KeyOfController(child metav1.Object, kind schema.GroupKind) (key Key, ok bo
 	return Key{types.NamespacedName{Namespace: child.GetNamespace(), Name: ref.Name}, ref.UID}, true
 }
 
-// Pointers returns pointers to the items of a list, such as PodList.Items. Sync, SyncLive, Names
-// and UIDs take such pointers. The pointers refer to the items themselves, not to copies. If there
-// are no items, the result is nil.
+// Pointers returns pointers to the items of a list, such as PodList.Items. Use Pointers to pass the
+// items to Sync, SyncLive, Names or UIDs. The pointers refer to the items of the list, not to
+// copies. If there are no items, the result is nil.
 func Pointers[T any](items []T) []*T {
 	var pointers []*T
 	for i := range items {
@@ -66,9 +65,9 @@ func Pointers[T any](items []T) []*T {
 }
 
 // ForgetFunc drops the records of all owners for which drop returns true, such as the owners in a
-// namespace that no longer exists. ForgetFunc calls drop once for each owner that has a record,
-// while no lock is held. If drop is nil, ForgetFunc does nothing. ForgetFunc takes O(n) time in the
-// number of owners.
+// namespace that no longer exists. ForgetFunc calls drop once for each owner that has a record, and
+// does not hold a lock during the call. If drop is nil, ForgetFunc does nothing. ForgetFunc takes
+// O(n) time in the number of owners.
 func (s *Store[K]) ForgetFunc(drop func(K) bool) {
 	if drop == nil {
 		return
@@ -93,9 +92,9 @@ func (sh *shard[K]) keys() (keys []K) {
 	return keys
 }
 
-// TryAnyway is like Try, but also records the changes if the owner's state is Expired. TryAnyway
-// then returns Expired, and you must list from the API server before you act. TryAnyway does in one
-// step what SatisfiedExpectations and SetExpectations do in Kubernetes.
+// TryAnyway is like Try, but also records the changes if the owner's state is Expired. In this case
+// TryAnyway returns Expired, and you must list from the API server before you act. TryAnyway
+// combines SatisfiedExpectations and SetExpectations of Kubernetes in one step.
 func (s *Store[K]) TryAnyway(key K, what Changes) (found State, remaining time.Duration) {
 	return s.try(key, what, Expired)
 }

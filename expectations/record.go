@@ -14,17 +14,19 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// A record holds the creations and deletions that one owner waits for, since when, and for how long.
+// A record holds the creations and deletions that one owner waits for, the start of the wait, and
+// its timeout.
 type record[K comparable] struct {
 	key      K
-	next     *record[K] // the record of another key with the same hash, or nil
+	next     *record[K] // the next record whose key has the same hash, or nil
 	since    time.Time
 	patience time.Duration
-	// creations and deletions are only counted. A negative number cancels out names or UIDs.
+	// creations and deletions count changes that are not identified by name or UID. A negative
+	// number cancels out the same number of names or UIDs.
 	creations, deletions int32
 	names                sets.Set[string]
 	uids                 sets.Set[types.UID]
-	_                    [16]byte // fills a record with a Key to 128 bytes, so no two records share a cache line
+	_                    [16]byte // pads a record with a Key to 128 bytes, so that records do not share cache lines
 }
 
 // outstanding reports whether a creation or deletion is outstanding (E2). If r is nil, nothing is
@@ -33,14 +35,15 @@ func (r *record[K]) outstanding() bool {
 	return r != nil && (int(r.creations) > -len(r.names) || int(r.deletions) > -len(r.uids))
 }
 
-// after returns the state of a record in which something is outstanding, by the age of the record.
-// If the clock went back and age is negative, the age counts as 0.
+// after returns the state of a record that has outstanding changes and the given age. If the state
+// is Waiting, after also returns the time until the record expires. A negative age, which means
+// that the clock went back, counts as 0.
 func after(age, patience time.Duration) (State, time.Duration) {
 	left := patience - max(age, 0)
 	if left < 0 {
 		return Expired, 0
 	}
-	return Waiting, min(left, math.MaxInt64-1) + 1 // the record expires after the timeout, not at it (E3)
+	return Waiting, min(left, math.MaxInt64-1) + 1 // a record does not expire until its age exceeds the timeout (E3)
 }
 
 func (r *record[K]) pending() Pending {
@@ -52,7 +55,7 @@ func (r *record[K]) pending() Pending {
 	}}
 }
 
-// lowerOne subtracts one from a number that is above zero, and reports whether it did.
+// lowerOne decrements a number that is above zero, and reports whether the number was above zero.
 func lowerOne(n *int32) bool {
 	if *n <= 0 {
 		return false
@@ -67,8 +70,8 @@ func bounded(n int) int32 { return clamp(int64(n)) }
 
 func clamp(n int64) int32 { return int32(min(max(n, -math.MaxInt32), math.MaxInt32)) }
 
-// insert adds tokens to a set, except empty ones, and returns the tokens that are new. empty is the
-// number of empty tokens.
+// insert adds all tokens that are not empty to a set. It returns the tokens that were not in the
+// set before, and the number of empty tokens.
 func insert[T ~string](set *sets.Set[T], tokens []T) (fresh []T, empty int) {
 	if *set == nil && len(tokens) > 0 {
 		*set = make(sets.Set[T], len(tokens))
@@ -89,7 +92,7 @@ func insert[T ~string](set *sets.Set[T], tokens []T) (fresh []T, empty int) {
 // owners.
 type index[T, K comparable] struct {
 	mu   sync.Mutex
-	keys map[T][]K // the owners of each token, in the order in which they were added; never empty
+	keys map[T][]K // the owners of each token, in the order in which they were added; no list is empty
 }
 
 func (x *index[T, K]) get(token T) []K {
@@ -107,7 +110,7 @@ func (x *index[T, K]) add(key K, tokens ...T) {
 	if x.keys == nil {
 		x.keys = make(map[T][]K)
 	}
-	alone := []K{key} // shared by all tokens; append copies this slice, because its capacity is 1
+	alone := []K{key} // all tokens share this slice; its capacity is 1, so append copies it
 	for _, token := range tokens {
 		if before := x.keys[token]; len(before) > 0 {
 			x.keys[token] = append(before, key)

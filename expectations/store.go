@@ -17,31 +17,32 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// A Store holds one record for each owner, with the creations and deletions that the owner has
-// started and not yet seen. The zero value is empty and ready to use. A Store must not be copied
-// after first use. All methods may be called from any number of goroutines, and each method changes
-// a record in one step.
+// A Store holds one record for each owner. The record contains the creations and deletions that the
+// owner has started but not yet seen. The zero value is empty and ready to use. A Store must not be
+// copied after first use. All methods are safe for concurrent use, and each method changes a record
+// in one step.
 //
-// A record stays until it is replaced or forgotten, even if the owner is Satisfied or Expired. If
-// an owner has no record, only Set, Add, Try and TryAnyway make one, and all other methods change
-// nothing.
+// A record stays until it is replaced or forgotten, even if the owner is Satisfied or Expired. For
+// an owner without a record, only Set, Add, Try and TryAnyway make a record. All other methods have
+// no effect.
 type Store[K comparable] struct {
-	// Timeout is how long an owner waits before its record expires. 0 or less means DefaultTimeout.
+	// Timeout is the time after which a record expires. A value of 0 or less means DefaultTimeout.
 	// Set Timeout before first use.
 	Timeout time.Duration
 
-	// Now returns the current time. Nil means time.Now. Set Now before first use. Now is called
-	// while no lock is held.
+	// Now returns the current time. Nil means time.Now. Set Now before first use. The Store does
+	// not hold a lock while it calls Now.
 	//
-	// If Now is nil, changes of the wall clock do no harm, because time.Now has a monotonic clock
-	// reading. If Now returns times without such a reading and the clock goes back, records expire
-	// later, by as much as the clock went back. While the clock stands still, no record expires.
+	// If Now is nil, changes of the wall clock have no effect on records, because the results of
+	// time.Now contain a monotonic clock reading. If Now returns times without a monotonic clock
+	// reading and the clock goes back, records expire later by the same amount. While the clock
+	// stands still, no record expires.
 	Now func() time.Time
 
-	// Jitter returns how much longer than Timeout a record waits. With Jitter, owners that lost
-	// their events in the same outage do not all expire at the same moment. Each call of Set, Add,
-	// Try and TryAnyway calls Jitter once, while no lock is held. A negative result counts as 0. If
-	// Jitter is nil, each record waits for Timeout. Set Jitter before first use.
+	// Jitter returns a duration that is added to the Timeout of a record. Without Jitter, owners
+	// that lost their events in the same outage all expire at the same time. Set, Add, Try and
+	// TryAnyway each call Jitter once, and do not hold a lock during the call. A negative result
+	// counts as 0. If Jitter is nil, nothing is added to Timeout. Set Jitter before first use.
 	//
 	//	Jitter: func() time.Duration { return rand.N(30 * time.Second) }
 	Jitter func() time.Duration
@@ -52,7 +53,7 @@ type Store[K comparable] struct {
 }
 
 // Set records the creations and deletions that an owner is about to start. The new record replaces
-// the owner's earlier record. Call Set before you call the API. The slices are not kept.
+// the owner's earlier record. Call Set before you make the API calls. Set does not keep the slices.
 func (s *Store[K]) Set(key K, what Changes) {
 	made := s.now()
 	sh, r := s.lock(&key)
@@ -61,10 +62,10 @@ func (s *Store[K]) Set(key K, what Changes) {
 	s.add(sh, r, key, what, made)
 }
 
-// Add is like Set, but keeps what was recorded before. If an owner acts again before it has seen
-// everything, it waits for the old and the new changes. The timeout of the whole record starts
-// again, even if the record had expired. If a total is negative, Add first sets it to 0, so that it
-// does not cancel out the new changes.
+// Add is like Set, but keeps the changes that are already recorded. The owner then waits for both
+// the old and the new changes. The timeout of the whole record starts again, even if the record has
+// expired. If a total of the old changes is negative, Add first sets this total to 0, so that the
+// total does not cancel out new changes.
 func (s *Store[K]) Add(key K, what Changes) {
 	made := s.now()
 	sh, r := s.lock(&key)
@@ -72,10 +73,10 @@ func (s *Store[K]) Add(key K, what Changes) {
 	s.add(sh, r, key, what, made)
 }
 
-// Try does State and Set in one step. Try returns the state of the owner, and records the changes
-// only if that state is Satisfied. If several goroutines call Try for an owner at the same time, at
-// most one of them finds Satisfied and records its creations or deletions. If the state is Expired,
-// nothing is recorded. In this case, list from the API server, decide again, and call Set.
+// Try combines State and Set in one step. Try returns the state of the owner, and records the
+// changes only if the state is Satisfied. If several goroutines call Try for the same owner at the
+// same time, at most one of them records creations or deletions. If the state is Expired, Try
+// records nothing. In this case, list from the API server, plan again, and call Set.
 func (s *Store[K]) Try(key K, what Changes) (found State, remaining time.Duration) {
 	return s.try(key, what, Satisfied)
 }
@@ -95,10 +96,10 @@ func (s *Store[K]) try(key K, what Changes, or State) (found State, remaining ti
 	return found, 0
 }
 
-// Lower subtracts creations and deletions that will never be seen, because a call failed or was not
-// made. Names and UIDs that are not outstanding are skipped. Numbers are subtracted, even if the
-// result is negative. A negative result lowers the total, but the names and UIDs stay in the
-// record. The time of the record does not change.
+// Lower subtracts creations and deletions that will never be seen, because their API calls failed
+// or were not made. Names and UIDs that are not outstanding are skipped. The numbers of counted
+// creations and deletions may become negative. A negative number lowers the total, but the names
+// and UIDs stay in the record. The timeout of the record does not start again.
 func (s *Store[K]) Lower(key K, what Changes) {
 	sh, r := s.lock(&key)
 	defer sh.mu.Unlock()
@@ -119,23 +120,24 @@ func (s *Store[K]) Lower(key K, what Changes) {
 	}
 }
 
-// CreationObserved settles the creation of an object that was seen. If the name is expected,
-// CreationObserved removes the name from the record. Otherwise, CreationObserved lowers the number
-// of counted creations by one, but never below zero. The result reports whether the record changed.
+// CreationObserved settles the creation of an object that has appeared in the cache. If the owner
+// expects the name, CreationObserved removes the name from the record. If the owner does not expect
+// the name, CreationObserved lowers the number of counted creations by one, but never below zero.
+// The result reports whether the record changed.
 func (s *Store[K]) CreationObserved(key K, name string) bool {
 	sh, r := s.lock(&key)
 	defer sh.mu.Unlock()
 	return r != nil && (s.takeName(r, name) || lowerOne(&r.creations))
 }
 
-// DeletionObserved settles the deletion of an object that is gone or being deleted. If the UID is
-// expected, DeletionObserved removes the UID from the record. Otherwise, DeletionObserved lowers
-// the number of counted deletions by one, but never below zero. The result reports whether the
-// record changed.
+// DeletionObserved settles the deletion of an object that is being deleted or no longer exists. If
+// the owner expects the UID, DeletionObserved removes the UID from the record. If the owner does
+// not expect the UID, DeletionObserved lowers the number of counted deletions by one, but never
+// below zero. The result reports whether the record changed.
 //
-// A deletion is often seen twice, first as an update with a deletionTimestamp and then as a delete
-// event. So do not mix counted deletions and UIDs in one record, because the second event would
-// then settle a counted deletion.
+// Do not mix counted deletions and UIDs in one record. The deletion of an object often causes two
+// events, an update that sets the deletionTimestamp and a delete event. In a mixed record, the
+// second event would settle one of the counted deletions.
 func (s *Store[K]) DeletionObserved(key K, uid types.UID) bool {
 	sh, r := s.lock(&key)
 	defer sh.mu.Unlock()
@@ -143,13 +145,12 @@ func (s *Store[K]) DeletionObserved(key K, uid types.UID) bool {
 }
 
 // State returns the state of an owner. If the state is Waiting, remaining is the time until the
-// record expires. Put the owner back in the queue with this delay, because it may be that no event
-// wakes the owner. If the state is not Waiting, remaining is 0. An owner without a record is
-// Satisfied.
+// record expires. Requeue the owner after this time, because the missing events might never arrive.
+// If the state is not Waiting, remaining is 0. An owner without a record is Satisfied.
 //
-// Call State before you list the objects, not after. If you list first and an object arrives before
-// you call State, then State counts the object as seen, but the list does not have it. The owner
-// would then create one object too many.
+// Call State before you list the objects, not after. If an object appears in the cache between the
+// list and a later call of State, the object counts as seen but is not in the list. The owner then
+// creates one object too many.
 func (s *Store[K]) State(key K) (state State, remaining time.Duration) {
 	sh, r := s.lock(&key)
 	if !r.outstanding() {
@@ -175,8 +176,8 @@ func (s *Store[K]) Get(key K) (Pending, bool) {
 	return r.pending(), true
 }
 
-// Deleting reports whether the owner expects the deletion of the object with this UID. If so, the
-// owner has started to delete the object, and has not yet seen the deletion.
+// Deleting reports whether the owner has started to delete the object with this UID but has not yet
+// seen the deletion.
 func (s *Store[K]) Deleting(key K, uid types.UID) bool {
 	sh, r := s.lock(&key)
 	defer sh.mu.Unlock()
@@ -184,18 +185,18 @@ func (s *Store[K]) Deleting(key K, uid types.UID) bool {
 }
 
 // OwnersOfCreation returns the owners that expect the creation of an object with this name, in the
-// order in which they recorded the creation. If there are none, the result is nil. When an object
-// with this name appears, call CreationObserved for each of these owners, even if the object
-// belongs to another owner. Names are not unique across namespaces, so skip owners in other
+// order in which they recorded the creation. If there are no such owners, the result is nil. When
+// an object with this name appears, call CreationObserved for each of these owners, even if the
+// object belongs to another owner. Names are not unique across namespaces, so skip owners in other
 // namespaces.
 func (s *Store[K]) OwnersOfCreation(name string) []K { return s.creating.get(name) }
 
 // OwnersOfDeletion returns the owners that expect the deletion of the object with this UID, in the
-// order in which they recorded the deletion. If there are none, the result is nil. Use
+// order in which they recorded the deletion. If there are no such owners, the result is nil. Use
 // OwnersOfDeletion to settle the deletion of an object that lost its owner reference while it was
-// being deleted. More than one owner is rare. For example, an owner may be deleted and created
-// again with the same name. The new owner may then adopt and delete an object that the old owner
-// was already deleting.
+// being deleted. The result rarely contains more than one owner. One example is an owner that was
+// deleted and created again with the same name. The new owner may adopt and delete an object that
+// the old owner was already deleting.
 func (s *Store[K]) OwnersOfDeletion(uid types.UID) []K { return s.deleting.get(uid) }
 
 // Forget drops the record of an owner.
@@ -209,8 +210,9 @@ func (s *Store[K]) Forget(key K) {
 }
 
 // ForgetName drops the records of all owners that have this name, with any UID. Call ForgetName if
-// the API server answers NotFound, because this answer has no UID. ForgetName works if K is Key or
-// types.NamespacedName. For any other type of key, use Forget.
+// the API server returns NotFound for an owner, because this error does not contain the UID of the
+// owner. ForgetName works only if K is Key or types.NamespacedName. For all other types of keys,
+// use Forget.
 func (s *Store[K]) ForgetName(name types.NamespacedName) {
 	hash := hashOfName(name)
 	sh := &s.shards[hash%shards]
@@ -224,10 +226,11 @@ func (s *Store[K]) ForgetName(name types.NamespacedName) {
 	}
 }
 
-// All yields every owner for which a creation or deletion is outstanding, even if the record has
-// expired. The order of the owners is not specified. All takes a snapshot when the loop starts. So
-// the body of the loop may call any method of the Store, but the loop does not show the changes
-// that its body makes. All takes O(n) time in the number of owners.
+// All returns an iterator over the owners for which a creation or deletion is outstanding, even if
+// their records have expired. The order of the owners is not specified. The iterator takes a
+// snapshot when the loop starts. The body of the loop may call any method of the Store, but the
+// iterator does not show changes that are made during the loop. All takes O(n) time in the number
+// of owners.
 func (s *Store[K]) All() iter.Seq2[K, Pending] {
 	return func(yield func(K, Pending) bool) {
 		var keys []K
@@ -245,22 +248,23 @@ func (s *Store[K]) All() iter.Seq2[K, Pending] {
 	}
 }
 
-// Sync settles the creations and deletions that a complete list of an owner's objects shows, and
-// returns what is still outstanding. Use Sync if you include outstanding creations and deletions in
-// the plan instead of waiting for them:
+// Sync settles the creations and deletions that are visible in a complete list of an owner's
+// objects, and returns the changes that are still outstanding. Use Sync if your plan takes
+// outstanding creations and deletions into account instead of waiting for them:
 //
 //	creations, deletions := expectations.Sync(&exp, key, live, terminating).Total()
 //	missing := want - (len(live) + creations - deletions)
 //
 // A creation by name is settled if an object in live or terminating has this name. A deletion by
-// UID is settled if no object in live has this UID. If an object has no UID, as with fake clients,
-// "namespace/name" identifies the object. Counted creations and deletions stay, because a list does
-// not show which objects were counted. If a deletion should be settled only when the object is
-// gone, put objects that are being deleted into live.
+// UID is settled if no object in live has this UID. An object without a UID, for example from a
+// fake client, is identified by "namespace/name". Counted creations and deletions are not settled,
+// because the lists do not show which objects were counted. If a deletion must not be settled
+// before the object is gone, add the objects that are being deleted to the list live.
 //
-// The lists must be complete, and must not be older than the list from which the deletions were
-// chosen. For example, an empty list after a failed read would settle all deletions. Nil objects
-// are skipped, and the lists are not kept. Sync takes O(n) time in the length of the lists.
+// The lists must be complete, and must not be older than the list from which the objects to delete
+// were chosen. For example, an empty list after a failed read would settle all deletions. Nil
+// objects are skipped. Sync does not keep the lists. Sync takes O(n) time in the length of the
+// lists.
 func Sync[K comparable, T metav1.Object](s *Store[K], key K, live, terminating []T) Pending {
 	pending, _ := s.Get(key)
 	creating, gone := sets.New(pending.Creating...), sets.New(pending.Deleting...)
@@ -284,7 +288,7 @@ func Sync[K comparable, T metav1.Object](s *Store[K], key K, live, terminating [
 	return pending
 }
 
-// instant is when a record is made, and how long the record waits.
+// An instant holds the time at which a record is made, and the timeout of the record.
 type instant struct {
 	now      time.Time
 	patience time.Duration
@@ -301,7 +305,7 @@ func (s *Store[K]) now() instant {
 	return instant{timeBy(s.Now), patience}
 }
 
-// timeBy returns now(), or the time of the system clock if now is nil.
+// timeBy returns now(), or time.Now() if now is nil.
 func timeBy(now func() time.Time) time.Time {
 	if now == nil {
 		return time.Now()
@@ -309,7 +313,8 @@ func timeBy(now func() time.Time) time.Time {
 	return now()
 }
 
-// clear empties the record r, if r is not nil. The caller holds the lock of the shard.
+// clear removes all changes from the record r and from the indexes. If r is nil, clear does
+// nothing. The caller holds the lock of the shard.
 func (s *Store[K]) clear(r *record[K]) {
 	if r == nil {
 		return
@@ -340,8 +345,8 @@ func (s *Store[K]) add(sh *shard[K], r *record[K], key K, what Changes, made ins
 	s.deleting.add(key, uids...)
 }
 
-// takeName removes a name from a record, and reports whether the record had the name. The callers
-// of takeName and takeUID hold the lock of the shard.
+// takeName removes a name from a record, and reports whether the record contained the name. The
+// callers of takeName and takeUID hold the lock of the shard.
 func (s *Store[K]) takeName(r *record[K], name string) bool {
 	if !r.names.Has(name) {
 		return false
@@ -360,19 +365,19 @@ func (s *Store[K]) takeUID(r *record[K], uid types.UID) bool {
 	return true
 }
 
-// shards is the number of shards, each with its own lock. There are far more shards than
-// processors, because a lock is slow to take if another processor held it last.
+// shards is the number of shards of a Store. Each shard has its own lock. There are far more shards
+// than processors, because acquiring a lock is slow if another processor held the lock last.
 const shards = 256
 
-// A shard holds some of the records by the hashes of their keys. Records with the same hash form a
-// chain. The lock protects the map and the records. If the lock of an index is also needed, take
-// the lock of the shard first.
+// A shard holds some of the records of a Store. The map is keyed by the hash of the key of a
+// record. Records with the same hash form a chain. The lock mu protects the map and the records.
+// Code that also needs the lock of an index must acquire the lock of the shard first.
 type shard[K comparable] struct {
 	mu      sync.Mutex
 	records map[uint64]*record[K]
 }
 
-// seed is the seed of all hashes, and never changes.
+// seed is the seed of all hashes in this process.
 var seed = maphash.MakeSeed()
 
 // hashOf returns the same hash for all keys with the same name, so that ForgetName finds the
@@ -384,13 +389,13 @@ func hashOf[K comparable](key *K) uint64 {
 	return maphash.Comparable(seed, *key)
 }
 
-// hashOfName takes less time than maphash.Comparable. Because of the factor 31, the names a/b and
-// b/a have different hashes.
+// hashOfName returns the hash of a name, and is faster than maphash.Comparable. The factor 31
+// ensures that the names a/b and b/a have different hashes.
 func hashOfName(name types.NamespacedName) uint64 {
 	return maphash.String(seed, name.Name) + 31*maphash.String(seed, name.Namespace)
 }
 
-// nameOf returns the name in a key, or nil if keys of this type have no name.
+// nameOf returns the namespace and name in a key, or nil if keys of this type do not contain them.
 func nameOf(key any) *types.NamespacedName {
 	switch k := key.(type) {
 	case *Key:
@@ -401,8 +406,8 @@ func nameOf(key any) *types.NamespacedName {
 	return nil
 }
 
-// lock locks the shard of a key, and returns the shard and the record of the key. If the key has no
-// record, the record is nil.
+// lock locks the shard of a key, and returns the shard and the record of the key. The returned
+// record is nil if the key has no record.
 func (s *Store[K]) lock(key *K) (*shard[K], *record[K]) {
 	hash := hashOf(key)
 	sh := &s.shards[hash%shards]
@@ -442,7 +447,7 @@ func (sh *shard[K]) remove(r *record[K]) {
 	first.next = r.next
 }
 
-// outstanding calls f for every record in which a creation or deletion is outstanding.
+// outstanding calls f for every record that has an outstanding creation or deletion.
 func (sh *shard[K]) outstanding(f func(K, Pending)) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()

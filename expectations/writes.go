@@ -15,9 +15,9 @@ import (
 )
 
 // Writes remembers the resource version of your last write to each object, and reports whether an
-// object from the cache is older than this write. Use Writes before a decision that depends on your
-// own write, such as a label that you set. Writes needs no events and, unlike [ConsistencyStore],
-// does not need the version of the cache.
+// object from the cache is older than this write. Call State before a decision that depends on your
+// own write, for example on a label that you set. Writes needs no watch events. Unlike a
+// [ConsistencyStore], Writes does not need the resource version of the cache.
 //
 //	pod, err = client.Update(ctx, pod)
 //	wrote.At(pod) // the answer
@@ -26,30 +26,31 @@ import (
 //		return requeueAfter(remaining)
 //	}
 //
-// The zero value is empty and ready to use. A Writes must not be copied after first use. All
-// methods may be called from any number of goroutines.
+// The zero value is empty and ready to use. Writes is safe for concurrent use, and must not be
+// copied after first use.
 type Writes struct {
-	// Timeout is how long the cache may take to show a write before the state is Expired. 0 or less
-	// means DefaultTimeout. Set Timeout before first use.
+	// Timeout is the time after a write at which the state becomes Expired if the cache still does
+	// not show the write. A value of 0 or less means DefaultTimeout. Set Timeout before first use.
 	Timeout time.Duration
-	// Now returns the current time. Nil means time.Now. Set Now before first use. Now is called
-	// while no lock is held.
+	// Now returns the current time. Nil means time.Now. Set Now before first use. Writes does not
+	// hold a lock while it calls Now.
 	Now func() time.Time
 
 	mu    sync.Mutex
 	wrote map[types.UID]written
 }
 
-// written is the last write to an object.
+// written describes the last write to an object.
 type written struct {
 	version string
 	at      time.Time
 }
 
-// At records a write to an object. The argument is the object that the API server returned. If an
-// object is written several times, the highest resource version counts. If two versions cannot be
-// compared, the later write counts. An answer that is nil or has no resource version is ignored. If
-// an object has no UID, as with fake clients, "namespace/name" identifies the object.
+// At records a write to an object. The argument answer is the object that the API server returned
+// for the write. If an object is written several times, only the highest resource version is kept.
+// If two versions cannot be compared, the version of the later write is kept. If answer is nil or
+// has no resource version, At does nothing. An object without a UID, for example from a fake
+// client, is identified by "namespace/name".
 func (w *Writes) At(answer metav1.Object) {
 	if object.IsNil(answer) || answer.GetResourceVersion() == "" {
 		return
@@ -66,13 +67,13 @@ func (w *Writes) At(answer metav1.Object) {
 	w.wrote[id] = made
 }
 
-// State reports whether an object from the cache shows your last write to the object. If the object
-// is older than the write, the state is Waiting, and remaining is the time until the state is
-// Expired. Put the owner back in the queue with this delay. Expired means that the cache has not
-// shown the write for longer than the timeout, so read the object from the API server. If the
-// object is not older, or if the versions cannot be compared, the state is Satisfied and the write
-// is forgotten. If no write to the object is recorded, or if the object is nil, the state is
-// Satisfied.
+// State reports whether a cached object shows your last write to this object. If the cached object
+// is older than the write, the state is Waiting, and remaining is the time until the state becomes
+// Expired. Requeue the owner after this time. If the state is Expired, the cache still does not
+// show the write after the timeout, so read the object from the API server. If the cached object is
+// not older than the write, or if the versions cannot be compared, the state is Satisfied and the
+// write is forgotten. The state is also Satisfied if no write to the object is recorded, or if the
+// object is nil.
 func (w *Writes) State(cached metav1.Object) (state State, remaining time.Duration) {
 	if object.IsNil(cached) {
 		return Satisfied, 0
@@ -95,8 +96,8 @@ func (w *Writes) State(cached metav1.Object) (state State, remaining time.Durati
 	return after(now.Sub(made.at), patience)
 }
 
-// Forget forgets the write to an object. When an object is gone, call Forget with the object of the
-// delete event. If obj is nil, Forget does nothing.
+// Forget forgets the write to an object. After an object is deleted, call Forget with the object
+// from the delete event. If obj is nil, Forget does nothing.
 func (w *Writes) Forget(obj metav1.Object) {
 	if object.IsNil(obj) {
 		return

@@ -11,15 +11,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ActivePods sorts pods by the six criteria of older Kubernetes releases. The six criteria are
-// node, phase, readiness, ready time, restarts and creation time. Deletion cost and co-location are
-// not among the six criteria. The pod to delete first comes first. Times are compared exactly. The
-// zero time comes first, and of two other times the later one comes first. ActivePods corresponds
-// to the type of the same name in Kubernetes' pkg/controller/controller_utils.go.
+// ActivePods implements sort.Interface with the order of older Kubernetes releases. The pod to
+// delete first comes first. The order has six criteria, which are node, phase, readiness, ready
+// time, restarts and creation time. The order does not consider the deletion cost and co-location.
+// Times are compared exactly. The zero time comes first. Of two other times, the later time comes
+// first. ActivePods corresponds to the type of the same name in Kubernetes'
+// pkg/controller/controller_utils.go.
 //
-// Pods that are equal by all six criteria count as equal, even if their names differ. So the order
-// is not total, and sort.Sort leaves equal pods in any order. A nil pod comes first. To choose
-// pods, use Select, which reads each pod once instead of at each comparison.
+// Pods that do not differ in any of the six criteria count as equal, even if their names differ.
+// sort.Sort does not specify the order of equal pods. A nil pod comes first. To choose pods to
+// delete, use Select, which evaluates each pod once instead of in each comparison.
 type ActivePods []*corev1.Pod
 
 // Len returns the number of pods.
@@ -28,7 +29,7 @@ func (s ActivePods) Len() int { return len(s) }
 // Swap swaps the pods i and j.
 func (s ActivePods) Swap(i, j int) { s[i], s[j] = s[j], s[i] }
 
-// Less reports whether pod i goes before pod j.
+// Less reports whether pod i comes before pod j.
 func (s ActivePods) Less(i, j int) bool {
 	p, q := s[i], s[j]
 	if p == nil || q == nil {
@@ -37,28 +38,30 @@ func (s ActivePods) Less(i, j int) bool {
 	return comparePods(early, p, q, time.Time{}) < 0
 }
 
-// early holds the six criteria. Restarts and SidecarRestarts count as one of them.
+// early holds the six criteria of ActivePods. Restarts and SidecarRestarts count as one criterion.
 var early = []Criterion[*corev1.Pod]{Unassigned(), Phase(), NotReady(), ReadyTime(), Restarts(), SidecarRestarts(), CreationTime()}
 
-// ActivePodsWithRanks sorts pods in Kubernetes' order, which the package comment describes. The pod
-// to delete first comes first. Swap moves each pod together with its rank. ActivePodsWithRanks
-// corresponds to the type of the same name in Kubernetes' pkg/controller/controller_utils.go. To
-// choose pods, use Select, which reads each pod once instead of at each comparison.
+// ActivePodsWithRanks implements sort.Interface with Kubernetes' order, which the package comment
+// describes. The pod to delete first comes first. Swap moves each pod together with its rank.
+// ActivePodsWithRanks corresponds to the type of the same name in Kubernetes'
+// pkg/controller/controller_utils.go. To choose pods to delete, use Select, which evaluates each
+// pod once instead of in each comparison.
 //
 // Differs from Kubernetes: the order is total, as the package comment explains. Two pods can be
 // equal only if they have the same UID, namespace and name. A nil pod comes first, and a missing
-// rank counts as 0. In Kubernetes, a nil pod and a missing rank cause a panic.
+// rank counts as 0. In Kubernetes, a nil pod or a missing rank causes a panic.
 type ActivePodsWithRanks struct {
-	// Pods are the pods to sort.
+	// Pods holds the pods to sort.
 	Pods []*corev1.Pod
 
-	// Rank holds the rank of each pod, as ColocationRanks returns it. A pod with a higher rank goes
-	// first. Nil means that all ranks are 0. To sort, Rank must be nil or as long as Pods. If Rank
-	// is shorter, a rank is lost when its pod moves behind the end of Rank.
+	// Rank holds the rank of each pod, as ColocationRanks returns it. A pod with a higher rank
+	// comes first. Nil means that all ranks are 0. Before you sort, make sure that Rank is nil or
+	// as long as Pods. If Rank is shorter, a pod loses its rank when the pod is swapped to an index
+	// beyond the end of Rank.
 	Rank []int
 
-	// Now is the time at which ages are measured. If Now is zero, times are compared exactly. The
-	// zero time then comes first, and of two other times the later one comes first.
+	// Now is the time from which ages are computed. If Now is zero, times are compared exactly, as
+	// in ActivePods.
 	Now metav1.Time
 }
 
@@ -77,7 +80,7 @@ func (s ActivePodsWithRanks) Swap(i, j int) {
 	}
 }
 
-// Less reports whether pod i goes before pod j.
+// Less reports whether pod i comes before pod j.
 func (s ActivePodsWithRanks) Less(i, j int) bool {
 	p, q := s.Pods[i], s.Pods[j]
 	if p == nil || q == nil {
@@ -93,8 +96,8 @@ func (s ActivePodsWithRanks) Less(i, j int) bool {
 	return c < 0
 }
 
-// beforeRank and afterRank are the criteria of Kubernetes() before and after Colocation. The ranks
-// replace Colocation.
+// beforeRank and afterRank hold the criteria of Kubernetes() before and after Colocation.
+// ActivePodsWithRanks compares Rank in place of Colocation.
 var (
 	colocation = index(kubernetes.criteria, "colocation")
 	beforeRank = kubernetes.criteria[:colocation]
@@ -108,9 +111,9 @@ func (s ActivePodsWithRanks) rank(i int) int {
 	return 0
 }
 
-// comparePods compares two pods by criteria that do not count other pods.
+// comparePods compares two pods by criteria that do not depend on other pods.
 func comparePods(criteria []Criterion[*corev1.Pod], p, q *corev1.Pod, now time.Time) int {
-	var two struct { // so that there is only one allocation
+	var two struct { // one struct, so that there is only one allocation
 		facts Facts[*corev1.Pod]
 		pods  [2]*corev1.Pod
 		objs  [2]weighed

@@ -12,11 +12,11 @@ import (
 	"github.com/replicakit/replicakit/internal/pod"
 )
 
-// NotAvailable puts pods first that are not available at Options.Now. A pod is not available if it
-// is not ready, or if it has been ready for less than minReadySeconds. If minReadySeconds is
-// positive, a pod whose Ready condition has no transition time is not available. If minReadySeconds
-// is positive and Now is zero, no pod is available. If minReadySeconds is negative, NewOrder
-// returns an error.
+// NotAvailable puts unavailable pods before pods that are available at Options.Now. A pod is
+// unavailable if it is not ready, or if it has been ready for less than minReadySeconds. If
+// minReadySeconds is positive, a pod whose Ready condition has no transition time is unavailable.
+// If minReadySeconds is positive and Options.Now is zero, all pods are unavailable. If
+// minReadySeconds is negative, NewOrder returns an error.
 func NotAvailable(minReadySeconds int32) Criterion[*corev1.Pod] {
 	available := func(now time.Time, p *corev1.Pod) bool { return pod.IsAvailable(p, minReadySeconds, now) }
 	col := &column[*corev1.Pod]{

@@ -14,10 +14,10 @@ import (
 	"github.com/replicakit/replicakit/internal/pod"
 )
 
-// Colocation puts pods first that share their node with more related pods. The rank of a pod is the
-// number that ColocationRanks computes from Options.Related, and pods with a higher rank go first.
-// If Related is empty, all ranks are 0. Colocation computes the ranks only once, while Spread
-// counts again after each victim.
+// Colocation puts pods with more related pods on the same node first. The rank of a pod is the
+// number of active related pods on its node, which ColocationRanks computes from Options.Related.
+// If Related is empty, all ranks are 0. Colocation computes the ranks only once. Spread, in
+// contrast, updates its counts after each victim.
 func Colocation() Criterion[*corev1.Pod] {
 	return Criterion[*corev1.Pod]{name: "colocation", open: func(facts Facts[*corev1.Pod]) *column[*corev1.Pod] {
 		if len(facts.Related) == 0 {
@@ -46,9 +46,10 @@ func nodeName(p *corev1.Pod) string {
 
 // ColocationRanks returns the rank of each pod, which is the number of active related pods on the
 // pod's node. The pod itself counts if it is in related. A pod is active if it is neither finished
-// nor being deleted. A pod that is not ready counts as well, although the comment on the sort in
-// Kubernetes' pkg/controller/controller_utils.go says otherwise. Unassigned pods count as pods on
-// one node with the name "". The rank of a nil pod is 0. If there are no pods, the result is nil.
+// nor being deleted. A related pod counts even if it is not ready, as in Kubernetes. (A comment in
+// Kubernetes' pkg/controller/controller_utils.go says that only ready pods count.) Pods without a
+// node count as pods on a node with an empty name. The rank of a nil pod is 0. If there are no
+// pods, the result is nil.
 //
 // A pod that is listed twice in related counts twice. If you collect the pods of several owners,
 // remove duplicates, as package replicas does.
@@ -65,10 +66,10 @@ func ColocationRanks(pods, related []*corev1.Pod) []int {
 	return ranks
 }
 
-// A census counts the active pods on each node (L5, L6).
+// A census holds the number of active pods on each node (L5, L6).
 type census struct {
 	nodes  *distinct.Table // the names of the nodes
-	active []int32         // the number of active pods, by the index of the node in nodes
+	active []int32         // the number of active pods on each node, with the same indices as nodes
 }
 
 func newCensus(pods []*corev1.Pod) *census {
@@ -82,7 +83,7 @@ func newCensus(pods []*corev1.Pod) *census {
 	return c
 }
 
-// on returns how many active pods there are on a node.
+// on returns the number of active pods on a node.
 func (c *census) on(node string) int {
 	if i := c.nodes.Find(node); i >= 0 {
 		return int(c.active[i])

@@ -13,16 +13,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// DeletionCost puts pods with a lower deletion cost first. ParseDeletionCost describes how the cost
-// is read. If the cost is invalid, it counts as 0, and Check returns an error.
+// DeletionCost puts pods with a lower deletion cost first. The comment on ParseDeletionCost
+// describes which costs are valid. An invalid cost counts as 0, and Check returns an error for it.
 func DeletionCost() Criterion[*corev1.Pod] {
 	return Cost[*corev1.Pod]("deletion-cost", corev1.PodDeletionCost) // (R4)
 }
 
-// Cost is like DeletionCost, for any type of object and any annotation. The object with the lower
-// cost goes first. The value of the annotation is a decimal number of 32 bits. If the annotation is
-// missing or its value is invalid, the cost is 0. Check returns an error for an invalid value. If
-// annotation is empty, NewOrder returns an error.
+// Cost is like DeletionCost, for objects of any type and with any annotation. The object with the
+// lower cost comes first. The value of the annotation must be a signed 32-bit decimal integer. If
+// an object does not have the annotation, or if the value is invalid, the cost is 0. Check returns
+// an error for an invalid value. If the argument annotation is empty, NewOrder returns an error.
 func Cost[T metav1.Object](name, annotation string) Criterion[T] {
 	cost := func(obj T) int64 {
 		n, _ := annotatedCost(obj.GetAnnotations(), annotation)
@@ -43,13 +43,13 @@ func Cost[T metav1.Object](name, annotation string) Criterion[T] {
 }
 
 // ParseDeletionCost returns the deletion cost of a pod from its annotation
-// controller.kubernetes.io/pod-deletion-cost. The cost is a decimal number of 32 bits, or 0 if
-// there is no annotation. If the value is invalid, ParseDeletionCost returns 0 and an error that
-// quotes the value. Select ignores this error, as Kubernetes does.
+// controller.kubernetes.io/pod-deletion-cost. The cost is a signed 32-bit decimal integer, or 0 if
+// the annotation does not exist. If the value is invalid, ParseDeletionCost returns 0 and an error
+// that quotes the value. Select ignores this error, as Kubernetes does.
 //
-// Differs from Kubernetes: leading zeros are invalid, even after a sign. So "-008" is invalid, just
-// as "008" is. In Kubernetes, GetDeletionCostFromPodAnnotations in pkg/apis/core/helper reads
-// "-008" as -8.
+// Differs from Kubernetes: leading zeros are also invalid after a minus sign. For example, both
+// "008" and "-008" are invalid. GetDeletionCostFromPodAnnotations in Kubernetes'
+// pkg/apis/core/helper refuses "008", but reads "-008" as -8.
 func ParseDeletionCost(annotations map[string]string) (int32, error) {
 	cost, ok := annotatedCost(annotations, corev1.PodDeletionCost)
 	if !ok {
@@ -58,8 +58,9 @@ func ParseDeletionCost(annotations map[string]string) (int32, error) {
 	return cost, nil
 }
 
-// annotatedCost returns the cost in an annotation. If the annotation is missing, annotatedCost
-// returns 0 and true (R5). If the value is invalid, annotatedCost returns 0 and false.
+// annotatedCost returns the cost in the annotation with the given key. If there is no such
+// annotation, annotatedCost returns 0 and true (R5). If the value is invalid, annotatedCost returns
+// 0 and false.
 func annotatedCost(annotations map[string]string, key string) (cost int32, ok bool) {
 	value, ok := annotations[key]
 	if !ok {
@@ -67,7 +68,7 @@ func annotatedCost(annotations map[string]string, key string) (cost int32, ok bo
 	}
 	digits := strings.TrimPrefix(value, "-")
 	if digits != "0" && (digits == "" || digits[0] < '1') {
-		return 0, false // a second sign, a blank, a leading zero (W38)
+		return 0, false // an empty string, a second sign, a space or a leading zero (W38)
 	}
 	n, err := strconv.ParseInt(value, 10, 32)
 	if err != nil {

@@ -17,55 +17,57 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A Criterion is one step of an Order. A Criterion decides which of two objects goes first, or
-// finds that both are equal. By, First, ByTime and ByFacts make criteria. Other functions of this
-// package return ready-made criteria. A Criterion never changes. A Criterion is safe for concurrent
-// use if the functions from which it was made are safe. NewOrder refuses the zero Criterion.
+// A Criterion is one step of an Order. It decides which of two objects comes first, or that the two
+// objects are equal. By, First, ByTime and ByFacts make a Criterion from a function. Other
+// functions of this package return ready-made criteria. A Criterion is immutable. It is safe for
+// concurrent use if the functions that it was made from are safe for concurrent use. NewOrder
+// refuses the zero Criterion.
 type Criterion[T any] struct {
 	name   string
-	err    error // why NewOrder refuses the criterion
+	err    error // the reason why NewOrder refuses the criterion, or nil
 	phrase string
 	open   func(Facts[T]) *column[T]
-	check  func(T) error // nil if the criterion can read every object
+	check  func(T) error // returns an error if the criterion cannot read the object; may be nil
 }
 
-// Facts hold what a criterion may use in addition to the object itself. A criterion must not change
-// them.
+// Facts holds the data that a criterion may use in addition to the object itself. A criterion must
+// not change this data.
 type Facts[T any] struct {
 	// Now is Options.Now.
 	Now time.Time
-	// Objects are all objects that were passed to Select, except nil objects.
+	// Objects holds the objects that were passed to Select, without nil objects.
 	Objects []T
 	// Related is Options.Related.
 	Related []T
 }
 
-// A column is a criterion in one selection. A column never changes after it was made, so selections
-// may share a column.
+// A column holds the functions of a criterion for the Facts of one selection. A column is
+// immutable, so selections may share a column.
 type column[T any] struct {
-	// weigh holds the weighers in their order. Each weigher weighs only objects that the weighers
-	// before it left equal.
+	// weigh holds the weighers of the criterion, in the order in which they are applied. Each
+	// weigher is applied only to objects that have equal weights from all earlier weighers.
 	weigh []weigher[T]
-	// level, if not nil, returns the only weigher of the column. The argument is the places of all
-	// objects in the order that the other criteria give. level is called before the final ranking.
+	// level, if not nil, returns the only weigher of the column, and is called before the final
+	// ranking. The argument sorted holds the places of all objects, sorted by the other criteria.
 	level func(sorted []int32) weigher[T]
-	// value returns the object's value for this criterion, in words.
+	// value returns the object's value for this criterion as a string, for Victim.Values.
 	value func(now time.Time, i int, obj T) string
-	// phrase, if not nil, returns the words that explain a decision, and the detail in these words.
-	// The words replace Criterion.phrase.
+	// phrase, if not nil, returns a phrase that replaces Criterion.phrase, and the detail that
+	// replaces the placeholder in this phrase.
 	phrase func(now time.Time, i int, obj T) (phrase, detail string)
 }
 
-// A weigher weighs some objects. The object with the lower weight goes first.
+// A weigher sets the weights of some objects. The object with the lower weight comes first.
 type weigher[T any] func(facts *Facts[T], objs []weighed)
 
-// weighed is an object and its weight. The place of the object is its index in Facts.Objects.
+// weighed is an object with its weight. The field place is the index of the object in
+// Facts.Objects.
 type weighed struct {
 	weight int64
 	place  int32
 }
 
-// each returns a weigher that weighs each object by itself.
+// each returns a weigher that calls weight for each object.
 func each[T any](weight func(obj T) int64) weigher[T] {
 	return func(facts *Facts[T], objs []weighed) {
 		for i := range objs {
@@ -74,7 +76,7 @@ func each[T any](weight func(obj T) int64) weigher[T] {
 	}
 }
 
-// eachAt returns a weigher that weighs each object by itself, at the time Facts.Now.
+// eachAt returns a weigher that calls weight for each object, with the time Facts.Now.
 func eachAt[T any](weight func(obj T, now time.Time) int64) weigher[T] {
 	return func(facts *Facts[T], objs []weighed) {
 		for i := range objs {
@@ -83,7 +85,7 @@ func eachAt[T any](weight func(obj T, now time.Time) int64) weigher[T] {
 	}
 }
 
-// eachPlace returns a weigher that weighs each object by its place.
+// eachPlace returns a weigher that calls weight for the place of each object.
 func eachPlace[T any](weight func(place int32) int64) weigher[T] {
 	return func(_ *Facts[T], objs []weighed) {
 		for i := range objs {
@@ -92,17 +94,18 @@ func eachPlace[T any](weight func(place int32) int64) weigher[T] {
 	}
 }
 
-// Victim.Explain replaces these placeholders in a phrase with the values and the detail.
+// Victim.Explain replaces these placeholders in a phrase with the values and the detail of the
+// Victim.
 const (
 	victimHere   = "{victim}"
 	survivorHere = "{survivor}"
 	detailHere   = "{detail}"
 )
 
-// By returns a criterion by which the object with the lower value goes first. Strings are compared
-// byte by byte. NaN is lower than any number. In one Select, value is called at most once for each
-// object. value is called again for Victim.Values, and again for each Spread in the order. If the
-// object with the higher value should go first, use Criterion.Reverse.
+// By returns a criterion that puts the object with the lower value first. Strings are compared byte
+// by byte. NaN is lower than any number. Each call of Select calls the function value at most once
+// for each object. Select makes additional calls of this function for Victim.Values and for each
+// Spread in the order. To put the object with the higher value first, use Criterion.Reverse.
 func By[T any, V cmp.Ordered](name string, value func(T) V) Criterion[T] {
 	c := ByFacts(name, func(Facts[T]) func(T) V { return value })
 	if value == nil {
@@ -111,9 +114,9 @@ func By[T any, V cmp.Ordered](name string, value func(T) V) Criterion[T] {
 	return c
 }
 
-// ByFacts is like By, for a criterion that needs to know more than one object. prepare is called
-// once for each Select, and returns the function that returns the value of an object. If prepare
-// returns nil, all objects are equal.
+// ByFacts is like By, but the value of an object may also depend on other objects. Each call of
+// Select calls the function prepare once. The function prepare returns a function that computes the
+// value of an object. If prepare returns nil, all objects are equal.
 func ByFacts[T any, V cmp.Ordered](name string, prepare func(Facts[T]) func(T) V) Criterion[T] {
 	c := Criterion[T]{name: name, phrase: name + " " + victimHere + " < " + survivorHere}
 	if prepare == nil {
@@ -139,7 +142,7 @@ func ByFacts[T any, V cmp.Ordered](name string, prepare func(Facts[T]) func(T) V
 
 var errNilFunction = errors.New("function is nil")
 
-// equal returns a column by which all objects are equal.
+// equal returns a column for which all objects are equal.
 func equal[T any]() *column[T] {
 	return &column[T]{value: func(time.Time, int, T) string { return "" }}
 }
@@ -152,8 +155,8 @@ func valuesOf[T, V any](objs []T, value func(T) V) []V {
 	return values
 }
 
-// wordOf returns the function that converts a value to a weight. If values of the type do not fit
-// into a weight, wordOf returns nil.
+// wordOf returns a function that converts a value of type V to a weight, or nil if V is not an
+// integer type.
 func wordOf[V cmp.Ordered]() func(V) int64 {
 	switch kind := reflect.TypeFor[V]().Kind(); {
 	case kind >= reflect.Int && kind <= reflect.Int64:
@@ -164,8 +167,8 @@ func wordOf[V cmp.Ordered]() func(V) int64 {
 	return nil
 }
 
-// ordinals returns a weigher that weighs an object by the position of its value among the sorted
-// values of all objects. all returns the values of all objects.
+// ordinals returns a weigher that sorts the values of all objects, and uses the position of an
+// object's value as the weight of the object. The function all returns the values of all objects.
 func ordinals[T any, V cmp.Ordered](all func() []V) weigher[T] {
 	sort := sync.OnceValues(func() (values, sorted []V) {
 		values = all()
@@ -180,8 +183,8 @@ func ordinals[T any, V cmp.Ordered](all func() []V) weigher[T] {
 	})
 }
 
-// First returns a criterion that puts objects first for which the function returns true. The
-// comment on By says how often the function is called.
+// First returns a criterion that puts objects for which the function returns true before all other
+// objects. The comment on By describes how often the function is called.
 func First[T any](name string, is func(T) bool) Criterion[T] {
 	no, negative := strings.CutPrefix(name, "not ")
 	if !negative {
@@ -190,7 +193,7 @@ func First[T any](name string, is func(T) bool) Criterion[T] {
 	return flag(name, name, no, is)
 }
 
-// flag is like First, with texts for both results of the function.
+// flag is like First, but the caller also passes the values yes and no for Victim.Values.
 func flag[T any](name, yes, no string, is func(T) bool) Criterion[T] {
 	c := Criterion[T]{name: name, phrase: victimHere}
 	if is == nil {
@@ -214,9 +217,9 @@ func flag[T any](name, yes, no string, is func(T) bool) Criterion[T] {
 	return c
 }
 
-// ByTime returns a criterion by which the object with the earlier time goes first. The zero time is
-// the earliest. The comment on By says how often the function is called. If the times of two
-// objects are in the same second, the function is called once more for each of the two.
+// ByTime returns a criterion that puts the object with the earlier time first. The zero time comes
+// before all other times. The comment on By describes how often the function is called. The
+// function is called again for objects whose times are in the same second.
 func ByTime[T any](name string, at func(T) time.Time) Criterion[T] {
 	c := Criterion[T]{name: name, phrase: name + " " + victimHere + " < " + survivorHere}
 	if at == nil {
@@ -230,8 +233,9 @@ func ByTime[T any](name string, at func(T) time.Time) Criterion[T] {
 	return c
 }
 
-// byInstant returns a weigher for the seconds of a time and a weigher for the nanoseconds. Both
-// multiply the weight by sign. The zero time comes first.
+// byInstant returns a weigher for the seconds of a time and a weigher for its nanoseconds. If sign
+// is 1, the earlier time comes first. If sign is -1, the later time comes first. The zero time
+// always comes first.
 func byInstant[T any](at func(T) time.Time, sign int64) []weigher[T] {
 	seconds := func(obj T) int64 {
 		t := at(obj)
@@ -243,17 +247,17 @@ func byInstant[T any](at func(T) time.Time, sign int64) []weigher[T] {
 	return []weigher[T]{each(seconds), each(func(obj T) int64 { return sign * int64(at(obj).Nanosecond()) })}
 }
 
-// Newest returns a criterion by which the object that was created last goes first. Objects without
-// a creation time go before all others.
+// Newest returns a criterion that puts newer objects before older objects. Objects without a
+// creation time come before all other objects.
 //
-// Newest compares creation times exactly, to the nanosecond. CreationTime is Kubernetes' rule for
-// pods, which compares ages only roughly.
+// Newest compares creation times exactly, to the nanosecond. CreationTime follows Kubernetes' rule
+// for pods, which compares ages only roughly.
 func Newest[T metav1.Object]() Criterion[T] {
 	return created[T]("newest", -1, " < ", " > ")
 }
 
-// Oldest returns a criterion by which the object that was created first goes first. Objects without
-// a creation time go before all others.
+// Oldest returns a criterion that puts older objects before newer objects. Objects without a
+// creation time come before all other objects.
 func Oldest[T metav1.Object]() Criterion[T] {
 	return created[T]("oldest", 1, " > ", " < ")
 }
@@ -276,12 +280,13 @@ func created[T metav1.Object](name string, sign int64, ages, instants string) Cr
 	return Criterion[T]{name: name, open: func(Facts[T]) *column[T] { return col }}
 }
 
-// Name returns the name that the criterion has in an Order and in a Victim.
+// Name returns the name of the criterion, which Order.String and Victim.Criterion also contain.
 func (c Criterion[T]) Name() string { return c.name }
 
-// Reverse returns the opposite criterion. If c was made by By, the object with the higher value
-// then goes first. If c was made by First, objects for which the function returns false go first.
-// The name of the criterion stays the same.
+// Reverse returns a criterion with the opposite order and the same name. For example, the reverse
+// of a criterion that was made with By puts the object with the higher value first. The reverse of
+// a criterion that was made with First puts objects for which the function returns false before all
+// other objects.
 func (c Criterion[T]) Reverse() Criterion[T] {
 	open := c.open
 	if open == nil {

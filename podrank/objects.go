@@ -3,7 +3,7 @@
 
 package podrank
 
-// Objects returns the objects of the victims in the same order, in a new slice. If there are no
+// Objects returns a new slice with the objects of the victims, in the same order. If there are no
 // victims, the result is nil.
 func Objects[T any](victims []Victim[T]) []T {
 	var objs []T

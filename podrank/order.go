@@ -13,31 +13,31 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Victim.Criterion has one of these names if no criterion of the order decided. NewOrder refuses
-// criteria with these names.
+// These names are reserved. If no criterion of the order decided, Victim.Criterion is one of these
+// names. NewOrder refuses criteria with these names.
 const (
 	None     = "none"      // the two objects do not differ
 	MustGo   = "must-go"   // Options.MustGo decides
 	MustStay = "must-stay" // Options.MustStay decides
-	UID      = "uid"       // the lexically smaller UID goes first
-	Name     = "name"      // the lexically smaller namespace goes first, then the smaller name
+	UID      = "uid"       // the lexically smaller UID comes first
+	Name     = "name"      // the lexically smaller namespace comes first, then the smaller name
 	All      = "all"       // no object survives
 )
 
-// An Order decides which of two objects goes first. The first criterion on which the two objects
-// differ decides. If the objects do not differ on any criterion, their UIDs decide, then their
-// namespaces, then their names. NewOrder makes an Order. For pods, the zero Order means
-// Kubernetes(). For other objects, the zero Order has only the criterion Newest.
+// An Order is a list of criteria that defines which of two objects comes first. The first criterion
+// in which the two objects differ decides. If the objects do not differ in any criterion, they are
+// ordered by UID, then by namespace, then by name. NewOrder makes an Order. For pods, the zero
+// Order means Kubernetes(). For other objects, the zero Order has only the criterion Newest.
 //
-// An Order never changes. An Order is safe for concurrent use if its criteria are.
+// An Order is immutable. It is safe for concurrent use if its criteria are.
 type Order[T metav1.Object] struct {
 	criteria []Criterion[T]
 }
 
 // NewOrder returns an Order with the given criteria. NewOrder returns an error if there are no
-// criteria, or if a criterion has no name, the same name as another criterion, or a name that Victim
-// uses for something else. NewOrder also returns an error if a criterion was made with a nil
-// function or another invalid argument. The error names the criterion.
+// criteria, or if the name of a criterion is empty, reserved or used twice. NewOrder also returns
+// an error if a criterion was made with a nil function or another invalid argument. The error
+// identifies the criterion.
 func NewOrder[T metav1.Object](criteria ...Criterion[T]) (Order[T], error) {
 	if len(criteria) == 0 {
 		return Order[T]{}, errors.New("podrank: order has no criteria")
@@ -62,8 +62,8 @@ func index[T any](criteria []Criterion[T], name string) int {
 	return slices.IndexFunc(criteria, func(c Criterion[T]) bool { return c.name == name })
 }
 
-// Must returns order, or panics if err is not nil. Use Must for package variables, like
-// regexp.MustCompile.
+// Must returns order, or panics with err if err is not nil. Like regexp.MustCompile, Must is for
+// the initialization of package variables.
 func Must[T metav1.Object](order Order[T], err error) Order[T] {
 	if err != nil {
 		panic(err)
@@ -89,12 +89,12 @@ var kubernetes = Must(NewOrder(
 	CreationTime(),
 ))
 
-// Criteria returns the criteria in their order. The result does not include UID, namespace and
-// name, which come last in every Order. The slice is a copy. For the zero Order, the slice is nil.
+// Criteria returns a copy of the list of criteria. The list does not include UID, namespace and
+// name, which are compared last in every Order. For the zero Order, the list is nil.
 func (o Order[T]) Criteria() []Criterion[T] { return slices.Clone(o.criteria) }
 
-// Without returns a new Order without the criteria that have these names. If there is no criterion
-// with one of the names, or if no criterion is left, Without returns an error.
+// Without returns a copy of the Order without the criteria that have these names. Without returns
+// an error if the Order does not contain one of the names, or if no criterion remains.
 func (o Order[T]) Without(names ...string) (Order[T], error) {
 	criteria := o.orDefault().Criteria()
 	for _, name := range names {
@@ -107,8 +107,9 @@ func (o Order[T]) Without(names ...string) (Order[T], error) {
 	return NewOrder(criteria...)
 }
 
-// Before returns a new Order in which the given criteria stand before the criterion with the given
-// name. If there is no such criterion, or if NewOrder refuses the result, Before returns an error.
+// Before returns a copy of the Order with the given criteria inserted before the criterion with the
+// given name. Before returns an error if the Order does not contain this name, or if NewOrder
+// refuses the result.
 func (o Order[T]) Before(name string, criteria ...Criterion[T]) (Order[T], error) {
 	all := o.orDefault().Criteria()
 	i := index(all, name)

@@ -1,13 +1,13 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podrank decides which objects to delete first when there are too many. An Order is made
-// of criteria, and Kubernetes' order for pods is ready to use. Select chooses the first n objects
-// in an Order, and says for each object why it was chosen.
+// Package podrank decides which objects to delete first when there are too many. An Order is a list
+// of criteria. The function Kubernetes returns Kubernetes' own order for pods. Select returns the
+// first n objects of an Order, and for each object the reason why it was chosen.
 //
-// The caller decides which objects are candidates and how many must go, and makes the delete calls.
-// Do not pass pods that are finished or being deleted, because such pods are ranked like any other
-// pod.
+// The caller decides which objects are candidates and how many objects to delete, and makes the
+// delete calls. Do not pass pods that are finished or being deleted, because Select ranks them like
+// all other pods.
 //
 //	victims := podrank.Select(active, len(active)-want, podrank.PodOptions{Now: now, Related: related})
 //	for _, v := range victims {
@@ -24,32 +24,33 @@
 //	)
 //	victims := podrank.Select(machines, n, podrank.Options[*Machine]{Order: order})
 //
-// In Kubernetes' order, the first of these rules on which two pods differ decides:
+// Kubernetes' order consists of the following rules. The first rule in which two pods differ
+// decides:
 //
-//   - A pod without a node goes first.
-//   - A Pending pod goes before an Unknown pod, and an Unknown pod goes before a Running pod.
-//   - A pod that is not ready goes first.
-//   - A pod with a lower deletion cost goes first.
-//   - A pod with more related pods on its node goes first.
-//   - A pod that has been ready for less time goes first.
-//   - A pod with more restarts goes first.
-//   - A pod with more sidecar restarts goes first.
-//   - A younger pod goes first.
+//   - A pod without a node comes first.
+//   - A Pending pod comes before an Unknown pod, and an Unknown pod comes before a Running pod.
+//   - A pod that is not ready comes first.
+//   - A pod with a lower deletion cost comes first.
+//   - A pod with more related pods on its node comes first.
+//   - A pod that has been ready for less time comes first.
+//   - A pod with more restarts comes first.
+//   - A pod with more sidecar restarts comes first.
+//   - A younger pod comes first.
 //
-// Every Order ends with UID, namespace and name. Kubernetes does not compare ages exactly, but
-// rounds each age in nanoseconds down to a power of two. So a pod that is six hours old and a pod
-// that is eight hours old can count as equally old.
+// Pods that do not differ in any of these rules are ordered by UID, namespace and name. Kubernetes
+// does not compare ages exactly, but rounds each age in nanoseconds down to a power of two. For
+// example, a pod that is six hours old and a pod that is eight hours old count as equally old.
 //
 // Differs from Kubernetes: the order is total. If two ages round down to the same power of two, the
-// next criterion decides. In Kubernetes, the UIDs then decide at once, unless the times are equal.
-// Three pods can then form a cycle in which each pod goes before the next, so the victims depend on
-// the order of the list. This package computes the power of two with integers. Kubernetes computes
-// the power of two with floating point. For ages of more than 6 days, the result in Kubernetes is
-// wrong up to 5 ns before a power of two. The result in Kubernetes is also wrong for the longest
-// age, which is 292 years.
+// next criterion decides. In this case, Kubernetes skips the remaining criteria and compares the
+// UIDs, unless the times are equal. In Kubernetes, three pods can therefore form a cycle in which
+// each pod comes before the next, so the victims depend on the order of the list. This package
+// computes the power of two with integers. Kubernetes uses floating-point numbers. Its result is
+// wrong for ages of more than 6 days that are only some nanoseconds below a power of two. Its
+// result is also wrong for the longest possible age, which is 292 years.
 //
-// All functions are pure and change no object. The functions are safe for concurrent use if no
-// goroutine changes the objects, and if the functions that you pass are safe for concurrent use.
+// All functions are pure and do not change the objects. They are safe for concurrent use if the
+// functions that you pass are safe for concurrent use, and if no goroutine changes the objects.
 package podrank
 
 import (
@@ -64,30 +65,30 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// Options are the settings of Select, Explain and Check. For pods, the zero Options mean
-// Kubernetes' order, but without co-location and with times compared exactly.
+// Options holds the settings of Select, Explain and Check. For pods, the zero value means
+// Kubernetes' order without co-location, in which times are compared exactly.
 type Options[T metav1.Object] struct {
-	// Now is the time at which ages are measured. If Now is zero, criteria compare times exactly.
+	// Now is the time from which ages are computed. If Now is zero, criteria compare times exactly.
 	Now time.Time
 
-	// Related are the objects that criteria such as Colocation and Spread count. The comment on
-	// each such criterion says what an empty list means. The objects are not changed.
+	// Related holds the objects that criteria such as Colocation and Spread count. The comments on
+	// these criteria describe the effect of an empty list. The objects are not changed.
 	Related []T
 
-	// Order decides which objects go first. For pods, the zero Order means Kubernetes(). For other
-	// objects, the zero Order has only the criterion Newest.
+	// Order defines which objects are deleted first. For pods, the zero Order means Kubernetes().
+	// For other objects, the zero Order has only the criterion Newest.
 	Order Order[T]
 
-	// MustGo, if not nil, reports whether an object goes before all others, regardless of the
-	// order. MustGo does not change how many objects go.
+	// MustGo, if not nil, reports whether an object is deleted before all other objects, regardless
+	// of Order. MustGo does not change the number of objects to delete.
 	MustGo func(T) bool
 
-	// MustStay, if not nil, reports whether an object is never chosen. If MustGo and MustStay both
-	// return true, the object stays.
+	// MustStay, if not nil, reports whether an object must not be deleted. If MustGo and MustStay
+	// both return true, the object stays.
 	MustStay func(T) bool
 }
 
-// PodOptions are the Options for pods.
+// PodOptions is Options for pods.
 type PodOptions = Options[*corev1.Pod]
 
 // criteria returns MustStay and MustGo, if they are set, followed by the criteria of the order.
@@ -104,26 +105,28 @@ func (o *Options[T]) criteria(order Order[T]) []Criterion[T] {
 	return criteria
 }
 
-// Select returns the n objects to delete, in the order in which they go. Each Victim says what
-// decided between its object and the first survivor. If fewer than n objects may go, Select returns
-// fewer, because objects that must stay are never chosen. Nil objects are ignored.
+// Select returns the n objects to delete, in the order of deletion. Each Victim contains the
+// criterion that decided between its object and the first survivor. Objects for which
+// Options.MustStay returns true are never chosen, so Select may return fewer than n objects. Nil
+// objects are ignored.
 //
-// A negative n counts as 0. Select does not change its arguments. The victims hold the objects that
-// were passed in, not copies. The victims do not depend on the order of the lists. An object that
-// is listed twice is chosen once. Two entries are the same object if their UIDs are equal. If they
-// have no UID, as with fake clients, two entries are the same object if their pointers are equal.
-// If copies of one object differ, the copy that goes first counts. If two objects have no UID and
-// the same namespace and name, and no criterion decides, the object that is listed first goes
-// first. If there are no victims, the result is nil.
+// A negative n counts as 0. Select does not change its arguments. The victims contain the objects
+// that were passed in, not copies. An object that is listed twice is chosen once. Two entries are
+// the same object if their UIDs are equal. Two entries without a UID, for example from a fake
+// client, are the same object if their pointers are equal. If copies of one object differ, the copy
+// that comes first is used. The victims do not depend on the order of the lists, with one
+// exception. If two objects have no UID, have the same namespace and name, and do not differ in any
+// criterion, the object that is listed first comes first. If there are no victims, the result is
+// nil.
 //
-// A criterion is evaluated only for objects that all criteria before it left equal, and only until
-// the first n objects are known. So Select takes O(len(objs) + len(related) + n log n) time on
-// average, and never more than a sort of all objects. If a criterion that By made with strings or
-// floats is evaluated, it sorts all objects. Spread always sorts all objects.
+// A criterion is evaluated only for objects that are equal in all earlier criteria, and only until
+// the first n objects are known. Select therefore takes O(len(objs) + len(related) + n log n) time
+// on average, and never more time than a sort of all objects. A criterion that was made with By and
+// has string or float values sorts all objects if it is evaluated. Spread always sorts all objects.
 //
-// Differs from Kubernetes: Select does not change the order of the caller's list, but
-// getPodsToDelete in pkg/controller/replicaset sorts the list. If every pod must go,
-// getPodsToDelete returns the list unsorted. Select always returns victims in their order.
+// Differs from Kubernetes: Select does not change the caller's list, and always returns the victims
+// in the order of deletion. In Kubernetes, getPodsToDelete in pkg/controller/replicaset sorts the
+// caller's list. If all pods must be deleted, getPodsToDelete returns the list unsorted.
 func Select[T metav1.Object](objs []T, n int, opts Options[T]) []Victim[T] { // (D1, D4)
 	n = min(n, len(objs))
 	if n <= 0 {
@@ -147,10 +150,11 @@ func Select[T metav1.Object](objs []T, n int, opts Options[T]) []Victim[T] { // 
 	return victims
 }
 
-// Explain returns all objects in the order in which they would go. Each Victim says what decides
-// between its object and the next one. The victim at index i is the last victim that Select returns
-// for n = i+1. Objects that must stay come last, and the Criterion of their Victim is MustStay.
-// Explain treats nil objects and objects that are listed twice in the same way as Select.
+// Explain returns all objects in the order of deletion. Each Victim contains the criterion that
+// decides between its object and the next object. The Victim at index i is equal to the last Victim
+// that Select returns for n = i+1. Objects for which Options.MustStay returns true come last, and
+// the Criterion of their Victims is MustStay. Explain treats nil objects and objects that are
+// listed twice in the same way as Select.
 func Explain[T metav1.Object](objs []T, opts Options[T]) []Victim[T] {
 	r := newRanking(objs, len(objs), opts)
 	if len(r.found) == 0 {
@@ -167,10 +171,10 @@ func Explain[T metav1.Object](objs []T, opts Options[T]) []Victim[T] {
 	return victims
 }
 
-// Check reports values that the criteria of the order cannot read, such as a deletion cost that is
-// not a number. The error joins one error for each object and criterion with such a value. The text
-// of the error shows the first ten. Select and Explain ignore these errors, because the caller must
-// be able to scale down anyway.
+// Check returns an error if a criterion of the order cannot read the value of an object, for
+// example a deletion cost that is not a number. The error joins one error for each unreadable
+// value. The message of the error contains the first ten. Select and Explain ignore unreadable
+// values, because the caller must be able to scale down anyway.
 func Check[T metav1.Object](objs []T, opts Options[T]) error {
 	var errs []error
 	for _, obj := range withoutNil(objs) {

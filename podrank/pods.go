@@ -23,8 +23,8 @@ func Unassigned() Criterion[*corev1.Pod] {
 	return flag("unassigned", "unassigned", "assigned", func(p *corev1.Pod) bool { return p.Spec.NodeName == "" }) // (R1)
 }
 
-// Phase puts Pending pods first, then Unknown, then Running pods. Any other phase
-// counts as Pending.
+// Phase puts Pending pods first, then Unknown pods, then Running pods. Any other phase counts as
+// Pending.
 func Phase() Criterion[*corev1.Pod] {
 	show := func(p *corev1.Pod) string { return cmp.Or(string(p.Status.Phase), "none") }
 	return number("phase", "phase "+victimHere+" < "+survivorHere, phaseOrdinal, show)
@@ -41,16 +41,16 @@ func phaseOrdinal(p *corev1.Pod) int64 {
 	return 0
 }
 
-// NotReady puts pods first that are not ready. A pod is ready if its first condition of type Ready
-// is True.
+// NotReady puts pods that are not ready before ready pods. A pod is ready if its first condition of
+// type Ready is True.
 func NotReady() Criterion[*corev1.Pod] {
 	return flag("not-ready", "not ready", "ready", func(p *corev1.Pod) bool { return !pod.IsReady(p) }) // (R3)
 }
 
-// ReadyTime puts pods first that have been ready for less time. Times are compared as the package
-// comment describes, or exactly if Options.Now is zero. A pod whose ready time is the zero time
-// goes before pods with any other ready time. Pods that are not ready go before pods that are
-// ready.
+// ReadyTime puts pods that became ready later before pods that became ready earlier. Times are
+// compared by age, with the rounding that the package comment describes. If Options.Now is zero,
+// times are compared exactly. A pod whose ready time is zero comes before pods with any other ready
+// time. Pods that are not ready come before ready pods.
 func ReadyTime() Criterion[*corev1.Pod] {
 	return ages("ready-time", "ready for ", "ready time ", readySince)
 }
@@ -69,15 +69,15 @@ func CreationTime() Criterion[*corev1.Pod] { // (R11)
 	return ages("creation-time", "age ", "creation time ", func(p *corev1.Pod) *metav1.Time { return &p.CreationTimestamp })
 }
 
-// Restarts puts pods with more restarts first. The number of restarts of a pod is the restart count
-// of the regular container that has restarted most often.
+// Restarts puts pods with more restarts first. The number of restarts of a pod is the highest
+// restart count of its regular containers.
 func Restarts() Criterion[*corev1.Pod] {
 	return restarts("restarts", " restart", containerRestarts)
 }
 
 // SidecarRestarts puts pods with more sidecar restarts first. The number of sidecar restarts of a
-// pod is the restart count of the sidecar that has restarted most often. A sidecar is an init
-// container with restartPolicy Always.
+// pod is the highest restart count of its sidecars. A sidecar is an init container with
+// restartPolicy Always.
 func SidecarRestarts() Criterion[*corev1.Pod] {
 	return restarts("sidecar-restarts", " sidecar restart", sidecarRestarts)
 }
@@ -102,8 +102,8 @@ func sidecarRestarts(p *corev1.Pod) int32 {
 	return most
 }
 
-// isSidecar reports whether the spec has an init container with this name and restartPolicy Always.
-// Other init containers have ended when the pod runs.
+// isSidecar reports whether the pod has an init container with this name and restartPolicy Always.
+// All other init containers have ended when the pod is running.
 func isSidecar(p *corev1.Pod, name string) bool {
 	for i := range p.Spec.InitContainers {
 		c := &p.Spec.InitContainers[i]
@@ -129,10 +129,11 @@ func restarts(name, unit string, of func(*corev1.Pod) int32) Criterion[*corev1.P
 	return Criterion[*corev1.Pod]{name: name, open: func(Facts[*corev1.Pod]) *column[*corev1.Pod] { return col }}
 }
 
-// weighRestarts returns a lower weight for more restarts, so that pods with more restarts go first.
+// weighRestarts returns a lower weight for more restarts, so that pods with more restarts come
+// first.
 func weighRestarts(n int32) int64 { return -int64(n) }
 
-// number returns a criterion by which the object with the lower number goes first.
+// number returns a criterion that puts the object with the lower number first.
 func number[T any](name, phrase string, of func(T) int64, show func(T) string) Criterion[T] {
 	col := &column[T]{
 		weigh: []weigher[T]{each(of)},
@@ -141,8 +142,8 @@ func number[T any](name, phrase string, of func(T) int64, show func(T) string) C
 	return Criterion[T]{name: name, phrase: phrase, open: func(Facts[T]) *column[T] { return col }}
 }
 
-// ages returns a criterion by which the pod with the later time goes first. Times are compared as
-// in Kubernetes. If a pod has no such time, at returns nil.
+// ages returns a criterion that puts the pod with the later time first. Times are compared as in
+// Kubernetes. The function at returns the time of a pod, or nil if the pod has no such time.
 func ages(name, age, instant string, at func(*corev1.Pod) *metav1.Time) Criterion[*corev1.Pod] {
 	aged := age + victimHere + " < " + survivorHere
 	exact, unknown := instant+victimHere+" > "+survivorHere, instant+victimHere
@@ -180,8 +181,8 @@ func ages(name, age, instant string, at func(*corev1.Pod) *metav1.Time) Criterio
 	return Criterion[*corev1.Pod]{name: name, open: open}
 }
 
-// weighSecond weighs the seconds of a time. A later time has a lower weight. The zero time has a
-// lower weight than any other time, and nil has the lowest weight.
+// weighSecond returns the weight of a time without its nanoseconds. A later time has a lower
+// weight. The zero time has a lower weight than any other time, and nil has the lowest weight.
 func weighSecond(t *metav1.Time) int64 {
 	switch {
 	case t == nil:
@@ -192,7 +193,7 @@ func weighSecond(t *metav1.Time) int64 {
 	return -t.Unix()
 }
 
-// weighNanosecond weighs the nanoseconds of a time within its second.
+// weighNanosecond returns the weight of the nanoseconds of a time within its second.
 func weighNanosecond(t *metav1.Time) int64 {
 	if t == nil {
 		return 0
@@ -200,9 +201,10 @@ func weighNanosecond(t *metav1.Time) int64 {
 	return -int64(t.Nanosecond())
 }
 
-// weighAge weighs an age with the precision of Kubernetes (R8, R9), which is the number of bits of
-// its nanoseconds. All times in the future weigh the same. As in weighSecond, nil comes first, then
-// the zero time.
+// weighAge returns the weight of the age of a time, which depends on the number of bits of the age
+// in nanoseconds. Kubernetes compares ages with the same precision (R8, R9). All times in the
+// future have the same weight. As in weighSecond, nil has the lowest weight, followed by the zero
+// time.
 func weighAge(t *metav1.Time, now time.Time) int64 {
 	switch {
 	case t == nil:

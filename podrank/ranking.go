@@ -16,10 +16,10 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// A ranking finds the objects that go first, by a multikey quicksort. The ranking weighs the
-// objects by the first criterion and sorts them. The next criterion weighs only the objects that
-// are still equal. The ranking ends as soon as enough objects are found, so most criteria are never
-// evaluated for most objects.
+// A ranking uses a multikey quicksort to find the objects that come first. It sorts the objects by
+// the first criterion. The next criterion is evaluated only for objects that are still equal. The
+// sort ends as soon as enough objects are found, so most criteria are never evaluated for most
+// objects.
 type ranking[T metav1.Object] struct {
 	facts    Facts[T]
 	criteria []Criterion[T]
@@ -27,9 +27,9 @@ type ranking[T metav1.Object] struct {
 	steps    []step[T]
 	stays    func(T) bool // Options.MustStay
 
-	want    int // how many objects to find
+	want    int // the number of objects to find
 	found   []found
-	differs int // the criterion on which the next object differs from the last one that was found
+	differs int // the index of the criterion in which the next object differs from the last found object
 
 	distinct *distinct.Table // the UIDs of the found objects, or nil if an object may be found twice
 	pointers map[any]struct{}
@@ -41,18 +41,18 @@ type ranking[T metav1.Object] struct {
 	}
 }
 
-// found is the place of an object that was found, and the criterion on which the object differs
-// from the object before it.
+// found holds the place of an object that was found, and the index of the criterion in which this
+// object differs from the object that was found before it.
 type found struct{ place, differs int32 }
 
-// A step is one weigher, and the criterion that the weigher belongs to.
+// A step is a weigher, with the index of its criterion.
 type step[T any] struct {
 	criterion int
 	weigh     weigher[T]
 }
 
-// newRanking makes a ranking, and finds the first n different objects in their order. If there are
-// fewer than n, newRanking finds all objects.
+// newRanking returns a ranking that has found the first n distinct objects, or all objects if there
+// are fewer than n.
 func newRanking[T metav1.Object](objs []T, n int, opts Options[T]) *ranking[T] {
 	r := &ranking[T]{
 		facts:    Facts[T]{Now: opts.Now, Objects: withoutNil(objs), Related: opts.Related},
@@ -68,8 +68,8 @@ func newRanking[T metav1.Object](objs []T, n int, opts Options[T]) *ranking[T] {
 	return r
 }
 
-// level makes the weighers of columns such as Spread, which need the order of all objects by the
-// other criteria.
+// level makes the weighers of the columns that have a level function, such as the column of Spread.
+// These weighers depend on the order of all objects by the other criteria.
 func (r *ranking[T]) level() {
 	for i, col := range r.columns {
 		if col.level == nil {
@@ -86,8 +86,8 @@ func (r *ranking[T]) level() {
 	}
 }
 
-// run finds the first n objects. If once is true, run finds an object only once even if it is
-// listed twice.
+// run finds the first n objects. If once is true, an object that is listed twice is found only
+// once.
 func (r *ranking[T]) run(n int, once bool) {
 	objs := make([]weighed, len(r.facts.Objects))
 	for i := range objs {
@@ -108,7 +108,8 @@ func (r *ranking[T]) run(n int, once bool) {
 	r.rank(objs, 0)
 }
 
-// rank finds the first of these objects. The objects are equal by all steps before the step at.
+// rank finds the first objects among objs. All steps before steps[at] have given these objects
+// equal weights.
 func (r *ranking[T]) rank(objs []weighed, at int) {
 	switch {
 	case len(r.found) == r.want:
@@ -125,8 +126,9 @@ func (r *ranking[T]) rank(objs []weighed, at int) {
 	}
 }
 
-// sort finds the first of these objects, which the step at has weighed. If the parts are uneven
-// again and again, sort orders all remaining objects at once, so the time never becomes quadratic.
+// sort finds the first objects among objs. Their weights were set by steps[at]. After too many
+// uneven partitions, sort uses slices.SortFunc for the remaining objects, so that the time never
+// becomes quadratic.
 func (r *ranking[T]) sort(objs []weighed, at, tries int) {
 	const few = 12
 	for ; len(objs) > few && tries > 0 && len(r.found) < r.want; tries-- {
@@ -146,13 +148,14 @@ func (r *ranking[T]) sort(objs []weighed, at, tries int) {
 	}
 }
 
-// next finds the first of these objects, which the step at left equal.
+// next finds the first objects among objs, which have equal weights from steps[at].
 func (r *ranking[T]) next(objs []weighed, at int) {
 	r.rank(objs, at+1)
 	r.differs = min(r.differs, r.steps[at].criterion)
 }
 
-// lightest returns how many objects at the front of a sorted list weigh the same.
+// lightest returns the number of objects at the front of a sorted list that have the same weight as
+// the first object.
 func lightest(sorted []weighed) int {
 	n := 1
 	for n < len(sorted) && sorted[n].weight == sorted[0].weight {
@@ -161,8 +164,8 @@ func lightest(sorted []weighed) int {
 	return n
 }
 
-// pivot returns a weight from a sample of the objects. The objects to find should weigh less, but
-// only a few other objects should.
+// pivot chooses a weight from a sample of the objects. The chosen weight should be above the
+// weights of the objects to find, and below the weights of most other objects.
 func (r *ranking[T]) pivot(objs []weighed) int64 {
 	var sample [15]int64
 	for i := range sample {
@@ -173,8 +176,8 @@ func (r *ranking[T]) pivot(objs []weighed) int64 {
 	return sample[min(share+1, len(sample)/2)]
 }
 
-// part moves the objects that are lighter than the pivot to the front, followed by the objects that
-// weigh the same as the pivot. The results are the ends of the two parts.
+// part moves the objects whose weight is below pivot to the front, followed by the objects whose
+// weight is equal to pivot. It returns the ends of these two parts.
 func part(objs []weighed, pivot int64) (lower, equal int) {
 	for heavier := len(objs); equal < heavier; {
 		switch w := objs[equal].weight; {
@@ -192,7 +195,7 @@ func part(objs []weighed, pivot int64) (lower, equal int) {
 	return lower, equal
 }
 
-// find adds an object to the found objects, unless the object was found before.
+// find appends an object to r.found, unless the object was found before.
 func (r *ranking[T]) find(place int32) {
 	if len(r.found) == r.want {
 		return
@@ -206,8 +209,8 @@ func (r *ranking[T]) find(place int32) {
 	r.differs = len(r.columns)
 }
 
-// isFirst reports whether an object is found for the first time. An object is identified by its
-// UID, or by its pointer if it has no UID.
+// isFirst reports whether the object of r.found[i] is found for the first time. An object is
+// identified by its UID, or by its pointer if it has no UID.
 func (r *ranking[T]) isFirst(i int) bool {
 	obj := r.facts.Objects[r.found[i].place]
 	switch uid := obj.GetUID(); {
@@ -224,8 +227,8 @@ func (r *ranking[T]) isFirst(i int) bool {
 	return len(r.pointers) > n
 }
 
-// weighUID weighs an object by the first bytes of its UID. If no criterion decides, these bytes
-// nearly always do.
+// weighUID is a weigher that uses the first bytes of an object's UID as the weight. If two objects
+// are equal in all criteria, these bytes nearly always decide.
 func weighUID[T metav1.Object](facts *Facts[T], objs []weighed) {
 	for i := range objs {
 		var beginning [8]byte
@@ -234,8 +237,8 @@ func weighUID[T metav1.Object](facts *Facts[T], objs []weighed) {
 	}
 }
 
-// compareIdentity compares what every order ends with, which is UID, namespace, name, and then the
-// place in the list (R12, R14).
+// compareIdentity compares two objects by UID, namespace and name, and then by their places in the
+// list (R12, R14).
 func (r *ranking[T]) compareIdentity(i, j int32) int {
 	return cmp.Or(compareIdentity(r.facts.Objects[i], r.facts.Objects[j]), cmp.Compare(i, j))
 }
@@ -251,7 +254,7 @@ func (r *ranking[T]) mustStay(place int32) bool {
 	return r.stays != nil && r.stays(r.facts.Objects[place])
 }
 
-// withoutNil returns the objects that are not nil. If none is nil, the result is objs itself.
+// withoutNil returns the objects that are not nil. If no object is nil, the result is objs itself.
 func withoutNil[T metav1.Object](objs []T) []T {
 	if object.IndexNil(objs) < 0 {
 		return objs

@@ -10,10 +10,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// OldRevision puts objects first whose revision is not the current one. The revision of an object
-// is the value of its label with the given key. If there is no such label, the revision is the
-// value of the annotation with this key. An object with neither has an old revision. If key or
-// current is empty, NewOrder returns an error.
+// OldRevision puts objects of old revisions before objects of the current revision. The revision of
+// an object is the value of its label with the given key. If the object does not have this label,
+// the revision is the value of its annotation with this key. An object that has neither the label
+// nor the annotation counts as old. If key or current is empty, NewOrder returns an error.
 func OldRevision[T metav1.Object](key, current string) Criterion[T] {
 	revision := func(obj T) string {
 		if value, ok := obj.GetLabels()[key]; ok {

@@ -16,9 +16,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Spread keeps objects spread evenly over domains, such as nodes or zones. Each victim comes from
-// the domain that has the most objects left. Within this domain, the other criteria decide. All
-// objects whose domain is "" are in one domain.
+// Spread keeps objects spread evenly over domains, such as nodes or zones. Each victim is taken
+// from the domain with the most remaining objects. Within this domain, the other criteria decide.
+// Objects for which the function domain returns an empty string share one domain.
 //
 // Spread counts the objects in Options.Related. If Related is empty, Spread counts the objects that
 // were passed to Select. Objects that are being deleted do not count.
@@ -45,8 +45,8 @@ func Spread[T metav1.Object](name string, domain func(T) string) Criterion[T] {
 }
 
 // Packed empties domains, such as nodes, one after the other. Objects in the domain with the fewest
-// objects go first. Packed counts objects in the same way as Spread. If two domains have equally
-// many objects, the domain whose name sorts first is emptied first.
+// objects come first. Packed counts objects in the same way as Spread. If two domains have the same
+// number of objects, the domain whose name sorts first is emptied first.
 func Packed[T metav1.Object](name string, domain func(T) string) Criterion[T] {
 	c := Criterion[T]{name: name, phrase: victimHere + " < " + survivorHere}
 	if domain == nil {
@@ -63,11 +63,11 @@ func Packed[T metav1.Object](name string, domain func(T) string) Criterion[T] {
 	return c
 }
 
-// domains holds the domain of each object, and the number of objects in each domain.
+// domains holds the domain of each object and the number of objects in each domain.
 type domains struct {
 	counts map[string]int64
 	of     []string // the domain of each object
-	count  []int64  // for each object, how many objects are in its domain when its turn comes
+	count  []int64  // the number of objects in the domain of each object when this object is considered
 }
 
 func newDomains[T metav1.Object](facts Facts[T], domain func(T) string) *domains {
@@ -84,8 +84,7 @@ func newDomains[T metav1.Object](facts Facts[T], domain func(T) string) *domains
 	return d
 }
 
-// countIn returns a function that says how many objects were in an object's domain when the
-// object's turn came.
+// countIn returns a function that formats the count of an object, for example as "3 in zone-a".
 func countIn[T any](d *domains, name string) func(now time.Time, i int, obj T) string {
 	return func(_ time.Time, i int, _ T) string {
 		if d.of[i] == "" {
@@ -95,10 +94,11 @@ func countIn[T any](d *domains, name string) func(now time.Time, i int, obj T) s
 	}
 }
 
-// Topology is Spread over the values of a node label, such as topology.kubernetes.io/zone. The map
-// values holds the value of the label for each node name. Pods without a node and pods whose node
-// has no value share one domain. Check returns an error for pods whose node has no value. If values
-// is empty, or if the value of a node is empty, NewOrder returns an error.
+// Topology is like Spread, but the domains are the values of a node label, such as
+// topology.kubernetes.io/zone. The map values contains the label value of each node, keyed by node
+// name. Pods without a node and pods whose node is not in the map share one domain. Check returns
+// an error for pods whose node is not in the map. If the map is empty or contains an empty value,
+// NewOrder returns an error.
 func Topology(name string, values map[string]string) Criterion[*corev1.Pod] {
 	c := Spread(name, func(p *corev1.Pod) string { return values[p.Spec.NodeName] })
 	if len(values) == 0 {

@@ -10,20 +10,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A Victim is an object to delete, and what decided between this object and the first survivor. The
-// first survivor is the object that would go next if one more object had to go.
+// A Victim is an object to delete, with the reason why this object was chosen instead of the first
+// survivor. The first survivor is the object that would be deleted next.
 type Victim[T any] struct {
 	// Object is the object that was passed in, not a copy.
 	Object T
 
-	// Criterion is the name of the first criterion on which the victim and the first survivor
-	// differ, such as "not-ready". If Options decided, Criterion is MustGo or MustStay. If no
-	// criterion decided, Criterion is UID or Name, or None if the two objects do not differ. If no
-	// object survives, Criterion is All.
+	// Criterion is the name of the first criterion in which the victim and the first survivor
+	// differ, such as "not-ready". If Options.MustGo or Options.MustStay decided, Criterion is
+	// MustGo or MustStay. If no criterion decided, Criterion is UID or Name, or None if the two
+	// objects do not differ. If no object survives, Criterion is All.
 	Criterion string
 
-	// Values are the values of the victim and the first survivor for the criterion. For All, both
-	// values are empty. Examples of values for Kubernetes' criteria are:
+	// Values holds the values of the victim and the first survivor for the criterion. If Criterion
+	// is All, both values are empty. Examples of values for Kubernetes' criteria are:
 	//
 	//	unassigned        unassigned  assigned
 	//	phase             Pending     Running
@@ -42,12 +42,12 @@ type Victim[T any] struct {
 	// format. The zero time is shown as "unknown".
 	Values struct{ Victim, Survivor string }
 
-	phrase, detail string // the words that Explain returns
+	phrase, detail string // the template for the result of Explain, and the detail in it
 }
 
-// Explain says in words why the victim goes before the first survivor. Examples are "not ready",
-// "deletion cost -100 < 0", "3 replicas on node-4" and "ready for 5m < 2h". For the zero Victim,
-// Explain returns "none".
+// Explain returns a short explanation of why the victim was chosen instead of the first survivor.
+// Examples are "not ready", "deletion cost -100 < 0", "3 replicas on node-4" and
+// "ready for 5m < 2h". For the zero Victim, Explain returns "none".
 func (v Victim[T]) Explain() string {
 	phrase := v.phrase
 	if phrase == "" {
@@ -59,8 +59,9 @@ func (v Victim[T]) Explain() string {
 	return strings.NewReplacer(victimHere, v.Values.Victim, survivorHere, v.Values.Survivor, detailHere, v.detail).Replace(phrase)
 }
 
-// victim makes a Victim of the object at index i of r.found. The first survivor, if any, is at
-// index survivor. c is the index of the criterion on which the two objects differ.
+// victim returns the Victim for the object of r.found[i]. The first survivor, if there is one, is
+// the object of r.found[survivor]. The argument c is the index of the criterion in which the two
+// objects differ.
 func (r *ranking[T]) victim(i, survivor, c int) Victim[T] {
 	place := r.found[i].place
 	v := Victim[T]{Object: r.facts.Objects[place]}
@@ -83,8 +84,8 @@ func (r *ranking[T]) victim(i, survivor, c int) Victim[T] {
 	return v
 }
 
-// survivorValue returns the value of the survivor, and remembers this value because all victims
-// need the same one.
+// survivorValue returns the survivor's value under the given criterion. It caches this value, because many
+// victims need the same value.
 func (r *ranking[T]) survivorValue(c int, i int32) string {
 	if m := &r.survivor; m.value == "" || m.criterion != c || m.place != i {
 		m.criterion, m.place, m.value = c, i, r.columns[c].value(r.facts.Now, int(i), r.facts.Objects[i])
@@ -92,7 +93,7 @@ func (r *ranking[T]) survivorValue(c int, i int32) string {
 	return r.survivor.value
 }
 
-// byIdentity returns a Victim for two objects that do not differ on any criterion.
+// byIdentity returns a Victim for two objects that do not differ in any criterion.
 func byIdentity[T metav1.Object](victim, survivor T) Victim[T] {
 	v := Victim[T]{Object: victim, Criterion: None}
 	if a, b := victim.GetUID(), survivor.GetUID(); a != b {

@@ -12,21 +12,21 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// OrderAnnotation is an annotation of ReplicaSets and ReplicationControllers. The value of the
-// annotation is an order in the words of ParseOrder. replicakit-controller deletes the pods of the
-// owner in this order.
+// OrderAnnotation is the annotation of ReplicaSets and ReplicationControllers that sets the order
+// in which replicakit-controller deletes their pods. The value of the annotation has the format of
+// ParseOrder.
 const OrderAnnotation = "replicakit.dev/scale-down-order"
 
-// ErrNoNodes is wrapped by the error of ParseOrder if a word needs nodes and the function that
-// returns nodes is nil.
-var ErrNoNodes = errors.New("the word needs nodes, but nodes cannot be read")
+// ErrNoNodes is wrapped by the error that ParseOrder returns if a keyword needs nodes but the
+// function node is nil.
+var ErrNoNodes = errors.New("the keyword needs nodes, but nodes cannot be read")
 
-// leavingTaints are taints that autoscalers set on nodes that they will soon remove. An autoscaler
-// may set such a taint without cordoning the node.
+// leavingTaints holds the keys of the taints that autoscalers set on nodes before they remove the
+// nodes. An autoscaler may set one of these taints without cordoning the node.
 var leavingTaints = []string{"ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"}
 
-// words lists the words that ParseOrder knows, with their criteria. If asksNodes is false, the
-// function node may be nil.
+// words lists the keywords that ParseOrder accepts, with their criteria. If asksNodes is false, the
+// criterion does not call the function node, which may then be nil.
 var words = []struct {
 	word      string
 	asksNodes bool
@@ -46,7 +46,7 @@ var words = []struct {
 	}},
 }
 
-// OrderWords returns the words that ParseOrder knows, in sorted order. The slice is a copy.
+// OrderWords returns a new slice with the keywords that ParseOrder accepts, in sorted order.
 func OrderWords() []string {
 	names := make([]string, len(words))
 	for i, w := range words {
@@ -55,25 +55,24 @@ func OrderWords() []string {
 	return names
 }
 
-// ParseOrder returns the Order for a list of words that are separated by commas, such as
-// "zones,packed". Use ParseOrder for flags and annotations. Each word stands for one criterion or
-// none. The criteria of the words come after Unassigned, Phase and NotReady, so that pods that do
-// no work go first in any order. The other criteria of Kubernetes' order come after the criteria of
-// the words. The words are:
+// ParseOrder returns the Order for a comma-separated list of keywords, such as "zones,packed". Use
+// ParseOrder for the values of flags and annotations. Every Order that ParseOrder returns begins
+// with Unassigned, Phase and NotReady, so that pods that do no work always come first. The criteria
+// of the keywords follow. The remaining criteria of Kubernetes' order come last. The keywords are:
 //
-//	deletion-cost  DeletionCost, to put it in front of other words
-//	kubernetes     no criterion, so alone it is Kubernetes' order
+//	deletion-cost  DeletionCost, if it must come before other keywords
+//	kubernetes     no criterion; used alone, it means Kubernetes' order
 //	leaving        NodeLeaving: pods on nodes that are cordoned, being deleted, or marked
-//	               for removal by cluster-autoscaler or Karpenter go first
-//	newest         Newest: the pod that was created last goes first, by the exact instant
+//	               for removal by cluster-autoscaler or Karpenter come first
+//	newest         Newest: newer pods come first, and times are compared exactly
 //	packed         Packed by node: nodes are emptied one after the other
-//	zones          Spread by the zone of the node: zones stay even
+//	zones          Spread by the zone of the node: zones stay balanced
 //
-// The function node returns the node with a name, or nil if the node is not known. A node that is
-// not known is in no zone and is not leaving. The nodes are not changed. The Order is safe for
-// concurrent use if the function node is.
+// The function node returns the node with the given name, or nil if the node is unknown. An unknown
+// node has no zone and is not leaving. The nodes are not changed. The Order is safe for concurrent
+// use if the function node is.
 //
-// If a word is not known or is listed twice, ParseOrder returns an error. If a word needs nodes and
+// ParseOrder returns an error if a keyword is unknown or listed twice. If a keyword needs nodes but
 // the function node is nil, the error wraps ErrNoNodes.
 func ParseOrder(text string, node func(name string) *corev1.Node) (Order[*corev1.Pod], error) {
 	all := Kubernetes().Criteria()

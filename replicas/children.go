@@ -21,10 +21,10 @@ func withoutNil[T metav1.Object](children []T) []T {
 	return slices.DeleteFunc(slices.Clone(children), object.NilOf[T]())
 }
 
-// repeated returns the indices of the objects that have the UID of an earlier object. Objects
-// without a UID, such as those of fake clients, all count as different.
+// The function repeated returns the index of each object that has the same UID as an earlier
+// object. Objects without a UID, such as those of fake clients, all count as different.
 func repeated[T metav1.Object](objs []T) []int {
-	if pods, ok := any(objs).([]*corev1.Pod); ok { // the usual case, without method calls
+	if pods, ok := any(objs).([]*corev1.Pod); ok { // the usual case, which needs no method calls
 		return repeatedBy(pods, func(p *corev1.Pod) string { return string(p.UID) })
 	}
 	return repeatedBy(objs, func(obj T) string { return string(obj.GetUID()) })
@@ -32,7 +32,7 @@ func repeated[T metav1.Object](objs []T) []int {
 
 func repeatedBy[T any](objs []T, uidOf func(T) string) (again []int) {
 	seen := distinct.New(len(objs), func(i int) string { return uidOf(objs[i]) })
-	var uids [32]string // the UIDs of a few objects, so that the processor reads them in parallel
+	var uids [32]string // a chunk of UIDs, so that the processor loads several of them in parallel
 	at := 0
 	for some := range slices.Chunk(objs, len(uids)) {
 		for i, obj := range some {

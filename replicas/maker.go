@@ -16,14 +16,14 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// A maker makes the new children of one plan.
+// A maker builds the new children of one plan.
 type maker[T metav1.Object] struct {
 	owner    metav1.Object
 	base     string
 	kind     schema.GroupVersionKind
 	selector labels.Selector
 	template *corev1.PodTemplateSpec
-	make     func(name string) (T, error) // if nil, the template is used
+	make     func(name string) (T, error) // Spec.New; if nil, children are built from the template
 }
 
 func (m *maker[T]) failure(i int, format string, args ...any) error {
@@ -57,7 +57,8 @@ func nameAt(names []string, i int) string {
 	return ""
 }
 
-// bare makes a child with Spec.New or from the template. name is the name that the child will have.
+// The method bare builds a child with Spec.New or from the template. The parameter name is the name
+// that the child will have.
 func (m *maker[T]) bare(name string) (T, error) {
 	if m.make != nil {
 		return m.make(name)
@@ -70,8 +71,8 @@ func (m *maker[T]) bare(name string) (T, error) {
 	return child, err
 }
 
-// check refuses a child that would not count as one of the owner's children. Each plan would create
-// such a child again.
+// check returns an error if a new child would not count as one of the owner's children. Without
+// this error, every plan would create the child again.
 func (m *maker[T]) check(child T) error {
 	if object.IsNil(child) {
 		return errors.New("New returned nil")
@@ -91,7 +92,8 @@ func (m *maker[T]) check(child T) error {
 	return nil
 }
 
-// namespace returns the namespace of the child or, if that is empty, the namespace of the owner.
+// namespace returns the namespace of the child. If the child has no namespace, the result is the
+// namespace of the owner.
 func (m *maker[T]) namespace(child T) string {
 	if namespace := child.GetNamespace(); namespace != "" {
 		return namespace
@@ -99,8 +101,9 @@ func (m *maker[T]) namespace(child T) string {
 	return m.owner.GetNamespace()
 }
 
-// name sets the name and the generateName of a new child. Other tools derive the child's workload
-// from generateName. If name is empty, the child keeps a name or generateName that it already has.
+// The method name sets the name and the generateName of a new child. A child with a name also gets
+// a generateName, because other tools derive the child's workload from it. If the parameter name is
+// empty, the child keeps any name or generateName that it already has.
 func (m *maker[T]) name(child T, name string) {
 	switch {
 	case name != "":
@@ -111,8 +114,8 @@ func (m *maker[T]) name(child T, name string) {
 	child.SetGenerateName(generateName(m.base))
 }
 
-// own makes the owner the controller of the child. The child then has exactly one reference to the
-// owner.
+// The method own sets the owner as the controller of the child. Afterwards, the child has exactly
+// one reference to the owner.
 func (m *maker[T]) own(child T) error {
 	owner := object.OwnerOf(m.owner, m.kind.GroupKind())
 	if ref := metav1.GetControllerOfNoCopy(child); ref != nil && !owner.IsNamed(ref, child) {

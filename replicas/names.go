@@ -12,17 +12,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// The API server uses at most 58 characters of a generateName and adds 5. Such a name has at most
-// 63 characters, so it can also be the value of a label (W11).
+// The API server uses at most 58 characters of a generateName and appends 5 characters. A generated
+// name therefore has at most 63 characters and can also be the value of a label (W11).
 const (
 	maxNamePrefix = 58
-	// spareTries is how often one plan may call Spec.Names, in addition to one call for each new
-	// name and each object in the list.
+	// spareTries is the number of additional calls of Spec.Names in one plan. The plan may also
+	// call Spec.Names once for each new name and once for each object in the list.
 	spareTries = 100
 )
 
-// names returns n names for new children. No object in objs has any of these names. Names of
-// creations in flight come first. With slots, the names are the first n names in free.
+// names returns n names for new children. None of these names belongs to an object in objs. Names
+// of creations in flight come first. With slots, the result is the first n names in free.
 func (s *Spec[T]) names(n int, free []string, objs []T) ([]string, error) {
 	if s.Slots != nil {
 		return free[:n], nil
@@ -60,12 +60,12 @@ func (s *Spec[T]) names(n int, free []string, objs []T) ([]string, error) {
 	return names, nil
 }
 
-// base returns the text with which the names of new children begin.
+// base returns the first part of the names of new children, before the "-".
 func (s *Spec[T]) base() string { return cmp.Or(s.BaseName, s.Owner.GetName()) }
 
-// checkNames returns the function that checks the names of children.
+// checkNames returns a function that checks the names of children.
 func (s *Spec[T]) checkNames() func(name string) error {
-	if checkName(s.base()) != nil { // no API server accepts such an owner, but fake clients do
+	if checkName(s.base()) != nil { // only fake clients accept an owner with an illegal name
 		return checkNotEmpty
 	}
 	return checkName
@@ -78,8 +78,8 @@ func checkNotEmpty(name string) error {
 	return nil
 }
 
-// generateName returns owner followed by "-". If that is not a legal prefix, it returns owner alone
-// (P4).
+// generateName returns the owner's name followed by "-". If this is not a legal prefix,
+// generateName returns the owner's name unchanged (P4).
 func generateName(owner string) string {
 	prefix := owner + "-"
 	if len(validation.NameIsDNSSubdomain(prefix, true)) > 0 {

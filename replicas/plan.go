@@ -19,33 +19,34 @@ import (
 // A PodPlan is a Plan for pods.
 type PodPlan = Plan[*corev1.Pod]
 
-// A Plan is what Manage decided. A Plan is data, so you can carry it out, log it, or show it as a
-// dry run. The Plan points to the owner and the children that were passed to Manage, so do not
-// change them. The zero Plan means that there is nothing to do.
+// A Plan is the result of Manage. A Plan is data, so you can carry it out, log it, or show it as a
+// dry run. It refers to the owner and the children that were passed to Manage, so do not modify
+// these objects. The zero Plan means that there is nothing to do.
 type Plan[T metav1.Object] struct {
-	// Claims says which children belong to the owner. Send the patches of Adopt and Release BEFORE
-	// you create or delete anything. The children in Owned and Ignored need no call.
+	// Claims says which children belong to the owner. Send the patches for the children in Adopt
+	// and Release BEFORE you create or delete anything. The children in Owned and Ignored need no
+	// API call.
 	Claims selector.Claims[T]
-	// Scale says what to create and delete AFTER all patches of Claims have succeeded. If one of
-	// these patches failed, call ScaleTo with the children that the owner really has. Then use the
-	// result of ScaleTo instead of Scale. Otherwise a healthy child could be deleted because of an
-	// adoption that failed.
+	// Scale says what to create and delete AFTER all patches for Claims have succeeded. If one of
+	// these patches failed, call ScaleTo with the children that the owner really has, and use the
+	// result instead of Scale. If you used Scale after an adoption failed, a healthy child could be
+	// deleted.
 	Scale Scale[T]
-	// Blocked says why Scale is zero although there may be too few or too many children. If nothing
-	// blocks the plan, Blocked is zero.
+	// Blocked says why Scale is zero even if there are too few or too many children. If the plan is
+	// not blocked, Blocked is zero.
 	Blocked Blocked
 }
 
-// IsZero reports whether there is nothing to patch, create, delete or discard.
+// IsZero reports whether the plan contains nothing to patch, create, delete or discard.
 func (p Plan[T]) IsZero() bool {
 	return len(p.Claims.Adopt) == 0 && len(p.Claims.Release) == 0 && p.Scale.IsZero()
 }
 
-// IsZero reports whether there is nothing to create, delete or discard.
+// IsZero reports whether the scale step contains nothing to create, delete or discard.
 func (s Scale[T]) IsZero() bool { return s.Create == 0 && len(s.Delete)+len(s.Discard) == 0 }
 
-// String describes the plan in one line. String names at most ten children of each list. The
-// wording may change in later releases, but the fields of MarshalJSON will not change.
+// String describes the plan in one line, with at most ten children from each list. The wording may
+// change in later releases. The JSON fields that MarshalJSON writes will not change.
 func (p Plan[T]) String() string {
 	var parts []string
 	if n := len(p.Claims.Adopt); n > 0 {
@@ -62,7 +63,7 @@ func (p Plan[T]) String() string {
 	return strings.Join(parts, "; ")
 }
 
-// String describes the scale step in one line. String names at most ten children of each list.
+// String describes the scale step in one line, with at most ten children from each list.
 func (s Scale[T]) String() string {
 	var parts []string
 	if s.Create > 0 {
@@ -104,7 +105,7 @@ func list[S ~[]E, E any](items S, text func(E) string) string {
 	return strings.Join(names, ", ")
 }
 
-// MarshalJSON writes the plan. A child is written as its namespace, name and UID.
+// MarshalJSON encodes the plan. Each child is represented by its namespace, name and UID.
 func (p Plan[T]) MarshalJSON() ([]byte, error) {
 	return marshal(struct {
 		Owned   []reference `json:"owned,omitempty"`
@@ -123,8 +124,8 @@ func (p Plan[T]) MarshalJSON() ([]byte, error) {
 	})
 }
 
-// MarshalJSON writes the scale step. A child is written as its namespace, name and UID. A child to
-// delete also has the criterion by which it was chosen.
+// MarshalJSON encodes the scale step. Each child is represented by its namespace, name and UID. For
+// a child to delete, the JSON also contains the criterion by which the child was chosen.
 func (s Scale[T]) MarshalJSON() ([]byte, error) {
 	discard := make([]reference, len(s.Discard))
 	for i, d := range s.Discard {
@@ -151,8 +152,8 @@ func (s Scale[T]) MarshalJSON() ([]byte, error) {
 	}{s.Create, s.Names, victims, discard, s.Deferred, s.Kept, s.MustStay})
 }
 
-// marshal returns the JSON of v without escaping the "<" of a reason. The encoder that calls
-// MarshalJSON may still escape this character.
+// marshal returns the JSON encoding of v, in which the character "<" is not escaped. An encoder
+// that calls MarshalJSON may still escape this character.
 func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)

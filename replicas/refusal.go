@@ -12,7 +12,7 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// Together with InvalidRollout, these are all values of RefusedError.Reason that this package sets.
+// These constants and InvalidRollout are all values of RefusedError.Reason that this package sets.
 const (
 	InvalidSelector = "InvalidSelector"
 	InvalidReplicas = "InvalidReplicas"
@@ -20,21 +20,21 @@ const (
 	InvalidSlots    = "InvalidSlots"
 )
 
-// A RefusedError says that an owner's own spec cannot be used. Retrying is useless until the owner
-// changes. Use errors.As to find a RefusedError in an error. A function that makes the Spec of your
-// own kind may return a RefusedError for a spec that can only be a mistake. A controller.Controller
-// then reports one event, and does not try again until the owner changes.
+// A RefusedError means that the spec of the owner object cannot be used. Retrying is useless until
+// the owner changes. Use errors.As to find a RefusedError in an error. Your own functions that
+// build a Spec may also return a RefusedError, if the spec can only be a mistake. A
+// controller.Controller then reports one event, and does not retry until the owner changes.
 type RefusedError struct {
-	// Reason is the reason of the event that is reported on the owner, in CamelCase. Reason is
+	// Reason is the CamelCase reason of the event that is reported on the owner. Reason is
 	// InvalidSelector, InvalidReplicas, InvalidTemplate, InvalidSlots, InvalidRollout, or a reason
 	// of your own.
 	Reason string
-	// Err says what is wrong, and names the object and the field. If Err is nil, Reason is the
+	// Err describes the mistake, and names the object and the field. If Err is nil, Reason is the
 	// whole message.
 	Err error
 }
 
-// Error returns the text of Err. If Err is nil, Error returns a text that contains Reason.
+// Error returns the message of Err. If Err is nil, Error returns a message that contains Reason.
 func (e *RefusedError) Error() string {
 	switch {
 	case e == nil || object.IsNil(e.Err) && e.Reason == "":

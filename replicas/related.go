@@ -14,23 +14,24 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// Related returns the children that belong to the owner or to one of its siblings. Spec.Related may
-// return this result. Siblings are the owners with the same controller, such as the ReplicaSets of
-// one Deployment. owners lists all owners that may be siblings, including the owner itself.
+// Related returns the children that belong to the owner or to one of its siblings, for use in
+// Spec.Related. Siblings are owners with the same controller, such as the ReplicaSets of one
+// Deployment. The parameter owners lists all possible siblings, including the owner itself.
 //
-// A child with a controller belongs to the sibling that controls it and is in the same namespace. A
-// child without a controller belongs to each sibling in its namespace whose selector matches the
-// child. The children of a cluster-scoped sibling may be in any namespace. sel returns the selector
-// of an owner, as selector.ForReplicaSet does. If sel returns an error, nil or an empty selector,
-// no child without a controller belongs to that owner. If sel is nil, a child without a controller
-// belongs to no owner. Two controllers are the same if their UIDs are equal. If controllers have no
-// UIDs, as with fake clients, their namespace, group, kind and name are compared.
+// A child with a controller belongs to the sibling that is this controller. A child without a
+// controller belongs to each sibling whose selector matches the child. In both cases, the child and
+// the sibling must be in the same namespace, unless the sibling is cluster-scoped. The function sel
+// returns the selector of an owner, like selector.ForReplicaSet. If sel returns an error, nil or an
+// empty selector, children without a controller do not belong to that owner. If sel is nil,
+// children without a controller belong to no owner. Two controllers are the same if their UIDs are
+// equal. If controllers have no UIDs, as with fake clients, their namespace, group, kind and name
+// are compared.
 //
-// The result has the order of children, without nil entries. If the owner is nil or has no
-// controller, the result is nil, even if the owner has children.
+// The result keeps the order of the parameter children and contains no nil entries. If the owner is
+// nil or has no controller, the result is nil, even if the owner has children.
 //
-// Differs from Kubernetes: a pod that another owner controls does not count, even if the pod's
-// labels match.
+// Differs from Kubernetes: a pod that is controlled by an owner other than the siblings does not
+// count, even if the pod's labels match.
 func Related[O, C metav1.Object](owner metav1.Object, owners []O, sel func(O) (labels.Selector, error), children []C) []C {
 	if object.IsNil(owner) {
 		return nil
@@ -69,8 +70,9 @@ type sibling struct {
 	selector labels.Selector
 }
 
-// belongs reports whether a child belongs to one of the siblings (L3). The map siblings has all
-// siblings by UID. The slice selecting has the siblings with a usable selector.
+// The function belongs reports whether a child belongs to one of the siblings (L3). The map
+// siblings holds all siblings, keyed by UID. The slice selecting holds the siblings that have a
+// usable selector.
 func belongs(child metav1.Object, siblings map[types.UID][]sibling, selecting []sibling) bool {
 	if ref := metav1.GetControllerOfNoCopy(child); ref != nil {
 		return slices.ContainsFunc(siblings[ref.UID], func(s sibling) bool { return s.IsNamed(ref, child) && s.Reaches(child) })
@@ -78,9 +80,9 @@ func belongs(child metav1.Object, siblings map[types.UID][]sibling, selecting []
 	return slices.ContainsFunc(selecting, func(s sibling) bool { return s.Reaches(child) && s.selector.Matches(labels.Set(child.GetLabels())) })
 }
 
-// related returns the children that count for co-location, or nil if Spec.Related returns none
-// (L2). These are the owned and the related children, each of them once. If a child is in both
-// lists, related returns the object from owned.
+// The method related returns the children that count for co-location, or nil if Spec.Related
+// returns no children (L2). The result contains each owned and each related child once. If a child
+// is in both lists, the result contains the object from owned.
 func (s *Spec[T]) related(owned []T) []T {
 	var others []T
 	if s.Related != nil {

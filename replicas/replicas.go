@@ -16,23 +16,23 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// Manage decides what to do so that the owner has the children that spec asks for. Manage chooses
-// which children to adopt, release and delete, and how many to create. It calls no API and does not
-// change its arguments. The comments on Plan say how to carry out a plan. Children are pods or
-// objects of any other type.
+// Manage computes a plan that gives the owner the children that spec describes. The plan says which
+// children to adopt, release and delete, and how many children to create. Manage makes no API calls
+// and does not change its arguments. The comments on Plan explain how to carry out a plan. Children
+// are pods or objects of any other type.
 //
-// objs are the objects from which Manage chooses. Pass all objects of the children's type in the
-// owner's namespace. At least pass the objects that the owner controls and the objects without
-// a controller. Manage ignores inactive objects, except those to discard. Manage also ignores
-// objects in another namespace than the owner's. A cluster-scoped owner may have children in any
-// namespace. The plan points to the objects in objs, and Plan.Claims keeps their order. The order
-// of objs does not change which objects are deleted.
+// The parameter objs lists the objects from which Manage chooses. Pass all objects of the
+// children's type in the owner's namespace. At least pass the objects that the owner controls and
+// the objects without a controller. Manage ignores inactive objects, except those to discard. If
+// the owner is in a namespace, Manage also ignores objects in other namespaces. A cluster-scoped
+// owner may have children in any namespace. The plan refers to the objects in objs, and the lists
+// in Plan.Claims keep their order. The order of objs does not affect which objects are deleted.
 //
 // If Manage returns an error, the plan is zero. The error names the owner and the field. If the
 // owner's own spec is wrong, the error is a *RefusedError. A nil object in objs is an error. A
 // child that is listed twice is also an error, unless the plan ignores that child. Two entries are
-// the same child if their UIDs are equal. Entries without a UID, such as those of fake clients, are
-// always different children.
+// the same child if their UIDs are equal. Entries without a UID, such as those of fake clients,
+// always count as different children.
 //
 // Differs from Kubernetes: Manage refuses negative replicas, a selector that matches everything or
 // nothing, and a template that the selector does not match. In these cases Kubernetes panics,
@@ -74,15 +74,15 @@ func Manage[T metav1.Object](objs []T, spec Spec[T]) (Plan[T], error) {
 	return Plan[T]{Claims: claims, Scale: scale, Blocked: blocked}, nil
 }
 
-// ScaleTo is the second half of Manage. ScaleTo takes the children that the owner has, and decides
-// how many to create or which to delete. If a patch of Plan.Claims failed, call ScaleTo before you
-// create or delete anything. Then use the result of ScaleTo instead of Plan.Scale. ScaleTo ignores
-// inactive children, except those to discard. ScaleTo does not check who owns the children. If the
-// plan of Manage would be Blocked, ScaleTo returns the zero Scale.
+// ScaleTo is the second half of Manage. It decides how many children to create or which children to
+// delete for an owner that has the children in owned. If a patch for Plan.Claims failed, call ScaleTo
+// before you create or delete anything, and use the result instead of Plan.Scale. ScaleTo ignores
+// inactive children, except those to discard. ScaleTo does not check whether the owner controls the
+// children. If Manage would return a blocked plan, ScaleTo returns the zero Scale.
 //
-// Spec.Selector, Spec.New and Spec.Template are needed only if children must be created. Only the
-// names of the children in owned and the names in Spec.Taken count as taken. ScaleTo returns the
-// same errors as Manage.
+// Spec.Selector, Spec.New and Spec.Template are needed only if children must be created. New
+// children avoid only the names of the children in owned and the names in Spec.Taken. ScaleTo
+// returns the same errors as Manage.
 func ScaleTo[T metav1.Object](owned []T, spec Spec[T]) (Scale[T], error) {
 	if err := spec.begin(); err != nil {
 		return Scale[T]{}, err
@@ -114,8 +114,8 @@ func join[T any](a, b []T) []T {
 	return slices.Concat(a, b)
 }
 
-// ended returns the owner's children that must be discarded, sorted by name. ours reports whether a
-// child belongs to the owner.
+// The method ended returns the owner's children that must be discarded, sorted by name. The
+// function ours reports whether a child belongs to the owner.
 func (s *Spec[T]) ended(objs []T, ours func(T) bool) (ended []T, err error) {
 	if s.Rules.NoneEnds() {
 		return nil, nil
@@ -144,7 +144,7 @@ func (s *Spec[T]) noneNil(objs []T) error {
 	return nil
 }
 
-// active returns the children that count as replicas.
+// The method active returns the children that count as replicas.
 func (s *Spec[T]) active(objs []T) ([]T, error) {
 	if err := s.noneNil(objs); err != nil {
 		return nil, err
@@ -158,10 +158,11 @@ func (s *Spec[T]) active(objs []T) ([]T, error) {
 	return active, nil
 }
 
-// counts returns the function that reports whether a child of the owner counts as a replica.
+// The method counts returns a function that reports whether a child of the owner counts as a
+// replica.
 func (s *Spec[T]) counts() func(T) bool {
 	namespace, isActive := s.Owner.GetNamespace(), s.Rules.active()
-	if s.Rules.Active == nil && s.Rules.NoneEnds() { // the usual case for pods, without method calls
+	if s.Rules.Active == nil && s.Rules.NoneEnds() { // the usual case for pods, which needs no method calls
 		podCounts := func(p *corev1.Pod) bool {
 			return (namespace == "" || namespace == p.Namespace) && pod.IsActive(p)
 		}
@@ -180,7 +181,7 @@ func (s *Spec[T]) claims(objs []T, wanted slots) (selector.Claims[T], error) {
 	return claimer.Plan(objs)
 }
 
-// once returns an error if a child is listed twice.
+// The method once returns an error if a child is listed twice.
 func (s *Spec[T]) once(children []T) error {
 	if again := repeated(children); len(again) > 0 {
 		child := children[again[0]]

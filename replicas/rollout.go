@@ -17,11 +17,10 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 )
 
-// InvalidRollout is the RefusedError.Reason of a spec whose MaxUnavailable or MaxSurge cannot be
-// used.
+// InvalidRollout is the RefusedError.Reason if MaxUnavailable or MaxSurge cannot be used.
 const InvalidRollout = "InvalidRollout"
 
-// rolls reports whether MaxUnavailable or MaxSurge is set.
+// The method rolls reports whether MaxUnavailable or MaxSurge is set.
 func (s *Spec[T]) rolls() bool { return s.MaxUnavailable != nil || s.MaxSurge != nil }
 
 // rollout returns MaxUnavailable and MaxSurge as numbers. Percentages are rounded as in
@@ -37,14 +36,14 @@ func (s *Spec[T]) rollout() (unavailable, surge int, err error) {
 	case s.Slots != nil && s.MaxSurge != nil && s.MaxSurge.String() != "0" && s.MaxSurge.String() != "0%":
 		return 0, 0, refuse(s.Owner, s.Kind, InvalidRollout, "maxSurge %v: there is no slot for a child beyond replicas", s.MaxSurge)
 	case unavailable+surge == 0 && (isPercent(s.MaxUnavailable) || isPercent(s.MaxSurge)):
-		unavailable = 1 // both are rounded to 0, so no child could be replaced
+		unavailable = 1 // both limits are rounded to 0, so no child could be replaced
 	}
 	return unavailable, surge, nil
 }
 
 func isPercent(value *intstr.IntOrString) bool { return value != nil && value.Type == intstr.String }
 
-// share returns value as a number. A percentage is taken of Replicas.
+// share converts value to a number of children. A percentage is relative to Replicas.
 func (s *Spec[T]) share(field string, value *intstr.IntOrString, roundUp bool) (int, error) {
 	if value == nil {
 		return 0, nil
@@ -71,7 +70,7 @@ func (s *Spec[T]) share(field string, value *intstr.IntOrString, roundUp bool) (
 	return n * int(s.Replicas) / 100, nil
 }
 
-// available returns the function that reports whether an active child is available.
+// The method available returns a function that reports whether an active child is available.
 func (s *Spec[T]) available() (func(T) bool, error) {
 	rules := s.Rules.Complete()
 	isPod := rulesOfPods[T]() != nil && s.Rules.Ready == nil
@@ -91,8 +90,8 @@ func (s *Spec[T]) available() (func(T) bool, error) {
 	return rules.Ready, nil
 }
 
-// checkRollout refuses a MaxUnavailable or MaxSurge that cannot be used. It also refuses rules that
-// do not say which children are available.
+// checkRollout returns an error if MaxUnavailable or MaxSurge cannot be used, or if the rules do
+// not define which children are available.
 func (s *Spec[T]) checkRollout() error {
 	if !s.rolls() {
 		return nil
@@ -104,34 +103,35 @@ func (s *Spec[T]) checkRollout() error {
 	return err
 }
 
-// A rolling is the part of a Room that limits a rollout.
+// A rolling holds the limits of a Room that apply only to a rollout.
 type rolling[T metav1.Object] struct {
 	available func(T) bool
-	spare     int  // how many available children may be deleted
-	most      int  // how many of the children that must go may be deleted now
-	surplus   int  // how many other children are surplus and may be deleted
-	again     bool // enough new children exist, not counting those whose deletion is in flight
-	enough    bool // enough children are available, not counting those whose deletion is in flight
-	extra     int  // how many children are deleted without a replacement
+	spare     int  // the number of available children that may be deleted
+	most      int  // the number of children that must go and that may be deleted now
+	surplus   int  // the number of other children that are surplus and may be deleted
+	again     bool // whether enough new children exist, without those whose deletion is in flight
+	enough    bool // whether enough children are available, without those whose deletion is in flight
+	extra     int  // the number of children that are deleted without a replacement
 }
 
-// roll returns the room of a rollout, in which some children must go. R is the number of wanted
-// children, U is MaxUnavailable, and S is MaxSurge. Children that must go are old, and all others
-// are new. The limits are:
+// roll returns the Room for a rollout, in which some children must go. Let R be the number of
+// wanted children, U be MaxUnavailable, and S be MaxSurge. Children that must go are called old,
+// and all other children are called new. The limits are:
 //
 //	create <= min(R - new, R + S - all)
 //	delete <= all - (R - U) - new ones that are not available, for old ones
 //	delete <= available - (R - U), for those that are available
 //
-// So a plan leaves at least R - U children available and at most R + S children in all. A plan
-// creates no child that the rollout would delete again. With Slots, S is 0. If no child can be
-// deleted, a plan with Slots still fills one empty slot.
+// So no plan lowers the number of available children below R - U, and no plan raises the number of
+// all children above R + S. A plan creates no child that the rollout would delete again. With
+// Slots, S is 0. If a plan with Slots cannot delete a child, the plan may still fill one empty
+// slot, even above R + S.
 //
-// A child whose deletion is in flight counts when creations are limited, but not when deletions are
-// limited. If Rules.Active counts a child that is being deleted, the child is new here and keeps
-// its place until it is gone.
+// A child whose deletion is in flight counts toward the limit of creations, but not toward the
+// limits of deletions. If Rules.Active returns true for a child that is being deleted, the child
+// counts as new and keeps its place until it is gone.
 func (s *Spec[T]) roll(r Room[T], active, staying []T) Room[T] {
-	unavailable, surge, _ := s.rollout() // no error, because checkRollout has found none
+	unavailable, surge, _ := s.rollout() // this cannot fail, because checkRollout has succeeded
 	available, _ := s.available()
 	roll := &rolling[T]{available: available}
 	wanted, old, fresh, mayGo, ready, oldUnready, freshUnready, mayGoUnready := int(s.Replicas), 0, 0, 0, 0, 0, 0, 0
@@ -173,13 +173,12 @@ func (s *Spec[T]) roll(r Room[T], active, staying []T) Room[T] {
 	return r
 }
 
-// mayGoAgain reports whether a deletion of c that is in flight may be sent again, because c may
-// still exist.
+// mayGoAgain reports whether the deletion of c, which is in flight, may be sent again.
 func (r *rolling[T]) mayGoAgain(room *Room[T], c T) bool {
 	return (room.mustGo(c) || r.again && room.mayGo(c)) && (r.enough || !r.available(c))
 }
 
-// clamp removes the deletions that the room does not allow.
+// clamp returns the deletions that the room allows.
 func (r *rolling[T]) clamp(room *Room[T], victims []Deletion[T]) []Deletion[T] {
 	isNil := object.NilOf[T]()
 	spare, most, surplus := r.spare, r.most, r.surplus
@@ -203,7 +202,7 @@ func (r *rolling[T]) clamp(room *Room[T], victims []Deletion[T]) []Deletion[T] {
 	})
 }
 
-// checkReplaces refuses a rollout that can never replace a child.
+// checkReplaces returns an error if a rollout can never replace a child.
 func (s *Spec[T]) checkReplaces(room Room[T]) error {
 	if room.roll == nil || room.Create+room.Delete > 0 {
 		return nil
@@ -214,9 +213,9 @@ func (s *Spec[T]) checkReplaces(room Room[T]) error {
 	return nil
 }
 
-// rolled chooses n of the children to delete. Children whose deletion is in flight come first,
-// followed by children that must go. Without Slots, unready and unavailable children come first
-// among those that must go.
+// The method rolled chooses up to n children to delete in a rollout. Children whose deletion is in
+// flight come first, followed by the other children that must go. Without Slots, unready and
+// unavailable children come first among the children that must go.
 func (s *Spec[T]) rolled(staying []T, n int, ranking podrank.Options[T], room Room[T]) ([]Deletion[T], error) {
 	again := func(c T) bool { return room.deleting.Has(object.ID(c)) && room.roll.mayGoAgain(&room, c) }
 	first := []podrank.Criterion[T]{podrank.First("in flight", again)}

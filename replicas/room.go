@@ -11,31 +11,33 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// A Room says how many children may be created and deleted now. With these limits there are neither
-// more nor fewer children than wanted, regardless of how the calls in flight end. RoomOf returns a
-// Room, and docs/guarantee.md says what a Room guarantees. The zero Room allows nothing. Several
-// goroutines may use a Room at once if the functions in Spec.Rules allow that.
+// A Room limits how many children may be created and deleted now. Within these limits, no creation
+// leads to too many children, and no deletion leads to too few children, regardless of how the
+// calls in flight end. RoomOf returns a Room, and docs/guarantee.md describes what a Room
+// guarantees. The zero Room allows nothing. A Room is safe for concurrent use if the functions in
+// Spec.Rules are safe for concurrent use.
 type Room[T metav1.Object] struct {
-	// Create and Delete are the most children that may be created and deleted, if these include all
-	// creations and deletions in flight. For a Scale without some of the calls in flight, the limit
-	// is lower. Clamp applies that limit to a Scale.
+	// Create and Delete are the maximum numbers of children that may be created and deleted by a
+	// Scale that repeats all calls in flight. If a Scale does not repeat some of these calls, its
+	// limits are lower. The method Clamp applies the right limits to a Scale.
 	Create, Delete int
 
-	places   int                 // places that no child has
-	creating sets.Set[string]    // names of creations in flight; each counts as one more child
+	places   int                 // the number of free places
+	creating sets.Set[string]    // the names of creations in flight, each of which takes a place
 	surplus  int                 // the number of children that are not being deleted, minus the number wanted
-	deleting sets.Set[types.UID] // the children whose deletion is in flight
+	deleting sets.Set[types.UID] // the UIDs of the children whose deletion is in flight
 	rules    Rules[T]
 	held     sets.Set[string] // the wanted slots that are not free; nil without slots
-	replaces bool             // all children that must go may be deleted now
-	must     int              // how many children must go
-	kept     int              // how many children that must go stay because another child is missing
-	stuck    int              // how many surplus children must stay
+	replaces bool             // whether all children that must go may be deleted now
+	must     int              // the number of children that must go
+	kept     int              // the number of children that must go but are kept, because another child is missing
+	stuck    int              // the number of surplus children that must stay
 	roll     *rolling[T]      // nil without MaxUnavailable and MaxSurge
 }
 
 // RoomOf returns the Room of an owner that has the children in owned. Inactive children take no
-// place. spec and the errors are the same as for ScaleTo.
+// place. The parameter spec is the same as for ScaleTo. RoomOf returns an error if spec cannot be
+// used, if a child is nil, or if two children are in the same wanted slot.
 func RoomOf[T metav1.Object](owned []T, spec Spec[T]) (Room[T], error) {
 	if err := spec.begin(); err != nil {
 		return Room[T]{}, err
@@ -60,12 +62,12 @@ func RoomOf[T metav1.Object](owned []T, spec Spec[T]) (Room[T], error) {
 //     takes a place, and so does each creation in flight that is not sent again. With slots, each
 //     slot is a place, and pending adoptions and creations in flight take no place.
 //   - Surplus children may be deleted. Each deletion in flight that is not sent again makes the
-//     surplus one smaller. With slots, only children outside the wanted slots are surplus.
-//   - If at least as many children exist as are wanted, all children that must go may be deleted at
-//     once. A child with a deletion in flight counts as existing only if the child must go. With
+//     surplus smaller by one. With slots, only children outside the wanted slots are surplus.
+//   - If at least Replicas children exist, all children that must go may be deleted at the same
+//     time. A child with a deletion in flight counts as existing only if the child must go. With
 //     slots, children outside the wanted slots must go, and only children in wanted slots count as
 //     existing.
-//   - With MaxUnavailable or MaxSurge, roll sets the limits.
+//   - With MaxUnavailable or MaxSurge, the method roll sets the limits.
 //   - Children that must stay are not deleted. Children to discard and children of other owners
 //     take no place. Deletions of such children do not count.
 func (s *Spec[T]) room(active []T, wanted slots) Room[T] {
@@ -78,7 +80,7 @@ func (s *Spec[T]) room(active []T, wanted slots) Room[T] {
 		r.creating = sets.New(s.CreationsInFlight...)
 	}
 	may, again, lost, standIns := len(staying), 0, 0, 0
-	if s.Rules.MustGo != nil || s.Rules.MustStay != nil || len(s.DeletionsInFlight) > 0 { // otherwise any child may be deleted
+	if s.Rules.MustGo != nil || s.Rules.MustStay != nil || len(s.DeletionsInFlight) > 0 { // without these fields, any child may be deleted
 		inFlight := sets.New(s.DeletionsInFlight...)
 		r.deleting, may = sets.New[types.UID](), 0
 		for _, c := range staying {
@@ -110,21 +112,21 @@ func (s *Spec[T]) room(active []T, wanted slots) Room[T] {
 	return r
 }
 
-// mayGo reports whether a child may be deleted as a surplus child.
+// mayGo reports whether a child may be deleted as surplus.
 func (r *Room[T]) mayGo(c T) bool { return r.isOut(c) && !r.mustStay(c) }
 
-// mustGo reports whether a child must go and MustStay does not keep the child.
+// mustGo reports whether a child must go and is not kept by MustStay.
 func (r *Room[T]) mustGo(c T) bool {
 	return r.rules.MustGo != nil && r.rules.MustGo(c) && !r.mustStay(c)
 }
 
 func (r *Room[T]) mustStay(c T) bool { return r.rules.MustStay != nil && r.rules.MustStay(c) }
 
-// isOut reports whether a child is outside the wanted slots. Without slots, isOut is true for every
-// child.
+// isOut reports whether a child is outside the wanted slots. Without slots, isOut returns true for
+// every child.
 func (r *Room[T]) isOut(c T) bool { return !r.held.Has(c.GetName()) }
 
-// Clamp removes the creations and deletions from a Scale that the Room does not allow. Clamp keeps
+// Clamp removes from a Scale the creations and deletions that the Room does not allow. Clamp keeps
 // the calls in flight, and then as many of the other calls as the Room allows, in their order.
 // Scale.Discard does not change. Deletions of a nil object are removed.
 func (r *Room[T]) Clamp(scale Scale[T]) Scale[T] {
@@ -158,13 +160,13 @@ func (r *Room[T]) Clamp(scale Scale[T]) Scale[T] {
 	return scale
 }
 
-// take subtracts one from left, and reports whether left was positive.
+// take subtracts one from *left, and reports whether *left was positive before.
 func take(left *int) bool {
 	*left--
 	return *left >= 0
 }
 
-// some returns the elements for which keep is true, or nil if there are none.
+// The function some returns the elements for which keep returns true, or nil if there are none.
 func some[E any](list []E, keep func(E) bool) (kept []E) {
 	for _, e := range list {
 		if keep(e) {

@@ -13,77 +13,80 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 )
 
-// Rules say what the state of a child means. For pods, the zero Rules are those of Kubernetes. With
-// the zero Rules, a child that is not a pod is active unless it has a deletionTimestamp, and it is
-// never ready. The functions must not change the child.
+// Rules define how the state of a child is interpreted. For pods, the zero Rules mean the rules of
+// Kubernetes. For other children, the zero Rules mean that a child is active unless it has a
+// deletionTimestamp, and that a child is never ready. The functions must not modify the child.
 type Rules[T metav1.Object] struct {
 	// Active reports whether a child counts as a replica. Children that are not active are ignored.
-	// If Active is nil, a pod is active unless it is finished or being deleted. If Active is nil, a
-	// child that is not a pod is active unless it is being deleted.
+	// If Active is nil, a pod is active unless it is finished or being deleted, and any other child
+	// is active unless it is being deleted.
 	//
-	// Active may also return true for a child that is being deleted. Such a child is not deleted
-	// again, and its replacement is created only after the child is gone. Such a child does not
+	// Active may also return true for a child that is being deleted. A plan does not delete this
+	// child again, and creates its replacement only after the child is gone. The child does not
 	// count as surplus, so no other child is deleted because of it.
 	Active func(T) bool
-	// Ready reports whether an active child does its work. A pod that is not ready may be deleted
-	// even if the pod has changed since the plan was made; see Deletion. If Ready is nil, the Ready
-	// condition of a pod decides, and a child that is not a pod is never ready.
+	// Ready reports whether an active child is ready to do its work. If Ready is nil, a pod is
+	// ready if its Ready condition is True, and any other child is never ready. The deletion of a
+	// pod that is not ready can succeed even if the pod has changed since the plan was made; see
+	// Deletion.
 	Ready func(T) bool
-	// MustGo reports whether a child must be deleted, even if there are not too many children.
+	// MustGo reports whether a child must be deleted even if there are not too many children.
 	// Children that must go are deleted before all others, regardless of Order. If there are too
-	// many children, a child that must go is one of the surplus. For example, with 5 children, 3
-	// wanted and 1 that must go, 2 are deleted. While fewer children exist than are wanted, a child
-	// that must go stays. So if a full quota or a webhook prevents the creation of a missing child,
-	// the owner does not lose another child. A plan that deletes children creates none, so a later
-	// plan creates the replacement. If Spec.MaxUnavailable or Spec.MaxSurge is set, the comment on
-	// these fields says what happens instead. If MustGo is nil, no child must go.
+	// many children, the children that must go count as surplus. For example, if Replicas is 3 and
+	// one of 5 children must go, 2 children are deleted. While fewer than Replicas children exist,
+	// children that must go are kept. So if a full quota or a webhook prevents the creation of a
+	// missing child, the owner does not lose another child. A plan that deletes children creates
+	// none, so a later plan creates the replacement. Spec.MaxUnavailable and Spec.MaxSurge change
+	// this behavior, as described in their comment. If MustGo is nil, no child is required to go.
 	MustGo func(T) bool
-	// MustStay reports whether a child must not be deleted. MustStay has priority over MustGo, and
-	// a child that must stay still counts as a replica. If MustStay is nil, every child may be
+	// MustStay reports whether a child must not be deleted. MustStay takes precedence over MustGo,
+	// and a child that must stay still counts as a replica. If MustStay is nil, every child may be
 	// deleted.
 	MustStay func(T) bool
-	// Discard reports whether a child has ended and only needs to be cleaned up. Discard has
-	// priority over Active, so such a child does not count as a replica. The plan that replaces the
-	// child also deletes it; see Scale.Discard. If MustStay names a child that must be discarded,
-	// Manage returns an error. If Discard is nil, only children that Failed names are discarded.
+	// Discard reports whether a child has ended and only needs to be cleaned up. Discard takes
+	// precedence over Active, so a discarded child does not count as a replica. The plan that
+	// replaces the child also deletes it; see Scale.Discard. If MustStay returns true for a child
+	// that must be discarded, Manage returns an error. If Discard is nil, only children for which
+	// Failed returns true are discarded.
 	Discard func(T) bool
 	// Failed reports whether a child has ended because it failed. A failed child is discarded, as
-	// if Discard named it. A Controller also waits before it replaces the child; see
-	// controller.Options.BackOffFailed. If Failed is nil, no child counts as failed.
+	// if Discard had returned true for it. A Controller also delays the replacement of a failed
+	// child; see controller.Options.BackOffFailed. If Failed is nil, no child counts as failed.
 	Failed func(T) bool
 	// ReadyWithin is the time within which a child must become ready. A child that has not been
-	// ready for that long must go, as if MustGo named it. 0 means no limit. A ReadyWithin that is
-	// negative or below Spec.MinReadySeconds is refused. For children that are not pods,
-	// ReadyWithin is also refused if Ready is nil.
+	// ready for this time must go, as if MustGo had returned true for it. 0 means no limit. A
+	// ReadyWithin that is negative or below Spec.MinReadySeconds is refused. For children that are
+	// not pods, ReadyWithin is also refused if Ready is nil.
 	ReadyWithin time.Duration
-	// NotReadySince returns the time since which a child has not been ready. If NotReadySince
-	// returns the zero time, the time is unknown, and ReadyWithin does not apply to the child. If
-	// NotReadySince and Ready are nil, the time comes from the Ready condition of the pod. If the
-	// pod has no such condition, the time is the pod's creationTimestamp. If only NotReadySince is
-	// nil, a Controller remembers when it first saw that the child was not ready. The Controller
-	// forgets these times when its process restarts. Without a Controller, set NotReadySince if
-	// both Ready and ReadyWithin are set.
+	// NotReadySince returns the time since which a child has not been ready. The zero time means
+	// that this time is unknown, and that ReadyWithin does not apply to the child. If neither
+	// NotReadySince nor Ready is set, the time comes from the Ready condition of the pod. If the
+	// pod has no Ready condition, its creationTimestamp is used. If only Ready is set, a Controller
+	// uses the time at which it first saw that the child was not ready. The Controller forgets
+	// these times when its process restarts. Without a Controller, set NotReadySince if both Ready
+	// and ReadyWithin are set.
 	NotReadySince func(T) time.Time
-	// Available reports whether a child is available, as Spec.MaxUnavailable and Spec.MaxSurge
-	// count it. If Available is nil, a child is available if it has been ready for at least
-	// Spec.MinReadySeconds. If Ready is nil, the Ready condition of a pod shows since when the pod
-	// has been ready. If Ready is set, a Controller remembers since when each child has been ready.
-	// Without a Controller, set Available if both Ready and Spec.MinReadySeconds are set.
+	// Available reports whether a child is available. A rollout with Spec.MaxUnavailable or
+	// Spec.MaxSurge uses this result. If Available is nil, a child is available if it has been
+	// ready for at least Spec.MinReadySeconds. If Ready is also nil, the Ready condition of a pod
+	// shows since when the pod has been ready. If Ready is set, a Controller remembers since when
+	// each child has been ready. Without a Controller, set Available if both Ready and
+	// Spec.MinReadySeconds are set.
 	Available func(T) bool
-	// Order says which child is deleted first. For pods, the zero Order is that of Kubernetes, even
-	// if Ready is set. For other children, the zero Order means that the newest child is deleted
-	// first. If Ready is set for these other children, those that are not ready are deleted before
-	// all ready ones.
+	// Order decides which child is deleted first. For pods, the zero Order is Kubernetes' own
+	// order, even if Ready is set. For other children, the zero Order deletes the newest child
+	// first. If Ready is set for other children, the zero Order deletes all unready children before
+	// the ready ones.
 	Order podrank.Order[T]
 }
 
 var podRules = Rules[*corev1.Pod]{Active: pod.IsActive, Ready: pod.IsReady, NotReadySince: pod.NotReadySince}
 
-// Complete returns the rules with the defaults of Active, Ready, NotReadySince and Order filled in.
-// The Active function of the result is false for a child to discard. A nil MustGo, MustStay,
-// Discard, Failed or Available stays nil. For children that are not pods, Ready and NotReadySince
-// have no defaults and also stay nil. For pods, the zero Order stays zero, because it already means
-// the order of Kubernetes.
+// Complete returns the rules, in which nil fields are replaced by the defaults of Active, Ready,
+// NotReadySince and Order. In the result, Active returns false for children to discard. If MustGo,
+// MustStay, Discard, Failed or Available is nil, it stays nil. For children that are not pods,
+// Ready and NotReadySince have no defaults and also stay nil. For pods, the zero Order stays zero,
+// because it already means Kubernetes' own order.
 func (r Rules[T]) Complete() Rules[T] {
 	r.Active = r.active()
 	pods := rulesOfPods[T]()
@@ -99,7 +102,8 @@ func (r Rules[T]) Complete() Rules[T] {
 	return r
 }
 
-// Ended reports whether a child must be discarded because Discard or Failed names it.
+// Ended reports whether Discard or Failed returns true for a child, so that the child must be
+// discarded.
 func (r *Rules[T]) Ended(child T) bool {
 	return r.Discard != nil && r.Discard(child) || r.Failed != nil && r.Failed(child)
 }
@@ -107,8 +111,8 @@ func (r *Rules[T]) Ended(child T) bool {
 // NoneEnds reports whether Discard and Failed are both nil.
 func (r *Rules[T]) NoneEnds() bool { return r.Discard == nil && r.Failed == nil }
 
-// at returns the rules for the time now. Their MustGo also names children that have not been ready
-// for ReadyWithin.
+// The method at returns the rules that apply at the time now. In these rules, MustGo also returns
+// true for children that have not been ready for ReadyWithin.
 func (r Rules[T]) at(now time.Time) Rules[T] {
 	if r.ReadyWithin == 0 {
 		return r
@@ -127,13 +131,14 @@ func (r Rules[T]) at(now time.Time) Rules[T] {
 	return r
 }
 
-// active returns Active or its default. The returned function is false for children to discard.
+// The method active returns the function Active or its default. The returned function always
+// returns false for children to discard.
 func (r Rules[T]) active() func(T) bool {
 	active := r.activeOrDefault()
 	if r.NoneEnds() {
 		return active
 	}
-	ends := Rules[T]{Discard: r.Discard, Failed: r.Failed} // a copy of two fields, so that r needs no allocation
+	ends := Rules[T]{Discard: r.Discard, Failed: r.Failed} // copies only two fields, so that r is not allocated on the heap
 	return func(child T) bool { return !ends.Ended(child) && active(child) }
 }
 
@@ -147,7 +152,7 @@ func (r Rules[T]) activeOrDefault() func(T) bool {
 	return isNotDeleted[T]
 }
 
-// rulesOfPods returns the rules of pods. If children are not pods, it returns nil.
+// rulesOfPods returns the default rules for pods, or nil if the children are not pods.
 func rulesOfPods[T metav1.Object]() *Rules[T] {
 	rules, _ := any(&podRules).(*Rules[T])
 	return rules
@@ -157,7 +162,7 @@ func isDeleted[T metav1.Object](child T) bool { return child.GetDeletionTimestam
 
 func isNotDeleted[T metav1.Object](child T) bool { return !isDeleted(child) }
 
-// orderFor returns the default order of children that are not pods.
+// orderFor returns the default order for children that are not pods.
 func orderFor[T metav1.Object](ready func(T) bool) podrank.Order[T] {
 	newest := podrank.Newest[T]()
 	if ready == nil {

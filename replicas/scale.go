@@ -19,66 +19,68 @@ import (
 // A PodScale is a Scale for pods.
 type PodScale = Scale[*corev1.Pod]
 
-// A Scale says how to get from the number of children that the owner has to the number that is
-// wanted. At most one of Create and Delete is set, unless Spec.MaxUnavailable or Spec.MaxSurge is
+// A Scale says which children to create and delete, so that the owner has the desired number of
+// children. At most one of Create and Delete is set, unless Spec.MaxUnavailable or Spec.MaxSurge is
 // set. If both Create and Delete are set, create before you delete. Discard may be set together
 // with Create or Delete.
 type Scale[T metav1.Object] struct {
-	// Create is how many children to create. Call New to make each child. Record the expectation
-	// BEFORE the first create call, and use slow start for these calls.
+	// Create is the number of children to create. Call New to build each child. Record the
+	// expectation BEFORE the first create call, and use slow start for these calls.
 	Create int
-	// Names are the names of the children to create. Names[i] is the name of New(i). If Spec.Slots
-	// and Spec.Names are nil, Names is also nil. The API server then chooses the names, and
-	// expectations can only count the creations.
+	// Names lists the names of the children to create. Names[i] is the name of the child that
+	// New(i) returns. If both Spec.Slots and Spec.Names are nil, Names is also nil. In this case,
+	// the API server chooses the names, so expectations can only count the creations.
 	Names []string
 	// Delete lists the children to delete, in this order. Each entry says why its child is deleted
-	// and another one stays. Record the expectation BEFORE the first delete call.
+	// instead of another one. Record the expectation BEFORE the first delete call.
 	Delete []Deletion[T]
-	// Discard lists the children to clean up, sorted by name. Rules.Discard or Rules.Failed names
-	// these children. Record the expectation BEFORE the first delete call. Discarded children may
-	// be deleted before or after other children are created. But if a new child has the name of a
-	// discarded child, create it after the discarded child is gone. Spec.BurstReplicas limits
-	// Discard separately from Create and Delete. Spec.MaxDeletions does not limit Discard, because
-	// discarded children are not replicas.
+	// Discard lists the children to clean up, sorted by name. For each of these children,
+	// Rules.Discard or Rules.Failed returns true. Record the expectation BEFORE the first delete
+	// call. Discarded children may be deleted before or after new children are created. But if a
+	// new child has the same name as a discarded child, create the new child after the discarded
+	// child is gone. Spec.BurstReplicas limits Discard separately from Create and Delete.
+	// Spec.MaxDeletions does not limit Discard, because discarded children are not replicas.
 	Discard []Deletion[T]
-	// Deferred is how many children later plans must create, delete or discard, because
-	// Spec.BurstReplicas or Spec.MaxDeletions limits this plan. Plan again when the effects of this
-	// plan have been observed, or when Spec.MaxDeletions allows more deletions.
+	// Deferred is the number of creations, deletions and discards that Spec.BurstReplicas or
+	// Spec.MaxDeletions leaves to later plans. Make a new plan when the effects of this plan have
+	// been observed, or when Spec.MaxDeletions allows more deletions.
 	Deferred int
-	// Kept is how many children must go but stay for now, because another child is missing or too
-	// few children are available. A child must go if Rules.MustGo or Rules.ReadyWithin says so, or
-	// if it is in no wanted slot. Plan again when the missing child exists or more children are
-	// available.
+	// Kept is the number of children that must go but are kept for now, because another child is
+	// missing or too few children are available. A child must go because of Rules.MustGo or
+	// Rules.ReadyWithin, or because it is outside the wanted slots. Make a new plan when the
+	// missing child exists or more children are available.
 	Kept int
-	// MustStay is how many surplus children stay because Rules.MustStay says so.
+	// MustStay is the number of surplus children that are kept because of Rules.MustStay.
 	MustStay int
 
 	maker *maker[T] // nil if nothing is created
 }
 
-// A Deletion is a child to delete, and the options of the delete call.
+// A Deletion is a child to delete, with the options of the delete call.
 type Deletion[T any] struct {
 	podrank.Victim[T]
-	// Options have the preconditions of the delete call. The UID precondition prevents the deletion
-	// of another child with the same name. The resourceVersion precondition prevents the deletion
-	// of a child that has changed since the plan was made. For example, the child may have become
-	// ready, or may belong to another owner now. If Rules.MustStay is nil and Rules.ReadyWithin is
-	// 0, the deletion of a pod that is not ready has only the UID precondition. If Rules.Discard or
-	// Rules.Failed names the pod, its deletion has both preconditions. If the child has no value
-	// for a precondition, as with fake clients, that precondition is left out.
+	// Options contains the preconditions of the delete call. The UID precondition prevents the
+	// deletion of another child with the same name. The resourceVersion precondition prevents the
+	// deletion of a child that has changed since the plan was made. For example, the child may have
+	// become ready, or may belong to another owner now. If Rules.MustStay is nil and
+	// Rules.ReadyWithin is 0, the deletion of a pod that is not ready has only the UID
+	// precondition. The deletion of a discarded pod always has both preconditions. If the child has
+	// no UID or no resourceVersion, as with fake clients, the corresponding precondition is
+	// omitted.
 	Options metav1.DeleteOptions
-	// Replaced says that another child replaces this one. The child must go because of Rules.MustGo
-	// or Rules.ReadyWithin, although there are not too many children. If Replaced is false for a
+	// Replaced is true if another child replaces this child. In this case, the child is not
+	// surplus, but must go because of Rules.MustGo or Rules.ReadyWithin. If Replaced is false for a
 	// child in Scale.Delete, the child is surplus.
 	Replaced bool
 }
 
-// New makes child number i, counted from 0. Each call returns a new object, which the caller may
-// change. New sets the namespace, name, generateName and controller reference of the child. If
-// Names is nil, New keeps a name or generateName that Spec.New has set. Several goroutines may call
-// New at once if Spec.New allows that.
+// New returns a new child with the index i, counted from 0. Each call returns a new object, which
+// the caller may modify. New sets the namespace, name, generateName and controller reference of the
+// child. If Names is nil, New keeps a name or generateName that Spec.New has set. New is safe for
+// concurrent use if Spec.New is safe for concurrent use.
 //
-// New returns an error that names the owner and i if i is not below Create, or if Spec.New returned
+// The errors of New name the index i and, if the plan creates any children, also the owner. New
+// returns an error if i is negative or not below Create, or if Spec.New returned
 //
 //   - an error or nil,
 //   - a child that was created already,
@@ -96,8 +98,8 @@ func (s Scale[T]) New(i int) (T, error) {
 	return s.maker.child(i, s.Names)
 }
 
-// staying returns the active children that are not being deleted. These are all active children,
-// unless Rules.Active also counts children that are being deleted.
+// The method staying returns the active children that are not being deleted. If Rules.Active is
+// nil, these are all active children.
 func (s *Spec[T]) staying(active []T) []T {
 	if s.Rules.Active == nil || !slices.ContainsFunc(active, isDeleted[T]) {
 		return active
@@ -112,9 +114,9 @@ func (s *Spec[T]) burst() int {
 	return s.BurstReplicas
 }
 
-// scale decides how many children to create and which to delete, or returns why nothing may be
-// created or deleted. Each child in owned is active and listed once. The children in ended are
-// discarded. No new child gets the name of an object in objs.
+// scale decides how many children to create and which children to delete. If nothing may be created
+// or deleted, scale returns the reason as a Blocked. Each child in owned is active and listed once.
+// The children in ended are discarded. No new child gets the name of an object in objs.
 //
 // Except in a rollout, a plan that deletes children creates none. An active child that is being
 // deleted is not replaced before it is gone.
@@ -160,13 +162,13 @@ func (s *Spec[T]) scale(owned, ended, objs []T, wanted slots) (Scale[T], Blocked
 		scale.Create = create
 		scale.maker = &maker[T]{owner: s.Owner, base: s.base(), kind: s.Kind, selector: s.Selector, template: s.Template, make: s.New}
 	}
-	if len(s.CreationsInFlight)+len(s.DeletionsInFlight) > 0 { // without calls in flight, the scale always fits
+	if len(s.CreationsInFlight)+len(s.DeletionsInFlight) > 0 { // without calls in flight, the scale is always within the limits
 		scale = room.Clamp(scale)
 	}
 	return scale, Blocked{}, nil
 }
 
-// deletions chooses n of the children to delete. Children whose deletion is in flight come first.
+// deletions chooses n children to delete. Children whose deletion is in flight come first.
 func (s *Spec[T]) deletions(owned []T, n int, room Room[T]) ([]Deletion[T], error) {
 	staying := s.staying(owned)
 	ranking := s.ranking(staying)
@@ -192,7 +194,7 @@ func (s *Spec[T]) deletions(owned []T, n int, room Room[T]) ([]Deletion[T], erro
 	return victims, nil
 }
 
-// discarded is the criterion of children that are deleted because they have ended.
+// discarded is the Criterion of children that are deleted because they have ended.
 const discarded = "discarded"
 
 func (s *Spec[T]) discards(ended []T) []Deletion[T] {
@@ -203,7 +205,7 @@ func (s *Spec[T]) discards(ended []T) []Deletion[T] {
 	return s.guarded(victims)
 }
 
-// guarded returns a Deletion with its preconditions for each victim.
+// The method guarded returns a Deletion with its preconditions for each victim.
 func (s *Spec[T]) guarded(victims []podrank.Victim[T]) []Deletion[T] {
 	if len(victims) == 0 {
 		return nil
@@ -219,7 +221,7 @@ func (s *Spec[T]) guarded(victims []podrank.Victim[T]) []Deletion[T] {
 	return deletions
 }
 
-// ranking returns the options that rank the owned children.
+// ranking returns the options for ranking the owned children.
 func (s *Spec[T]) ranking(owned []T) podrank.Options[T] {
 	rules := s.Rules.Complete()
 	return podrank.Options[T]{
@@ -234,8 +236,9 @@ type guard struct {
 	version string
 }
 
-// of returns the preconditions that prevent the deletion of another child with the same name. If
-// asJudged is set, the preconditions also prevent the deletion of a child that has changed.
+// The method of returns the preconditions for the deletion of a child. The UID prevents the
+// deletion of another child with the same name. If asJudged is true, the resourceVersion also
+// prevents the deletion of a child that has changed.
 func (g *guard) of(child metav1.Object, asJudged bool) *metav1.Preconditions {
 	if g.uid = child.GetUID(); g.uid != "" {
 		g.UID = &g.uid

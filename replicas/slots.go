@@ -15,27 +15,27 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 )
 
-// Ordinals returns a function for Spec.Slots that names the slots base-0, base-1 and so on. base is
-// usually the owner's name.
+// Ordinals returns a function for Spec.Slots that names the slots base-0, base-1 and so on. The
+// parameter base is usually the owner's name.
 func Ordinals(base string) func(i int) string {
 	return func(i int) string { return base + "-" + strconv.Itoa(i) }
 }
 
-// MaxSlots is how many slots a spec can have. If the spec has slots and Replicas is above MaxSlots,
-// the spec is refused.
+// MaxSlots is the maximum number of slots. If Slots is set and Replicas is above MaxSlots, the spec
+// is refused.
 const MaxSlots = 1_000_000
 
-// slots describes the wanted slots, and has as many of their names as a plan needs. The zero value
-// is for a spec without slots.
+// The type slots describes the wanted slots, and holds as many of their names as a plan needs. The
+// zero value describes a spec without slots.
 type slots struct {
-	held    sets.Set[string] // names of wanted slots that an object has, or that are in Spec.Taken
-	free    []string         // names of the first free wanted slots, at most as many as a plan fills
-	missing int              // how many wanted slots are free
+	held    sets.Set[string] // names of wanted slots that belong to an object or are in Spec.Taken
+	free    []string         // names of the first free wanted slots, at most as many as a plan can fill
+	missing int              // the number of free wanted slots
 }
 
-// wanted returns the wanted slots. wanted calls Slots in order until it has found a slot for each
-// name in objs and Taken, and as many free slots as a plan fills. wanted refuses a free slot whose
-// name is not legal, and two slots with the same name.
+// The method wanted returns the wanted slots. It calls Slots with 0, 1, 2 and so on, until it has
+// found a slot for each name in objs and Taken, and as many free slots as a plan can fill. It
+// returns an error if a free slot has an illegal name, or if two slots have the same name.
 func (s *Spec[T]) wanted(objs []T) (is slots, err error) {
 	if s.Slots == nil {
 		return is, nil
@@ -93,13 +93,13 @@ func (s *Spec[T]) mayAdopt(objs []T, wanted slots) func(T) bool {
 	}
 }
 
-// fitSlots changes the rules so that owned children outside the wanted slots must go. Of these
-// children, the one in the highest slot goes first.
+// fitSlots changes the rules so that owned children outside the wanted slots must go. Among these
+// children, the child in the highest slot is deleted first.
 func (s *Spec[T]) fitSlots(owned []T, wanted slots) error {
 	if s.Slots == nil {
 		return nil
 	}
-	s.PendingAdoptions = 0 // each of these orphans holds its own slot
+	s.PendingAdoptions = 0 // orphans with a pending adoption take no other slot than their own
 	held := make(map[string]T, len(owned))
 	for _, child := range owned {
 		name := child.GetName()
@@ -119,7 +119,7 @@ func (s *Spec[T]) fitSlots(owned []T, wanted slots) error {
 	return nil
 }
 
-// orderAfter returns an order that applies the criteria in first before the criteria of the rules.
+// orderAfter returns an order in which the criteria in first come before the criteria of the rules.
 func (s *Spec[T]) orderAfter(first ...podrank.Criterion[T]) (podrank.Order[T], error) {
 	order := s.Rules.Complete().Order
 	if pods, ok := any(podrank.Kubernetes()).(podrank.Order[T]); ok && len(order.Criteria()) == 0 {
@@ -132,18 +132,18 @@ func (s *Spec[T]) orderAfter(first ...podrank.Criterion[T]) (podrank.Order[T], e
 	return order, nil
 }
 
-// A slot is a text that has the length of a name, followed by the name. The greater text is the
-// higher slot, so web-10 is above web-9.
+// A slot is a string that consists of the length of a name in hexadecimal digits, followed by the
+// name. Slots are compared as strings, so web-10 is higher than web-9.
 type slot string
 
 // String returns the name.
 func (s slot) String() string { return string(s[min(slotLength, len(s)):]) }
 
-// slotLength is how many hexadecimal digits a slot has for the length of the name.
+// slotLength is the number of hexadecimal digits at the start of a slot.
 const slotLength = 8
 
-// highestSlot is the criterion that puts the highest slot first. It ranks only children for which
-// isOut is true.
+// highestSlot returns the criterion that puts the child in the highest slot first. The criterion
+// ranks only children for which isOut returns true.
 func highestSlot[T metav1.Object](isOut func(T) bool) podrank.Criterion[T] {
 	return podrank.By("highest slot", func(child T) slot {
 		if !isOut(child) {

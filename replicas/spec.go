@@ -25,172 +25,177 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// DefaultBurstReplicas is how many children one plan creates or deletes at most if
+// DefaultBurstReplicas is the maximum number of children that one plan creates or deletes if
 // Spec.BurstReplicas is 0.
 const DefaultBurstReplicas = 500
 
 // A PodSpec is a Spec for pods.
 type PodSpec = Spec[*corev1.Pod]
 
-// A Spec says which children are wanted. A Spec has everything that Manage needs, except the
-// existing children. ReplicaSetSpec and ReplicationControllerSpec return a Spec. For a kind of your
-// own, fill in the fields of a Spec yourself. No function of this package changes a Spec. Several
-// goroutines may use a Spec at once if its functions allow that.
+// A Spec describes the desired children of an owner. It contains everything that Manage needs,
+// except the existing children. ReplicaSetSpec and ReplicationControllerSpec return a Spec. For a
+// kind of your own, fill in the fields of a Spec yourself. The functions of this package do not
+// change a Spec. A Spec is safe for concurrent use if its functions are safe for concurrent use.
 type Spec[T metav1.Object] struct {
-	// Owner is the object that owns the children, and is required. The owner's UID decides which
-	// children it has. If the owner has no UID, as with fake clients, its group, kind and name
-	// decide. For an owner with a deletionTimestamp, nothing is adopted, released or created. The
-	// children of such an owner are deleted only if the owner has the Finalizer.
+	// Owner is the object that owns the children, and is required. A child belongs to the owner if
+	// its controller reference has the owner's UID. If the owner has no UID, as with fake clients,
+	// the group, kind and name are compared instead. If the owner has a deletionTimestamp, nothing
+	// is adopted, released or created, and children are deleted only if the owner has the
+	// Finalizer.
 	Owner metav1.Object
 	// Finalizer is the name of a finalizer that keeps a deleted owner until its children are gone.
-	// If an owner with this finalizer is being deleted, no child is wanted. All children of such an
-	// owner are deleted, with the same rules, order and limits as in any other plan. If the owner
-	// also has the finalizer "orphan", its children are not deleted. Add the finalizer to the owner
-	// yourself, and remove it when the owner no longer has children. If a deleted owner is Paused
-	// or its spec is refused, the owner and its children stay. "" means no finalizer.
+	// While an owner with this finalizer is being deleted, all its children are deleted, with the
+	// same rules, order and limits as in any other plan. If the owner also has the finalizer
+	// "orphan", its children are not deleted. You must add the finalizer to the owner, and remove
+	// it when the owner has no children left. If a deleted owner is Paused or its spec is refused,
+	// the owner and its children are kept. "" means no finalizer.
 	//
 	// If the owner has the finalizer "foregroundDeletion", the garbage collector also deletes the
-	// children, in an order of its own.
+	// children, in its own order.
 	Finalizer string
 	// Kind is the kind of the owner, which is written into the owner references of adopted and
-	// created children. Version and Kind are required. Group is empty for the core group. If the
-	// owner's TypeMeta has another group or kind, the Spec is refused.
+	// created children. Its Version and Kind are required. Its Group is empty for the core group.
+	// If the owner's TypeMeta contains another group or kind, the Spec is refused.
 	Kind schema.GroupVersionKind
-	// BaseName is the text with which the names of new children begin, before the "-". "" means the
-	// owner's name. If BaseName is not a legal name itself, the Spec is refused.
+	// BaseName is the first part of the names of new children, before the "-". "" means the owner's
+	// name. If BaseName is not a legal object name, the Spec is refused.
 	BaseName string
-	// Paused says that nothing is created or deleted now. The plan still has Claims, and its
+	// Paused means that nothing is created or deleted. The plan still contains Claims, and its
 	// Blocked has the reason Paused. A Controller still writes the status.
 	Paused bool
-	// Replicas is how many active children are wanted. A negative number is refused.
+	// Replicas is the desired number of active children. A negative number is refused.
 	Replicas int32
 	// Slots returns the name of slot i, counted from 0. Set Slots if each child has its own place,
-	// such as an ordinal, a zone or a node. The slots with i below Replicas are wanted, and a child
-	// has the name of its slot. The function Ordinals returns a function that you can use as Slots.
-	// If a slot has an illegal name such as "", the Spec is refused. Two slots with the same name,
-	// and a value of Replicas above MaxSlots, are also refused. A plan calls Slots in order, and
-	// only for as many slots as it needs. So a plan refuses a wrong name only if the plan needs
-	// that slot. If Slots is nil, no child has its own place.
+	// such as an ordinal, a zone or a node. The slots with i below Replicas are called the wanted
+	// slots. Each child has the name of its slot. The function Ordinals returns a function that you
+	// can use as Slots. The Spec is refused if a slot has an illegal name such as "", if two slots
+	// have the same name, or if Replicas is above MaxSlots. A plan calls Slots with ascending i,
+	// and only for as many slots as it needs. So a mistake in a name is found only if the plan
+	// needs that slot. If Slots is nil, no child has its own place.
 	//
-	// A plan creates a child for each wanted slot without a child, in the order of the slots. If
-	// another object in the list has the name of the slot, the slot waits until that object is
-	// gone. For example, that object may be a child that is being deleted. An orphan is adopted
-	// only if it has the name of a wanted slot that is empty.
+	// A plan creates a child for each empty wanted slot, in the order of the slots. If another
+	// object in the list has the name of the slot, such as a child that is being deleted, the new
+	// child is created after that object is gone. An orphan is adopted only if it has the name of
+	// an empty wanted slot.
 	//
 	// An active child outside the wanted slots must go, unless MustStay keeps it. Children outside
 	// the wanted slots are deleted before all others. Among those children, the child with the
-	// longest name goes first. If two names have the same length, the later name in alphabetical
-	// order goes first. So web-10 goes before web-9. While a wanted slot has no child, a plan
-	// deletes at most the children in excess of Replicas. For example, assume that web-0, web-2,
-	// web-3 and web-4 exist and 3 children are wanted. Then web-4 is deleted, web-1 is created, and
-	// web-3 is deleted, in this order. So a quota must allow one child more than Replicas. Two
-	// active children with the name of the same wanted slot are an error. Only a cluster-scoped
-	// owner may have such children, in different namespaces.
+	// longest name is deleted first. Names of the same length are deleted in reverse alphabetical
+	// order. So web-10 is deleted before web-9. While a wanted slot is empty, a plan deletes at
+	// most the children in excess of Replicas. For example, if Replicas is 3 and web-0, web-2,
+	// web-3 and web-4 exist, then web-4 is deleted, web-1 is created, and web-3 is deleted, in this
+	// order. So a quota must allow one child more than Replicas. If two active children have the
+	// name of the same wanted slot, Manage returns an error. This can happen only if the owner is
+	// cluster-scoped and the children are in different namespaces.
 	//
 	// If Slots is set, Names is not called and PendingAdoptions is ignored. Put the names of
 	// orphans with a pending adoption into Taken instead.
 	Slots func(i int) string
-	// Taken are names that no new child can have now, in addition to the names of the objects in
-	// the list. Another object has each of these names or may still get it.
+	// Taken lists names that new children must not get, in addition to the names of the objects in
+	// the list. Each of these names belongs to another object, or may still be given to one.
 	Taken []string
-	// Selector says which objects may be owned as children. A Selector that is nil, matches
-	// everything or can match nothing is refused.
+	// Selector decides which objects can be children. A Selector is refused if it is nil, matches
+	// everything or can match nothing.
 	Selector labels.Selector
 	// Template is the template of new pods if New is nil. The labels of the template must match
-	// Selector. For children that are not pods, Template is ignored.
+	// Selector. If the children are not pods, Template is ignored.
 	Template *corev1.PodTemplateSpec
-	// New returns a new object for a new child, and must return another object with each call. name
-	// is the name that the child will have, such as the name of its slot. If the API server chooses
-	// the name, name is "". If name is not "", the returned child must have that name or no name.
-	// New sets the content of the child and its labels, which must match Selector. Scale.New sets
-	// the namespace, the name and the controller reference. If New is nil, pods are made from
-	// Template. If New is nil and a child that is not a pod must be created, Manage returns an
-	// error.
+	// New returns the object for a new child, and must return a different object with each call.
+	// The parameter name is the name of the child, such as the name of its slot. If the API server
+	// chooses the name, the parameter is "". If the parameter is not "", the returned object must
+	// have that name or no name. New sets the content of the child and its labels, which must match
+	// Selector. Scale.New sets the namespace, the name and the controller reference. If New is nil,
+	// pods are built from Template. If New is nil and a child that is not a pod must be created,
+	// Manage returns an error.
 	New func(name string) (T, error)
-	// MinReadySeconds is for how many seconds a child must have been ready to count as available.
-	// MinReadySeconds changes a plan only if MaxUnavailable or MaxSurge is set. A negative number
-	// is refused.
+	// MinReadySeconds is the number of seconds for which a child must have been ready to count as
+	// available. MinReadySeconds affects a plan only if MaxUnavailable or MaxSurge is set. A
+	// negative number is refused.
 	MinReadySeconds int32
-	// BurstReplicas is how many children one plan creates, deletes or discards at most. Later plans
-	// do the rest of the work. 0 means DefaultBurstReplicas. A negative number is refused.
+	// BurstReplicas is the maximum number of children that one plan creates, deletes or discards.
+	// Later plans do the rest of the work. 0 means DefaultBurstReplicas. A negative number is
+	// refused.
 	BurstReplicas int
-	// MaxDeletions is how many children one plan may delete, if that is less than BurstReplicas.
-	// MaxDeletions is not a disruption budget, because the next plan may delete children before
-	// other children are ready. nil means that only BurstReplicas limits deletions. 0 means that
-	// nothing may be deleted now. A negative number is refused.
+	// MaxDeletions is the maximum number of children that one plan deletes, in addition to the
+	// limit of BurstReplicas. MaxDeletions is not a disruption budget, because the next plan may
+	// delete children before other children are ready. If MaxDeletions is nil, only BurstReplicas
+	// limits deletions. If it is 0, nothing may be deleted now. A negative number is refused.
 	MaxDeletions *int
 	// MaxUnavailable and MaxSurge limit a rollout, which replaces the children that must go because
 	// of Rules.MustGo or Rules.ReadyWithin. No plan of a rollout lowers the number of available
 	// children below Replicas minus MaxUnavailable. No plan of a rollout raises the number of all
-	// children above Replicas plus MaxSurge. Each of the two limits is a number or a percentage of
-	// Replicas. As in a Deployment, a percentage in MaxUnavailable is rounded down, and a
-	// percentage in MaxSurge is rounded up. If both limits become 0 and at least one of them is a
-	// percentage, one child may be unavailable.
+	// children above Replicas plus MaxSurge. The only exception is a plan with Slots that cannot
+	// delete a child, which may still fill one empty slot. Each of the two limits is a number or a
+	// percentage of Replicas. As in a Deployment, a percentage in MaxUnavailable is rounded down,
+	// and a percentage in MaxSurge is rounded up. If both limits are rounded to 0 and at least one
+	// of them is a percentage, one child may be unavailable.
 	//
 	// A plan of a rollout may both create and delete children. Children that are not ready or not
 	// available are deleted first. With Slots, the order in Rules decides instead. No available
-	// child is deleted while too few children are available. No child is created that a later plan
-	// of the same rollout would delete. With Slots, a child outside the wanted slots must also go.
+	// child is deleted while too few children are available. A plan does not create a child that a
+	// later plan of the same rollout would delete. With Slots, children outside the wanted slots
+	// must also go.
 	//
 	// If only one of the two limits is set, the other is 0. If both are nil, all children that must
-	// go are deleted at once. Negative numbers, a MaxUnavailable above 100%, and a MaxSurge other
-	// than 0 with Slots are refused. If both limits are 0 and a child that must go could never be
-	// deleted, the Spec is also refused.
+	// go are deleted at the same time. The Spec is refused if a limit is negative, if
+	// MaxUnavailable is above 100%, or if MaxSurge is not 0 and Slots is set. The Spec is also
+	// refused if both limits are 0 and a child that must go could never be deleted.
 	MaxUnavailable, MaxSurge *intstr.IntOrString
-	// PendingAdoptions is the number of orphans whose adoption is not decided yet, so that the
-	// owner may still get them. A plan creates one child less for each of these orphans, and
-	// deletes no child because of them. Do not pass these orphans to Manage, because Manage would
+	// PendingAdoptions is the number of orphans that the owner may still adopt, because their
+	// adoption is undecided. A plan creates one child less for each of these orphans, but does not
+	// delete children because of them. Do not pass these orphans to Manage, because Manage would
 	// plan to adopt them. A negative number is refused.
 	PendingAdoptions int
-	// CreationsInFlight are the names of creations that had no answer and may still take effect. A
-	// plan sends these creations again in the order of the slice. The method InFlight of a
-	// ledger.Ledger returns such names. A plan sends a name again if the name begins with the
-	// prefix of Names and no object has the name. Each name that is not sent again counts as one
-	// more child. With Slots, these names do not count, because a child with such a name would fill
-	// its own slot. If another object has the name, the server refuses the creation, so put the
-	// name into Taken instead. nil means that no creation is in flight.
+	// CreationsInFlight lists the names of creations that got no answer and may still take effect. The method
+	// InFlight of a ledger.Ledger returns such names. A plan repeats a creation if the name begins with the
+	// prefix of Names and no object has the name. Creations are repeated in the order of the slice. Each name
+	// that is not repeated counts as one more child. With Slots, such a name counts as no additional child,
+	// because a child with this name fills the slot of the same name. If another object has the name, the
+	// server refuses the creation, so put the name into Taken instead. nil means that no creation is in flight.
 	CreationsInFlight []string
-	// DeletionsInFlight are the UIDs of children whose deletion had no answer and may still take
-	// effect. These children still count when a plan decides how many children to create. These
-	// children no longer count when a plan decides how many children to delete. A plan that deletes
-	// children sends these deletions again before any others. A UID that no child has is ignored.
-	// For a child without a UID, as with fake clients, use its namespace, "/" and its name instead
-	// of the UID. nil means that no deletion is in flight.
+	// DeletionsInFlight lists the UIDs of children whose deletion got no answer and may still take
+	// effect. When a plan decides how many children to create, it counts these children as
+	// existing. When a plan decides how many children to delete, it counts them as already deleted.
+	// A plan that deletes children repeats these deletions before any others. A UID that belongs to
+	// no child is ignored. If a child has no UID, as with fake clients, use its namespace, "/" and
+	// its name instead of the UID. nil means that no deletion is in flight.
 	DeletionsInFlight []types.UID
-	// Rules say what the state of a child means, and which child is deleted first.
+	// Rules define how the state of a child is interpreted, and which child is deleted first.
 	Rules Rules[T]
 	// Related returns the children of the owner and of its siblings. For example, all ReplicaSets
-	// of one Deployment are siblings. The function Related in this package finds these children. In
-	// the order of Kubernetes, a pod is deleted sooner if more related pods are active on its node.
-	// If Related is nil or returns no children, this criterion is left out. Otherwise the owned
-	// children count as well, and a child whose UID is in both lists counts only once. A plan that
-	// deletes children calls Related once, and other plans do not call it.
+	// of one Deployment are siblings. The function Related in this package finds these children.
+	// Kubernetes' own order deletes a pod sooner if more related pods are active on its node. If
+	// Related is nil or returns no children, this criterion is skipped. If Related returns
+	// children, the owned children also count, and a child whose UID is in both lists counts only
+	// once. A plan that deletes children calls Related once, and other plans do not call Related.
 	Related func() []T
-	// Names returns a name for a new child, which is prefix and up to 5 more characters. The prefix
-	// is BaseName or the owner's name, followed by "-" and cut after 58 characters. So a name has
-	// at most 63 characters. Names is called again if the name is in Taken, or if an object in the
-	// list or another new child has the name. A name that is not legal is an error. In a test with
-	// a fake client, the owner itself may have an illegal name. For such an owner, Names may return
-	// any name that is not empty. If Names is nil, the API server chooses the names.
+	// Names returns a name for a new child, which should be prefix and at most 5 more characters.
+	// The parameter prefix is BaseName or the owner's name, followed by "-" and truncated to 58
+	// characters. So a name has at most 63 characters. Names is called again if the name is in
+	// Taken, or if an object in the list or another new child has the name. An illegal name is an
+	// error. In a test with a fake client, the owner's own name may be illegal. For such an owner,
+	// Names may return any name that is not empty. If Names is nil, the API server chooses the
+	// names.
 	Names func(prefix string) string
 	// Now is the time at which the plan is made. The zero time is refused.
 	Now time.Time
-	// Pending and PendingFor are what expectations.Store.State returned for the owner. Call State
-	// BEFORE you list the children. If Pending is expectations.Waiting, a plan has Claims, but
+	// Pending and PendingFor are the results of expectations.Store.State for the owner. Call State
+	// BEFORE you list the children. If Pending is expectations.Waiting, a plan contains Claims, but
 	// creates and deletes nothing.
 	//
-	// If Pending is expectations.Expired, a plan that would create or delete something is Blocked,
-	// with the reason ViewIsStale. A plan is also Blocked if MaxDeletions or MustStay would leave
-	// another number of children than Replicas. A plan with nothing to do is not Blocked, but a
-	// stale list may have the right number of children by chance. So if Pending is Expired, list
-	// the children live even if the plan is empty, unless the list shows all that
-	// expectations.Store.Get says is outstanding.
+	// If Pending is expectations.Expired, a plan that would create or delete something is blocked
+	// with the reason ViewIsStale. A plan is also blocked if the number of children, including
+	// PendingAdoptions, would still differ from Replicas, for example because of MaxDeletions or
+	// MustStay. Any other plan with nothing to create or delete is not blocked, but a stale list
+	// may contain the right number of children by chance. So if Pending is Expired, list the
+	// children live even if the plan is empty. The live list is not needed if the cached list
+	// already shows all outstanding changes that expectations.Store.Get returns.
 	Pending    expectations.State
 	PendingFor time.Duration
 }
 
 // ReplicaSetSpec returns the Spec of a ReplicaSet. The caller must set Now, and may set Related,
-// BurstReplicas, Names, Pending and PendingFor. Owner and Template point into rs.
+// BurstReplicas, Names, Pending and PendingFor. Owner and Template refer to the objects in rs.
 //
 // Differs from Kubernetes: nil replicas, and a nil, empty or invalid selector, are errors. No API
 // server stores such a ReplicaSet, so the source of rs is broken. In these cases Kubernetes panics,
@@ -248,7 +253,7 @@ func (s *Spec[T]) failure(format string, args ...any) error {
 	return failure(s.Owner, s.Kind, format, args...)
 }
 
-// checkOwner refuses an owner or a kind with which no decision is safe.
+// checkOwner returns an error if Owner or Kind is incomplete, or if they do not match.
 func (s *Spec[T]) checkOwner() error {
 	switch {
 	case object.IsNil(s.Owner):
@@ -263,8 +268,8 @@ func (s *Spec[T]) checkOwner() error {
 	return nil
 }
 
-// otherKind returns the group and kind in the owner's TypeMeta if they differ from those of the
-// spec. Objects from typed caches have an empty TypeMeta.
+// otherKind returns the group and kind in the owner's TypeMeta if they differ from Spec.Kind. If
+// TypeMeta is empty, as in objects from typed caches, otherKind returns "".
 func (s *Spec[T]) otherKind() string {
 	owner, ok := s.Owner.(runtime.Object)
 	if !ok {
@@ -277,7 +282,7 @@ func (s *Spec[T]) otherKind() string {
 	return kind.String()
 }
 
-// checkScale refuses a spec that ScaleTo cannot use.
+// checkScale returns an error if ScaleTo cannot use the spec.
 func (s *Spec[T]) checkScale() error {
 	if err := s.checkOwner(); err != nil {
 		return err
@@ -320,8 +325,8 @@ func (s *Spec[T]) checkReadyWithin() error {
 	return nil
 }
 
-// begin refuses a spec that ScaleTo cannot use. begin also sets Replicas to the number from Wanted,
-// and Rules to the rules at the time Now.
+// begin returns an error if ScaleTo cannot use the spec. begin also sets Replicas to the result of
+// Wanted, and Rules to the rules at the time Now.
 func (s *Spec[T]) begin() error {
 	if err := s.checkScale(); err != nil {
 		return err
@@ -330,7 +335,7 @@ func (s *Spec[T]) begin() error {
 	return nil
 }
 
-// Wanted returns how many children are wanted. The result is Replicas, or 0 if Draining returns
+// Wanted returns the desired number of children. The result is Replicas, or 0 if Draining returns
 // true.
 func (s *Spec[T]) Wanted() int32 {
 	if s.Draining() {
@@ -339,8 +344,8 @@ func (s *Spec[T]) Wanted() int32 {
 	return s.Replicas
 }
 
-// Draining reports whether the owner is being deleted and the Finalizer keeps it until its children
-// are gone.
+// Draining reports whether the owner is being deleted and is kept by the Finalizer until its
+// children are gone. If the owner also has the finalizer "orphan", Draining returns false.
 func (s *Spec[T]) Draining() bool {
 	if s.Finalizer == "" || object.IsNil(s.Owner) || s.Owner.GetDeletionTimestamp() == nil {
 		return false
@@ -349,7 +354,7 @@ func (s *Spec[T]) Draining() bool {
 	return slices.Contains(has, s.Finalizer) && !slices.Contains(has, metav1.FinalizerOrphanDependents)
 }
 
-// check refuses a spec that Manage cannot use.
+// check returns an error if Manage cannot use the spec.
 func (s *Spec[T]) check() error {
 	if err := s.begin(); err != nil {
 		return err
@@ -366,7 +371,7 @@ func (s *Spec[T]) check() error {
 	return nil
 }
 
-// checkCreate refuses a spec from which no child can be created.
+// checkCreate returns an error if no child can be created from the spec.
 func (s *Spec[T]) checkCreate() error {
 	if err := s.checkSelector(); err != nil {
 		return err
@@ -400,7 +405,7 @@ func (s *Spec[T]) checkTemplate() error {
 	return nil
 }
 
-// checkName refuses a name that no API server accepts.
+// checkName returns an error if no API server accepts the name.
 func checkName(name string) error {
 	if faults := validation.NameIsDNSSubdomain(name, false); len(faults) > 0 {
 		return fmt.Errorf("%s", strings.Join(faults, "; "))
@@ -408,8 +413,8 @@ func checkName(name string) error {
 	return nil
 }
 
-// blocked returns the reason for which nothing may be created or deleted, or the zero Blocked. The
-// owner's deletion is checked first, because it is final.
+// The method blocked returns the reason why nothing may be created or deleted, or the zero Blocked.
+// The owner's deletion is checked first, because it is final.
 func (s *Spec[T]) blocked() Blocked {
 	switch {
 	case s.Owner.GetDeletionTimestamp() != nil && !s.Draining():

@@ -18,9 +18,9 @@ import (
 // PodFromTemplate returns the pod to create for owner. The pod's labels, annotations, finalizers
 // and spec are copies of those in the template. Everything else in the template's metadata is
 // ignored. The only owner reference is a controller reference to owner. The generateName is the
-// owner's name and "-". If that is not a legal prefix, the generateName is the owner's name alone.
-// The namespace is empty. The pod shares no memory with the template, so the caller may change the
-// pod.
+// owner's name followed by "-". If this is not a legal prefix, the generateName is the owner's name
+// alone. The namespace is empty. The pod shares no memory with the template, so the caller may
+// change the pod.
 //
 // If the template is nil or has no labels, the error is a *RefusedError. A nil owner and a kind
 // without Version or Kind are also errors.
@@ -47,7 +47,8 @@ func PodFromTemplate(template *corev1.PodTemplateSpec, owner metav1.Object, kind
 	}, nil
 }
 
-// cloneMap never returns nil, so that callers can add to the pod's maps (P2).
+// cloneMap returns a copy of m. The copy is never nil, so that callers can add entries to the maps
+// of the pod (P2).
 func cloneMap(m map[string]string) map[string]string {
 	clone := make(map[string]string, len(m))
 	maps.Copy(clone, m)

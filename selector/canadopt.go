@@ -14,21 +14,22 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// CanAdopt returns a function for Claimer.CanAdopt. The returned function returns nil if the owner
-// may adopt. The owner may adopt if fetch returns an owner that has the same UID and is not being
-// deleted. fetch must read the owner from the API server and not from a cache. Otherwise an owner
-// that has just been deleted could adopt orphans, and the orphans would be deleted with the owner.
+// CanAdopt returns a function that checks whether the owner may adopt, for use as Claimer.CanAdopt.
+// The owner may adopt if fetch returns an owner that has the same UID and is not being deleted. The
+// function fetch must read the owner from the API server and not from a cache. With a stale cache,
+// an owner that has just been deleted could adopt orphans, and the orphans would be deleted with
+// the owner.
 //
-// The returned function calls fetch only in its first call, with the context of that call. The
-// function remembers the result, even an error, so make a new function for every pass. The function
-// is safe for concurrent use. Calls that arrive while fetch runs wait for its result. If fetch is
-// nil, every adoption is allowed. If fetch panics, no adoption is allowed.
+// The returned function calls fetch only once, with the context of the first call, and remembers
+// the result even if it is an error. So make a new function for every pass. The returned function
+// is safe for concurrent use. Concurrent calls wait for the result of fetch. If fetch is nil, every
+// adoption is allowed. If fetch panics, no adoption is allowed.
 //
-// Any error forbids the adoption. If you call the returned function yourself, a NotFound error
-// means that the owner is gone, not that an orphan is gone.
+// If the returned function returns an error, no object is adopted. If you call the returned
+// function yourself, note that a NotFound error refers to the owner and not to an orphan.
 //
-// Differs from Kubernetes: the error of fetch is wrapped, so that errors.As finds it. A caller can
-// therefore distinguish a Forbidden error from a timeout.
+// Differs from Kubernetes: the error of fetch is wrapped, so that callers can use errors.As, for
+// example to distinguish a Forbidden error from a timeout.
 func CanAdopt(fetch func(context.Context) (metav1.Object, error), owner metav1.Object) func(context.Context) error {
 	if fetch == nil {
 		return func(context.Context) error { return nil }

@@ -22,119 +22,125 @@ import (
 
 // A Claimer claims objects for one owner. The method Claim calls Plan and then makes the API calls.
 // T is the type of the objects, such as *corev1.Pod, *unstructured.Unstructured or the type of a
-// custom resource. For a list of objects of several types, T is metav1.Object.
+// custom resource. If the objects have several types, T is metav1.Object.
 //
-// Make a new Claimer for each pass, because Owner and the answer of CanAdopt are valid for one pass
-// only. A Claimer has no state of its own and may be copied.
+// Make a new Claimer for each pass, because Owner and the result of CanAdopt are valid for only one
+// pass. A Claimer has no state of its own and may be copied.
 type Claimer[T metav1.Object] struct {
 	// Owner is the object that claims other objects. Owner is required and is not changed.
 	Owner metav1.Object
-	// Kind is the kind of the owner, for the owner references in the objects. Claim requires Kind.
-	// An empty group is the core group.
+	// Kind is the kind of the owner, which is written to the owner references of adopted objects.
+	// Claim requires Kind. An empty group means the core group.
 	Kind schema.GroupVersionKind
 
-	// Active reports whether an object counts. Objects that do not count are left alone and are in
-	// no list. Nil means that all objects count. For pods, Active should be false if a pod is
-	// finished or being deleted, because Kubernetes' controllers skip such pods.
+	// Active reports whether an object is active. Objects that are not active are skipped, and are
+	// not in any list of the result. Nil means that all objects are active. For pods, Active should
+	// return false if a pod is finished or being deleted, because Kubernetes' controllers skip
+	// these pods.
 	Active func(T) bool
-	// Selector matches the labels of the owner's objects. If Selector is nil, Filter alone decides.
-	// If Selector is empty or can match nothing, Plan and Claim return an error.
+	// Selector matches the labels of the owner's objects. If Selector is nil, only Filter decides
+	// which objects match. If Selector is empty or cannot match any object, Plan and Claim return
+	// an error.
 	Selector labels.Selector
-	// Filter reports whether an object that Selector matches belongs to the owner. Filter is called
-	// only for objects that Selector matches. Nil means that all of these objects belong to the
-	// owner. Named, All and None are ready-made filters.
+	// Filter reports whether an object that Selector matches also matches all other requirements of
+	// the owner. Filter is called only for objects that Selector matches. Nil means that there are
+	// no other requirements. Named, All and None are ready-made filters.
 	//
-	// If the owner has an object for which Filter is false, the object is released, as in
-	// Kubernetes. To keep such an object, let Keep return true for the object.
+	// If Filter returns false for an object of the owner, the object is released, as in Kubernetes.
+	// To prevent this release, let Keep return true for the object.
 	Filter func(T) bool
-	// Keep reports whether an object of the owner that does not match is left alone instead of
-	// being released. Nil means that all such objects are released.
+	// Keep reports whether the owner keeps an object that belongs to it but does not match, instead
+	// of releasing the object. Nil means that all objects that do not match are released.
 	Keep func(T) bool
 
 	// Finalizers are added to adopted objects and removed from released objects.
 	Finalizers []string
-	// Labels are set on adopted objects, and replace other values of the same labels. Released
-	// objects keep the Labels. If Selector does not match an orphan with the Labels, the orphan is
-	// not adopted, and Claim returns an error. Nil means that no label is set.
+	// Labels are set on adopted objects, and overwrite existing values of the same labels. Released
+	// objects keep these labels. If Selector would not match an orphan after the labels are set,
+	// the orphan is not adopted, and Claim returns an error. Nil means that no labels are set.
 	Labels map[string]string
 	// PatchType is types.StrategicMergePatchType or types.MergePatchType. Custom resources need
-	// types.MergePatchType. "" means types.StrategicMergePatchType.
+	// types.MergePatchType. An empty string means types.StrategicMergePatchType.
 	PatchType types.PatchType
 
-	// CanAdopt is called once in a Claim, before the first adoption. If CanAdopt returns an error,
-	// nothing is adopted. The function CanAdopt of this package makes such a function. Nil means
-	// that the owner may adopt.
+	// CanAdopt is called at most once in each Claim, before the first adoption. If CanAdopt returns
+	// an error, nothing is adopted. The function CanAdopt of this package returns a function for
+	// this field. Nil means that the owner may adopt.
 	CanAdopt func(context.Context) error
-	// Patch sends a patch of an object to the API server. Patch returns the object as the API
-	// server answered, or nil if the answer is not known. Errors must keep their type, so if you
-	// wrap an error, use %w. Claim requires Patch.
+	// Patch sends a patch of an object to the API server. Patch returns the object from the
+	// response, or nil if the response is not known. Return the errors of your client unchanged, or
+	// wrap them with %w. Claim requires Patch.
 	Patch func(ctx context.Context, obj T, patch Patch) (T, error)
 	// Run calls the function call for each index from 0 to n-1, and returns when all calls have
-	// ended. If Run skips calls, it returns the reason. Nil means that the calls are made one after
-	// the other in the order of the list, until ctx is done. With package slowstart, you can make
-	// 16 calls at a time:
+	// ended. If Run skips calls, it returns the reason as an error. Nil means that the calls are
+	// made one after the other in the order of the list, until ctx is done. For example, Run can
+	// use package slowstart to make 16 calls at a time:
 	//
 	//	Run: func(ctx context.Context, n int, call func(context.Context, int) error) error {
 	//		return slowstart.Run(ctx, n, slowstart.Options{InitialBatchSize: n, MaxParallel: 16}, call).Err
 	//	}
 	//
-	// The function call returns an error if it is still not known whether the object belongs to the
-	// owner. If Run makes calls in parallel, Patch must be safe for concurrent use.
+	// The function call returns an error if the outcome of the patch is not final. The errors
+	// NotFound and Invalid are final outcomes, for which the function call returns nil. If Run
+	// makes calls in parallel, Patch must be safe for concurrent use.
 	Run func(ctx context.Context, n int, call func(ctx context.Context, i int) error) error
 }
 
-// Claimed says what happened to each object. Every object that counts is in exactly one list, and
+// Claimed contains the outcome for each object. Every active object is in exactly one list, and
 // each list is in the order of the input.
 type Claimed[T metav1.Object] struct {
-	// Owned are objects that match and that the owner had before. Adopted are objects that the
-	// owner has adopted, as the API server answered.
+	// Owned lists the matching objects that already belonged to the owner. Adopted lists the
+	// objects that the owner has adopted. These are the objects that Patch returned, or the objects
+	// of the input if Patch returned nil.
 	Owned, Adopted []T
-	// Released are objects that no longer belong to the owner. An object is also in Released if the
-	// API server answered that the object is gone (404), or that another object now has its name
-	// (422).
+	// Released lists the objects that no longer belong to the owner. It includes objects that no
+	// longer exist (404, NotFound), and objects whose names now belong to other objects (422,
+	// Invalid).
 	Released []T
-	// Ignored are all other objects. Claims.Ignored describes them.
+	// Ignored lists all other objects. The comment on Claims.Ignored describes them.
 	Ignored []T
 
-	// Refused are orphans that the API server does not let the owner adopt (422, Invalid). Another
-	// owner was faster, another object now has the name, or a policy forbids the adoption. Another
-	// attempt is useless until something changes. An orphan is also in Refused if the server
-	// accepted the patch, but answered with an object that another owner controls.
+	// Refused lists the orphans whose adoption the API server refused (422, Invalid). Possible
+	// reasons are that another owner has adopted the orphan, that another object now has the name,
+	// or that a policy forbids the adoption. A retry will fail until something changes. Refused
+	// also lists orphans for which the server accepted the patch, but returned an object that
+	// another owner controls.
 	Refused []Failure[T]
-	// AdoptionPending are orphans that may belong to the owner now or soon. Either the call failed
-	// with an error other than NotFound and Invalid, or the call had no answer. Or the call was not
-	// made, because CanAdopt returned an error or Run skipped the call. An orphan is also in
-	// AdoptionPending if the server accepted the patch, but answered with an object that has no
-	// controller. A webhook that removes owner references can cause such an answer.
+	// AdoptionPending lists the orphans that may already belong to the owner or may be adopted
+	// later. Their patches failed with an error other than NotFound and Invalid, had no response,
+	// or were not sent. Patches are not sent if CanAdopt returns an error or Run skips the call.
+	// AdoptionPending also lists orphans for which the server accepted the patch, but returned an
+	// object without a controller. This can happen if a webhook removes owner references.
 	AdoptionPending []Failure[T]
-	// Gone are orphans that no longer exist (404, NotFound).
+	// Gone lists the orphans that no longer exist (404, NotFound).
 	Gone []Failure[T]
-	// NotReleased are objects that no longer match, but that still belong to the owner as far as is
-	// known. The release of these objects failed or was not tried.
+	// NotReleased lists the objects that no longer match, but probably still belong to the owner,
+	// because their release failed or was not tried.
 	NotReleased []Failure[T]
-	// CanAdoptErr is the error of CanAdopt. If CanAdoptErr is not nil, nothing was adopted.
+	// CanAdoptErr is the error that CanAdopt returned. If CanAdoptErr is not nil, nothing was
+	// adopted.
 	CanAdoptErr error
 }
 
-// A Failure is an object and the error of its call, as Patch returned the error. If Patch returned
-// an object that the owner does not control, the error says that.
+// A Failure is an object with the error of its call. If Patch returned an error, Err is this error.
+// If Patch returned an object that the owner does not control, Err describes this problem.
 type Failure[T any] struct {
 	Object T
 	Err    error
 }
 
-// Ours returns the objects that match and belong to the owner. The result is a new slice of Owned
-// and then Adopted.
+// Ours returns the matching objects that belong to the owner. The result is a new slice that
+// contains Owned, followed by Adopted.
 func (c Claimed[T]) Ours() []T { return slices.Concat(c.Owned, c.Adopted) }
 
-// Claim plans as Plan does, and then makes the calls as Apply does. A failed call does not stop the
-// others.
+// Claim calls Plan, and then calls Apply with the result. If a call to the API server fails, the
+// other calls are still made, unless Run skips them.
 //
-// Claimed says what was done, even if Claim returns an error. The error joins the errors of
-// AdoptionPending and NotReleased, each with the object's name. If both lists are empty, the error
-// is nil. If CanAdopt fails, its error is joined only once, in place of the errors of
-// AdoptionPending. Objects in Refused and Gone cause no error, because the API server gave a final
-// answer. If the Claimer or an object is invalid, no call is made and Claimed is empty.
+// Claimed is valid even if Claim returns an error. The error joins the errors of AdoptionPending
+// and NotReleased, each with the name of its object. If both lists are empty, the error is nil. If
+// CanAdopt returns an error, this error is included once, instead of the errors of AdoptionPending.
+// Objects in Refused and Gone do not cause an error, because the response of the API server is
+// final. If the Claimer is invalid or an object is nil, no calls are made and Claimed is empty.
 func (c Claimer[T]) Claim(ctx context.Context, objs []T) (Claimed[T], error) {
 	if err := c.check(ctx); err != nil {
 		return Claimed[T]{}, err
@@ -146,9 +152,9 @@ func (c Claimer[T]) Claim(ctx context.Context, objs []T) (Claimed[T], error) {
 	return c.Apply(ctx, claims)
 }
 
-// Apply makes the calls of claims, first adoptions and then releases. Before you call Apply, you
-// may reorder or shorten the lists of claims. The result shares the lists Owned and Ignored with
-// claims.
+// Apply adopts the objects in claims.Adopt, and then releases the objects in claims.Release. Before
+// you call Apply, you may reorder or shorten the lists of claims. The slices Owned and Ignored of
+// the result are those of claims, not copies.
 func (c Claimer[T]) Apply(ctx context.Context, claims Claims[T]) (Claimed[T], error) {
 	if err := c.check(ctx); err != nil {
 		return Claimed[T]{}, err
@@ -209,17 +215,17 @@ func (c Claimer[T]) release(ctx context.Context, objs []T, claimed *Claimed[T]) 
 	return c.join("releasing", claimed.NotReleased)
 }
 
-// decided reports whether the answer to a patch will stay the same. The answer stays the same if
-// the patch was accepted (C8), if there is nothing to patch (C15, C16), or if the patch is not
-// possible (C22). A patch that was not tried has no answer.
+// decided reports whether the outcome of a patch is final. The outcome is final if the patch was
+// accepted (C8), if the object no longer exists (C15, C16), or if the API server refuses the patch
+// as invalid (C22). The outcome of a patch that was not tried is not final.
 func decided(err error) bool {
 	return err == nil || !errors.Is(err, errNotTried) && (apierrors.IsNotFound(err) || apierrors.IsInvalid(err))
 }
 
 var errNotTried = errors.New("not tried")
 
-// send sends the patch of each object. The results are the objects as they are now, and an error
-// for each object that was not patched.
+// send sends a patch for each object. It returns the objects as they are after the patches, and an
+// error for each object that was not patched.
 func (c Claimer[T]) send(ctx context.Context, objs []T, patchFor func(patches, metav1.Object) (Patch, error)) ([]T, []error) {
 	answers, errs := make([]T, len(objs)), slices.Repeat([]error{errNotTried}, len(objs))
 	run := c.Run
@@ -263,7 +269,7 @@ func oneByOne(ctx context.Context, n int, call func(context.Context, int) error)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		_ = call(ctx, i) // send remembers the error
+		_ = call(ctx, i) // send has stored the error
 	}
 	return nil
 }
@@ -276,7 +282,7 @@ func failures[T any](objs []T, err error) []Failure[T] {
 	return failed
 }
 
-// join returns an error that names each object that failed.
+// join returns an error that joins the given failures, each with the name of its object.
 func (c Claimer[T]) join(doing string, failed []Failure[T]) error {
 	errs := make([]error, len(failed))
 	isNil := object.NilOf[T]()
@@ -290,12 +296,12 @@ func (c Claimer[T]) join(doing string, failed []Failure[T]) error {
 	return joined.Errors(errs)
 }
 
-// failure returns an error that names the owner.
+// failure returns an error whose message contains the kind and name of the owner.
 func (c Claimer[T]) failure(format string, args ...any) error {
 	return fmt.Errorf("selector: %s %q: %w", c.Kind.Kind, object.Name(c.Owner), fmt.Errorf(format, args...))
 }
 
-// check returns an error if the Claimer cannot make any call.
+// check returns an error if the Claimer or ctx is invalid, so that no call is possible.
 func (c Claimer[T]) check(ctx context.Context) error {
 	if err := c.patches().check(); err != nil {
 		return err

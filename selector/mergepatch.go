@@ -17,14 +17,15 @@ type mergeBody struct {
 	Metadata mergeMetadata `json:"metadata"`
 }
 
-// mergeMetadata replaces each list that is not nil as a whole. Because of UID and ResourceVersion,
-// the API server refuses the patch if the child was replaced or changed after it was read.
+// mergeMetadata is the metadata of a JSON merge patch. Each list that is not nil replaces the whole
+// list of the child. UID and ResourceVersion make the API server refuse the patch if the child was
+// replaced or changed after it was read.
 type mergeMetadata struct {
 	UID             types.UID               `json:"uid,omitempty"`
 	ResourceVersion string                  `json:"resourceVersion,omitempty"`
 	OwnerReferences []metav1.OwnerReference `json:"ownerReferences,omitzero"`
 	Finalizers      []string                `json:"finalizers,omitzero"`
-	Labels          map[string]string       `json:"labels,omitempty"` // the labels to set
+	Labels          map[string]string       `json:"labels,omitempty"` // the labels to set on the child
 }
 
 func (p patches) adoptMerge(child metav1.Object, ref metav1.OwnerReference) (Patch, error) {
@@ -51,8 +52,9 @@ func (p patches) releaseMerge(child metav1.Object) (Patch, error) {
 	}})
 }
 
-// withController returns the child's owner references and ref. If one of these references already
-// names the owner, ref replaces this reference. Otherwise ref is added at the end.
+// withController returns the child's owner references with ref added at the end. If the child
+// already has a reference to the owner, ref replaces this reference. If the child has another
+// controller, withController returns an error.
 func (p patches) withController(child metav1.Object, ref metav1.OwnerReference) ([]metav1.OwnerReference, error) {
 	owner, refs := object.OwnerOf(p.owner, p.kind.GroupKind()), slices.Clone(child.GetOwnerReferences())
 	for _, r := range refs {
@@ -67,8 +69,8 @@ func (p patches) withController(child metav1.Object, ref metav1.OwnerReference) 
 	return append(refs, ref), nil
 }
 
-// withFinalizers returns the elements of have, followed by the elements of more that have lacks. If
-// have lacks none, the result is nil.
+// withFinalizers returns the elements of have, followed by the elements of more that are not in
+// have. If all elements of more are in have, the result is nil.
 func withFinalizers(have, more []string) []string {
 	all := slices.Clone(have)
 	for _, f := range more {
@@ -82,8 +84,8 @@ func withFinalizers(have, more []string) []string {
 	return all
 }
 
-// without returns list without the elements for which drop is true. If there are no such elements,
-// the result is nil.
+// without returns a copy of list without the elements for which drop returns true. If drop returns
+// false for all elements, the result is nil.
 func without[E any](list []E, drop func(E) bool) []E {
 	if !slices.ContainsFunc(list, drop) {
 		return nil

@@ -17,36 +17,36 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// Patch holds what a client's Patch call needs in addition to the object's name. The zero Patch,
-// which is returned with every error, must not be sent.
+// Patch holds the type and the body of a patch, for the Patch method of a client. Functions that
+// return an error return the zero Patch, which must not be sent.
 type Patch struct {
 	Type types.PatchType // the content type of Data
 	Data []byte
 }
 
 // AdoptPatch returns the patch that makes the owner the controller of child, adds the Finalizers
-// and sets the Labels. Claimer.PatchType decides the type of the patch. If child already has a
+// and sets the Labels. Claimer.PatchType determines the type of the patch. If child already has a
 // reference to the owner, that reference becomes the controller reference.
 //
 // A strategic merge patch has the same bytes as the patch of Kubernetes' controllers. The API
 // server refuses the patch with Invalid (422) if the child has another controller. The server also
-// refuses the patch if another object now has the child's name, because the patch holds the child's
-// UID. Sending a strategic merge patch twice does no harm.
+// refuses the patch if another object now has the child's name, because the patch contains the
+// child's UID. It is safe to send a strategic merge patch twice.
 //
-// A JSON merge patch can only replace whole lists. So the patch holds all owner references and
-// finalizers of child, and the UID and resource version of child. If the child has changed since it
-// was read, the API server answers Conflict (409) and nothing is lost. In this case, read the child
-// again and make a new patch. If the owner has no UID, as with fake clients, the patch is always a
-// JSON merge patch.
+// A JSON merge patch can only replace whole lists, so the patch contains all owner references and
+// finalizers of child. It also contains the UID and the resource version of child. If the child has
+// changed since it was read, the API server refuses the patch with Conflict (409), so that no
+// change is lost. In this case, read the child again and make a new patch. If the owner has no UID,
+// for example because it is from a fake client, the patch is always a JSON merge patch.
 //
-// If child has no UID or no resource version, the patch does not hold the missing value, and the
-// API server does not check it. Bytes that are not UTF-8 are replaced by U+FFFD. No API object has
-// such bytes.
+// If child has no UID or no resource version, the patch does not contain the missing value, and the
+// API server does not check this value. Bytes that are not valid UTF-8 are replaced by U+FFFD.
+// Objects from an API server do not contain invalid bytes.
 //
 // AdoptPatch returns an error if the owner is nil or has no name, if Kind has no version or no
 // kind, or if PatchType is not supported. AdoptPatch also returns an error if child is nil, or if
-// Selector does not match child with the Labels. If the patch is a JSON merge patch, AdoptPatch
-// also returns an error if child has another controller.
+// Selector would not match child after the Labels are set. If the patch is a JSON merge patch,
+// AdoptPatch also returns an error if child has another controller.
 func (c Claimer[T]) AdoptPatch(child T) (Patch, error) {
 	p := c.patches()
 	if err := p.check(); err != nil {
@@ -56,9 +56,9 @@ func (c Claimer[T]) AdoptPatch(child T) (Patch, error) {
 }
 
 // ReleasePatch returns the patch that removes the Finalizers and every reference to the owner from
-// child. The patch does no harm if child has no such reference or finalizer. The patch has the same
-// form as the patch of AdoptPatch. If the API server answers Invalid, another object now has the
-// child's name, so nothing is left to release.
+// child. If child has none of these references and finalizers, the patch has no effect. The type of
+// the patch is determined as in AdoptPatch. If the API server returns Invalid, another object now
+// has the child's name, so there is no longer anything to release.
 //
 // ReleasePatch returns an error if the owner is nil or has neither UID nor name, if PatchType is
 // not supported, or if child is nil. Kind is needed only if the owner has no UID.
@@ -70,7 +70,7 @@ func (c Claimer[T]) ReleasePatch(child T) (Patch, error) {
 	return p.release(child)
 }
 
-// patches makes the patches of one owner.
+// patches makes the adopt and release patches of one owner.
 type patches struct {
 	owner      metav1.Object
 	kind       schema.GroupVersionKind
@@ -95,7 +95,7 @@ type adoptMetadata struct {
 	Labels          map[string]string       `json:"labels,omitempty"`
 }
 
-// adopt makes the adopt patch with the bytes of C20.
+// adopt returns the patch that makes the owner the controller of child (C20).
 func (p patches) adopt(child metav1.Object) (Patch, error) {
 	if object.IsNil(child) {
 		return Patch{}, errChildNil
@@ -130,7 +130,7 @@ type deletedOwner struct {
 	UID       types.UID `json:"uid"`
 }
 
-// release makes the release patch with the bytes of C21.
+// release returns the patch that removes the owner's references from child (C21).
 func (p patches) release(child metav1.Object) (Patch, error) {
 	if object.IsNil(child) {
 		return Patch{}, errChildNil
@@ -145,15 +145,15 @@ func (p patches) release(child metav1.Object) (Patch, error) {
 	}})
 }
 
-// merges reports whether a JSON merge patch is needed. A strategic merge patch identifies owner
-// references by UID, so an owner without a UID needs a JSON merge patch.
+// merges reports whether the patches must be JSON merge patches. A strategic merge patch identifies
+// owner references by UID, so an owner without a UID needs a JSON merge patch.
 func (p patches) merges() bool {
 	return p.patchType == types.MergePatchType || p.owner.GetUID() == ""
 }
 
 var errChildNil = errors.New("selector: child is nil")
 
-// check returns an error if no adopt patch can be made.
+// check returns an error if a value that an adopt patch needs is missing or invalid.
 func (p patches) check() error {
 	if err := p.checkRelease(); err != nil {
 		return err
@@ -172,8 +172,8 @@ func (p patches) check() error {
 	return fmt.Errorf("selector: owner %q: %s", object.Name(p.owner), fault)
 }
 
-// checkLabels returns an error if an adopted child would be released at once, because the selector
-// does not match the child with the labels.
+// checkLabels returns an error if the selector would not match the child after the labels are set.
+// Without this check, the next pass would release the adopted child again.
 func (p patches) checkLabels(child metav1.Object) error {
 	if len(p.labels) == 0 || p.selector == nil {
 		return nil
@@ -187,7 +187,7 @@ func (p patches) checkLabels(child metav1.Object) error {
 	return fmt.Errorf("selector: child %q: with the labels %q the selector %q does not match it", object.Name(child), labels.Set(p.labels), p.selector)
 }
 
-// checkRelease returns an error if no release patch can be made.
+// checkRelease returns an error if a value that a release patch needs is missing or invalid.
 func (p patches) checkRelease() error {
 	if err := checkOwner(p.owner); err != nil {
 		return err

@@ -9,9 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// arePlain reports whether there are labels, and all of them are obviously valid. If so,
-// apimachinery does not have to check the labels, and making the selector takes a third of the
-// time. Otherwise, apimachinery checks the labels and returns the error.
+// arePlain reports whether set contains labels and all of these labels are obviously valid. Plain
+// labels do not need the validation of apimachinery, so that making a selector takes only a third
+// of the time. For all other labels, apimachinery does the validation and returns the error.
 func arePlain(set map[string]string) bool {
 	for key, value := range set {
 		if !isPlainKey(key) || value != "" && !isPlain(value) {
@@ -30,10 +30,10 @@ func isPlainKey(key string) bool {
 	return isPlain(prefix) && isPlain(name) && !strings.Contains(prefix, "_") && strings.ToLower(prefix) == prefix
 }
 
-// isPlain reports whether a text is made of letters and digits, with at most one "-", "_" or "."
-// between two of them. The text must also be short enough for the value of a label.
+// isPlain reports whether a string consists of letters and digits, with at most one "-", "_" or "."
+// between two of them. The string must also be short enough for the value of a label.
 func isPlain(text string) bool {
-	between := true // at the beginning, or after one of these signs
+	between := true // true at the beginning, and after one of these separators
 	for i := range len(text) {
 		switch c := text[i]; {
 		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':

@@ -15,43 +15,43 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// Claims says what an owner should do with each object. Every object that counts is in exactly one
-// list, and each list is in the order of the input. The lists are new, but the objects are not
-// copied.
+// Claims contains the decision for each object. Every active object is in exactly one list, and
+// each list is in the order of the input. The lists are new, but the objects are not copied.
 type Claims[T metav1.Object] struct {
-	// Owned are the owner's objects that match. The objects in Owned need no call.
+	// Owned lists the owner's objects that match. These objects do not need an API call.
 	Owned []T
-	// Adopt are orphans that match. An orphan belongs to the owner only when the API server has
-	// accepted the orphan's adopt patch.
+	// Adopt lists the orphans that match. An orphan does not belong to the owner until the API
+	// server has accepted the adopt patch.
 	Adopt []T
-	// Release are the owner's objects that no longer match. Each object in Release needs a release
+	// Release lists the owner's objects that no longer match. Each of these objects needs a release
 	// patch.
 	Release []T
-	// Ignored are all other objects. These are objects of other owners, and orphans that do not
-	// match, are being deleted or are in another namespace. An object of the owner that does not
-	// match is also in Ignored if Keep is true for it. If the owner is being deleted, all orphans
+	// Ignored lists all other objects. These are objects of other owners, and orphans that do not
+	// match, are being deleted or are in another namespace. Ignored also lists the owner's objects
+	// that do not match if Keep returns true for them. If the owner is being deleted, all orphans
 	// and all of the owner's objects that do not match are in Ignored.
 	Ignored []T
 }
 
-// Plan decides for each object whether the owner has it, should adopt it, should release it or
-// should leave it alone. In Kubernetes' pkg/controller, ClaimObject decides the same for one
-// object. Plan is the dry run of Claim and makes no API call. Plan needs Owner, and Selector or
-// Filter. If the owner has no UID, Plan also needs Kind.
+// Plan decides for each object whether the owner owns, should adopt, should release or should
+// ignore the object. In Kubernetes' pkg/controller, ClaimObject makes the same decision for one
+// object. Plan is the dry run of Claim and makes no API calls. Plan requires Owner, and at least
+// one of Selector and Filter. If the owner has no UID, Plan also requires Kind.
 //
-// The UID in the controller reference alone decides which owner an object belongs to. If an object
-// has only other owner references, it is an orphan. If neither the owner nor the reference has a
-// UID, as with fake clients, group, kind and name decide. An owner that is being deleted neither
-// adopts nor releases objects. An owner adopts only objects in its own namespace. An owner without
-// a namespace is cluster-scoped and adopts objects in all namespaces.
+// An object belongs to the owner whose UID is in the object's controller reference. An object that
+// has no controller reference is an orphan, even if it has other owner references. If neither the
+// owner nor the reference has a UID, for example with a fake client, the group, kind and name are
+// compared. An owner that is being deleted neither adopts nor releases objects. An owner adopts
+// only objects in its own namespace. An owner without a namespace is cluster-scoped and adopts
+// objects in all namespaces.
 //
 // Finished and terminating pods of the owner are claimed or released like other pods, unless Active
-// is false for them. If an object is listed twice, it is in the result twice.
+// returns false for them. An object that is listed twice is in the result twice.
 //
-// Plan returns an error if the owner is nil or has neither UID nor name. Plan returns an error if
-// the selector is empty or can match nothing, or if there is neither a selector nor a filter. Plan
-// also returns an error if an object is nil, even a typed nil, and the error names the index of the
-// object. If Plan returns an error, the Claims are empty.
+// Plan returns an error if the owner is nil or has neither UID nor name. Plan also returns an error
+// if the selector is empty or cannot match any object, or if there is neither a selector nor a
+// filter. If an object is nil, including a typed nil, Plan returns an error that contains the index
+// of the object. If Plan returns an error, the Claims are empty.
 func (c Claimer[T]) Plan(objs []T) (Claims[T], error) {
 	r, err := c.rule()
 	if err != nil {
@@ -72,11 +72,11 @@ func (c Claimer[T]) Plan(objs []T) (Claims[T], error) {
 	return claims, nil
 }
 
-// add appends obj to the list that v names. n is the number of all objects.
+// add appends obj to the list for the verdict v. The argument n is the total number of objects.
 func (c *Claims[T]) add(obj T, v verdict, n int) {
 	switch v {
 	case own:
-		if c.Owned == nil { // nearly always, all objects are owned, so allocate once
+		if c.Owned == nil { // allocate the list only once, because usually all objects are owned
 			c.Owned = make([]T, 0, n)
 		}
 		c.Owned = append(c.Owned, obj)
@@ -89,7 +89,7 @@ func (c *Claims[T]) add(obj T, v verdict, n int) {
 	}
 }
 
-// A verdict names the list of Claims to which an object belongs.
+// A verdict identifies the list of Claims to which an object is added.
 type verdict uint8
 
 const (
@@ -99,20 +99,20 @@ const (
 	release
 )
 
-// A rule holds what the verdict on an object depends on. A Claimer makes its rule once for each
-// Plan.
+// A rule holds the values that determine the verdict on an object. Each call of Plan makes one
+// rule.
 type rule struct {
 	owner        object.Owner
 	deleting     bool
-	selector     labels.Selector // nil if the filter alone decides
-	equal        object.Labels   // the labels that the selector requires, or nil if it requires anything else
+	selector     labels.Selector // nil if only the filter decides
+	equal        object.Labels   // the labels that the selector requires, or nil if it has other requirements
 	filter, keep func(metav1.Object) bool
 }
 
-// equalities returns the labels that the selector requires, or nil if the selector requires
-// anything else. With these labels, a claim takes two thirds of the time. If the selector has the
-// caller's own type, equalities returns nil, because such a selector may check more than its
-// requirements.
+// equalities returns the labels that the selector requires, or nil if the selector has other
+// requirements. Direct comparison with these labels reduces the time of a claim to two thirds. If
+// the selector has a type that the caller has defined, equalities returns nil, because the Matches
+// method of the selector may check more than its requirements.
 func equalities(sel labels.Selector) object.Labels {
 	if reflect.TypeOf(sel) != reflect.TypeOf(labels.NewSelector()) {
 		return nil
@@ -166,21 +166,21 @@ func untyped[T metav1.Object](f func(T) bool) func(metav1.Object) bool {
 	}
 }
 
-// blockSize is the number of objects in a block. Each step is done for all objects of a block
-// before the next step. A block is small enough to stay in the processor's cache until the next
-// step. A block is large enough that the processor reads several objects at once.
+// blockSize is the maximum number of objects in a block. Each step processes all objects of a block
+// before the next step starts. A block is small enough to stay in the processor's cache between two
+// steps, and large enough that the processor can load several objects in parallel.
 const blockSize = 32
 
-// A block holds a few objects, and what is known about each of them.
+// A block holds a few objects, with the controller reference, labels and verdict of each object.
 type block[T metav1.Object] struct {
-	n           int // how many objects there are
+	n           int // the number of objects in the block
 	objs        [blockSize]T
 	controllers [blockSize]*metav1.OwnerReference
 	labels      [blockSize]map[string]string
 	verdicts    [blockSize]verdict
 }
 
-// fill fills the block with the objects that count.
+// fill fills the block with the active objects of objs.
 func (b *block[T]) fill(objs []T, active func(T) bool) {
 	b.n = 0
 	for _, obj := range objs {
@@ -191,8 +191,8 @@ func (b *block[T]) fill(objs []T, active func(T) bool) {
 	}
 }
 
-// judge makes the verdict on each object. The selector is checked first, and the filter is called
-// only for objects that the selector matches (C11).
+// judge determines the verdict on each object. The selector is checked first, and the filter is
+// called only for objects that the selector matches (C11).
 func (b *block[T]) judge(r *rule) {
 	objs := b.objs[:b.n]
 	object.Controllers(objs, b.controllers[:])
@@ -213,8 +213,8 @@ func (b *block[T]) judge(r *rule) {
 	}
 }
 
-// matchLabels changes the verdicts on objects that the selector does not match. Each label is
-// checked for all objects before the next label.
+// matchLabels changes the verdicts on objects that the selector does not match. It checks one label
+// for all objects before it checks the next label.
 func (b *block[T]) matchLabels(r *rule) {
 	object.LabelsOf(b.objs[:b.n], b.labels[:])
 	for i := range b.n {
@@ -247,11 +247,12 @@ func (r *rule) whose(obj metav1.Object, controller *metav1.OwnerReference) verdi
 	}
 }
 
-// stands reports whether a matching object with this verdict belongs to the owner or will be
-// adopted.
+// stands reports whether the verdict is own or adopt, which are the verdicts for objects that
+// match.
 func (v verdict) stands() bool { return v == own || v == adopt }
 
-// fall changes a verdict for a matching object to the verdict for an object that does not match.
+// fall changes the verdict for an object that turns out not to match. It replaces own by release,
+// and adopt by ignore.
 func (v *verdict) fall() {
 	if *v == own {
 		*v = release

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package selector decides which objects belong to an owner, which orphans the owner adopts, and
-// which objects the owner releases. The package also makes the calls that adopt and release
+// which objects the owner releases. The package also makes the API calls that adopt and release
 // objects.
 //
 //	claimed, err := selector.Claimer[*corev1.Pod]{
@@ -14,16 +14,17 @@
 //	}.Claim(ctx, pods)
 //	pods = claimed.Ours()
 //
-// [Claimer.Plan] is the dry run, which returns the same decisions as data. The caller lists the
-// objects, tries again, and decides what to do if an object could not be claimed. [Claimed] holds
-// every object that counts, and every error with its object.
+// [Claimer.Plan] is the dry run, which returns the decisions without making API calls. The caller
+// lists the objects, retries failed calls, and decides what to do if an object could not be
+// claimed. [Claimed] contains every active object, and the error for each object whose call failed.
 //
-// Differs from Kubernetes: if a selector is nil, empty or invalid, or can match nothing, the caller
-// gets an error, and nothing is adopted or released. Kubernetes' controller releases all of its
-// pods if the selector is nil, and adopts every orphan in the namespace if the selector is empty.
-// If the API server answers an adoption with Invalid, Claim returns no error, and the orphan is in
-// Claimed.Refused. Calls may run in parallel, and errors keep their types. Adopted objects are
-// returned as the API server answered. Claimer.Keep can keep an object that the filter leaves out.
+// Differs from Kubernetes: if a selector is nil, empty or invalid, or cannot match any object, the
+// caller gets an error, and nothing is adopted or released. Kubernetes' controller releases all of
+// its pods if the selector is nil, and adopts every orphan in the namespace if the selector is
+// empty. If the API server refuses an adoption with Invalid, Claim returns no error, and the orphan
+// is in Claimed.Refused. API calls may be made in parallel, and their errors are wrapped, so that
+// errors.As finds them. Adopted objects are returned as the API server returned them. Claimer.Keep
+// can prevent the release of an object that the filter does not match.
 //
 // Every function is safe for concurrent use and does not change its input.
 package selector
@@ -59,7 +60,7 @@ func ForReplicaSet(rs *appsv1.ReplicaSet) (labels.Selector, error) {
 // ForReplicationController returns the equality-based selector of a ReplicationController. The
 // selector shares no memory with rc. A nil map counts as empty.
 //
-// Differs from Kubernetes: if the selector is empty, or has a key or value that no label can have,
+// Differs from Kubernetes: if the selector is empty, or contains an invalid label key or value,
 // ForReplicationController returns an error that names the ReplicationController. If rc is nil,
 // ForReplicationController also returns an error.
 func ForReplicationController(rc *corev1.ReplicationController) (labels.Selector, error) {

@@ -15,14 +15,14 @@ import (
 
 type call = func(ctx context.Context, i int) error
 
-// batch holds the calls start to end-1 of a Run.
+// A batch makes the calls with the indices start to end-1 of a Run.
 type batch struct {
 	start, end    int
 	recoverPanics bool
 
 	mu       sync.Mutex
 	failures []Failure
-	panics   []panicked // the panics for raise
+	panics   []panicked // the panics that are not recovered
 }
 
 type panicked struct {
@@ -42,8 +42,8 @@ func (b *batch) run(ctx context.Context, maxParallel int, fn call) {
 	b.concurrently(ctx, goroutines, fn)
 }
 
-// inline makes the calls in the caller's goroutine. Unless panics are recovered, the batch ends
-// with the first call that panics.
+// inline makes the calls in the caller's goroutine. If panics are not recovered, the first call
+// that panics ends the batch.
 func (b *batch) inline(ctx context.Context, fn call) {
 	for i := b.start; i < b.end; i++ {
 		b.do(ctx, i, fn)
@@ -54,7 +54,7 @@ func (b *batch) inline(ctx context.Context, fn call) {
 }
 
 // concurrently makes the calls in several goroutines, and waits for all calls. Each goroutine takes
-// the next index until none is left.
+// the next index until all indices are taken.
 func (b *batch) concurrently(ctx context.Context, goroutines int, fn call) {
 	var next atomic.Int64
 	next.Store(int64(b.start))
@@ -62,8 +62,8 @@ func (b *batch) concurrently(ctx context.Context, goroutines int, fn call) {
 	var work func()
 	work = func() {
 		defer func() {
-			// If calls are left, fn has ended this goroutine by runtime.Goexit, so another
-			// goroutine continues.
+			// If calls remain, fn has ended this goroutine with runtime.Goexit. Another goroutine
+			// then makes the remaining calls.
 			if next.Load() < int64(b.end) {
 				go work()
 				return
@@ -81,7 +81,7 @@ func (b *batch) concurrently(ctx context.Context, goroutines int, fn call) {
 	wg.Wait()
 }
 
-// do makes one call. If the call fails, do remembers the failure.
+// do makes one call, and records the failure if the call fails.
 func (b *batch) do(ctx context.Context, i int, fn call) {
 	var err error
 	returned := false
@@ -102,8 +102,8 @@ func (b *batch) do(ctx context.Context, i int, fn call) {
 	returned = true
 }
 
-// panicked returns the panic of a call as the error of the call. Unless panics are recovered,
-// panicked also remembers the panic for raise.
+// panicked returns p as the error of the call that panicked. If panics are not recovered, panicked
+// also stores p for raise.
 func (b *batch) panicked(i int, p *Panic) error {
 	if !b.recoverPanics {
 		b.mu.Lock()
@@ -129,8 +129,8 @@ func (b *batch) record(result *Result) {
 	result.Err = join(b.failures)
 }
 
-// raise panics in the caller of Run if a call panicked. If several calls panicked, raise panics
-// with the value of the first call in index order.
+// raise panics in the caller of Run if a call panicked. If several calls panicked, raise uses the
+// panic of the call with the lowest index.
 func (b *batch) raise(result Result) {
 	if len(b.panics) == 0 {
 		return

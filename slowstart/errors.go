@@ -11,8 +11,8 @@ import (
 	"github.com/replicakit/replicakit/internal/joined"
 )
 
-// A Panic is the value with which Run panics if fn panicked. If Options.RecoverPanics is set, a
-// Panic is the error of the call that panicked. If a deferred function must know which calls
+// A Panic is the value that Run panics with if fn panics. If Options.RecoverPanics is set, Run does
+// not panic, and a Panic is the error of the call. To find out in a deferred function which calls
 // succeeded, recover, read Result and panic again:
 //
 //	defer func() {
@@ -25,23 +25,23 @@ import (
 //		}
 //	}()
 type Panic struct {
-	// Value is the value with which fn panicked.
+	// Value is the value that fn panicked with.
 	Value any
 
-	// Stack is the stack of the goroutine that panicked, as debug.Stack returns it.
+	// Stack is the stack trace of the goroutine that panicked, as returned by debug.Stack.
 	Stack []byte
 
-	// Result says what happened to the calls. A call that panicked counts as failed. If several
-	// calls panicked, Value and Stack belong to the first of them in index order, and the panics of
-	// the others are in Result.Err. If Options.RecoverPanics is set, Result is zero.
+	// Result describes the outcome of the calls. A call that panicked counts as failed. If several
+	// calls panicked, Value and Stack belong to the call with the lowest index, and Result.Err
+	// contains all panics. If Options.RecoverPanics is set, Result is zero.
 	Result Result
 
-	recovered bool // the Panic is the error of a call
+	recovered bool // whether the Panic is the error of a call
 }
 
-// Error returns a text with the value. If Run panicked with p, the stack follows the value, so that
-// a crashing program prints the stack. If Options.RecoverPanics is set, the text has no stack, so
-// that it fits into a log line or a condition.
+// Error returns a message that contains Value. If Run panicked with p, the message also contains
+// Stack, so that a crashing program prints the stack trace. If Options.RecoverPanics is set, the
+// message does not contain Stack, so that the message fits into a log line or a condition.
 func (p *Panic) Error() string {
 	if p.recovered {
 		return fmt.Sprintf("slowstart: panic in call: %v", p.Value)
@@ -55,8 +55,8 @@ func (p *Panic) Unwrap() error {
 	return err
 }
 
-// stopped returns the error of a Run that stopped because its context was done. The error wraps the
-// error and the cause of the context.
+// stopped returns the error of a Run that stopped because its context was done. The returned error
+// wraps ctx.Err() and context.Cause(ctx).
 func stopped(ctx context.Context, skipped, count int) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {

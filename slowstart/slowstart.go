@@ -1,11 +1,12 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package slowstart makes many calls in growing batches of 1, 2, 4, 8 and so on. If the server
-// refuses the first call, a caller that wants 500 pods has made only one call. If all calls
-// succeed, 500 calls take nine batches.
+// Package slowstart makes many calls in growing batches of 1, 2, 4, 8 and so on. For example, a
+// caller that wants 500 pods makes only one call if the API server refuses the first call. If all
+// calls succeed, the 500 calls take nine batches.
 //
-// The caller decides what a call does, how its failure is reported, and whether to try again:
+// The caller decides what a call does, how failures are reported, and whether failed calls are
+// retried:
 //
 //	result := slowstart.Run(ctx, missing, slowstart.Options{MaxParallel: 128},
 //		func(ctx context.Context, i int) error { return createPod(ctx, names[i]) })
@@ -15,11 +16,12 @@
 // The batches have the same sizes as those of slowStartBatch in Kubernetes'
 // pkg/controller/replicaset/replica_set.go.
 //
-// Differs from Kubernetes: a call gets its context and index. The context is checked between
-// batches. Every error of the failing batch is kept, with the index of its call. The number of
-// parallel calls can be limited. A panic is raised in the caller's goroutine, or becomes an error.
-// In Kubernetes, an initial batch size below 1 means success without a call. In this package, a
-// negative size is an error, and so is 0 for Batch.
+// Differs from Kubernetes: each call receives the context and its index. The context is checked
+// between batches. All errors of the failing batch are kept, each with the index of its call. The
+// number of parallel calls can be limited. If a call panics, Run panics in the caller's goroutine
+// or returns the panic as an error. If the initial batch size is below 1, Kubernetes makes no calls
+// and reports success. In this package, a negative size is an error, and Batch also returns an
+// error for the size 0.
 package slowstart
 
 import (
@@ -32,16 +34,17 @@ import (
 // DefaultInitialBatchSize is the default size of the first batch.
 const DefaultInitialBatchSize = 1
 
-// Options are the settings of a Run. The zero value starts with one call and does not limit the
+// Options holds the settings of a Run. The zero value starts with one call and does not limit the
 // number of parallel calls. A negative field is an error.
 type Options struct {
-	// InitialBatchSize is the number of calls in the first batch. 0 means DefaultInitialBatchSize.
-	// If the size is above the number of calls, all calls are in one batch.
+	// InitialBatchSize is the number of calls in the first batch. A value of 0 means
+	// DefaultInitialBatchSize. If InitialBatchSize is larger than the number of calls, all calls
+	// are in one batch.
 	InitialBatchSize int
 
-	// MaxParallel is how many calls may run at the same time. 0 means no limit, so each call of a
-	// batch has its own goroutine. 1 means that the caller's goroutine makes the calls, one after
-	// the other in index order.
+	// MaxParallel is the maximum number of calls that run at the same time. A value of 0 means no
+	// limit, so each call of a batch has its own goroutine. A value of 1 means that the calls are
+	// made in the caller's goroutine, one after the other in index order.
 	MaxParallel int
 
 	// RecoverPanics turns a panic in a call into the error of that call, which is a *Panic. The
@@ -50,24 +53,24 @@ type Options struct {
 	RecoverPanics bool
 }
 
-// Result says what happened to the calls 0 to count-1. A call that was started is in Succeeded or
-// in Failed. The calls that were not started are the last ones, and Skipped counts them.
+// Result describes the outcome of the calls 0 to count-1. Every call that was started is either in
+// Succeeded or in Failed.
 type Result struct {
-	// Succeeded holds the indices of the calls that returned nil, ascending.
+	// Succeeded holds the indices of the calls that returned nil, in ascending order.
 	Succeeded []int
 
 	// Failed holds the calls that failed, in the order of their indices. All failed calls belong to
 	// the last batch that was started.
 	Failed []Failure
 
-	// Skipped is the number of calls that were never started. The skipped calls are always the last
-	// ones.
+	// Skipped is the number of calls that were never started. The skipped calls are always the
+	// calls with the highest indices.
 	Skipped int
 
 	// Err is nil if and only if every call succeeded. Err joins the errors of the failing batch in
-	// index order, and errors.Is and errors.As find each of them. The text of Err shows the first
-	// ten errors, and says how many more there are. If the context ended the Run, Err wraps the
-	// error and the cause of the context.
+	// index order, and errors.Is and errors.As find each of them. The message of Err contains the
+	// first ten errors and the number of the remaining errors. If Run stopped because the context
+	// was done, Err wraps ctx.Err() and context.Cause(ctx).
 	Err error
 }
 
@@ -77,9 +80,9 @@ type Failure struct {
 	Err   error // the error of the call; never nil
 }
 
-// Rest returns the items whose calls failed or were skipped, in their order. The item items[i]
-// belongs to call i. Use Rest to lower the expectations of these items. The slice is not kept. If
-// every call succeeded, the result is nil.
+// Rest returns the items whose calls failed or were skipped, in the order of items. The item at
+// index i belongs to call i. Use Rest to find the items whose expectations must be lowered. Rest
+// does not keep the slice. If every call succeeded, the result is nil.
 func Rest[T any](r Result, items []T) []T {
 	var rest []T
 	for i, item := range items {
@@ -90,7 +93,7 @@ func Rest[T any](r Result, items []T) []T {
 	return rest
 }
 
-// Batch is Run with the size of the first batch as its only option. The size of the first batch
+// Batch calls Run with the size of the first batch as the only option. The size of the first batch
 // must be at least 1. Batch returns the number of calls that succeeded, and Result.Err.
 func Batch(ctx context.Context, count, initialBatchSize int, fn func(ctx context.Context, i int) error) (successes int, err error) {
 	if count > 0 && initialBatchSize < 1 {
@@ -100,25 +103,25 @@ func Batch(ctx context.Context, count, initialBatchSize int, fn func(ctx context
 	return len(result.Succeeded), result.Err
 }
 
-// Run calls fn for each i from 0 to count-1, in batches. Each batch is twice as large as the batch
-// before it, and starts when every call of the batch before it has returned nil. If a call fails,
-// the rest of its batch still runs, but no further batch starts.
+// Run calls fn for each i from 0 to count-1, in batches. Each batch is twice as large as the
+// previous batch, and starts when all calls of the previous batch have returned nil. If a call
+// fails, the other calls of its batch are still made, but no further batch starts.
 //
 // If count is 0 or less, Run returns the zero Result. If an option is negative, or if ctx or fn is
-// nil, Run makes no call, and Result.Err says why.
+// nil, Run makes no calls and returns the reason in Result.Err.
 //
 // Run passes ctx to each call. Run checks ctx before each batch, and starts no batch once ctx is
 // done. If a batch has started, all of its calls are made even if ctx is done.
 //
 // If fn panics, Run waits until every call of the batch has ended, and then panics with a *Panic in
-// the caller's goroutine. If fn panics and MaxParallel is 1, Run panics at once, and the rest of
-// the batch is skipped. If RecoverPanics is set, the panic is an error instead. If a call ends its
-// goroutine by runtime.Goexit, as t.FailNow does, the call counts as failed. If MaxParallel is 1,
-// such a call ends the caller's goroutine.
+// the caller's goroutine. If fn panics and MaxParallel is 1, Run panics immediately and skips the
+// rest of the batch. If RecoverPanics is set, Run does not panic, and the panic is the error of the
+// call. A call that ends its goroutine with runtime.Goexit, as t.FailNow does, counts as failed. If
+// MaxParallel is 1, runtime.Goexit ends the caller's goroutine.
 //
-// When Run returns or panics, no call is running, and no goroutine of Run is left. Runs are
-// independent of each other. Unless MaxParallel is 1, the calls of a batch run at the same time, so
-// fn must be safe for concurrent use.
+// When Run returns or panics, all calls have ended, and Run leaves no goroutines behind. Several
+// calls of Run are independent of each other. Unless MaxParallel is 1, the calls of a batch run
+// concurrently, so fn must be safe for concurrent use.
 func Run(ctx context.Context, count int, opts Options, fn func(ctx context.Context, i int) error) Result {
 	if count <= 0 {
 		return Result{}

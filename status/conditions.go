@@ -15,8 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// A Condition is a condition of a ReplicaSet or a ReplicationController, or a metav1.Condition,
-// which your own status type may use. If you have a condition type of your own, see Conditions.
+// Condition lists the condition types that the functions of this package support. They are the
+// condition types of ReplicaSets and ReplicationControllers, and metav1.Condition, which your own
+// status type may use. For any other condition type, use Conditions.
 type Condition interface {
 	appsv1.ReplicaSetCondition | corev1.ReplicationControllerCondition | metav1.Condition
 }
@@ -24,60 +25,62 @@ type Condition interface {
 // ReplicaFailure is the type of the condition that SetFailure sets and removes.
 const ReplicaFailure = "ReplicaFailure"
 
-// A Failure holds the facts from which SetFailure makes the ReplicaFailure condition.
+// A Failure holds the values that determine the ReplicaFailure condition in SetFailure.
 type Failure struct {
-	// Err is the error of creating or deleting replicas, or nil. The text of Err becomes the
+	// Err is the error from creating or deleting replicas, or nil. The message of Err becomes the
 	// message of the condition.
 	Err error
 
-	// Waiting says that nothing was tried because the owner waits for its earlier creations and
-	// deletions. If Waiting is true and Err is nil, the condition does not change. If Err is set,
-	// Waiting is ignored.
+	// Waiting is true if no replica was created or deleted because the owner waits for its earlier
+	// creations and deletions. If Waiting is true and Err is nil, the condition does not change. If
+	// Err is not nil, Waiting is ignored.
 	Waiting bool
 
-	// Active is the number of active replicas, and Desired is the number of wanted replicas. If
-	// Desired is nil, this number is not known. Active and Desired decide the reason of the
-	// condition. The reason is FailedCreate if there are too few replicas, and FailedDelete if
-	// there are too many.
+	// Active is the number of active replicas. Desired is the desired number of replicas, or nil if
+	// this number is not known. The two numbers determine the reason of the condition. The reason
+	// is FailedCreate if there are too few replicas, and FailedDelete if there are too many.
 	Active  int32
 	Desired *int32
 
-	// ObservedGeneration is the owner's generation. The generation is used only if the condition
-	// type has a field ObservedGeneration, as metav1.Condition does.
+	// ObservedGeneration is the generation of the owner. It is used only if the condition type has
+	// a field ObservedGeneration, as metav1.Condition does.
 	ObservedGeneration int64
 
-	// Now becomes the lastTransitionTime of a condition that SetFailure sets.
+	// Now is the lastTransitionTime of a condition that SetFailure adds.
 	Now time.Time
 }
 
-// SetFailure sets, keeps or removes the ReplicaFailure condition. If Err is set, the condition
-// becomes True and moves to the end of the list. If the current condition has the same reason, and
-// the messages differ only in the names of children, the current condition stays as it is. In this
-// case, only the observedGeneration of a metav1.Condition is updated. SetFailure recognizes a name
-// if it is quoted and follows the resource that the error of the API server names. SetFailure also
-// recognizes a name by the suffix that the API server adds to a generateName.
+// SetFailure sets, keeps or removes the ReplicaFailure condition. If Err is not nil, SetFailure
+// removes the old condition and appends a new condition with the status True to the list. If the
+// old condition has the same reason, and the messages differ only in the names of children,
+// SetFailure keeps the old condition. In this case, only the observedGeneration of a
+// metav1.Condition is updated. SetFailure recognizes a name if it is quoted and follows the
+// resource name from the API server's error. SetFailure also recognizes names that end with the
+// suffix that the API server adds to a generateName.
 //
-// If Err is nil, the condition is removed, unless Waiting is true. If no condition remains, the
-// list becomes nil. The old slice is not changed. If conditions is nil, SetFailure does nothing.
+// If Err is nil and Waiting is false, SetFailure removes the condition. If no condition remains,
+// the list becomes nil. The old slice is not modified. If conditions is nil, SetFailure does
+// nothing.
 //
-// The reason is empty if Active equals Desired or Desired is nil. A metav1.Condition must have a
-// reason, so its reason is then "Failed". The message of a metav1.Condition is cut at 32,768 bytes,
-// because the API server accepts at most 32,768 characters.
+// If Active equals Desired or Desired is nil, the reason is empty. In a metav1.Condition, the
+// reason is then "Failed", because a metav1.Condition must have a reason. The message of a
+// metav1.Condition is truncated to 32,768 bytes, because the API server accepts at most 32,768
+// characters.
 //
 // Differs from Kubernetes: the condition is updated if the reason or the message changes.
-// Kubernetes keeps the first message until the failure ends, for example a message with a quota
-// that has been raised since then. The condition stays while Waiting is true. The time of the
+// Kubernetes keeps the first message until the failure ends, even if the message mentions a quota
+// that has been raised since then. The condition is kept while Waiting is true. The time of the
 // condition is Now instead of the time of the wall clock.
 func SetFailure[C Condition](conditions *[]C, f Failure) { setFailure(known[C]{}, conditions, f) }
 
-// A form gives the rules access to the fields of a condition type.
+// A form gives access to the fields of a condition type.
 type form[C any] interface {
 	read(c *C) (conditionType, status, reason string)
 	messageOf(c *C) string
 	// failure returns the condition for the failure f.
 	failure(f Failure) C
-	// observe copies the observedGeneration of newer to c, and reports whether the two were
-	// different.
+	// observe copies the observedGeneration of newer to c, and reports whether the
+	// observedGeneration of c changed.
 	observe(c, newer *C) bool
 }
 
@@ -105,7 +108,7 @@ func setFailure[C any, F form[C]](of F, conditions *[]C, f Failure) {
 var generated = regexp.MustCompile(`-[bcdfghjklmnpqrstvwxz2456789]{5}\b`)
 
 // isSameCause reports whether two messages differ at most in the names of children. A webhook may
-// write these names anywhere in a message. The second message is the message of err.
+// include these names anywhere in a message. The second message comes from err.
 func isSameCause(was, is string, err error) bool {
 	was, is = generated.ReplaceAllLiteralString(was, "-?"), generated.ReplaceAllLiteralString(is, "-?")
 	var answer interface{ Status() metav1.Status } // an apierrors.APIStatus
@@ -121,10 +124,10 @@ func isSameCause(was, is string, err error) bool {
 	return name.ReplaceAllLiteralString(was, "") == name.ReplaceAllLiteralString(is, "")
 }
 
-// known is the form of the types in Condition.
+// known is the form for the types in Condition.
 type known[C Condition] struct{}
 
-// failure makes the condition for a failure (T11).
+// failure returns the condition for the failure f (T11).
 func (known[C]) failure(f Failure) (condition C) {
 	reason, message, now := f.reason(), f.Err.Error(), metav1.NewTime(f.Now)
 	switch c := any(&condition).(type) {
@@ -144,8 +147,8 @@ func (known[C]) failure(f Failure) (condition C) {
 	return condition
 }
 
-// reason returns the reason of the condition, which says whether there are too few or too many
-// replicas (T12).
+// reason returns the reason of the condition, which depends on whether there are too few or too
+// many replicas (T12).
 func (f Failure) reason() string {
 	switch {
 	case f.Desired == nil:
@@ -158,7 +161,7 @@ func (f Failure) reason() string {
 	return ""
 }
 
-// cut shortens a message to the maximum length of a message in a metav1.Condition.
+// cut truncates a message to the maximum length of a message in a metav1.Condition.
 func cut(message string) string {
 	const longest = 32768
 	if len(message) <= longest {
@@ -183,10 +186,10 @@ func get[C any, F form[C]](of F, conditions []C, conditionType string) *C {
 	return nil
 }
 
-// SetCondition replaces the conditions of the same type with the given condition, which is added at
-// the end of the list. If the first of the replaced conditions has the same status and reason, it
-// stays with its old message and time. In this case, only the observedGeneration of a
-// metav1.Condition is updated. The old slice is not changed. If conditions is nil, SetCondition
+// SetCondition removes the conditions of the same type and appends the given condition to the list.
+// If the first condition of this type has the same status and reason, SetCondition keeps this
+// condition with its message and time. In this case, only the observedGeneration of a
+// metav1.Condition is updated. The old slice is not modified. If conditions is nil, SetCondition
 // does nothing.
 func SetCondition[C Condition](conditions *[]C, condition C) { set(known[C]{}, conditions, condition) }
 
@@ -203,8 +206,8 @@ func set[C any, F form[C]](of F, conditions *[]C, condition C) {
 	replace(of, conditions, current, condition, same)
 }
 
-// replace replaces the conditions of the type of condition with condition. If same is true, the
-// current condition stays, and only its observedGeneration changes.
+// replace removes all conditions of the same type and appends condition to the list. If same is
+// true, replace keeps the current condition and updates only its observedGeneration.
 func replace[C any, F form[C]](of F, conditions *[]C, current *C, condition C, same bool) {
 	if same {
 		if !of.observe(current, &condition) {
@@ -217,14 +220,14 @@ func replace[C any, F form[C]](of F, conditions *[]C, current *C, condition C, s
 }
 
 // RemoveCondition removes all conditions of the given type. If no condition remains, the list
-// becomes nil. The old slice is not changed. If conditions is nil, RemoveCondition does nothing.
+// becomes nil. The old slice is not modified. If conditions is nil, RemoveCondition does nothing.
 func RemoveCondition[C Condition, T ~string](conditions *[]C, conditionType T) {
 	if conditions != nil {
 		*conditions = without(known[C]{}, *conditions, string(conditionType))
 	}
 }
 
-// without returns the conditions of other types in a new slice, or nil if there are none.
+// without returns a new slice with the conditions of all other types, or nil if there are none.
 func without[C any, F form[C]](of F, conditions []C, conditionType string) []C {
 	var rest []C
 	for i := range conditions {

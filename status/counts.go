@@ -13,8 +13,7 @@ import (
 	"github.com/replicakit/replicakit/internal/pod"
 )
 
-// Counts are the numbers that a status reports, which say how many replicas of an owner are in each
-// state.
+// Counts holds the number of replicas in each state, as reported in the status of an owner.
 type Counts struct {
 	Replicas     int32 // active replicas
 	FullyLabeled int32 // active replicas with every label of the template
@@ -23,17 +22,17 @@ type Counts struct {
 	Terminating  int32 // replicas that are being deleted and not active
 }
 
-// Rules define the state of a child for Count. With the zero Rules, a child is active unless it is
-// being deleted, every active child is fully labeled, and no child is ready.
+// Rules defines the states of a child for Count. With the zero Rules, a child is active unless it
+// is being deleted, every active child is fully labeled, and no child is ready.
 type Rules[T metav1.Object] struct {
-	Active       func(T) bool // nil: a child is active if it has no deletionTimestamp
-	FullyLabeled func(T) bool // called for active children; nil: all are fully labeled
-	Ready        func(T) bool // called for active children; nil: none is ready
-	Available    func(T) bool // called for ready children; nil: all are available
+	Active       func(T) bool // if nil, a child is active if it has no deletionTimestamp
+	FullyLabeled func(T) bool // called for active children; if nil, all of them are fully labeled
+	Ready        func(T) bool // called for active children; if nil, none of them is ready
+	Available    func(T) bool // called for ready children; if nil, all of them are available
 }
 
-// Count counts children of any type. A child that is listed twice counts twice, and nil children do
-// not count. Count does not check who owns the children.
+// Count counts children of any type. A child that is listed twice counts twice, and nil children
+// are skipped. Count does not check who owns the children.
 func Count[T metav1.Object](children []T, rules Rules[T]) (n Counts) {
 	rules = rules.complete()
 	isNil := object.NilOf[T]()
@@ -54,7 +53,7 @@ func Count[T metav1.Object](children []T, rules Rules[T]) (n Counts) {
 	return n
 }
 
-// complete returns the rules with a default for each rule that is nil.
+// complete returns a copy of the rules in which each nil function is replaced by its default.
 func (r Rules[T]) complete() Rules[T] {
 	yes, no := func(T) bool { return true }, func(T) bool { return false }
 	return Rules[T]{
@@ -79,11 +78,11 @@ func one(is bool) int32 {
 	return 0
 }
 
-// CountPods counts pods in the same way as the status of a ReplicaSet. IsPodActive, IsPodReady,
-// IsPodAvailable and IsPodTerminating define the states. A pod is fully labeled if it has all
-// template labels with their values. If there are no template labels, every pod is fully labeled. A
-// pod that is listed twice counts twice, and nil pods do not count. CountPods does not check who
-// owns the pods.
+// CountPods counts pods in the same way as Kubernetes does for the status of a ReplicaSet.
+// IsPodActive, IsPodReady, IsPodAvailable and IsPodTerminating define the states. A pod is fully
+// labeled if it has all template labels, with the same values. If there are no template labels,
+// every pod is fully labeled. A pod that is listed twice counts twice, and nil pods are skipped.
+// CountPods does not check who owns the pods.
 func CountPods(pods []*corev1.Pod, templateLabels map[string]string, minReadySeconds int32, now time.Time) (n Counts) {
 	template, latest := object.ListLabels(templateLabels), pod.LatestReady(minReadySeconds, now)
 	for _, p := range pods {

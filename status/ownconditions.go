@@ -10,26 +10,25 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Conditions has the functions of this package as methods for a condition type of your own. Call
-// NewConditions once for each such type:
+// Conditions provides the functions of this package as methods for a condition type of your own.
+// Call NewConditions once for each of your condition types:
 //
 //	var conditions = status.Must(status.NewConditions[fleetv1.PoolCondition]())
 //	...
 //	conditions.SetFailure(&pool.Status.Conditions, outcome.Failure())
 //
-// If Conditions were not made by NewConditions, their methods do nothing. Conditions are safe for
-// concurrent use.
+// The methods of the zero Conditions do nothing. Conditions is safe for concurrent use.
 type Conditions[C any] struct{ form *fields }
 
-// fields holds the indices of the fields in a condition type.
+// fields holds the indices of the fields of a condition type, for reflection.
 type fields struct{ conditionType, status, reason, message, transition, observed []int }
 
-// NewConditions returns the Conditions for the struct type C. The types of the fields Type, Status,
-// Reason and Message must be string or based on string. The field LastTransitionTime must be a
-// metav1.Time. If there is a field ObservedGeneration, its type must be int64 or based on int64.
-// Fields of an embedded struct count, but fields of an embedded pointer do not. If a field is
-// missing or has another type, the error names the field. If C has more fields, they are zero in a
-// condition that SetFailure sets.
+// NewConditions returns the Conditions for the struct type C. The fields Type, Status, Reason and
+// Message must have the underlying type string. The field LastTransitionTime must have the type
+// metav1.Time. The field ObservedGeneration is optional, and must have the underlying type int64.
+// The fields may be in an embedded struct, but not behind an embedded pointer. If a field is
+// missing or has another type, NewConditions returns an error that names the field. All other
+// fields of C are zero in a condition that SetFailure sets.
 func NewConditions[C any]() (Conditions[C], error) {
 	of, f := reflect.TypeFor[C](), &fields{}
 	if of.Kind() != reflect.Struct {
@@ -64,8 +63,8 @@ func NewConditions[C any]() (Conditions[C], error) {
 	return Conditions[C]{f}, nil
 }
 
-// Must returns the Conditions, or panics with err if err is not nil. Use Must to set a variable to
-// the result of NewConditions.
+// Must returns c, or panics with err if err is not nil. Use Must to initialize a variable with the
+// result of NewConditions.
 func Must[C any](c Conditions[C], err error) Conditions[C] {
 	if err != nil {
 		panic(err)
@@ -101,14 +100,14 @@ func (c Conditions[C]) Remove(conditions *[]C, conditionType string) {
 }
 
 // SetFailure does what the function SetFailure does, but the reason may be empty, and the message
-// is not cut.
+// is not truncated.
 func (c Conditions[C]) SetFailure(conditions *[]C, f Failure) {
 	if c.form != nil {
 		setFailure(own[C]{c.form}, conditions, f)
 	}
 }
 
-// own is the form of a caller's condition type.
+// own is the form for a condition type of the caller.
 type own[C any] struct{ *fields }
 
 func (o own[C]) read(c *C) (conditionType, status, reason string) {

@@ -35,20 +35,20 @@ func IsPodActive(p *corev1.Pod) bool { return pod.IsActive(p) }
 // neither Succeeded nor Failed. A nil pod is not terminating.
 func IsPodTerminating(p *corev1.Pod) bool { return pod.IsTerminating(p) }
 
-// FilterActivePods returns the pods for which IsPodActive is true, in the same order in a new
-// slice. If there are none, the result is nil.
+// FilterActivePods returns a new slice with the pods for which IsPodActive is true, in the same
+// order. If there are none, the result is nil.
 func FilterActivePods(pods []*corev1.Pod) []*corev1.Pod { return filter(pods, pod.IsActive) }
 
-// FilterTerminatingPods returns the pods for which IsPodTerminating is true, in the same order in a
-// new slice. If there are none, the result is nil.
+// FilterTerminatingPods returns a new slice with the pods for which IsPodTerminating is true, in
+// the same order. If there are none, the result is nil.
 func FilterTerminatingPods(pods []*corev1.Pod) []*corev1.Pod { return filter(pods, pod.IsTerminating) }
 
-// FilterClaimedPods returns the pods that the owner controls and whose labels the selector matches,
-// in the same order in a new slice. The owner controls a pod if the pod's controller reference has
+// FilterClaimedPods returns a new slice with the pods that are controlled by the owner and match
+// the selector, in the same order. The owner controls a pod if the pod's controller reference has
 // the owner's UID. If there are no such pods, or if owner or selector is nil, the result is nil.
-// FilterClaimedPods adopts no pods. If neither the owner nor the reference has a UID, as with fake
-// clients, kind and name must be equal. If the owner's TypeMeta is also set, the group must be
-// equal as well.
+// FilterClaimedPods does not adopt pods. If neither the owner nor the reference has a UID, for
+// example with a fake client, the kind and name are compared. If the owner's TypeMeta is set, the
+// group is also compared.
 func FilterClaimedPods(owner metav1.Object, selector labels.Selector, pods []*corev1.Pod) []*corev1.Pod {
 	if object.IsNil(owner) || selector == nil {
 		return nil
@@ -64,8 +64,8 @@ func FilterClaimedPods(owner metav1.Object, selector labels.Selector, pods []*co
 // that are already available, pods that are not active and nil pods are skipped. If the time is too
 // long for a Duration, the longest Duration is returned.
 //
-// Differs from Kubernetes: if no unavailable pod has a transition time, there is nothing to wait
-// for. In this case, Kubernetes checks again every minReadySeconds, for ever.
+// Differs from Kubernetes: if no unavailable pod has a transition time, ok is false. In this case,
+// Kubernetes checks again every minReadySeconds, forever.
 func NextAvailabilityCheck(pods []*corev1.Pod, minReadySeconds int32, now time.Time) (after time.Duration, ok bool) {
 	for _, p := range pods {
 		if !pod.IsActive(p) {

@@ -20,9 +20,9 @@
 // pkg/controller/replicaset/replica_set_utils.go.
 //
 // Differs from Kubernetes: the ReplicaFailure condition changes when the reason of the failure
-// changes. The condition stays while the owner waits and nothing is tried. The time of the
-// condition is Options.Now. If spec.replicas is nil, nothing panics. For pods without a transition
-// time, no later check is made.
+// changes. The condition is kept while the owner waits for its earlier creations and deletions. The
+// time of the condition is Options.Now. A nil spec.replicas does not cause a panic. Pods without a
+// transition time do not cause a later check.
 package status
 
 import (
@@ -40,49 +40,49 @@ import (
 	"github.com/replicakit/replicakit/internal/replicaset"
 )
 
-// Options hold what Calculate needs in addition to the owner and its active pods. With the zero
-// value, no pod is terminating and nothing failed. With the zero value, Now is the zero time, so no
-// pod is available if minReadySeconds is positive.
+// Options holds the values that Calculate needs in addition to the owner and its active pods. The
+// zero value means that no pod is terminating and that nothing failed. If Now is the zero time and
+// minReadySeconds is positive, no pod is available.
 type Options struct {
-	// Terminating is any list that holds the owner's terminating pods, such as a list of all pods
-	// in all namespaces. A pod counts if IsPodTerminating is true for the pod, the owner controls
-	// the pod, and the owner's selector matches the pod. The pod must also be in the owner's
-	// namespace. A nil or invalid selector matches no pod. If the owner has no namespace, as in
-	// tests, pods in all namespaces count. The status of a ReplicationController does not report
-	// terminating pods.
+	// Terminating is a list that contains the owner's terminating pods. The list may also contain
+	// other pods, for example all pods in all namespaces. A pod is counted if it is terminating, is
+	// controlled by the owner, matches the owner's selector and is in the owner's namespace. A nil
+	// or invalid selector matches no pods. If the owner has no namespace, as in tests, pods in all
+	// namespaces are counted. The status of a ReplicationController does not report terminating
+	// pods.
 	Terminating []*corev1.Pod
 
-	// OmitTerminating leaves terminatingReplicas nil, even if the old status has a value. Use
+	// OmitTerminating sets terminatingReplicas to nil, even if the old status has a value. Use
 	// OmitTerminating for servers that drop this field.
 	OmitTerminating bool
 
-	// Waiting says that nothing was tried because the owner waits for its earlier creations and
-	// deletions. Failure.Waiting describes the effect.
+	// Waiting is true if no pod was created or deleted because the owner waits for its earlier
+	// creations and deletions. The comment on Failure.Waiting describes the effect.
 	Waiting bool
 
-	// ManageErr is the error of creating or deleting pods, or nil. The ReplicaFailure condition
+	// ManageErr is the error from creating or deleting pods, or nil. The ReplicaFailure condition
 	// reports this error.
 	ManageErr error
 
-	// Now is the time for which availability is decided. Now is also the time of a condition that
-	// is set. Pass the same time to NextAvailabilityCheck.
+	// Now is the time at which the availability of pods is determined. It is also the time of a new
+	// condition. Pass the same time to NextAvailabilityCheck.
 	Now time.Time
 }
 
 // Calculate returns the status of a ReplicaSet that owns these active pods.
 //
-// The counts are those of CountPods, which counts only active pods as replicas. Kubernetes counts
-// the pods as they were before it created or deleted any, so its status is one pass behind. If
-// minReadySeconds is negative, a ready pod is available only if its Ready condition has a
-// transition time.
+// The counts are computed by CountPods, which counts only active pods as replicas. Kubernetes
+// counts the pods that existed before it created or deleted pods in the same pass, so its status is
+// one pass behind. If minReadySeconds is negative, a ready pod is available only if its Ready
+// condition has a transition time.
 //
-// The ReplicaFailure condition is set as by SetFailure. The observedGeneration is the generation of
-// rs. Everything else is copied from the status of rs. The result shares no memory with rs, and
-// neither rs nor a pod is changed. If rs is nil, the result is the zero status.
+// SetFailure sets the ReplicaFailure condition. The observedGeneration is the generation of rs. All
+// other fields are copied from the status of rs. The result shares no memory with rs, and neither
+// rs nor a pod is changed. If rs is nil, the result is the zero status.
 //
 // Differs from Kubernetes: the ReplicaFailure condition changes when the reason of the failure
-// changes, and stays while Waiting is true. SetFailure describes this in detail. Pods that are not
-// active are not counted, even if they are in the list.
+// changes, and is kept while Waiting is true. The comment on SetFailure describes this in detail.
+// Pods in the list that are not active are not counted.
 func Calculate(rs *appsv1.ReplicaSet, active []*corev1.Pod, opts Options) appsv1.ReplicaSetStatus {
 	if rs == nil {
 		return appsv1.ReplicaSetStatus{}
@@ -132,7 +132,7 @@ func terminatingReplicas(rs *appsv1.ReplicaSet, opts Options) *int32 {
 	if rs.Spec.Selector == nil {
 		return n
 	}
-	// matchLabels are compared without a selector, because parsing the labels costs more than
+	// The matchLabels are compared without a selector, because parsing the labels costs more than
 	// matching them.
 	matchLabels := object.ListLabels(rs.Spec.Selector.MatchLabels)
 	matchExpressions, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchExpressions: rs.Spec.Selector.MatchExpressions})
@@ -148,11 +148,10 @@ func terminatingReplicas(rs *appsv1.ReplicaSet, opts Options) *int32 {
 	return n
 }
 
-// NeedsUpdate reports whether a calculated status must be written. A status must be written if it
-// differs from the status of rs. A status must also be written if the observedGeneration in the
-// status of rs is not the generation of rs. For terminatingReplicas, nil and 0 are different. For
-// conditions, nil and empty are different. The observedGeneration of newStatus is not compared. If
-// rs is nil, the result is false.
+// NeedsUpdate reports whether newStatus must be written. This is the case if newStatus differs from
+// the status of rs, or if the observedGeneration in the status of rs is not the generation of rs. A
+// nil terminatingReplicas differs from 0, and a nil list of conditions differs from an empty list.
+// The observedGeneration of newStatus is not compared. If rs is nil, the result is false.
 func NeedsUpdate(rs *appsv1.ReplicaSet, newStatus appsv1.ReplicaSetStatus) bool {
 	if rs == nil {
 		return false

@@ -21,42 +21,41 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// An answer says what happens if an owner is scaled to a number of replicas. For a Deployment, the
-// answer has a decision for each ReplicaSet that has pods or gets some.
+// An answer describes what happens if an owner is scaled to the given number of replicas. For a
+// Deployment, the answer contains one decision for each ReplicaSet that has pods or would get some.
 type answer struct {
 	owner    owner
 	before   int32 // replicas before this step
 	replicas int32
-	asked    bool // whether the user gave this number
+	asked    bool // true if replicas comes from a flag or from the dump of --compare; false if it is the owner's spec.replicas
 	window   window
 	order    podrank.Order[*corev1.Pod]
-	ours     bool           // whether the order is set by --order
-	how      deployment.How // how a Deployment sizes its ReplicaSets
+	ours     bool           // whether --order is set
+	how      deployment.How // how the Deployment sizes its ReplicaSets
 	sets     []decision
 }
 
-// A decision says what a controller does for one ReplicaSet or ReplicationController. If there are
-// several steps, the decision is about the last step. The plan and the order of the decision then
-// begin with the pods that go in the earlier steps.
+// A decision describes what a controller does for one ReplicaSet or ReplicationController in one
+// step. Its fields plan and order begin with the pods that the earlier steps delete.
 type decision struct {
 	owner    owner
-	before   int32 // replicas before the last step
+	before   int32 // replicas before this step
 	replicas int32
 	asked    bool
 	at       time.Time
 	plan     replicas.PodPlan
-	order    []podrank.Victim[*corev1.Pod] // all pods that count, in the order in which they go
-	gone     int                           // number of pods that go in the earlier steps
-	related  []*corev1.Pod                 // pods that count when nodes are compared; nil means that nodes are not compared
+	order    []podrank.Victim[*corev1.Pod] // all pods that count as replicas, in deletion order
+	gone     int                           // number of pods that the earlier steps delete
+	related  []*corev1.Pod                 // pods to count per node; nil if pods per node are not compared
 	passes   []pass
-	tie      *tie // nil means that all of the decision is certain
+	tie      *tie // nil if it is certain which pods are deleted
 	spec     replicas.PodSpec
 }
 
-// decide returns one answer for each step, which is a number of replicas. If steps is nil, decide
-// returns one answer for the spec.replicas of the owner.
+// decide returns one answer for each step. Each step is a number of replicas. If steps is nil,
+// decide returns a single answer, for the owner's spec.replicas.
 func (o *options) decide(objs *objects, w owner, steps []int32) ([]answer, error) {
-	if w.GetUID() == "" { // such a file was written by hand, and its pods cannot be matched with their owner
+	if w.GetUID() == "" { // the input was not written by an API server, so pods cannot be matched with their owner
 		return nil, fmt.Errorf("%s: metadata.uid is empty", w)
 	}
 	order, err := o.newOrder(objs)
@@ -94,7 +93,8 @@ func byUID(p, q *corev1.Pod) int {
 	return cmp.Or(cmp.Compare(p.UID, q.UID), cmp.Compare(p.Name, q.Name))
 }
 
-// decideDeployment adds a decision to the answer for each ReplicaSet that has pods or gets some.
+// decideDeployment adds one decision to the answer for each ReplicaSet that has pods or would get
+// some.
 func (a *answer) decideDeployment(objs *objects, d *appsv1.Deployment, steps []int32) error {
 	if d.Spec.Replicas == nil || *d.Spec.Replicas < 0 {
 		return fmt.Errorf("%s: spec.replicas is nil or negative", a.owner)
@@ -134,8 +134,8 @@ func (a *answer) decideDeployment(objs *objects, d *appsv1.Deployment, steps []i
 	return nil
 }
 
-// settled reports whether at most one ReplicaSet has a size above 0, and has all replicas. No
-// rollout is under way then.
+// settled reports whether no rollout is in progress. This is the case if a single ReplicaSet has
+// all replicas, or if no ReplicaSet has a size above 0.
 func settled(sizes []int32, replicas int32) bool {
 	some := filter(sizes, func(size int32) bool { return size > 0 })
 	return len(some) == 0 || len(some) == 1 && some[0] == replicas
@@ -146,8 +146,8 @@ func (a *answer) paused() bool {
 	return ok && d.Spec.Paused
 }
 
-// decide adds a decision to the answer. The decision says what a controller does if the owner's
-// replicas are set to each of the sizes, one after the other.
+// decide adds a decision for the owner w to the answer. The argument sizes lists the numbers of
+// replicas to which the owner is scaled, one after the other.
 func (a *answer) decide(objs *objects, w owner, sizes []int32) error {
 	spec, related, err := w.spec(objs)
 	if err != nil {
@@ -158,7 +158,7 @@ func (a *answer) decide(objs *objects, w owner, sizes []int32) error {
 	d := decision{owner: w, before: from, replicas: wanted, asked: a.asked || spec.Replicas != wanted, at: a.window.start}
 	spec.Replicas, spec.Now, spec.Rules.Order = wanted, a.window.start, a.order
 	spec.Related = func() []*corev1.Pod { return related }
-	spec.BurstReplicas = math.MaxInt32 // the plan must include all surplus pods, also those beyond one burst
+	spec.BurstReplicas = math.MaxInt32 // the plan must list all surplus pods, not only those of the first burst
 	if d.plan, err = replicas.Manage(objs.pods, spec); err != nil {
 		return err
 	}
@@ -171,10 +171,10 @@ func (a *answer) decide(objs *objects, w owner, sizes []int32) error {
 	return nil
 }
 
-// deletePods repeats the passes of a controller. Each pass deletes at most
+// deletePods simulates the passes of a controller. Each pass deletes at most
 // replicas.DefaultBurstReplicas pods, and the next pass ranks the remaining pods again.
 func (d *decision) deletePods(rest, related []*corev1.Pod, spec replicas.PodSpec, sizes []int32) (err error) {
-	spec.Related = func() []*corev1.Pod { return related } // only the pods that are left before each pass
+	spec.Related = func() []*corev1.Pod { return related } // without the pods that earlier passes have deleted
 	if len(d.plan.Scale.Delete) == 0 {
 		d.order, err = replicas.Explain(rest, spec)
 		return err
@@ -211,8 +211,8 @@ func (d *decision) deletePods(rest, related []*corev1.Pod, spec replicas.PodSpec
 	return nil
 }
 
-// together returns the owned and the related pods, each once. The returned pods count when nodes
-// are compared. If no pod is related, together returns nil.
+// together merges the owned and the related pods, and removes duplicates. The result lists the pods
+// to count per node. If there are no related pods, together returns nil.
 func together(owned, related []*corev1.Pod) []*corev1.Pod {
 	if len(related) == 0 {
 		return nil
@@ -222,8 +222,8 @@ func together(owned, related []*corev1.Pod) []*corev1.Pod {
 	return slices.CompactFunc(all, func(p, q *corev1.Pod) bool { return byUID(p, q) == 0 })
 }
 
-// findTies finds the pods that may either go or stay. With --order, replicakit-controller decides,
-// and there are no ties.
+// findTies sets the tie of each decision for which it is not certain which pods are deleted. With
+// --order, the answer is about replicakit-controller, whose order has no ties.
 func (a *answer) findTies() {
 	if a.ours {
 		return
@@ -236,10 +236,10 @@ func (a *answer) findTies() {
 	}
 }
 
-// findTie finds the pods that may either go or stay. If nodes are compared, a tie in an earlier
-// pass makes the number of pods on each node uncertain. The number is also uncertain if sibling
-// ReplicaSets shrink at the same time. If the number is uncertain, only the coarse criteria are
-// certain.
+// findTie sets d.tie if it is not certain which pods are deleted. If pods per node are compared, a
+// tie in an earlier pass makes the number of pods on each node uncertain. Sibling ReplicaSets that
+// shrink at the same time have the same effect. In both cases, findTie relies only on the criteria
+// in coarse.
 func (d *decision) findTie(w window, siblings bool) {
 	if d.related == nil {
 		if t, ok := w.tie(pass{d.order, d.victims()}); ok {
@@ -267,16 +267,17 @@ func (d *decision) findTie(w window, siblings bool) {
 	}
 }
 
-// victims returns how many pods go. The pods that go are the first in the order.
+// victims returns the number of pods that this step and the earlier steps delete. These pods come
+// first in d.order.
 func (d *decision) victims() int { return len(d.plan.Scale.Delete) }
 
-// certain reports whether it is certain that the pod at this position in the order goes, or that it
-// stays.
+// certain reports whether it is certain that the pod at this index of d.order is deleted, or that
+// it stays.
 func (d *decision) certain(place int) bool {
 	return d.tie == nil || place < d.tie.from || place >= d.tie.to
 }
 
-// notes returns what the user should know in addition to the answer.
+// notes returns additional hints for the user.
 func (a *answer) notes() (notes []string) {
 	if note := a.owner.scaledByDeployment(); note != "" && a.asked {
 		notes = append(notes, note)
@@ -289,7 +290,8 @@ func (a *answer) notes() (notes []string) {
 	return notes
 }
 
-// scaledByDeployment returns a note if a Deployment controls the owner, or "".
+// scaledByDeployment returns a hint if a Deployment controls the owner. Otherwise, it returns an
+// empty string.
 func (o owner) scaledByDeployment() string {
 	above := metav1.GetControllerOfNoCopy(o)
 	if above == nil || above.Kind != deploymentKind.name {

@@ -27,7 +27,8 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 )
 
-// known are the kinds that are read from files. All other objects are only counted.
+// known is the scheme of the kinds that are read from files. Objects of other kinds are only
+// counted.
 var (
 	known   = runtime.NewScheme()
 	decoder = serializer.NewCodecFactory(known).UniversalDeserializer()
@@ -39,7 +40,7 @@ func init() {
 	known.AddKnownTypes(policyv1.SchemeGroupVersion, &policyv1.PodDisruptionBudget{})
 }
 
-// readFiles reads dumps. In a directory, readFiles reads the same files as kubectl.
+// readFiles reads dumps from the named files. In a directory, it reads the same files as kubectl.
 func (o *options) readFiles(names []string) (*objects, error) {
 	objs := &objects{origin: "the input"}
 	for _, name := range names {
@@ -77,7 +78,7 @@ func (o *objects) addFile(path string) error {
 	return errors.Join(o.addStream(path, file), file.Close())
 }
 
-// addStream adds the objects of a dump. addStream also accepts the UTF-16 text that Windows
+// addStream adds the objects of a dump, in JSON or YAML. It also accepts UTF-16, which Windows
 // PowerShell writes.
 func (o *objects) addStream(name string, r io.Reader) error {
 	in := bufio.NewReader(transform.NewReader(r, unicode.BOMOverride(transform.Nop)))
@@ -114,24 +115,25 @@ func (o *objects) addYAML(r io.Reader) error {
 	}
 }
 
-// A jsonStream decodes JSON piece by piece, and keeps the text of the last piece.
+// A jsonStream decodes JSON incrementally. It also keeps the raw JSON until the method text returns
+// it.
 type jsonStream struct {
 	json.Decoder
 
-	read  bytes.Buffer // text that the decoder has read and the method text has not yet returned
-	taken int64        // offset of the first byte that the method text has not yet returned
+	read  bytes.Buffer // input that the decoder has read but text() has not returned yet
+	taken int64        // offset of the first byte that text() has not returned yet
 }
 
-// text returns the text that was decoded since the last call of text. The slice is valid until the
-// next piece is decoded.
+// text returns the raw JSON that was decoded since the last call. The returned slice is valid until
+// the next value is decoded.
 func (s *jsonStream) text() []byte {
 	from := s.taken
 	s.taken = s.InputOffset()
 	return bytes.Trim(s.read.Next(int(s.taken-from)), ", \t\r\n")
 }
 
-// addJSON adds objects that follow each other as JSON. If the remaining text is not JSON, addJSON
-// reads it as YAML.
+// addJSON adds the objects of a stream of JSON documents. If the rest of the stream is not JSON,
+// addJSON reads it as YAML.
 func (o *objects) addJSON(r io.Reader) error {
 	s := &jsonStream{}
 	s.Decoder = json.NewDecoderCaseSensitivePreserveInts(io.TeeReader(r, &s.read))
@@ -155,8 +157,8 @@ func (o *objects) addJSON(r io.Reader) error {
 	}
 }
 
-// addObject adds an object after its first brace was read. If the object is a list, addObject adds
-// its items one by one.
+// addObject adds an object whose opening brace has already been read. If the object is a list,
+// addObject adds its items one by one.
 func (o *objects) addObject(s *jsonStream) error {
 	var kind metav1.TypeMeta
 	var other gojson.RawMessage
@@ -193,8 +195,8 @@ func (o *objects) addObject(s *jsonStream) error {
 	return nil
 }
 
-// A leanPod has only the fields of a pod that the plugin reads. The items of a list are first
-// decoded into a leanPod.
+// A leanPod contains only those fields of a pod that the plugin reads. Each item of a list is first
+// decoded as a leanPod.
 type leanPod struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -207,7 +209,7 @@ type leanPod struct {
 }
 
 // addItems adds the items of a list. If neither an item nor the list has a kind yet, addItems
-// returns the text of the item, because the kind of the list may follow later.
+// returns the item as raw JSON, because the kind of the list may follow after the items.
 func (o *objects) addItems(s *jsonStream, list metav1.TypeMeta) (unknown [][]byte, err error) {
 	if token, err := s.Token(); err != nil || token == nil {
 		return nil, err
@@ -246,13 +248,13 @@ func (o *objects) addItems(s *jsonStream, list metav1.TypeMeta) (unknown [][]byt
 
 var podKind = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
 
-// ofItems returns the kind of a list's items. For example, the items of a PodList are Pods.
+// ofItems returns the kind of the items in a list. For example, the items of a PodList are Pods.
 func ofItems(list metav1.TypeMeta) metav1.TypeMeta {
 	list.Kind = strings.TrimSuffix(list.Kind, "List")
 	return list
 }
 
-// addText decodes and adds an object. If the text has no kind, the object has the given kind.
+// addText decodes an object and adds it. If the text contains no kind, addText uses the given kind.
 func (o *objects) addText(text []byte, kind metav1.TypeMeta) error {
 	obj, _, err := decoder.Decode(text, new(kind.GroupVersionKind()), nil)
 	if runtime.IsNotRegisteredError(err) {

@@ -19,8 +19,8 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// A change is a number of pods before and after the scaling. Because of ties, the number after may
-// be any from Least to Most.
+// A change describes how a number of pods changes through the scaling. If there are ties, the
+// number after the scaling can be anything from Least to Most.
 type change struct {
 	Name   string `json:"name"`
 	Before int    `json:"before"`
@@ -28,8 +28,8 @@ type change struct {
 	Most   int    `json:"most"`
 }
 
-// zones counts the pods in each zone before and after the scaling. If no node has a zone, zones
-// returns nil.
+// zones counts the pods in each zone before and after the scaling. If no node has a zone label,
+// zones returns nil.
 func (a *answer) zones(objs *objects) []change {
 	zones := objs.zones()
 	if len(zones) == 0 {
@@ -55,8 +55,9 @@ func (a *answer) zones(objs *objects) []change {
 	return list
 }
 
-// staying returns how many pods of the set match the function counts. staying also returns how many
-// of the matching pods stay at least and at most.
+// staying counts the pods for which the function counts returns true. The result before is the
+// number of these pods before the scaling. The results least and most are the bounds of their
+// number after the scaling.
 func (d *decision) staying(counts func(*corev1.Pod) bool) (before, least, most int) {
 	tied := 0
 	for i, v := range d.order {
@@ -79,18 +80,20 @@ func (d *decision) staying(counts func(*corev1.Pod) bool) (before, least, most i
 	return before, least, most
 }
 
-// A budget says how many pods of a PodDisruptionBudget are ready before and after the scaling. A
-// PodDisruptionBudget limits evictions, but not scaling down.
+// A budget counts the ready pods of a PodDisruptionBudget before and after the scaling. A
+// PodDisruptionBudget limits evictions, but it does not limit scaling down.
 type budget struct {
 	change `json:",inline"`
 
-	Wanted int `json:"wanted"` // how many ready pods the PodDisruptionBudget wants
+	Wanted int `json:"wanted"` // number of ready pods that the PodDisruptionBudget requires
 }
 
-// broken reports whether fewer pods may be ready after the scaling than the budget wants.
+// broken reports whether the number of ready pods may fall below the number that the
+// PodDisruptionBudget requires.
 func (b budget) broken() bool { return b.Least < b.Wanted }
 
-// budgets returns each budget that selects pods of a set that shrinks.
+// budgets returns a budget for each PodDisruptionBudget that selects pods of a set that is scaled
+// down.
 func (a *answer) budgets(objs *objects) (list []budget, err error) {
 	for _, pdb := range objs.budgets {
 		sel, err := metav1.LabelSelectorAsSelector(pdb.Spec.Selector)
@@ -133,7 +136,8 @@ func count(is bool) int {
 	return 0
 }
 
-// minReady returns how many ready pods a budget wants if it selects the given number of pods.
+// minReady returns the number of ready pods that a PodDisruptionBudget requires if it selects the
+// given number of pods.
 func minReady(pdb *policyv1.PodDisruptionBudget, pods int) (n int, err error) {
 	if most := pdb.Spec.MaxUnavailable; most != nil {
 		n, err = intstr.GetScaledValueFromIntOrPercent(most, pods, true)
@@ -147,19 +151,19 @@ func minReady(pdb *policyv1.PodDisruptionBudget, pods int) (n int, err error) {
 	return n, nil
 }
 
-// A position is the position of a pod in the order. The position says why the pod goes or stays,
-// and what would change that.
+// A position describes the place of a pod in the deletion order. It says whether and why the pod is
+// deleted, and which deletion costs would change that.
 type position struct {
 	Name    string   `json:"name"`
 	Place   int      `json:"place"` // counted from 1
 	Of      int      `json:"of"`
 	Goes    string   `json:"goes"`   // yes, no or maybe
-	Reason  string   `json:"reason"` // compares the pod with the first that stays, or with the last that goes
+	Reason  string   `json:"reason"` // compares the pod with the first pod that stays or the last pod that is deleted
 	First   *costing `json:"first,omitempty"`
 	Protect *costing `json:"protect,omitempty"`
 }
 
-// A costing says which position a pod would have with a given deletion cost.
+// A costing describes the place that a pod would have with a given deletion cost.
 type costing struct {
 	Cost  int64 `json:"cost"`
 	Place int   `json:"place"`
@@ -202,10 +206,10 @@ func (d *decision) position(place int) (position, error) {
 	return at, nil
 }
 
-// costs returns two deletion costs for a pod. One cost would make the pod the first among the pods
-// with the same assignment, phase and readiness, and the other cost the last. Deletion costs are
-// compared only among pods that are equal in these three. If no other pod is equal to the pod in
-// these three, costs returns nil.
+// costs returns two deletion costs for the pod at this index of d.order. Deletion costs are
+// compared only among pods with the same assignment, phase and readiness. The cost in first would
+// put the pod before all of these pods, and the cost in last would put it after them. If there are
+// no other such pods, costs returns nil.
 func (d *decision) costs(place int) (first, last *costing) {
 	before := map[string]bool{"unassigned": true, "phase": true, "not-ready": true}
 	from, to := place, place+1
@@ -227,19 +231,19 @@ func (d *decision) costs(place int) (first, last *costing) {
 	return &costing{slices.Min(costs) - 1, from + 1, from < d.victims()}, &costing{slices.Max(costs) + 1, to, to <= d.victims()}
 }
 
-// A comparison says which pods are gone in a later dump.
+// A comparison compares the predicted deletions with the pods that are gone in a later dump.
 type comparison struct {
 	Gone    int      `json:"gone"`
-	Certain int      `json:"certain"`          // gone pods that were named as certain
-	Named   int      `json:"named"`            // pods that were named as certain
-	Tied    int      `json:"tied"`             // gone pods that were in a tie
-	Ties    int      `json:"ties"`             // all pods that were in a tie
-	Drawn   int      `json:"drawn"`            // pods in ties that were expected to go
-	Kept    []string `json:"kept,omitempty"`   // certain to go, but not gone
-	Others  []string `json:"others,omitempty"` // certain to stay, but gone
+	Certain int      `json:"certain"`          // gone pods that were certain to be deleted
+	Named   int      `json:"named"`            // pods that were certain to be deleted
+	Tied    int      `json:"tied"`             // gone pods that were part of a tie
+	Ties    int      `json:"ties"`             // all pods that were part of a tie
+	Drawn   int      `json:"drawn"`            // number of pods in ties that were expected to be deleted
+	Kept    []string `json:"kept,omitempty"`   // pods that were certain to be deleted, but are not gone
+	Others  []string `json:"others,omitempty"` // pods that were certain to stay, but are gone
 }
 
-// compare compares the answer with a later dump.
+// compare compares the answer with the objects of a later dump.
 func (a *answer) compare(after *objects) comparison {
 	there := map[any]bool{}
 	for _, p := range after.pods {

@@ -7,17 +7,17 @@
 //
 //	kubectl scaledown deployment/web --replicas 25
 //
-// The plugin names a pod as certain only if it can be known that the pod goes. Pods that are equal
-// in Kubernetes' order are deleted in the order of the cache of kube-controller-manager. Ages count
-// as equal if they have the same power of two. The plugin reports equal pods as a tie, and lists
-// all pods among which kube-controller-manager chooses.
+// The plugin calls a pod certain only if the input is enough to know that the pod would be deleted.
+// Kubernetes' order compares ages only by their power of two, so it does not distinguish all pods.
+// kube-controller-manager deletes pods of equal rank in the order of its cache, which the plugin
+// cannot read. The plugin reports these pods as a tie, and lists all pods among which
+// kube-controller-manager chooses.
 //
-// The plugin reads the whole namespace. The plugin needs the pods of sibling ReplicaSets to rank
-// pods by how many of them share a node. A controller deletes at most replicas.DefaultBurstReplicas
-// pods in one pass, and then ranks the remaining pods again. The plugin ranks the remaining pods
-// again in the same way. For a Deployment, the plugin shows only what changes when spec.replicas is
-// set. The plugin does not predict the later steps of a rollout, which continues unless the
-// Deployment is paused.
+// The plugin reads the whole namespace, because Kubernetes' order also counts the pods of sibling
+// ReplicaSets on each node. A controller deletes at most replicas.DefaultBurstReplicas pods in one
+// pass, and then ranks the remaining pods again. The plugin does the same. For a Deployment, the
+// plugin shows only the immediate effect of setting spec.replicas. It does not predict the later
+// steps of a rollout, which continues unless the Deployment is paused.
 //
 // The exit code is 0 if the plugin gives an answer, and 1 if it reports an error.
 package main
@@ -33,21 +33,22 @@ import (
 	"time"
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
-	_ "k8s.io/client-go/plugin/pkg/client/auth" // to log in as kubectl does
+	_ "k8s.io/client-go/plugin/pkg/client/auth" // registers the auth plugins that kubectl supports
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	context.AfterFunc(ctx, stop) // so that a second signal ends the process immediately
 	os.Exit(run(ctx, os.Args[1:], genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}, time.Now))
 }
 
-// run is main, with everything that main depends on passed as an argument.
+// run executes the command line and returns the exit code. Tests call run with their own streams
+// and clock.
 func run(ctx context.Context, args []string, streams genericiooptions.IOStreams, now func() time.Time) (code int) {
 	cmd := newCommand(streams, now)
 	cmd.SetArgs(args)
 	if err := cmd.ExecuteContext(ctx); err != nil {
-		if ctx.Err() != nil { // err only says that a call was interrupted
+		if ctx.Err() != nil { // err describes only the call that was interrupted
 			err = errors.New("interrupted")
 		}
 		say(streams.ErrOut, "error: %v\n", err)
@@ -56,7 +57,8 @@ func run(ctx context.Context, args []string, streams genericiooptions.IOStreams,
 	return 0
 }
 
-// say writes to a stream. say ignores errors, because there is no other place to report them.
+// say writes a formatted message to w. It ignores errors, because there is no other place to report
+// them.
 func say(w io.Writer, format string, args ...any) {
 	_, _ = fmt.Fprintf(w, format, args...)
 }

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A scaleDown is an answer in the form that other programs read, for example with -o json.
+// A scaleDown is the machine-readable form of an answer, for example for -o json.
 type scaleDown struct {
 	metav1.TypeMeta `json:",inline"`
 
@@ -20,7 +20,7 @@ type scaleDown struct {
 	At       string      `json:"at"`
 	Within   string      `json:"within"`
 	Summary  string      `json:"summary"`
-	Certain  bool        `json:"certain"` // no set has a tie
+	Certain  bool        `json:"certain"` // true if no set has a tie
 	Sets     []set       `json:"sets"`
 	Zones    []change    `json:"zones,omitempty"`
 	Budgets  []budget    `json:"budgets,omitempty"`
@@ -36,7 +36,7 @@ type reference struct {
 	UID       types.UID `json:"uid"`
 }
 
-// A set says what a controller does for one ReplicaSet or ReplicationController.
+// A set describes what a controller does for one ReplicaSet or ReplicationController.
 type set struct {
 	reference `json:",inline"`
 
@@ -46,23 +46,23 @@ type set struct {
 	Order    []place        `json:"order,omitempty"` // with --explain
 }
 
-// A drawn is a tie in the output. If there are several steps, Goes and Of also include pods of the
-// tie that go in the earlier steps.
+// drawn is the machine-readable form of a tie. If there are several steps, Goes and Of also include
+// those pods of the tie that the earlier steps delete.
 type drawn struct {
 	Goes  int      `json:"goes"`
 	Of    []string `json:"of"`
 	cause `json:",inline"`
 }
 
-// A place is the position of a pod in the order. The place also says what decided between the pod
-// and the next one.
+// A place describes one pod in the deletion order, and the criterion that puts it before the next
+// pod.
 type place struct {
 	Name      string    `json:"name"`
 	UID       types.UID `json:"uid"`
 	Goes      string    `json:"goes"`
 	Criterion string    `json:"criterion"`
 	Value     string    `json:"value"`
-	Next      string    `json:"next"` // the value of the next pod
+	Next      string    `json:"next"` // value of the next pod for the same criterion
 	Reason    string    `json:"reason"`
 }
 

@@ -23,7 +23,7 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 )
 
-// options are the values of the command line.
+// options holds the values of the flags and arguments on the command line.
 type options struct {
 	genericiooptions.IOStreams
 
@@ -33,18 +33,18 @@ type options struct {
 	files   genericclioptions.FileNameFlags
 
 	kind     *kind  // nil means any kind
-	name     string // "" means the only owner there is
+	name     string // "" means any name
 	labels   string
 	selector labels.Selector // parsed from labels; nil means any labels
 	all      bool            // whether all namespaces are read
 	watch    bool
-	limit    time.Duration // the deadline for all reads together; 0 means none
+	limit    time.Duration // timeout for all reads together; 0 means no timeout
 
 	replicas int32
-	steps    []int32 // from --steps or --replicas; nil means the owner's spec.replicas
+	steps    []int32 // from --steps or --replicas; nil means the owner's spec.replicas, which --compare reads from the later dump
 	instant  string
-	at       time.Time     // parsed from instant; without --at, about when the input was read
-	within   time.Duration // how long after at the scaling may happen
+	at       time.Time     // parsed from instant; without --at, the time of the input
+	within   time.Duration // maximum time from at to the scaling
 
 	explain         bool
 	whyNot          bool
@@ -71,7 +71,7 @@ const examples = `  # Which pods go if web is scaled to 25?
   # Why are no pods created or deleted?
   kubectl scaledown rs/web-5d9c7b6f4d --why-not
 
-  # Scale down in three steps; show all namespaces; show a new answer after each change
+  # Answer for three steps, for all namespaces, or again after each change
   kubectl scaledown rs/web-5d9c7b6f4d --steps 35,30,25
   kubectl scaledown deployments -A --replicas 1
   kubectl scaledown deployment/web --replicas 25 --watch
@@ -107,8 +107,8 @@ func newCommand(streams genericiooptions.IOStreams, now func() time.Time) *cobra
 	}
 	*o.cluster.Timeout = "30s"
 	o.cluster.WrapConfigFn = func(c *rest.Config) *rest.Config {
-		c.Timeout = 0 // limit is the deadline for all requests together
-		c.QPS = -1    // no rate limit, because there are only a few lists
+		c.Timeout = 0 // the field limit is the timeout for all requests together
+		c.QPS = -1    // no rate limit, because the plugin sends only a few list requests
 		c.ContentType, c.AcceptContentTypes = "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf,application/json"
 		return c
 	}
@@ -166,13 +166,13 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	f.Lookup("request-timeout").Usage = "How long all reads together may take, such as 5s or 2m. 0 means no limit."
 }
 
-// formats returns the values that --output takes. The values are kubectl's own formats and wide.
+// formats returns the values that --output accepts, which are wide and the formats of kubectl.
 func (o *options) formats() []string {
 	return append([]string{"wide"}, o.format.AllowedFormats()...)
 }
 
-// complete parses the values that pflag leaves as text, and refuses flags that contradict each
-// other.
+// complete parses the flags that pflag stores as strings. It returns an error if a value is invalid
+// or if flags contradict each other.
 func (o *options) complete(flags *pflag.FlagSet, args []string) (err error) {
 	if flags.Changed("replicas") {
 		if o.steps != nil {
@@ -251,11 +251,11 @@ func (o *options) refuse() error {
 // several reports whether the options may select more than one owner.
 func (o *options) several() bool { return o.all || o.selector != nil }
 
-// live reports whether the cluster is read, instead of files.
+// live reports whether the input is read from the cluster instead of from files.
 func (o *options) live() bool { return len(*o.files.Filenames) == 0 }
 
-// setTarget reads the arguments that are not flags. The arguments may be KIND/NAME, KIND NAME,
-// KIND, NAME or none.
+// setTarget sets the kind and the name from the arguments that are not flags. The arguments may be
+// KIND/NAME, KIND NAME, KIND or NAME, or there may be none.
 func (o *options) setTarget(words []string) error {
 	var kind, name string
 	switch len(words) {
@@ -286,7 +286,7 @@ func (o *options) setTarget(words []string) error {
 	return nil
 }
 
-// completions returns the kinds or names that the shell offers to complete a word.
+// completions returns the kinds or names that the shell suggests as completions of a word.
 func (o *options) completions(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 	kind, _, named := strings.Cut(word, "/")
 	prefix := kind + "/"
@@ -309,7 +309,7 @@ func (o *options) completions(cmd *cobra.Command, args []string, word string) ([
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// meantFlag adds similar flags to the error for an unknown flag.
+// meantFlag appends suggestions of similar flags to the error for an unknown flag.
 func meantFlag(flags *pflag.FlagSet, err error) error {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) || len(unknown.GetSpecifiedName()) < 2 {
@@ -320,8 +320,8 @@ func meantFlag(flags *pflag.FlagSet, err error) error {
 	return fmt.Errorf("%w%s", err, didYouMean(unknown.GetSpecifiedName(), names, "--"))
 }
 
-// didYouMean returns a question that suggests the most similar of the other words. If no word is
-// similar, didYouMean returns "".
+// didYouMean returns a question that suggests those of the others that are similar to word. If none
+// of them is similar, didYouMean returns an empty string.
 func didYouMean(word string, others []string, prefix string) string {
 	found := similarTo(word, others)
 	for i := range found {
@@ -337,8 +337,8 @@ func question(words []string) string {
 	return fmt.Sprintf(" (did you mean %s?)", strings.Join(words, ", "))
 }
 
-// similarTo returns at most three of the others that are similar to a word. similarTo uses the
-// search that cobra has for misspelled commands.
+// similarTo returns at most three of the others that are similar to word. It uses cobra's
+// suggestions for misspelled commands.
 func similarTo(word string, others []string) []string {
 	cmd := &cobra.Command{SuggestionsMinimumDistance: 2}
 	slices.Sort(others)

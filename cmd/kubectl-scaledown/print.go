@@ -18,8 +18,8 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// printTables writes the answers as text and tables. If there are several owners, each owner gets
-// one line.
+// printTables writes the answers as text and tables. With -A or several owners, it writes one table
+// with a line for each owner.
 func (o *options) printTables(out *bytes.Buffer, objs *objects, answers []answer) error {
 	if o.all || answers[0].owner.Object != answers[len(answers)-1].owner.Object {
 		return o.printOverview(out, answers)
@@ -125,7 +125,7 @@ func (o *options) printSet(out *bytes.Buffer, d *decision) error {
 	return nil
 }
 
-// printPods writes the pods that go or, with --explain, all pods.
+// printPods writes a table of the pods to delete or, with --explain, of all pods.
 func (o *options) printPods(out *bytes.Buffer, d *decision) error {
 	if len(d.order) == 0 || !o.explain && d.victims() == d.gone {
 		out.WriteString("\n")
@@ -157,11 +157,11 @@ func (o *options) printPods(out *bytes.Buffer, d *decision) error {
 	return t.print(out)
 }
 
-// many is the least number of pods for which printReasons writes a table.
+// many is the minimum number of pods for which printReasons writes a table.
 const many = 200
 
-// printReasons writes how many pods go for each reason. If there are few pods, printReasons writes
-// nothing.
+// printReasons writes the number of pods to delete for each reason. If there are fewer pods than
+// the constant many, printReasons writes nothing.
 func (o *options) printReasons(out *bytes.Buffer, d *decision) error {
 	goes := d.plan.Scale.Delete[d.gone:]
 	if len(d.order) < many || len(goes) == 0 {
@@ -187,7 +187,7 @@ func (o *options) printReasons(out *bytes.Buffer, d *decision) error {
 	return nil
 }
 
-// printEffects writes how the scaling changes zones and budgets.
+// printEffects writes the effects of the scaling on zones and PodDisruptionBudgets.
 func (o *options) printEffects(out *bytes.Buffer, objs *objects, a *answer) error {
 	zones := o.table("ZONE", "BEFORE", "AFTER")
 	for _, z := range a.zones(objs) {
@@ -225,7 +225,8 @@ func (c change) after() string {
 	return fmt.Sprintf("%d-%d", c.Least, c.Most)
 }
 
-// printPosition writes why a pod goes or stays, and what would change that.
+// printPosition writes whether and why a pod is deleted, and which deletion costs would change
+// that.
 func (a *answer) printPosition(out *bytes.Buffer, name string) error {
 	p, err := a.position(name)
 	if err != nil {
@@ -246,7 +247,7 @@ func (a *answer) printPosition(out *bytes.Buffer, name string) error {
 	return nil
 }
 
-// printComparison writes which of the pods that were expected to go are gone.
+// printComparison writes which of the predicted pods are gone in the later dump.
 func (a *answer) printComparison(out *bytes.Buffer, after *objects) {
 	c := a.compare(after)
 	fmt.Fprintf(out, "%s at %s\n\n%s\n", a.owner, a.window.start.UTC().Format(time.RFC3339Nano), a.summary())
@@ -289,7 +290,8 @@ func (a *answer) summary() string {
 	}[a.how]
 }
 
-// fate says whether the pod at this position in the order goes.
+// fate returns "yes" if the pod at this index of d.order is deleted, and "no" if it stays. If this
+// is not certain, fate returns how many pods of the tie are deleted.
 func (d *decision) fate(place int) string {
 	switch {
 	case !d.certain(place):
@@ -300,7 +302,7 @@ func (d *decision) fate(place int) string {
 	return "no"
 }
 
-// String says how many pods of the tie go.
+// String returns how many pods of the tie are deleted, such as "2 of 5".
 func (t *tie) String() string {
 	if t == nil {
 		return ""
@@ -308,7 +310,7 @@ func (t *tie) String() string {
 	return fmt.Sprintf("%d of %d", t.goes, t.to-t.from)
 }
 
-// because says why the pod at index i goes before the next pod.
+// because returns the reason why the pod at index i is deleted before the next pod.
 func (d *decision) because(i int) string {
 	if i == len(d.order)-1 {
 		return "the last one"
@@ -316,8 +318,7 @@ func (d *decision) because(i int) string {
 	return inWords(d.order[i])
 }
 
-// inWords returns the same text as Victim.Explain, but without UIDs. UIDs are long and explain
-// nothing.
+// inWords returns the text of Victim.Explain without UIDs, which are long and explain nothing.
 func inWords(v podrank.Victim[*corev1.Pod]) string {
 	if v.Criterion == podrank.UID {
 		return "UID, as nothing else differs"
@@ -325,7 +326,7 @@ func inWords(v podrank.Victim[*corev1.Pod]) string {
 	return v.Explain()
 }
 
-// verdict says in one line how many pods a controller creates or deletes.
+// verdict returns a line that says how many pods a controller creates or deletes.
 func (d *decision) verdict() string {
 	have := number(len(d.plan.Claims.Owned)+len(d.plan.Claims.Adopt)-d.gone, "pod")
 	wanted := fmt.Sprintf("%d wanted", d.replicas)

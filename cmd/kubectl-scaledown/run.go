@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// run reads the input, decides, and prints the answers. With --watch, run prints new answers after
-// each change.
+// run reads the input and prints the answers. With --watch, it prints the answers again whenever
+// they change.
 func (o *options) run(ctx context.Context) error {
 	last := ""
 	for {
@@ -39,16 +39,16 @@ func (o *options) run(ctx context.Context) error {
 			return err
 		}
 		select {
-		case <-time.After(time.Second): // wait, because many changes arrive together
+		case <-time.After(time.Second): // wait, because changes often arrive in groups
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// answers reads the input, and decides. If pods seem to be missing in a cluster, answers reads
-// again a few times, because the status of an owner may be out of date. One deadline covers all
-// reads.
+// answers reads the input and returns the objects and the answers. If pods of a cluster seem to be
+// missing, it reads the cluster again a few times, because the status of an owner may be out of
+// date. A single deadline covers all reads.
 func (o *options) answers(ctx context.Context) (*objects, []answer, error) {
 	if o.limit > 0 {
 		var cancel context.CancelFunc
@@ -69,7 +69,7 @@ func (o *options) answers(ctx context.Context) (*objects, []answer, error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		if o.whyNot { // the output of --why-not itself reports missing pods
+		if o.whyNot { // --why-not reports missing pods in its output
 			return objs, answers, nil
 		}
 		var missing []error
@@ -96,7 +96,7 @@ func (o *options) answers(ctx context.Context) (*objects, []answer, error) {
 
 func (o *options) answersFrom(objs *objects) ([]answer, error) {
 	if o.instant == "" {
-		o.at = o.now() // the time after reading, because reading may take long
+		o.at = o.now() // taken after the read, which may take long
 		if len(o.after) > 0 {
 			o.at = objs.newest()
 		}
@@ -104,7 +104,7 @@ func (o *options) answersFrom(objs *objects) ([]answer, error) {
 	if err := o.ask(objs); err != nil {
 		return nil, err
 	}
-	slices.SortFunc(objs.pods, byUID) // plans keep this order of the pods, so it must not depend on the dump
+	slices.SortFunc(objs.pods, byUID) // the plans keep this order, so it must not depend on the dump
 	owners, err := objs.find(o)
 	if err != nil {
 		return nil, err
@@ -132,8 +132,8 @@ func (o *options) answersFrom(objs *objects) ([]answer, error) {
 	return answers, o.existed(answers)
 }
 
-// existed returns an error if a pod was created after the instant of --at. The input does not show
-// which pods existed then and have been deleted since.
+// existed returns an error if a pod was created after the time of --at. The input is then too new,
+// because it does not contain the pods that existed at that time and have been deleted since.
 func (o *options) existed(answers []answer) error {
 	for _, a := range answers {
 		for _, d := range a.sets {
@@ -147,8 +147,8 @@ func (o *options) existed(answers []answer) error {
 	return nil
 }
 
-// signature returns a text that differs if the answers differ. The ages of pods do not change the
-// text.
+// signature returns a string that changes when the answers change, but not when the pods only get
+// older.
 func signature(answers []answer) string {
 	var text bytes.Buffer
 	for _, a := range answers {
@@ -163,7 +163,7 @@ func signature(answers []answer) string {
 	return text.String()
 }
 
-// print writes the whole output. If there is an error, print writes nothing.
+// print writes the whole output, or nothing if there is an error.
 func (o *options) print(objs *objects, answers []answer) error {
 	var out bytes.Buffer
 	var err error
@@ -195,13 +195,14 @@ func (o *options) print(objs *objects, answers []answer) error {
 	return err
 }
 
-// colours reports whether the output is a terminal that may show colours.
+// colours reports whether the output is a terminal and NO_COLOR is not set.
 func (o *options) colours() bool {
 	file, ok := o.Out.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd())) && os.Getenv("NO_COLOR") == ""
 }
 
-// printNames writes the pods that go, in the order in which they go, as kubectl -o name does.
+// printNames writes the names of the pods to delete, in deletion order and in the format of kubectl
+// -o name.
 func (o *options) printNames(out *bytes.Buffer, answers []answer) error {
 	for _, a := range answers {
 		for _, d := range a.sets {
@@ -217,7 +218,7 @@ func (o *options) printNames(out *bytes.Buffer, answers []answer) error {
 	return nil
 }
 
-// printObjects writes the answers with kubectl's printers.
+// printObjects writes the answers with kubectl's printers, for example for -o json.
 func (o *options) printObjects(out *bytes.Buffer, objs *objects, answers []answer) error {
 	printer, err := o.format.ToPrinter()
 	if err != nil {
@@ -241,7 +242,7 @@ func (o *options) printObjects(out *bytes.Buffer, objs *objects, answers []answe
 	return printer.PrintObj(list, out)
 }
 
-// wantedAfter returns how many replicas the owner wants in a later dump.
+// wantedAfter returns the owner's spec.replicas in a later dump.
 func wantedAfter(after *objects, w owner) ([]int32, error) {
 	for _, later := range after.owners() {
 		if later.kind == w.kind && later.GetNamespace() == w.GetNamespace() && later.GetName() == w.GetName() && later.replicas != nil {

@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/tools/pager"
 )
 
-// objects has the objects that were read, by kind.
+// objects holds the objects that were read, by kind.
 type objects struct {
 	origin      string // "the input", or the part of the cluster that was read
 	deployments []*appsv1.Deployment
@@ -35,11 +35,11 @@ type objects struct {
 	others      int    // number of objects of other kinds, which are skipped
 	version     string // the resourceVersion of the first list from the cluster
 	notes       []string
-	after       *objects // the later dump of --compare; nil without that flag
+	after       *objects // the later dump of --compare; nil without --compare
 }
 
-// read reads the cluster or the files. If ctx ends, read returns at once, even if a program that
-// logs in has not finished.
+// read reads the objects from the cluster or from the files. If ctx is done, read returns
+// immediately, even if a credential plugin is still running.
 func (o *options) read(ctx context.Context, files []string) (*objects, error) {
 	type outcome struct {
 		objs *objects
@@ -65,9 +65,9 @@ func (o *options) read(ctx context.Context, files []string) (*objects, error) {
 	return nil, context.Cause(ctx)
 }
 
-// readCluster lists the objects that are needed in one namespace, or in all namespaces. Some lists,
-// such as those of nodes and budgets, only add information. If the server refuses a list that only
-// adds information, readCluster adds a note and continues.
+// readCluster lists the required objects in one namespace or in all namespaces. Some lists, such as
+// nodes and PodDisruptionBudgets, are optional. If the server forbids an optional list or does not
+// find it, readCluster adds a note and continues.
 func (o *options) readCluster(ctx context.Context) (*objects, error) {
 	client, namespace, err := o.connect()
 	if err != nil {
@@ -122,7 +122,7 @@ func (o *options) readCluster(ctx context.Context) (*objects, error) {
 }
 
 // pages returns a function that gets one page of a list. The first page of the first list sets
-// objs.version, from which --watch starts its watches.
+// objs.version, at which the watches of --watch start.
 func pages[L interface {
 	metav1.ListInterface
 	runtime.Object
@@ -137,8 +137,8 @@ func pages[L interface {
 	}
 }
 
-// only returns a function that gets one namespace as a list. Fewer users have the right to list all
-// namespaces.
+// only is like pages, but gets a single namespace and returns it as a list. Fewer users have the
+// right to list all namespaces.
 func only(get func(context.Context, string, metav1.GetOptions) (*corev1.Namespace, error), name string) pager.ListPageFunc {
 	return func(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
 		ns, err := get(ctx, name, metav1.GetOptions{})
@@ -149,7 +149,8 @@ func only(get func(context.Context, string, metav1.GetOptions) (*corev1.Namespac
 	}
 }
 
-// connect returns a client for the cluster, and the chosen namespace. "" means all namespaces.
+// connect returns a client for the cluster, and the chosen namespace. The namespace "" means all
+// namespaces.
 func (o *options) connect() (*kubernetes.Clientset, string, error) {
 	config, err := o.cluster.ToRESTConfig()
 	if err != nil {
@@ -166,7 +167,7 @@ func (o *options) connect() (*kubernetes.Clientset, string, error) {
 	return client, namespace, err
 }
 
-// add stores an object without the fields that the plugin does not need.
+// add stores an object, without the fields that the plugin does not need.
 func (o *objects) add(obj runtime.Object) error {
 	switch obj := obj.(type) {
 	case *appsv1.Deployment:
@@ -194,8 +195,8 @@ func (o *objects) add(obj runtime.Object) error {
 	return nil
 }
 
-// lean returns a copy of a pod that has only the fields that the plugin reads. Most pods are then
-// much smaller.
+// lean returns a copy of a pod with only those fields that the plugin reads. For most pods, the
+// copy is much smaller.
 func lean(p *corev1.Pod) *corev1.Pod {
 	kept := &corev1.Pod{ObjectMeta: p.ObjectMeta, Spec: corev1.PodSpec{NodeName: p.Spec.NodeName}, Status: p.Status}
 	kept.ManagedFields, kept.Annotations = nil, nil
@@ -208,7 +209,7 @@ func lean(p *corev1.Pod) *corev1.Pod {
 	return kept
 }
 
-// summary says how many objects of each kind were read.
+// summary returns the number of objects that were read, by kind.
 func (o *objects) summary() string {
 	var list []string
 	for _, c := range []struct {
@@ -228,8 +229,8 @@ func (o *objects) summary() string {
 	return cmp.Or(strings.Join(list, ", "), "nothing")
 }
 
-// newest returns the latest time at which a pod was created or became ready. A dump has no time of
-// its own, so this latest time stands for the time of the dump.
+// newest returns the latest time at which a pod was created or became ready. The plugin uses this
+// time as the time of a dump, because a dump does not contain its own time.
 func (o *objects) newest() (last time.Time) {
 	for _, p := range o.pods {
 		for _, t := range []time.Time{p.CreationTimestamp.Time, readySince(p)} {

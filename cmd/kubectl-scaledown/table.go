@@ -20,8 +20,7 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 )
 
-// A table is printed in the same form as the tables of kubectl. On a terminal, some rows are
-// highlighted.
+// A table is printed in the format of kubectl. On a terminal, some rows are highlighted.
 type table struct {
 	metav1.Table
 
@@ -50,8 +49,8 @@ func (t *table) addHeads(heads ...string) {
 	}
 }
 
-// podTable returns a table of pods. The table has additional columns before and after the columns
-// that describe the pod.
+// podTable returns an empty table of pods. The arguments before and behind name additional columns
+// to the left and to the right of the columns that describe a pod.
 func (o *options) podTable(d *decision, before []string, behind ...string) *table {
 	t := o.table(before...)
 	t.pods = d.columns()
@@ -75,7 +74,7 @@ func (t *table) addPod(p *corev1.Pod, marked bool, before []any, behind ...any) 
 	t.add(marked, append(cells, behind...)...)
 }
 
-// print writes the table with a line for each row, in colours on a terminal.
+// print writes the table with one line for each row. On a terminal, print uses colours.
 func (t *table) print(out *bytes.Buffer) error {
 	var plain bytes.Buffer
 	if err := printers.NewTablePrinter(t.options).PrintObj(&t.Table, &plain); err != nil || !t.coloured {
@@ -98,7 +97,7 @@ func (t *table) print(out *bytes.Buffer) error {
 	return nil
 }
 
-// columns returns the columns that describe a pod. The columns show all that Kubernetes' order
+// columns returns the columns that describe a pod. They show all values that Kubernetes' order
 // compares.
 func (d *decision) columns() []column {
 	return []column{
@@ -141,8 +140,8 @@ func costText(p *corev1.Pod) string {
 	return strconv.Itoa(int(cost))
 }
 
-// onNode returns a function that returns how many related pods are on a pod's node. If nodes are
-// not compared, that function returns <none>.
+// onNode returns a function that returns the number of pods of d.related on the same node as the
+// given pod. If pods per node are not compared, the function returns <none>.
 func (d *decision) onNode() func(*corev1.Pod) string {
 	if d.related == nil {
 		return func(*corev1.Pod) string { return "<none>" }
@@ -154,8 +153,8 @@ func (d *decision) onNode() func(*corev1.Pod) string {
 	return func(p *corev1.Pod) string { return strconv.Itoa(byNode[p.Spec.NodeName]) }
 }
 
-// restartsText returns the highest restart count of a container. If a sidecar has restarted, a plus
-// and the highest restart count of a sidecar follow.
+// restartsText returns the highest restart count of the containers. If a sidecar has restarted, a
+// plus sign and the highest restart count of the sidecars follow, as in "3+1".
 func restartsText(p *corev1.Pod) string {
 	text := strconv.Itoa(most(p.Status.ContainerStatuses))
 	sidecars := filter(p.Status.InitContainerStatuses, func(c corev1.ContainerStatus) bool { return isSidecar(p, c.Name) })

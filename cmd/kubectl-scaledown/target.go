@@ -21,9 +21,9 @@ import (
 // A kind is a kind of owner that the plugin supports.
 type kind struct {
 	name   string
-	short  string   // the usual short form on a command line
-	words  []string // all words that mean this kind
-	groups []string // API groups that may follow such a word after a dot
+	short  string   // usual short form on the command line
+	words  []string // all accepted names of the kind
+	groups []string // API groups that may follow the name after a dot
 }
 
 var (
@@ -34,7 +34,8 @@ var (
 	kinds = []*kind{deploymentKind, replicaSetKind, replicationControllerKind}
 )
 
-// kindOf returns the kind that kubectl users mean by a word, or nil.
+// kindOf returns the kind with the given resource name, such as deploy or deployments.apps. If the
+// plugin does not support the kind, kindOf returns nil.
 func kindOf(word string) *kind {
 	resource, group, _ := strings.Cut(strings.ToLower(word), ".")
 	for _, k := range kinds {
@@ -45,8 +46,7 @@ func kindOf(word string) *kind {
 	return nil
 }
 
-// foreign returns an error that says why the plugin does not support a kind, and which kinds it
-// supports.
+// foreign returns an error that says why a kind is not supported, and which kinds are supported.
 func foreign(word string) error {
 	why := "it does not rank pods to scale down"
 	switch resource, _, _ := strings.Cut(strings.ToLower(word), "."); resource {
@@ -76,8 +76,8 @@ type owner struct {
 
 func (o owner) String() string { return o.kind.name + " " + o.GetNamespace() + "/" + o.GetName() }
 
-// spec returns the spec of a ReplicaSet or a ReplicationController. spec also returns the related
-// pods, which count when pods are ranked by how many of them share a node.
+// spec returns the PodSpec of a ReplicaSet or ReplicationController. The result related lists the
+// related pods, which count when pods are ranked by the number of pods on their node.
 func (o owner) spec(objs *objects) (spec replicas.PodSpec, related []*corev1.Pod, err error) {
 	switch obj := o.Object.(type) {
 	case *appsv1.ReplicaSet:
@@ -108,8 +108,8 @@ func (o *objects) owners() []owner {
 	return owners
 }
 
-// find returns the only owner that matches the options. If the options allow several, find returns
-// all owners that match.
+// find returns the owners that match the options. It returns an error if no owner matches, or if
+// several owners match and the options allow only one.
 func (o *objects) find(opts *options) ([]owner, error) {
 	all := o.owners()
 	if len(all) == 0 {
@@ -133,8 +133,8 @@ func (o *objects) find(opts *options) ([]owner, error) {
 	return found, nil
 }
 
-// similar returns a question that suggests owners with similar names. If an owner has the name of
-// the options, or none is similar, similar returns "".
+// similar returns a question that suggests owners with similar names. It returns an empty string if
+// the options contain no name, if an owner with that name exists, or if no name is similar.
 func (o *options) similar(all []owner) string {
 	var names []string
 	for _, w := range all {
@@ -162,7 +162,7 @@ func (o *options) means(w owner) bool {
 		(o.selector == nil || o.selector.Matches(labels.Set(w.GetLabels())))
 }
 
-// describe says in words which owners the options select.
+// describe returns a description of the owners that the options select, for an error message.
 func (o *options) describe() string {
 	text := "Deployment, ReplicaSet or ReplicationController"
 	if o.kind != nil {
@@ -180,9 +180,9 @@ func (o *options) describe() string {
 	return text
 }
 
-// likely drops owners that a user who gives no name probably does not mean. likely drops each owner
-// that another listed owner controls. If others remain, likely also drops owners without replicas,
-// such as old revisions.
+// likely returns the owners that a user probably means if no name is given. It omits each owner
+// that another owner in the list controls. It also omits owners without replicas, such as old
+// revisions, unless no owner would remain.
 func likely(owners []owner) []owner {
 	uids := map[any]bool{}
 	for _, w := range owners {
@@ -199,9 +199,9 @@ func likely(owners []owner) []owner {
 	return busy
 }
 
-// listed returns a list of at most twenty owners for an error text, in the form in which a user
-// types them. If an owner is in another namespace than the given one, all namespaces are added. An
-// empty namespace stands for that of the first owner.
+// listed formats at most twenty owners for an error message, in the form that the command line
+// accepts. If not all owners are in the given namespace, listed adds the namespace of each owner.
+// An empty namespace means the namespace of the first owner.
 func listed(owners []owner, namespace string) string {
 	const most = 20
 	namespace = cmp.Or(namespace, owners[0].GetNamespace())
@@ -217,7 +217,8 @@ func listed(owners []owner, namespace string) string {
 	return some(list, most)
 }
 
-// some joins the first items of a list, and adds how many more there are.
+// some is strings.Join for long lists. It joins at most the given number of items with commas, and
+// appends the number of the remaining items.
 func some(list []string, most int) string {
 	if more := len(list) - most; more > 0 {
 		list = append(slices.Clone(list[:most]), fmt.Sprintf("and %d more", more))

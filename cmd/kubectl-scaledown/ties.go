@@ -15,14 +15,15 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 )
 
-// A tie is the pods order[from:to]. The field goes says how many of these pods go, but it cannot be
-// known which.
+// A tie is a group of pods of which only some are deleted, and it cannot be known which. The group
+// is order[from:to], and the field goes is the number of its pods that are deleted.
 type tie struct {
 	from, to, goes int
 	cause
 }
 
-// A cause says why it cannot be known which pods of a tie go, and how each controller chooses them.
+// A cause explains why it cannot be known which pods of a tie are deleted, and how each controller
+// chooses them.
 type cause struct {
 	Reason     string `json:"reason"`
 	Kubernetes string `json:"kube-controller-manager"`
@@ -31,7 +32,7 @@ type cause struct {
 
 var (
 	alike = cause{
-		"Kubernetes' order does not distinguish them, because it compares ages only by their power of two",
+		"Kubernetes' order, which compares ages only by their power of two, does not distinguish them",
 		"the order of its cache, or UID", "what else differs, then UID",
 	}
 	shifted = cause{
@@ -44,15 +45,16 @@ func (c cause) String() string {
 	return fmt.Sprintf("%s; kube-controller-manager chooses by %s, replicakit-controller by %s", c.Reason, c.Kubernetes, c.Ours)
 }
 
-// coarse are the criteria whose values do not change while time passes or other pods are deleted.
-// fine are the criteria whose values do not change while time passes.
+// coarse holds the criteria whose values change neither with time nor when other pods are deleted.
+// fine holds the criteria whose values do not change with time.
 var (
 	coarse = map[string]bool{"unassigned": true, "phase": true, "not-ready": true, "deletion-cost": true}
 	fine   = map[string]bool{"unassigned": true, "phase": true, "not-ready": true, "deletion-cost": true, "colocation": true}
 )
 
-// class returns the bounds of the pods around the cut that are equal in all criteria. class also
-// reports whether there are equal pods on both sides of the cut. order[:cut] are the pods that go.
+// class returns the bounds of order[from:to], the group of pods around the cut that are equal in
+// all given criteria. The pods in order[:cut] are deleted, and the others stay. The result ok
+// reports whether the group contains pods on both sides of the cut.
 func class(order []podrank.Victim[*corev1.Pod], cut int, criteria map[string]bool) (from, to int, ok bool) {
 	if cut <= 0 || cut >= len(order) || criteria[order[cut-1].Criterion] {
 		return cut, cut, false
@@ -67,16 +69,16 @@ func class(order []podrank.Victim[*corev1.Pod], cut int, criteria map[string]boo
 	return from, to, true
 }
 
-// A pass is one pass of a controller. order has the pods that are left before the pass, and the
-// pass deletes order[:cut].
+// A pass is one pass of a controller over its pods. The field order lists the pods that exist
+// before the pass, in deletion order. The pass deletes order[:cut].
 type pass struct {
 	order []podrank.Victim[*corev1.Pod]
 	cut   int
 }
 
-// tie returns the group of pods that the cut divides, and whether there is one. The pods of a group
-// may change places with each other. All pods of one group certainly go before all pods of the next
-// group, so the cut divides at most one group.
+// tie returns the group of pods that the cut divides. If there is no such group, ok is false. The
+// order of the pods within a group is uncertain. All pods of one group certainly come before all
+// pods of the next group, so the cut divides at most one group.
 func (w window) tie(p pass) (t tie, ok bool) {
 	from, to, ok := class(p.order, p.cut, fine)
 	if !ok {
@@ -106,11 +108,12 @@ func (w window) tie(p pass) (t tie, ok bool) {
 	return tie{from + start, from + reach + 1, p.cut - from - start, alike}, true
 }
 
-// A candidate has the values that decide between pods that are equal in all fine criteria.
+// A candidate holds the values that decide between pods that are equal in all criteria of the map
+// fine.
 type candidate struct {
 	uid            types.UID
 	ready, created time.Time
-	restarts       int // a number that pods share if their ready times and restarts are equal
+	restarts       int // equal for pods with equal ready times and restart counts
 }
 
 func candidates(order []podrank.Victim[*corev1.Pod]) []candidate {
@@ -126,8 +129,8 @@ func candidates(order []podrank.Victim[*corev1.Pod]) []candidate {
 	return list
 }
 
-// readySince returns the time at which the pod became ready. For a pod that is not ready, the time
-// is zero.
+// readySince returns the time at which the pod became ready, or the zero time if the pod is not
+// ready.
 func readySince(p *corev1.Pod) time.Time {
 	if !pod.IsReady(p) {
 		return time.Time{}
@@ -135,14 +138,14 @@ func readySince(p *corev1.Pod) time.Time {
 	return pod.ReadyCondition(p).LastTransitionTime.Time
 }
 
-// A window is the time span in which the scaling may happen.
+// A window is the period in which the scaling may happen.
 type window struct{ start, end time.Time }
 
-// sure reports whether kube-controller-manager puts p before q during the whole window. In our
-// order, q comes after p. kube-controller-manager first compares how long the pods have been ready.
-// If the pods became ready at the same instant, kube-controller-manager compares their restarts,
-// and then how long ago the pods were created. If the times of two pods differ, but the two ages
-// have the same power of two, the UIDs decide.
+// sure reports whether kube-controller-manager puts p before q throughout the window. The caller
+// has sorted p before q. kube-controller-manager first compares how long the pods have been ready.
+// If they became ready at the same time, it compares their restarts, and then their ages. If the
+// times of p and q differ, but the ages have the same power of two, kube-controller-manager
+// compares the UIDs instead.
 func (w window) sure(p, q *candidate) bool {
 	switch {
 	case !p.ready.Equal(q.ready):
@@ -159,15 +162,16 @@ func (w window) sureByAge(p, q *candidate, since, other time.Time) bool {
 	switch {
 	case since.IsZero() || other.IsZero():
 		return true
-	case since.Before(other): // the ages are alike now, so the UIDs decide; later the younger pod may go first
+	case since.Before(other): // the UIDs decide while the ages have the same power of two; later, q may come first
 		return p.uid < q.uid && w.always(since, other, true)
 	}
 	return p.uid < q.uid || w.always(since, other, false)
 }
 
-// always reports whether the ages of a and b are alike during the whole window. If alike is false,
-// always reports whether the ages differ during the whole window. The result can change only when
-// one of the ages reaches a power of two.
+// always is a check for the whole window. If alike is true, it reports whether the ages since a and
+// b have the same power of two at every moment. If alike is false, it reports whether their powers
+// of two differ at every moment. The result can change only when one of the ages reaches a power of
+// two.
 func (w window) always(a, b time.Time, alike bool) bool {
 	if (power(a, w.start) == power(b, w.start)) != alike {
 		return false
@@ -186,6 +190,6 @@ func (w window) always(a, b time.Time, alike bool) bool {
 	return true
 }
 
-// power returns the number of bits of an age in nanoseconds. Ages with the same number of bits are
-// alike.
+// power returns the number of bits of an age in nanoseconds. Kubernetes' order does not distinguish
+// ages with the same number of bits.
 func power(since, now time.Time) int { return bits.Len64(uint64(max(0, now.Sub(since)))) }

@@ -14,7 +14,7 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 )
 
-// ask applies --cost to the objects that were read, and checks --cordon.
+// ask applies --cost to the pods that were read, and validates --cordon.
 func (o *options) ask(objs *objects) error {
 	for name, cost := range o.cost {
 		p, err := objs.pod(name)
@@ -35,8 +35,8 @@ func (o *options) ask(objs *objects) error {
 	return nil
 }
 
-// pod returns the pod with this name. If there is no such pod, or more than one, pod returns an
-// error.
+// pod returns the pod with the given name. It returns an error if there is no such pod or more than
+// one.
 func (o *objects) pod(name string) (*corev1.Pod, error) {
 	found := filter(o.pods, func(p *corev1.Pod) bool { return p.Name == name })
 	if len(found) == 1 {
@@ -85,7 +85,7 @@ func (o *options) orderMeant() string {
 	return ""
 }
 
-// zones returns the zone of each node that has one.
+// zones returns the zone of each node that has a zone label, by node name.
 func (o *objects) zones() map[string]string {
 	zones := map[string]string{}
 	for _, n := range o.nodes {

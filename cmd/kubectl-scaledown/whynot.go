@@ -22,11 +22,11 @@ import (
 	"github.com/replicakit/replicakit/internal/pod"
 )
 
-// few is how many pods a line of --why-not names at most.
+// few is the maximum number of pods that one line of --why-not names.
 const few = 3
 
-// printWhyNot writes for each owner what may keep its controller from creating or deleting pods.
-// printWhyNot uses only the objects that were read.
+// printWhyNot writes, for each owner, what may keep its controller from creating or deleting pods.
+// It considers only the objects that were read.
 func (o *options) printWhyNot(out *bytes.Buffer, objs *objects, answers []answer) {
 	for i := range answers {
 		a := &answers[i]
@@ -43,7 +43,7 @@ func (o *options) printWhyNot(out *bytes.Buffer, objs *objects, answers []answer
 		}
 		for j, d := range a.sets {
 			if j == 0 {
-				out.WriteString("\nIf replicakit-controller serves it, these paths show what held back its last passes. See \"Nothing happens\" in docs/operating.md:\n")
+				out.WriteString("\nIf replicakit-controller serves it, these paths show what held back its last passes. \"Nothing happens\" in docs/operating.md shows how to read them:\n")
 			}
 			fmt.Fprintf(out, "/debug/passes/%s/%s\n", d.owner.GetNamespace(), d.owner.GetName())
 		}
@@ -53,13 +53,14 @@ func (o *options) printWhyNot(out *bytes.Buffer, objs *objects, answers []answer
 	}
 }
 
-// oneLine returns a text on one line. oneLine removes control characters, because a text from the
-// cluster could contain commands for the terminal.
+// oneLine replaces line breaks and control characters in the text with spaces. Text from the
+// cluster could otherwise contain escape sequences for the terminal.
 func oneLine(text string) string {
 	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == ' ' || !unicode.IsPrint(r) }), " ")
 }
 
-// standing says how many pods the owner has and wants, and what its controller does.
+// standing returns lines that say how many pods the owner has and wants, and what its controller
+// does.
 func (a *answer) standing() (lines []string) {
 	have := 0
 	for i := range a.sets {
@@ -124,8 +125,7 @@ func (o owner) facts() (facts []string) {
 	return facts
 }
 
-// status returns the generation that the controller has acted on, and the messages of the condition
-// ReplicaFailure.
+// status returns the observed generation and the messages of the condition ReplicaFailure.
 func (o owner) status() (observed int64, failures []string) {
 	add := func(condition string, status corev1.ConditionStatus, message string) {
 		if condition == string(appsv1.ReplicaSetReplicaFailure) && status == corev1.ConditionTrue {
@@ -152,8 +152,8 @@ func (o owner) status() (observed int64, failures []string) {
 	return observed, failures
 }
 
-// deploymentFacts returns the lines about the owner if it is a Deployment, or else about the
-// Deployment that controls the owner.
+// deploymentFacts returns the lines about the Deployment, which is either the owner itself or the
+// controller of the owner.
 func (a *answer) deploymentFacts() (facts []string) {
 	if note := a.owner.scaledByDeployment(); note != "" {
 		facts = append(facts, note+".")
@@ -165,7 +165,8 @@ func (a *answer) deploymentFacts() (facts []string) {
 	return facts
 }
 
-// podFacts returns the lines about the pods that match the selector or that the status counts.
+// podFacts returns the lines about a wrong pod count in the status, and about pods whose labels and
+// controller reference do not agree.
 func (o *objects) podFacts(d *decision) (facts []string) {
 	claims := d.plan.Claims
 	if have := len(claims.Owned) + len(claims.Release); have != int(d.owner.counted) && d.plan.Blocked.Reason == "" {
@@ -191,8 +192,9 @@ func (o *objects) podFacts(d *decision) (facts []string) {
 	return facts
 }
 
-// fewOf returns the names of a few pods. If a pod is being deleted, its finalizers or its node
-// follow in parentheses. After other pods, the controller of the pod follows.
+// fewOf returns the names of the first few pods, with details in parentheses. For a pod that is
+// being deleted, the details are its finalizers or its node. For any other pod, the details are its
+// controller, if it has one.
 func fewOf(pods []*corev1.Pod) string {
 	var names []string
 	for _, p := range pods {
@@ -208,9 +210,9 @@ func fewOf(pods []*corev1.Pod) string {
 	return some(names, few)
 }
 
-// terminatingFacts returns the lines about pods that are being deleted but stay. The pods belong to
-// the owner or to its ReplicaSets. The deletionTimestamp of a pod is the time at which its grace
-// period ends.
+// terminatingFacts returns the lines about pods whose deletion does not finish. These pods belong
+// to the owner or to its ReplicaSets. The deletionTimestamp of a pod is the end of its grace
+// period.
 func (o *objects) terminatingFacts(w owner, at time.Time) (facts []string) {
 	const patience = time.Minute
 	uids := map[types.UID]bool{w.GetUID(): true}
@@ -262,13 +264,13 @@ func (o *objects) namespaceFacts(name string) (facts []string) {
 	return facts
 }
 
-// ofPods reports whether a quota's resource is one that pods use.
+// ofPods reports whether pods consume the given resource of a quota.
 func ofPods(resource string) bool {
 	return slices.Contains([]string{"pods", "count/pods", "cpu", "memory", "ephemeral-storage"}, resource) ||
 		strings.HasPrefix(resource, "limits.") || strings.HasPrefix(resource, "requests.") && resource != "requests.storage"
 }
 
-// warnings returns the lines about the latest warning events of the owner, the newest first.
+// warnings returns the lines about the latest warning events of the owner, newest first.
 func (o *objects) warnings(w owner) (facts []string) {
 	const most = 10
 	found := filter(o.events, func(e *corev1.Event) bool {
@@ -296,8 +298,8 @@ func lastSeen(e *corev1.Event) time.Time {
 	return cmp.Or(e.LastTimestamp.Time, e.EventTime.Time, e.CreationTimestamp.Time)
 }
 
-// unknown says for each kind what is not known if no object of that kind was read. Only --why-not
-// reads namespaces, quotas and events.
+// unknown maps each resource to the information that is missing if no object of the resource was
+// read. Only --why-not reads these resources.
 var unknown = map[string]string{
 	"namespaces":     "whether the namespace is being deleted",
 	"resourcequotas": "whether a quota is full",

@@ -16,20 +16,20 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// A trimmer saves memory. The trimmer removes the fields of a cached pod that no code reads. Most
-// fields of the spec and of the container statuses are removed. Owners are not trimmed, because the
-// passes read their templates, statuses and managed fields.
+// A trimmer saves memory. It removes those fields of a cached pod that no code reads, which are
+// most fields of the spec and of the container statuses. Owners are not trimmed, because the passes
+// read their templates, statuses and managed fields.
 //
-// The pods of one owner share equal values in memory, which is safe because objects in a cache
-// never change.
+// The pods of one owner share equal values, such as their labels, in memory. This is safe because
+// objects in a cache never change.
 type trimmer struct {
 	mark   func(*corev1.Pod) []metav1.ManagedFieldsEntry // returns the managed fields to keep
 	mu     sync.Mutex
 	common map[types.UID]metav1.ObjectMeta // by UID of the controller
 }
 
-// mostCommon is how many owners the map common has at most. A full map is cleared, because some of
-// its owners may be gone.
+// mostCommon is the maximum number of owners in the map common. A full map is cleared, because some
+// of its owners may no longer exist.
 const mostCommon = 10_000
 
 func newTrimmer(mark func(*corev1.Pod) []metav1.ManagedFieldsEntry) *trimmer {
@@ -59,15 +59,15 @@ func (t *trimmer) trim(obj any) (any, error) {
 	return pod, nil
 }
 
-// trimmed is a client for the pods in a namespace. The controllers keep the pod of an answer until
-// the cache shows that pod. So trimmed removes the same fields from answers as trimmer removes from
-// the cache.
+// trimmed is a client for the pods in a namespace. The controllers keep a pod from a response until
+// the cache contains that pod. So trimmed removes the same fields from responses as trimmer removes
+// from the cache.
 type trimmed struct {
 	typedcorev1.PodInterface
 	*trimmer
 }
 
-// of returns a function that makes the client for a namespace.
+// of returns a function that creates the client for a namespace.
 func (t *trimmer) of(client kubernetes.Interface) func(namespace string) trimmed {
 	return func(namespace string) trimmed { return trimmed{client.CoreV1().Pods(namespace), t} }
 }
@@ -101,8 +101,8 @@ func (p trimmed) answer(pod *corev1.Pod, err error) (*corev1.Pod, error) {
 	return pod, err
 }
 
-// share replaces values in meta by equal values of another pod that has the same controller, so
-// that memory holds them only once.
+// share replaces values in meta with equal values of another pod of the same controller, so that
+// each value is stored only once.
 func (t *trimmer) share(meta *metav1.ObjectMeta) {
 	ref := metav1.GetControllerOfNoCopy(meta)
 	if ref == nil {
@@ -125,8 +125,8 @@ func (t *trimmer) share(meta *metav1.ObjectMeta) {
 	}
 }
 
-// only returns a map that has only the given key of another map. If that map lacks the key, only
-// returns nil.
+// only is a filter for labels and annotations. It returns a new map that contains only the given
+// key, or nil if the key is missing.
 func only(annotations map[string]string, key string) map[string]string {
 	value, ok := annotations[key]
 	if !ok {
@@ -135,7 +135,7 @@ func only(annotations map[string]string, key string) map[string]string {
 	return map[string]string{key: value}
 }
 
-// readiness keeps the first condition of type Ready.
+// readiness returns only the first condition of type Ready.
 func readiness(conditions []corev1.PodCondition) []corev1.PodCondition {
 	for i := range conditions {
 		if c := &conditions[i]; c.Type == corev1.PodReady {
@@ -147,8 +147,9 @@ func readiness(conditions []corev1.PodCondition) []corev1.PodCondition {
 
 var zero = new(int64)
 
-// none keeps a grace period only if it is zero, and then returns a pointer that all pods share.
-// Other grace periods are all treated alike, because a deleted pod may stay for a while.
+// none is a filter for grace periods. It replaces a grace period of zero with a pointer that all
+// pods share, and every other grace period with nil. The controllers only need to know whether a
+// deleted pod may continue to exist for a while.
 func none(seconds *int64) *int64 {
 	if seconds != nil && *seconds == 0 {
 		return zero
@@ -168,7 +169,7 @@ func sidecars(containers []corev1.Container) (kept []corev1.Container) {
 	return kept
 }
 
-// restarts keeps the restart counts that are not zero.
+// restarts keeps the statuses whose restart count is not zero.
 func restarts(statuses []corev1.ContainerStatus) (kept []corev1.ContainerStatus) {
 	for i := range statuses {
 		if s := &statuses[i]; s.RestartCount > 0 {

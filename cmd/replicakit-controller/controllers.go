@@ -27,7 +27,7 @@ import (
 type controller struct {
 	name        string // Z1
 	alias       string
-	queue       string // the name of the work queue and of the controller in metrics
+	queue       string // name of the work queue, and of the controller in metrics
 	kind        string
 	workersFlag string
 	resource    schema.GroupVersionResource
@@ -38,14 +38,14 @@ type controller struct {
 
 type newController func(context.Context, informers.SharedInformerFactory, kubernetes.Interface, settings, clientgo.Options) (*clientgo.Controller, error)
 
-// settings are what the function with adds to each kind. Kubernetes' controllers do not have these
-// settings.
+// settings holds what this program adds to one of Kubernetes' controllers. The function with and
+// the build functions use the settings.
 type settings struct {
 	queue  string // the queue of the controller
 	orders *orders
 	passes *passes
 	pods   *trimmer
-	// passed is called after each pass.
+	// passed is called at the end of each pass.
 	passed func(owner types.NamespacedName, made, wanted int, now time.Time)
 	// isProbe reports whether an owner is a probe. The controllers never write the status of a
 	// probe.
@@ -99,8 +99,9 @@ func controllers() []controller {
 	}}
 }
 
-// with returns the kind with the settings added. If the order of an owner is not valid, or needs
-// nodes that are not known yet, only deletions stop.
+// with is a decorator of kinds. It returns a copy of kind that uses the settings. If the order of
+// an owner is invalid, or needs nodes that are not listed yet, the passes of the owner delete no
+// pods but continue otherwise.
 func with[O kinds.Object](set settings, kind kinds.Kind[O, *corev1.Pod]) kinds.Kind[O, *corev1.Pod] {
 	original := kind.Spec
 	kind.Spec = func(owner O) (replicas.PodSpec, error) {
@@ -128,7 +129,7 @@ func with[O kinds.Object](set settings, kind kinds.Kind[O, *corev1.Pod]) kinds.K
 	kind.Observe = func(_ context.Context, pass kinds.Pass[O, *corev1.Pod]) {
 		keep(set.passes, kind.Owner.Kind, pass)
 		set.passed(pass.Name, len(pass.Created), int(pass.Desired), pass.Now)
-		if any(pass.Owner) != any(*new(O)) { // the owner exists, and the pass has read it
+		if any(pass.Owner) != any(*new(O)) { // the pass has found the owner
 			set.orders.passed(set.queue, pass.Owner, len(pass.Deleted))
 		}
 	}

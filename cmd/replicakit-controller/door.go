@@ -17,31 +17,31 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Two controllers that serve the same kinds would create each pod twice. So a worker first looks
+// Two controllers that serve the same kinds would create each pod twice. So a worker first checks
 // for other controllers.
 //
 // Before its first write, the worker creates a probe of each kind. A probe is an owner that wants
 // no pods. If another controller serves the kind, that controller writes the status of the probe. A
 // busy controller may write the status late, so the worker waits longer while other controllers
-// create pods. The probes stay until the worker ends; see the type others.
+// create pods. The probes exist until the worker ends; see the type others.
 
 const (
-	// lookFor is how long the worker waits for another controller to write the status of a probe. A
-	// controller that has little to do writes the status of a probe within a tenth of lookFor.
+	// lookFor is the time that the worker waits for another controller to write the status of a
+	// probe. A controller that is not busy writes the status within a tenth of this time.
 	lookFor = 3 * time.Second
-	// lookEvery is how often the probe is read.
+	// lookEvery is the interval between two reads of the probe.
 	lookEvery = lookFor / 6
-	// lookPatience is how long the worker keeps trying if the server cannot create a probe. For
+	// lookPatience is the time for which the worker retries if the server cannot create a probe. For
 	// example, a webhook may not answer because its own pods do not exist yet. lookPatience is also
-	// the longest wait while other controllers create pods, because the pods of other controllers
-	// prove nothing.
+	// the maximum wait while other controllers create pods, because pods alone do not prove that
+	// another controller serves the kind.
 	lookPatience = 30 * time.Second
 )
 
 // serveAlone calls begin if no other controller seems to serve the kind, and keeps the probe until
-// ctx ends. If another controller serves the kind, serveAlone returns an error. With
-// --allow-other-controllers there is no check. Without the check, the worker only reports the
-// writes of other controllers that it sees later.
+// ctx is done. If another controller serves the kind, serveAlone returns an error. With
+// --allow-other-controllers, serveAlone calls begin without a check. The worker then only reports
+// later writes of other controllers.
 func (w *worker) serveAlone(ctx context.Context, c controller, begin func()) error {
 	if w.opts.allowOthers {
 		w.others.begin(time.Now())
@@ -49,7 +49,7 @@ func (w *worker) serveAlone(ctx context.Context, c controller, begin func()) err
 		return nil
 	}
 	config := w.manager.configFor("door")
-	config.Wrap((&writes{}).wrap) // waits for the answer to each write, so that no probe is left behind
+	config.Wrap((&writes{}).wrap) // finishes each write even if ctx is done, so that no probe is left behind
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err
@@ -73,13 +73,13 @@ func (w *worker) serveAlone(ctx context.Context, c controller, begin func()) err
 	return nil
 }
 
-// errStoodBack is the error of a manager that was already working, and ends because it has found
+// errStoodBack is the error of a manager that has started to work, and ends because it has detected
 // another controller.
 var errStoodBack = errors.New("stood back")
 
-// stoodBackShown is how long a manager that stood back keeps serving its metrics, so that two
-// scrapes show the reason. The lease is released before stoodBackShown begins, and the next leader
-// also finds the other controller.
+// stoodBackShown is the time for which a manager serves its metrics after it has stood back, so
+// that two scrapes show the reason. The lease is released before this time begins. The next leader
+// also detects the other controller.
 const stoodBackShown = time.Minute
 
 func (w *worker) isAtWork(found string) error {
@@ -91,8 +91,8 @@ func (w *worker) isAtWork(found string) error {
 		found, strings.Join(names, ","))
 }
 
-// standBack ends the worker at once, because a status has proved that another controller is at
-// work. Only the other controller then serves the pods.
+// standBack ends the worker immediately, because a changed status has proved that another
+// controller is at work. Afterwards, only the other controller manages the pods.
 func (w *worker) standBack(ctx context.Context, found string) {
 	err := w.isAtWork(found)
 	if w.begun.Load() {
@@ -103,10 +103,11 @@ func (w *worker) standBack(ctx context.Context, found string) {
 	w.others.telling.Go(func() { w.tell(ctx, w.opts.theLease(), otherController, err.Error()) })
 }
 
-// askUntilAnswered calls ask until it succeeds. askUntilAnswered returns the probe, and a text that
-// says who wrote the status of the probe, or "". If the server refuses to create a probe,
-// askUntilAnswered keeps trying, because the missing right may be granted later; see rights.go.
-// After other errors, askUntilAnswered gives up when lookPatience has passed.
+// askUntilAnswered calls ask until it succeeds. It returns the probe and, if another controller has
+// written the status of the probe, a description of that write. If the server refuses to create a
+// probe, askUntilAnswered retries without a limit, because the missing right may be granted later;
+// see rights.go. After other errors, it gives up when lookPatience has passed, and returns no probe
+// and no error. The controller then starts although the check has failed.
 func (w *worker) askUntilAnswered(ctx context.Context, c controller, p prober) (probe metav1.Object, found string, err error) {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "resource", c.resource.Resource, "namespace", w.opts.lease.Namespace)
 	began, known := time.Now(), func() {}
@@ -135,15 +136,14 @@ func (w *worker) askUntilAnswered(ctx context.Context, c controller, p prober) (
 	}
 }
 
-// isFinal reports whether the server refuses to create a probe. After other errors, the server may
-// only be unable to create the probe at the moment.
+// isFinal reports whether the server refuses to create a probe. Other errors may be temporary.
 func isFinal(err error) bool {
 	return isRefusal(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
 }
 
-// ask creates a probe and waits for lookFor. ask returns the probe, and the program that wrote the
-// status of the probe, or "". While other controllers create pods, ask waits longer. Before ask
-// returns an error, it removes the probe.
+// ask creates a probe and watches its status for lookFor, or longer while other controllers create
+// pods. The result by is the program that has written the status, or an empty string. If ask
+// returns an error, it has removed the probe.
 func (w *worker) ask(ctx context.Context, p prober) (probe metav1.Object, by string, err error) {
 	name := w.opts.lease.Name
 	made, err := p.replace(ctx, name)
@@ -212,7 +212,7 @@ func (p prober) replace(ctx context.Context, name string) (metav1.Object, error)
 	return p.create(ctx, name)
 }
 
-// remove deletes a probe, even if ctx has ended.
+// remove deletes a probe, even if ctx is done.
 func (p prober) remove(ctx context.Context, probe metav1.Object) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()

@@ -44,10 +44,9 @@ func (m *manager) leaseIsNowhere(ctx context.Context) bool {
 	return err == nil && !exists
 }
 
-// campaign waits for the lease, and calls work once while it holds the lease. After ctx has ended,
-// campaign waits until work has returned, and then releases the lease. The next holder begins at
-// once, so no write may follow the release. If the lease is lost, campaign returns without waiting
-// for work.
+// campaign waits for the lease and then calls work once. When ctx is done, campaign waits until
+// work has returned, and only then releases the lease. The next holder begins to write immediately
+// after the release. If the lease is lost, campaign returns without waiting for work.
 func (m *manager) campaign(ctx context.Context, lock *watchedLock, work func(context.Context) error) error {
 	campaign, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
@@ -92,14 +91,15 @@ func (m *manager) campaign(ctx context.Context, lock *watchedLock, work func(con
 	}
 }
 
-// newIdentity returns an identity that no other process has.
+// newIdentity returns a unique identity for this process.
 func newIdentity() (string, error) {
 	host, err := os.Hostname()
 	return host + "_" + string(uuid.NewUUID()), err
 }
 
-// lock returns a lock that has its own client. With its own client, calls for the lease do not wait
-// behind other calls, and time out before the lease ends. The fence reads the calls for the lease.
+// lock returns a resource lock with its own client. The requests of this client do not wait behind
+// other requests, and time out before the lease expires. The fence reads these requests to learn
+// when the lease was renewed.
 func (m *manager) lock(identity string) (resourcelock.Interface, error) {
 	config := rest.CopyConfig(m.config)
 	config.UserAgent = userAgent
@@ -121,9 +121,10 @@ func (m *manager) elector(lock resourcelock.Interface, lead func(context.Context
 	})
 }
 
-// release gives up the lease, so that the next holder can begin at once. The elector can also
-// release the lease. However, the elector would try to release a lease that was lost because the
-// server does not answer. The process would then end only after the lease has expired.
+// release gives up the lease, so that the next holder can begin immediately. The ReleaseOnCancel
+// option of the elector is not suitable. With this option, the elector would also try to release a
+// lease that was lost because the server does not answer. The process would then end only after the
+// lease has expired.
 func release(ctx context.Context, lock resourcelock.Interface) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()

@@ -24,20 +24,20 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// The answers of the API server about a client are cached for tokenBelieved, rightBelieved or
-// refusalBelieved. A client that sends a request every 15 seconds then causes about one call a
-// minute to the API server, even if its token is wrong.
+// The constants that end in Believed limit how long the answers of the API server about a client
+// are cached. A client that sends a request every 15 seconds causes about one API call per minute,
+// even if its token is wrong.
 const (
 	tokenBelieved   = time.Minute
 	rightBelieved   = 5 * time.Minute
 	refusalBelieved = 30 * time.Second
-	// reviewPatience is how long the API server may take for an answer.
+	// reviewPatience is the timeout for the API calls that check one request.
 	reviewPatience = 10 * time.Second
 )
 
-// wrongTokens is how many wrong tokens an address may send in a minute. The limit protects the API
-// server from too many calls, and the log from filling up. The limit does not apply to a token that
-// was right within the last rightRemembered.
+// wrongTokens is the maximum number of wrong tokens per address and minute. The limit protects the
+// API server from too many calls, and the log from too many messages. It does not apply to a token
+// that was valid within the last rightRemembered.
 const (
 	wrongTokens     = 10
 	rightRemembered = time.Hour
@@ -46,8 +46,8 @@ const (
 // errTooManyTokens is the error for an address that has sent too many wrong tokens.
 var errTooManyTokens = errors.New("too many wrong tokens from this address")
 
-// A guard passes a request on if the path is open. If the path is not open, the guard asks the API
-// server whether the client may get the path.
+// A guard passes requests for open paths on to the handler inside. For all other paths, the guard
+// first asks the API server whether the client has the right to get the path.
 type guard struct {
 	logger klog.Logger
 	client kubernetes.Interface
@@ -56,25 +56,25 @@ type guard struct {
 
 	tokens    *cache.LRUExpireCache // *tokenAnswer by hash of the token
 	rights    *cache.LRUExpireCache // bool by question
-	addresses *cache.LRUExpireCache // *atomic.Int32 by host, the number of wrong tokens from that host in this minute
+	addresses *cache.LRUExpireCache // number of wrong tokens in this minute, as *atomic.Int32 by host
 }
 
-// A tokenAnswer says whether a token is right and, if so, to which user it belongs.
+// A tokenAnswer records whether a token is valid and, if so, to which user it belongs.
 type tokenAnswer struct {
 	right bool
 	user  authenticationv1.UserInfo
 	until time.Time
 }
 
-// A question asks whether the user of a token may do something with a path. A question is the key
-// of a cached answer.
+// A question asks whether the user of a token is allowed to use a verb on a path. It is the key of
+// a cached answer.
 type question struct {
 	token      [sha256.Size]byte
 	verb, path string
 }
 
-// newGuard returns a handler that checks each request before it calls inside. open are the paths
-// that need no check.
+// newGuard returns a handler that checks each request before it calls inside. The argument open
+// lists the paths that need no check.
 func newGuard(logger klog.Logger, client kubernetes.Interface, open []string, inside http.Handler) (http.Handler, error) {
 	opened, err := path.NewAuthorizer(open)
 	return &guard{
@@ -83,9 +83,9 @@ func newGuard(logger klog.Logger, client kubernetes.Interface, open []string, in
 	}, err
 }
 
-// ServeHTTP answers 401 if the client is unknown, 403 if the client may not get the path, and 429
-// if its address has sent too many wrong tokens. ServeHTTP answers 500 if the API server gives no
-// answer.
+// ServeHTTP answers 401 if the client is unknown, 403 if the client has no right to get the path,
+// and 429 if its address has sent too many wrong tokens. If the API server does not answer,
+// ServeHTTP answers 500.
 func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	code, err := g.check(r)
 	if err != nil {
@@ -168,7 +168,8 @@ func (g *guard) wrongOf(address string) *atomic.Int32 {
 	return wrong
 }
 
-// may reports whether a user has the right to do what the question asks for.
+// may is an authorization check. It reports whether a user has the right that the question asks
+// about.
 func (g *guard) may(ctx context.Context, user authenticationv1.UserInfo, asked question) (bool, error) {
 	if kept, found := g.rights.Get(asked); found {
 		return kept == true, nil

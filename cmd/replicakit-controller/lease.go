@@ -14,14 +14,14 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// A watchedLock ends the campaign of a leader if another process holds the lease. The watchedLock
-// also ends the campaign if the namespace of the lease does not exist. The watchedLock needs no
-// mutex, because the elector makes one call at a time.
+// A watchedLock ends the campaign if a leader finds that another process holds the lease. It also
+// ends the campaign if the namespace of the lease does not exist. A watchedLock needs no mutex,
+// because the elector makes one call at a time.
 type watchedLock struct {
 	resourcelock.Interface
 	end func(error) // ends the campaign at once
-	// missing reports whether the server says that the namespace of the lease does not exist.
-	// missing may be nil.
+	// missing reports whether the server says that the namespace of the lease does not exist. The
+	// function may be nil.
 	missing func(context.Context) bool
 	leading bool
 }
@@ -34,8 +34,8 @@ func (l *watchedLock) Create(ctx context.Context, record resourcelock.LeaderElec
 }
 
 // endIfNowhere ends the campaign if the namespace of the lease does not exist. If known is true,
-// err proves that. If the server forbids access to the lease, err does not show whether the
-// namespace exists, so endIfNowhere calls missing.
+// err itself proves that the namespace does not exist. If the server forbids access to the lease,
+// err does not show whether the namespace exists, so endIfNowhere calls missing.
 func (l *watchedLock) endIfNowhere(ctx context.Context, err error, known bool) {
 	if known || apierrors.IsForbidden(err) && l.missing != nil && l.missing(ctx) {
 		namespace, _, _ := strings.Cut(l.Describe(), "/")
@@ -46,7 +46,8 @@ func (l *watchedLock) endIfNowhere(ctx context.Context, err error, known bool) {
 	}
 }
 
-// Update updates the lease. If this process then holds the lease, Update remembers that.
+// Update updates the lease. If the update makes this process the holder, Update records that in
+// leading.
 func (l *watchedLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	return l.wrote(record, l.Interface.Update(ctx, record))
 }
@@ -57,10 +58,11 @@ func (l *watchedLock) wrote(record resourcelock.LeaderElectionRecord, err error)
 }
 
 // Get reads the lease. If this process was the leader and another process holds the lease, Get ends
-// the campaign. The elector alone would try to renew the lease until the renew deadline.
+// the campaign. Without this check, the elector would try to renew the lease until the renew
+// deadline.
 func (l *watchedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
-	if err == nil { // electors find changes by comparing raw, but its times have whole seconds
+	if err == nil { // the elector compares raw to detect changes, but the times in raw have whole seconds
 		raw = strconv.AppendInt(slices.Clip(raw), record.RenewTime.UnixNano(), 10)
 	}
 	l.endIfNowhere(ctx, err, false)

@@ -8,24 +8,23 @@
 //	kube-controller-manager --controllers=*,-replicaset-controller,-replicationcontroller-controller ...
 //	replicakit-controller --kubeconfig=$HOME/.kube/config
 //
-// Flags that kube-controller-manager also has keep their names and defaults, with three exceptions.
-// --profiling is off, --kube-api-qps sets no fixed rate, and the lease has another name. --help
-// lists all flags. The manifests in this directory run the program in a cluster, and grant only the
-// rights that it needs. docs/replacing-kube-controller-manager.md describes how to move a running
-// cluster to this program, and back to kube-controller-manager.
+// Flags that also exist in kube-controller-manager have the same names and defaults, with three
+// exceptions. By default, --profiling is off, --kube-api-qps sets no fixed rate, and the lease has
+// another name. --help lists all flags. The manifests in this directory run the program in a
+// cluster, and grant only the rights that it needs. docs/replacing-kube-controller-manager.md
+// describes how to move a running cluster to this program, and back to kube-controller-manager.
 //
-// Before its first write, the program looks for another controller that serves the same kinds. If
-// another controller is found, the program ends with an error. If another controller starts later,
-// the program stops making changes, and ends. With --allow-other-controllers, the program skips
-// both checks.
+// Before its first write, the program checks for another controller that serves the same kinds. If
+// it finds one, the program ends with an error. If another controller starts later, the program
+// stops making changes, and ends. With --allow-other-controllers, the program skips both checks.
 //
 // Leader election is on by default. With leader election, the program writes only while it can
-// prove that it holds the lease. Each renewal that the server accepts is such a proof. The proof is
+// prove that it holds the lease. The proof is the last renewal that the server has accepted. It is
 // valid for the renew deadline, counted from the time at which the renewal was sent. The program
 // ends when another process holds the lease.
 //
-// After SIGTERM or SIGINT, no new pass begins. The program waits until all writes under way have
-// finished, releases the lease, and ends. A second signal ends the program at once.
+// After SIGTERM or SIGINT, no new pass begins. The program waits until all writes in progress have
+// finished, releases the lease, and ends. A second signal ends the program immediately.
 //
 // The exit code is 0 after a signal, 1 after an error, and 2 for invalid flags.
 package main

@@ -27,20 +27,22 @@ import (
 	"github.com/replicakit/replicakit/replicas/transport"
 )
 
-// userAgent is the user agent of all requests, and the field manager of all writes.
+// userAgent is the field manager of all writes. The user agent of each request begins with
+// userAgent; see configFor.
 const userAgent = "replicakit-controller"
 
-// watchdogPatience is how long the renewal of the lease may be overdue before /healthz fails.
+// watchdogPatience is the time for which a renewal of the lease may be overdue before /healthz
+// fails.
 const watchdogPatience = 20 * time.Second
 
-// A manager runs the program with its flags.
+// A manager runs the controllers with the given options.
 type manager struct {
 	opts        options
-	controllers []controller // the enabled ones whose resource the server has
+	controllers []controller // the enabled controllers whose resource the server has
 	config      *rest.Config
 	registry    *prometheus.Registry
-	waiting     set[string]                    // what the manager waits for, in words; it is not ready while this has elements
-	watchdog    *leaderelection.HealthzAdaptor // checks the renewal of the lease, once there is an elector
+	waiting     set[string]                    // descriptions of what the manager waits for; the manager is ready only if there are none
+	watchdog    *leaderelection.HealthzAdaptor // checks that the leader renews the lease
 	working     set[*cell]                     // empty while this manager does not lead
 
 	foreignWrites *prometheus.CounterVec
@@ -61,7 +63,7 @@ func newManager(opts options, config *rest.Config) *manager {
 	return m
 }
 
-// manage runs the program until ctx ends. manage returns when everything has stopped.
+// manage runs the program until ctx is done. It returns when everything has stopped.
 func manage(ctx context.Context, opts options) error {
 	built := readBuild()
 	klog.FromContext(ctx).Info("Starting", "version", built.version, "revision", built.revision, "go", built.goVersion, "kubernetes", built.kubernetes)
@@ -93,12 +95,12 @@ func manage(ctx context.Context, opts options) error {
 		}
 	}
 	if errors.Is(err, errLeaseLost) {
-		m.tell(ctx, m.opts.theLease(), leaseLost, fmt.Sprintf("%v; this manager held %d writes back that it could not prove the lease for", err, m.fence.Refused()))
+		m.tell(ctx, m.opts.theLease(), leaseLost, fmt.Sprintf("%v; this manager held %d writes back because it could not prove that it held the lease", err, m.fence.Refused()))
 	}
 	return err
 }
 
-// manage runs the controllers until ctx ends or the lease is lost.
+// manage runs the controllers until ctx is done or the lease is lost.
 func (m *manager) manage(ctx context.Context) error {
 	client, err := m.client("nodes")
 	if err != nil {
@@ -124,8 +126,8 @@ func (m *manager) manage(ctx context.Context) error {
 	return (&worker{manager: m}).work(ctx)
 }
 
-// loadConfig reads the kubeconfig. If there is no kubeconfig, loadConfig uses the service account
-// of the pod.
+// loadConfig uses --kubeconfig and --master. If neither is given, loadConfig uses the service
+// account of the pod.
 func loadConfig(opts options) (*rest.Config, error) {
 	config, err := loadAddress(opts)
 	if err != nil {
@@ -159,7 +161,7 @@ func loadAddress(opts options) (*rest.Config, error) {
 }
 
 // usable returns an error if every call with config would fail. Without this check, the manager
-// would wait as if the server did not answer.
+// would retry forever, as if the server did not answer.
 func usable(config *rest.Config) error {
 	server, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {
@@ -188,7 +190,7 @@ func usable(config *rest.Config) error {
 }
 
 // client returns a client whose user agent contains the name. The client has no pace and no fence,
-// so it is only for a few calls that need no lease.
+// so use it only for a few calls that need no lease.
 func (m *manager) client(name string) (*kubernetes.Clientset, error) {
 	return kubernetes.NewForConfig(m.configFor(name))
 }
@@ -226,9 +228,9 @@ func (m *manager) served(ctx context.Context) ([]controller, error) {
 	return served, nil
 }
 
-// isServed asks whether the server has the resource of a controller. If the server does not answer,
-// isServed reports that in the log and in /readyz, and tries again. If the server refuses the
-// client, isServed returns the error at once.
+// isServed reports whether the server has the resource of a controller. If the server does not
+// answer, isServed reports that in the log and in /readyz, and retries. If the server rejects the
+// client, isServed returns the error immediately.
 func (m *manager) isServed(ctx context.Context, client discovery.DiscoveryInterface, c controller) (found bool, err error) {
 	answered := func() {}
 	defer func() { answered() }()
@@ -252,8 +254,8 @@ func (m *manager) isServed(ctx context.Context, client discovery.DiscoveryInterf
 	}
 }
 
-// isRefusal reports whether another try is useless, because the server does not accept this client
-// or this client does not trust the server.
+// isRefusal reports whether a retry would fail again, because the server does not accept this
+// client or this client does not trust the server.
 func isRefusal(err error) bool {
 	_, strange := errors.AsType[*tls.CertificateVerificationError](err)
 	_, alert := errors.AsType[tls.AlertError](err)

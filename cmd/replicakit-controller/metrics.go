@@ -14,7 +14,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/component-base/metrics/legacyregistry"
-	_ "k8s.io/component-base/metrics/prometheus/clientgo" // metrics of work queues, clients and leader election
+	_ "k8s.io/component-base/metrics/prometheus/clientgo" // registers metrics of work queues, clients and leader election
 )
 
 // newRegistry returns a registry with the metrics of the program and of its process. The
@@ -42,9 +42,9 @@ func newRegistry(m *manager) *prometheus.Registry {
 	return registry
 }
 
-// kept are prefixes of metric names. Kubernetes' libraries share one registry, and only its metrics
-// with these prefixes are shown. The other metrics in the shared registry are about API servers,
-// audit, client certificates and the registry itself.
+// kept lists prefixes of metric names. Kubernetes' libraries share one registry, and only its
+// metrics with these prefixes are exposed. The other metrics in the shared registry are about API
+// servers, audit, client certificates and the registry itself.
 var kept = []string{
 	"leader_election_",
 	"rest_client_request_duration_seconds",
@@ -61,8 +61,8 @@ func gatherKept() ([]*dto.MetricFamily, error) {
 	}), err
 }
 
-// An ownerCollector counts the replicas and failures of all owners in the caches, by kind. The
-// ownerCollector reads only the owners, and no pods.
+// An ownerCollector counts the replicas and failures of all owners in the caches, by kind. It reads
+// only the owners, not their pods.
 type ownerCollector struct{ cells func() []*cell }
 
 var (
@@ -84,7 +84,7 @@ func (ownerCollector) Describe(descs chan<- *prometheus.Desc) {
 	descs <- runawayCount
 }
 
-// Collect sends the counts of each kind that this manager serves now.
+// Collect sends the counts for each kind that this manager serves now.
 func (c ownerCollector) Collect(collected chan<- prometheus.Metric) {
 	totals := map[string]ownerTotal{}
 	for _, cell := range c.cells() {
@@ -132,8 +132,7 @@ func (t *ownerTotal) add(owner any) {
 	}
 }
 
-// count adds the numbers of an owner. desired is nil if the server has not filled it in, and then
-// counts as 0.
+// count adds the numbers of one owner. If desired is nil, it counts as 0.
 func (t *ownerTotal) count(desired *int32, current, ready, available int32) {
 	if desired != nil {
 		t.desired += int(*desired)

@@ -15,12 +15,12 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// namespaceInterval is how often the manager checks whether a missing namespace exists now.
+// namespaceInterval is the interval between two checks for a missing namespace.
 const namespaceInterval = 5 * time.Second
 
-// watchNamespaces finds out whether the watched namespaces exist. If one does not exist, the log
-// and /readyz report that until the namespace is created. The controllers then serve the namespace
-// without a restart.
+// watchNamespaces checks whether the watched namespaces exist. If a namespace does not exist, the
+// log and /readyz report this until the namespace is created. The controllers then serve the
+// namespace without a restart.
 func (m *manager) watchNamespaces(ctx context.Context) {
 	if len(m.opts.namespaces) == 0 {
 		return

@@ -17,30 +17,30 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// nodesWait is the delay before a deletion is tried again because the nodes have not been listed
-// yet. If the server has refused the list, the delay is nodesRefusedWait.
+// nodesWait is the delay before a deletion is retried while the nodes have not been listed yet. If
+// the server has refused the list, the delay is nodesRefusedWait.
 const (
 	nodesWait        = time.Second
 	nodesRefusedWait = 10 * time.Second
 )
 
-// nodes has the nodes of the cluster. The watch starts when an order first needs the nodes. Without
-// an order that needs nodes, the manager needs neither the watch nor the right to watch nodes.
+// nodes caches the nodes of the cluster. The watch starts when an order first needs the nodes.
+// Without such an order, the manager does not need the right to watch nodes.
 type nodes struct {
 	wanted chan struct{} // closed when an order needs the nodes
 
 	mu    sync.Mutex
 	cache cache.SharedIndexInformer // nil until the watch starts
-	// blind are the owners whose current plan was made before the nodes were known.
+	// blind holds the owners whose current plan was made before the nodes were listed.
 	blind sets.Set[types.UID]
-	err   error // the error of the last list or watch that failed
+	err   error // error of the last failed list or watch
 }
 
 func newNodes() *nodes {
 	return &nodes{wanted: make(chan struct{}), blind: sets.New[types.UID]()}
 }
 
-// watch waits until an order needs the nodes, and then watches them until ctx ends.
+// watch waits until an order needs the nodes, and then watches the nodes until ctx is done.
 func (n *nodes) watch(ctx context.Context, client kubernetes.Interface) error {
 	select {
 	case <-n.wanted:
@@ -66,8 +66,8 @@ func (n *nodes) watch(ctx context.Context, client kubernetes.Interface) error {
 	return nil
 }
 
-// want is called for each plan of an owner whose order needs the nodes. want starts the watch of
-// nodes, and remembers whether the nodes are known now.
+// want is called for each plan of an owner whose order needs the nodes. It starts the watch of
+// nodes, and records whether the nodes are listed at this time.
 func (n *nodes) want(owner types.UID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -83,19 +83,19 @@ func (n *nodes) want(owner types.UID) {
 	}
 }
 
-// synced reports whether the nodes are known. synced must be called with the lock held.
+// synced reports whether the nodes are listed. The caller must hold the lock.
 func (n *nodes) synced() bool { return n.cache != nil && n.cache.HasSynced() }
 
-// forget removes the note about the plan of an owner whose pass has ended.
+// forget removes an owner from blind. Call forget when a pass of the owner has ended.
 func (n *nodes) forget(owner types.UID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.blind.Delete(owner)
 }
 
-// known reports whether the nodes were known when the last plan for an owner was made. If the nodes
-// were not known, the caller makes a new plan after the delay again. err is the error of the last
-// list or watch of nodes, if that failed.
+// known reports whether the nodes were listed when the last plan of an owner was made. If they were
+// not, again is the delay before the caller makes a new plan, and err is the error of the last
+// failed list or watch, if any.
 func (n *nodes) known(owner types.UID) (known bool, again time.Duration, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

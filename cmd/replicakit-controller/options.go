@@ -29,7 +29,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/clientgo"
 )
 
-// options are the values of the flags.
+// options holds the values of the flags.
 type options struct {
 	kubeconfig, master string
 	qps                float32
@@ -38,11 +38,11 @@ type options struct {
 	namespaces    []string // empty means all
 	controllers   []string
 	enabled       []controller    // the controllers that the flag selects
-	workers       map[string]*int // the number of workers by the name of the controller
+	workers       map[string]*int // number of workers, by name of the controller
 	burstReplicas int
 	featureGates  map[string]string
-	costs         bool // whether deletion costs count; parsed from featureGates
-	// scaleDownOrder has the words of an order for podrank.ParseOrder.
+	costs         bool // whether deletion costs are compared; parsed from featureGates
+	// scaleDownOrder is the order in the syntax of podrank.ParseOrder.
 	scaleDownOrder string
 
 	expectationsTimeout time.Duration
@@ -67,8 +67,9 @@ type options struct {
 	lease         types.NamespacedName
 }
 
-// defaults returns the defaults of Kubernetes (Z2, Z3), except that calls have no fixed rate. The
-// lease has its own name, because kube-controller-manager keeps running and holds its own lease.
+// defaults returns the defaults of Kubernetes (Z2, Z3), except that there is no fixed rate of
+// calls. The lease has its own name, because kube-controller-manager keeps running and holds its
+// own lease.
 func defaults() options {
 	return options{
 		burst:         30,
@@ -118,18 +119,18 @@ func (o *options) flagSet() *pflag.FlagSet {
 	})
 	fs.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig, "file with the address and the credentials of the API server; empty means the service account of the pod")
 	fs.StringVar(&o.master, "master", o.master, "address of the API server; overrides the kubeconfig's")
-	fs.Float32Var(&o.qps, "kube-api-qps", o.qps, "how many calls a second each controller makes at most; 0 means as many as the API server answers without getting slow")
-	fs.IntVar(&o.burst, "kube-api-burst", o.burst, "how many calls a controller may make at once after a pause, in spite of --kube-api-qps; 0 means the default")
+	fs.Float32Var(&o.qps, "kube-api-qps", o.qps, "maximum number of API calls per second for each controller; 0 means as many as the API server answers without getting slow")
+	fs.IntVar(&o.burst, "kube-api-burst", o.burst, "maximum burst of API calls above --kube-api-qps for each controller; 0 means the default")
 	fs.StringSliceVar(&o.namespaces, "namespace", o.namespaces, "namespaces to serve; empty means all. Each of them has its own workers and queues")
 	fs.StringSliceVar(&o.controllers, "controllers", o.controllers, "controllers to run, of "+strings.Join(controllerNames(), ", ")+`; "*" means all, "-NAME" leaves one out`)
 	for _, c := range controllers() {
-		o.workers[c.name] = fs.Int(c.workersFlag, clientgo.DefaultWorkers, "how many "+c.kind+"s are worked on at once; 0 means the default")
+		o.workers[c.name] = fs.Int(c.workersFlag, clientgo.DefaultWorkers, "number of "+c.kind+"s that are processed at the same time; 0 means the default")
 	}
-	fs.IntVar(&o.burstReplicas, "burst-replicas", o.burstReplicas, "how many pods one pass creates or deletes at most; 0 means the default")
+	fs.IntVar(&o.burstReplicas, "burst-replicas", o.burstReplicas, "maximum number of pods that one pass creates or deletes; 0 means the default")
 	fs.BoolVar(&o.allowOthers, "allow-other-controllers", o.allowOthers, "skip the check for other controllers of the same kinds, such as kube-controller-manager, at the start and later. Two controllers that serve the same objects create each pod twice")
 	fs.BoolVar(&o.podFailureBackOff, "pod-failure-backoff", o.podFailureBackOff, "replace slowly the pods that fail, or that someone else deletes, soon after they were created. The delay is 10 s, doubles to 5 minutes, and is shorter if only a part of the pods created together has failed. A new generation of the owner ends it. false replaces such pods at once, as Kubernetes does")
-	fs.DurationVar(&o.statusDelay, "status-delay", o.statusDelay, "how long a change of a pod may wait if it can only change the status of the owner. Several changes then become one write. 0 means no wait")
-	fs.DurationVar(&o.expectationsTimeout, "expectations-timeout", o.expectationsTimeout, "how long the watch may take to show a creation or a deletion. After that, the pods are listed from the API server. 0 means the default")
+	fs.DurationVar(&o.statusDelay, "status-delay", o.statusDelay, "maximum delay for changes of pods that can only change the status of the owner. Several changes during the delay cause only one write. 0 means no delay")
+	fs.DurationVar(&o.expectationsTimeout, "expectations-timeout", o.expectationsTimeout, "maximum time until the watch shows a creation or a deletion. After that time, the controller lists the pods from the API server. 0 means the default")
 	fs.StringToStringVar(&o.featureGates, "feature-gates", nil, podDeletionCost+"=true|false says whether the annotation "+corev1.PodDeletionCost+" decides which pods go first; true is the default")
 	fs.StringVar(&o.scaleDownOrder, "scale-down-order", o.scaleDownOrder, "which pods go first, as a list of words separated by commas, of "+strings.Join(podrank.OrderWords(), ", ")+". They count after unassigned, phase and readiness, and before the rest of Kubernetes' order. The annotation "+podrank.OrderAnnotation+" overrides the flag for one ReplicaSet or ReplicationController")
 	fs.StringVar(&o.metricsAddress, "metrics-bind-address", o.metricsAddress, "host:port of /metrics, /livez, /healthz and /readyz, which are served over TLS; 0 turns them off. A client needs the right to get the path")
@@ -153,8 +154,8 @@ func (o *options) addLogFlags(fs *pflag.FlagSet) {
 }
 
 func (o *options) addElectionFlags(fs *pflag.FlagSet) {
-	fs.BoolVar(&o.elect, "leader-elect", o.elect, "work only while holding the lease, so that one of several managers works")
-	fs.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", o.leaseDuration, "how long the managers that stand by wait for a leader that does not renew the lease")
+	fs.BoolVar(&o.elect, "leader-elect", o.elect, "work only while this manager holds the lease, so that only one of several managers works")
+	fs.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", o.leaseDuration, "time after which another manager takes over a lease that the leader has not renewed")
 	fs.DurationVar(&o.renewDeadline, "leader-elect-renew-deadline", o.renewDeadline, "how long the leader tries to renew the lease before it exits. It makes no writes after that time without a renewal")
 	fs.DurationVar(&o.retryPeriod, "leader-elect-retry-period", o.retryPeriod, "time between two attempts to get or renew the lease")
 	fs.StringVar(&o.resourceLock, "leader-elect-resource-lock", o.resourceLock, "kind of the lock, which must be leases")
@@ -162,8 +163,8 @@ func (o *options) addElectionFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.lease.Namespace, "leader-elect-resource-namespace", o.lease.Namespace, "namespace of the lease")
 }
 
-// fillIn replaces zeros by the defaults that they stand for. fillIn also sorts the namespaces and
-// removes duplicates.
+// fillIn replaces zero values with the defaults if the help of a flag says that 0 means the default.
+// It also sorts the namespaces and removes duplicates.
 func (o *options) fillIn() {
 	d := defaults()
 	o.burst = cmp.Or(o.burst, d.burst)
@@ -200,8 +201,8 @@ func (o *options) validate() error {
 // podDeletionCost is the only feature gate of Kubernetes that this program has.
 const podDeletionCost = "PodDeletionCost"
 
-// deletionCosts reports whether deletion costs count. Without the feature gate, deletion costs
-// count.
+// deletionCosts reports whether deletion costs are compared. They are compared unless the feature
+// gate turns them off.
 func deletionCosts(gates map[string]string) (costs bool, err error) {
 	costs = true
 	for name, value := range gates {
@@ -215,11 +216,11 @@ func deletionCosts(gates map[string]string) (costs bool, err error) {
 	return costs, nil
 }
 
-// noNode knows no nodes. noNode is for orders that are only validated.
+// noNode returns nil for every node. It is for orders that are only validated.
 func noNode(string) *corev1.Node { return nil }
 
-// validateName returns an error if name is not a valid name for an object. validateName calls is,
-// which returns what is wrong with a name. For example, is may be IsDNS1123Label.
+// validateName returns an error if name is not a valid name for an object. The reasons come from a
+// validation function, such as IsDNS1123Label.
 func validateName(flag, name string, is func(string) []string) error {
 	if name == "" {
 		return fmt.Errorf("--%s: must not be empty", flag)
@@ -279,8 +280,8 @@ func (o *options) validateMetrics() error {
 	return nil
 }
 
-// validateLogging validates the log flags. The errors of validateLogging contain names of flags,
-// where the errors of the library contain names of fields.
+// validateLogging validates the log flags. Its errors contain the names of flags instead of the
+// names of fields that the library uses.
 func (o *options) validateLogging() error {
 	var errs []error
 	for _, err := range logsapi.Validate(o.logging, nil, nil) {
@@ -295,8 +296,8 @@ func (o *options) validateLogging() error {
 
 func (o *options) metrics() bool { return o.metricsAddress != "0" }
 
-// watched returns the namespaces to watch. Each namespace has its own watches. "" means all
-// namespaces.
+// watched returns the namespaces to watch. Each namespace has its own watches. The namespace ""
+// means all namespaces.
 func (o *options) watched() []string {
 	if len(o.namespaces) == 0 {
 		return []string{corev1.NamespaceAll}
@@ -304,9 +305,9 @@ func (o *options) watched() []string {
 	return o.namespaces
 }
 
-// validateElection refuses the values that client-go's leader election would refuse. The errors of
-// validateElection contain the names of the flags. Fractions of a second in the lease duration do
-// not count, because a lease lasts for whole seconds.
+// validateElection returns an error for the values that client-go's leader election would reject.
+// Its errors contain the names of the flags. The checks round the lease duration down to whole
+// seconds, because a lease stores whole seconds.
 func (o *options) validateElection() error {
 	errs := []error{
 		validateName("leader-elect-resource-name", o.lease.Name, validation.IsDNS1123Subdomain),

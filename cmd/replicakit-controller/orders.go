@@ -19,27 +19,27 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// kubernetesOrder is the word for Kubernetes' own order, which is the default.
+// kubernetesOrder is the keyword for Kubernetes' own order, which is the default.
 const kubernetesOrder = "kubernetes"
 
 // invalidOrder is the reason of the event about an owner whose annotation is not a valid order.
 const invalidOrder = "InvalidScaleDownOrder"
 
-// mostOrders is how many orders from annotations are kept at most. There are few words, so a
-// cluster rarely has more orders.
+// mostOrders is the maximum number of cached orders from annotations. There are only a few
+// keywords, so a cluster rarely has more orders.
 const mostOrders = 100
 
-// orders has the order in which the pods of each owner are deleted.
+// orders determines the order in which the pods of each owner are deleted.
 type orders struct {
 	flag      wordedOrder // the order of --scale-down-order
-	own       *lru.Cache  // the orders from annotations, by their words
-	costs     bool        // whether deletion costs count
+	own       *lru.Cache  // cached orders from annotations, by the value of the annotation
+	costs     bool        // whether deletion costs are compared
 	nodes     *nodes
 	deletions *prometheus.CounterVec
 }
 
-// A wordedOrder is an order and the words that describe it. If the words are not a valid order, err
-// is set.
+// A wordedOrder is an order and the keywords from which it was parsed. If the keywords are not a
+// valid order, err is set.
 type wordedOrder struct {
 	words     string
 	label     string // the label in metrics; see labelOf
@@ -57,8 +57,8 @@ func newOrders(opts options) *orders {
 	return o
 }
 
-// of returns the order of an owner's annotation. If the owner has no such annotation, of returns
-// the order of the flag.
+// of returns the order in the annotation of an owner. If the owner has no such annotation, of
+// returns the order of the flag.
 func (o *orders) of(owner metav1.Object) wordedOrder {
 	words, own := owner.GetAnnotations()[podrank.OrderAnnotation]
 	if !own {
@@ -72,8 +72,8 @@ func (o *orders) of(owner metav1.Object) wordedOrder {
 	return parsed
 }
 
-// parse parses the words of an order. If deletion costs are turned off, the order does not compare
-// deletion costs.
+// parse parses the keywords of an order. If deletion costs are turned off, the order does not
+// compare deletion costs.
 func (o *orders) parse(words string) wordedOrder {
 	order, err := podrank.ParseOrder(words, o.nodes.get)
 	if err == nil && !o.costs {
@@ -83,8 +83,9 @@ func (o *orders) parse(words string) wordedOrder {
 	return wordedOrder{words: words, label: labelOf(words, err), order: order, asksNodes: errors.Is(without, podrank.ErrNoNodes), err: err}
 }
 
-// labelOf returns the label of an order in metrics. The words of equal orders give the same label.
-// All invalid orders share one label, so annotations cannot create many labels.
+// labelOf returns the label of an order in metrics. Equal orders have the same label, even if their
+// keywords are written differently. All invalid orders share one label, so annotations cannot
+// create many labels.
 func labelOf(words string, err error) string {
 	if err != nil {
 		return "invalid"
@@ -98,7 +99,8 @@ func labelOf(words string, err error) string {
 	return cmp.Or(strings.Join(criteria, ","), kubernetesOrder)
 }
 
-// order returns the order of an owner. Call admit before you delete pods that the order chose.
+// order returns the order of an owner. Call admit before you delete pods that were chosen by this
+// order.
 func (o *orders) order(owner metav1.Object) podrank.Order[*corev1.Pod] {
 	its := o.of(owner)
 	if its.asksNodes {
@@ -107,9 +109,9 @@ func (o *orders) order(owner metav1.Object) podrank.Order[*corev1.Pod] {
 	return its.order
 }
 
-// admit reports whether the pods that the order of an owner chose may be deleted. If the pods may
-// not be deleted, again is the delay before the next try, and 0 means no other try. err says why
-// the order is not valid, or why the nodes cannot be listed.
+// admit reports whether the pods that were chosen by the order of an owner may be deleted. If may
+// is false, again is the delay before the next attempt, and 0 means that there is no other attempt.
+// The error says why the order is not valid, or why the nodes cannot be listed.
 func (o *orders) admit(kind string, owner metav1.Object) (may bool, again time.Duration, err error) {
 	its := o.of(owner)
 	if its.err != nil {
@@ -125,8 +127,8 @@ func (o *orders) admit(kind string, owner metav1.Object) (may bool, again time.D
 	return may, again, err
 }
 
-// passed counts the pods that a pass of an owner has deleted. passed also removes the note about
-// the owner's plan, because the pass has ended.
+// passed is called at the end of a pass of an owner. It counts the deleted pods in the metrics, and
+// forgets whether the nodes were listed when the plan was made.
 func (o *orders) passed(controller string, owner metav1.Object, deleted int) {
 	o.nodes.forget(owner.GetUID())
 	if deleted > 0 {

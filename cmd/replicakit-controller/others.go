@@ -24,7 +24,8 @@ import (
 // otherController is the reason of the events that report another controller at work.
 const otherController = "OtherController"
 
-// tellEvery is the least time between two reports about other controllers.
+// tellEvery is the minimum time between two reports about other controllers. The first proof is
+// reported immediately.
 const tellEvery = 10 * time.Minute
 
 // These are the kinds of writes by other controllers that are counted.
@@ -33,7 +34,8 @@ const (
 	aChild  = "child"
 )
 
-// mostOwners is how many owners with children from other controllers are remembered at most.
+// mostOwners is the maximum number of owners that are remembered because other controllers have
+// created children for them.
 const mostOwners = 1000
 
 func newForeignWrites() *prometheus.CounterVec {
@@ -43,35 +45,35 @@ func newForeignWrites() *prometheus.CounterVec {
 	}, []string{"controller", "what"})
 }
 
-// others finds out what other controllers write. Managed fields name the program that made a write,
-// so other processes of this program do not count as other controllers.
+// others detects the writes of other controllers. Managed fields contain the name of the program
+// that made a write, so other processes of this program do not count as other controllers.
 //
-// Only a changed status proves that another controller is at work. A user with rights in one
-// namespace can create pods for any owner under the name of any program. A user with such rights
-// can also write managed fields into owners, but cannot change a status. So a pod from another
-// program counts only if the owner of the pod exists. The worker reports a pod from another program
-// and may wait longer at the start, but does not end because of the pod. The managed fields of a
-// status count only if the status itself has changed.
+// Only a changed status proves that another controller is at work. A pod proves nothing, because a
+// user with rights in one namespace can create pods for any owner under the name of any program. If
+// another program creates a pod for an existing owner, the worker reports the pod and may wait
+// longer at the start, but continues to work. A user with rights in one namespace can also write
+// managed fields into owners, but cannot change a status. So the managed fields of a status count
+// only if the status itself has changed.
 //
-// The probes stay while the worker is at work. The worker never writes the status of a probe. If
-// another controller begins later, its first passes write the statuses of the probes, and so prove
-// that the controller is at work.
+// The probes exist while the worker is at work, and the worker never writes their statuses. If
+// another controller starts later, its first passes write these statuses, which proves that it is
+// at work.
 type others struct {
 	*manager
 	telling sync.WaitGroup
 	proven  func(ctx context.Context, seen string) // called once, at the first proof; nil means that a proof is only reported
 
 	mu        sync.Mutex
-	since     time.Time // only writes after this time count, by the clock of the server; zero means that none count
+	since     time.Time // writes count only after this time of the server's clock; zero means that no writes count
 	proof     bool      // whether there was a proof
 	told      time.Time // the time of the last report
-	lastChild time.Time // when a child from another controller was last seen
+	lastChild time.Time // the last time at which a child from another controller was seen
 	owners    map[types.UID]bool
 	probes    map[types.UID]bool
 }
 
-// newOthers returns an empty others, and sets all counters to 0, so that the first write shows as
-// an increase.
+// newOthers returns a value of type others without any detected writes. It sets all counters to 0,
+// so that the first write appears as an increase.
 func newOthers(m *manager) *others {
 	for _, c := range m.controllers {
 		m.foreignWrites.WithLabelValues(c.queue, aStatus)
@@ -80,8 +82,8 @@ func newOthers(m *manager) *others {
 	return &others{manager: m, owners: map[types.UID]bool{}, probes: map[types.UID]bool{}}
 }
 
-// begin sets the time after which writes count, if at is later than the time that was set before.
-// Managed fields have whole seconds, so a write in the same second does not count.
+// begin sets the time after which writes count, unless a later time was already set. Managed fields
+// have whole seconds, so a write in the same second does not count.
 func (o *others) begin(at time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -90,7 +92,7 @@ func (o *others) begin(at time.Time) {
 	}
 }
 
-// expect remembers a probe. This worker never writes the status of a probe.
+// expect records the UID of a probe. This worker never writes the status of a probe.
 func (o *others) expect(probe types.UID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -111,16 +113,16 @@ func (o *others) isNew(at time.Time) bool {
 	return !o.since.IsZero() && at.After(o.since)
 }
 
-// sawChild reports whether a child of another controller was seen within the given time.
+// sawChild reports whether a child that another controller created was seen within the given time.
 func (o *others) sawChild(within time.Duration) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return !o.lastChild.IsZero() && time.Since(o.lastChild) < within
 }
 
-// statusWriter returns the program that last wrote a status, and the time of that write.
-// statusWriter ignores the program in except. If no other program has written the status,
-// statusWriter returns "".
+// statusWriter returns the program that last wrote a status, and the time of that write. It ignores
+// the program in except. If no other program has written the status, statusWriter returns an empty
+// string.
 func statusWriter(fields []metav1.ManagedFieldsEntry, except string) (by string, at time.Time) {
 	for i := range fields {
 		f := &fields[i]
@@ -142,9 +144,9 @@ func statusOf(owner metav1.Object) any {
 	return nil
 }
 
-// foreignStatus compares two versions of an owner. foreignStatus returns the other program that
-// changed the status between the two versions. If this program may have changed the status,
-// foreignStatus returns "".
+// foreignStatus returns the other program that changed the status of an owner between two versions.
+// If the status has not changed, or this program may have changed it, foreignStatus returns an
+// empty string.
 func (o *others) foreignStatus(before, after metav1.Object) string {
 	if before.GetUID() != after.GetUID() || equality.Semantic.DeepEqual(statusOf(before), statusOf(after)) {
 		return ""
@@ -172,7 +174,7 @@ func ownStatus(owner metav1.Object) (at time.Time) {
 }
 
 // maker returns the other program that created an object. If this program wrote any field of the
-// object, or the managed fields name no program, maker returns "".
+// object, or the managed fields name no program, maker returns an empty string.
 func maker(object metav1.Object) (by string) {
 	fields := object.GetManagedFields()
 	for i := range fields {
@@ -186,9 +188,9 @@ func maker(object metav1.Object) (by string) {
 	return by
 }
 
-// mark returns the managed fields of a pod that stay in the cache. If another program created the
-// pod while the worker was at work, the managed fields name that program. mark returns nil if this
-// manager does not serve the kind of the owner, or if no other program created the pod.
+// mark returns the managed fields to keep for a cached pod. They contain only the name of the
+// program that created the pod. mark returns nil if no other program created the pod while the
+// worker was at work, or if this manager does not serve the kind of the owner.
 func (o *others) mark(pod *corev1.Pod) []metav1.ManagedFieldsEntry {
 	if !o.isNew(pod.CreationTimestamp.Time) || o.controllerOf(pod) == nil {
 		return nil
@@ -241,8 +243,8 @@ func (o *others) watch(ctx context.Context, factory informers.SharedInformerFact
 	return errors.Join(errs...)
 }
 
-// isNewOwner remembers that another controller has created a child for an owner, and reports
-// whether it is the first such child.
+// isNewOwner records that another controller has created a child for an owner, and reports whether
+// it is the first such child of the owner.
 func (o *others) isNewOwner(owner types.UID) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -257,8 +259,8 @@ func (o *others) isNewOwner(owner types.UID) bool {
 	return true
 }
 
-// report counts a write. At most once in tellEvery, and at the first proof, report also logs the
-// write and creates an event.
+// report counts a write of another controller. For the first proof, and otherwise at most once per
+// tellEvery, it also logs the write and creates an event.
 func (o *others) report(ctx context.Context, c controller, what, by, did string, owner metav1.Object) {
 	o.foreignWrites.WithLabelValues(c.queue, what).Inc()
 	said := fmt.Sprintf("%s %s %s %s/%s", by, did, c.kind, owner.GetNamespace(), owner.GetName())
@@ -276,7 +278,7 @@ func (o *others) report(ctx context.Context, c controller, what, by, did string,
 	})
 }
 
-// isToBeTold reports whether it is time for a report, and whether this is the first proof.
+// isToBeTold reports whether a report is due, and whether the write is the first proof.
 func (o *others) isToBeTold(what string) (tell, prove bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -11,7 +11,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/transport"
 )
 
-// paces has the pace of each of the controllers' clients, by name. The zero value is empty.
+// paces holds the paces of the controllers' clients, by name of the client. The zero value is
+// empty.
 type paces struct {
 	mu     sync.Mutex
 	byName map[string]*transport.Pace
@@ -45,7 +46,7 @@ func (*paces) Describe(descs chan<- *prometheus.Desc) {
 	descs <- callsWaiting
 }
 
-// Collect sends the state of each pace.
+// Collect sends the current values of each pace.
 func (p *paces) Collect(collected chan<- prometheus.Metric) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -15,20 +15,20 @@ import (
 	kinds "github.com/replicakit/replicakit/replicas/controller"
 )
 
-// At most keptPasses passes are kept for an owner, and passes of at most keptOwners owners. Passes
-// of the least recently used owners are dropped first.
+// keptPasses is the maximum number of passes that are kept for one owner. keptOwners is the maximum
+// number of owners with kept passes. The least recently used owners are dropped first.
 const keptOwners, keptPasses = 1000, 5
 
 // passes keeps the last passes of each owner, so that a user can find out what held an owner back.
-// passes skips passes that changed nothing, were not held back and did not fail.
+// Only passes that changed something, were held back or failed are kept.
 type passes struct {
 	mu     sync.Mutex
-	owners *lru.Cache // of []string, the latest pass last, by namespace and name of the owner
+	owners *lru.Cache // by namespace and name of the owner, a []string with the latest pass last
 }
 
 func newPasses() *passes { return &passes{owners: lru.New(keptOwners)} }
 
-// keep keeps a pass that changed something, was held back or failed.
+// keep stores a pass that changed something, was held back or failed.
 func keep[O, C kinds.Object](p *passes, kind string, pass kinds.Pass[O, C]) {
 	if len(pass.Created)+len(pass.Deleted)+len(pass.Adopted)+len(pass.Released)+len(pass.Gates) == 0 && pass.Err == nil {
 		return
@@ -59,7 +59,7 @@ func (p *passes) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	all := p.of(path)
 	p.mu.Unlock()
 	if len(all) == 0 {
-		http.Error(w, fmt.Sprintf("no pass of %s is kept. Since this process began, no pass changed something or was held back, or %d other owners had later passes", path, keptOwners), http.StatusNotFound)
+		http.Error(w, fmt.Sprintf("no pass of %s is kept. A pass is kept if it changed something, was held back or failed, until this process ends or %d other owners have had later passes", path, keptOwners), http.StatusNotFound)
 		return
 	}
 	for _, pass := range all {

@@ -22,8 +22,8 @@ import (
 // serverRestored is the reason of the event about a server that was restored from a backup.
 const serverRestored = "ServerRestored"
 
-// askInterval is how often the manager asks the server for its current resourceVersion. askPatience
-// is how long the answer may take.
+// askInterval is the interval between two requests for the current resourceVersion of the server.
+// askPatience is the timeout of each request.
 const (
 	askInterval = 20 * time.Second
 	askPatience = 10 * time.Second
@@ -36,18 +36,18 @@ func newRestored() prometheus.Gauge {
 	})
 }
 
-// restores notices that the API server has gone back to an older resourceVersion, for example
-// because its etcd was restored from a backup. The watches may not show that the server went back,
-// because they break while the server is down. The informers often list again before a controller
-// compares versions. So each manager regularly asks the server for its resourceVersion. A manager
-// that waits for the lease also asks the server, because the leader often loses the lease and ends
-// while etcd is down.
+// restores detects that the API server has gone back to an older resourceVersion, for example
+// because its etcd was restored from a backup. The watches might not show this, because they break
+// while the server is down. In addition, the informers often list again before a controller
+// compares versions. So each manager regularly reads the resourceVersion of the server. A manager
+// that waits for the lease does this too, because the leader often loses the lease and ends while
+// etcd is down.
 type restores struct {
 	live    func(context.Context) (string, error) // returns the current resourceVersion of the server
 	tell    func(ctx context.Context, note string) error
 	noticed prometheus.Gauge
 	last    string // the resourceVersion in the last answer, or ""
-	untold  string // the note of an event that could not be created yet, or ""
+	untold  string // the note of an event that must still be created, or ""
 }
 
 func (m *manager) newRestores() (*restores, error) {
@@ -61,7 +61,7 @@ func (m *manager) newRestores() (*restores, error) {
 	}, err
 }
 
-// notice asks the server regularly until ctx ends.
+// notice regularly reads the resourceVersion of the server until ctx is done.
 func (r *restores) notice(ctx context.Context) { wait.UntilWithContext(ctx, r.ask, askInterval) }
 
 func (r *restores) ask(ctx context.Context) {
@@ -78,24 +78,23 @@ func (r *restores) ask(ctx context.Context) {
 		r.untold = fmt.Sprintf("the API server went back from version %s to %s: it was restored from a backup", before, version)
 		logger.Error(nil, "The API server was restored from a backup", "from", before, "to", version)
 	}
-	if r.untold != "" && r.tell(ctx, r.untold) == nil { // a server that has just started may refuse the event
+	if r.untold != "" && r.tell(ctx, r.untold) == nil { // retried later, because a server that has just started may refuse the event
 		r.untold = ""
 	}
 }
 
-// restoredShown is how long a manager keeps serving its metrics after a controller has noticed a
-// restore, so that two scrapes show the restore. The controllers change nothing during
-// restoredShown.
+// restoredShown is the time for which a manager serves its metrics after a controller has detected
+// a restore, so that two scrapes show the restore. The controllers change nothing during this time.
 const restoredShown = time.Minute
 
-// restoredServer reports that a controller has noticed a restore, and ends the manager after
-// restoredShown. The manager must start again, because its caches may be newer than the restored
+// restoredServer reports that a controller has detected a restore, and ends the manager after
+// restoredShown. The manager must be restarted, because its caches may be newer than the restored
 // server.
 func (w *worker) restoredServer(ctx context.Context, proof error) {
 	w.restored.SetToCurrentTime()
 	klog.FromContext(ctx).Error(proof, "The API server was restored from a backup. This manager stops making changes, and ends soon", "in", restoredShown)
 	go func() {
-		_ = w.makeEvent(ctx, w.opts.theLease(), serverRestored, proof.Error()) // the controller itself creates an event about an owner
+		_ = w.makeEvent(ctx, w.opts.theLease(), serverRestored, proof.Error()) // the controller also creates an event for an owner
 		select {
 		case <-ctx.Done():
 		case <-time.After(restoredShown):
@@ -104,8 +103,8 @@ func (w *worker) restoredServer(ctx context.Context, proof error) {
 	}()
 }
 
-// versionOf returns a function that gets the current resourceVersion of the server. The function
-// lists at most one object.
+// versionOf returns a function that gets the current resourceVersion of the server by listing at
+// most one object.
 func versionOf(client metadata.Interface, resource schema.GroupVersionResource, namespace string) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		ctx, cancel := context.WithTimeout(ctx, askPatience)

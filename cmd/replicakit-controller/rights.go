@@ -28,10 +28,10 @@ func (r right) String() string {
 }
 
 // rights returns the rights that the controller needs in the namespaces that it serves. The
-// manifests also grant three other rights. The right to update finalizers is needed only if the
-// admission plugin OwnerReferencesPermissionEnforcement is on. Without the right to get namespaces,
-// the program does not report namespaces that do not exist. The right to read nodes is needed only
-// for some orders.
+// manifests also grant three rights that are not always needed. The right to update finalizers is
+// needed only if the admission plugin OwnerReferencesPermissionEnforcement is on. The right to get
+// namespaces is needed only to report namespaces that do not exist. The right to read nodes is
+// needed only for some orders.
 func (c controller) rights() []right {
 	rights := []right{
 		{"create", "", "events", ""},
@@ -83,7 +83,7 @@ func (m *manager) reportMissingRights(ctx context.Context) {
 		r := right{verb, "coordination.k8s.io", "leases", ""}
 		reportIfMissing(ctx, reviews, "leader election", attributes(r, m.opts.lease.Namespace, name))
 	}
-	lease("create", "") // RBAC cannot limit create to the name of the lease
+	lease("create", "") // RBAC cannot restrict the verb create to one name
 	lease("get", m.opts.lease.Name)
 	lease("update", m.opts.lease.Name)
 }

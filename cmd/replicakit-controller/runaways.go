@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	// runawayMinutes is how many minutes a creation counts.
+	// runawayMinutes is the number of minutes for which a created child counts.
 	runawayMinutes = 10
 	// An owner is a runaway if too many children were created for it in the last runawayMinutes.
 	// The limit is runawayMore plus runawayShare times the highest number of replicas that the
-	// owner wanted in these minutes. A rollout that is repeated stays below the limit.
+	// owner wanted in this time. Repeated rollouts stay below the limit.
 	runawayShare, runawayMore = 2, 10
 )
 
-// runaways finds owners for which children are created again and again. runaways remembers only
-// owners for which children were created in the last runawayMinutes.
+// runaways finds owners for which children are created again and again. It stores only owners for
+// which children were created in the last runawayMinutes.
 type runaways struct {
 	mu    sync.Mutex
 	owned map[types.NamespacedName]*creations
@@ -28,14 +28,14 @@ type runaways struct {
 
 func newRunaways() *runaways { return &runaways{owned: map[types.NamespacedName]*creations{}} }
 
-// creations has the number of children created for one owner in each minute.
+// creations holds the number of children created for one owner in each minute.
 type creations struct {
-	minute int64 // the latest minute that is counted, since 1970
+	minute int64 // latest counted minute, as minutes since 1970
 	made   [runawayMinutes]int
-	wanted [runawayMinutes]int // the highest number wanted in each minute
+	wanted [runawayMinutes]int // highest number of wanted replicas in each minute
 }
 
-// note records a pass of an owner.
+// note records how many children a pass created for an owner, and how many the owner wants.
 func (r *runaways) note(owner types.NamespacedName, made, wanted int, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -52,7 +52,7 @@ func (r *runaways) note(owner types.NamespacedName, made, wanted int, now time.T
 	c.wanted[i] = max(c.wanted[i], wanted)
 }
 
-// count returns the number of runaways. count removes owners whose last creation no longer counts.
+// count returns the number of runaways. It removes owners whose creations no longer count.
 func (r *runaways) count(now time.Time) (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

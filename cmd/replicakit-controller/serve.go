@@ -21,8 +21,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 )
 
-// listen opens the port before anything else starts, because another program may already use the
-// port. If metrics are off, the listener does nothing.
+// listen opens the port for the metrics. It is called before anything else starts, because another
+// program may already use the port. If metrics are off, listen returns a listener that does
+// nothing.
 func (m *manager) listen(ctx context.Context) (net.Listener, error) {
 	if !m.opts.metrics() {
 		return nowhere{}, nil
@@ -41,9 +42,9 @@ func (nowhere) Close() error { return nil }
 
 // serve answers requests for /metrics, /livez, /healthz, /readyz, /debug/passes and, with
 // --profiling, /debug/pprof, until stop is called. As in Kubernetes, serve uses TLS on every
-// address. All clients may get the paths of --authorization-always-allow-paths. For all paths that
-// are not always allowed, a client needs the right to get the path. The right is also needed on
-// loopback, because other users and other pods can connect to a loopback address.
+// address. The paths of --authorization-always-allow-paths are open to all clients. For all other
+// paths, a client needs the right to get the path. The right is also needed on a loopback address,
+// because other users and other pods can connect to it.
 func (m *manager) serve(ctx context.Context, listener net.Listener) (stop func(), err error) {
 	if !m.opts.metrics() {
 		return func() {}, nil
@@ -89,9 +90,9 @@ func (m *manager) handler(ctx context.Context) (http.Handler, error) {
 	return newGuard(klog.FromContext(ctx), client, m.opts.openPaths, inside)
 }
 
-// ready returns an error while the manager waits for something. ready also returns an error while a
-// controller at work has not listed all objects, or does not see their changes. A manager that
-// waits for the lease is ready to take over.
+// ready returns an error while the manager waits for something. It also returns an error while a
+// running controller has not listed all objects, or does not receive their changes. A manager that
+// only waits for the lease is ready to take over.
 func (m *manager) ready() error {
 	var errs []error
 	for _, what := range m.waiting.all() {
@@ -117,9 +118,9 @@ func probe(check func(*http.Request) error) http.Handler {
 	})
 }
 
-// tlsConfig uses the certificate of --tls-cert-file, and reads the file again when it changes.
-// Without that flag, tlsConfig generates a self-signed certificate, as kube-controller-manager
-// does.
+// tlsConfig returns a configuration with the certificate of --tls-cert-file, and reads the file
+// again when it changes. Without --tls-cert-file, tlsConfig generates a self-signed certificate, as
+// kube-controller-manager does.
 func (m *manager) tlsConfig(ctx context.Context) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if m.opts.certFile == "" {

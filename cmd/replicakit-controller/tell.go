@@ -14,34 +14,35 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// tellPatience is how long the server may take to store an event. A process that ends waits at most
-// tellPatience for the event.
+// tellPatience is the timeout for the creation of an event. A process that ends waits at most this
+// long for its last event.
 const tellPatience = 5 * time.Second
 
-// leaseLost is the reason of the event about the lease if this manager has lost the lease, and
-// ends.
+// leaseLost is the reason of the event that a manager creates when it ends because it has lost the
+// lease.
 const leaseLost = "LeaseLost"
 
 // mostTold is the length in bytes of the longest event note that the server accepts.
 const mostTold = 1024
 
-// theLease returns a reference to the lease. Events that are about no owner are about the lease.
+// theLease returns a reference to the lease. Events that do not concern an owner refer to the
+// lease.
 func (o *options) theLease() corev1.ObjectReference {
 	return corev1.ObjectReference{
 		APIVersion: coordinationv1.SchemeGroupVersion.String(), Kind: "Lease", Namespace: o.lease.Namespace, Name: o.lease.Name,
 	}
 }
 
-// tell creates an event. If the event cannot be created, the reason is logged. For example, an
-// event says why a process ended, because the metrics of the process are gone when the process has
-// ended.
+// tell creates an event. If the event cannot be created, tell logs the error. An event can show why
+// a process ended, but a metric cannot, because the metrics of the process are then no longer
+// served.
 func (m *manager) tell(ctx context.Context, about corev1.ObjectReference, reason, note string) {
 	if err := m.makeEvent(ctx, about, reason, note); err != nil {
 		klog.FromContext(ctx).V(2).Info("An event could not be created", "reason", reason, "err", err)
 	}
 }
 
-// makeEvent creates an event, and waits for the answer of the server even if ctx has ended.
+// makeEvent creates an event, and waits for the response of the server even if ctx is done.
 func (m *manager) makeEvent(ctx context.Context, about corev1.ObjectReference, reason, note string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellPatience)
 	defer cancel()

@@ -21,14 +21,13 @@ import (
 	"github.com/replicakit/replicakit/replicas/transport"
 )
 
-// A worker runs the controllers. The clients of a worker send writes only while the fence allows
-// writes.
+// A worker runs the controllers. Its clients send writes only while the fence allows writes.
 type worker struct {
 	*manager
 	writes writes
 	others *others     // nil until work is called
 	end    func(error) // ends work with an error
-	begun  atomic.Bool // a controller has begun to work, after the check for other controllers
+	begun  atomic.Bool // whether a controller has passed the check for other controllers
 }
 
 // client returns a client for the controllers. All clients with the same name share one pace (Z3).
@@ -42,11 +41,11 @@ func (w *worker) configFor(name string) *rest.Config {
 	config.Wrap(w.fence.Wrap)
 	config.Wrap(w.writes.wrap)
 	config.Wrap(w.paces.of(name, w.opts).Wrap)
-	config.Wrap(clientgo.CapRetryAfter) // last, because the pace must see the answers as the server sent them
+	config.Wrap(clientgo.CapRetryAfter) // wrapped last, because the pace must see the unmodified responses of the server
 	return config
 }
 
-// work runs the controllers until ctx ends. work returns after the last pass and the last write.
+// work runs the controllers until ctx is done. It returns after the last pass and the last write.
 // Call work only once.
 func (w *worker) work(ctx context.Context) error {
 	defer w.writes.drain()
@@ -89,7 +88,7 @@ func (w *worker) work(ctx context.Context) error {
 	return nil
 }
 
-// clients are the clients of a worker, one for the informers and one for each controller.
+// clients holds the clients of a worker, one for the informers and one for each controller.
 type clients struct {
 	informers   kubernetes.Interface
 	watches     *transport.Watches // the watches of the informers' client
@@ -165,8 +164,8 @@ func (w *worker) registerer(namespace string) prometheus.Registerer {
 	return w.registry
 }
 
-// run fills the caches. run runs each controller after the controller was admitted, until ctx ends.
-// run returns after the last pass.
+// run fills the caches and runs each controller from its admission until ctx is done. It returns
+// after the last pass.
 func (c *cell) run(ctx context.Context, admitted map[string]chan struct{}) {
 	defer c.working.add(c)()
 	c.newTerm(ctx)
@@ -187,13 +186,12 @@ func (c *cell) run(ctx context.Context, admitted map[string]chan struct{}) {
 	running.Wait()
 }
 
-// termPatience is how long newTerm waits for the answers of the server. The informers start after
-// newTerm has returned.
+// termPatience is the timeout of newTerm. The informers start after newTerm has returned.
 const termPatience = 5 * time.Second
 
-// newTerm lets the controllers ask the server for its current resourceVersion. The controllers can
-// then see that the caches are filled later than that resourceVersion, so the first passes need not
-// wait. Call newTerm when the lease is held and the caches are still empty.
+// newTerm lets each controller get the current resourceVersion of the server. The controllers then
+// know that caches filled later are not older than that resourceVersion, so the first passes do not
+// have to wait. Call newTerm when the lease is held and the caches are still empty.
 func (c *cell) newTerm(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, termPatience)
 	defer cancel()
@@ -231,7 +229,7 @@ func resync() time.Duration {
 	return time.Duration((1 + rand.Float64()) * float64(12*time.Hour))
 }
 
-// A set is safe for use by several goroutines. The zero set is empty.
+// A set is a collection that is safe for concurrent use. The zero value is empty.
 type set[T comparable] struct {
 	mu       sync.Mutex
 	elements []T

@@ -12,23 +12,23 @@ import (
 	"time"
 )
 
-// writeTimeout is how long a write may wait for its answer. API servers give up earlier.
+// writeTimeout is the timeout of a write. API servers give up earlier.
 const writeTimeout = time.Minute
 
-// writes lets each write that has begun finish, even if the context of the write ends. Otherwise
-// the answer would be lost, and the next leader would have to find out whether the write succeeded.
+// writes lets each write that has begun finish, even if its context is done. Without this, the
+// response could be lost, and the next leader would have to find out whether the write succeeded.
 // Reads and watches still end with their contexts.
 type writes struct {
 	underWay sync.RWMutex // read-locked by each write
 }
 
-// drain waits until all writes under way have finished. A write that begins after drain was called
-// fails at once.
+// drain waits until all writes in progress have finished. A write that begins after the call of
+// drain fails immediately.
 func (w *writes) drain() { w.underWay.Lock() }
 
 var errDrained = errors.New("not written: the controllers have ended")
 
-// wrap is an argument for rest.Config.Wrap.
+// wrap is a transport wrapper for rest.Config.Wrap.
 func (w *writes) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
 		if isRead(req) {
@@ -63,8 +63,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// A body is the body of an answer. A client closes the body when it has read the answer, and the
-// body then calls closed.
+// A body is the body of a response. It calls closed when the client closes it, which happens after
+// the client has read the response.
 type body struct {
 	io.ReadCloser
 	closed func()

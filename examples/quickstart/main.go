@@ -6,9 +6,10 @@
 //
 //	go run ./examples/quickstart
 //
-// This file has a whole ReplicaSet controller, and newKeeper connects the parts of the controller. Only the
+// This file contains a complete ReplicaSet controller. The function newKeeper connects its parts. Only the
 // cluster, its watches and the work queue are simulated. A real controller has a client, informers and a
-// rate-limited queue instead. The events are in story.go, and the output is in print.go.
+// rate-limited queue instead. The simulated events are in story.go, and the functions that print are in
+// print.go.
 package main
 
 import (
@@ -38,8 +39,8 @@ type keeper struct {
 	controller *controller.Controller
 }
 
-// newKeeper connects the parts of the controller. All differences between the kinds of owners are in the
-// parameter kind. For ReplicaSets, use the kind that controller.ReplicaSets returns.
+// newKeeper connects the parts of the controller. The parameter kind contains everything that depends on the
+// kind of the owners. For ReplicaSets, use the kind that controller.ReplicaSets returns.
 func newKeeper(cluster *replicastest.PodCluster, client *replicastest.Client[*appsv1.ReplicaSet, *corev1.Pod], kind controller.Kind[*appsv1.ReplicaSet, *corev1.Pod]) (*keeper, error) {
 	view := cluster.NewView()
 	queue := &replicastest.Worker{Clock: cluster.Clock}

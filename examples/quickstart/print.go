@@ -24,12 +24,12 @@ type narrator struct {
 	text    strings.Builder
 	now     func() time.Time
 	acts    int
-	began   time.Time // the time at which the present act began
-	waited  int       // how many passes of the present act were held back
+	began   time.Time // the time at which the current act began
+	waited  int       // number of passes that were held back in the current act
 	why     string    // why the last of these passes was held back
 	calls   map[string]int
-	created []error                          // the results of the creations in the present pass
-	victims []replicas.Deletion[*corev1.Pod] // the pods that the present pass deletes
+	created []error                          // the results of the creations in the current pass
+	victims []replicas.Deletion[*corev1.Pod] // the pods that the current pass deletes
 }
 
 // act begins an act and prints a package, a question and an explanation.
@@ -46,7 +46,7 @@ func (n *narrator) say(what, format string, args ...any) {
 
 func (n *narrator) print(format string, args ...any) { fmt.Fprintf(&n.text, format+"\n", args...) }
 
-// call is called for every call to the API server.
+// call counts a call to the API server. It also records the result if the call creates a pod.
 func (n *narrator) call(call replicastest.Call, err error) {
 	n.calls[call.Verb]++
 	if call.Verb == "create" {
@@ -54,7 +54,7 @@ func (n *narrator) call(call replicastest.Call, err error) {
 	}
 }
 
-// passed writes the changes that a pass has made, if there are any.
+// passed writes the changes that a pass has made.
 func (n *narrator) passed(_ context.Context, pass controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]) {
 	if pass.Waiting() {
 		n.waited++
@@ -92,7 +92,7 @@ func (n *narrator) status(rs *appsv1.ReplicaSet) {
 	n.say("status", "%s", strings.Join(line, ", "))
 }
 
-// creations describes the creations of a slow start. The answers are the results of its calls.
+// creations describes the creations of a slow start. The parameter answers contains the result of each call.
 func creations(answers []error, skipped int) string {
 	wanted := count(len(answers)+skipped, "pod")
 	refused := 0
@@ -121,7 +121,7 @@ func batches(calls int) string {
 	return ", in batches of " + strings.Join(sizes, ", ")
 }
 
-// count returns a text such as "1 pod", "2 pods" or "2 passes".
+// count returns a string such as "1 pod", "2 pods" or "2 passes".
 func count(n int, noun string) string {
 	switch {
 	case n == 1:
@@ -133,7 +133,7 @@ func count(n int, noun string) string {
 	return fmt.Sprintf("%d %s", n, noun)
 }
 
-// elapsed returns a text such as "0s", "2.5s" or "5m 50s".
+// elapsed returns a string such as "0s", "2.5s" or "5m 50s".
 func elapsed(d time.Duration) string {
 	d = d.Round(time.Second / 10)
 	minutes, rest := d/time.Minute, (d % time.Minute).Seconds()

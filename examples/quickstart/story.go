@@ -19,8 +19,8 @@ import (
 
 const namespace, name = "default", "web"
 
-// A story has a cluster, the controller of a fleet of pods on the cluster, and the events for both. The field
-// err has the first error of a call that a user makes.
+// A story runs a controller on a simulated cluster and plays the events. The field err holds the first error
+// of the calls that the user makes.
 type story struct {
 	*narrator
 	ctx     context.Context
@@ -178,7 +178,7 @@ func (s *story) scaleDown() {
 // wait lets virtual time pass.
 func (s *story) wait(d time.Duration) { s.world.Run(d) }
 
-// seen returns the pods that the controller has in its cache.
+// seen returns the pods in the controller's cache.
 func (s *story) seen() []*corev1.Pod { return s.keeper.view.ChildWatch.In(namespace) }
 
 // crowded returns the pods on the node that has the most pods.
@@ -195,7 +195,7 @@ func (s *story) crowded() []*corev1.Pod {
 	return fullest
 }
 
-// plan returns what Manage would do about the pods in the cache, without making any call.
+// plan returns the result of Manage for the pods in the cache. It makes no API calls.
 func (s *story) plan() replicas.PodPlan {
 	rs, _ := s.keeper.view.OwnerWatch.Get(namespace, name)
 	spec, err := replicas.ReplicaSetSpec(rs)
@@ -206,7 +206,7 @@ func (s *story) plan() replicas.PodPlan {
 	return plan
 }
 
-// status writes the status that the ReplicaSet has in the API server.
+// status writes the ReplicaSet's status from the API server.
 func (s *story) status() {
 	rs, err := s.cluster.GetOwner(s.ctx, namespace, name)
 	s.check(err)
@@ -235,7 +235,7 @@ func (s *story) scale(n int32) {
 	s.check(err)
 }
 
-// annotate changes the ReplicaSet in a way that does not matter to the controller.
+// annotate sets an annotation of the ReplicaSet that the controller ignores.
 func (s *story) annotate() {
 	_, err := s.cluster.EditOwner(s.ctx, namespace, name, func(rs *appsv1.ReplicaSet) {
 		metav1.SetMetaDataAnnotation(&rs.ObjectMeta, "example.com/reviewed", "yes")

@@ -34,7 +34,7 @@ const (
 	finalizer = "quorum.example.com/members"
 )
 
-// A Database wants spec.replicas members, and at least spec.quorum of the members stay ready.
+// A Database is a set of spec.replicas members. At least spec.quorum of the members must stay ready.
 type Database struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitzero"`
@@ -51,7 +51,7 @@ type DatabaseSpec struct {
 	Paused   bool   `json:"paused,omitempty"`
 }
 
-// A DatabaseStatus is the present state of a Database.
+// A DatabaseStatus is the current state of a Database.
 type DatabaseStatus struct {
 	Replicas           int32              `json:"replicas,omitempty"`
 	ReadyReplicas      int32              `json:"readyReplicas,omitempty"`
@@ -70,7 +70,7 @@ func (d *Database) DeepCopy() *Database {
 // DeepCopyObject returns a copy.
 func (d *Database) DeepCopyObject() runtime.Object { return d.DeepCopy() }
 
-// Calls are the API calls of the operator, except the calls that create and delete pods.
+// Calls contains the API calls of the operator, except the calls that create and delete pods.
 type Calls interface {
 	// Claim creates a volume claim and returns it. If the claim already exists, Claim returns the existing
 	// claim.
@@ -119,8 +119,8 @@ func spec(db *Database) (replicas.PodSpec, error) {
 	}, nil
 }
 
-// oneAtATime removes from a step the creations and deletions that must wait for another member, for a quorum
-// or for a drain. When the pod of that member changes, an event starts the next pass.
+// oneAtATime removes creations and deletions from a step if they must wait for another member, for the quorum
+// or for a drain. When the pod of a member changes, an event starts the next pass.
 func (o operator) oneAtATime(ctx context.Context, db *Database, step *controller.Step[*corev1.Pod]) error {
 	isGoing := db.DeletionTimestamp != nil
 	if keep := !isGoing || !step.NoneLeft(); keep != slices.Contains(db.Finalizers, finalizer) {
@@ -147,7 +147,7 @@ func (o operator) oneAtATime(ctx context.Context, db *Database, step *controller
 		if err != nil {
 			return fmt.Errorf("volume claim of member %s: %w", name, err)
 		}
-		if c.DeletionTimestamp != nil { // a new pod would lose this claim; the next pass comes when the claim is gone
+		if c.DeletionTimestamp != nil { // a new pod would lose this claim; the next pass starts when the claim is gone
 			step.Create = nil
 		}
 	}

@@ -96,7 +96,7 @@ func load(kubeconfigs []string) (configs []*rest.Config, err error) {
 	return configs, nil
 }
 
-// newManager returns a manager that serves the clusters. The first cluster is the manager's own, which
+// newManager returns a manager that serves the clusters. The first cluster is the manager's own cluster and
 // contains the lease. Each cluster has a controller with its own queue, expectations and metrics.
 func newManager(opts manager.Options, each controllerruntime.Options, configs ...*rest.Config) (manager.Manager, error) {
 	opts.Scheme = runtime.NewScheme()
@@ -123,9 +123,9 @@ func newManager(opts manager.Options, each controllerruntime.Options, configs ..
 	return mgr, nil
 }
 
-// withTransport returns client configurations with three features. If this leader cannot prove that it holds
-// the lease, its clients write nothing. The clients send as many calls as the server answers. If a watch
-// hangs, its objects are listed again.
+// withTransport returns copies of the client configurations with three additional features. The clients make
+// writes only while this process can prove that it holds the lease. Only the server's responses limit the
+// rate of their calls. If a watch hangs, its objects can be listed again.
 func withTransport(opts manager.Options, configs []*rest.Config) (wrapped []*rest.Config, watches []*transport.Watches) {
 	fence := transport.NewFence(types.NamespacedName{Namespace: opts.LeaderElectionNamespace, Name: opts.LeaderElectionID}, ptr.Deref(opts.RenewDeadline, 0))
 	for _, config := range configs {

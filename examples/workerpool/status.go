@@ -30,8 +30,9 @@ func report(p *v1.WorkerPool, o controller.Outcome[*v1.Worker]) error {
 	return nil
 }
 
-// heldBack returns the condition HeldBack, which says whether the pool must not create or delete Workers, and
-// why. The message is the same in each pass, because each new message would be a write to the API server.
+// heldBack returns the condition HeldBack, which says whether the controller holds back the creation or
+// deletion of Workers, and why. The message is the same in each pass, because each new message would be a
+// write to the API server.
 func heldBack(o controller.Outcome[*v1.Worker]) metav1.Condition {
 	condition := metav1.Condition{
 		Type: "HeldBack", Status: metav1.ConditionFalse, Reason: "Nothing",
@@ -59,7 +60,7 @@ func available(p *v1.WorkerPool, o controller.Outcome[*v1.Worker]) metav1.Condit
 // revisionLabel is the label with the name of the template that a Worker was made from.
 const revisionLabel = "workerpool.example.com/revision"
 
-// revision returns a name for the pool's present template.
+// revision returns a name for the pool's current template.
 func revision(p *v1.WorkerPool) string {
 	hash := fnv.New32a()
 	_ = json.NewEncoder(hash).Encode(p.Spec.Template) // neither the encoder nor the hash can fail

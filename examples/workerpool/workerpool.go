@@ -25,7 +25,7 @@ import (
 
 type workers = replicas.Spec[*v1.Worker]
 
-// workerPools is the whole operator, which consists of the wanted Workers of a pool, the state of a Worker,
+// workerPools defines the whole operator. It describes the wanted Workers of a pool, the state of a Worker
 // and the status of the pool.
 var workerPools = controller.Kind[*v1.WorkerPool, *v1.Worker]{
 	Owner:    v1.GroupVersion.WithKind("WorkerPool"),
@@ -68,12 +68,13 @@ func rules(p *v1.WorkerPool) replicas.Rules[*v1.Worker] {
 	}
 }
 
-// readyWithin is how long a Worker that is not ready is kept before it is replaced.
+// readyWithin is the time for which a Worker may be unready before it is replaced.
 const readyWithin = 10 * time.Minute
 
 func isReady(w *v1.Worker) bool { return w.Status.Ready }
 
-// spare returns how many more Workers are ready than the pool needs.
+// spare returns the number of ready Workers minus the number that the pool needs. The result is negative if
+// too few Workers are ready.
 func spare(p *v1.WorkerPool, ready int32) int32 {
 	return ready - (p.Spec.Replicas - p.Spec.MaxUnavailable)
 }

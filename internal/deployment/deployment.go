@@ -21,19 +21,19 @@ import (
 )
 
 // The Deployment controller writes these annotations on a ReplicaSet when it scales the ReplicaSet. The first
-// is the number of replicas that the Deployment wanted. The second is the largest number of replicas that the
-// Deployment allowed.
+// annotation contains the number of replicas that the Deployment wanted. The second annotation contains the
+// maximum number of replicas that the Deployment allowed.
 const (
 	desiredAnnotation = "deployment.kubernetes.io/desired-replicas"
 	maxAnnotation     = "deployment.kubernetes.io/max-replicas"
 )
 
-// A How is the rule by which the ReplicaSets were scaled.
+// A How is the rule that determined the sizes of the ReplicaSets.
 type How string
 
 // These are the rules.
 const (
-	Unscaled    How = "unscaled"    // no size changes, because no scaling is needed, a Recreate runs, or the Deployment is deleted
+	Unscaled    How = "unscaled"    // no size changes: no scaling is needed, a Recreate rollout runs, or the Deployment is being deleted
 	Whole       How = "whole"       // all replicas go to the only ReplicaSet with replicas, or to the newest if none has replicas
 	Finished    How = "finished"    // all replicas of the newest ReplicaSet are available, so the others are scaled to 0
 	Proportions How = "proportions" // during a rollout, each ReplicaSet grows or shrinks in proportion to its size
@@ -52,8 +52,8 @@ func Scale(d *appsv1.Deployment, sets []*appsv1.ReplicaSet, replicas int32) (siz
 }
 
 // Scaled returns copies of the ReplicaSets with the sizes that Scale returned. Use the copies to predict a
-// second change of spec.replicas. The prediction is right if the Deployment controller does nothing else in
-// between, for example because the Deployment is paused.
+// second change of spec.replicas. The second prediction is correct only if the Deployment controller makes no
+// other changes in between, for example because the Deployment is paused.
 func Scaled(d *appsv1.Deployment, sets []*appsv1.ReplicaSet, replicas int32, sizes []int32) []*appsv1.ReplicaSet {
 	scaled := make([]*appsv1.ReplicaSet, len(sets))
 	for i, rs := range sets {
@@ -66,8 +66,8 @@ func Scaled(d *appsv1.Deployment, sets []*appsv1.ReplicaSet, replicas int32, siz
 	return scaled
 }
 
-// A scaling is a Deployment that is scaled to a number of replicas. The lists of ReplicaSets are sorted by
-// age, oldest first, and then by name.
+// A scaling calculates the sizes of a Deployment's ReplicaSets for a new number of replicas. Its lists of
+// ReplicaSets are sorted by age, oldest first, and then by name.
 type scaling struct {
 	*appsv1.Deployment
 	replicas, surge int32
@@ -115,8 +115,9 @@ func (s *scaling) run() How {
 	return Proportions
 }
 
-// wantedOther reports whether the ReplicaSet was last scaled for another number of replicas of the
-// Deployment. If the annotation is missing, wantedOther uses the Deployment's present spec.replicas.
+// wantedOther reports whether the ReplicaSet was last scaled for a different number of replicas of the
+// Deployment than s.replicas. If the annotation is missing, wantedOther compares the Deployment's current
+// spec.replicas instead.
 func (s *scaling) wantedOther(rs *appsv1.ReplicaSet) bool {
 	desired, ok := number(rs, desiredAnnotation)
 	if !ok {
@@ -125,8 +126,9 @@ func (s *scaling) wantedOther(rs *appsv1.ReplicaSet) bool {
 	return desired != s.replicas
 }
 
-// giveAll gives all replicas to the only ReplicaSet that has replicas. If none has replicas, the ReplicaSet
-// with the Deployment's template gets all of them, or else the youngest ReplicaSet.
+// giveAll gives all replicas to the only ReplicaSet that has replicas. If no ReplicaSet has replicas, giveAll
+// gives them to the ReplicaSet with the Deployment's template. If that ReplicaSet does not exist, giveAll
+// gives them to the youngest ReplicaSet.
 func (s *scaling) giveAll() {
 	switch {
 	case len(s.active) == 1:
@@ -138,7 +140,8 @@ func (s *scaling) giveAll() {
 	}
 }
 
-// isFinished reports whether the newest ReplicaSet already has all replicas, and all of them are available.
+// isFinished reports whether the newest ReplicaSet has all replicas of the Deployment and all of them are
+// available.
 func (s *scaling) isFinished() bool {
 	if s.newest == nil {
 		return false
@@ -147,8 +150,8 @@ func (s *scaling) isFinished() bool {
 	return ok && desired == s.replicas && *s.newest.Spec.Replicas == s.replicas && s.newest.Status.AvailableReplicas == s.replicas
 }
 
-// share distributes the replicas that must be added or removed, from the largest ReplicaSet to the smallest.
-// The largest ReplicaSet also gets the remainder from rounding.
+// share distributes the replicas to add or remove over the ReplicaSets, in proportion to their sizes. It
+// starts with the largest ReplicaSet. This ReplicaSet also gets the remainder that is caused by rounding.
 func (s *scaling) share() {
 	add := int32(0)
 	if s.replicas > 0 {
@@ -162,7 +165,7 @@ func (s *scaling) share() {
 	}
 	sorted := slices.Clone(s.active)
 	if add > 0 {
-		slices.Reverse(sorted) // of ReplicaSets of equal size, the newest grows first, and the oldest shrinks first
+		slices.Reverse(sorted) // if sizes are equal, the newest ReplicaSet grows first, and the oldest shrinks first
 	}
 	slices.SortStableFunc(sorted, func(a, b *appsv1.ReplicaSet) int { return cmp.Compare(*b.Spec.Replicas, *a.Spec.Replicas) })
 	left := add
@@ -182,7 +185,8 @@ func (s *scaling) share() {
 	s.sizes[sorted[0]] = max(0, s.sizes[sorted[0]]+left)
 }
 
-// part returns by how many replicas the ReplicaSet must grow to stay in proportion.
+// part returns the number of replicas that the ReplicaSet must gain to keep its proportion. The result is
+// negative if the ReplicaSet must shrink.
 func (s *scaling) part(rs *appsv1.ReplicaSet) int32 {
 	size := *rs.Spec.Replicas
 	if s.replicas == 0 {
@@ -223,8 +227,8 @@ func maxSurge(d *appsv1.Deployment, replicas int32) int32 {
 	return int32(surge)
 }
 
-// number returns the number in an annotation of the Deployment controller. If the annotation is not a number,
-// ok is false.
+// number returns the number in an annotation of the Deployment controller. The result ok is false if the
+// annotation is missing or is not a number.
 func number(rs *appsv1.ReplicaSet, annotation string) (n int32, ok bool) {
 	value, err := strconv.ParseUint(rs.Annotations[annotation], 10, 31)
 	if err != nil {

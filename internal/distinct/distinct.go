@@ -10,12 +10,12 @@ import (
 	"math/bits"
 )
 
-// A Table finds the entries of a list by their strings. A Table is a hash table with open addressing that
-// never grows. If all strings differ, a Table needs about half the time of a map.
+// A Table maps the strings of a list's entries to the indexes of these entries. It is a hash table with open
+// addressing and a fixed size. If all strings differ, it takes about half the time of a map.
 type Table struct {
 	text func(i int) string
-	// A slot is 0 if it is free. Otherwise its lower bits are the index of an entry plus one. Its upper bits
-	// are bits of the hash of the entry's string. At least half of the slots are free.
+	// A free slot is 0. In a used slot, the lower bits hold the index of an entry plus one. The upper bits
+	// hold some bits of the hash of the entry's string. At least half of the slots are free.
 	slots []uint32
 	index uint // the number of lower bits in a slot
 }
@@ -32,8 +32,9 @@ func New(n int, text func(i int) string) *Table {
 	}
 }
 
-// Add adds the entry at index i, whose string is text, unless the table already has an entry with this
-// string. Add returns the index of the entry that the table now has for this string.
+// Add adds the entry at index i with the given string. If the table already contains an entry with this
+// string, Add changes nothing. In both cases, Add returns the index of the entry that the table contains for
+// this string.
 func (t *Table) Add(i int, text string) int {
 	slot, part := t.find(text)
 	if *slot == 0 {
@@ -42,7 +43,7 @@ func (t *Table) Add(i int, text string) int {
 	return t.entry(*slot)
 }
 
-// Find returns the index of the entry with this string, or -1 if the table has no such entry.
+// Find returns the index of the entry with this string, or -1 if the table contains no such entry.
 func (t *Table) Find(text string) int {
 	slot, _ := t.find(text)
 	return t.entry(*slot)
@@ -51,8 +52,8 @@ func (t *Table) Find(text string) int {
 // entry returns the index in a slot, or -1 if the slot is free.
 func (t *Table) entry(slot uint32) int { return int(slot&(1<<t.index-1)) - 1 }
 
-// find returns the slot of a string, or the free slot where the string belongs. The returned part has the
-// bits of the string's hash that are stored in the slot.
+// find returns the slot of a string, or the free slot where the string belongs. The result part holds the
+// bits of the string's hash that the slot stores.
 func (t *Table) find(text string) (slot *uint32, part uint32) {
 	hash := maphash.String(seed, text)
 	part = uint32(hash>>32) >> t.index << t.index

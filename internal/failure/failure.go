@@ -1,7 +1,7 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package failure makes the errors with which API calls fail in this library's own tests.
+// Package failure provides the errors of failed API calls for this library's own tests.
 package failure
 
 import (
@@ -24,8 +24,8 @@ import (
 // A Failure is a way in which an API call fails.
 type Failure uint8
 
-// Lost returns the failures that can happen although the call has taken effect. Each of these failures can
-// come from the server or from a proxy in front of the server.
+// Lost returns the failures that can occur even if the call has taken effect. Each of them can be caused by
+// the server or by a proxy in front of the server.
 func Lost() []Failure {
 	return []Failure{Timeout, ServiceUnavailable, InternalError, TooManyRequests, ConnectionReset}
 }
@@ -49,7 +49,7 @@ func (f Failure) String() string {
 	return [...]string{"timeout", "unavailable", "broken", "throttled", "conflict", "forbidden", "rejected", "refused", "cut"}[f%Failures]
 }
 
-// Of returns the error that a call returns if it fails in this way.
+// Of returns the error of an API call that fails in this way.
 func (f Failure) Of(call replicastest.Call) error {
 	kind := schema.GroupKind{Kind: call.Kind}
 	plural, _ := meta.UnsafeGuessKindToResource(kind.WithVersion(""))

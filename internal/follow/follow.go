@@ -5,10 +5,10 @@
 // up is said to follow the server.
 //
 // A watch that hangs returns no error, and looks like a watch of objects that do not change. Therefore this
-// package reads the server's current resourceVersion every minute, and the watch must reach that
-// resourceVersion. A server sends a bookmark to each watch every minute, so a healthy watch is at most about
-// two minutes behind. If the watch is further behind, its objects are listed again, which replaces a watch
-// that hangs. If the server sends no bookmarks, a new list also proves that the watch follows the server.
+// package reads the server's current resourceVersion every minute, and checks that the watch reaches it. A
+// server sends a bookmark to each watch every minute, so a healthy watch is at most about two minutes behind.
+// If the watch is further behind, this package ends the watch, so that its objects are listed and watched
+// again. If the server sends no bookmarks, a new list also proves that the watch follows the server.
 package follow
 
 import (
@@ -28,19 +28,18 @@ import (
 const (
 	// askPatience is the timeout of a request for the server's resourceVersion.
 	askPatience = 10 * time.Second
-	// mostAsked is the largest number of the server's answers that are kept, even if the watch hangs for a
-	// long time.
+	// mostAsked is the maximum number of the server's answers that a Watch keeps while the watch hangs.
 	mostAsked = 20
-	// backOff is the longest time that an informer waits between the end of a watch and a new list.
+	// backOff is the maximum time that an informer waits between the end of a watch and a new list.
 	backOff = 30 * time.Second
-	// bookmarksNeeded is how many bookmarks in a row prove that the server sends bookmarks.
+	// bookmarksNeeded is the number of consecutive bookmarks that prove that the server sends bookmarks.
 	bookmarksNeeded = 3
 )
 
-// Times are the intervals and limits of a Watch. Tests use shorter times.
+// Times holds the intervals and limits of a Watch. Tests use shorter times.
 type Times struct {
-	Look   time.Duration // between two checks of the cache
-	Ask    time.Duration // between two requests to the server
+	Look   time.Duration // the time between two checks of the cache
+	Ask    time.Duration // the time between two requests to the server
 	Relist time.Duration // the age of a watch at which its objects are listed again
 	Stale  time.Duration // the age of a watch at which it counts as not following the server
 }
@@ -58,10 +57,10 @@ func WithTimes(ctx context.Context, times Times) context.Context {
 type Watch struct {
 	Kind string
 	// Cached returns the resourceVersion that the watch has reached, or "" before the first list. If Cached
-	// is nil, that resourceVersion is unknown. Then only new lists prove that the watch follows the server.
+	// is nil, this resourceVersion is unknown, and only new lists prove that the watch follows the server.
 	Cached func() string
 	// Live returns the server's resourceVersion for a namespace, or for all namespaces if namespace is "". If
-	// Live is nil, the server cannot be asked, and the watch is not followed.
+	// Live is nil, the server's resourceVersion is unknown, and the watch is not checked.
 	Live func(ctx context.Context, namespace string) (string, error)
 	// Namespace is the namespace of the watch, or "" if it watches all namespaces. If the server forbids Live
 	// for all namespaces, Live is called with the namespace that Other returns. Other returns "" if it knows
@@ -69,35 +68,35 @@ type Watch struct {
 	Namespace string
 	Other     func(ctx context.Context) string
 	// Relist ends each watch that has sent nothing for the duration silent, so that its objects are listed
-	// again. The function done reports whether the new lists have been answered. If Relist is nil, the
-	// objects cannot be listed again.
+	// again. The function done reports whether the server has answered the new list requests. If Relist is
+	// nil, the objects cannot be listed again.
 	Relist func(silent time.Duration) (done func() bool)
 
 	mu     sync.Mutex
 	times  Times
-	proven time.Time // the watch is known to have reached the server's state of this time; zero before Follow begins
-	asked  []answer  // the answers that the watch has not reached yet, oldest first
-	last   time.Time // when the server was last asked, or when Follow began
-	came   time.Time // when the server last answered, or when Follow began
+	proven time.Time // the watch has reached at least the server's state at this time; zero before Follow starts
+	asked  []answer  // the server's answers that the watch has not reached yet, oldest first
+	last   time.Time // the time of the last request to the server, or of the start of Follow
+	came   time.Time // the time of the server's last answer, or of the start of Follow
 	err    error     // the error of the last request
 	newest string    // the resourceVersion in the server's last answer
-	ahead  string    // the resourceVersion of the watch, if the server was at an older one
+	ahead  string    // the resourceVersion of the watch if the server was at an older resourceVersion, or ""
 
-	relisted time.Time   // when the objects were last listed again; zero means never
-	done     func() bool // reports whether the new list has been answered; nil if none is awaited
+	relisted time.Time   // the time when the objects were last listed again; zero means never
+	done     func() bool // reports whether the server has answered the new list; nil if no answer is pending
 	until    string      // the server's resourceVersion when the objects were last listed again
-	missed   int         // events up to that resourceVersion that only the new list has brought
-	hung     int         // new lists that brought such missed events
+	missed   int         // the number of events up to that resourceVersion that only the new list has delivered
+	hung     int         // the number of new lists that delivered missed events
 
 	reported bool // the log says that the watch does not follow the server
 	noRight  bool // the log says that a right is missing
 
 	events, bookmarks int
-	bookmark          time.Time // when the last bookmark came
+	bookmark          time.Time // the time of the last bookmark
 	seen              [2]sight  // the states at the last check and at the check before
 }
 
-// An answer says that the server had reached at least this resourceVersion at this time.
+// An answer records that the server had reached at least this resourceVersion at this time.
 type answer struct {
 	at      time.Time
 	version string
@@ -112,8 +111,8 @@ type sight struct {
 // A Log logs a message with an error, or only the message if err is nil.
 type Log func(err error, message string, keysAndValues ...any)
 
-// Updated records an update event as Saw does. If both objects have the same resourceVersion, the update
-// comes from a resync or a list, and Updated does not count it.
+// Updated records an update event in the same way as Saw. It ignores an update of an object to the same
+// resourceVersion, because this event comes from a resync or a list.
 func (w *Watch) Updated(old, cur any) {
 	if versionOf(old) != versionOf(cur) {
 		w.Saw(cur)
@@ -121,8 +120,8 @@ func (w *Watch) Updated(old, cur any) {
 }
 
 // Saw records an event of an object. For a deletion, obj is the object's last state. A value that is not an
-// object is a tombstone, which means that the watch missed the deletion. If the watch reaches a
-// resourceVersion without an event, a bookmark has brought this resourceVersion.
+// object is a tombstone, which means that the watch missed the deletion. If the cache's resourceVersion
+// changes without an event, the watch has received a bookmark.
 func (w *Watch) Saw(obj any) {
 	if w == nil {
 		return
@@ -161,7 +160,7 @@ func (w *Watch) cached() string {
 	return w.Cached()
 }
 
-// begin starts to follow the watch, but sends no request to the server yet.
+// begin initializes the times of the watch. It sends no request to the server.
 func (w *Watch) begin(times Times) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -169,8 +168,8 @@ func (w *Watch) begin(times Times) {
 	w.times, w.proven, w.last, w.came = times, now, now, now
 }
 
-// look reads the server's resourceVersion if the time for that has come, and logs whether the watch follows
-// the server. If the watch is too far behind, look has its objects listed again.
+// look checks the watch once. It reads the server's resourceVersion if the last request is old enough, and
+// logs whether the watch follows the server. If the watch is too far behind, look calls Relist.
 func (w *Watch) look(ctx context.Context, log Log) {
 	now := time.Now()
 	if w.isTimeToAsk(now) {
@@ -198,7 +197,7 @@ func (w *Watch) look(ctx context.Context, log Log) {
 func (w *Watch) isTimeToAsk(now time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return now.Sub(w.last) >= w.times.Ask || w.isTimeToRelist(now) // the answer shows which events of a new list came too late
+	return now.Sub(w.last) >= w.times.Ask || w.isTimeToRelist(now) // the answer shows which events of the new list the watch has missed
 }
 
 func (w *Watch) isTimeToRelist(now time.Time) bool {
@@ -206,7 +205,7 @@ func (w *Watch) isTimeToRelist(now time.Time) bool {
 	return known && age > w.times.Relist && w.Relist != nil && w.err == nil && w.ahead == "" && now.Sub(w.relisted) > w.times.Relist
 }
 
-// noteMissed logs that the watch hung, if a new list brought events that the watch should have sent earlier.
+// noteMissed logs that the watch hung if a new list has delivered events that the watch missed.
 func (w *Watch) noteMissed(log Log) {
 	if w.missed > 0 {
 		log(fmt.Errorf("%s: the watch hung", w.Kind), "A watch hung and was ended. A new list has shown the events that the watch missed", "kind", w.Kind, "events", w.missed)
@@ -232,7 +231,7 @@ func (w *Watch) ask(ctx context.Context) (string, error) {
 
 // note records the server's answer to a request. The parameter cached is the resourceVersion that the watch
 // had reached before the request. If this process was paused, or the server did not answer for a long time,
-// the age of the watch is counted from the time of the answer.
+// the age of the watch starts again at the time of the answer.
 func (w *Watch) note(a answer, cached string, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -253,8 +252,9 @@ func (w *Watch) note(a answer, cached string, err error) {
 	}
 }
 
-// catchUp records which answers of the server the watch has reached, and whether a new list has been
-// answered. If two resourceVersions cannot be compared, the watch counts as having reached the answer.
+// catchUp records which of the server's answers the watch has reached, and whether the server has answered a
+// new list request. If two resourceVersions cannot be compared, the watch counts as having reached the
+// answer.
 func (w *Watch) catchUp(cached string) {
 	if w.done != nil && w.done() {
 		w.done = nil
@@ -263,7 +263,7 @@ func (w *Watch) catchUp(cached string) {
 		}
 	}
 	if resourceversion.Older(cached, w.ahead) {
-		w.ahead = "" // a new list has brought the older version of the server
+		w.ahead = "" // a new list has returned the older resourceVersion of the server
 	}
 	for len(w.asked) > 0 && cached != "" && !resourceversion.Older(cached, w.asked[0].version) {
 		w.proven = w.asked[0].at
@@ -271,14 +271,15 @@ func (w *Watch) catchUp(cached string) {
 	}
 }
 
-// noteBookmark counts bookmarks, which change the cache's resourceVersion without an event. The cache has a
-// resourceVersion shortly before the handlers get its event, so noteBookmark compares two earlier checks. A
-// new list also brings a resourceVersion without an event, but not every minute.
+// noteBookmark counts bookmarks, which change the cache's resourceVersion without an event. The cache reaches
+// a resourceVersion shortly before the handlers receive the event. Therefore noteBookmark compares the
+// resourceVersions of two earlier checks. A new list can also change the resourceVersion without an event,
+// but not every minute.
 func (w *Watch) noteBookmark(now time.Time, cached string) {
 	last, before := w.seen[0], w.seen[1]
 	w.seen = [2]sight{{cached, w.events}, last}
 	if before.cached == "" || last.cached == before.cached || w.events != before.events || w.events == 0 || w.bookmarked() {
-		return // if no event has ever arrived, the handlers may not be connected
+		return // if no event has ever arrived, the handlers are possibly not connected
 	}
 	if now.Sub(w.bookmark) > 2*w.times.Ask {
 		w.bookmarks = 0
@@ -288,9 +289,9 @@ func (w *Watch) noteBookmark(now time.Time, cached string) {
 
 func (w *Watch) bookmarked() bool { return w.bookmarks >= bookmarksNeeded }
 
-// age returns how far the watch may be behind the server, and whether this age proves anything. If the server
-// sends no bookmarks and Relist is nil, a high age proves nothing, because a watch of unchanged objects gets
-// no events.
+// age returns the maximum time by which the watch is behind the server, and whether this age is reliable. If
+// the server sends no bookmarks and Relist is nil, the age is not reliable, because a watch of unchanged
+// objects receives no events.
 func (w *Watch) age(now time.Time) (age time.Duration, known bool) {
 	if w.proven.IsZero() || apierrors.IsForbidden(w.err) {
 		return 0, false
@@ -298,8 +299,8 @@ func (w *Watch) age(now time.Time) (age time.Duration, known bool) {
 	return now.Sub(w.proven), w.bookmarked() || w.Relist != nil
 }
 
-// report logs once that the watch does not follow the server, and once that the watch follows it again. A
-// missing right is also logged once.
+// report logs when the watch no longer follows the server, when the watch follows the server again, and when
+// a right is missing. Each change is logged only once.
 func (w *Watch) report(now time.Time, log Log) {
 	if missing := apierrors.IsForbidden(w.err); missing != w.noRight {
 		w.noRight = missing
@@ -327,7 +328,7 @@ func (w *Watch) wrong(age time.Duration) error {
 	return fmt.Errorf("%s: the watch is %v behind the server", w.Kind, age)
 }
 
-// samples returns the metrics of the watch. While the age of the watch is unknown, its value is NaN.
+// samples returns the metrics of the watch. The age metric is NaN while the age of the watch is unknown.
 func (w *Watch) samples() []controller.Sample {
 	age := math.NaN()
 	w.mu.Lock()

@@ -14,16 +14,16 @@ import (
 	"github.com/replicakit/replicakit/replicas/transport"
 )
 
-// Watches are the two watches of a controller. The zero Watches contains no watch.
+// Watches holds the two watches of a controller. The zero Watches contains no watch.
 type Watches struct{ Owners, Children *Watch }
 
 // A Source describes how a controller's caches are filled.
 type Source struct {
-	// OwnersVersion and ChildrenVersion return the resourceVersion that the watch of owners or of children
-	// has reached. A nil function means that this resourceVersion is unknown.
+	// OwnersVersion returns the resourceVersion that the watch of owners has reached. ChildrenVersion does
+	// the same for the watch of children. A nil function means that this resourceVersion is unknown.
 	OwnersVersion, ChildrenVersion func() string
 	// Namespace is the namespace of the watches, or "" if they watch all namespaces. If the server forbids
-	// requests for all namespaces, the namespace of an owner in the cache is used instead.
+	// requests for all namespaces, the requests use the namespace of an owner in the cache.
 	Namespace string
 	// Owners and Children are the watched resources.
 	Owners, Children schema.GroupVersionResource
@@ -32,7 +32,7 @@ type Source struct {
 }
 
 // New returns the watches of a controller. If the controller's client is not a controller.Versioner, the
-// watches are not followed.
+// watches are not checked.
 func New[O, C controller.Object](kind controller.Kind[O, C], client controller.Client[O, C], cache controller.OwnerCache[O], from Source) Watches {
 	versioner, ok := client.(controller.Versioner)
 	if !ok {

@@ -19,10 +19,10 @@ import (
 	"github.com/replicakit/replicakit/expectations"
 )
 
-// Hidden is a value that a type hides.
+// Hidden wraps a value that a type hides from users.
 type Hidden struct{ value any }
 
-// Hide hides a value.
+// Hide wraps a value in a Hidden.
 func Hide(value any) Hidden { return Hidden{value} }
 
 func (h Hidden) open() any { return h.value }
@@ -33,63 +33,63 @@ func Of[T any](value interface{ open() any }) T {
 	return hidden
 }
 
-// Ledgers are hidden in a controller.Controller. Each ledger has the known facts about the children of one
+// Ledgers is hidden in a controller.Controller. Each ledger holds the known facts about the children of one
 // owner. The type parameter Ledger is *ledger.Ledger.
 type Ledgers[Ledger any] interface {
-	// Ledger returns the ledger of an owner. If the owner has no ledger, Ledger makes one.
+	// Ledger returns the ledger of an owner. If the owner has no ledger, Ledger creates one.
 	Ledger(owner expectations.Key) Ledger
-	// Ledgers returns all ledgers, except those of owners that have left the cache.
+	// Ledgers returns all ledgers, except the ledgers of owners that are no longer in the cache.
 	Ledgers() map[expectations.Key]Ledger
 }
 
 // A Controller is hidden in a replicastest.Controller. The fields are hooks, which may be nil, and the state
 // of the current pass. The type parameter Pass is controller.Pass, and C is the type of a child.
 type Controller[Pass, C any] struct {
-	// Listed is called after a pass has listed the children from the cache. Changes that Listed makes come
-	// too late for that list.
+	// Listed is called after a pass has listed the children from the cache. Changes that Listed makes do not
+	// affect this list.
 	Listed func()
-	// Scaling is called with the children that a pass counts. The call comes before the pass creates or
-	// deletes children according to Passing.Scale.
+	// Scaling is called with the children that a pass counts, before the pass creates or deletes children
+	// according to Passing.Scale.
 	Scaling func(owned []C)
-	// Passing is the current pass, or nil. At first, the field Owner is the owner from the cache. Shortly
-	// before the pass creates or deletes children, Owner becomes the owner that the pass uses, and Scale is
-	// set. After a Crash, Passing remains the interrupted pass.
+	// Passing is the current pass, or nil. At first, Passing.Owner is the owner from the cache. Shortly
+	// before the pass creates or deletes children, Passing.Owner is set to the owner that the pass uses, and
+	// Passing.Scale is set. After a Crash, Passing is still the interrupted pass.
 	Passing *Pass
-	// Related are the children that count for co-location, or nil until the current pass has read them.
+	// Related lists the children that count for co-location. It is nil until the current pass has read these
+	// children.
 	Related []C
 	// Ledgers hides the Ledgers of the controller.Controller.
 	Ledgers Hidden
 	// Now returns the time on the controller's clock.
 	Now func() time.Time
 	// Queued returns the time of the next pass for an owner, and whether the owner is in the queue. An owner
-	// that has work to do and is not in the queue waits for an event.
+	// that is not in the queue gets its next pass only after an event.
 	Queued func(types.NamespacedName) (time.Time, bool)
 }
 
 // A Client is hidden in a replicastest.Client. The type parameter Call is replicastest.Call.
 type Client[Call any] struct {
-	// Calling returns the client's call that is just taking effect, and whether there is such a call. In
-	// Cluster.Changed, Calling reports whether this client causes the change. The call is late if its caller
-	// has stopped waiting for the answer.
+	// Calling returns the client's API call that is currently taking effect. If no call is taking effect, ok
+	// is false. During Cluster.Changed, ok reports whether this client causes the change. The result late is
+	// true if the caller no longer waits for the response.
 	Calling func() (call Call, late, ok bool)
-	// InFlight returns the client's calls that have returned an error but will still take effect. The calls
-	// are in the order in which they will take effect.
+	// InFlight returns the client's calls that have returned an error but will still take effect. They are
+	// sorted in the order in which they will take effect.
 	InFlight func() []Call
 }
 
 // A Cluster is hidden in a replicastest.Cluster.
 type Cluster interface {
-	// Backup returns a function that restores the present objects. The function also restores the
-	// resourceVersion of the cluster, so later writes get resourceVersions that were used before. All watches
-	// break, and Cluster.Changed is not called. The function does not restore namespaces that are being
-	// deleted.
+	// Backup returns a function that restores the current objects of the cluster. The function also restores
+	// the resourceVersion of the cluster, so later writes reuse resourceVersions. It breaks all watches and
+	// does not call Cluster.Changed. It does not restore namespaces that are being deleted.
 	Backup() (restore func())
 	// Churn returns a replicastest.Part that changes an annotation of every child in a namespace again and
-	// again, as probes and agents do. The first change comes after half of the interval every. If every is 0
-	// or negative, the interval is one second.
+	// again, as probes and agents do. The parameter every is the interval between two changes. The first
+	// change happens after half of the interval. If every is 0 or negative, the interval is one second.
 	Churn(namespace string, every time.Duration) Part
-	// TerminateNamespace deletes a namespace. After this call, nothing can be created in the namespace. Its
-	// children are deleted first, and then its owners.
+	// TerminateNamespace deletes a namespace. After this call, no object can be created in the namespace. The
+	// children in the namespace are deleted before the owners.
 	TerminateNamespace(name string)
 	// CreateNamespace creates a deleted namespace again, and reports whether the namespace was created.
 	CreateNamespace(name string) bool
@@ -109,9 +109,9 @@ type Part interface {
 type View interface {
 	// Synced reports whether the first list of each kind has arrived.
 	Synced() bool
-	// ListFrom makes an empty view begin with the first list of another view, whose watches have hung since
-	// that list. The new view then behaves as if its server were behind, so each later event is delayed by d.
-	// If there is no such list, ListFrom returns false.
+	// ListFrom fills an empty view with the first list of the view old. The watches of old must have hung
+	// since that list. The new view then behaves as if its server were behind, because each later event is
+	// delayed by d. ListFrom returns false if old has no such list.
 	ListFrom(old View, d time.Duration) bool
 }
 
@@ -123,9 +123,9 @@ type Stream interface {
 	// Version returns the resourceVersion that the cache has reached, or "" if nothing has arrived yet.
 	Version() string
 	// Due returns the time of the next event, and whether there is a next event. While the watch hangs, there
-	// is none.
+	// is no next event.
 	Due() (time.Time, bool)
-	// Pending returns how many events have not arrived yet.
+	// Pending returns the number of events that have not arrived yet.
 	Pending() int
 	// Deliver delivers the next event even if the event is not due yet. If there is no next event, or if the
 	// watch hangs, Deliver does nothing.
@@ -141,7 +141,7 @@ type Stream interface {
 
 type scaling struct{}
 
-// WithScaling returns a context for a pass. Before the pass creates or deletes anything, it calls the given
+// WithScaling returns a context for a pass. Before the pass creates or deletes children, it calls the given
 // function with the owner, the counted children and the Scale of the pass.
 func WithScaling[O, C, Scale any](ctx context.Context, told func(owner O, owned []C, scale Scale)) context.Context {
 	return context.WithValue(ctx, scaling{}, told)

@@ -1,7 +1,7 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package joined joins errors as errors.Join does, but limits the length of the text.
+// Package joined joins errors as errors.Join does, but limits the length of the message.
 package joined
 
 import (
@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// shown is the largest number of errors that the text of a joined error contains.
+// shown is the maximum number of errors in the message of a joined error.
 const shown = 10
 
 type joined struct{ errs []error }
 
-// Errors returns an error that wraps all of errs, which must not contain nil. The returned error keeps the
-// slice. If errs is empty, Errors returns nil.
+// Errors returns an error that wraps all of errs. If errs is empty, Errors returns nil. The slice must not
+// contain nil, and must not be changed later, because the returned error keeps it.
 func Errors(errs []error) error {
 	if len(errs) == 0 {
 		return nil

@@ -4,10 +4,10 @@
 // Package mergepatch makes and applies JSON merge patches (RFC 7386) of decoded JSON objects.
 package mergepatch
 
-// Between returns the patch that changes the object was into the object is. The patch contains every field of
-// is, and null for each field that only was has. Therefore the patch also works for an object that lacks some
-// of the fields that was and is share. A field that is null counts as absent. The patch and the object is
-// share values.
+// Between returns the patch that changes the first object into the second object. The patch contains every
+// field of the second object, and null for each field that exists only in the first object. Therefore the
+// patch also works for an object that lacks some of the fields that both objects have. A field with the value
+// null counts as absent. The patch shares values with the second object.
 func Between(was, is map[string]any) map[string]any {
 	patch := map[string]any{}
 	for k, v := range is {
@@ -25,8 +25,8 @@ func Between(was, is map[string]any) map[string]any {
 	return patch
 }
 
-// Apply returns the object to with the patch applied. Apply may change that object and the objects in its
-// fields.
+// Apply applies the patch to an object and returns the changed object. It can modify the given object and the
+// objects in its fields.
 func Apply(to, patch map[string]any) map[string]any {
 	if to == nil {
 		to = map[string]any{}

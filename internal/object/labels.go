@@ -3,7 +3,7 @@
 
 package object
 
-// Labels is a list of labels. To compare the same labels with many objects, a list is faster than a map,
+// Labels is a list of labels. A list is faster than a map if the same labels are compared with many objects,
 // because ranging over a map is slow.
 type Labels []Label
 
@@ -19,7 +19,7 @@ func ListLabels(set map[string]string) Labels {
 	return list
 }
 
-// In reports whether the map set contains every label of the list.
+// In reports whether the given map contains every label of the list.
 func (l Labels) In(set map[string]string) bool {
 	for _, want := range l {
 		if value, ok := set[want.Key]; !ok || value != want.Value {

@@ -1,7 +1,7 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package object has functions for Kubernetes objects of any kind, which several packages need.
+// Package object contains functions for Kubernetes objects of any kind. Several packages use these functions.
 package object
 
 import (
@@ -53,8 +53,8 @@ func Name(obj metav1.Object) string {
 	return obj.GetName()
 }
 
-// ID returns the key by which expectations know an object. The key is the UID of the object. An object of a
-// fake client may have no UID, and then its Name is the key.
+// ID returns the key of an object in the expectations. The key is the UID of the object. If the object has no
+// UID, as with a fake client, the key is the result of Name.
 func ID(obj metav1.Object) types.UID {
 	if uid := obj.GetUID(); uid != "" {
 		return uid
@@ -62,8 +62,8 @@ func ID(obj metav1.Object) types.UID {
 	return types.UID(Name(obj))
 }
 
-// Same reports whether two entries of a list have the same UID and therefore are the same object. Objects
-// without a UID are never the same.
+// Same reports whether two entries of a list have the same UID and therefore are the same object. The result
+// is false for objects without a UID.
 func Same(a, b metav1.Object) bool {
 	return a.GetUID() != "" && a.GetUID() == b.GetUID()
 }

@@ -15,8 +15,8 @@ import (
 
 // An Owner decides whether an owner reference names a particular object. If the object has a UID, the
 // reference must have the same UID. If the object has no UID, as with a fake client, the reference must have
-// no UID either. Then the reference must have the object's group, kind and name, and its child must be in the
-// object's namespace.
+// no UID either. In that case, the reference must have the object's group, kind and name, and the child must
+// be in the object's namespace.
 type Owner struct {
 	uid             types.UID
 	namespace, name string
@@ -25,7 +25,8 @@ type Owner struct {
 }
 
 // OwnerOf returns the Owner for an object. The parameter kind is used only if obj has no UID. If kind is
-// empty, OwnerOf calls KindOf. If obj does not contain its own group, groups are not compared.
+// empty, OwnerOf uses the result of KindOf instead. If KindOf does not know the group, the Owner ignores the
+// group of a reference.
 func OwnerOf(obj metav1.Object, kind schema.GroupKind) Owner {
 	owner := Owner{uid: obj.GetUID(), namespace: obj.GetNamespace()}
 	if owner.uid != "" {
@@ -81,8 +82,8 @@ func (o *Owner) Controls(child metav1.Object) bool {
 	return ref != nil && o.IsNamed(ref, child)
 }
 
-// Controllers writes the controller reference of each child into a list. If a child has no controller
-// reference, its entry is nil.
+// Controllers sets into[i] to the controller reference of children[i], or to nil if this child has no
+// controller reference.
 func Controllers[T metav1.Object](children []T, into []*metav1.OwnerReference) {
 	if pods, ok := any(children).([]*corev1.Pod); ok { // the usual case, which needs no method call for each child
 		for i, pod := range pods {
@@ -95,7 +96,7 @@ func Controllers[T metav1.Object](children []T, into []*metav1.OwnerReference) {
 	}
 }
 
-// LabelsOf writes the labels of each object into a list.
+// LabelsOf sets into[i] to the labels of objs[i].
 func LabelsOf[T metav1.Object](objs []T, into []map[string]string) {
 	if pods, ok := any(objs).([]*corev1.Pod); ok { // the usual case, as in Controllers
 		for i, pod := range pods {

@@ -15,7 +15,7 @@ func CheckSelector(sel labels.Selector) error {
 	if IsNil(sel) {
 		return errors.New("selector is nil")
 	}
-	if _, selectable := sel.Requirements(); !selectable { // for example, made from a nil *metav1.LabelSelector
+	if _, selectable := sel.Requirements(); !selectable { // for example, a selector made from a nil *metav1.LabelSelector
 		return errors.New("selector matches nothing")
 	}
 	if sel.Empty() {

@@ -1,7 +1,7 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pod has the few pod predicates that several packages of the library need. Each predicate returns
+// Package pod contains the pod predicates that several packages of the library need. Each predicate returns
 // false for a nil pod.
 package pod
 
@@ -68,10 +68,10 @@ func IsAvailable(pod *corev1.Pod, minReadySeconds int32, now time.Time) bool {
 	return c != nil && c.Status == corev1.ConditionTrue && IsReadySince(c, minReadySeconds, LatestReady(minReadySeconds, now))
 }
 
-// IsReadySince reports whether a pod whose Ready condition is True is available. Such a pod is available if
-// it became ready at latest or earlier. LatestReady returns the instant latest. If minReadySeconds is 0,
-// every ready pod is available. Otherwise a pod whose Ready condition has no transition time is never
-// available (T6, T7).
+// IsReadySince reports whether a pod with the given Ready condition is available. The condition must be True.
+// The pod is available if it became ready at the instant latest or earlier. LatestReady returns this instant.
+// If minReadySeconds is 0, every ready pod is available. Otherwise a pod whose Ready condition has no
+// transition time is never available (T6, T7).
 func IsReadySince(ready *corev1.PodCondition, minReadySeconds int32, latest time.Time) bool {
 	return minReadySeconds == 0 || !ready.LastTransitionTime.IsZero() && !ready.LastTransitionTime.After(latest)
 }

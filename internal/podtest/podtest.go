@@ -18,17 +18,17 @@ import (
 	"github.com/replicakit/replicakit/internal/replicaset"
 )
 
-// Namespace is the namespace of every pod made here.
+// Namespace is the namespace of every pod that this package creates.
 const Namespace = "default"
 
-// Now is the present time in tests that use pods of this package.
+// Now is the current time in tests that use pods of this package.
 var Now = time.Date(2026, time.May, 4, 12, 0, 0, 0, time.UTC)
 
 // An Option changes one pod.
 type Option func(*corev1.Pod)
 
 // Pod returns a running pod on node "node-1" that was created and became ready one hour before Now. The
-// options then change the pod in order. The pod's UID is "uid-" followed by its name.
+// options are then applied in order. The pod's UID is "uid-" followed by its name.
 func Pod(name string, options ...Option) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -54,7 +54,7 @@ func Pod(name string, options ...Option) *corev1.Pod {
 	return pod
 }
 
-// On puts the pod on a node. If node is "", the pod is not assigned to a node.
+// On sets the pod's node. If node is "", the pod is not assigned to a node.
 func On(node string) Option { return func(p *corev1.Pod) { p.Spec.NodeName = node } }
 
 // Phase sets the pod's phase.
@@ -87,8 +87,8 @@ func Deleting(p *corev1.Pod) {
 // NotReady sets the pod's Ready condition to False, with Now as its transition time.
 func NotReady(p *corev1.Pod) { setReady(p, corev1.ConditionFalse, Now) }
 
-// ReadySince sets the pod's Ready condition to True, with at as its transition time. If at is zero, the
-// condition has no transition time.
+// ReadySince sets the pod's Ready condition to True, with the given transition time. If the given time is
+// zero, the condition has no transition time.
 func ReadySince(at time.Time) Option {
 	return func(p *corev1.Pod) { setReady(p, corev1.ConditionTrue, at) }
 }

@@ -1,8 +1,8 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replicaset reads those fields of ReplicaSets that k8s.io/api v0.32 does not have. Therefore the
-// other packages can be built with k8s.io/api v0.32.
+// Package replicaset gives access to fields of ReplicaSets that k8s.io/api v0.32 does not contain. The other
+// packages use it so that they can be built with k8s.io/api v0.32.
 package replicaset
 
 import (

@@ -24,22 +24,22 @@ type Pod struct {
 	Rank int
 }
 
-// Rules select the differences from Kubernetes that apply.
+// Rules selects which differences from Kubernetes apply.
 type Rules struct {
-	BucketTie  bool // W28: ages with the same power of two are a tie, and the next criterion decides before UIDs do
+	BucketTie  bool // W28: ages with the same power of two rank as equal, and the next criterion decides instead of the UIDs
 	LastResort bool // R12: pods that are equal in all other criteria are ordered by UID, namespace and name
 	SignedZero bool // W38: a deletion cost with a zero after its minus sign is invalid and counts as 0
 	WholeLog   bool // R9: the power of two is calculated from the integer instead of the nearest float64
 }
 
-// Kubernetes are the rules of Kubernetes itself, and Ours are the rules of package podrank.
+// Kubernetes holds the rules of Kubernetes itself, and Ours holds the rules of package podrank.
 var (
 	Kubernetes = Rules{}
 	Ours       = Rules{true, true, true, true}
 )
 
-// Compare returns a negative number if pod p goes before pod q, and a positive number if q goes before p. The
-// returned criterion is the first one in which the two pods differ, or "none".
+// Compare returns a negative number if pod p is deleted before pod q, and a positive number if q is deleted
+// before p. The returned criterion is the first one in which the two pods differ, or "none".
 func (r Rules) Compare(p, q Pod, now time.Time) (criterion string, c int) {
 	for _, step := range r.steps(now) {
 		switch c := step.compare(p, q); c {
@@ -53,7 +53,7 @@ func (r Rules) Compare(p, q Pod, now time.Time) (criterion string, c int) {
 	return "none", 0
 }
 
-// over is the result of a step that finds two pods equal and ends the comparison.
+// The constant over is the result of a step that ranks two pods as equal and ends the comparison.
 const over = math.MaxInt
 
 type step struct {
@@ -151,7 +151,7 @@ func sidecarRestarts(p Pod) []int32 {
 	return counts
 }
 
-// times compares the instant t of pod p with the instant u of pod q.
+// times compares the time t of pod p with the time u of pod q.
 func (r Rules) times(p, q Pod, t, u, now time.Time) int {
 	switch {
 	case t.Equal(u):

@@ -32,61 +32,60 @@ import (
 	"github.com/replicakit/replicakit/replicas/typed"
 )
 
-// DefaultWorkers is the number of owners that a Controller works on at once if Run is called with 0
-// workers.
+// DefaultWorkers is the number of workers that a Controller starts if Run is called with 0 workers.
 const DefaultWorkers = 5
 
-// Options are the settings of a Controller. A zero field means the field's default. A nil pointer in an
-// interface field also means the default.
+// Options configures a Controller. The zero value of a field selects the field's default. In an interface
+// field, a nil pointer also selects the default.
 type Options struct {
-	// Name is the controller's name in its own metrics and in those of its work queue. "" means the
-	// owners' kind in lower case, or "replicationmanager" for ReplicationControllers.
+	// Name is the controller's name in its own metrics and in the metrics of its work queue. The default is
+	// the owners' kind in lower case, or "replicationmanager" for ReplicationControllers.
 	Name string
-	// BurstReplicas is the maximum number of children that one pass creates or deletes. 0 means the
+	// BurstReplicas is the maximum number of children that one pass creates or deletes. The default is the
 	// BurstReplicas of the Kind's Spec. If BurstReplicas is negative, New returns an error.
 	BurstReplicas int
-	// MaxParallel, ExpectationsTimeout, BackOffFailed, StatusDelay and UnfilteredChildren are the same as
-	// in controller.Options.
+	// MaxParallel, ExpectationsTimeout, BackOffFailed, StatusDelay and UnfilteredChildren have the same
+	// meaning as in controller.Options.
 	MaxParallel         int
 	ExpectationsTimeout time.Duration
 	BackOffFailed       *bool
 	StatusDelay         time.Duration
 	UnfilteredChildren  bool
 	// OnRestored is called once if the API server was restored from a backup; see controller.ErrRestored.
-	// Run then continues, but no longer changes anything. If OnRestored is nil, Run instead returns an
-	// error that wraps controller.ErrRestored. After that error, the process must exit, so that a new
+	// After this call, Run continues, but the controller makes no further changes. If OnRestored is nil,
+	// Run returns an error that wraps controller.ErrRestored. The process must then exit, so that a new
 	// process starts with new caches.
 	OnRestored func(error)
-	// Namespace is the namespace that the informers watch. The controller asks the server for the current
-	// resourceVersion in that namespace. "" means all namespaces.
+	// Namespace is the namespace that the informers watch. The controller reads the server's current
+	// resourceVersion in the same namespace. The default is all namespaces.
 	Namespace string
-	// Watches records the watches of the client that fills the informers. If a watch hangs, the controller
-	// ends the watch, and the informer lists its objects again. If Watches is nil, a watch that hangs is
-	// only reported in the log, in the metric replicakit_watch_age_seconds, and by CheckWatches.
+	// Watches records the watch requests of the client that the informers use. If a watch hangs, the
+	// controller ends the watch, and the informer lists its objects again. If Watches is nil, a watch that
+	// hangs is only reported in the log, in the metric replicakit_watch_age_seconds, and by CheckWatches.
 	// docs/adopting.md in this repository says which failures the controller notices, and how soon.
 	Watches *transport.Watches
-	// Clock is the clock of the controller and of its work queue. nil means the
-	// real clock.
+	// Clock is the clock of the controller and of its work queue. The default is the real clock.
 	Clock clock.WithTicker
-	// RateLimiter says how long an owner waits after a pass that failed. Two controllers must not share a
-	// RateLimiter. nil means the default rate limiter of Kubernetes' controllers.
+	// RateLimiter determines the delay between a failed pass and the next pass for the same owner. Two
+	// controllers must not share a RateLimiter. If RateLimiter is nil, the default rate limiter of
+	// Kubernetes' controllers is used.
 	RateLimiter workqueue.TypedRateLimiter[types.NamespacedName]
 
-	// Events receives the events about owners. If Events is nil, EventClient records the events.
+	// Events receives the events about owners. If Events is nil, the events are recorded with EventClient.
 	Events controller.EventSink
-	// EventClient records the events while Run is running. Pass the result of CoreV1 of a
-	// kubernetes.Interface. If EventClient is nil, no events are recorded.
+	// EventClient is the client with which events are recorded while Run is running, for example the CoreV1
+	// client of a kubernetes.Interface. If both Events and EventClient are nil, no events are recorded.
 	EventClient typedcorev1.EventsGetter
-	// Component is the source of the recorded events. "" means the owners' kind in lower case and
-	// "-controller", or "replication-controller" for ReplicationControllers.
+	// Component is the source of the recorded events. The default is the owners' kind in lower case
+	// followed by "-controller", or "replication-controller" for ReplicationControllers.
 	Component string
 
-	// MetricsRegisterer registers the controller's own metrics. Controllers with different Names may share
-	// a registerer. The metrics of a controller replace those of an earlier controller with the same Name.
-	// nil means that the metrics are not registered.
+	// MetricsRegisterer is the registry for the controller's own metrics. Controllers with different Names
+	// may share a registerer. The metrics of a controller replace those of an earlier controller with the
+	// same Name. If MetricsRegisterer is nil, the metrics are not registered.
 	MetricsRegisterer prometheus.Registerer
-	// QueueMetrics makes the metrics of the work queue. nil means the provider that workqueue.SetProvider
-	// sets for the process.
+	// QueueMetrics provides the metrics of the work queue. The default is the provider that was set for the
+	// process with workqueue.SetProvider.
 	QueueMetrics workqueue.MetricsProvider
 }
 
@@ -108,10 +107,10 @@ type Controller struct {
 	restored   chan error
 }
 
-// New returns a controller for all owners that the informer of owners holds. New adds event handlers and
+// New returns a Controller for all owners in the store of the owners' informer. New adds event handlers and
 // indexes to both informers, which may be shared and may already be running. Make the client with
-// typed.NewClient. The controller calls Kind.Observe for each pass, after the pass has been logged and
-// counted. Only the logger in ctx is used.
+// typed.NewClient. The Controller logs each pass and updates its metrics, and then calls Kind.Observe. New
+// uses ctx only to obtain a logger.
 func New[O, C controller.Object](ctx context.Context, kind controller.Kind[O, C], client controller.Client[O, C], owners, children cache.SharedIndexInformer, opts Options) (*Controller, error) {
 	if opts.BurstReplicas < 0 {
 		return nil, fmt.Errorf("clientgo: burst replicas %d is negative", opts.BurstReplicas)
@@ -154,7 +153,7 @@ func (o Options) withDefaults(kind schema.GroupVersionKind) Options {
 	return o
 }
 
-// orElse returns option. If option is nil or holds a nil pointer, orElse returns otherwise.
+// orElse returns its first argument, or its second argument if the first is nil or holds a nil pointer.
 func orElse[T any](option, otherwise T) T {
 	if isNil(option) {
 		return otherwise
@@ -171,7 +170,7 @@ func newQueue(opts Options) workqueue.TypedRateLimitingInterface[types.Namespace
 		})
 }
 
-// An attachment is the part of a Controller that depends on the Go types of owners and children.
+// An attachment contains the parts of a Controller that depend on the Go types of owners and children.
 type attachment[O, C controller.Object] struct {
 	*Controller
 	typed controller.Kind[O, C] // the Kind that the caller passed to New
@@ -226,8 +225,8 @@ func resourceOf(kind schema.GroupVersionKind) schema.GroupVersionResource {
 	return plural
 }
 
-// withBurst returns a function like spec whose results have BurstReplicas set to burst. If burst is 0,
-// withBurst returns spec unchanged.
+// withBurst returns a function that calls spec and sets BurstReplicas in the result to burst. If burst is
+// 0, withBurst returns spec itself.
 func withBurst[O, C controller.Object](spec func(O) (replicas.Spec[C], error), burst int) func(O) (replicas.Spec[C], error) {
 	if spec == nil || burst == 0 {
 		return spec
@@ -245,18 +244,20 @@ func withBurst[O, C controller.Object](spec func(O) (replicas.Spec[C], error), b
 // worker to finish its pass, and stops the event broadcaster. If ctx ends before the caches are filled,
 // Run starts no workers. Call Run only once.
 //
-// workers is the number of owners that the controller works on at once. Two workers never work on the same
-// owner. 0 means DefaultWorkers. If workers is negative, Run returns an error.
+// The argument workers is the number of owners that the controller processes concurrently. Two workers
+// never process the same owner at the same time. If workers is 0, Run starts DefaultWorkers workers. If
+// workers is negative, Run returns an error.
 //
-// If a pass takes longer than a second, for example because a webhook hangs, an additional worker starts
-// in place of the one that makes the slow pass. There are at most four slow passes at once for each of the
+// If a pass takes longer than a second, for example because a webhook hangs, an additional worker starts in
+// place of the worker of the slow pass. The number of concurrent slow passes is limited to four times
 // workers. While a namespace has a slow pass, the number of passes under way in that namespace is limited
 // to workers.
 //
-// Differs from Kubernetes: workers start when the event handlers have seen the first lists. In Kubernetes,
-// workers start when the caches are filled, which is earlier. If the workers of this controller started at
-// that time, they could mistake the children in the first lists for children that their first passes
-// create. If the calls for a few owners hang, the other owners are not delayed.
+// Differs from Kubernetes: workers start after the event handlers have processed the initial lists. In
+// Kubernetes, workers start earlier, as soon as the caches are filled. If the workers of this controller
+// started that early, the event handlers could mistake children in the initial lists for children that the
+// first passes have created. Another difference is that hanging calls for a few owners do not delay the
+// other owners.
 func (c *Controller) Run(ctx context.Context, workers int) error {
 	if c == nil || c.controller == nil {
 		return errors.New("clientgo: New did not make this Controller")
@@ -299,11 +300,12 @@ func (c *Controller) Run(ctx context.Context, workers int) error {
 	}
 }
 
-// cachesPatience is how long the caches may take to fill before the log names possible reasons.
+// cachesPatience is the time after which waitForCaches logs possible reasons why the caches are not filled
+// yet.
 const cachesPatience = 10 * time.Second
 
-// waitForCaches waits until the event handlers have seen the first lists, and then returns true. If ctx
-// ends first, waitForCaches returns false.
+// waitForCaches waits until the event handlers have processed the initial lists, and then returns true. If
+// ctx ends before that, waitForCaches returns false.
 func (c *Controller) waitForCaches(ctx context.Context) bool {
 	filled, telling := make(chan struct{}), sync.WaitGroup{}
 	defer telling.Wait()
@@ -316,14 +318,14 @@ func (c *Controller) waitForCaches(ctx context.Context) bool {
 		}
 		for i, kind := range []string{c.childKind, c.kind} {
 			if !c.handled[i]() {
-				klog.FromContext(ctx).Error(nil, "Still waiting for the first list. Is the informer started, does the server serve the kind (is its CustomResourceDefinition installed), and may the program list and watch it?", "kind", kind)
+				klog.FromContext(ctx).Error(nil, "Still waiting for the first list. Check that the informer is started, that the server serves the kind (its CustomResourceDefinition is installed), and that the program is allowed to list and watch it", "kind", kind)
 			}
 		}
 	})
 	return cache.WaitForNamedCacheSyncWithContext(ctx, c.handled...)
 }
 
-// logWatch returns the function with which package follow logs about the watches.
+// logWatch returns the log function for package follow, which reports on the watches.
 func (c *Controller) logWatch(logger klog.Logger) follow.Log {
 	return func(err error, message string, keysAndValues ...any) {
 		keysAndValues = append(keysAndValues, "controller", strings.ToLower(c.kind))
@@ -335,10 +337,11 @@ func (c *Controller) logWatch(logger klog.Logger) follow.Log {
 	}
 }
 
-// CheckWatches returns an error if the watch of the owners or of the children has been behind the server
-// for three minutes. If Run has not been called, or if the client is not a controller.Versioner,
-// CheckWatches returns nil. Use CheckWatches as a health check, because a watch that hangs works again
-// after the kubelet has restarted the program. CheckWatches ignores the request, which may be nil.
+// CheckWatches returns an error if the watch of the owners or of the children is more than three minutes
+// behind the server. CheckWatches also returns an error if a watch is ahead of the server, for example
+// after the server was restored from a backup. If Run has not been called, or if the client is not a
+// controller.Versioner, CheckWatches returns nil. Use CheckWatches as a health check, so that the kubelet
+// restarts the program if a watch hangs. CheckWatches ignores the request, which may be nil.
 func (c *Controller) CheckWatches(*http.Request) error {
 	if c == nil {
 		return nil
@@ -346,11 +349,11 @@ func (c *Controller) CheckWatches(*http.Request) error {
 	return c.watches.Check()
 }
 
-// NewTerm notes that from now on only this process is active; see controller.Controller.NewTerm. You do
-// not need NewTerm if you make a new Controller for each term of leadership, or if you call Run only while
-// the process holds the lease. If a program already holds its lease, or needs no lease, before it starts
-// the informers, call NewTerm just before they start. That call saves a wait of up to two seconds before
-// the controller's first change:
+// NewTerm informs the Controller that only this process is active from now on; see
+// controller.Controller.NewTerm. You do not need NewTerm if you make a new Controller for each term of
+// leadership, or if you call Run only while the process holds the lease. If the program holds its lease
+// before it starts the informers, or needs no lease, call NewTerm just before you start the informers. This
+// call avoids a delay of up to two seconds before the controller's first change:
 //
 //	c.NewTerm(ctx)
 //	factory.Start(ctx.Done())
@@ -360,8 +363,8 @@ func (c *Controller) NewTerm(ctx context.Context) {
 	}
 }
 
-// checkParts returns an error if an informer or the client is nil, or if the client was made from a nil
-// argument.
+// checkParts returns an error if an informer or the client is nil, or if the client implements
+// controller.Checker and its Check method fails.
 func checkParts(owners, children, client any) error {
 	switch {
 	case isNil(owners):

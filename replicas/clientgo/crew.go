@@ -12,27 +12,28 @@ import (
 )
 
 const (
-	// slowPass is the time after which a pass counts as slow, so that another worker takes its place.
+	// slowPass is the duration after which a pass counts as slow, and an additional worker is started.
 	slowPass = time.Second
-	// slowPerWorker is the maximum number of slow passes at once, divided by the number of workers.
+	// slowPerWorker is the maximum number of concurrent slow passes per worker.
 	slowPerWorker = 4
 )
 
-// A crew is the set of workers of a controller. A crew makes at most workers passes at once that are not
-// slow, and at most slowPerWorker*workers slow passes.
+// A crew is the set of workers of a controller. A crew makes at most slowPerWorker*workers slow passes and
+// at most workers other passes at the same time.
 //
-// If a pass takes longer than slowPass, the pass is slow. Another worker then starts, and the worker of
-// the slow pass stops when that pass ends. The usual reason for a slow pass is an admission webhook that
-// hangs for ten to thirty seconds in each call. With a fixed number of workers, a few owners with slow
-// passes would delay all other owners.
+// If a pass takes longer than slowPass, the pass is slow. An additional worker then starts, and the worker
+// of the slow pass stops when that pass ends. Passes are usually slow because an admission webhook hangs
+// for ten to thirty seconds in each call. With a fixed number of workers, a few owners with slow passes
+// would delay all other owners.
 //
-// While a namespace has a slow pass, the number of passes under way in that namespace, slow or not, is
-// limited to workers. Further owners in the namespace wait until one of these passes ends. So a namespace
-// in which all passes are slow leaves workers for the other namespaces. If passes are slow only because
-// the client's rate limit is low, the additional workers do no harm, because they wait for the same limit.
+// While a namespace has a slow pass, the number of passes under way in that namespace is limited to
+// workers, including the slow passes. Other owners in the namespace wait until one of these passes ends. A
+// namespace in which all passes are slow therefore leaves workers for the other namespaces. If passes are
+// slow only because of a low rate limit of the client, the additional workers are harmless, because they
+// share this rate limit.
 //
-// A pass has no deadline, because a call that the client abandons may still take effect. The API server
-// itself has a deadline for each call.
+// Passes have no deadline, because a call that the client has abandoned can still take effect. The API
+// server enforces its own deadline for each call.
 type crew struct {
 	workers int
 	running sync.WaitGroup
@@ -43,7 +44,7 @@ type crew struct {
 	putOff map[place]sets.Set[types.NamespacedName]
 }
 
-// A place is a namespace, or a cluster-scoped owner.
+// A place identifies passes that are counted together. It is a namespace or a single cluster-scoped owner.
 type place types.NamespacedName
 
 func placeOf(owner types.NamespacedName) place {
@@ -53,7 +54,7 @@ func placeOf(owner types.NamespacedName) place {
 	return place{Namespace: owner.Namespace}
 }
 
-// passes counts the passes under way in one place, and the slow ones among them.
+// passes contains the number of passes under way in one place, and the number of slow passes among them.
 type passes struct{ all, slow int }
 
 // A shift is the work of one worker on one owner.
@@ -61,7 +62,7 @@ type shift struct {
 	crew        *crew
 	place       place
 	timer       *time.Timer
-	slow, ended bool // slow: another worker has taken its place
+	slow, ended bool // slow means that an additional worker has been started
 }
 
 func newCrew(workers int) *crew {
@@ -74,9 +75,9 @@ func (c *crew) start(work func()) { c.running.Go(work) }
 // wait waits until all workers have ended, including those that make slow passes.
 func (c *crew) wait() { c.running.Wait() }
 
-// begin begins a pass for the owner with this key. If the owner's namespace already has too many passes
-// under way, begin returns nil. When one of these passes ends, end returns the key. replace is called when
-// the pass becomes slow.
+// begin registers a new pass for the owner with this key. If too many passes are already under way in the
+// owner's namespace, begin returns nil, and the method end returns the key when one of these passes ends.
+// The function replace is called when the new pass becomes slow.
 func (c *crew) begin(key types.NamespacedName, replace func()) *shift {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -104,8 +105,8 @@ func (c *crew) postpone(key types.NamespacedName) {
 	c.putOff[place].Insert(key)
 }
 
-// takesLong marks a pass that is still under way as slow, and calls replace. If there are already too many
-// slow passes, takesLong tries again after another slowPass.
+// takesLong marks the pass as slow and calls replace, unless the pass has ended. If there are already too
+// many slow passes, takesLong is called again after another slowPass.
 func (s *shift) takesLong(replace func()) {
 	c := s.crew
 	c.mu.Lock()
@@ -123,8 +124,8 @@ func (s *shift) takesLong(replace func()) {
 	replace()
 }
 
-// end ends a pass. goOn reports whether the pass's worker should begin another pass. putOff has the owners
-// for which begin returned nil and that may now be tried again.
+// end unregisters a pass. The result goOn reports whether the worker of the pass should start another pass.
+// The result putOff lists the owners for which begin returned nil, and which can now be queued again.
 func (s *shift) end() (goOn bool, putOff []types.NamespacedName) {
 	c := s.crew
 	c.mu.Lock()

@@ -16,9 +16,9 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// The event handlers pass each event to the controller, which decides what the event means. The handlers
-// log events as pkg/controller/replicaset does in Kubernetes. The event of a child is logged only if the
-// event woke an owner.
+// The event handlers pass each event to the controller, which decides which owner to queue. The handlers
+// log events as pkg/controller/replicaset does in Kubernetes. A child's event is logged only if it has
+// queued an owner.
 
 func (a attachment[O, C]) childHandler(ctx context.Context) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
@@ -66,18 +66,18 @@ func (a attachment[O, C]) ownerHandler(ctx context.Context) cache.ResourceEventH
 	}
 }
 
-// report logs an event that the controller refused.
+// report logs the error that the controller returned for an event.
 func (a attachment[O, C]) report(ctx context.Context, err error) {
 	if err != nil {
 		utilruntime.HandleErrorWithContext(ctx, err, "Ignoring an event", "kind", a.kind)
 	}
 }
 
-// A waking records whether an event asked for a pass, and after which delay.
+// A waking records whether an event has queued an owner, and with which delay.
 type waking struct {
 	wake  controller.Enqueue
 	woke  bool
-	later time.Duration // the longest delay that was asked for; 0 if there was none
+	later time.Duration // the longest delay, or 0 if the owners were queued without a delay
 }
 
 func (w *waking) enqueue(owner types.NamespacedName, after time.Duration) {
@@ -114,8 +114,7 @@ func (a attachment[O, C]) logChildDeleted(ctx context.Context, w waking, obj any
 	klog.FromContext(ctx).V(4).Info(a.typed.Child.Kind+" deleted", "deletion_timestamp", deletionTimestamp, logKey(a.typed.Child.Kind), klog.KObj(child))
 }
 
-// logLater logs when a child that has just become ready is checked again, because the child may be
-// available at that time (M6).
+// logLater logs the delay after which a child that has just become ready is checked for availability (M6).
 func (a attachment[O, C]) logLater(ctx context.Context, w waking, obj any) {
 	if child, ok := obj.(C); ok && w.later > 0 {
 		name := logKey(a.typed.Child.Kind)

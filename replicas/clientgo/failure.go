@@ -13,12 +13,13 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// overtakenOften is how often in a row an owner's passes may be overtaken before an error is logged.
+// overtakenOften is the number of consecutive failures after which an overtaken pass is logged as an error.
 const overtakenOften = 5
 
-// logError logs in one line why a pass failed. If the program ended during the pass, or if the pass was
-// overtaken and will be repeated, the failure is normal and is not logged as an error. A pass is overtaken
-// if someone else changed the owner during the pass, so that the pass failed only to write the status.
+// logError logs the error of a pass in one line. If the pass was canceled because the program is ending, or
+// if the pass was overtaken, the failure is expected and is logged as information. A pass is overtaken if
+// its only failure is a Conflict for the status, because another client changed the owner during the pass.
+// After overtakenOften consecutive failures of an owner, an overtaken pass is logged as an error.
 func (c *Controller) logError(ctx context.Context, key types.NamespacedName, err error, overtaken bool) {
 	switch {
 	case err == nil:
@@ -31,7 +32,7 @@ func (c *Controller) logError(ctx context.Context, key types.NamespacedName, err
 	}
 }
 
-// oneLine is an error whose text has no line breaks. The text of a joined error has line breaks.
+// oneLine wraps an error and removes the line breaks from its message. Joined errors have such line breaks.
 type oneLine struct{ error }
 
 func (e oneLine) Error() string { return strings.ReplaceAll(e.error.Error(), "\n", "; ") }

@@ -15,8 +15,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/typed"
 )
 
-// A loggedView is a Cache that logs the related pods as pkg/controller/replicaset does in Kubernetes.
-// attach sets the field Cache.
+// A loggedView is a Cache that logs the related pods as pkg/controller/replicaset does in Kubernetes. The
+// field Cache is set by attachment.attach.
 type loggedView[O, C controller.Object] struct {
 	typed.Cache[O, C]
 	owner string // the kind
@@ -85,5 +85,6 @@ func controllerName(child metav1.Object) string {
 	return ""
 }
 
-// logKey returns the key for objects of a kind in log lines, such as "replicaSet" for ReplicaSets.
+// logKey returns the key under which an object of the kind is logged, for example "replicaSet" for a
+// ReplicaSet.
 func logKey(kind string) string { return strings.ToLower(kind[:1]) + kind[1:] }

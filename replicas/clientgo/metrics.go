@@ -17,8 +17,8 @@ import (
 	"github.com/replicakit/replicakit/status"
 )
 
-// metrics are the metrics that a Controller keeps in addition to those of controller.Controller.Metrics.
-// All controllers with the same registerer share the collectors.
+// metrics contains the metrics of a Controller that are not part of controller.Controller.Metrics. All
+// controllers with the same registerer share the collectors.
 type metrics struct {
 	ageRatio       prometheus.Histogram
 	staleSyncSkips *prometheus.CounterVec
@@ -27,7 +27,7 @@ type metrics struct {
 }
 
 // newMetrics registers the metrics. If another controller has already registered the metrics, newMetrics
-// uses those (W56). If registerer is nil, the metrics are not registered.
+// reuses the registered collectors (W56). If registerer is nil, the metrics are not registered.
 func newMetrics(registerer prometheus.Registerer, name string, samples func() []controller.Sample, owners, children schema.GroupVersionKind) (metrics, error) {
 	r := registering{registerer: registerer}
 	m := metrics{
@@ -49,7 +49,7 @@ func newMetrics(registerer prometheus.Registerer, name string, samples func() []
 	}
 	skips := func(kind schema.GroupVersionKind) prometheus.Counter {
 		resource, _ := meta.UnsafeGuessKindToResource(kind)
-		return m.staleSyncSkips.WithLabelValues(resource.Group, resource.Resource) // at 0, so that the first skip is an increase
+		return m.staleSyncSkips.WithLabelValues(resource.Group, resource.Resource) // exported as 0, so that the first skip increases the counter
 	}
 	skips(owners)
 	m.staleChildren = skips(children)
@@ -59,7 +59,7 @@ func newMetrics(registerer prometheus.Registerer, name string, samples func() []
 
 const metricsNamespace = "replicakit_"
 
-// registering registers collectors, and collects the errors.
+// registering registers collectors, and joins the errors in the field err.
 type registering struct {
 	registerer prometheus.Registerer
 	err        error
@@ -110,8 +110,8 @@ func (c collector) Collect(collected chan<- prometheus.Metric) {
 	}
 }
 
-// observeAgeRatio observes the ages of the pods that were chosen for deletion (N2). If all pods were
-// chosen, observeAgeRatio observes nothing.
+// observeAgeRatio observes the age of each ready pod that was chosen for deletion, divided by the age of
+// the youngest ready pod (N2). If all pods were chosen, observeAgeRatio observes nothing.
 //
 // Differs from Kubernetes: the ratio is not truncated to a whole number. If the age of the youngest ready
 // pod is 0, nothing is observed, whereas Kubernetes divides by zero (W1).

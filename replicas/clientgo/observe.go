@@ -20,7 +20,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// observe counts and logs a pass, and then calls the Kind's Observe.
+// observe updates the metrics and logs the pass. It then calls the Observe function of the Kind.
 func (a attachment[O, C]) observe(ctx context.Context, pass controller.Pass[O, C]) {
 	a.count(pass)
 	a.logError(ctx, pass.Name, pass.Err, pass.StatusErr != nil && pass.Err == pass.StatusErr && apierrors.IsConflict(pass.Err)) //nolint:errorlint // the same error: nothing else failed

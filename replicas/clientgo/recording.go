@@ -19,7 +19,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// A recording records events about owners of any kind (A3) between start and stop.
+// A recording records events about owners of any kind (A3). It can be used after a call of the method
+// start, until the stop function that start returned is called.
 type recording struct {
 	client    typedcorev1.EventsGetter // nil: no events are recorded
 	kind      schema.GroupVersionKind
@@ -61,7 +62,7 @@ func (r *recording) start(ctx context.Context) (stop func()) {
 	}
 }
 
-// An endingSink returns no errors after the controller has ended. Otherwise the broadcaster would log an
+// An endingSink suppresses errors after the controller has ended. Without it, the broadcaster would log an
 // error for each of the last events that it cannot send.
 type endingSink struct {
 	record.EventSink
@@ -94,10 +95,10 @@ func (r *recording) Event(owner metav1.Object, eventType, reason, message string
 }
 
 // spamKey returns the key by which the broadcaster limits the rate of events. Events with the same key
-// share a limit of 25 events at once, and then one event every five minutes. As in Kubernetes, the events
-// about creations and deletions of children share one key for each owner and event type. Each other reason
-// has its own key, so that five hundred creations or deletions do not suppress an event that is sent only
-// once.
+// share a token bucket with a burst of 25 events and a refill rate of one event per five minutes. As in
+// Kubernetes, the events about creations and deletions of children share one key for each owner and event
+// type. Events with any other reason have a key per reason, so that hundreds of creations or deletions do
+// not suppress an event that is sent only once.
 func spamKey(event *corev1.Event) string {
 	about := event.InvolvedObject
 	key := []string{event.Source.Component, event.Source.Host, about.APIVersion, about.Kind, about.Namespace, about.Name, string(about.UID), event.Type}

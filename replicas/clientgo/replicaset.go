@@ -17,11 +17,11 @@ import (
 	"github.com/replicakit/replicakit/replicas/typed"
 )
 
-// NewReplicaSetController returns a controller for the ReplicaSets that rsInformer holds.
+// NewReplicaSetController returns a Controller for all ReplicaSets in the store of rsInformer.
 // NewReplicaSetController adds event handlers and indexes to both informers, which may be shared and may
-// already be running. One pass creates or deletes at most burstReplicas pods. 0 means
-// replicas.DefaultBurstReplicas. If burstReplicas is negative, an error is returned. Events are recorded
-// with kubeClient. Only the logger in ctx is used.
+// already be running. One pass creates or deletes at most burstReplicas pods. If burstReplicas is 0, the
+// limit is replicas.DefaultBurstReplicas. If burstReplicas is negative, NewReplicaSetController returns an
+// error. Events are recorded with kubeClient. NewReplicaSetController uses ctx only to obtain a logger.
 //
 // To set Options, or to change the rules of ReplicaSets, call New:
 //
@@ -30,8 +30,8 @@ import (
 //	c, err := clientgo.New(ctx, kind, client, rsInformer.Informer(), podInformer.Informer(),
 //		clientgo.Options{EventClient: kubeClient.CoreV1()})
 //
-// Differs from Kubernetes: if a handler or an index cannot be added because the informer was stopped, an
-// error is returned.
+// Differs from Kubernetes: NewReplicaSetController returns an error if it cannot add a handler or an index
+// because an informer has been stopped.
 func NewReplicaSetController(ctx context.Context, rsInformer appsinformers.ReplicaSetInformer, podInformer coreinformers.PodInformer, kubeClient kubernetes.Interface, burstReplicas int) (*Controller, error) {
 	if err := checkParts(rsInformer, podInformer, kubeClient); err != nil {
 		return nil, err

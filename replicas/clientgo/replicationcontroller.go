@@ -15,13 +15,13 @@ import (
 	"github.com/replicakit/replicakit/replicas/typed"
 )
 
-// NewReplicationManager returns a controller for the ReplicationControllers that rcInformer holds; see
-// NewReplicaSetController. The controller has its own work queue, its own expectations, and its own record
-// of writes.
+// NewReplicationManager returns a Controller for all ReplicationControllers in the store of rcInformer; see
+// NewReplicaSetController. The Controller does not share its work queue, its expectations or its record of
+// writes with other Controllers.
 //
 // Differs from Kubernetes: objects are not converted to ReplicaSets and back. Pods are ranked by
 // co-location with the pods of sibling ReplicationControllers, whereas Kubernetes never finds these
-// siblings. As for ReplicaSets, the controller remembers its own writes.
+// siblings. The Controller remembers its own writes, as it does for ReplicaSets.
 func NewReplicationManager(ctx context.Context, podInformer coreinformers.PodInformer, rcInformer coreinformers.ReplicationControllerInformer, kubeClient kubernetes.Interface, burstReplicas int) (*Controller, error) {
 	if err := checkParts(rcInformer, podInformer, kubeClient); err != nil {
 		return nil, err

@@ -25,25 +25,25 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// longestRetryAfter is the longest time that client-go waits before it sends a request again. client-go
-// sends a request again up to ten times, so no call waits longer than controller.MaxServerDelay.
+// longestRetryAfter is the maximum time that client-go waits before it resends a request. client-go resends
+// a request up to ten times, so a call waits for at most controller.MaxServerDelay in total.
 const longestRetryAfter = controller.MaxServerDelay / 10
 
-// CapRetryAfter limits the time by which a server can delay one call to controller.MaxServerDelay. Wrap a
-// client's configuration with CapRetryAfter:
+// CapRetryAfter limits the time by which Retry-After headers can delay one call to
+// controller.MaxServerDelay. Add CapRetryAfter to the configuration of a client:
 //
 //	config.Wrap(clientgo.CapRetryAfter)
 //
-// If an answer has a Retry-After, client-go waits that long inside the call and then sends the request
-// again, up to ten times. Any webhook can set this header to any number of seconds. While a call waits,
-// the controller does nothing else for the owner. With CapRetryAfter, if an answer asks for a wait of more
-// than 30 seconds, the call returns the server's error.
+// If a response has a Retry-After header, client-go waits for that time within the call and then resends
+// the request, up to ten times. Any webhook can set this header to any number of seconds. While a call
+// waits, the controller does nothing else for the owner. With CapRetryAfter, a call returns the server's
+// error if the response demands a delay of more than 30 seconds.
 //
-// With CapRetryAfter, client-go never sends a creation, a deletion or a patch again, because the first
-// request may have taken effect. For example, the answer may come from a proxy that stopped waiting for
-// the server. Such a call returns the server's error, which contains the delay. The controller then waits
-// between two passes, and finds out whether the request took effect. client-go still sends requests for
-// events again.
+// With CapRetryAfter, client-go never resends a create, delete or patch request, because the first request
+// may have taken effect. For example, the response may come from a proxy that stopped waiting for the
+// server. The call returns the server's error, which contains the delay. The controller then waits between
+// two passes instead of within the call, and finds out whether the request took effect. Requests for events
+// are still resent.
 //
 // If next is nil, http.DefaultTransport is used.
 func CapRetryAfter(next http.RoundTripper) http.RoundTripper {
@@ -71,7 +71,8 @@ func (c retryAfterCap) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// mayHaveHadAnEffect reports whether sending a request twice could do harm.
+// mayHaveHadAnEffect reports whether a failed request may have taken effect, so that it must not be resent.
+// Requests for events can always be resent.
 func mayHaveHadAnEffect(req *http.Request, resp *http.Response) bool {
 	switch req.Method {
 	case http.MethodPost, http.MethodDelete, http.MethodPatch:
@@ -83,8 +84,8 @@ func mayHaveHadAnEffect(req *http.Request, resp *http.Response) bool {
 
 var eventPath = regexp.MustCompile(`/namespaces/[^/]+/events(/[^/]+)?$`)
 
-// withoutRetry moves the delay from the header of an answer into its body, so that client-go does not send
-// the request again.
+// withoutRetry moves the delay of a response from its header to the Status in its body, so that client-go
+// does not resend the request.
 func withoutRetry(req *http.Request, resp *http.Response, seconds int) (*http.Response, error) {
 	body, err := io.ReadAll(resp.Body)
 	if err = errors.Join(err, resp.Body.Close()); err != nil {

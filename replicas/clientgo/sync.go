@@ -23,8 +23,8 @@ func (c *Controller) work(ctx context.Context) {
 	}
 }
 
-// workOne works on the next owner in the queue, and reports whether the worker should continue. Two
-// workers never work on the same owner (V18).
+// workOne syncs the next owner in the queue, and reports whether the worker should continue. Two workers
+// never sync the same owner at the same time (V18).
 func (c *Controller) workOne(ctx context.Context) bool {
 	key, shutdown := c.queue.Get()
 	if shutdown {
@@ -33,7 +33,7 @@ func (c *Controller) workOne(ctx context.Context) bool {
 	defer c.queue.Done(key)
 	shift := c.crew.begin(key, func() { c.replaceWorker(ctx, key) })
 	if shift == nil {
-		klog.FromContext(ctx).V(4).Info("Putting off a sync, because its namespace has too many slow syncs", "kind", c.kind, "key", key)
+		klog.FromContext(ctx).V(4).Info("Putting off a sync because too many syncs in the namespace are slow", "kind", c.kind, "key", key)
 		return true
 	}
 	requeueAfter, err := c.syncSafely(ctx, key)
@@ -41,14 +41,14 @@ func (c *Controller) workOne(ctx context.Context) bool {
 	return c.endShift(shift)
 }
 
-// replaceWorker starts a worker in place of the worker that makes a slow pass.
+// replaceWorker starts an additional worker in place of the worker of a slow pass.
 func (c *Controller) replaceWorker(ctx context.Context, key types.NamespacedName) {
 	klog.FromContext(ctx).V(2).Info("A sync takes long, so another worker starts", "kind", c.kind, "key", key)
 	c.metrics.slowPasses.Inc()
 	c.crew.start(func() { c.work(ctx) })
 }
 
-// endShift ends a shift, and queues the owners that had to wait for it. The result reports whether the
+// endShift ends a shift, and queues the owners that were put off because of it. It reports whether the
 // worker is still needed.
 func (c *Controller) endShift(s *shift) bool {
 	goOn, putOff := s.end()
@@ -61,8 +61,8 @@ func (c *Controller) endShift(s *shift) bool {
 	return goOn
 }
 
-// requeue asks for the owner's next pass. If after is positive, that delay replaces the rate limiter's
-// delay.
+// requeue adds the owner to the queue again if another pass is needed. If the argument after is positive,
+// it replaces the rate limiter's delay.
 func (c *Controller) requeue(key types.NamespacedName, after time.Duration, err error) {
 	if errors.Is(err, controller.ErrRestored) { // every further pass would return the same error
 		c.queue.Forget(key)
@@ -80,8 +80,8 @@ func (c *Controller) requeue(key types.NamespacedName, after time.Duration, err 
 	}
 }
 
-// wake asks for a pass. If several passes are asked for the same owner, the queue keeps the earliest time
-// (M5).
+// wake adds the owner to the queue. If an owner is added several times with different delays, the queue
+// keeps the earliest time (M5).
 func (c *Controller) wake(key types.NamespacedName, after time.Duration) {
 	if after <= 0 {
 		c.queue.Add(key)
@@ -90,7 +90,7 @@ func (c *Controller) wake(key types.NamespacedName, after time.Duration) {
 	c.queue.AddAfter(key, after)
 }
 
-// syncSafely makes a pass for an owner. If the pass panics, syncSafely returns an error.
+// syncSafely syncs an owner. If the sync panics, syncSafely recovers from the panic and returns an error.
 func (c *Controller) syncSafely(ctx context.Context, key types.NamespacedName) (requeueAfter time.Duration, err error) {
 	defer func() {
 		value := recover()

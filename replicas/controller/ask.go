@@ -29,16 +29,16 @@ import (
 
 // A Call describes one call to the API server and its result.
 type Call struct {
-	// Verb is the name of the method of Client or Versioner, such as Create.
+	// Verb is the method of Client or Versioner that was called, such as Create.
 	Verb string
 	// Namespace and Name identify the object. For a list, Name is the selector.
 	Namespace, Name string
-	// Ended is the time of the answer. Err is the error that the call returned, or nil.
+	// Ended is the time at which the call returned. Err is the error that the call returned, or nil.
 	Ended time.Time
 	Err   error
 
 	body   any  // the options of a delete, or the patch that was sent
-	stray  bool // the call is about a stray, a new child that a webhook made useless
+	stray  bool // the object is a stray, which is a new child that a webhook has made useless for the owner
 	dryRun bool
 }
 
@@ -68,34 +68,34 @@ func (c Call) String() string {
 	return text
 }
 
-// ErrNoRoom is wrapped in the error of a call that the Controller refused to send. The call would have left
-// more or fewer children than docs/guarantee.md promises. Such a call is a defect of the Controller, so
+// ErrNoRoom is wrapped in the error of a call that the Controller refused to send. The call could have led
+// to more or fewer children than docs/guarantee.md promises. This error is a bug in the Controller, so
 // please report it.
 var ErrNoRoom = errors.New("there is no room for this call")
 
-// errNoAnswer is the error of a call until the client returns. If the client panics, errNoAnswer stays the
-// error.
+// errNoAnswer is the error of a call that has not returned. It remains the error of the call if the client
+// panics.
 var errNoAnswer = errors.New("the client did not return")
 
-// calls records the calls of one pass. Several goroutines make calls at once.
+// calls records the calls of one pass. It is safe for concurrent use.
 type calls struct {
 	mu                   sync.Mutex
 	list                 []Call
 	creations, deletions allowance
 }
 
-// An allowance limits the number of calls. room is how many calls are allowed, and used is how many were
-// requested.
+// An allowance limits a number of calls. The field room is the limit, and the field used counts the calls
+// requested so far.
 type allowance struct{ room, used int }
 
-// allow sets how many replicas may be created and deleted from now on.
+// allow sets how many replicas the pass may still create and delete.
 func (c *calls) allow(creations, deletions int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.creations, c.deletions = allowance{room: creations}, allowance{room: deletions}
 }
 
-// take counts one call. If the allowance is used up, take returns an error.
+// take counts one call against an allowance. It returns an error if the allowance is used up.
 func (c *calls) take(of *allowance, what, name string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,7 +105,7 @@ func (c *calls) take(of *allowance, what, name string) error {
 	return fmt.Errorf("%s of %q: %w: it is number %d, and there is room for %d", what, name, ErrNoRoom, of.used, of.room)
 }
 
-func (c *calls) note(call Call, ended time.Time, err error) {
+func (c *calls) record(call Call, ended time.Time, err error) {
 	call.Ended, call.Err = ended, err
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,33 +119,33 @@ func isRead(c Call) bool { return c.Verb == "Get" && !c.stray }
 // countCalls counts the calls for which f returns true.
 func countCalls(calls []Call, f func(Call) bool) (n int) {
 	for _, c := range calls {
-		n += one(f(c))
+		n += oneIf(f(c))
 	}
 	return n
 }
 
-// soFar counts the calls of the pass so far for which f returns true.
+// soFar returns the number of calls in the pass so far for which f returns true.
 func (c *calls) soFar(f func(Call) bool) (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return countCalls(c.list, f)
 }
 
-// all returns the calls in the order of their answers.
+// all returns the calls in the order in which they returned.
 func (c *calls) all() []Call {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.list)
 }
 
-// about returns a Call for an object, still without the time and the error.
+// about returns a Call for an object. The method calls.record later sets Ended and Err.
 func about(verb string, obj metav1.Object, sent any) Call {
 	return Call{Verb: verb, Namespace: obj.GetNamespace(), Name: obj.GetName(), body: sent}
 }
 
-// The functions below make every call of a pass to the server. If a call can change a child, the function
-// that makes the call notes the result in the ledger. start is the moment at which the batch of calls
-// began. Accepted deletions are noted later, when all deletions of the pass have ended.
+// A pass calls the API server only through the functions below. A function whose call can change a child
+// also records the result in the ledger. The argument start is the moment at which the batch of calls
+// began. Accepted deletions are recorded later, after all deletions of the pass have ended.
 
 // askCreate creates a child.
 func (p *pass[O, C]) askCreate(ctx context.Context, start ledger.Moment, child C) (created C, err error) {
@@ -156,7 +156,7 @@ func (p *pass[O, C]) askCreate(ctx context.Context, start ledger.Moment, child C
 	err = errNoAnswer
 	defer func() { p.noteCreation(start, name, created, err) }()
 	created, err = p.client.Create(ctx, child)
-	p.calls.note(call, p.opts.Now(), err)
+	p.calls.record(call, p.opts.Now(), err)
 	switch {
 	case err != nil:
 	case object.IsNil(created):
@@ -164,14 +164,14 @@ func (p *pass[O, C]) askCreate(ctx context.Context, start ledger.Moment, child C
 	case nameOf(created) != name:
 		err = fmt.Errorf("the creation of %q was answered with %q", name, object.Name(created))
 	case !p.isOurs(created):
-		err = strange(created)
+		err = newNotOursError(created)
 	}
 	err = p.explained(err, child)
 	return created, err
 }
 
-// noteCreation notes what the result of a creation shows about the name of the child. A creation without an
-// answer may still take effect.
+// noteCreation records in the ledger what the result of a creation reveals about the child's name. A
+// creation that had no answer may still take effect.
 func (p *pass[O, C]) noteCreation(start ledger.Moment, name types.NamespacedName, child C, err error) {
 	known, now := p.state.known, p.opts.Now()
 	known.Sending(name, now)
@@ -179,7 +179,7 @@ func (p *pass[O, C]) noteCreation(start ledger.Moment, name types.NamespacedName
 	case err == nil:
 		known.Bears(name, object.ID(child), ledger.Replica, true)
 		_ = known.Created(start, child, now) // askCreate has checked the name
-	case errors.As(err, new(strangeError)):
+	case errors.As(err, new(notOursError)):
 		known.Bears(name, object.ID(child), ledger.Stranger, true)
 		known.Stray(child)
 	case isFinal(err):
@@ -187,7 +187,7 @@ func (p *pass[O, C]) noteCreation(start ledger.Moment, name types.NamespacedName
 	}
 }
 
-// askDelete deletes a victim, which is a child that the pass has chosen.
+// askDelete deletes a child that the pass has chosen for deletion.
 func (p *pass[O, C]) askDelete(ctx context.Context, start ledger.Moment, child C, opts metav1.DeleteOptions) (err error) {
 	if p.isReplica(child) {
 		if err := p.calls.take(&p.calls.deletions, "deletion", object.Name(child)); err != nil {
@@ -197,12 +197,12 @@ func (p *pass[O, C]) askDelete(ctx context.Context, start ledger.Moment, child C
 	err = errNoAnswer
 	defer func() { p.noteDeletion(start, object.ID(child), carried(opts), err) }()
 	err = p.client.Delete(ctx, child, opts)
-	p.calls.note(about("Delete", child, opts), p.opts.Now(), err)
+	p.calls.record(about("Delete", child, opts), p.opts.Now(), err)
 	return err
 }
 
-// noteDeletion notes what the result of a deletion shows about the child. A deletion without an answer may
-// have taken effect, or may take effect later.
+// noteDeletion records in the ledger what the result of a deletion reveals about the child. A deletion that
+// had no answer may have taken effect already, or may do so later.
 func (p *pass[O, C]) noteDeletion(start ledger.Moment, id types.UID, carried string, err error) {
 	known, now := p.state.known, p.opts.Now()
 	switch {
@@ -227,13 +227,13 @@ func carried(opts metav1.DeleteOptions) string {
 	return ""
 }
 
-// askDeleteStray deletes a stray, and askStray reads one. The ledger lists strays separately from other
-// children.
+// askDeleteStray deletes a stray, and askStray reads a stray from the server. Neither function records its
+// result in the ledger, which keeps strays apart from other children.
 func (p *pass[O, C]) askDeleteStray(ctx context.Context, stray C, opts metav1.DeleteOptions) error {
 	err := p.client.Delete(ctx, stray, opts)
 	call := about("Delete", stray, opts)
 	call.stray = true
-	p.calls.note(call, p.opts.Now(), err)
+	p.calls.record(call, p.opts.Now(), err)
 	return err
 }
 
@@ -241,7 +241,7 @@ func (p *pass[O, C]) askStray(ctx context.Context, stray C) (C, error) {
 	found, err := p.client.Get(ctx, stray.GetNamespace(), stray.GetName())
 	call := about("Get", stray, nil)
 	call.stray = true
-	p.calls.note(call, p.opts.Now(), err)
+	p.calls.record(call, p.opts.Now(), err)
 	return found, err
 }
 
@@ -260,47 +260,48 @@ func (p *pass[O, C]) askPatch(ctx context.Context, start ledger.Moment, child C,
 	return patched, err
 }
 
-// sendPatch sends a patch, which may be a dry run.
+// sendPatch patches a child, possibly as a dry run.
 func (p *pass[O, C]) sendPatch(ctx context.Context, child C, patch selector.Patch, opts metav1.PatchOptions) (C, error) {
 	patched, err := p.client.Patch(ctx, child, patch, opts)
 	call := about("Patch", child, patch)
 	call.dryRun = len(opts.DryRun) > 0
-	p.calls.note(call, p.opts.Now(), err)
+	p.calls.record(call, p.opts.Now(), err)
 	return patched, err
 }
 
 func (p *pass[O, C]) askStatus(ctx context.Context, owner O, patch selector.Patch) (O, error) {
 	stored, err := p.client.PatchStatus(ctx, owner, patch)
-	p.calls.note(about("PatchStatus", owner, patch), p.opts.Now(), err)
+	p.calls.record(about("PatchStatus", owner, patch), p.opts.Now(), err)
 	return stored, err
 }
 
 func (p *pass[O, C]) askChild(ctx context.Context, name types.NamespacedName) (C, error) {
 	child, err := p.client.Get(ctx, name.Namespace, name.Name)
-	p.calls.note(Call{Verb: "Get", Namespace: name.Namespace, Name: name.Name}, p.opts.Now(), err)
+	p.calls.record(Call{Verb: "Get", Namespace: name.Namespace, Name: name.Name}, p.opts.Now(), err)
 	return child, err
 }
 
 func (p *pass[O, C]) askOwner(ctx context.Context) (O, error) {
 	owner, err := p.client.GetOwner(ctx, p.Name.Namespace, p.Name.Name)
-	p.calls.note(Call{Verb: "GetOwner", Namespace: p.Name.Namespace, Name: p.Name.Name}, p.opts.Now(), err)
+	p.calls.record(Call{Verb: "GetOwner", Namespace: p.Name.Namespace, Name: p.Name.Name}, p.opts.Now(), err)
 	return owner, err
 }
 
-// askList lists the children live. Passes for other owners may share the list, see the type lists.
+// askList lists the children on the server. Passes for several owners may share one list, as described at
+// the type lists.
 func (p *pass[O, C]) askList(ctx context.Context) (List[C], error) {
 	namespace, matching := p.Owner.GetNamespace(), p.spec.Selector
 	list, err := p.lists.get(ctx, namespace, matching)
 	if errors.As(err, new(heldError)) {
 		return list, err
 	}
-	p.calls.note(Call{Verb: "List", Namespace: namespace, Name: matching.String()}, p.opts.Now(), err)
+	p.calls.record(Call{Verb: "List", Namespace: namespace, Name: matching.String()}, p.opts.Now(), err)
 	return list, err
 }
 
-// askOwnersVersion and askChildrenVersion return the version of the owners, or of the children, that the
-// server has reported in this term. If the server has reported none yet, both functions ask the server. If
-// the version stays unknown, both functions return "".
+// askOwnersVersion returns the resourceVersion that the server has reported for the owners in this term. If
+// the server has not reported one yet, the function asks the server for it. If the resourceVersion remains
+// unknown, the function returns "". askChildrenVersion does the same for the children.
 func (p *pass[O, C]) askOwnersVersion(ctx context.Context, of Versioner) string {
 	return p.askVersion(ctx, &p.term.owners, "ServerOwnersVersion", of.ServerOwnersVersion)
 }
@@ -313,31 +314,32 @@ func (p *pass[O, C]) askVersion(ctx context.Context, of *serverVersion, verb str
 	namespace := p.Owner.GetNamespace()
 	return of.ask(p.opts.Now, func() (string, error) {
 		version, err := ask(ctx, namespace)
-		p.calls.note(Call{Verb: verb, Namespace: namespace}, p.opts.Now(), err)
+		p.calls.record(Call{Verb: verb, Namespace: namespace}, p.opts.Now(), err)
 		return version, err
 	})
 }
 
-// listsAtOnce is how many live lists a Controller makes at once. There is a limit because after an outage
-// thousands of owners may need a list. Each Controller has its own limit, because another Controller may
-// use another server. So a list that hangs delays only the lists of its own Controller.
+// listsAtOnce is the maximum number of live lists that a Controller makes at the same time. The limit
+// protects the server after an outage, when thousands of owners may need a list. Each Controller has its
+// own limit, because it may use another server. A list that hangs therefore delays only the lists of its
+// own Controller.
 const listsAtOnce = 2
 
-// listsWaiting is how many further lists may wait for their turn. If listsWaiting lists are already
-// waiting, get returns an error at once, and the owner tries again after listBusy. Meanwhile the worker is
-// free for passes that need no list.
+// listsWaiting is the maximum number of further lists that may wait for a turn. If this number is reached,
+// a pass that asks for a list immediately receives an error, and the owner has its next pass after
+// listBusy. In the meantime, the worker can make passes that need no list.
 const (
 	listsWaiting = 2
 	listBusy     = time.Second
 )
 
-// listTimeout is how long a list may take. Without this limit, a list that hangs would keep its turn
-// forever.
+// listTimeout is the maximum duration of one list. Without this limit, a list that hangs would never give
+// up its turn.
 const listTimeout = 30 * time.Second
 
-// lists makes the live lists of a Controller. Passes with the same namespace and selector share a list if
-// it begins after all of them have asked. If a list fails, all lists of the Controller are held back for a
-// time that doubles with each failure.
+// lists makes the live lists of a Controller. Passes that need the same namespace and selector share one
+// list, if the list begins after all of these passes have asked for it. After a list has failed, no pass
+// can ask for a list for a time that doubles with each further failure.
 type lists[C Object] struct {
 	list   func(ctx context.Context, namespace string, matching labels.Selector) (List[C], error)
 	now    func() time.Time
@@ -345,8 +347,8 @@ type lists[C Object] struct {
 	turns  chan struct{}
 
 	mu      sync.Mutex
-	open    int                     // how many lists are under way or waiting
-	waiting map[string]*listCall[C] // lists that have not begun, by namespace and selector
+	open    int                     // number of lists that are under way or waiting
+	waiting map[string]*listCall[C] // lists that have not begun, keyed by namespace and selector
 	failed  backoff.Hold
 }
 
@@ -354,14 +356,15 @@ type listCall[C Object] struct {
 	done    chan struct{}
 	list    List[C]
 	err     error
-	givenUp bool // the pass that made the list ended before the answer
+	givenUp bool // the pass that made the list ended before the list returned
 }
 
 func newLists[O, C Object](client Client[O, C], opts Options) *lists[C] {
 	return &lists[C]{list: client.List, now: opts.Now, random: opts.Random, turns: make(chan struct{}, listsAtOnce)}
 }
 
-// heldError says that live lists are held back, for how long, and why.
+// heldError is the error of a pass that asks for a list while live lists are held back. It says for how
+// long, and why.
 type heldError struct {
 	wait time.Duration
 	why  string
@@ -373,7 +376,7 @@ func (e heldError) Error() string {
 }
 
 // get returns a live list that began after get was called. If the pass that makes a shared list gives up,
-// another pass makes the list.
+// one of the other passes makes the list instead.
 func (l *lists[C]) get(ctx context.Context, namespace string, matching labels.Selector) (List[C], error) {
 	key := namespace + "/" + matching.String()
 	for {
@@ -395,7 +398,8 @@ func (l *lists[C]) get(ctx context.Context, namespace string, matching labels.Se
 	}
 }
 
-// join returns a list that has not begun yet. If mine is true, the caller must make the list.
+// join returns a call for a list that has not begun yet. If the result mine is true, the caller must make
+// the list.
 func (l *lists[C]) join(key string) (call *listCall[C], mine bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -420,7 +424,7 @@ func (l *lists[C]) join(key string) (call *listCall[C], mine bool, err error) {
 // make waits for a turn, and then makes the list.
 func (l *lists[C]) make(ctx context.Context, key string, call *listCall[C], namespace string, matching labels.Selector) {
 	defer close(call.done)
-	call.givenUp = true // until the list is answered
+	call.givenUp = true // until the list has returned
 	begun := false
 	begin := func() {
 		l.mu.Lock()
@@ -443,7 +447,7 @@ func (l *lists[C]) make(ctx context.Context, key string, call *listCall[C], name
 		return
 	}
 	defer func() { <-l.turns }()
-	begin() // passes that ask from now on need another list
+	begin() // a pass that asks from now on needs another list
 	limited, cancel := context.WithTimeoutCause(ctx, listTimeout, fmt.Errorf("a list took more than %v", listTimeout))
 	defer cancel()
 	call.list, call.err = l.list(limited, namespace, matching)
@@ -454,7 +458,8 @@ func (l *lists[C]) make(ctx context.Context, key string, call *listCall[C], name
 	l.holdAfter(call.err, call.givenUp)
 }
 
-// holdAfter holds back further lists after a list failed, unless the pass gave that list up.
+// holdAfter holds back further lists after a list has failed, unless the list failed only because its pass
+// gave up. A list that succeeds ends the hold.
 func (l *lists[C]) holdAfter(err error, givenUp bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -467,8 +472,8 @@ func (l *lists[C]) holdAfter(err error, givenUp bool) {
 	}
 }
 
-// retryIn returns how long a pass waits after its list failed or was held back. The wait is partly random,
-// so that the owners do not all list at the same moment.
+// retryIn returns how long a pass must wait after its list has failed or was held back. The delay is partly
+// random, so that the owners do not all list at the same moment.
 func (l *lists[C]) retryIn(err error) time.Duration {
 	l.mu.Lock()
 	wait := l.failed.Remaining(l.now())
@@ -482,39 +487,42 @@ func (l *lists[C]) retryIn(err error) time.Duration {
 	return wait + time.Duration(l.random(int(wait/2/time.Millisecond)+1))*time.Millisecond
 }
 
-// ErrRestored is wrapped in the error of Controller.Sync once the Controller has noticed that the API
-// server was restored from a backup. The caches and the Controller then remember a state that the server no
-// longer has. The Controller makes no further changes, and each further Sync returns this error at once, so
-// do not retry it. End the process and start it again, or make a new Controller with new caches.
+// ErrRestored is wrapped in the error of Controller.Sync after the Controller has detected that the API
+// server was restored from a backup. The caches and the Controller then hold a state that the server no
+// longer has. The Controller makes no further changes, and each further call of Sync immediately returns
+// this error. Do not retry. Restart the process, or make a new Controller with new caches.
 //
 // The Controller compares resourceVersions only if they are numbers and belong to the same resource. Each
-// of these proves a restore:
-//   - A live list is older than another live list that had ended before the first one began.
-//   - A live list or a read is older than what the cache, or an earlier answer, had shown before the call.
-//   - A child is in a live list, although its DELETED event came before the list began. This counts only if
-//     Options.UnfilteredChildren is set.
+// of the following observations proves a restore:
+//   - A live list has an older resourceVersion than another live list that had ended before this list
+//     began.
+//   - A live list or a read returns an older resourceVersion than the cache or an earlier response had
+//     shown before the call.
+//   - A live list contains a child whose DELETED event arrived before the list began. This rule applies
+//     only if Options.UnfilteredChildren is set.
 //
-// The versions of two different objects are never compared. If the cache goes back to an older version,
-// this proves nothing, because the cache may read from another API server that is behind. An object that is
-// not found proves nothing either.
+// The resourceVersions of two different objects are never compared. A cache that goes back to an older
+// version proves nothing, because it may now read from another API server that lags behind. An object that
+// is not found proves nothing either.
 var ErrRestored = errors.New("the API server was restored from a backup")
 
-// endingsKept is the smallest number of recent DELETED events to remember.
+// endingsKept is the minimum number of recent DELETED events that are remembered.
 const endingsKept = 2048
 
-// restores records whether the server was restored. Each Controller has its own restores.
+// restores records whether the API server of a Controller was restored from a backup.
 type restores struct {
 	on   func(error) // Options.OnRestored, or nil
 	told atomic.Bool // whether the event was sent
 
 	mu  sync.Mutex
 	err error // the proof that the server was restored, or nil
-	// ownersListed and childrenListed are the newest resourceVersions of live lists that have ended.
+	// ownersListed and childrenListed are the newest resourceVersions that live lists of owners and of
+	// children have returned.
 	ownersListed, childrenListed string
-	// recent has the children of the last DELETED events, with the number of each event. When recent has
-	// endingsKept children, recent becomes older, and a new recent begins.
+	// The map recent holds the children of the last DELETED events, with the number of each event. When
+	// recent holds endingsKept children, it replaces the map older, and recent is empty again.
 	recent, older map[types.UID]int
-	count         int // how many DELETED events there were
+	count         int // number of DELETED events so far
 }
 
 // proof returns an error that wraps ErrRestored if the server was restored, and otherwise nil.
@@ -524,7 +532,7 @@ func (r *restores) proof() error {
 	return r.err
 }
 
-// notice records a proof that the server was restored. Only the first proof counts.
+// notice records a proof that the server was restored. Only the first proof is kept.
 func (r *restores) notice(format string, args ...any) error {
 	r.mu.Lock()
 	first := r.err == nil
@@ -539,8 +547,9 @@ func (r *restores) notice(format string, args ...any) error {
 	return err
 }
 
-// compare calls list, which lists one resource. It returns an error if the version of the list is older
-// than that of an earlier list, or older than the version of the cache before the call.
+// compare calls the function list, which lists one resource and returns the resourceVersion of the list. It
+// returns an error if this resourceVersion is older than that of an earlier list, or than that of the cache
+// before the call.
 func (r *restores) compare(newest *string, what, cached string, list func() (version string, err error)) error {
 	r.mu.Lock()
 	earlier := *newest
@@ -573,7 +582,7 @@ func (r *restores) deletedEvent(id types.UID) {
 	r.recent[id] = r.count
 }
 
-// deletedEvents returns how many DELETED events there were.
+// deletedEvents returns the number of DELETED events so far.
 func (r *restores) deletedEvents() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -588,7 +597,7 @@ func (r *restores) isEnded(id types.UID, n int) bool {
 	return at > 0 && at <= n
 }
 
-// A guard is the Client that passes use. The guard compares the versions of lists, to notice that the
+// A guard wraps the Client of a Controller. It compares the resourceVersions of lists, to detect that the
 // server was restored from a backup. After a restore, the guard refuses all writes.
 type guard[O, C Object] struct {
 	Client[O, C]
@@ -646,7 +655,7 @@ func (g guard[O, C]) PatchStatus(ctx context.Context, owner O, patch selector.Pa
 	return g.Client.PatchStatus(ctx, owner, patch)
 }
 
-// A versionGuard is the guard if the Client is also a Versioner.
+// A versionGuard is a guard for a Client that is also a Versioner.
 type versionGuard[O, C Object] struct {
 	guard[O, C]
 	versioner Versioner
@@ -668,8 +677,8 @@ func (g versionGuard[O, C]) ServerChildrenVersion(ctx context.Context, namespace
 	return version, err
 }
 
-// noticeOlder records a restore if a call returned an older version of an object than had been known before
-// the call.
+// noticeOlder compares the version of an object that a call returned with the version that was known before
+// the call. If the returned version is older, noticeOlder records that the server was restored.
 func (r *restores) noticeOlder(is, shown metav1.Object) error {
 	if is.GetUID() == "" || is.GetUID() != shown.GetUID() || !resourceversion.Older(is.GetResourceVersion(), shown.GetResourceVersion()) {
 		return nil
@@ -677,7 +686,7 @@ func (r *restores) noticeOlder(is, shown metav1.Object) error {
 	return r.notice("%q was read in version %s, but version %s had been shown", is.GetName(), is.GetResourceVersion(), shown.GetResourceVersion())
 }
 
-// tellRestored sends the ServerRestored event, once for each Controller.
+// tellRestored sends the ServerRestored event, unless the Controller has already sent it.
 func (p *pass[O, C]) tellRestored(err error) {
 	if p.opts.Events != nil && !object.IsNil(p.Owner) && p.restores.told.CompareAndSwap(false, true) {
 		p.opts.Events.Event(p.Owner, corev1.EventTypeWarning, ServerRestored, err.Error())

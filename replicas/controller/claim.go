@@ -23,14 +23,14 @@ import (
 	"github.com/replicakit/replicakit/slowstart"
 )
 
-// policyIsFinal is how long a BadRequest or a Forbidden must last before it counts as a refusal. While
-// admission is starting, the server may also return a BadRequest or a Forbidden for a short time.
+// policyIsFinal is how long an adoption must fail with BadRequest or Forbidden before the failure counts as
+// a refusal. The server may also return these errors for a short time while admission is starting.
 const policyIsFinal = 5 * time.Minute
 
 // claim adopts and releases the children that the plan names, and returns what to create and delete next.
-// ok is false if nothing may be created or deleted. If an orphan was not adopted, or if the plan adopts and
-// deletes, claim computes the scale again for the children that the owner has now. If one claim fails, the
-// claims that succeeded are kept (C13).
+// The result ok is false if the pass must not create or delete anything. If an orphan was not adopted, or
+// if the plan contains both adoptions and deletions, claim computes a new scale for the children that the
+// owner has now. A claim that fails does not undo the claims that succeeded (C13).
 func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (scale replicas.Scale[C], ok bool) {
 	claims, orphans, before := plan.Claims, plan.Claims.Adopt, p.state.aside
 	p.state.aside = nil
@@ -44,7 +44,7 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (scale re
 	p.Adopted, p.Released = claimed.Adopted, claimed.Released
 	p.Active = slices.Concat(claims.Owned, p.activeOf(claimed.Adopted))
 	p.Failed += len(claimed.AdoptionPending) + len(claimed.NotReleased)
-	if ctx.Err() == nil { // otherwise the releases failed because the context has ended
+	if ctx.Err() == nil { // releases that failed because the context has ended are not reported
 		p.failedReleases(before, claimed.NotReleased)
 	}
 	if claimed.CanAdoptErr != nil || ctx.Err() != nil {
@@ -74,8 +74,9 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (scale re
 	return p.scaleClaimed(ctx)
 }
 
-// scaleClaimed decides what to create and delete for the children that the owner has after the claims. If
-// the view is old and there is something to do, scaleClaimed lists the children live and decides again.
+// scaleClaimed computes what to create and delete for the children that the owner has after the claims. If
+// the view is old and the scale is not zero, scaleClaimed lists the children live and computes the scale
+// again.
 func (p *pass[O, C]) scaleClaimed(ctx context.Context) (replicas.Scale[C], bool) {
 	isOld, spec := p.view.spec.Pending == expectations.Expired, p.view.spec
 	spec.Pending = expectations.Satisfied
@@ -91,8 +92,7 @@ func (p *pass[O, C]) scaleClaimed(ctx context.Context) (replicas.Scale[C], bool)
 	return scale, err == nil
 }
 
-// claimedLive finds the owner's active and terminating children in a live list that was made after the
-// claims.
+// claimedLive sets Active and Terminating from a live list that was made after the claims.
 func (p *pass[O, C]) claimedLive() {
 	p.Terminating, p.Active = p.terminating(), nil
 	undecided := 0
@@ -102,15 +102,15 @@ func (p *pass[O, C]) claimedLive() {
 		case !p.snapshot.Rules.MayCount(c): // a child that was or will be released
 		case p.controls(c):
 			p.Active = append(p.Active, c)
-		case a == nil || a.Reason == AdoptionUndecided: // an orphan that may still become the owner's
+		case a == nil || a.Reason == AdoptionUndecided: // an orphan that the owner may still adopt
 			undecided++
 		}
 	}
 	p.holdPlaces(undecided)
 }
 
-// holdPlaces adds undecided orphans to the PendingAdoptions that the Kind has set, so that no child is
-// created in their place. If the sum overflows, the value of the Kind stays.
+// holdPlaces adds the number of undecided orphans to Spec.PendingAdoptions, so that no children are created
+// in place of these orphans. If the sum overflows, PendingAdoptions keeps the value that the Kind has set.
 func (p *pass[O, C]) holdPlaces(undecided int) {
 	p.view.spec.PendingAdoptions = max(p.spec.PendingAdoptions, p.spec.PendingAdoptions+undecided)
 }
@@ -134,9 +134,9 @@ func (p *pass[O, C]) claimer() selector.Claimer[C] {
 	}
 }
 
-// toTry returns the children to patch in this pass. If an earlier patch of a child failed, toTry leaves the
-// child out for a while. The wait ends early if the child or the owner's generation changes. Records of
-// children that need no patch now are dropped.
+// toTry returns the children to adopt or release in this pass. If the last adoption or release of a child
+// failed, toTry omits the child until a delay is over. The delay ends early if the child or the owner's
+// generation changes. A failure is forgotten if its child no longer needs to be adopted or released.
 func (p *pass[O, C]) toTry(before map[types.UID]*aside, children []C) []C {
 	if len(before) == 0 {
 		return children
@@ -151,38 +151,38 @@ func (p *pass[O, C]) toTry(before map[types.UID]*aside, children []C) []C {
 	})
 }
 
-// mostReleases is how often a child is released if another controller gives it back to the owner each time.
+// mostReleases is the maximum number of times that a child is released while another controller gives it
+// back to the owner each time.
 const mostReleases = 3
 
 var errUndone = errors.New("another controller has adopted it for this owner, with another selector: give all owners of one kind the same Kind for children of one kind")
 
-// A release says how often a child was released, and which resourceVersion the child had before the last
+// A release records how often a child was released, and the child's resourceVersion before the last
 // release.
 type release struct {
 	times   int
 	version string
 }
 
-// notUndone leaves out children that were released mostReleases times and belong to the owner again,
-// although they do not match. Another controller adopts such children for the owner, so releasing them
-// again would never end.
+// notUndone omits each child that was released mostReleases times and belongs to the owner again. Another
+// controller adopts these children for the owner, so further releases would also be undone.
 func (p *pass[O, C]) notUndone(release []C) []C {
 	if len(p.state.released) == 0 {
 		return release
 	}
-	return some(release, func(c C) bool {
+	return filter(release, func(c C) bool {
 		was := p.state.released[object.ID(c)]
-		isUndone := was.times >= mostReleases && was.version != c.GetResourceVersion() // an equal version means that the cache is old
+		isUndone := was.times >= mostReleases && was.version != c.GetResourceVersion() // equal versions mean that the cache is old
 		if isUndone {
-			p.tell(ReleaseUndone, "Not releasing "+c.GetName()+" again: "+errUndone.Error())
+			p.sendEventOnce(ReleaseUndone, "Not releasing "+c.GetName()+" again: "+errUndone.Error())
 			p.gate(ReleaseUndone, c.GetName(), 0, errUndone)
 		}
 		return !isUndone
 	})
 }
 
-// noteReleases remembers which children were released. A child is forgotten when it is adopted, or is no
-// longer in the view.
+// noteReleases counts how often each child was released. The count is dropped when this pass adopts the
+// child, or when the view no longer contains the child.
 func (p *pass[O, C]) noteReleases(released []C) {
 	before := p.state.released
 	p.state.released = map[types.UID]release{}
@@ -192,7 +192,7 @@ func (p *pass[O, C]) noteReleases(released []C) {
 		}
 	}
 	for _, c := range released {
-		if id := object.ID(c); p.state.aside[id] == nil { // otherwise the release failed
+		if id := object.ID(c); p.state.aside[id] == nil { // if the child is in aside, its release failed
 			p.state.released[id] = release{before[id].times + 1, c.GetResourceVersion()}
 		}
 	}
@@ -207,16 +207,17 @@ func (p *pass[O, C]) refusedAdoptions(refused []selector.Failure[C]) {
 	}
 }
 
-// refuseAdoption leaves an orphan alone for a while, because the server refuses the adoption. If the
-// adoption was undecided before, first is the time of its first failure, so that the next failure counts as
-// a refusal at once. If the server called the orphan Invalid, first is zero.
+// refuseAdoption leaves an orphan alone for a while after the server has refused its adoption. If the
+// adoption was undecided before, the argument first is the time of its first failure. The next failure then
+// immediately counts as a refusal. If the server rejected the patch as Invalid, first is zero.
 func (p *pass[O, C]) refuseAdoption(c C, first time.Time, why error) {
 	hold := backoff.Hold{Since: p.opts.Now(), Wait: AdoptionRefused.row().shortest}
 	p.setAside(c, &aside{Version: c.GetResourceVersion(), First: first, Hold: hold, Reason: AdoptionRefused, Why: why}, nil)
 }
 
-// undecidedAdoptions leaves orphans alone for a while if the server has neither adopted nor refused them.
-// The wait doubles with each failure.
+// undecidedAdoptions handles adoptions that failed but may still succeed. The orphan is left alone for a
+// time that doubles with each failure. If the failures have lasted for policyIsFinal and a policy is the
+// cause, they count as a refusal.
 func (p *pass[O, C]) undecidedAdoptions(ctx context.Context, claimer selector.Claimer[C], before map[types.UID]*aside, failed []selector.Failure[C]) {
 	isFinal := sync.OnceValue(func() bool { return p.policyIsAgainstIt(ctx, claimer) })
 	for _, f := range failed {
@@ -232,16 +233,17 @@ func (p *pass[O, C]) undecidedAdoptions(ctx context.Context, claimer selector.Cl
 		f.Err = p.explained(f.Err, f.Object)
 		AdoptionUndecided.grow(&a.Hold, p.opts.Now())
 		a.Hold.Wait = max(a.Hold.Wait, serverDelay([]error{f.Err}))
-		p.tell(AdoptionUndecided, "Error adopting "+f.Object.GetName()+": "+f.Err.Error())
+		p.sendEventOnce(AdoptionUndecided, "Error adopting "+f.Object.GetName()+": "+f.Err.Error())
 		p.setAside(f.Object, &a, f.Err)
 	}
 }
 
 func isPolicy(err error) bool { return apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) }
 
-// policyIsAgainstIt reports whether refused adoptions are final, because a policy forbids them. It sends an
-// adoption patch, as a dry run, to a child that the owner already has. If the dry run succeeds, the
-// Controller has the right to patch and admission works, so the refusal is about the orphan.
+// policyIsAgainstIt reports whether a policy forbids adoptions that have failed. As a test, it sends an
+// adoption patch to a child that the owner already has, as a dry run. If the dry run succeeds, the
+// Controller has the right to patch children and admission works. The failures are then specific to the
+// orphans.
 func (p *pass[O, C]) policyIsAgainstIt(ctx context.Context, claimer selector.Claimer[C]) bool {
 	if len(p.Active) == 0 {
 		return false
@@ -254,8 +256,8 @@ func (p *pass[O, C]) policyIsAgainstIt(ctx context.Context, claimer selector.Cla
 	return err == nil
 }
 
-// setAside leaves a child to a later pass, because the adoption or release of the child failed. why is nil
-// if the child was not tried in this pass, or if a.Why already has the error.
+// setAside leaves the adoption or release of a child to a later pass, because the last attempt failed. The
+// argument why is nil if this pass made no attempt, or if a.Why already holds the error.
 func (p *pass[O, C]) setAside(c C, a *aside, why error) {
 	p.keepAside(object.ID(c), a)
 	a.Why = cmp.Or(why, a.Why)
@@ -269,8 +271,8 @@ func (p *pass[O, C]) keepAside(id types.UID, a *aside) {
 	p.state.aside[id] = a
 }
 
-// sortAside lists the orphans that are not adopted, because their adoption failed in this pass or in an
-// earlier one.
+// sortAside fills AdoptionPending and AdoptionRejected with the orphans whose adoption failed in this pass
+// or in an earlier one.
 func (p *pass[O, C]) sortAside(orphans []C) {
 	for _, c := range orphans {
 		switch a := p.state.aside[object.ID(c)]; {
@@ -283,7 +285,7 @@ func (p *pass[O, C]) sortAside(orphans []C) {
 	}
 }
 
-// invalidReleases leaves children alone for a while if the server called their release Invalid. Such
+// invalidReleases delays the next release of each child whose release the server rejected as Invalid. These
 // children count as released, but a policy may have forbidden the release.
 func (p *pass[O, C]) invalidReleases(released []C) {
 	if len(released) == 0 {
@@ -302,11 +304,11 @@ func (p *pass[O, C]) invalidReleases(released []C) {
 	}
 }
 
-// failedReleases reports releases that failed, and delays the next try. The delay doubles with each
-// failure. Creations and deletions do not wait for failed releases.
+// failedReleases sends events about failed releases, and delays the next attempt. The delay doubles with
+// each failure. Creations and deletions do not wait for failed releases.
 func (p *pass[O, C]) failedReleases(before map[types.UID]*aside, failed []selector.Failure[C]) {
 	for _, f := range failed {
-		p.tell(ReleaseFailed, "Error releasing "+f.Object.GetName()+": "+f.Err.Error())
+		p.sendEventOnce(ReleaseFailed, "Error releasing "+f.Object.GetName()+": "+f.Err.Error())
 		a := aside{}
 		if was := before[object.ID(f.Object)]; was != nil {
 			a = *was

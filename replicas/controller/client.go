@@ -37,15 +37,15 @@ type Object interface {
 // server, unchanged or wrapped with %w. The Controller depends on NotFound, Conflict, Invalid and
 // Retry-After.
 //
-// For each owner, up to Options.MaxParallel goroutines call the methods at once. The methods must not
-// change their arguments, except the child that is passed to Create. The methods must not send events,
-// because the Controller sends them.
+// Up to Options.MaxParallel goroutines may call the methods at the same time for each owner. The methods
+// must not change their arguments, except the child that is passed to Create. The methods must not send
+// events, because the Controller sends them.
 type Client[O, C Object] interface {
 	// Create creates the child in the child's namespace, and returns the child as the server stored it.
-	// Create may change its argument child, because no other code uses that object. Create must send the
-	// request only once. If Create fails and may have sent the request again, its error must wrap
-	// ErrResent. For example, client-go sends a request again after a Retry-After. NoteResent adds
-	// ErrResent in this case.
+	// Create may modify its argument, because no other code uses that object. Create must send the request
+	// only once. If Create fails after it may have sent the request more than once, the returned error must
+	// wrap ErrResent. For example, client-go repeats a request after a Retry-After. The function NoteResent
+	// then adds ErrResent.
 	Create(ctx context.Context, child C) (C, error)
 	// Delete deletes the child, with the given options and their preconditions.
 	Delete(ctx context.Context, child C, opts metav1.DeleteOptions) error
@@ -54,31 +54,31 @@ type Client[O, C Object] interface {
 	Patch(ctx context.Context, child C, patch selector.Patch, opts metav1.PatchOptions) (C, error)
 	// Get reads a child.
 	Get(ctx context.Context, namespace, name string) (C, error)
-	// List returns the children in the namespace whose labels match the selector. For namespace "", List
-	// returns the matching children in all namespaces, which Kind.ClusterScoped needs. The list must not be
-	// older than the call, so send no resourceVersion, not even "0". If List reads several pages with
-	// different resourceVersions, List must return an error. The Controller does not change the returned
-	// children.
+	// List returns the children in the namespace whose labels match the selector. If the namespace is "",
+	// List returns the matching children in all namespaces. Kind.ClusterScoped needs such lists. The list
+	// must be at least as recent as the call, so do not set a resourceVersion, not even "0". If List reads
+	// several pages and their resourceVersions differ, List must return an error. The Controller does not
+	// change the returned children.
 	List(ctx context.Context, namespace string, matching labels.Selector) (List[C], error)
 	// GetOwner reads an owner. The Controller may change the returned owner.
 	GetOwner(ctx context.Context, namespace, name string) (O, error)
 	// PatchStatus sends a JSON merge patch to the status subresource of the owner, and returns the whole
-	// owner as the server stored it. The patch has the owner's UID and resourceVersion, so the server must
-	// answer with a Conflict if the owner has changed. The argument owner has the new status, but lacks the
-	// fields that the cache dropped, so do not send that object. If your client can only update, see the
-	// example StatusByUpdate.
+	// owner as the server stored it. The patch contains the owner's UID and resourceVersion, so the server
+	// must return a Conflict if the owner has changed. The argument owner contains the new status, but
+	// lacks the fields that the cache dropped. Do not send this object to the server. If your client can
+	// update but not patch, see the example StatusByUpdate.
 	PatchStatus(ctx context.Context, owner O, patch selector.Patch) (O, error)
 }
 
 // A Versioner is a Client that can also return the server's current resourceVersion for owners and for
-// children. With a Versioner, a new process need not read an owner that was written after the process
-// began. If the cache also returns its version, the new process needs one small list of children, instead
-// of a live list for each owner.
+// children. If the client is a Versioner, a new process does not have to read an owner that was written
+// after the process began. If the cache also returns its version, the new process makes one small list of
+// children instead of a live list for each owner.
 type Versioner interface {
 	// ServerOwnersVersion lists the owners in a namespace, and ServerChildrenVersion lists the children.
-	// Both return the resourceVersion of their list. For namespace "", the list is of all namespaces. The
-	// list must not be older than the call, but may be limited to one object. If the version is not known,
-	// return an error or "".
+	// Both methods return the resourceVersion of their list. If the namespace is "", the list covers all
+	// namespaces. The list must be at least as recent as the call, but may be limited to one object. If the
+	// resourceVersion is not known, the method returns an error or "".
 	ServerOwnersVersion(ctx context.Context, namespace string) (string, error)
 	ServerChildrenVersion(ctx context.Context, namespace string) (string, error)
 }
@@ -87,7 +87,7 @@ type Versioner interface {
 // server. If Check returns an error, New returns this error.
 type Checker interface{ Check() error }
 
-// errNoObject is the error if the client returned neither an object nor an error.
+// errNoObject reports that the client returned neither an object nor an error.
 var errNoObject = errors.New("the client returned no object")
 
 // A List is the result of a live list.
@@ -97,23 +97,23 @@ type List[C Object] struct {
 	ResourceVersion string
 }
 
-// A Cache returns from memory what its watches have reported so far. The Controller works correctly
-// even if the cache is incomplete or behind the server. The Controller does not change the returned
-// objects, and does not keep the returned slices.
+// A Cache returns owners and children from memory, as its watches have reported them so far. The Controller
+// works correctly even if the cache is incomplete or behind the server. The Controller does not modify the
+// returned objects, and does not retain the returned slices.
 type Cache[O, C Object] interface {
 	OwnerCache[O]
 	// Children returns the owner's children in any state, and the orphans in the owner's namespace. If the
-	// owner is in no namespace, Children returns the orphans in all namespaces. The list may have children
-	// of other owners, which the Controller ignores.
+	// owner is in no namespace, Children returns the orphans in all namespaces. The result may also contain
+	// children of other owners, which the Controller ignores.
 	Children(ctx context.Context, owner O) ([]C, error)
-	// Related returns the children for Spec.Related. The function replicas.Related can find them. Related
-	// is called if the pass may have to delete a child. If Related returns nil or an error, the pass goes
-	// on, but pods are not ranked by co-location.
+	// Related returns the children for Spec.Related. You can implement this method with the function
+	// replicas.Related. Related is called if the pass may have to delete a child. If Related returns nil or
+	// an error, the pass continues, but pods are not ranked by co-location.
 	Related(ctx context.Context, owner O) ([]C, error)
-	// OwnersVersion and ChildrenVersion return the resourceVersion up to which the cache shows all changes
-	// of owners, or of children. If this version is not known, return "". Without the version of the
-	// owners, no pass waits until the cache shows the last status write. Without the version of the
-	// children, the numbers in Outcome.Counts are those of the cache.
+	// OwnersVersion returns the resourceVersion up to which the cache shows all changes of owners.
+	// ChildrenVersion does the same for children. If the resourceVersion is not known, the method returns
+	// "". If OwnersVersion returns "", no pass waits until the cache shows the last status write. If
+	// ChildrenVersion returns "", the numbers in Outcome.Counts come from the cache alone.
 	OwnersVersion() string
 	ChildrenVersion() string
 }
@@ -124,30 +124,31 @@ type OwnerCache[O Object] interface {
 	// cache may drop fields that Kind.Spec, Kind.Status and Kind.Prepare do not read, such as annotations
 	// and managedFields.
 	Owner(ctx context.Context, name types.NamespacedName) (O, error)
-	// Owners returns the owners in a namespace. For namespace "", Owners returns all owners, which
-	// Kind.ClusterScoped needs. Event handlers use this list to find the owners that may adopt an orphan.
+	// Owners returns the owners in a namespace. If the namespace is "", Owners returns all owners.
+	// Kind.ClusterScoped needs such lists. Event handlers call Owners to find the owners that may adopt an
+	// orphan.
 	Owners(ctx context.Context, namespace string) ([]O, error)
 }
 
-// Enqueue requests a pass for an owner. If after is 0, the pass should run at once, and otherwise after
-// that time. If there are several requests for one owner, the earliest request must lead to a pass. Enqueue
-// may be called several times for one event. The method AddAfter of a work queue is an Enqueue.
+// Enqueue requests a pass for an owner after the given time. If after is 0, the pass should run
+// immediately. If several requests for one owner are pending, the earliest of them must lead to a pass. One
+// event may cause several calls of Enqueue. The AddAfter method of a work queue can be used as an Enqueue.
 type Enqueue func(owner types.NamespacedName, after time.Duration)
 
-// An EventSink receives the events of a Controller. eventType is corev1.EventTypeNormal or
-// corev1.EventTypeWarning. Several goroutines call Event at once, and Event should not block.
+// An EventSink receives the events of a Controller. The argument eventType is corev1.EventTypeNormal or
+// corev1.EventTypeWarning. Several goroutines may call Event at the same time. Event should not block.
 type EventSink interface {
 	Event(owner metav1.Object, eventType, reason, message string)
 }
 
-// These are the reasons of a Controller's events, with their messages. "Sent once" means that
-// the event is not sent again while the condition lasts. If a spec is refused, the event has the reason of
-// the RefusedError. This reason is replicas.InvalidSelector, replicas.InvalidReplicas,
-// replicas.InvalidTemplate, or one of the Kind's own.
+// These are the reasons of a Controller's events, with their messages. "Sent once" means that the event is
+// not sent again while the condition lasts. If a spec is refused, the reason of the event is the reason of
+// the RefusedError. That is replicas.InvalidSelector, replicas.InvalidReplicas, replicas.InvalidTemplate,
+// or a reason that the Kind defines.
 const (
 	SuccessfulCreate = "SuccessfulCreate"  // Created pod: <name>, where pod is the kind of the child in lower case
 	FailedCreate     = "FailedCreate"      // Error creating: <error>
-	SuccessfulDelete = "SuccessfulDelete"  // Deleted pod: <name>, with (<criterion>: <values>) if a criterion decided that Kubernetes lacks
+	SuccessfulDelete = "SuccessfulDelete"  // Deleted pod: <name>, then (<criterion>: <values>) if Kubernetes lacks the deciding criterion
 	FailedDelete     = "FailedDelete"      // Error deleting: <error>
 	FailedAdopt      = "FailedAdopt"       // Error adopting <name>: <error>. Sent once.
 	FailedRelease    = "FailedRelease"     // Error releasing <name>: <error>. Sent once.
@@ -155,9 +156,9 @@ const (
 	CreationsHeld    = "CreationsHeld"     // Holding creations for <time>: <why>. Sent once.
 	FailedOwner      = "FailedReadOwner"   // Error reading the owner: <error>. Nothing is deleted. Sent once.
 	FailedList       = "FailedList"        // Error listing: <error>. The view is old, and a live list failed. Sent once.
-	FailedLook       = "FailedLook"        // Error looking for pods: <error>. A call had no answer, and its place stays held. Sent once.
+	FailedLook       = "FailedLook"        // Error looking for pods: <error>. An earlier call had no answer, and still counts. Sent once.
 	FailedRelated    = "FailedRelatedPods" // Error listing related pods: <error>. Sent once.
-	FailedStatus     = "FailedStatus"      // Error writing the status: <error>, with the right that is missing. Sent once.
+	FailedStatus     = "FailedStatus"      // Error writing the status: <error>, with the missing permission. Sent once.
 	FailedSpec       = "FailedSpec"        // Kind.Spec failed: <error>. The pass is tried again. Sent once for each generation and text.
 	InvalidStep      = "InvalidStep"       // <why the Step is invalid>. Nothing is created or deleted. Sent once for each generation and text.
 	Panicked         = "Panicked"          // A function of the Kind or the client panicked, and the log has the stack: <value>
@@ -182,17 +183,19 @@ func namespaceIsGoing(err error) bool {
 	return details != nil && details.Kind == "namespaces"
 }
 
-// quotaIsFull reports whether a resource quota refused a create. Only the text of the error shows this.
+// quotaIsFull reports whether a resource quota refused a create. Only the message of the error shows the
+// cause.
 func quotaIsFull(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
 }
 
-// isFinal reports whether a failed creation did not take effect and never will.
+// isFinal reports whether a failed creation certainly has no effect, now or later.
 func isFinal(err error) bool {
 	return !errors.Is(err, ErrResent) && (isRefusal(err) || apierrors.IsAlreadyExists(err) || namespaceIsGoing(err))
 }
 
-// explained adds advice to an error about a child if the text of the server lacks this advice.
+// explained adds advice to an error about a child if the server's message does not say what to do. It
+// returns other errors unchanged.
 func (p *pass[O, C]) explained(err error, child C) error {
 	owner, kind := object.Name(p.Owner), p.kind.Owner
 	switch {
@@ -207,19 +210,19 @@ func (p *pass[O, C]) explained(err error, child C) error {
 }
 
 // needsFinalizers reports whether the admission plugin OwnerReferencesPermissionEnforcement refused an
-// owner reference. Only the text of the error shows this.
+// owner reference. Only the message of the error shows the cause.
 func needsFinalizers(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot set blockOwnerDeletion")
 }
 
-// hasNoNamespace reports whether a create failed because the child had no namespace. Such a create makes no
-// child, because the client refuses it or the server has no such path.
+// hasNoNamespace reports whether a create failed because the child had no namespace. In this case no child
+// is created, because the client rejects the call or the server does not know the path.
 func hasNoNamespace(err error) bool {
 	return apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) || strings.Contains(err.Error(), "an empty namespace may not be set")
 }
 
-// MaxServerDelay is the longest time by which a Retry-After of the server delays the next pass for an
-// owner.
+// MaxServerDelay is the longest delay that the server can request with a Retry-After before the next pass
+// for an owner. A longer Retry-After is shortened.
 const MaxServerDelay = 5 * time.Minute
 
 // serverDelay returns the longest Retry-After among the errors, but at most MaxServerDelay. If no error has
@@ -234,7 +237,7 @@ func serverDelay(errs []error) time.Duration {
 	return time.Duration(min(longest, int(MaxServerDelay/time.Second))) * time.Second
 }
 
-// isRefusal reports whether the server refused a call, so that the call had no effect and never will.
+// isRefusal reports whether the server refused a call, so that the call has no effect, now or later.
 func isRefusal(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err)
 }
@@ -265,7 +268,7 @@ func onlyRefused(err error) bool {
 	return false
 }
 
-// joinErrors is errors.Join, but leaves a single error as it is.
+// joinErrors is like errors.Join, but returns a single error unchanged.
 func joinErrors(a, b error) error {
 	if a == nil || b == nil {
 		if a == nil {
@@ -277,21 +280,23 @@ func joinErrors(a, b error) error {
 }
 
 // ErrResent is wrapped in the error of Client.Create if the client sent the request more than once. The
-// server may have created the child for the first request, although it refused the second request. So the
-// Controller looks for the child on the server, and does not forget the child's name.
+// first request may have created the child even if the server refused the second request. The Controller
+// therefore remembers the child's name and checks whether the child exists.
 var ErrResent = errors.New("the request was sent more than once")
 
-// NoteResent calls send, which must make one call over net/http. If the request was sent more than once and
-// send fails, NoteResent adds ErrResent to the error. client-go sends a request again by itself if the
-// server answers 429 or 5xx with Retry-After. NoteResent is for the Create method of a Client:
+// NoteResent calls the function send, which must make one API call over net/http. If send fails and its
+// request was sent more than once, NoteResent adds ErrResent to the error. For example, client-go repeats a
+// request if the server responds with 429 or 5xx and a Retry-After header. Use NoteResent in the Create
+// method of a Client:
 //
 //	err = controller.NoteResent(ctx, func(ctx context.Context) error {
 //		created, err = pods.Create(ctx, pod, metav1.CreateOptions{})
 //		return err
 //	})
 //
-// NoteResent counts the requests that net/http/httptrace reports. If an http.RoundTripper does not use an
-// http.Transport, httptrace may report no requests. NoteResent then returns the error unchanged.
+// NoteResent counts the requests that net/http/httptrace reports. If the client's http.RoundTripper does
+// not use an http.Transport, httptrace may report no requests. In this case, NoteResent returns the error
+// unchanged.
 func NoteResent(ctx context.Context, send func(ctx context.Context) error) error {
 	if send == nil {
 		return errors.New("controller: send is nil")
@@ -304,11 +309,11 @@ func NoteResent(ctx context.Context, send func(ctx context.Context) error) error
 	return err
 }
 
-// maxReasonsTold is how many different failures the text of a summary lists at most.
+// maxReasonsTold is the maximum number of different failures in the message of a summary.
 const maxReasonsTold = 10
 
-// A summary is the error of a run of calls, with a text of one line. For example, if a quota refuses
-// sixteen pods, the text has one reason instead of sixteen.
+// A summary is the error of a batch of calls, with a short message. For example, if a quota refuses sixteen
+// pods, the message contains the reason once instead of sixteen times.
 type summary struct {
 	error
 	text string
@@ -318,8 +323,8 @@ func (s *summary) Error() string { return s.text }
 
 func (s *summary) Unwrap() error { return s.error }
 
-// summarize returns run.Err with a shorter text. If failures differ only in the name of the object, the
-// text has one of them and the number of the others.
+// summarize returns run.Err with a shorter message. If several failures differ only in the name of the
+// object, the message contains one of them and the number of the others.
 func summarize(run slowstart.Result) error {
 	if len(run.Failed) < 2 {
 		return run.Err
@@ -343,8 +348,7 @@ func summarize(run slowstart.Result) error {
 	return &summary{run.Err, strings.Join(texts, "; ")}
 }
 
-// withoutName returns an error's text without the name of the object that the
-// server refused.
+// withoutName returns the message of an error without the name of the object that the server refused.
 func withoutName(err error) string {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Details == nil || status.Status().Details.Name == "" {
@@ -353,7 +357,7 @@ func withoutName(err error) string {
 	return strings.ReplaceAll(err.Error(), strconv.Quote(status.Status().Details.Name), "")
 }
 
-// withoutNames returns an error's text without the name of the object, or "" for a nil error.
+// withoutNames is like withoutName, but returns "" for a nil error.
 func withoutNames(err error) string {
 	if err == nil {
 		return ""

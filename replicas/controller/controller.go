@@ -23,20 +23,20 @@ import (
 	"github.com/replicakit/replicakit/slowstart"
 )
 
-// A Controller keeps the wanted number of children for all owners of one kind on one API server. Use New to
-// make a Controller. A zero Controller only returns errors. Do not copy a Controller. Several goroutines
-// may call all methods at once, except Sync for the same owner. A work queue prevents two calls of Sync at
-// once for one owner.
+// A Controller maintains the desired number of children for every owner of one kind on one API server. Use
+// New to make a Controller. A zero Controller does nothing, and Sync and the event handlers return errors.
+// Do not copy a Controller. Its methods are safe for concurrent use, except that two calls of Sync for the
+// same owner must not overlap. A work queue ensures this.
 type Controller struct {
 	hidden
 	reconciler syncer // nil if New did not make the Controller
 	handlers   Handlers
 }
 
-// hidden has inside.Ledgers, for this library's own tests.
+// hidden gives this library's own tests access to the ledgers through inside.Ledgers.
 type hidden = inside.Hidden
 
-// A syncer is a reconciler without its type parameters.
+// A syncer is a reconciler behind an interface that has no type parameters.
 type syncer interface {
 	newTerm(ctx context.Context, namespace string)
 	sync(ctx context.Context, owner types.NamespacedName) (time.Duration, error)
@@ -45,8 +45,8 @@ type syncer interface {
 
 // New returns a Controller for the owners of a kind. The Controller's event handlers request passes with
 // enqueue, unless another Enqueue is passed to the handler. New returns an error if client, cache or
-// enqueue is nil, if an option is negative, or if the Kind can never work. If client is a Checker and Check
-// fails, New returns the error of Check.
+// enqueue is nil, if an option is negative, or if the Kind is invalid. If client is a Checker and Check
+// returns an error, New returns that error.
 func New[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], enqueue Enqueue, opts Options) (*Controller, error) {
 	if err := kind.check(); err != nil {
 		return nil, err
@@ -74,28 +74,28 @@ func New[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], e
 	return &Controller{hidden: inside.Hide(&r.owners), reconciler: r, handlers: Handlers{&r.watcher, enqueue}}, nil
 }
 
-// Sync makes one pass for an owner. The pass adopts and releases children, creates children in slow start
-// or deletes children, and writes the status. If the cache does not show the last status that the
+// Sync makes one pass for an owner. The pass adopts and releases children, creates or deletes children, and
+// writes the status. Creations use slow start. If the cache does not show the last status that the
 // Controller wrote, the pass only requests another pass. The pass never creates or deletes children on the
-// basis of a view that is known to be stale. If a response is lost, no extra child is created. The page
-// docs/pass.md in this repository says when a pass reads from the server, what a pass delays, and for how
-// long.
+// basis of a view that is known to be stale. A lost response never leads to an extra child. The page
+// docs/pass.md in this repository says when a pass reads from the server, and lists all delays.
 //
 // If err is nil and requeueAfter is positive, call Sync again after that time. If err is not nil and
-// requeueAfter is positive, the server or a hold asks for this delay, so use it instead of the delay of
-// your rate limiter. If the spec is refused, err is nil, because only a change of the owner helps. An event
-// reports the refusal, and Kind.Observe gets the error. If a call to the client panics, the panic reaches
-// the caller of Sync after the other calls of the batch have ended. If a pass for an owner is under way,
-// another Sync for the same owner returns an error at once. For different owners, any number of goroutines
-// may call Sync.
+// requeueAfter is positive, use requeueAfter instead of the delay of your rate limiter. The server or a
+// hold has requested this delay. If the spec is refused, err is nil, because only a change of the owner can
+// help. An event reports the refusal, and Kind.Observe receives the error. If a method of the client
+// panics, Sync panics too, after the other calls of the batch have ended. If a pass for the owner is
+// already under way, Sync immediately returns an error. Any number of goroutines may call Sync for
+// different owners.
 //
-// Differs from Kubernetes: a pass adds the Controller's own writes to what the cache shows, and waits only
-// for the last status write. If the view is stale, the children are listed live. The owner is read before
-// children are deleted. The name of a child is chosen before the child is created. Each kind of failure has
-// its own delay. The status is patched instead of replaced, so the cached owner may lack fields. If a child
-// was released three times and is given back to the owner each time, the Controller leaves the child alone.
-// Claims run in parallel, and every error is reported. The time at which the next child becomes available
-// is computed from the children, not from the status that the server stored.
+// Differs from Kubernetes: a pass adds the Controller's own writes to what the cache shows. Of these
+// writes, only a status write that the cache does not show yet delays the whole pass. If the view is stale,
+// the children are listed live. The owner is read before children are deleted. The name of a child is
+// chosen before the child is created. Each kind of failure has its own delay. The status is patched instead
+// of replaced, so the cached owner may lack fields. If another controller gives a released child back to
+// the owner three times, the Controller no longer releases the child. Claims run in parallel, and every
+// error is reported. The time at which the next child becomes available is computed from the children, not
+// from the stored status.
 func (c *Controller) Sync(ctx context.Context, owner types.NamespacedName) (requeueAfter time.Duration, err error) {
 	if c == nil || c.reconciler == nil {
 		return 0, errors.New("controller: New did not make this Controller")
@@ -103,15 +103,16 @@ func (c *Controller) Sync(ctx context.Context, owner types.NamespacedName) (requ
 	return c.reconciler.sync(ctx, owner)
 }
 
-// NewTerm notes that from now on only this process is active, and that another process may have been active
-// before. Call NewTerm after this process has become the leader, or has taken over a range of owners. If
-// the Controller has not made a pass yet, no call is needed.
+// NewTerm informs the Controller that only this process is active from now on, and that another process may
+// have been active before. Call NewTerm after this process has become the leader, or has taken over a range
+// of owners. Before the Controller's first pass, no call is required.
 //
-// The caches may be older than what the other process saw. So, once for each owner, the Controller reads
-// from the server before it creates or deletes anything for that owner. If the client is a Versioner,
-// NewTerm asks the server for its current resourceVersions. If a cache is filled after that, no pass reads
-// or waits for this reason. So call NewTerm before the informers are started, if this process is already the only
-// active one then. namespace is the namespace of the informers, or "" if they watch all namespaces.
+// The caches may be older than the state that the other process saw. The Controller therefore reads from
+// the server once for each owner, before it creates or deletes children of that owner. If the client is a
+// Versioner, NewTerm asks the server for its current resourceVersions. If the caches are filled after that,
+// the Controller does not make these reads and does not wait for the caches. If this process is already the
+// only active one at startup, call NewTerm before you start the informers. The argument namespace is the
+// namespace of the informers, or "" if they watch all namespaces.
 func (c *Controller) NewTerm(ctx context.Context, namespace string) {
 	if c != nil && c.reconciler != nil {
 		c.reconciler.newTerm(ctx, namespace)
@@ -119,7 +120,7 @@ func (c *Controller) NewTerm(ctx context.Context, namespace string) {
 }
 
 // Metrics returns the Controller's metrics in a fixed order. Some metrics count what the passes have done
-// since New, and others count the owners by their state after the last pass. The modules replicas/clientgo
+// since New. Others count the owners by their state after their last pass. The modules replicas/clientgo
 // and replicas/controllerruntime export these metrics to Prometheus.
 func (c *Controller) Metrics() []Sample {
 	if c == nil || c.reconciler == nil {
@@ -156,9 +157,10 @@ func (c *Controller) OwnerAdded(obj any, q ...Enqueue) error {
 	return c.events().OwnerAdded(obj, q...)
 }
 
-// OwnerUpdated does what Handlers.OwnerUpdated does, with one exception. If an update shows only the status
-// that the Controller itself wrote last, no pass is requested. A pass is still requested if an earlier pass
-// waits for this update, or if the new status changes what Kind.Spec wants.
+// OwnerUpdated does what Handlers.OwnerUpdated does, with one exception. OwnerUpdated requests no pass if
+// the update shows only the Controller's own last status write. It still requests a pass if an earlier pass
+// waits for this update, or if the new status changes the result of Kind.Spec in a way that requires a pass.
+// The comment of Kind.Spec lists these changes.
 //
 // Differs from Kubernetes: in Kubernetes, each status write leads to another pass.
 func (c *Controller) OwnerUpdated(old, cur any, q ...Enqueue) error {
@@ -170,61 +172,62 @@ func (c *Controller) OwnerDeleted(obj any, q ...Enqueue) error {
 	return c.events().OwnerDeleted(obj, q...)
 }
 
-// Options are the settings of a Controller. Each zero field means its default.
+// Options configures a Controller. The zero value of a field selects the default.
 type Options struct {
-	// Now returns the time. nil means time.Now.
+	// Now returns the current time. The default is time.Now.
 	Now func() time.Time
-	// Random returns a number from 0 to n-1. The Controller uses Random for the names of children, and to
-	// avoid doing work for many owners at the same moment. Several goroutines call Random at once. nil
-	// means rand.IntN of math/rand/v2.
+	// Random returns a number from 0 to n-1. The Controller uses Random to generate names of children, and
+	// to avoid working for many owners at the same moment. Several goroutines may call Random at the same
+	// time. The default is rand.IntN of math/rand/v2.
 	Random func(n int) int
 	// Events receives the events about owners. If Events is nil or a nil pointer, no events are sent.
 	Events EventSink
-	// MaxParallel is how many calls may be under way at once for one owner. 0 means DefaultMaxParallel, and
-	// a negative value is refused. If MaxParallel is 1, the goroutine that called Sync makes the calls, one
-	// after the other.
+	// MaxParallel is the maximum number of concurrent API calls for one owner. The default is
+	// DefaultMaxParallel, and New rejects a negative value. If MaxParallel is 1, the goroutine that called
+	// Sync makes the calls one after the other.
 	MaxParallel int
-	// ExpectationsTimeout is how long the cache may lack a creation, deletion or status write before the
-	// cache counts as old. For creations and deletions, the Controller adds up to a tenth of this time at
-	// random. So owners that wait for the same watch do not all list at the same moment. 0 means
-	// expectations.DefaultTimeout, and a negative value is refused.
+	// ExpectationsTimeout is how long passes wait until the cache shows a creation, deletion or status
+	// write. After this time, the cache counts as old. For creations and deletions, the Controller adds up
+	// to a tenth of this time at random, so that owners waiting for the same watch do not all list at the
+	// same moment. The default is expectations.DefaultTimeout, and New rejects a negative value.
 	ExpectationsTimeout time.Duration
 	// BackOffFailed delays creations if children end soon after they were created, for example because a
-	// node refuses the pods. The children that are created together are a round. If n children of the last
-	// round ended, n creations wait, and the other missing children are created. A child counts as ended
-	// if, within ten minutes, it becomes inactive or the Rules say that it must go. A child also counts as
-	// ended if someone else deletes it within 30 seconds. A child that Rules.Discard names counts only if
-	// it has failed. A child that another owner has taken over does not count.
+	// node refuses the pods. Children that are created together form a round. If n children of the last
+	// round have ended, n creations are delayed, and any other missing children are created. A child counts
+	// as ended if it becomes inactive within ten minutes, or if the Rules require its deletion within this
+	// time. A child also counts as ended if someone else deletes it within 30 seconds. A child that
+	// Rules.Discard selects counts only if it has failed. A child that another owner has taken over does
+	// not count.
 	//
-	// The delay is 10 seconds after the first round with ended children. Each further such round doubles
-	// the delay, up to 5 minutes. If only a part of the round ended, only this part of the delay applies,
-	// but at least a second. If all children of a round live, the next delay is 10 seconds again. A new
-	// generation of the owner ends the delay. If BackOffFailed is false, children are created without this
-	// delay, as in Kubernetes. nil means true, except for pods.
+	// The delay is 10 seconds after the first round with ended children. The delay doubles with each
+	// further round in which children end, up to 5 minutes. If only some children of the round have ended,
+	// the delay is reduced in proportion, but is at least a second. After a round in which no child ends,
+	// the next delay is 10 seconds again. A new generation of the owner ends the delay. If BackOffFailed is
+	// false, children are created without this delay, as in Kubernetes. The default is true, except for
+	// pods.
 	BackOffFailed *bool
-	// StatusDelay is how long a pass may be delayed after an update of a child that can change only the
-	// owner's status. For example, a child may have become ready. If StatusDelay is one second, a hundred
-	// such updates a second lead to one status write a second for each owner. An update that changes the
-	// child's labels, owner or deletion is not delayed. An update that changes whether the child is active,
-	// must go or must stay is not delayed either. If the Spec has MaxDeletions, no update is delayed. If
-	// Prepare waits until children are ready, StatusDelay also delays Prepare. If StatusDelay is 0, no pass
-	// is delayed, as in Kubernetes. A negative value is refused.
+	// StatusDelay delays the pass after an update of a child if the update can change only the owner's
+	// status. For example, the child may have become ready. With a StatusDelay of one second, a hundred
+	// such updates per second lead to one status write per second for each owner. An update that changes
+	// the child's labels, owner or deletion is not delayed. An update that changes whether the child is
+	// active, must go or must stay is not delayed either. If Spec.MaxDeletions is set, no update is
+	// delayed. If Kind.Prepare waits until children are ready, StatusDelay also delays Kind.Prepare. If
+	// StatusDelay is 0, no pass is delayed, as in Kubernetes. New rejects a negative value.
 	StatusDelay time.Duration
 	// UnfilteredChildren says that the cache watches the children without a label or field selector. A
 	// DELETED event of such a watch proves that a child is gone for good. If a live list that begins after
-	// the event has the child, the server was restored. If UnfilteredChildren is false, DELETED events
-	// prove nothing, because a watch with a selector also sends such an event for a child that no longer
-	// matches.
+	// the event contains the child, the server was restored from a backup. If UnfilteredChildren is false,
+	// DELETED events prove nothing, because a watch with a selector also sends such an event for a child
+	// that no longer matches.
 	UnfilteredChildren bool
-	// OnRestored is called once, when the Controller has noticed that the server was restored. The error
-	// wraps ErrRestored and describes the proof. OnRestored must not block. If OnRestored is nil, Run of
-	// replicas/clientgo and the manager of replicas/controllerruntime end with this error. If neither
-	// module is used, Sync returns the error.
+	// OnRestored is called once, when the Controller has detected that the server was restored from a
+	// backup. The error wraps ErrRestored and describes the proof. OnRestored must not block. If OnRestored
+	// is nil, Run of replicas/clientgo and the manager of replicas/controllerruntime end with this error.
+	// If neither module is used, Sync returns the error.
 	OnRestored func(error)
 }
 
-// DefaultMaxParallel is how many calls are under way at once for one owner if
-// Options.MaxParallel is 0.
+// DefaultMaxParallel is the default of Options.MaxParallel.
 const DefaultMaxParallel = 128
 
 func (o Options) withDefaults() Options {
@@ -246,7 +249,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// A reconciler is a Controller with its type parameters.
+// A reconciler implements a Controller, with the types of its owners and children as type parameters.
 type reconciler[O, C Object] struct {
 	watcher[O, C]
 	client Client[O, C]
@@ -261,7 +264,7 @@ type reconciler[O, C Object] struct {
 
 	ownerResource, childResource schema.GroupResource
 	patchType                    types.PatchType
-	// statusCounts says that a status write increases the owner's generation.
+	// statusCounts is true if a status write increases the owner's generation.
 	statusCounts atomic.Bool
 	backOff      bool // Options.BackOffFailed, with its default
 	measures     *measures[O, C]
@@ -273,7 +276,7 @@ func newReconciler[O, C Object](kind Kind[O, C], client Client[O, C], cache Cach
 	r := &reconciler[O, C]{
 		client: client, cache: cache, opts: opts, restores: noticed,
 		lists: newLists(client, opts),
-		owners: owners[C]{patience: func() time.Duration { // partly random, so that the owners do not all list at once
+		owners: owners[C]{patience: func() time.Duration { // partly random, so that not all owners list at the same moment
 			return opts.ExpectationsTimeout + time.Duration(opts.Random(int(opts.ExpectationsTimeout/10/time.Millisecond)+1))*time.Millisecond
 		}},
 		ownerResource: resource(kind.Owner), childResource: resource(kind.Child),
@@ -291,7 +294,7 @@ func newReconciler[O, C Object](kind Kind[O, C], client Client[O, C], cache Cach
 	return r
 }
 
-// resource returns the key under which writes of a kind are recorded.
+// resource returns the GroupResource under which writes of a kind are recorded.
 func resource(kind schema.GroupVersionKind) schema.GroupResource {
 	plural, _ := meta.UnsafeGuessKindToResource(kind)
 	return plural.GroupResource()
@@ -309,7 +312,7 @@ func (r *reconciler[O, C]) newTerm(ctx context.Context, namespace string) {
 	r.term.children.askFirst(r.opts.Now, func() (string, error) { return versioner.ServerChildrenVersion(ctx, namespace) })
 }
 
-// childNoun is the word for a child in events. It is the kind in lower case, as in kubectl.
+// childNoun returns the kind of the children in lower case, for event messages.
 func (r *reconciler[O, C]) childNoun() string { return strings.ToLower(r.kind.Child.Kind) }
 
 // all returns the options for n calls without slow start.
@@ -317,11 +320,12 @@ func (r *reconciler[O, C]) all(n int) slowstart.Options {
 	return slowstart.Options{InitialBatchSize: n, MaxParallel: r.opts.MaxParallel}
 }
 
-// stateOf returns the state that outlives the passes of an owner, for a pass at now. It also forgets former
-// owners with the same name that had no pass for a long time. If now is zero, the caller makes no pass.
+// stateOf returns the state of an owner, which outlives the owner's passes. The argument now is the time of
+// the pass that needs the state, or zero if no pass needs it. stateOf also forgets earlier owners of the
+// same name that have had no pass for a long time.
 func (r *reconciler[O, C]) stateOf(owner metav1.Object, now time.Time) *memory[C] {
 	key := expectations.KeyOf(owner)
-	state, idle := r.owners.of(key, owner.GetGeneration(), now)
+	state, idle := r.owners.stateOf(key, owner.GetGeneration(), now)
 	for _, uid := range idle {
 		r.forget(expectations.Key{NamespacedName: key.NamespacedName, UID: uid})
 	}
@@ -329,44 +333,46 @@ func (r *reconciler[O, C]) stateOf(owner metav1.Object, now time.Time) *memory[C
 	return state
 }
 
-// forget drops the state of an owner that is gone. Calls in flight are still remembered, because the owner
-// may be gone from the cache and still exist on the server. The UID of an owner that is not found is
-// unknown, so an empty UID means every owner with that name.
+// forget drops the state of an owner that has left the cache. It keeps the calls in flight, because the
+// owner may still exist on the server. If the UID in the key is empty, forget applies to every owner with
+// this name.
 func (r *reconciler[O, C]) forget(key expectations.Key) {
 	r.writes.Clear(key)
 	r.owners.forget(key)
 }
 
-// childLeft notes for an owner that a child is being deleted, has another owner now, or left the cache.
+// childLeft records in the state of an owner that a child is being deleted, has another owner now, or has
+// left the cache.
 func (r *reconciler[O, C]) childLeft(key expectations.Key, child types.UID) {
 	if state := r.owners.get(key); state != nil {
 		state.known.Left(child)
 	}
 }
 
-// childTaken notes for an owner that another owner has taken over a child. Such a child did not end by
-// itself.
+// childTaken removes a child from the round of its former owner, because another owner has taken over the
+// child. The child did not end by itself.
 func (r *reconciler[O, C]) childTaken(key expectations.Key, child C) {
 	if state := r.owners.get(key); state != nil {
 		state.round.drop(child.GetCreationTimestamp().Time)
 	}
 }
 
-// childEnded notes a DELETED event of a child, if such an event proves that the child is gone.
+// childEnded records a DELETED event of a child, if such an event proves that the child is gone.
 func (r *reconciler[O, C]) childEnded(child types.UID) {
 	if r.opts.UnfilteredChildren {
 		r.restores.deletedEvent(child)
 	}
 }
 
-// cacheWentBack notes for an owner that a child went back to an older version in the cache.
+// cacheWentBack records in the state of an owner that the cache has gone back to an older version of a
+// child.
 func (r *reconciler[O, C]) cacheWentBack(key expectations.Key) {
 	if state := r.owners.get(key); state != nil {
 		state.known.WentBack()
 	}
 }
 
-// becameReady notes that a child of an owner became ready.
+// becameReady records when a child of an owner became ready.
 func (r *reconciler[O, C]) becameReady(owner expectations.Key, child C) {
 	if state := r.owners.get(owner); state != nil {
 		state.ready.became(object.ID(child), r.opts.Now())

@@ -25,7 +25,7 @@ import (
 	"github.com/replicakit/replicakit/slowstart"
 )
 
-// creations is the creation step of a pass.
+// creations holds the state of the creation step of a pass.
 type creations[O, C Object] struct {
 	*pass[O, C]
 	scale    replicas.Scale[C]
@@ -34,18 +34,18 @@ type creations[O, C Object] struct {
 	start    ledger.Moment // when the calls began
 }
 
-// A creation is one child to create, with the result of the call.
+// A creation is one child to create, with the result of its Create call.
 type creation[C Object] struct {
 	i     int                  // the index in the scale
-	name  types.NamespacedName // zero if it was not sent
+	name  types.NamespacedName // zero if no call was made
 	made  bool
 	sent  C
-	child C // as the server answered
+	child C // as the server returned it
 	err   error
 }
 
-// create creates children in slow start. At every moment 0 <= created <= scale.Create holds. Later passes
-// wait until the cache shows the created children (K1, K2).
+// create creates children in slow start. It never creates more than scale.Create children. Later passes
+// create and delete nothing until the cache shows the new children (K1, K2).
 func (p *pass[O, C]) create(ctx context.Context, scale replicas.Scale[C], newborns map[string]newborn[C]) {
 	c := &creations[O, C]{pass: p, scale: scale, newborns: newborns}
 	for i := range scale.Create {
@@ -55,12 +55,13 @@ func (p *pass[O, C]) create(ctx context.Context, scale replicas.Scale[C], newbor
 	c.run(ctx)
 }
 
-// run makes the calls in rounds. After each round, run looks on the server for the children whose creation
-// failed. If all of these children exist, the slow start continues where it stopped.
+// run creates the children in rounds. After each round, run checks whether children exist on the server
+// although their creation failed. If all of these children exist, the slow start continues where it
+// stopped.
 func (c *creations[O, C]) run(ctx context.Context) {
 	parts := c.parts()
 	for goOn := parts; len(goOn) > 0; {
-		calls := c.call(ctx, goOn)
+		calls := c.sendBatch(ctx, goOn)
 		c.deleteStrange(ctx, calls)
 		c.findLost(ctx, calls)
 		goOn = slices.DeleteFunc(slices.Clone(goOn), func(part *part[C]) bool { return !c.afterLook(part) })
@@ -74,8 +75,8 @@ func (c *creations[O, C]) run(ctx context.Context) {
 		}
 		if e.made {
 			c.Created = append(c.Created, e.child)
-			if !c.controls(e.child) { // the child is an orphan, which counts until the next pass adopts it
-				c.comeBack(1)
+			if !c.controls(e.child) { // the child is an orphan that the next pass must adopt
+				c.requeueIn(1)
 			}
 		} else {
 			c.tellFailed(e.err)
@@ -87,8 +88,9 @@ func (c *creations[O, C]) run(ctx context.Context) {
 	c.holdSlots()
 }
 
-// holdSlots holds back the slots whose names other objects have. A taken name is no error of the pass,
-// because other slots are tried before the hold ends. If New failed for a slot, the pass has an error.
+// holdSlots holds back creations in slots whose names are taken by other objects. A taken name is not an
+// error of the pass, because later passes use other slots until the hold ends. If New failed for a slot,
+// the pass has an error.
 func (c *creations[O, C]) holdSlots() {
 	var taken, unmade []error
 	for _, e := range c.each {
@@ -112,23 +114,23 @@ func (c *creations[O, C]) holdSlots() {
 	c.Failed += len(taken) + len(unmade)
 	c.scaleFails(StopsCreations, joined.Errors(slices.Concat(taken, unmade)))
 	if c.scale.Deferred > 0 {
-		c.comeBack(1)
+		c.requeueIn(1)
 	}
 }
 
-// call makes one round of calls, with a separate slow start for each namespace. So a namespace that refuses
-// children does not stop the others. call returns all creations of the round, even those that were not
-// sent.
-func (c *creations[O, C]) call(ctx context.Context, parts []*part[C]) (calls []*creation[C]) {
+// sendBatch makes one round of calls, with a separate slow start for each namespace, so that a namespace that
+// refuses children does not stop the others. It returns all creations of the round, including those that
+// were not sent.
+func (c *creations[O, C]) sendBatch(ctx context.Context, parts []*part[C]) (calls []*creation[C]) {
 	for _, part := range parts {
 		calls = append(calls, part.unmade...)
 	}
 	c.start = c.state.known.Start()
 	call := func(part *part[C]) {
-		// After batches of 1, 2, 4 ... with n calls in all, the next batch has n+1.
+		// After batches of 1, 2, 4 ... that make n calls in total, the next batch has n+1 calls.
 		opts := slowstart.Options{InitialBatchSize: part.created + 1, MaxParallel: max(c.opts.MaxParallel/len(parts), 1)}
 		part.result = slowstart.Run(ctx, len(part.unmade), opts, func(ctx context.Context, i int) error {
-			return c.one(ctx, part.unmade[i])
+			return c.createOne(ctx, part.unmade[i])
 		})
 	}
 	if len(parts) == 1 {
@@ -142,7 +144,7 @@ func (c *creations[O, C]) call(ctx context.Context, parts []*part[C]) (calls []*
 	return calls
 }
 
-// A part has all creations of the pass in one namespace.
+// A part contains the creations of the pass in one namespace.
 type part[C Object] struct {
 	namespace string
 	unmade    []*creation[C]
@@ -165,9 +167,9 @@ func (c *creations[O, C]) parts() (parts []*part[C]) {
 	return parts
 }
 
-// afterLook updates the result of a part with the children that were found on the server. It reports
-// whether the part goes on. A part goes on if all calls of the round took effect and some creations were
-// not sent.
+// afterLook updates the result of a part with the children that findLost has found. It reports whether the
+// slow start of the part continues. This is the case if all calls of the round took effect and some
+// creations were not sent.
 func (c *creations[O, C]) afterLook(part *part[C]) (goesOn bool) {
 	run := &part.result
 	if len(run.Failed) > 0 {
@@ -175,7 +177,7 @@ func (c *creations[O, C]) afterLook(part *part[C]) (goesOn bool) {
 		run.Failed = slices.DeleteFunc(run.Failed, func(f slowstart.Failure) bool { return part.unmade[f.Index].made })
 		for i := range run.Failed {
 			f := &run.Failed[i]
-			if err := part.unmade[f.Index].err; err != nil { // err is nil if New ended its goroutine
+			if err := part.unmade[f.Index].err; err != nil { // err is nil if New called runtime.Goexit
 				f.Err = err
 			}
 			errs = append(errs, f.Err)
@@ -188,15 +190,15 @@ func (c *creations[O, C]) afterLook(part *part[C]) (goesOn bool) {
 	return run.Err == nil && run.Skipped > 0
 }
 
-// one creates one child. It sends the event at once, because the other calls may take long.
-func (c *creations[O, C]) one(ctx context.Context, e *creation[C]) error {
+// createOne creates one child. It sends the event immediately, because the other calls may take a long time.
+func (c *creations[O, C]) createOne(ctx context.Context, e *creation[C]) error {
 	if e.sent, e.err = c.newborn(e.i); e.err != nil {
 		if c.spec.Slots != nil {
 			return nil // other slots may succeed
 		}
 		return e.err
 	}
-	e.name, e.err = nameOf(e.sent), errNoAnswer // the client may change the child, and may not return
+	e.name, e.err = nameOf(e.sent), errNoAnswer // the client may change the child, or panic
 	e.child, e.err = c.askCreate(ctx, c.start, e.sent)
 	if e.made = e.err == nil; e.made {
 		c.tellCreated(e.name.Name)
@@ -216,21 +218,21 @@ func (c *creations[O, C]) newborn(i int) (C, error) {
 	return c.scale.New(i)
 }
 
-// deleteStrange deletes created children that are not the owner's because a webhook changed them. Otherwise
-// each pass would create further such children.
+// deleteStrange deletes new children that do not belong to the owner because a webhook changed them. If
+// these children were kept, each pass would create more of them.
 func (c *creations[O, C]) deleteStrange(ctx context.Context, calls []*creation[C]) {
 	for _, e := range calls {
-		if !errors.As(e.err, new(strangeError)) {
+		if !errors.As(e.err, new(notOursError)) {
 			continue
 		}
 		if err := c.dropStray(ctx, e.child); err != nil {
-			e.err = strangeError{fmt.Errorf("%w; %w", e.err, err)}
+			e.err = notOursError{fmt.Errorf("%w; %w", e.err, err)}
 		}
 	}
 }
 
-// findLost looks on the server for the children whose creations failed but may have taken effect. findLost
-// runs after all calls have ended, and uses one list if there are many such children. A child that is found
+// findLost reads from the server the children whose creation failed but may have taken effect. It runs
+// after all calls have ended, and makes one list if there are many of these children. A child that is found
 // counts as created. A child that is not found may still appear.
 func (c *creations[O, C]) findLost(ctx context.Context, calls []*creation[C]) {
 	lost := slices.DeleteFunc(slices.Clone(calls), func(e *creation[C]) bool { return !c.isLost(e) })
@@ -243,26 +245,25 @@ func (c *creations[O, C]) findLost(ctx context.Context, calls []*creation[C]) {
 		switch {
 		case err != nil:
 		case there:
-			c.found(e, look.start, found)
+			c.countFound(e, look.start, found)
 		default:
-			c.noneBears(look, e.name)
+			c.recordNoName(look, e.name)
 		}
 	}
 }
 
-// isLost reports whether a creation failed although its child may exist, because of this request or an
-// earlier one.
+// isLost reports whether a creation failed but its child may exist, made by this request or an earlier one.
 func (c *creations[O, C]) isLost(e *creation[C]) bool {
-	if e.err == nil || e.name.Name == "" || errors.As(e.err, new(strangeError)) {
+	if e.err == nil || e.name.Name == "" || errors.As(e.err, new(notOursError)) {
 		return false
 	}
 	_, open := c.state.known.SentTo(e.name.Name)
 	return open || apierrors.IsAlreadyExists(e.err)
 }
 
-// found handles a child that exists although its creation failed.
-func (c *creations[O, C]) found(e *creation[C], start ledger.Moment, found C) {
-	c.bears(found)
+// countFound handles a child that exists on the server although its creation failed.
+func (c *creations[O, C]) countFound(e *creation[C], start ledger.Moment, found C) {
+	c.recordName(found)
 	switch {
 	case !c.controls(found) && !c.isOurs(found) || !c.rules.Active(found):
 	case !c.isOurs(found):
@@ -278,15 +279,16 @@ func (p *pass[O, C]) tellCreated(name string) {
 	p.event(corev1.EventTypeNormal, SuccessfulCreate, "Created "+p.childNoun()+": "+name)
 }
 
-// tellFailed sends an event about a creation that failed. If New refused to make children, one event is
-// sent after the run instead.
+// tellFailed sends an event about a failed creation. It sends none if the namespace is being deleted, or if
+// New refused to make the child. A refusal has a single event, which is sent after the run.
 func (p *pass[O, C]) tellFailed(err error) {
 	if _, refused := asRefused(err); err != nil && !refused && !namespaceIsGoing(err) {
 		p.event(corev1.EventTypeWarning, FailedCreate, "Error creating: "+err.Error())
 	}
 }
 
-// concludes notes what the results of the creations in one namespace mean for this pass and later ones.
+// concludes updates the errors of the pass and the holds with the results of the creations in one
+// namespace.
 func (c *creations[O, C]) concludes(part *part[C]) {
 	namespace, run := part.namespace, part.result
 	c.Failed += len(run.Failed)
@@ -312,17 +314,16 @@ func (c *creations[O, C]) concludes(part *part[C]) {
 	c.fails(c.failure("creating %s: %w", c.childResource.Resource, err))
 }
 
-// A newborn is a child to create for an owner that is in no namespace. New is called only once for such a
-// child, because each call may choose another namespace.
+// A newborn is a child to create for a cluster-scoped owner. New is called only once for each newborn,
+// because each call might choose another namespace.
 type newborn[C Object] struct {
 	namespace string
 	child     C
 	err       error
 }
 
-// creationsNotHeld leaves out creations in namespaces where creations are held, and requests a pass for the
-// end of each hold. If the owner is in no namespace, creationsNotHeld also returns the children to create,
-// by their names.
+// creationsNotHeld omits creations in namespaces where creations are on hold, and requests a pass for the
+// end of each hold. If the owner is cluster-scoped, it also returns the children to create, keyed by name.
 func (p *pass[O, C]) creationsNotHeld(scale replicas.Scale[C]) (replicas.Scale[C], map[string]newborn[C]) {
 	if !p.kind.ClusterScoped {
 		if p.creationsHeld(p.Owner.GetNamespace()) {
@@ -335,7 +336,7 @@ func (p *pass[O, C]) creationsNotHeld(scale replicas.Scale[C]) (replicas.Scale[C
 	for i, name := range scale.Names {
 		var b newborn[C]
 		if b.child, b.err = scale.New(i); b.err == nil {
-			if namespace, again := p.state.known.SentTo(name); again { // an earlier creation may have made the child
+			if namespace, again := p.state.known.SentTo(name); again { // an earlier request may have created the child in this namespace
 				b.child.SetNamespace(namespace)
 			}
 			b.namespace = b.child.GetNamespace()
@@ -348,7 +349,7 @@ func (p *pass[O, C]) creationsNotHeld(scale replicas.Scale[C]) (replicas.Scale[C
 	return scale, newborns
 }
 
-// creationsHeld reports whether the creations in a namespace are still held.
+// creationsHeld reports whether creations in a namespace are still on hold.
 func (p *pass[O, C]) creationsHeld(namespace string) (are bool) {
 	if len(p.state.holds) == 0 {
 		return false
@@ -359,17 +360,17 @@ func (p *pass[O, C]) creationsHeld(namespace string) (are bool) {
 	return are
 }
 
-// holdCreations starts or extends a hold of the creations in a namespace after a failure.
+// holdCreations starts or extends a hold on creations in a namespace after a failure.
 func (p *pass[O, C]) holdCreations(reason Reason, namespace string, why error) *hold {
-	h := p.state.holds.of(reason, namespace)
+	h := p.state.holds.getOrAdd(reason, namespace)
 	reason.grow(&h.Hold, p.opts.Now())
 	h.why = why
 	p.gate(reason, namespace, h.Wait, why)
 	return h
 }
 
-// namespaceEnds holds creations if one of them failed because the namespace is being deleted or gone. If
-// all failures have this cause, namespaceEnds returns true, and the pass has no error.
+// namespaceEnds puts creations on hold if one of them failed because its namespace is being deleted or is
+// gone. It returns true if all failures have this cause. In that case the pass has no error.
 func (p *pass[O, C]) namespaceEnds(namespace string, errs []error) bool {
 	i := slices.IndexFunc(errs, namespaceIsGoing)
 	if i < 0 {
@@ -379,31 +380,32 @@ func (p *pass[O, C]) namespaceEnds(namespace string, errs []error) bool {
 	return !slices.ContainsFunc(errs, func(err error) bool { return err != nil && !namespaceIsGoing(err) })
 }
 
-// holdAfter holds creations after a failure that would soon happen again. Such failures are a full quota, a
-// child that a webhook changed, an internal error of the server, and a Retry-After.
+// holdAfter puts creations on hold after a failure that an immediate retry would probably repeat. These
+// failures are a full quota, a child that a webhook changed, an internal error of the server, and a
+// Retry-After.
 func (p *pass[O, C]) holdAfter(namespace string, errs []error) {
 	if i := slices.IndexFunc(errs, quotaIsFull); i >= 0 {
 		p.holdCreations(QuotaFull, namespace, errs[i]).At = p.inQuota(namespace) + countIn(namespace, p.Created)
 	}
-	if i := slices.IndexFunc(errs, func(err error) bool { return errors.As(err, new(strangeError)) }); i >= 0 {
+	if i := slices.IndexFunc(errs, func(err error) bool { return errors.As(err, new(notOursError)) }); i >= 0 {
 		p.holdCreations(ChangedByWebhook, namespace, errs[i])
 	}
 	if i := slices.IndexFunc(errs, apierrors.IsInternalError); i >= 0 {
 		p.holdCreations(CreationFailed, namespace, errs[i])
 	}
 	if i := slices.IndexFunc(errs, func(err error) bool { return serverDelay([]error{err}) > 0 }); i >= 0 {
-		p.holdAsTold(RetryAfter, namespace, serverDelay(errs), errs[i])
+		p.holdFor(RetryAfter, namespace, serverDelay(errs), errs[i])
 	}
 }
 
-// holdAsTold holds calls for the time that the server asked for.
-func (p *pass[O, C]) holdAsTold(reason Reason, key string, d time.Duration, why error) {
-	*p.state.holds.of(reason, key) = hold{Hold: backoff.Hold{Since: p.opts.Now(), Wait: d}, why: why}
+// holdFor puts calls on hold for the time that the server requested.
+func (p *pass[O, C]) holdFor(reason Reason, key string, d time.Duration, why error) {
+	*p.state.holds.getOrAdd(reason, key) = hold{Hold: backoff.Hold{Since: p.opts.Now(), Wait: d}, why: why}
 	p.gate(reason, key, d, why)
 }
 
-// inQuota counts the owner's children in a namespace as a resource quota does. A child that is being
-// deleted counts until it is gone.
+// inQuota returns the number of the owner's children that a resource quota counts in a namespace. A child
+// that is being deleted counts until it is gone.
 func (p *pass[O, C]) inQuota(namespace string) int {
 	return countIn(namespace, p.Active) + countIn(namespace, p.Terminating)
 }
@@ -417,9 +419,9 @@ func countIn[C Object](namespace string, children []C) (n int) {
 	return n
 }
 
-// suffix returns a random end for a name, as the API server does for generateName.
+// suffix returns a random suffix for a name, in the form that the API server uses for generateName.
 func suffix(random func(n int) int) string {
-	const letters = 27 // how many characters SafeEncodeString uses
+	const letters = 27 // number of different characters in the results of SafeEncodeString
 	b := make([]byte, 5)
 	for i := range b {
 		b[i] = byte(random(letters))
@@ -427,9 +429,9 @@ func suffix(random func(n int) int) string {
 	return rand.SafeEncodeString(string(b))
 }
 
-// isOurs reports whether a created child is the owner's, or is an orphan that the next pass adopts. Such an
-// orphan arises if a webhook removed only the owner references. If the server's answer has no UID, as with
-// a fake client, it proves nothing, so isOurs returns true.
+// isOurs reports whether a created child belongs to the owner, or is an orphan that the next pass adopts. A
+// child becomes such an orphan if a webhook removes only its owner references. If the child has no UID, as
+// in the response of a fake client, isOurs returns true.
 func (p *pass[O, C]) isOurs(c C) bool {
 	return c.GetUID() == "" || !p.isAnothers(c) && p.spec.Selector.Matches(labels.Set(c.GetLabels()))
 }
@@ -439,24 +441,24 @@ func (p *pass[O, C]) isAnothers(c C) bool {
 	return metav1.GetControllerOfNoCopy(c) != nil && !p.controls(c)
 }
 
-// A strangeError says that a new child on the server is not the owner's, because its labels or owner
-// references differ from those sent.
-type strangeError struct{ error }
+// A notOursError reports that a new child does not belong to the owner, because its labels or owner
+// references differ from those in the request.
+type notOursError struct{ error }
 
-func strange[C Object](c C) error {
-	return strangeError{fmt.Errorf("%q is not the owner's: the server gave it the labels %q and %d owner references", c.GetName(), labels.Set(c.GetLabels()), len(c.GetOwnerReferences()))}
+func newNotOursError[C Object](c C) error {
+	return notOursError{fmt.Errorf("%q is not the owner's: the server gave it the labels %q and %d owner references", c.GetName(), labels.Set(c.GetLabels()), len(c.GetOwnerReferences()))}
 }
 
-// letGo leaves a child to the next pass. The child is the owner's but does not match, so the next pass
-// releases it. This pass did not see the creation of the child, so a user may have changed its labels, and
-// not a webhook.
+// letGo leaves a child for the next pass to release, because the child is the owner's but does not match
+// the selector. The child is not deleted, because a user may have changed its labels after the creation.
+// Only the response to the creation would show that a webhook changed the labels.
 func (p *pass[O, C]) letGo(start ledger.Moment, c C) error {
 	p.believe(start, c)
-	return strangeError{fmt.Errorf("%q is there, but its labels %q do not match: it is left alone", c.GetName(), labels.Set(c.GetLabels()))}
+	return notOursError{fmt.Errorf("%q is there, but its labels %q do not match: it is left alone", c.GetName(), labels.Set(c.GetLabels()))}
 }
 
-// deleteStray deletes a child only if it is still a stray, because this process or another may adopt the
-// child at any moment.
+// deleteStray deletes a child only if it is still a stray. This process or another one may adopt the child
+// at any moment.
 func (p *pass[O, C]) deleteStray(ctx context.Context, c C) error {
 	if p.isOurs(c) { // the selector has changed, so the child is no longer a stray
 		return nil
@@ -479,12 +481,13 @@ func (p *pass[O, C]) deleteStray(ctx context.Context, c C) error {
 	return p.deleteUnchanged(ctx, found)
 }
 
-// isStray reports whether a child is neither ours nor controlled by another owner.
+// isStray reports whether a child neither belongs to the owner nor is controlled by another owner.
 func (p *pass[O, C]) isStray(c C) bool {
 	return !p.isOurs(c) && !p.isAnothers(c)
 }
 
-// deleteUnchanged deletes a child only if the server has the same UID and resourceVersion.
+// deleteUnchanged deletes a child, with its UID and resourceVersion as preconditions. It returns nil if the
+// child is gone.
 func (p *pass[O, C]) deleteUnchanged(ctx context.Context, c C) error {
 	uid, version := c.GetUID(), c.GetResourceVersion()
 	only := &metav1.Preconditions{UID: &uid}
@@ -499,7 +502,8 @@ func (p *pass[O, C]) deleteUnchanged(ctx context.Context, c C) error {
 }
 
 // deletePendingStrays deletes the strays that an earlier pass could not delete. If the spec has no
-// selector, strays cannot be identified, so none is deleted. Such a spec is refused later.
+// selector, strays cannot be identified, so nothing is deleted. The pass refuses a spec without a selector
+// later.
 func (p *pass[O, C]) deletePendingStrays(ctx context.Context) {
 	pending := p.state.known.Strays()
 	if object.IsNil(p.spec.Selector) {
@@ -512,10 +516,11 @@ func (p *pass[O, C]) deletePendingStrays(ctx context.Context) {
 	}
 }
 
-// fewStrays is how many strays one pass tries to delete. Other strays wait until these are gone.
+// fewStrays is the maximum number of strays that one pass tries to delete. The remaining strays wait until
+// these are gone.
 const fewStrays = 5
 
-// dropStray deletes a stray. If the deletion fails, dropStray delays the next try.
+// dropStray deletes a stray. If the deletion fails, dropStray delays the next attempt.
 func (p *pass[O, C]) dropStray(ctx context.Context, c C) error {
 	id := object.ID(c)
 	err := p.deleteStray(ctx, c)
@@ -524,7 +529,7 @@ func (p *pass[O, C]) dropStray(ctx context.Context, c C) error {
 		p.state.holds.end(string(id), StrayLeft)
 		return nil
 	}
-	h := p.state.holds.of(StrayLeft, string(id))
+	h := p.state.holds.getOrAdd(StrayLeft, string(id))
 	StrayLeft.grow(&h.Hold, p.opts.Now())
 	h.why = err
 	p.gate(StrayLeft, c.GetName(), max(h.Wait, serverDelay([]error{err})), err)

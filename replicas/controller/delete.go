@@ -25,29 +25,30 @@ import (
 	"github.com/replicakit/replicakit/slowstart"
 )
 
-// A victim is a child to delete, with the result of its deletion.
+// A victim is a child to delete, with the result of the deletion.
 type victim[C Object] struct {
 	replicas.Deletion[C]
 	is     fate
 	err    error // the error of the last delete call
-	isLast bool  // err is the error of the second delete call, which follows a Conflict and is the last
-	isSure bool  // an answer, or a read by name, has shown that the child is being deleted or gone
+	isLast bool  // err is the error of the second and last delete call, which follows a Conflict
+	isSure bool  // a response or a read by name has shown that the child is being deleted or gone
 }
 
 type fate uint8
 
 const (
-	undecided fate = iota // no call was made, or the call met a Conflict
+	undecided fate = iota // no call was made, or the call failed with a Conflict
 	deleted               // the server has accepted the deletion
 	gone                  // the child does not exist, or is no longer the owner's
 	failed                // the deletion failed
 )
 
-// isRefused reports whether the second delete call also met a Conflict. Either the child changed again, or
-// a webhook rejects its deletion.
+// isRefused reports whether the second delete call also failed with a Conflict. Either the child changed
+// again, or a webhook rejects its deletion.
 func (v *victim[C]) isRefused() bool { return v.isLast && apierrors.IsConflict(v.err) }
 
-// judged sets preconditions, so that a victim is deleted only in the version of child.
+// judged sets preconditions so that the victim is deleted only if it still has the UID and resourceVersion
+// of child.
 func (v *victim[C]) judged(child C) {
 	uid, version := child.GetUID(), child.GetResourceVersion()
 	v.Object = child
@@ -56,38 +57,40 @@ func (v *victim[C]) judged(child C) {
 	}
 }
 
-// deletions is the deletion step of a pass.
+// deletions holds the state of the deletion step of a pass.
 //
-// A deletion may carry the resourceVersion in which the pass saw the victim. If the child has changed since
-// then, for example because it became ready, the deletion fails with a Conflict. But children may change
-// faster than a cache follows. After the first Conflict in a pass, a live list shows which victims must
-// still be deleted. Each victim is then deleted in the version of that list. If a victim meets a second
-// Conflict, only this victim is held back. So a victim costs at most two delete calls. Calls with a
-// resourceVersion are sent in growing batches, because many calls at once may all meet a Conflict.
+// The preconditions of a delete call may contain the resourceVersion of the victim in the view. If the
+// child has changed since then, for example because it became ready, the call fails with a Conflict.
+// However, children may change faster than the cache can follow. After the first Conflict in a pass, a live
+// list shows which victims must still be deleted. Each of them is then deleted with its resourceVersion
+// from that list. A victim whose deletion fails with a second Conflict is held back, so each victim costs
+// at most two delete calls. Calls with a resourceVersion are sent in growing batches, because many calls at
+// the same time might all fail with a Conflict.
 type deletions[O, C Object] struct {
 	*pass[O, C]
-	planned  replicas.Scale[C] // the victims, and the children whose deletion waits for a later pass
+	planned  replicas.Scale[C] // the victims, and the children that later passes delete
 	victims  []*victim[C]
 	failures []slowstart.Failure // all errors
 	wait     time.Duration       // how long live lists are held back
-	start    ledger.Moment       // when the last batch of calls, or the last look, began
+	start    ledger.Moment       // when the last batch of calls or reads began
 }
 
-// firstVersioned is the size of the first batch of deletes with a resourceVersion.
+// firstVersioned is the size of the first batch of delete calls with a resourceVersion.
 const firstVersioned = 16
 
-// delete deletes the victims in parallel, without slow start (D7). Later passes wait until the cache shows
-// the deletions (D6, D8). planned may have further victims, which later passes delete.
+// delete deletes the victims in parallel, without slow start (D7). Later passes create and delete nothing
+// until the cache shows the deletions (D6, D8). The argument planned may contain further children, which
+// later passes delete.
 func (p *pass[O, C]) delete(ctx context.Context, planned replicas.Scale[C], victims []replicas.Deletion[C]) {
 	d := &deletions[O, C]{pass: p, planned: planned}
 	for _, deletion := range victims {
 		v := &victim[C]{Deletion: deletion}
-		if p.kind.Prepare != nil { // Kind.Prepare has decided about this version
+		if p.kind.Prepare != nil { // delete only the version that Kind.Prepare has seen
 			v.judged(v.Object)
 		}
 		d.victims = append(d.victims, v)
 	}
-	defer func() { // deferred until after the live lists, because a list would end the wait of later passes
+	defer func() { // deletions are recorded after the live lists, because a list would end the wait of later passes
 		for _, v := range d.victims {
 			result := Result[C]{Name: v.Object.GetName(), Child: v.Object, Deleted: true, Err: cmp.Or(v.err, ErrNotTried)}
 			if v.is == deleted {
@@ -107,25 +110,27 @@ func (p *pass[O, C]) delete(ctx context.Context, planned replicas.Scale[C], vict
 	}
 }
 
-// run makes the calls. It begins with the view of the pass, unless the last pass that deleted found its
-// view old. After a Conflict, or if the last view was old, run uses a live list.
+// run deletes the victims. It first uses the view of the pass, unless the last pass that deleted children
+// found that its view was old. After a Conflict, or if that view was old, run uses a live list.
 func (d *deletions[O, C]) run(ctx context.Context) error {
 	behind := false // whether a list has shown that the view was old
 	if !d.state.behind {
 		d.byView(ctx)
 	}
 	if d.state.behind || d.metConflict() {
-		behind = d.again(ctx)
+		behind = d.retryAfterConflict(ctx)
 	}
 	err := d.err()
-	d.state.behind = behind || len(d.which((*victim[C]).isRefused)) > 0
+	d.state.behind = behind || len(d.victimsWhere((*victim[C]).isRefused)) > 0
 	d.holdAfterDeletions(behind, err)
 	d.holdRefused(err)
 	return err
 }
 
-// which returns the victims for which f returns true.
-func (d *deletions[O, C]) which(f func(v *victim[C]) bool) []*victim[C] { return some(d.victims, f) }
+// victimsWhere returns the victims for which f returns true.
+func (d *deletions[O, C]) victimsWhere(f func(v *victim[C]) bool) []*victim[C] {
+	return filter(d.victims, f)
+}
 
 func (d *deletions[O, C]) metConflict() bool {
 	return slices.ContainsFunc(d.victims, func(v *victim[C]) bool { return apierrors.IsConflict(v.err) })
@@ -143,39 +148,39 @@ func (d *deletions[O, C]) err() error {
 	return fmt.Errorf("unable to delete %s: %w", d.childResource.Resource, summarize(slowstart.Result{Failed: d.failures, Err: joined.Errors(errs)}))
 }
 
-// byView deletes the victims in the versions of the view, until a call meets a Conflict.
+// byView deletes the victims as the view shows them, until a call fails with a Conflict.
 func (d *deletions[O, C]) byView(ctx context.Context) {
-	d.call(ctx, d.which(func(v *victim[C]) bool { return carried(v.Options) == "" }))
-	versioned := d.which(func(v *victim[C]) bool { return carried(v.Options) != "" })
+	d.sendBatch(ctx, d.victimsWhere(func(v *victim[C]) bool { return carried(v.Options) == "" }))
+	versioned := d.victimsWhere(func(v *victim[C]) bool { return carried(v.Options) != "" })
 	for n := min(firstVersioned, d.opts.MaxParallel); len(versioned) > 0 && !d.metConflict(); n *= 2 {
 		batch := versioned[:min(n, len(versioned))]
 		versioned = versioned[len(batch):]
-		if d.call(ctx, batch); ctx.Err() != nil {
+		if d.sendBatch(ctx, batch); ctx.Err() != nil {
 			return
 		}
 	}
 }
 
-// call deletes some victims in parallel. If a call had no answer, call then looks for its victim on the
-// server.
-func (d *deletions[O, C]) call(ctx context.Context, victims []*victim[C]) {
+// sendBatch deletes the given victims in parallel. It then looks on the server for the victims whose delete
+// call had no answer.
+func (d *deletions[O, C]) sendBatch(ctx context.Context, victims []*victim[C]) {
 	d.start = d.state.known.Start()
 	for _, v := range victims {
 		v.err = nil
 	}
 	run := slowstart.Run(ctx, len(victims), d.all(len(victims)), func(ctx context.Context, i int) error {
 		v := victims[i]
-		v.err = errNoAnswer // the client may not return
+		v.err = errNoAnswer // the client may panic
 		if v.err = d.askDelete(ctx, d.start, v.Object, v.Options); v.err == nil {
 			v.is, v.isSure = deleted, true
-			d.tellDeleted(v.Deletion) // sent at once, because the other calls may take long
+			d.tellDeleted(v.Deletion) // sent immediately, because the other calls may take a long time
 		}
 		return nil
 	})
 	var unanswered []*victim[C]
 	for _, v := range victims {
 		switch {
-		case v.err == nil || apierrors.IsConflict(v.err): // the method again handles Conflicts
+		case v.err == nil || apierrors.IsConflict(v.err): // the method retryAfterConflict handles a Conflict
 		case apierrors.IsNotFound(v.err):
 			v.is, v.isSure = gone, true
 		case hadNoAnswer(v.err):
@@ -190,8 +195,9 @@ func (d *deletions[O, C]) call(ctx context.Context, victims []*victim[C]) {
 	d.lookFor(ctx, unanswered)
 }
 
-// tellDeleted sends the event of a deleted child, with the text of Kubernetes. If a criterion that
-// Kubernetes lacks decided, the event also says why this child was chosen.
+// tellDeleted sends the event about a deleted child, with the same message as Kubernetes. If the child was
+// chosen by a criterion that Kubernetes does not have, the message also contains this criterion and its
+// values.
 func (p *pass[O, C]) tellDeleted(v replicas.Deletion[C]) {
 	text := "Deleted " + p.childNoun() + ": " + v.Object.GetName()
 	if names := criteria(p.spec.Rules.Order); slices.Contains(names, v.Criterion) && !slices.Contains(criteria(podrank.Kubernetes()), v.Criterion) {
@@ -222,7 +228,7 @@ func (d *deletions[O, C]) lookFor(ctx context.Context, victims []*victim[C]) {
 		switch {
 		case err == nil && !there:
 			v.is, v.isSure = gone, !look.isList
-			d.lacks(look, id)
+			d.recordMissing(look, id)
 			d.state.known.Sure(id)
 		case err == nil && object.ID(found) != id:
 			v.is, v.isSure = gone, true
@@ -240,7 +246,8 @@ func (d *deletions[O, C]) lookFor(ctx context.Context, victims []*victim[C]) {
 	}
 }
 
-// givesUp reports that the deletion of a victim failed. The pass does not try this deletion again.
+// givesUp records and reports that the deletion of a victim failed. This pass does not try the deletion
+// again.
 func (d *deletions[O, C]) givesUp(v *victim[C]) {
 	v.is = failed
 	d.event(corev1.EventTypeWarning, FailedDelete, "Error deleting: "+v.err.Error())
@@ -248,11 +255,11 @@ func (d *deletions[O, C]) givesUp(v *victim[C]) {
 	d.failures = append(d.failures, slowstart.Failure{Err: v.err})
 }
 
-// again deletes the victims that are left after a Conflict. It lists the children live, and deletes a
-// victim only if the list shows that the victim must still go. The limits of the plan and Kind.Prepare
-// decide about these deletions again. The rest of the pass uses the live list as its view. again reports
-// whether the earlier view was old, so that the pass may have chosen the wrong victims.
-func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
+// retryAfterConflict decides about the victims that remain after a Conflict. It lists the children live, and
+// deletes a victim only if the list shows that the deletion is still required. The limits of the plan and
+// Kind.Prepare apply to these deletions again. The rest of the pass uses the live list as its view. The
+// result behind is true if the earlier view was old, so that the pass may have chosen the wrong victims.
+func (d *deletions[O, C]) retryAfterConflict(ctx context.Context) (behind bool) {
 	ours, ended, err := d.oursLive(ctx)
 	if err != nil {
 		d.wait = d.lists.retryIn(err)
@@ -260,7 +267,7 @@ func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 		return true
 	}
 	still, behind := d.stillThere(ours, ended)
-	sent := d.succeeded() // children that were deleted count as in the plan
+	sent := d.succeeded() // children that this pass has deleted still count, as in the plan
 	for _, c := range sent {
 		d.view.spec.DeletionsInFlight = append(d.view.spec.DeletionsInFlight, object.ID(c))
 	}
@@ -268,27 +275,27 @@ func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 	behind = behind || len(scale.Delete) < len(still.Delete)
 	planned := scale
 	planned.Delete, planned.Discard = slices.Concat(scale.Delete, d.staying(d.planned.Delete)), slices.Concat(scale.Discard, d.staying(d.planned.Discard))
-	scale, err = d.author(ctx, d.newStep(some(d.view.children, d.isActive), d.terminating()), planned, scale) // Prepare decides again
+	scale, err = d.callPrepare(ctx, d.newStep(filter(d.view.children, d.isActive), d.terminating()), planned, scale) // Prepare decides again
 	if err != nil {
 		d.failures = append(d.failures, slowstart.Failure{Err: err})
 		return true
 	}
 	d.tellScaling(ctx, ours, scale)
 	left := idsOf(slices.Concat(scale.Delete, scale.Discard))
-	last := d.which(func(v *victim[C]) bool { return v.is == undecided && left.Has(object.ID(v.Object)) })
+	last := d.victimsWhere(func(v *victim[C]) bool { return v.is == undecided && left.Has(object.ID(v.Object)) })
 	for _, v := range last {
 		v.isLast = true
 	}
-	d.call(ctx, last)
-	d.lookFor(ctx, some(last, (*victim[C]).isRefused))
+	d.sendBatch(ctx, last)
+	d.lookFor(ctx, filter(last, (*victim[C]).isRefused))
 	return behind
 }
 
-// staying returns the planned deletions that this pass has left out or given up, if their children still
-// exist and are not being deleted.
+// staying returns the planned deletions that are not among the victims of this pass, or that have failed. It
+// leaves out children that no longer exist or are being deleted.
 func (d *deletions[O, C]) staying(planned []replicas.Deletion[C]) []replicas.Deletion[C] {
 	settled, there := sets.New[types.UID](), sets.New[types.UID]()
-	for _, v := range d.which(func(v *victim[C]) bool { return v.is != failed }) {
+	for _, v := range d.victimsWhere(func(v *victim[C]) bool { return v.is != failed }) {
 		settled.Insert(object.ID(v.Object))
 	}
 	for _, c := range d.view.children {
@@ -296,7 +303,7 @@ func (d *deletions[O, C]) staying(planned []replicas.Deletion[C]) []replicas.Del
 			there.Insert(object.ID(c))
 		}
 	}
-	return some(planned, func(v replicas.Deletion[C]) bool {
+	return filter(planned, func(v replicas.Deletion[C]) bool {
 		return there.Has(object.ID(v.Object)) && !settled.Has(object.ID(v.Object))
 	})
 }
@@ -316,8 +323,8 @@ func (d *deletions[O, C]) succeeded() (succeeded []C) {
 	return succeeded
 }
 
-// stillThere returns the undecided victims that a live list has, in the versions of the list. behind
-// reports whether the list shows that a victim need not be deleted.
+// stillThere returns the undecided victims that a live list contains, as the list shows them. The result
+// behind is true if the list shows that a victim does not have to be deleted.
 func (d *deletions[O, C]) stillThere(ours, ended []C) (still replicas.Scale[C], behind bool) {
 	live := make(map[types.UID]C, len(ours)+len(ended))
 	for _, c := range slices.Concat(ours, ended) {
@@ -334,7 +341,7 @@ func (d *deletions[O, C]) stillThere(ours, ended []C) (still replicas.Scale[C], 
 			continue
 		}
 		wasActive, isActive := d.rules.Active(v.Object), d.rules.Active(child)
-		if carried(v.Options) != "" || !isActive { // an ended child is deleted only in this version
+		if carried(v.Options) != "" || !isActive { // an ended child is deleted only if it has not changed
 			v.judged(child)
 		}
 		v.Object = child
@@ -357,7 +364,7 @@ func (d *deletions[O, C]) oursLive(ctx context.Context) (ours, ended []C, err er
 	if err != nil {
 		return nil, nil, err
 	}
-	d.sees(children)
+	d.setChildren(children)
 	for _, c := range children {
 		switch {
 		case d.isEnded(c):
@@ -369,8 +376,8 @@ func (d *deletions[O, C]) oursLive(ctx context.Context) (ours, ended []C, err er
 	return ours, ended, nil
 }
 
-// holdAfterDeletions holds deletions for a while if the view was old, if the server failed, or if the
-// server asked for a delay. Events do not end this hold. If the next deletions succeed, the hold ends.
+// holdAfterDeletions puts deletions on hold if the view was old, if the server failed, or if the server
+// requested a delay. Watch events do not end such a hold. It is dropped when later deletions succeed.
 func (d *deletions[O, C]) holdAfterDeletions(behind bool, err error) {
 	var tells time.Duration
 	var errs []error
@@ -378,12 +385,12 @@ func (d *deletions[O, C]) holdAfterDeletions(behind bool, err error) {
 		errs = append(errs, v.err)
 	}
 	if told := serverDelay(errs); told > 0 {
-		if d.holdAsTold(DeletionRetryAfter, "", told, err); told >= holdIsTold && gateOf(d.standing, DeletionRetryAfter, "") == nil {
+		if d.holdFor(DeletionRetryAfter, "", told, err); told >= holdIsTold && gateOf(d.standing, DeletionRetryAfter, "") == nil {
 			tells = told
 		}
 	}
 	if i := slices.IndexFunc(errs, apierrors.IsInternalError); i >= 0 {
-		h := d.state.holds.of(DeletionFailed, "")
+		h := d.state.holds.getOrAdd(DeletionFailed, "")
 		DeletionFailed.grow(&h.Hold, d.opts.Now())
 		h.why = errs[i]
 		d.gate(DeletionFailed, "", h.Wait, h.why)
@@ -400,8 +407,8 @@ func (d *deletions[O, C]) holdAfterDeletions(behind bool, err error) {
 	}
 }
 
-// holdRefused holds back the deletion of each victim whose second call met a Conflict. For the other
-// victims, it ends such holds.
+// holdRefused holds back the deletion of each victim whose second delete call failed with a Conflict. It
+// ends the holds of all other victims that were held back for this reason.
 func (d *deletions[O, C]) holdRefused(err error) {
 	var tells time.Duration
 	for _, v := range d.victims {
@@ -417,10 +424,10 @@ func (d *deletions[O, C]) holdRefused(err error) {
 	}
 }
 
-// growHold doubles a hold of deletions. least is the shortest time for the hold. If an event must report
-// the hold, growHold returns its length.
+// growHold doubles the length of a hold on deletions, or sets it to the argument least if that is longer.
+// If an event must report the hold, growHold returns the new length, and otherwise 0.
 func (d *deletions[O, C]) growHold(reason Reason, key, child string, least time.Duration, why error) (tells time.Duration) {
-	h := d.state.holds.of(reason, key)
+	h := d.state.holds.getOrAdd(reason, key)
 	before := h.Wait
 	reason.grow(&h.Hold, d.opts.Now())
 	h.Wait, h.why = max(h.Wait, least), why

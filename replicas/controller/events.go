@@ -25,10 +25,10 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// Handlers handle watch events, settle expectations and wake owners. To wake an owner means to request a
-// pass for this owner. A Controller has built-in Handlers without expectations, because its passes check
-// what the cache shows. If a loop of your own records its creations and deletions in a Store, use
-// NewHandlers. With client-go:
+// Handlers handles watch events. It settles expectations and wakes owners, where waking an owner means
+// requesting a pass for this owner. The Handlers of a Controller have no expectations, because each pass
+// checks what the cache shows. If you write your own loop and record its creations and deletions in a
+// Store, use NewHandlers. For example, with client-go:
 //
 //	children.AddEventHandler(cache.ResourceEventHandlerFuncs{
 //		AddFunc:    func(obj any) { report(h.ChildAdded(obj)) },
@@ -36,27 +36,28 @@ import (
 //		DeleteFunc: func(obj any) { report(h.ChildDeleted(obj)) },
 //	})
 //
-// Several goroutines may call Handlers at once. The events of owners and of children may come in any order,
-// because one cache may be ahead of the other. If an event comes twice, it settles a creation or deletion
-// only once. If an Enqueue is passed to a handler, the handler requests passes with it. Otherwise the
-// handler uses the Enqueue that was passed to New or NewHandlers.
+// Handlers is safe for concurrent use. Events of owners may arrive before or after related events of
+// children, because one cache may be ahead of the other. An event that arrives twice settles a creation or
+// deletion only once. If an Enqueue is passed to a handler, the handler requests passes with it. Otherwise
+// the handler uses the Enqueue that was passed to New or NewHandlers.
 //
-// If a handler returns an error, the handler has ignored the event. One cause is an object that is nil or
-// has the wrong type. The other cause is a wrong Kind, so that a child refers to an owner by the right UID
-// but another kind. Log the error. Trying again is useless. No argument makes a handler panic.
+// A handler that returns an error has ignored the event. Either the object is nil or has the wrong type, or
+// the Kind is wrong. If the Kind is wrong, the controller reference of a child contains the UID of an owner
+// but another kind. Log the error and do not retry. A handler does not panic, even if its arguments are
+// invalid.
 //
-// The owner of a child is the one that the child's controller reference names. The reference must have the
-// kind of the owners and the UID of the owner. The cache must have an owner with this name in the child's
-// namespace, or in no namespace if Kind.ClusterScoped is set. The API group of the reference is not
-// compared, so pods made by ReplicaSets of extensions/v1beta1 keep their owner.
+// The owner of a child is the object that the child's controller reference names. The kind and UID in the
+// reference must be those of the owner. The cache must contain the owner in the child's namespace or, if
+// Kind.ClusterScoped is set, in no namespace. The API group in the reference is not compared, so pods that
+// were created by ReplicaSets of extensions/v1beta1 keep their owner.
 //
 // Differs from Kubernetes (pkg/controller/replicaset/replica_set.go):
 //   - An event settles the expectations of the owner in the child's reference, even if the cache does not
-//     have that owner.
-//   - An event settles a creation by namespace and name, and a deletion by UID. The event does so for
-//     every owner that waits for the creation or deletion, even if the child has another owner now.
-//   - If an orphan is gone, the owners that select the orphan are woken. One of them may have adopted the
-//     orphan before the cache showed the adoption.
+//     contain that owner.
+//   - Creations are identified by namespace and name, and deletions by UID. An event settles a creation or
+//     deletion for every owner that expects it, even if the child has another owner now.
+//   - If an orphan leaves the cache, the owners whose selectors match it are woken. One of these owners may
+//     have adopted the orphan before the cache showed the adoption.
 //   - An update that changes the UID counts as a deletion and an addition. A cache sends such an update if
 //     a child was deleted and created again with the same name while the watch was broken.
 //   - If one update gives a child to another owner and begins its deletion, the former owner is also woken.
@@ -66,7 +67,7 @@ type Handlers struct {
 	enqueue Enqueue
 }
 
-// untyped is a watcher without its type parameters.
+// untyped is a watcher behind an interface that has no type parameters.
 type untyped interface {
 	childAdded(obj any, q Enqueue) error
 	childUpdated(old, cur any, q Enqueue) error
@@ -78,12 +79,12 @@ type untyped interface {
 
 // NewHandlers returns Handlers that settle the expectations in store, under the key expectations.KeyOf of
 // the owner. The Handlers request passes with enqueue, unless another Enqueue is passed to the handler.
-// NewHandlers returns an error if owners, store or enqueue is nil, or if the Kind can never work.
+// NewHandlers returns an error if owners, store or enqueue is nil, or if the Kind is invalid.
 //
-// Of the Kind, NewHandlers uses only Owner, Child, ClusterScoped and Spec. Of the Spec, it uses only
-// Selector, MinReadySeconds and Rules.Ready. With MinReadySeconds and Rules.Ready, an owner is woken when a
-// child may have become available. You can omit the handlers of owners if other code wakes owners that
-// changed, and drops the records of owners that are gone.
+// NewHandlers uses only the fields Owner, Child, ClusterScoped and Spec of the Kind. It uses only Selector,
+// MinReadySeconds and Rules.Ready of the Spec. With MinReadySeconds and Rules.Ready, an owner is woken when
+// a child may have become available. You do not have to register the handlers for owners if other code
+// wakes changed owners and drops the records of deleted owners.
 func NewHandlers[O, C Object](kind Kind[O, C], owners OwnerCache[O], store *expectations.Store[expectations.Key], enqueue Enqueue) (*Handlers, error) {
 	if err := kind.check(); err != nil {
 		return nil, err
@@ -104,11 +105,11 @@ func NewHandlers[O, C Object](kind Kind[O, C], owners OwnerCache[O], store *expe
 
 // ChildAdded handles a child that is new to the cache. If the child has an owner, ChildAdded settles the
 // creation and wakes that owner. If the child is an orphan, ChildAdded wakes every owner in its namespace
-// whose selector matches, because one of these owners must adopt the orphan. Users should not let the
-// selectors of several owners match one child. If the child is already being deleted, for example after a
+// whose selector matches, because one of these owners must adopt the orphan. The selectors of different
+// owners should not match the same child. If the child is already being deleted, for example after a
 // restart of the process, ChildAdded settles the deletion instead.
 func (h *Handlers) ChildAdded(obj any, q ...Enqueue) error {
-	w, enqueue, err := h.to(q)
+	w, enqueue, err := h.target(q)
 	if err != nil {
 		return err
 	}
@@ -117,25 +118,25 @@ func (h *Handlers) ChildAdded(obj any, q ...Enqueue) error {
 
 // ChildUpdated handles a child that changed. It wakes the owner and, if the owner changed, the former
 // owner. If the labels or the owner of an orphan changed, ChildUpdated wakes every owner that selects the
-// orphan. The first update with a deletionTimestamp settles the deletion, so a replacement need not wait
-// until the child is gone. If a child became ready and its owner has minReadySeconds, the owner is woken
+// orphan. The first update with a deletionTimestamp settles the deletion, so a replacement can be created
+// before the child is gone. If a child became ready and its owner has minReadySeconds, the owner is woken
 // again after that time. A work queue may drop this delayed request, because it keeps only the earliest
-// request for an owner. So each pass should request the next pass itself, as a Controller does. For pods,
-// status.NextAvailabilityCheck returns the delay. If both versions have the same resourceVersion, the
+// request for an owner. Each pass should therefore request the next pass itself, as a Controller does. For
+// pods, status.NextAvailabilityCheck returns the delay. If both versions have the same resourceVersion, the
 // update is a resync and is ignored. See also Options.StatusDelay.
 func (h *Handlers) ChildUpdated(old, cur any, q ...Enqueue) error {
-	w, enqueue, err := h.to(q)
+	w, enqueue, err := h.target(q)
 	if err != nil {
 		return err
 	}
 	return w.childUpdated(old, cur, enqueue)
 }
 
-// ChildDeleted handles a child that left the cache. It settles the deletion and wakes the owner. obj is a
-// child or a tombstone. A tombstone is client-go's cache.DeletedFinalStateUnknown, or any other struct with
-// exactly the fields Key string and Obj any. A pointer to a tombstone is also allowed.
+// ChildDeleted handles a child that left the cache. It settles the deletion and wakes the owner. The
+// argument obj is a child or a tombstone. A tombstone is client-go's cache.DeletedFinalStateUnknown, or any
+// other struct with exactly the fields Key string and Obj any. A pointer to a tombstone is also allowed.
 func (h *Handlers) ChildDeleted(obj any, q ...Enqueue) error {
-	w, enqueue, err := h.to(q)
+	w, enqueue, err := h.target(q)
 	if err != nil {
 		return err
 	}
@@ -144,7 +145,7 @@ func (h *Handlers) ChildDeleted(obj any, q ...Enqueue) error {
 
 // OwnerAdded wakes an owner that is new to the cache.
 func (h *Handlers) OwnerAdded(obj any, q ...Enqueue) error {
-	w, enqueue, err := h.to(q)
+	w, enqueue, err := h.target(q)
 	if err != nil {
 		return err
 	}
@@ -155,7 +156,7 @@ func (h *Handlers) OwnerAdded(obj any, q ...Enqueue) error {
 // deleted and created again with the same name. OwnerUpdated then forgets the old owner, as OwnerDeleted
 // does.
 func (h *Handlers) OwnerUpdated(old, cur any, q ...Enqueue) error {
-	w, enqueue, err := h.to(q)
+	w, enqueue, err := h.target(q)
 	if err != nil {
 		return err
 	}
@@ -163,17 +164,18 @@ func (h *Handlers) OwnerUpdated(old, cur any, q ...Enqueue) error {
 }
 
 // OwnerDeleted forgets an owner that left the cache. It also requests a pass for the owner's name, because
-// there may be a new owner with the same name. obj is an owner or a tombstone, see ChildDeleted.
+// there may be a new owner with the same name. The argument obj is an owner or a tombstone, as described
+// for ChildDeleted.
 func (h *Handlers) OwnerDeleted(obj any, q ...Enqueue) error {
-	w, enqueue, err := h.to(q)
+	w, enqueue, err := h.target(q)
 	if err != nil {
 		return err
 	}
 	return w.ownerDeleted(obj, enqueue)
 }
 
-// to returns the watcher, and the Enqueue that an event uses.
-func (h *Handlers) to(q []Enqueue) (untyped, Enqueue, error) {
+// target returns the watcher, and the Enqueue with which an event requests passes.
+func (h *Handlers) target(q []Enqueue) (untyped, Enqueue, error) {
 	if h == nil || h.watcher == nil {
 		return nil, nil, errors.New("controller: neither New nor NewHandlers made these handlers")
 	}
@@ -185,20 +187,20 @@ func (h *Handlers) to(q []Enqueue) (untyped, Enqueue, error) {
 	return h.watcher, h.enqueue, nil
 }
 
-// A watcher settles records and wakes owners when events come. A Controller and Handlers both have a
-// watcher.
+// A watcher handles the events of a Controller, or of Handlers that NewHandlers has returned. It settles
+// expectations and wakes owners.
 type watcher[O, C Object] struct {
 	kind     Kind[O, C]
 	from     OwnerCache[O]
-	store    *expectations.Store[expectations.Key] // of Handlers; nil in a Controller, which has ledgers instead
+	store    *expectations.Store[expectations.Key] // the argument of NewHandlers; nil in a Controller, which has ledgers instead
 	specs    keptSpecs[C]
 	newest   newest
 	listener listener[O, C]
-	// statusDelay is how long a pass is delayed after an update that can change only a status.
+	// statusDelay is how long a pass is delayed after an update that can change only an owner's status.
 	statusDelay time.Duration
 }
 
-// A listener learns what an event shows, before the event requests a pass.
+// A listener receives the facts that an event shows, before the event requests a pass.
 type listener[O, C Object] interface {
 	childLeft(owner expectations.Key, child types.UID) // the child is being deleted, has another owner now, or left the cache
 	childTaken(owner expectations.Key, child C)        // another owner has taken over the child
@@ -206,13 +208,13 @@ type listener[O, C Object] interface {
 	becameReady(owner expectations.Key, child C)
 	cacheWentBack(owner expectations.Key) // a child of the owner went back to an older version
 	forget(owner expectations.Key)        // the owner left the cache
-	// isOwnWrite reports whether an update of an owner shows only the Controller's own write. If that write
-	// is still under way, isOwnWrite may return true. If the update then turns out to show something else,
-	// wake is called.
+	// isOwnWrite reports whether an update of an owner shows only the Controller's own write. It may return
+	// true while that write is still under way. If the update then turns out to show something else, the
+	// listener calls wake.
 	isOwnWrite(was, cur O, wake func()) bool
 }
 
-// storeOnly is the listener of Handlers, which record their expectations in a Store.
+// storeOnly is the listener for Handlers that NewHandlers returns. It only forgets owners in the Store.
 type storeOnly[O, C Object] struct {
 	*expectations.Store[expectations.Key]
 }
@@ -310,7 +312,7 @@ func (w *watcher[O, C]) ownerDeleted(obj any, q Enqueue) error {
 	return err
 }
 
-// events is a watcher with the Enqueue for the passes that an event requests.
+// events is a watcher with the Enqueue that one event uses to request passes.
 type events[O, C Object] struct {
 	*watcher[O, C]
 	enqueue Enqueue
@@ -335,7 +337,7 @@ func (e events[O, C]) added(c C) {
 }
 
 // settleCreation settles the creation of c for every owner in the namespace that expects a child with this
-// name. Usually only the owner of c expects the child, or no owner does.
+// name. Usually no owner other than the owner of c expects the child.
 func (e events[O, C]) settleCreation(c C) {
 	if e.store == nil {
 		return
@@ -369,8 +371,8 @@ func (e events[O, C]) departed(c C) {
 	}
 }
 
-// wentBack notes for the former and the present owner of a child that the cache went back to an older
-// version.
+// wentBack records that the cache went back to an older version of a child. It does so for the child's
+// owner in the newer version and in the older version.
 func (e events[O, C]) wentBack(was, c C) {
 	former, _, _ := e.ownerOf(was)
 	e.listener.cacheWentBack(former)
@@ -379,12 +381,12 @@ func (e events[O, C]) wentBack(was, c C) {
 	}
 }
 
-// childDeleted settles the deletion of c for every owner that expects it. Usually only the owner of c
-// expects the deletion, or no owner does.
+// childDeleted settles the deletion of c for every owner that expects it. Usually no owner other than the
+// owner of c expects the deletion.
 func (e events[O, C]) childDeleted(c C) {
 	ownKey, owner, found := e.ownerOf(c)
 	id := object.ID(c)
-	e.settleCreation(c) // a child that is deleted was created
+	e.settleCreation(c) // a child that is being deleted, or is gone, must have been created
 	e.listener.childLeft(ownKey, id)
 	if e.store != nil {
 		e.store.DeletionObserved(ownKey, id)
@@ -430,7 +432,7 @@ func (e events[O, C]) ownedChanged(was, c C) {
 	spec, after := e.specOf(owner), time.Duration(0)
 	becameReady := (spec.minReady > 0 || spec.rules.ReadyWithin > 0) && spec.rules.Ready != nil && !spec.rules.Ready(was) && spec.rules.Ready(c)
 	if becameReady {
-		e.listener.becameReady(key, c) // before the wake, because the next pass uses this
+		e.listener.becameReady(key, c) // before the owner is woken, because the next pass uses this time
 	}
 	if e.statusDelay > 0 && spec.onlyStatusChanges(was, c) {
 		after = e.statusDelay
@@ -457,7 +459,7 @@ func (e events[O, C]) ownerDeleted(owner O) {
 }
 
 // ownerOf returns the key of the owner in c's controller reference, and the owner itself if the cache has
-// it. If c has no such reference, the key is zero and belongs to no owner.
+// it. If c has no reference to an owner of this kind, the key is zero and belongs to no owner.
 func (w *watcher[O, C]) ownerOf(c C) (key expectations.Key, owner O, found bool) {
 	ref := metav1.GetControllerOfNoCopy(c)
 	if ref == nil || ref.Kind != w.kind.Owner.Kind || ref.UID == "" && object.GroupOf(ref) != w.kind.Owner.Group {
@@ -516,9 +518,9 @@ func (w *watcher[O, C]) specOf(owner O) keptSpec[C] {
 	return kept
 }
 
-// sweepSpecs drops the specs of owners that are gone. The deletion event of an owner may come before its
-// spec is kept, or may never come. sweepSpecs is called when there are twice as many specs as the last
-// sweep left. So a new spec costs at most two lookups of owners.
+// sweepSpecs drops the specs of owners that are gone. Such specs exist if the deletion event of an owner
+// arrived before its spec was kept, or never arrived. sweepSpecs is called when the number of specs has
+// doubled since the last sweep, so that each new spec costs at most two lookups of owners on average.
 func (w *watcher[O, C]) sweepSpecs() {
 	left := 0
 	for _, key := range w.specs.keys() {
@@ -537,7 +539,7 @@ func (e events[O, C]) wakeSelecting(orphan C) {
 	}
 }
 
-// selecting returns the owners that may want to adopt an orphan.
+// selecting returns the owners whose selectors match an orphan.
 func (e events[O, C]) selecting(orphan C) []O {
 	owners, err := e.from.Owners(context.Background(), e.namespaceOf(orphan))
 	if err != nil {
@@ -564,8 +566,8 @@ func sameOwner(a, b *metav1.OwnerReference) bool {
 	return a.Kind == b.Kind && a.Name == b.Name && a.UID == b.UID
 }
 
-// childOf returns the child of an event. If the controller reference has another kind but the UID of one of
-// our owners, childOf returns an error.
+// childOf returns the child of an event. It returns an error if the child's controller reference contains
+// the UID of one of the owners but another kind.
 func (w *watcher[O, C]) childOf(obj any) (C, error) {
 	c, err := asObject[C](obj, "child")
 	if err != nil {
@@ -593,8 +595,8 @@ func asObject[T Object](obj any, what string) (T, error) {
 	return t, nil
 }
 
-// tombstone has the fields of client-go's cache.DeletedFinalStateUnknown. If a cache missed the deletion
-// event of an object, its tombstone has the last known state of the object.
+// tombstone has the same fields as client-go's cache.DeletedFinalStateUnknown. If a cache missed the
+// deletion event of an object, its tombstone contains the last known state of the object.
 type tombstone struct {
 	Key string
 	Obj any
@@ -614,16 +616,16 @@ func unwrap[T any](obj any, convert func(any) (T, error)) (t T, isTombstone bool
 	return t, true, err
 }
 
-// keptSpecs has the last spec of each owner, with the parts that events need. Parsing a selector takes
-// fifty times as long as matching, and an orphan is compared with every owner in its namespace. The zero
+// keptSpecs caches those parts of each owner's last spec that event handlers need. Parsing a selector takes
+// fifty times as long as matching it, and an orphan is compared with every owner in its namespace. The zero
 // value is ready to use.
 type keptSpecs[C Object] struct {
 	mu   sync.Mutex
 	of   map[expectations.Key]keptSpec[C]
-	full int // if there are more specs than this, those of owners that are gone are dropped
+	full int // a sweep is due when there are more specs than this
 }
 
-// fewSpecs is how many specs may be kept without a sweep.
+// fewSpecs is the number of specs up to which no sweep is needed.
 const fewSpecs = 100
 
 type keptSpec[C Object] struct {
@@ -642,8 +644,8 @@ func (s *keptSpecs[C]) get(owner expectations.Key) (keptSpec[C], bool) {
 	return kept, ok
 }
 
-// keep keeps a spec. full reports whether there are so many specs that a sweep is due. After keep has
-// returned true, it returns false until fill is called.
+// keep stores a spec. The result full is true if a sweep is due. After keep has returned true, it returns
+// false until fill is called.
 func (s *keptSpecs[C]) keep(owner expectations.Key, kept keptSpec[C]) (full bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -657,7 +659,7 @@ func (s *keptSpecs[C]) keep(owner expectations.Key, kept keptSpec[C]) (full bool
 	return full
 }
 
-// fill sets how many of the specs belong to owners that still exist.
+// fill ends a sweep. The argument owners is the number of specs that remain.
 func (s *keptSpecs[C]) fill(owners int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -676,7 +678,7 @@ func (s *keptSpecs[C]) forget(owner expectations.Key) {
 	delete(s.of, owner)
 }
 
-// newest has the newest resourceVersion of a child that an event has shown.
+// newest holds the newest resourceVersion of any child in the events so far.
 type newest struct {
 	mu      sync.Mutex
 	version string

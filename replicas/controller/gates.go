@@ -19,24 +19,24 @@ import (
 )
 
 // A Gate is one reason why a pass held something back. Pass.Gates lists all gates of a pass. If Pass.Gates
-// is empty, the pass held nothing back. If the server refuses a call and the refusal holds nothing back,
-// the refusal has no gate. The refusal is then only an error of the pass and an event.
+// is empty, the pass held nothing back. A call that the server refuses has no gate if the refusal holds
+// nothing back. The refusal is then only reported as an error of the pass and as an event.
 //
-// If a gate lasts for a second, replicas/clientgo and replicas/controllerruntime log "Held back".
-// Administrators also see gates in the metric gated_owners, which counts the owners by reason, and in
-// events such as DeletionsHeld. The program replicakit-controller shows the last passes of each owner under
-// /debug/passes, in the format of Pass.String. Authors of a Kind see gates in Pass.Gates, and in
-// Outcome.Gates for the status.
+// If a gate lasts for a second, the modules replicas/clientgo and replicas/controllerruntime log "Held
+// back". Administrators also see gates in the metric gated_owners, which counts the owners by reason, and
+// in events such as DeletionsHeld. The program replicakit-controller shows the last passes of each owner
+// under /debug/passes, in the format of Pass.String. Authors of a Kind find the gates in Pass.Gates and, to
+// report them in the status, in Outcome.Gates.
 type Gate struct {
 	Reason Reason
 	// Stops says what the pass did not do because of the gate. If Stops is 0, the gate is only information,
 	// for example about a release that the server refused.
 	Stops Stops
-	// Since is when the first of the consecutive passes met this gate. If calls led to the gate, Since is
-	// when these calls ended.
+	// Since is the time of the first pass in the current unbroken series of passes that met this gate. If
+	// API calls led to the gate, Since is the time at which these calls ended.
 	Since time.Time
-	// Until is when the Controller tries again. If Until is zero, the Controller tries again when the owner
-	// or its children change, or when the author's code returns something else.
+	// Until is the time at which the Controller tries again. If Until is zero, the Controller tries again
+	// when the owner or its children change, or when the functions of the Kind return another result.
 	Until time.Time
 	// Object is the name of the child or namespace that the gate is about. Object is "" if the gate is
 	// about the owner or several children.
@@ -44,10 +44,10 @@ type Gate struct {
 	// Err is the error that led to the gate, or nil if there was none.
 	Err error
 
-	// Earlier says that an earlier pass had already put the work off, so this pass did not try it.
+	// Earlier is true if an earlier pass had already postponed the work, so that this pass did not try it.
 	Earlier bool
 
-	waits bool // the pass leaves the number of children as it is, because of the gate
+	waits bool // the gate keeps the pass from changing the number of children
 	told  bool // a GateChange has reported the gate
 }
 
@@ -73,10 +73,10 @@ func (g Gate) String() string {
 	return text.String()
 }
 
-// oneLine returns the text of an error in one line. A joined error has several lines.
+// oneLine returns the message of an error as one line. The message of a joined error has several lines.
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
-// Stops is the set of parts of a pass that a gate stops, for all children or for some.
+// Stops is a set of parts of a pass. A gate stops these parts for all children or only for some of them.
 type Stops uint8
 
 // These are the parts of a pass that a gate can stop.
@@ -145,7 +145,7 @@ const (
 	reasons // the number of reasons, including the zero Reason
 )
 
-// A step is a part of a pass. If a pass ends before a step, the gates of that step stay as they were.
+// A step is a part of a pass. If a pass ends before a step, the gates of that step remain unchanged.
 type step uint8
 
 const (
@@ -155,23 +155,23 @@ const (
 	scales
 )
 
-// A row has the properties that all gates of a reason share.
+// A row contains the properties that all gates with the same reason share.
 type row struct {
 	name     string
 	step     step
 	stops    Stops
-	waits    bool // the pass leaves the number of children as it is, because of the gate
-	isError  bool // the gate's error is an error of the pass, and the gate's wait replaces that of the rate limiter
-	atOnce   bool // the gate is logged at once, because it lasts until someone acts
+	waits    bool // the gate keeps the pass from changing the number of children
+	isError  bool // the gate's error is an error of the pass, and the gate's delay replaces the delay of the rate limiter
+	atOnce   bool // the gate is logged immediately, because it lasts until someone acts
 	ofSpec   bool // a new generation of the owner ends the hold
 	shortest time.Duration
-	longest  time.Duration // a hold doubles from the shortest to the longest
+	longest  time.Duration // the length of a hold doubles from shortest to longest
 	ends     string        // what ends the hold early
 	event    string        // the reason of the event; "" if there is none
 	sentence string
 }
 
-// The tables in docs/pass.md and docs/metrics.md are made from these rows.
+// The tables in docs/pass.md and docs/metrics.md are generated from these rows.
 var rows = [reasons]row{
 	OwnWriteNotSeen: {
 		name: "OwnWriteNotSeen", step: looks, stops: stopsAll, waits: true,
@@ -373,15 +373,15 @@ func (r Reason) row() row {
 	return rows[r]
 }
 
-// gate notes that the pass holds something back. If wait is not 0, gate requests a pass after that time. If
-// err counts as an error of the pass, wait replaces the delay of the rate limiter. The caller may change
-// the returned Gate until the next call of gate.
+// gate records that the pass holds something back. If wait is not 0, gate requests another pass after that
+// time. If err counts as an error of the pass, wait replaces the delay of the rate limiter. The caller may
+// modify the returned Gate until it calls gate again.
 func (p *pass[O, C]) gate(reason Reason, object string, wait time.Duration, err error) *Gate {
 	row := reason.row()
 	g := Gate{Reason: reason, Stops: row.stops, Since: p.Now, Object: object, Err: err, waits: row.waits}
 	if wait > 0 {
 		g.Until = p.opts.Now().Add(wait)
-		p.comeBack(wait)
+		p.requeueIn(wait)
 	}
 	if err != nil && row.isError {
 		p.retryIn(wait)
@@ -399,8 +399,8 @@ func (p *pass[O, C]) gate(reason Reason, object string, wait time.Duration, err 
 	return &p.Gates[i]
 }
 
-// held reports whether a hold still lasts, and notes its gate in this case. The key is a namespace, the
-// name of a slot or child, or the UID of a child.
+// held reports whether a hold still lasts. If the hold lasts, held also records its gate. The argument key
+// is a namespace, the name of a slot or child, or the UID of a child.
 func (p *pass[O, C]) held(reason Reason, key, object string, children int) bool {
 	h := p.state.holds[holdKey{reason, key}]
 	if h == nil {
@@ -418,30 +418,29 @@ func (p *pass[O, C]) held(reason Reason, key, object string, children int) bool 
 	return true
 }
 
-// tell sends the event of a reason in the first of the consecutive passes that meet a gate of this reason.
-// Send the event before gate is called.
-func (p *pass[O, C]) tell(reason Reason, message string) {
+// sendEventOnce sends the event of a reason, unless a gate with this reason still stands from earlier passes,
+// or this pass has already met one with an error. Call sendEventOnce before gate.
+func (p *pass[O, C]) sendEventOnce(reason Reason, message string) {
 	if !slices.ContainsFunc(p.standing, func(g Gate) bool { return g.Reason == reason }) &&
 		!slices.ContainsFunc(p.Gates, func(g Gate) bool { return g.Reason == reason && g.Err != nil }) {
 		p.event(corev1.EventTypeWarning, reason.row().event, message)
 	}
 }
 
-// comeBack requests another pass after d, or at once if d is not positive. If there are several requests in
-// a pass, the earliest counts. Call comeBack for times that rules require, and gate if something is held
-// back.
-func (p *pass[O, C]) comeBack(d time.Duration) { p.RequeueAfter = earliest(p.RequeueAfter, max(d, 1)) }
+// requeueIn requests another pass after d, or immediately if d is not positive. If a pass makes several
+// requests, the earliest counts. If the pass holds something back, call gate instead.
+func (p *pass[O, C]) requeueIn(d time.Duration) { p.RequeueAfter = earliest(p.RequeueAfter, max(d, 1)) }
 
-// retryIn sets how long the caller waits if the pass ends with an error. If the server and several holds
-// ask for delays, the longest delay counts. If none asks for a delay, the rate limiter of the caller
+// retryIn sets how long the caller waits before the next pass if this pass ends with an error. If retryIn
+// is called several times, the longest delay counts. If the delay is 0, the rate limiter of the caller
 // decides.
 func (p *pass[O, C]) retryIn(d time.Duration) { p.retryAfter = max(p.retryAfter, d) }
 
-// retryOnly replaces the delay that retryIn has set. If d is 0, the rate limiter decides.
+// retryOnly replaces the delay that retryIn has set. If d is 0, the rate limiter of the caller decides.
 func (p *pass[O, C]) retryOnly(d time.Duration) { p.retryAfter = d }
 
-// requeue sets when the next pass should run. After an error, the server or a hold sets the delay. If
-// neither does, the rate limiter of the caller decides.
+// requeue sets RequeueAfter at the end of a pass. If the pass has failed, RequeueAfter is the delay that
+// retryIn has set, or 0 if the rate limiter of the caller decides.
 func (p *pass[O, C]) requeue(failed bool) {
 	if failed {
 		p.RequeueAfter = p.retryAfter
@@ -451,12 +450,12 @@ func (p *pass[O, C]) requeue(failed bool) {
 		return
 	}
 	if again := p.state.known.Again(p.opts.Now()); again > 0 {
-		p.comeBack(again)
+		p.requeueIn(again)
 	}
 }
 
-// blocks has the gate for each reason why a plan creates and deletes nothing. A stale view has no gate in
-// blocks, because the pass then lists the children live or notes another gate.
+// blocks maps the reason for which a plan is blocked to the reason of the gate. A stale view is not in
+// blocks, because the pass then lists the children live or records another gate.
 var blocks = map[replicas.Reason]Reason{
 	replicas.ExpectationsPending: CallsNotSeen, replicas.OwnerDeleted: OwnerDeleted, replicas.Paused: Paused,
 }
@@ -469,25 +468,26 @@ func gateOf(gates []Gate, reason Reason, object string) *Gate {
 	return &gates[i]
 }
 
-// holdIsTold is the shortest hold that has an event. A shorter hold would be over before a person reads the
-// event.
+// holdIsTold is the length of the shortest hold that an event reports. A shorter hold would be over before
+// a person reads the event.
 const holdIsTold = time.Second
 
-// A hold keeps calls back for a while. The zero hold keeps nothing back.
+// A hold delays calls for a while. The zero hold delays nothing.
 type hold struct {
-	backoff.Hold // Since is when the calls that led to the hold had ended
-	// At is how many children there were when the quota was full. If there are fewer children, the hold
-	// ends. At is 0 if the hold is not about a quota.
+	backoff.Hold // Since is when the calls that led to the hold ended
+	// At is the number of children that existed when the quota was full. The hold ends when there are fewer
+	// children. If the hold is not about a quota, At is 0.
 	At  int
 	why error // the error that led to the hold
 }
 
-// grow doubles the length of a hold, between the shortest and the longest time of the reason.
+// grow doubles the length of a hold, within the limits shortest and longest of the reason.
 func (r Reason) grow(h *backoff.Hold, now time.Time) {
 	h.Double(now, r.row().shortest, r.row().longest)
 }
 
-// remaining returns how long calls must still wait if the owner has this number of children.
+// remaining returns how long the hold still delays calls. The argument children is the owner's current
+// number of children.
 func (h *hold) remaining(now time.Time, children int) time.Duration {
 	if children < h.At {
 		return 0
@@ -495,20 +495,20 @@ func (h *hold) remaining(now time.Time, children int) time.Duration {
 	return h.Remaining(now)
 }
 
-// holds has the holds of one owner. A hold that is over is kept until the delayed calls succeed, so that
-// the next hold is longer if they fail again.
+// holds contains the holds of one owner. An expired hold is kept until the delayed calls succeed, so that
+// the next hold is longer if the calls fail again.
 type holds map[holdKey]*hold
 
-// A holdKey says what is held back, and why. The Key is a namespace, the name of a slot or child, the UID
-// of a child, or "".
+// A holdKey identifies a hold by its reason and by the object that is held back. Key is a namespace, the
+// name of a slot or child, the UID of a child, or "".
 type holdKey struct {
 	Reason Reason
 	Key    string
 }
 
-// of returns the hold with this reason and key, for the caller to set. If there is none, of adds a zero
-// hold.
-func (h *holds) of(reason Reason, key string) *hold {
+// getOrAdd returns the hold with this reason and key, so that the caller can set it. If the hold does not
+// exist, a zero hold is added.
+func (h *holds) getOrAdd(reason Reason, key string) *hold {
 	if *h == nil {
 		*h = holds{}
 	}
@@ -531,7 +531,7 @@ func (h holds) endAll(why Reason) {
 }
 
 // earliest returns the shorter of two delays. If one delay is 0, earliest returns the other, because 0
-// means no delay.
+// means that no delay was set.
 func earliest(a, b time.Duration) time.Duration {
 	if a == 0 || b == 0 {
 		return max(a, b)
@@ -539,11 +539,11 @@ func earliest(a, b time.Duration) time.Duration {
 	return min(a, b)
 }
 
-// A GateChange is a change of one gate of an owner.
+// A GateChange reports that a gate of an owner has begun, changed or ended.
 type GateChange struct {
 	Gate
-	// Ended says that the gate no longer holds anything back. If Ended is false, the gate lasts for a
-	// second or longer, or its Err or Stops changed after an earlier GateChange.
+	// Ended is true if the gate no longer holds anything back. If Ended is false, the gate lasts for a
+	// second or longer, or its Err or Stops has changed since an earlier GateChange.
 	Ended bool
 }
 
@@ -573,15 +573,15 @@ func (c GateChange) Log() (message string, values []any) {
 // gateIsTold is how long a gate must last before it is logged.
 const gateIsTold = time.Second
 
-// A gateBook keeps the gates that each owner met last. The zero value is ready to use.
+// A gateBook holds the current gates of each owner. The zero value is ready to use.
 type gateBook struct {
 	of     map[types.NamespacedName][]Gate
-	lasted durations // how long the gates lasted that have ended
+	lasted durations // durations of the gates that have ended
 }
 
-// note replaces the gates of an owner with the gates of a pass. came is the last step that the pass
-// reached. The gates of later steps stay as they were.
-func (b *gateBook) note(owner types.NamespacedName, is []Gate, came step, now time.Time) (changes []GateChange) {
+// record replaces the gates of an owner with the gates of a pass, and returns the changes to report. The
+// argument came is the last step that the pass reached. The gates of later steps remain unchanged.
+func (b *gateBook) record(owner types.NamespacedName, is []Gate, came step, now time.Time) (changes []GateChange) {
 	var stand []Gate
 	for i := range is {
 		g := is[i]
@@ -618,7 +618,7 @@ func (b *gateBook) note(owner types.NamespacedName, is []Gate, came step, now ti
 }
 
 // isTold reports whether a gate must be logged. A gate is logged if it has lasted for a second, if its row
-// has atOnce, or if its hold is a second or longer.
+// sets atOnce, or if its hold is a second or longer.
 func (g *Gate) isTold(now time.Time) bool {
 	return now.Sub(g.Since) >= gateIsTold || g.Reason.row().atOnce || g.Reason.row().shortest > 0 && g.Until.Sub(g.Since) >= gateIsTold
 }
@@ -627,7 +627,7 @@ func (b *gateBook) samples() []Sample {
 	var owners [reasons]int
 	for _, gates := range b.of {
 		for r := range owners {
-			owners[r] += one(slices.ContainsFunc(gates, func(g Gate) bool { return g.Reason == Reason(r) }))
+			owners[r] += oneIf(slices.ContainsFunc(gates, func(g Gate) bool { return g.Reason == Reason(r) }))
 		}
 	}
 	samples := []Sample{b.lasted.sample("gate_duration_seconds", "How long a gate held an owner back.")}

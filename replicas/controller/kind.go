@@ -20,87 +20,93 @@ import (
 	"github.com/replicakit/replicakit/status"
 )
 
-// A Kind says how the Controller handles one kind of owners. O and C are the pointer types of owners and
-// children, such as *appsv1.ReplicaSet and *corev1.Pod. The functions ReplicaSets and
-// ReplicationControllers return a Kind each. Several goroutines may call the functions of a Kind at once.
-// Unless the comment of a function allows it, the function must not block or change its arguments.
+// A Kind describes how the Controller handles one kind of owner. O and C are the pointer types of owners
+// and children, such as *appsv1.ReplicaSet and *corev1.Pod. The functions ReplicaSets and
+// ReplicationControllers return ready-made Kinds. The functions of a Kind must be safe for concurrent use.
+// A function must not block or modify its arguments unless its comment allows that.
 type Kind[O, C Object] struct {
-	// Owner and Child are the kinds of owners and children. Required.
+	// Owner and Child are the GroupVersionKinds of the owners and of their children. Required.
 	Owner, Child schema.GroupVersionKind
-	// ClusterScoped says that owners are in no namespace. The function New of the Spec chooses the
-	// namespace of each child. An owner may have children in one namespace, in several, or in none. The
-	// Controller adopts orphans in all namespaces, and its live lists cover all namespaces. If
-	// ClusterScoped is false, an owner and its children are in the same namespace. If an owner's
-	// namespace does not fit ClusterScoped, Sync returns an error and does nothing for that owner.
+	// ClusterScoped is true if the owners are in no namespace. In this case, the New function of the Spec
+	// chooses the namespace of each child. The children of one owner may be in one namespace, in several
+	// namespaces, or in no namespace. The Controller adopts orphans in all namespaces, and its live lists
+	// cover all namespaces. If ClusterScoped is false, an owner and its children are in the same namespace. If
+	// ClusterScoped is true and an owner has a namespace, Sync returns an error and does nothing for that
+	// owner. The same applies if ClusterScoped is false and an owner has no namespace.
 	ClusterScoped bool
 
-	// Spec returns what an owner wants. In the result, the Controller sets Owner, Kind, Now, Names,
-	// Pending, PendingFor, CreationsInFlight and DeletionsInFlight. If Related is nil, the Controller
-	// sets Related. The Controller also adds undecided adoptions to PendingAdoptions, and names that
-	// other objects have to Taken. If the children are not pods, Spec must set New.
+	// Spec returns the replicas.Spec of an owner, with the number of wanted children and their selector.
+	// The Controller then sets the fields Owner, Kind, Now, Names, Pending, PendingFor, CreationsInFlight and
+	// DeletionsInFlight of the result. If the field Related is nil, the Controller also sets Related. The
+	// Controller increases PendingAdoptions by the number of adoptions that are not decided yet. It also
+	// appends to Taken the names that other objects use. If the children are not pods, Spec must set New.
 	//
-	// If only a change of the owner can help, return a *replicas.RefusedError. The Controller then does
-	// nothing until the owner changes. The Controller sends one event for each generation of the owner
-	// and each error text. New and Prepare may also return a RefusedError, which leads to the same event.
-	// If New returns a RefusedError, nothing is created. With Slots, only the child that New refused is
-	// left out. If Prepare returns a RefusedError, nothing is created or deleted. If Spec returns any
-	// other error, the Controller sends a FailedSpec event. Sync then returns the error, so that the
+	// If an error can be fixed only by a change of the owner, Spec should return a *replicas.RefusedError. The
+	// Controller then does nothing until the owner changes. The Controller sends one event for each generation
+	// of the owner and each error message. New and Prepare may also return a RefusedError, which causes the
+	// same event. If New returns a RefusedError, nothing is created. If the Spec has Slots, however, only the
+	// refused child is left out. If Prepare returns a RefusedError, nothing is created or deleted. If Spec
+	// returns any other error, the Controller sends a FailedSpec event, and Sync returns the error so that the
 	// caller tries again.
 	//
-	// The result of Spec must depend only on the owner, including the owner's status. After a status
-	// write, the Controller calls Spec again with the written owner. Another pass follows if a number, a
-	// limit, a time or the selector has changed, or if the Rules judge a child differently. If only New,
-	// Template or Order has changed, no other pass follows. Required.
+	// The result of Spec must depend only on the owner, including the owner's status. After a status write,
+	// the Controller calls Spec again with the updated owner and compares the two results. Another pass
+	// follows if a number, a limit, a time or the selector has changed, or if the Rules judge a child
+	// differently. If only New, Template or Order has changed, the status write causes no other pass.
+	// Required.
 	Spec func(owner O) (replicas.Spec[C], error)
 
-	// Status brings the status of owner up to date. owner is a copy, and Status may change only the
-	// status of that copy. Status is called at the end of each pass that could count the children. If the
-	// status write meets a Conflict, Status is called again with a fresh copy of the owner. If Status is
-	// nil, no status is written.
+	// Status updates the status of an owner from the outcome of a pass. The argument owner is a copy, and
+	// Status must modify only the status of this copy. The Controller calls Status at the end of each pass
+	// that has counted the children. If the status write fails with a Conflict, Status is called again with a
+	// fresh copy of the owner. If Status is nil, no status is written.
 	Status func(owner O, outcome Outcome[C]) error
-	// StatusOf returns the owner's whole status, or a pointer to the whole status. The Controller
-	// compares and writes the result of StatusOf as the status, so the result must not be only a part.
-	// The Controller writes the status only if Status has changed it. If StatusOf is nil, the Controller
-	// compares whole owners, which takes longer.
+	// StatusOf returns the owner's whole status, or a pointer to the whole status. The Controller compares
+	// this value before and after the call of Status, and writes the new value only if the two differ. A part
+	// of the status is not enough, because the other fields would not be written. If StatusOf is nil, the
+	// Controller compares whole owners, which is slower.
 	StatusOf func(owner O) any
 
-	// PatchType is the type of the patches that adopt and release children. Use strategic merge patches
-	// for kinds that Kubernetes itself serves, and merge patches for custom resources. If PatchType is
-	// "", the API group of the children decides. If the group is empty, has no dot or ends in ".k8s.io",
-	// the patches are strategic merge patches. Otherwise they are merge patches.
+	// PatchType is the type of the patches that adopt and release children. Use strategic merge patches for
+	// kinds that Kubernetes itself serves, and merge patches for custom resources. If PatchType is empty, the
+	// API group of the children determines the type. If the group is empty, contains no dot or ends in
+	// ".k8s.io", the type is strategic merge patch. For all other groups, the type is merge patch.
 	PatchType types.PatchType
 
-	// Prepare adds a step of your own to each pass. The Controller calls Prepare before it creates or
-	// deletes anything. Prepare chooses which part of the plan is carried out now. An operator can use
-	// Prepare to make volume claims, to cordon and drain, to keep a quorum, or to put off a deletion. If
-	// Prepare is nil, the whole plan is carried out.
+	// Prepare is a hook that the Controller calls in each pass before it creates or deletes anything. Prepare
+	// chooses which part of the plan is carried out in this pass. For example, an operator can use Prepare to
+	// create volume claims, to cordon and drain nodes, to keep a quorum, or to postpone a deletion. If Prepare
+	// is nil, the whole plan is carried out.
 	//
-	// Prepare is called in each pass that knows which children are missing and which are too many, even
-	// if the plan is empty. So Prepare can undo what it has begun for an earlier plan. For example, if
-	// Prepare has cordoned a child that step.Delete no longer has, and step.Later is 0, the child is
-	// wanted again. Prepare is not called while the pass waits for something, such as the cache. Prepare
-	// is also not called if the plan has deletions and earlier passes have put off everything in the
-	// plan. If the plan has deletions, the Controller first reads the owner from the server. If this read
-	// fails, or shows that the owner wants something else now, Prepare is not called.
+	// Prepare is called in each pass that has computed which children to create and delete, even if the plan
+	// is empty. This allows Prepare to undo what it began for an earlier plan. For example, Prepare may have
+	// cordoned a child for its deletion. If step.Delete no longer contains this child and step.Later is 0, the
+	// child is wanted again. Prepare is not called if the pass must first wait for something, such as the
+	// cache. Prepare is also not called if the plan contains deletions and all calls in the plan are on hold
+	// since an earlier pass. If the plan contains deletions, the Controller first reads the owner from the
+	// server. If this read fails, or if it shows that the owner now wants something else, Prepare is not
+	// called.
 	//
-	// Prepare removes the entries of step.Create, step.Delete and step.Discard that must not be carried
-	// out now. Prepare may remove any entry, and may change all lists in place. If Prepare adds an entry,
-	// the Controller sends an InvalidStep event and does nothing. The next pass plans the removed entries
-	// again. The next pass runs when a child or the owner changes, or after step.Again. If Prepare
-	// returns an error or panics, nothing is created or deleted. Sync returns the error, unless it is a
-	// RefusedError. If Prepare has also set step.Again, that delay replaces the delay of your rate
-	// limiter.
+	// If a call must not be made in this pass, Prepare removes its entry from step.Create, step.Delete or
+	// step.Discard. Prepare may remove any entry, and may modify the lists in place. If Prepare adds an entry,
+	// the Controller sends an InvalidStep event, and creates and deletes nothing. The removed entries are
+	// planned again in the next pass, which runs when a child or the owner changes, or after step.Again. If
+	// Prepare returns an error or panics, nothing is created or deleted. Sync returns the error, unless it is
+	// a RefusedError. If Prepare also sets step.Again, the next pass runs after step.Again instead of the
+	// delay of the rate limiter.
 	//
-	// Prepare may make calls with ctx, which ends when the ctx of Sync ends, and after PrepareTimeout at
-	// the latest. Only this owner and one worker wait for such a call. All other functions of a Kind must
-	// not block.
+	// Prepare may block, for example in calls to the API server. Its ctx ends with the context of Sync, and
+	// after PrepareTimeout at the latest. While Prepare blocks, only this owner and one worker are delayed.
+	// The other functions of a Kind must not block.
 	//
-	// One pass may call Prepare again in two cases. If a Conflict has shown that the view was old,
-	// Prepare gets the rest of the plan, with the children of a live list. If children outside the wanted
-	// slots should go first but none of them has gone, Prepare gets the missing slots to fill.
+	// In two cases, one pass may call Prepare more than once. If a deletion in this pass or an earlier one has
+	// met a Conflict, the pass lists the children live, and Prepare gets the rest of the plan for these
+	// children. If a plan only deletes children outside the wanted slots and none of them was deleted, Prepare
+	// gets a second plan, which creates the children of the missing slots.
 	Prepare func(ctx context.Context, owner O, step *Step[C]) error
 
-	// Observe is called at the end of every pass. Use Observe for metrics and logs. Observe may be nil.
+	// Observe is called at the end of every pass, for example to update metrics or to write logs. Observe may
+	// be nil.
 	Observe func(ctx context.Context, pass Pass[O, C])
 }
 
@@ -120,66 +126,66 @@ func (k Kind[O, C]) check() error {
 	return fmt.Errorf("controller: kind %s: PatchType %q is neither a strategic nor a JSON merge patch", k.Owner.Kind, k.PatchType)
 }
 
-// A Step, the argument of Kind.Prepare, has the children that a pass is about to create and delete.
+// A Step is the argument of Kind.Prepare. It lists the children that a pass is about to create and delete.
 type Step[C Object] struct {
 	// Now is the time at which the pass began.
 	Now time.Time
-	// Active are the owner's active children. A child whose deletion had no answer is left out, unless
-	// the pass deletes that child again. Terminating are the children that are being deleted and are not
-	// active. Do not change the children.
+	// Active lists the owner's active children. If an earlier delete call had no answer, its child is left out
+	// unless the plan deletes this child again. Terminating lists the children that are being deleted and are
+	// not active. The children must not be modified.
 	Active, Terminating []C
-	// Create are the names of the children to create.
+	// Create lists the names of the children to create.
 	Create []string
-	// Delete are the children to delete, including those whose deletion an earlier pass has put off.
-	// Deletion.Replaced is true if the child must go because of a rule, and false if the child is one too
-	// many. Discard are the children to clean up because they have ended.
+	// Delete lists the children to delete, including those whose deletion was postponed by an earlier pass.
+	// Deletion.Replaced is true if a rule requires that the child is deleted, and false if there are too many
+	// children. Discard lists the children that have ended and are to be cleaned up.
 	Delete, Discard []replicas.Deletion[C]
-	// Later is how many creations and deletions the step leaves to later passes. These calls wait because
-	// of MaxDeletions or BurstReplicas, or until another child is created or available. If Later is 0,
-	// Delete has all children that must go.
+	// Later is the number of creations and deletions that are left to later passes. These calls are postponed
+	// because of MaxDeletions or BurstReplicas, or until another child has been created or has become
+	// available. If Later is 0, Delete contains all children that have to be deleted.
 	Later int
-	// InFlight is how many earlier creations and deletions had no answer and may still take effect.
+	// InFlight is the number of earlier creations and deletions that had no answer and may still take effect.
 	InFlight int
-	// Results are the results of all creations and deletions that Prepare has let through. Prepare gets
-	// the same Results again until it returns no error. Results are lost when the process ends, so
-	// Prepare must be able to learn anything important from the children alone.
+	// Results lists the results of the creations and deletions that earlier calls of Prepare have allowed,
+	// except those that a successful call of Prepare has already received. If Prepare returns an error, the
+	// next call gets the same Results again. Results are kept only in memory, so after a restart Prepare must
+	// be able to learn everything important from the children alone.
 	Results []Result[C]
-	// Again is how long until Prepare is called again if nothing changes. Prepare sets Again. If Again is
-	// 0, no such call is planned. A negative value is an error.
+	// Again is set by Prepare. It is the delay after which Prepare is called again if nothing changes in the
+	// meantime. If Again is 0, no such call is scheduled. A negative value is an error.
 	Again time.Duration
 }
 
-// NoneLeft reports whether the owner has no children and no earlier call can still take effect. If so, an
-// owner that is being deleted no longer needs its finalizer. Pods that have ended and are not discarded
-// do not count.
+// NoneLeft reports whether the owner has no children and no earlier call can still take effect. If
+// NoneLeft returns true, an owner that is being deleted no longer needs its finalizer. NoneLeft ignores
+// pods that have ended and are not discarded.
 func (s *Step[C]) NoneLeft() bool {
 	return len(s.Active)+len(s.Terminating)+len(s.Discard)+s.InFlight == 0
 }
 
-// A Result is the result of a creation or deletion that Kind.Prepare has let through.
+// A Result is the result of a creation or deletion that Kind.Prepare has allowed.
 type Result[C Object] struct {
-	// Name is the child's name. Child is the child as created, or as it was before its deletion. If no
-	// child was created, Child is nil.
+	// Name is the child's name. Child is the created child, or the deleted child as it was before its
+	// deletion. If a creation failed or was not tried, Child is nil.
 	Name  string
 	Child C
 	// Deleted is true for a deletion and false for a creation.
 	Deleted bool
-	// Err is why the call failed, or nil if the call succeeded. A call without an answer may have taken
-	// effect, or may still take effect. The children in later passes show whether the call took effect.
-	// ErrNotTried means that no call was made.
+	// Err is the error of the call, or nil if the call succeeded. If the server did not answer, the call may
+	// have taken effect, or may still take effect. The children in later passes show whether the call took
+	// effect. ErrNotTried means that no call was made.
 	Err error
 }
 
-// ErrNotTried is the error of a Result if no call was made. For example, slow start ended after a
-// failure, a hold or the number of children forbids the call, or the child no longer belongs to the
-// owner.
+// ErrNotTried is the error of a Result if no call was made. For example, an earlier call of the slow start
+// failed, a hold or the number of children forbids the call, or the child no longer belongs to the owner.
 var ErrNotTried = errors.New("the pass did not make the call")
 
-// PrepareTimeout is the time after which the context of a call of Kind.Prepare ends.
+// PrepareTimeout is the timeout of the context that the Controller passes to Kind.Prepare.
 const PrepareTimeout = 30 * time.Second
 
-// ReplicaSets returns the Kind of ReplicaSets. You may change the result, for example set Prepare and
-// Observe, or wrap Spec to set BurstReplicas or an order.
+// ReplicaSets returns the Kind of ReplicaSets. The caller may modify the result, for example to set
+// Prepare and Observe, or to wrap Spec in a function that sets BurstReplicas or an order.
 func ReplicaSets() Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 	return Kind[*appsv1.ReplicaSet, *corev1.Pod]{
 		Owner: appsv1.SchemeGroupVersion.WithKind("ReplicaSet"),
@@ -214,14 +220,16 @@ func ReplicationControllers() Kind[*corev1.ReplicationController, *corev1.Pod] {
 	}
 }
 
-// counting returns the rules that say which children count as active, ready and available in the status.
+// counting returns the rules that decide which children count as active, ready and available in the
+// status.
 func counting[C Object](rules replicas.Rules[C]) status.Rules[C] {
 	complete := rules.Complete()
 	return status.Rules[C]{Active: complete.Active, Ready: complete.Ready, Available: complete.Available}
 }
 
-// terminatingBy returns a function that reports whether a child counts as terminating. A terminating
-// child is being deleted and is not active. A terminating pod must also not be finished (T8).
+// terminatingBy returns a function that reports whether a child counts as terminating. A child counts as
+// terminating if it is being deleted and is not active. A pod counts as terminating only if its phase is
+// also neither Succeeded nor Failed (T8).
 func terminatingBy[C Object](active func(C) bool) func(C) bool {
 	terminating := func(c C) bool { return c.GetDeletionTimestamp() != nil && !active(c) }
 	if pods, ok := any(status.IsPodTerminating).(func(C) bool); ok {
@@ -230,8 +238,8 @@ func terminatingBy[C Object](active func(C) bool) func(C) bool {
 	return terminating
 }
 
-// lingers reports whether a child still exists after the server has accepted its deletion. A child
-// lingers if it has finalizers, or if it is a pod that a node must stop first.
+// lingers reports whether a child continues to exist after the server has accepted its deletion. This is
+// the case if the child has finalizers, or if the child is a pod that its node must stop first.
 func lingers(c Object) bool {
 	if pod, ok := c.(*corev1.Pod); ok && pod.Spec.NodeName != "" {
 		grace := pod.Spec.TerminationGracePeriodSeconds
@@ -240,14 +248,15 @@ func lingers(c Object) bool {
 	return len(c.GetFinalizers()) > 0
 }
 
-// vanishes reports whether the server removes a child immediately after marking the child for deletion.
+// vanishes reports whether a child is marked for deletion and the server removes it immediately.
 func vanishes[C Object](c C) bool {
 	grace := c.GetDeletionGracePeriodSeconds()
 	return c.GetDeletionTimestamp() != nil && grace != nil && *grace == 0 && len(c.GetFinalizers()) == 0
 }
 
-// patchTypeFor returns the requested type. If no type is requested, patchTypeFor returns strategic for
-// children that Kubernetes itself serves. Custom resources support only merge patches.
+// patchTypeFor returns the argument asked, unless it is empty. The default is a strategic merge patch for
+// children that Kubernetes itself serves, and a merge patch for custom resources, which do not support
+// strategic merge patches.
 func patchTypeFor(asked types.PatchType, child schema.GroupVersionKind) types.PatchType {
 	switch {
 	case asked != "":

@@ -20,12 +20,12 @@ import (
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
-// fewReads is how many children a pass reads one by one at most. For a larger number of children, one
-// list is cheaper.
+// fewReads is the maximum number of children that a pass reads one by one. For a larger number of
+// children, one list is cheaper.
 const fewReads = 3
 
-// A look asks the server for children by name. If the look is a list, the list may lack a child that
-// exists but does not match the selector.
+// A look finds children on the server by name, either with one read for each child or with one list. The
+// list might not contain a child that exists but does not match the selector.
 type look[C Object] struct {
 	start   ledger.Moment
 	isList  bool
@@ -33,8 +33,8 @@ type look[C Object] struct {
 	find    func(ctx context.Context, name types.NamespacedName) (found C, there bool, err error)
 }
 
-// looks returns a look for n children. The look reads the children one by one if they are few, and
-// otherwise makes one list.
+// looks returns a look for n children. If the pass then makes at most fewReads reads in all, the look
+// reads each child. For more reads, looks makes one list instead.
 func (p *pass[O, C]) looks(ctx context.Context, n int) look[C] {
 	start := p.state.known.Start()
 	if p.calls.soFar(isRead)+n <= fewReads {
@@ -46,7 +46,7 @@ func (p *pass[O, C]) looks(ctx context.Context, n int) look[C] {
 	}}
 }
 
-// allLive lists the children that the owner's selector matches, and notes the result in the ledger.
+// allLive lists the children that the owner's selector matches, and records the result in the ledger.
 func (p *pass[O, C]) allLive(ctx context.Context, start ledger.Moment) (List[C], error) {
 	list, err := p.askList(ctx)
 	if err != nil {
@@ -73,8 +73,9 @@ func (p *pass[O, C]) read(ctx context.Context, name types.NamespacedName) (found
 	return found, err == nil, err
 }
 
-// noticeOlder notes that the server was restored from a backup, if the server has an older version of a
-// child than the view.
+// noticeOlder compares children that the server returned with the view. If the server has an older version
+// of a child than the view, the server was restored from a backup. noticeOlder then records the restore
+// and returns an error.
 func (p *pass[O, C]) noticeOlder(found ...C) error {
 	isNil, live := object.NilOf[C](), make(map[types.UID]C, len(found))
 	for _, c := range found {
@@ -92,7 +93,8 @@ func (p *pass[O, C]) noticeOlder(found ...C) error {
 	return nil
 }
 
-// within finds a child in a list by name. If err is not nil, the list failed, and within returns err.
+// within finds a child in a list by name. The argument err is the error of the list call. If err is not
+// nil, within returns err.
 func within[C Object](items []C, name types.NamespacedName, err error) (found C, there bool, _ error) {
 	i := slices.IndexFunc(items, func(c C) bool { return !object.IsNil(c) && nameOf(c) == name })
 	if err != nil || i < 0 {
@@ -101,8 +103,8 @@ func within[C Object](items []C, name types.NamespacedName, err error) (found C,
 	return items[i], true, nil
 }
 
-// lacks notes in the ledger that a look did not find a child.
-func (p *pass[O, C]) lacks(l look[C], id types.UID) {
+// recordMissing records in the ledger that a live read or list did not find a child.
+func (p *pass[O, C]) recordMissing(l look[C], id types.UID) {
 	if l.isList {
 		p.state.known.Lacked(l.start, id, l.version, p.opts.Now())
 		return
@@ -110,15 +112,15 @@ func (p *pass[O, C]) lacks(l look[C], id types.UID) {
 	p.state.known.Gone(l.start, id, p.opts.Now())
 }
 
-// holdTaken checks, before children are created, whether other objects still have the names of creations
-// in flight. If such a name may be free again, its creation may take effect, so the name counts as one
-// more child.
+// holdTaken is called before children are created. It checks whether the names of creations in flight are
+// still used by other objects. If a name might be free again, a creation in flight with this name might
+// take effect. The name then counts as one more child.
 func (p *pass[O, C]) holdTaken(ctx context.Context, scale replicas.Scale[C]) {
 	if scale.Create == 0 {
 		return
 	}
-	taken := some(p.state.known.Open(), ledger.Name.IsTaken)
-	there := p.lookForNames(ctx, some(taken, func(n ledger.Name) bool { return p.lookIn(n.Name, 0) <= 0 }))
+	taken := filter(p.state.known.Open(), ledger.Name.IsTaken)
+	there := p.lookForNames(ctx, filter(taken, func(n ledger.Name) bool { return p.lookIn(n.Name, 0) <= 0 }))
 	for _, n := range taken {
 		if !there.Has(n.Name) {
 			p.view.spec.CreationsInFlight = append(p.view.spec.CreationsInFlight, n.Name)
@@ -126,30 +128,31 @@ func (p *pass[O, C]) holdTaken(ctx context.Context, scale replicas.Scale[C]) {
 	}
 }
 
-// lookForLost asks the server what became of calls in flight that scale does not send again. lookForLost
-// asks about a creation when the next look for the name is due, and about a deletion when the deletion
-// can no longer take effect. This pass still counts all these calls as in flight, and the next pass uses
-// the results. The result hold says whether these calls hold something back.
+// lookForLost finds out from the server whether calls in flight took effect, except those that scale sends
+// again. It looks for the child of a creation when the next look for its name is due. It looks for the
+// child of a deletion when the deletion can no longer take effect. In this pass, all these calls still
+// count as in flight. The next pass uses what lookForLost found. The result hold reports whether these
+// calls hold something back.
 func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C]) (hold bool) {
 	names, doubted := p.notSent(scale)
 	if len(names)+len(doubted) == 0 {
 		p.state.holds.endAll(LookFailed)
 		return false
 	}
-	p.lookForNames(ctx, some(names, func(n ledger.Name) bool { return p.lookIn(n.Name, n.NextLook(p.opts.Now())) <= 0 }))
-	p.lookForDoubted(ctx, some(doubted, func(v unanswered[C]) bool { return p.lookIn(v.child.GetName(), v.lands) <= 0 }))
+	p.lookForNames(ctx, filter(names, func(n ledger.Name) bool { return p.lookIn(n.Name, n.NextLook(p.opts.Now())) <= 0 }))
+	p.lookForDoubted(ctx, filter(doubted, func(v unanswered[C]) bool { return p.lookIn(v.child.GetName(), v.lands) <= 0 }))
 	spec := p.view.spec
 	spec.CreationsInFlight, spec.DeletionsInFlight, spec.Names, spec.Related = nil, nil, nil, nil
 	all, _ := replicas.ScaleTo(p.activeAndEnded(), spec) // the plan had no error
 	note := func(reason Reason, name string, next time.Duration, holds bool) {
-		if next = p.lookIn(name, next); next <= 0 { // the pass ended before the look
+		if next = p.lookIn(name, next); next <= 0 { // the pass ended before it made the look
 			next = LookFailed.row().shortest
 		}
 		if holds {
 			p.gate(reason, name, next, nil)
 		}
 		hold = hold || holds
-		p.comeBack(next)
+		p.requeueIn(next)
 	}
 	names, doubted = p.notSent(scale)
 	for _, n := range names {
@@ -161,21 +164,21 @@ func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C]) (
 	return hold
 }
 
-// An unanswered child is a child whose deletion was sent but had no answer.
+// unanswered describes an active child whose delete call was sent but had no answer.
 type unanswered[C Object] struct {
 	child C
-	lands time.Duration // how long the deletion may still take effect
+	lands time.Duration // the time during which the deletion may still take effect
 }
 
-// notSent returns the names of creations in flight, and the active children with a deletion in flight.
-// notSent leaves out the calls that scale sends again.
+// notSent returns the calls in flight that scale does not send again. The creations are returned as names,
+// and the deletions as the active children to delete.
 func (p *pass[O, C]) notSent(scale replicas.Scale[C]) (names []ledger.Name, children []unanswered[C]) {
-	names = some(p.state.known.Names(), func(n ledger.Name) bool { return !slices.Contains(scale.Names, n.Name) })
+	names = filter(p.state.known.Names(), func(n ledger.Name) bool { return !slices.Contains(scale.Names, n.Name) })
 	sent := p.state.known.Doubted()
 	if len(sent) == 0 {
 		return names, nil
 	}
-	victims := idsOf(scale.Delete).Union(idsOf(p.Scale.Delete)) // p.Scale also has the deletions of the first round
+	victims := idsOf(scale.Delete).Union(idsOf(p.Scale.Delete)) // p.Scale also contains the deletions of the first round
 	for _, c := range p.Active {
 		if at, is := sent[object.ID(c)]; is && !victims.Has(object.ID(c)) {
 			children = append(children, unanswered[C]{c, ledger.Landing - p.Now.Sub(at)})
@@ -184,8 +187,9 @@ func (p *pass[O, C]) notSent(scale replicas.Scale[C]) (names []ledger.Name, chil
 	return names, children
 }
 
-// lookIn returns how long to wait before the next look for a child. The wait is the argument in, or
-// longer if an earlier look failed. If the wait is 0 or less, the look is due now.
+// lookIn returns the delay before the next look for a child. The argument in is the delay without
+// failures. If an earlier look failed, lookIn may return a longer delay. If the result is 0 or less, the
+// look is due now.
 func (p *pass[O, C]) lookIn(name string, in time.Duration) time.Duration {
 	if !p.held(LookFailed, name, name, 0) {
 		return in
@@ -195,8 +199,9 @@ func (p *pass[O, C]) lookIn(name string, in time.Duration) time.Duration {
 	return max(in, h.remaining(p.Now, 0))
 }
 
-// endLook ends the hold of a name if the look for the name succeeded, and lengthens the hold after a
-// failure. If live lists are held back, endLook puts the look off and sends no event.
+// endLook handles the result of a look for a name. If the look succeeded, endLook ends the hold of the
+// name. If the look failed, endLook lengthens the hold and sends an event. If the look failed only because
+// live lists are on hold, endLook postpones the next look and sends no event.
 func (p *pass[O, C]) endLook(ctx context.Context, name string, err error) {
 	switch {
 	case err == nil:
@@ -206,12 +211,12 @@ func (p *pass[O, C]) endLook(ctx context.Context, name string, err error) {
 		p.LookErr = err
 		return
 	}
-	h := p.state.holds.of(LookFailed, name)
+	h := p.state.holds.getOrAdd(LookFailed, name)
 	h.why = err
 	if errors.As(err, new(heldError)) {
 		h.Hold = backoff.Hold{Since: p.opts.Now(), Wait: p.lists.retryIn(err)}
 	} else {
-		p.tell(LookFailed, "Error looking for "+p.childResource.Resource+": "+err.Error())
+		p.sendEventOnce(LookFailed, "Error looking for "+p.childResource.Resource+": "+err.Error())
 		LookFailed.grow(&h.Hold, p.opts.Now())
 		h.Wait = max(h.Wait, serverDelay([]error{err}))
 	}
@@ -219,9 +224,9 @@ func (p *pass[O, C]) endLook(ctx context.Context, name string, err error) {
 	p.gate(LookFailed, name, h.Wait, err)
 }
 
-// lookForNames looks for objects with the names of creations in flight, and returns the names that an
-// object has. If the creations could no longer take effect when the look began, the look settles the
-// name.
+// lookForNames looks on the server for objects with the names of creations in flight, and returns the
+// names that it finds. If the creations with a name could no longer take effect when the look began, the
+// look settles this name.
 func (p *pass[O, C]) lookForNames(ctx context.Context, due []ledger.Name) (taken sets.Set[string]) {
 	taken = sets.New[string]()
 	if len(due) == 0 {
@@ -238,29 +243,29 @@ func (p *pass[O, C]) lookForNames(ctx context.Context, due []ledger.Name) (taken
 			taken.Insert(n.Name)
 		}
 		switch {
-		case there && n.Bearer == ledger.Replica: // the view has this child
+		case there && n.Bearer == ledger.Replica: // the view contains this child
 			if !p.shows(found) {
 				p.believe(look.start, found)
 			}
-			p.bears(found)
+			p.recordName(found)
 		case there:
 			p.turnedUp(look.start, found)
-		case look.isList && p.isUnlisted(n.NamespacedName): // a list cannot show the child, so the name stays taken
+		case look.isList && p.isUnlisted(n.NamespacedName): // the list does not cover this child, so its name stays taken
 		default:
-			p.noneBears(look, n.NamespacedName)
-			if n.IsTaken() { // the name can be sent again
-				p.comeBack(1)
+			p.recordNoName(look, n.NamespacedName)
+			if n.IsTaken() { // a creation with this name can be sent again
+				p.requeueIn(1)
 			}
 		}
-		if p.state.known.Looked(n.NamespacedName, began, p.opts.Now()); n.HasLanded(began) { // the name no longer counts as a child
-			p.comeBack(1)
+		if p.state.known.Looked(n.NamespacedName, began, p.opts.Now()); n.HasLanded(began) { // the next pass no longer counts the name as a child
+			p.requeueIn(1)
 		}
 	}
 	return taken
 }
 
-// lookForDoubted looks for children whose unanswered deletion can no longer take effect, and notes the
-// results for the next pass.
+// lookForDoubted looks on the server for children whose delete call had no answer and can no longer take
+// effect. It records the results for the next pass.
 func (p *pass[O, C]) lookForDoubted(ctx context.Context, late []unanswered[C]) {
 	if len(late) == 0 {
 		return
@@ -273,58 +278,59 @@ func (p *pass[O, C]) lookForDoubted(ctx context.Context, late []unanswered[C]) {
 			continue
 		}
 		p.state.known.Sure(id)
-		p.comeBack(1)
+		p.requeueIn(1)
 		switch {
 		case !there || object.ID(found) != id:
-			p.lacks(look, id)
+			p.recordMissing(look, id)
 		case !p.shows(found): // the child has changed, for example its owner
 			p.believe(look.start, found)
 		}
 	}
 }
 
-// some returns the elements of a list for which f returns true.
-func some[E any](list []E, f func(E) bool) []E {
+// filter returns the elements of list for which f returns true.
+func filter[E any](list []E, f func(E) bool) []E {
 	return slices.DeleteFunc(slices.Clone(list), func(e E) bool { return !f(e) })
 }
 
-// shows reports whether the view has a child in the version that a look has found.
+// shows reports whether the view contains the found child in the same version.
 func (p *pass[O, C]) shows(found C) bool {
 	return slices.ContainsFunc(p.view.children, func(c C) bool {
 		return object.ID(c) == object.ID(found) && c.GetResourceVersion() == found.GetResourceVersion()
 	})
 }
 
-// isUnlisted reports whether the view has a child of the given name that the owner's list leaves out, for
-// example after a release. A list does not show whether such a child still exists.
+// isUnlisted reports whether the view contains a child with the given name that the owner's live list does
+// not cover, for example because the child was released. Such a list does not show whether this child
+// still exists.
 func (p *pass[O, C]) isUnlisted(name types.NamespacedName) bool {
 	return slices.ContainsFunc(p.view.children, func(c C) bool {
 		return !object.IsNil(c) && nameOf(c) == name && !p.snapshot.Rules.MayCount(c)
 	})
 }
 
-// noneBears notes that a look found no object with the given name. The cache may still show such an
-// object until its watch catches up.
-func (p *pass[O, C]) noneBears(l look[C], name types.NamespacedName) {
+// recordNoName records that a look found no object with the given name. The view may still contain an object
+// with this name, because the watch of the cache may be behind.
+func (p *pass[O, C]) recordNoName(l look[C], name types.NamespacedName) {
 	p.state.known.NoneBears(name)
 	for _, c := range p.view.children {
 		if !object.IsNil(c) && nameOf(c) == name {
-			p.lacks(l, object.ID(c))
+			p.recordMissing(l, object.ID(c))
 		}
 	}
 }
 
-// turnedUp notes an object that a look has found on the server although the view lacks it.
+// turnedUp records an object that a look has found on the server and that is missing from the view.
 func (p *pass[O, C]) turnedUp(start ledger.Moment, found C) ledger.Bearer {
 	if (p.controls(found) || p.isOurs(found)) && p.rules.Active(found) {
 		p.believe(start, found)
-		p.comeBack(1)
+		p.requeueIn(1)
 	}
-	return p.bears(found)
+	return p.recordName(found)
 }
 
-// bears notes in the ledger that the object c has its name, and returns how c relates to the owner.
-func (p *pass[O, C]) bears(c C) ledger.Bearer {
+// recordName records in the ledger that the object c uses its name, and returns the relation of c to the owner.
+func (p *pass[O, C]) recordName(c C) ledger.Bearer {
 	is, ours := p.snapshot.Rules.Bearer(c)
 	p.state.known.Bears(nameOf(c), object.ID(c), is, ours)
 	return is

@@ -20,73 +20,75 @@ import (
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
-// incarnationKept is how long the state of an owner without a pass is kept at least if another owner of the
-// same name has passes. The DELETED event of the first owner may never arrive. If the owner has left the
-// cache and its name has no pass, its state is kept for the same time.
+// incarnationKept is the minimum time for which the state of an owner is kept after its last pass. It
+// applies to an owner whose name is now used by another owner with passes, because the DELETED event of
+// the earlier owner might never arrive. It also applies to an owner that has left the cache and whose name
+// has no passes.
 const incarnationKept = time.Hour
 
-// memory is the state of one owner that outlives a pass. Event handlers also use the fields known, wrote,
-// ready and round, and each of these has its own lock. Only the pass under way uses the other fields. A
-// memory is dropped when the owner has left the cache and no request can still take effect. See
-// owners.sweep.
+// memory is the state of one owner that is kept between passes. Event handlers also use the fields known,
+// wrote, ready and round, and each of these fields has its own lock. The other fields are used only by the
+// owner's current pass. A memory is dropped when its owner has left the cache and none of the owner's
+// requests can still take effect. See owners.sweep.
 type memory[C Object] struct {
 	uid        types.UID
 	generation int64
 	lastPass   time.Time
 	hasLeft    bool // the owner has left the cache, so only its calls in flight still matter
 
-	// known has facts that API calls have shown and the cache does not show yet. These facts are about
-	// the owner, its children, names and deletions in flight. A fact is dropped when the cache shows the
-	// fact, or when a newer fact is noted. The ledger known is kept longer than the other fields, because
-	// an owner may leave a filtered cache and return.
+	// known holds the facts that API calls have shown and that the cache does not show yet. These facts are
+	// about the owner, its children, and the creations and deletions in flight. A fact is dropped when the
+	// cache shows it, or when a newer fact replaces it. This ledger is kept longer than the other fields,
+	// because an owner may leave a filtered cache and return.
 	known *ledger.Ledger[C]
-	// wrote is the last status write, until the next status write.
+	// wrote describes the owner's last status write.
 	wrote ownWrite
-	// storedStatus is set if the server did not store the last status as it was sent. The next status
-	// write replaces storedStatus.
+	// storedStatus is set if the server changed the last status that was sent to it. The next status write
+	// replaces storedStatus.
 	storedStatus *differing
-	// ownerWait is how long to wait before the owner is checked again in the cache or, after some
-	// seconds, on the server. The wait ends when the cache shows the newest version of the owner that is
-	// known.
+	// ownerWait delays the next check of the owner, first in the cache and after some seconds on the server.
+	// ownerWait ends when the cache shows the newest known version of the owner.
 	ownerWait backoff.Hold
-	// ready has the time at which each child became ready, or not ready. The time is dropped when the
-	// child is gone.
+	// ready holds the time at which each child became ready, or not ready. The time is dropped when the child
+	// is gone.
 	ready readiness
 	// round counts the children that were created last, and how many of them ended soon. A round ends
 	// when the next round begins, or when the owner has a new generation.
 	round round
-	// results are kept until a call of Kind.Prepare has succeeded.
+	// results holds the Results of the next Step. They are kept until a call of Kind.Prepare succeeds.
 	results []Result[C]
-	// childrenTerm is the last term in which a live list, or a cache that is new enough, has shown all
-	// children. The field ownerTerm is the last term in which the owner was read, or the cached owner was
-	// new enough.
+	// childrenTerm is the last term in which all children were seen in a live list, or in a cache that was new
+	// enough. The field ownerTerm is the last term in which the owner was read from the server, or in which
+	// the cached owner was new enough.
 	childrenTerm, ownerTerm int
-	// active is how many active children were left by the last pass that was free to change their
-	// number. If a later pass finds fewer active children, that pass reads the owner. The field leftWait
-	// delays the next such read.
+	// active is the number of active children after the last pass that was able to create and delete children.
+	// If a later pass finds fewer active children, this pass reads the owner from the server. The field
+	// leftWait delays the next such read.
 	active   int
 	leftWait backoff.Hold
-	// holds put calls off. The variable rows in gates.go says what ends each hold early.
+	// holds contains the holds that postpone calls. The variable rows in gates.go lists what ends each hold
+	// early.
 	holds holds
 
 	perGeneration[C]
 }
 
-// perGeneration is the state that is dropped when the owner's generation changes.
+// perGeneration is the part of the state that is dropped when the owner's generation changes.
 type perGeneration[C Object] struct {
 	behind   bool                  // the last deletions have shown that the cache is old
-	refused  string                // the text of the last event about a refusal of this generation
-	aside    map[types.UID]*aside  // children whose claim failed, until the child changes or a claim succeeds
+	refused  string                // the message of the last event about a refusal or an error of Kind.Spec
+	aside    map[types.UID]*aside  // children whose adoption or release failed, until they change or a claim succeeds
 	released map[types.UID]release // children that were released, until they are adopted or gone
 }
 
-// differing is a status that the server did not store as it was sent, for example because the server
-// drops a field. The Controller does not send the same status again.
+// differing is a status that the server changed before it stored the status, for example because the
+// server drops a field. The Controller does not send the same status again.
 type differing struct{ sent, stored any }
 
-// nothingLeft drops holds when the owner needs no creation or deletion, so that the next hold is short
-// again. Some holds last until their time is over. Their reason is a namespace that is being deleted, a
-// failed call, or a delay that the server asked for.
+// nothingLeft is called when the owner needs no creation or deletion. It drops the holds for a full quota
+// and for Conflicts, so that the next such hold is short again. Holds for a failed call, for a namespace
+// that is being deleted, or for a delay that the server asked for are dropped only when their time is
+// over.
 func (s *memory[C]) nothingLeft(now time.Time) {
 	maps.DeleteFunc(s.holds, func(k holdKey, h *hold) bool {
 		switch k.Reason {
@@ -100,22 +102,21 @@ func (s *memory[C]) nothingLeft(now time.Time) {
 	s.behind = false
 }
 
-// owners keeps the state of every owner by its name and UID, because an owner may be deleted and created
-// again under the same name.
+// owners keeps the state of each owner by name and UID, because an owner may be deleted and recreated with
+// the same name.
 type owners[C Object] struct {
-	patience func() time.Duration // for the ledger of one owner
+	patience func() time.Duration // returns the Patience of a new ledger
 
 	mu sync.Mutex
 	m  map[types.NamespacedName][]*memory[C]
-	// passing are the names of owners that have a pass under way.
+	// passing holds the names of the owners that have a pass under way.
 	passing sets.Set[types.NamespacedName]
-	// leavers are the names of owners that have left the cache. Each pass checks one of these names in
+	// leavers holds the names of owners that have left the cache. Each pass checks one of these names in
 	// sweepLeft.
 	leavers []types.NamespacedName
 }
 
-// enter notes that a pass for an owner begins. enter returns false if another pass for the owner is under
-// way.
+// enter begins a pass for an owner. It returns false if another pass for the owner is already under way.
 func (o *owners[C]) enter(name types.NamespacedName) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -135,10 +136,10 @@ func (o *owners[C]) exit(name types.NamespacedName) {
 	o.passing.Delete(name)
 }
 
-// of returns the state of an owner, and drops the part that belongs to another generation. The result
-// idle has the UIDs of other owners of the same name that have had no pass for incarnationKept. If now is
-// zero, the caller makes no pass, and idle is nil.
-func (o *owners[C]) of(key expectations.Key, generation int64, now time.Time) (s *memory[C], idle []types.UID) {
+// stateOf returns the state of an owner, and drops the part of the state that belongs to another generation.
+// The result idle lists the UIDs of other owners with the same name that have had no pass for
+// incarnationKept. If stateOf is called outside a pass, now is zero and idle is nil.
+func (o *owners[C]) stateOf(key expectations.Key, generation int64, now time.Time) (s *memory[C], idle []types.UID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s = o.incarnation(key)
@@ -163,8 +164,9 @@ func (o *owners[C]) of(key expectations.Key, generation int64, now time.Time) (s
 	return s, idle
 }
 
-// newMemory returns a new state for an owner. The argument former is the state from before the owner left
-// the cache, or nil. The new state replaces former, but keeps its requests without an answer.
+// newMemory returns a new state for an owner. If the owner has left the cache and returned, former is its
+// old state. The new state then replaces former and keeps the requests of former that had no answer. If
+// there is no old state, former is nil.
 func (o *owners[C]) newMemory(key expectations.Key, former *memory[C]) *memory[C] {
 	s := &memory[C]{uid: key.UID, known: &ledger.Ledger[C]{Patience: o.patience()}}
 	if former != nil {
@@ -179,7 +181,7 @@ func (o *owners[C]) newMemory(key expectations.Key, former *memory[C]) *memory[C
 	return s
 }
 
-// get returns the state of an owner that is in the cache, or nil.
+// get returns the state of an owner that has not left the cache, or nil if there is none.
 func (o *owners[C]) get(key expectations.Key) *memory[C] {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -189,8 +191,8 @@ func (o *owners[C]) get(key expectations.Key) *memory[C] {
 	return nil
 }
 
-// awaitWrite notes that a pass begins. If the pass does not see its owner's last status write, the update
-// event that shows the write causes another pass.
+// awaitWrite is called when a pass begins. If the pass does not see the owner's last status write, the
+// update event for that write causes another pass.
 func (o *owners[C]) awaitWrite(name types.NamespacedName) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -199,8 +201,8 @@ func (o *owners[C]) awaitWrite(name types.NamespacedName) {
 	}
 }
 
-// isKnownOld reports whether a call has shown that the cached owner is old. If so, a pass does not wait
-// until the cache shows the Controller's last write, because upToDate decides which owner the pass uses.
+// isKnownOld reports whether a call has shown that the cached owner is old. In this case, upToDate decides
+// which owner the pass uses, so the pass does not wait until the cache shows the Controller's last write.
 func (o *owners[C]) isKnownOld(name types.NamespacedName) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -242,7 +244,8 @@ func (o *owners[C]) incarnation(key expectations.Key) *memory[C] {
 	return nil
 }
 
-// forget notes that an owner has left the cache. If key.UID is "", all owners of the name have left.
+// forget records that an owner has left the cache. If key.UID is empty, all owners with this name have
+// left.
 func (o *owners[C]) forget(key expectations.Key) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -254,8 +257,9 @@ func (o *owners[C]) forget(key expectations.Key) {
 	}
 }
 
-// sweepLeft checks one name in leavers. sweepLeft drops the state of each owner of that name that has
-// left the cache, had no pass for incarnationKept, and has no request in flight.
+// sweepLeft checks the first name in leavers, and drops the states of the owners with this name that have
+// left the cache. It keeps a state whose last pass was within incarnationKept, or which has a request in
+// flight.
 func (o *owners[C]) sweepLeft(now time.Time) {
 	if len(o.leavers) == 0 {
 		return
@@ -275,10 +279,10 @@ func (o *owners[C]) sweepLeft(now time.Time) {
 	}
 }
 
-// sweep drops the states of owners of the given name that have left the cache and have no request in
-// flight. The result next is how long it takes until another such state can be dropped, or 0 if there is
-// none. Only a pass for that name may call sweep, because a pass notes its requests in the state only
-// when the requests end.
+// sweep drops the states of owners with the given name that have left the cache and have no request in
+// flight. The result next is the time until another state can be dropped, or 0 if there is none. sweep
+// must be called only by a pass for the same name, because a pass records its requests in the state only
+// when they end.
 func (o *owners[C]) sweep(name types.NamespacedName, now time.Time) (next time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -300,19 +304,19 @@ func (o *owners[C]) sweep(name types.NamespacedName, now time.Time) (next time.D
 	return next
 }
 
-// If a call has shown that the cached owner is old, passes first check the cache again. The waits between
-// these checks double from ownerHoldFirst to ownerHoldLast. After these checks, passes read the owner
-// from the server. The waits between these reads double up to ownerReadLast, or up to ownerGoneLast if
-// the owner is gone or the passes fail.
+// If a call has shown that the cached owner is old, passes first check the cache again. The delay between
+// these checks doubles from ownerHoldFirst to ownerHoldLast. After that, passes read the owner from the
+// server. The delay between these reads doubles up to ownerReadLast, or up to ownerGoneLast if the owner
+// is gone or the passes fail.
 const (
 	ownerHoldFirst, ownerHoldLast = 50 * time.Millisecond, time.Second
 	ownerReadLast, ownerGoneLast  = 10 * time.Second, 5 * time.Minute
 )
 
-// leftHold is the shortest time between two reads of an owner because children have left.
+// leftHold is the minimum time between two reads of an owner that childrenLeft causes.
 const leftHold = time.Minute
 
-// aside is an orphan whose adoption failed, or a child whose release failed.
+// aside describes an orphan whose adoption failed, or a child whose release failed.
 type aside struct {
 	Version string    // the child's resourceVersion at the last failure
 	First   time.Time // when the adoption began to fail; zero if the server rejected the patch as Invalid
@@ -322,28 +326,28 @@ type aside struct {
 }
 
 const (
-	// A child of a round has ended soon if it ended within failedYoung, or if someone else deleted the
-	// child within goneYoung. After goneYoung, a deletion by a person or a scheduler is normal.
+	// A child of a round counts as ended soon if it ended within failedYoung, or if someone else deleted it
+	// within goneYoung. After goneYoung, a deletion by a person or a scheduler is considered normal.
 	failedYoung, goneYoung = 10 * time.Minute, 30 * time.Second
-	// failedHoldLeast is the shortest hold. With such a hold, the creation times of two rounds differ
-	// even though the server's timestamps have whole seconds.
+	// failedHoldLeast is the minimum hold. It ensures that two rounds have different creation times, because
+	// the server's timestamps have a resolution of one second.
 	failedHoldLeast = time.Second
 )
 
-// A round counts the children that were created together, and how many of them have ended. The zero round
-// has no children. A round belongs to one generation of the owner, because a changed owner is a new
-// attempt.
+// A round counts the children that were created together, and those of them that ended soon. The zero
+// round has no children. A round belongs to one generation of the owner, because a change of the owner may
+// have fixed the reason why its children ended soon.
 type round struct {
 	mu sync.Mutex
 	roundOf
 }
 
 type roundOf struct {
-	// hold is twice as long in each consecutive round whose children end soon.
+	// hold doubles with each consecutive round whose children end soon.
 	hold      backoff.Hold
-	firstMade time.Time // the earliest creationTimestamp of its children
-	size      int       // number of children, without those that the Controller deleted or another owner took over
-	endedSoon int       // the highest number of these children that had ended soon
+	firstMade time.Time // the earliest creationTimestamp of the children
+	size      int       // the number of children, except those that drop has removed
+	endedSoon int       // the number of these children that have ended soon
 }
 
 func (r *round) reset() {
@@ -359,8 +363,8 @@ func (r *round) began() time.Time {
 	return r.firstMade
 }
 
-// created notes children that were created. If the current round still holds creations back, the new
-// children join that round. Otherwise the new children begin the next round.
+// created records that children were created. If the current round still delays creations, the new
+// children join this round. If it does not, the new children form the next round.
 func (r *round) created(made int, first, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -375,10 +379,11 @@ func (r *round) created(made int, first, now time.Time) {
 	r.roundOf = next
 }
 
-// look counts the children of the round that have ended soon. The argument living is how many are active or
-// have ended without failure, and failed is how many others still exist. The result wait is how long creations must wait. The
-// result ended is how many creations must wait, and made is the size of the round.
-func (r *round) look(living, failed int, now time.Time) (wait time.Duration, ended, made int) {
+// countEnded counts the children of the round that have ended soon. The argument living is the number of
+// children that are active or have ended without failure, and failed is the number of other children that
+// still exist. The result wait is how long creations must wait. The result ended is the number of children
+// that have ended soon, and made is the size of the round.
+func (r *round) countEnded(living, failed int, now time.Time) (wait time.Duration, ended, made int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if age := now.Sub(r.hold.Since); age <= failedYoung {
@@ -390,8 +395,8 @@ func (r *round) look(living, failed int, now time.Time) (wait time.Duration, end
 	return r.remaining(now), r.endedSoon, r.size
 }
 
-// replaced counts a child of the round as ended, because the Controller has deleted the child to replace
-// it.
+// replaced counts a child of the round as ended soon, because the Controller has deleted the child to
+// replace it.
 func (r *round) replaced(created, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -400,7 +405,7 @@ func (r *round) replaced(created, now time.Time) {
 	}
 }
 
-// drop removes a child from the round, because the child did not end by itself.
+// drop removes a child from the round, because the child does not count as ended soon.
 func (r *round) drop(created time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -418,8 +423,8 @@ func (r *roundOf) ends(n int) {
 	r.endedSoon = max(r.endedSoon, n)
 }
 
-// remaining returns how long creations must wait. The wait is proportional to the share of the round that
-// has ended.
+// remaining returns how long creations must wait. The wait is proportional to the share of the round's
+// children that ended soon.
 func (r *roundOf) remaining(now time.Time) time.Duration {
 	if r.endedSoon == 0 {
 		return 0
@@ -430,18 +435,18 @@ func (r *roundOf) remaining(now time.Time) time.Duration {
 	return max(left, 0)
 }
 
-// ownWrite is the last status write of an owner that needs no other pass. The fields before and after are
-// the resourceVersions of the owner before and after the write. An update event from before to after
-// shows only this write (V15). No other write came between the two, because the server refuses a write to
-// an old version of the owner. The zero value means no write. Passes and event handlers may use an
-// ownWrite at the same time.
+// ownWrite describes the last status write of an owner. The fields before and after are the
+// resourceVersions of the owner before and after the write. An update event from before to after shows
+// only this write and needs no pass (V15). There was no other write in between, because the server refuses
+// a write to an old version of the owner. The zero value means that there was no write. Passes and event
+// handlers may use an ownWrite concurrently.
 type ownWrite struct {
 	mu            sync.Mutex
 	before, after string
 	underWay      bool
-	awaited       bool // a pass has begun that may not see the write
-	// seen is the resourceVersion in an update event that came while the write was under way. If the
-	// event turns out to show another write, wake asks for a pass.
+	awaited       bool // a pass has begun that might not see the write
+	// seen is the resourceVersion in an update event that arrived while the write was under way. If the event
+	// turns out to show another write, wake requests a pass.
 	seen string
 	wake func()
 }
@@ -452,8 +457,8 @@ func (w *ownWrite) begin(before string) {
 	w.before, w.after, w.underWay, w.awaited = before, "", before != "", false
 }
 
-// end notes the owner's resourceVersion after the write. If the write failed, or if another pass must see
-// the write, after is "".
+// end records the owner's resourceVersion after the write. If the write failed, or if another pass must
+// see the write, after is empty.
 func (w *ownWrite) end(after string) {
 	w.mu.Lock()
 	wake, other := w.wake, w.seen != "" && w.seen != after
@@ -464,9 +469,9 @@ func (w *ownWrite) end(after string) {
 	}
 }
 
-// explains reports whether an update event shows only this write. While the write is under way, the
-// answer is not known yet. Until then explains may return true, and end calls wake later if the event has
-// shown another write.
+// explains reports whether an update event shows only this write. While the write is under way, the answer
+// is not known yet. During this time, explains may return true. If the event has shown another write, the
+// method end calls wake.
 func (w *ownWrite) explains(was, cur metav1.Object, wake func()) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -481,14 +486,16 @@ func (w *ownWrite) explains(was, cur metav1.Object, wake func()) bool {
 	return w.after == version && version != w.before
 }
 
-// await notes that a pass begins, and read notes the version of the owner that the pass uses. If that
-// version does not show the write yet, the update event that shows the write must cause another pass.
+// await is called when a pass begins. From then on, the update event that shows the write must cause
+// another pass, unless the method read finds that the pass already uses the written owner.
 func (w *ownWrite) await() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.awaited = true
 }
 
+// read records which version of the owner the pass uses. If this version shows the write, the update event
+// for the write needs no other pass.
 func (w *ownWrite) read(version string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -498,7 +505,7 @@ func (w *ownWrite) read(version string) {
 }
 
 // sameMeta reports whether two versions of an object differ only in the status and in fields that the
-// server itself sets. An equal generation means an equal spec.
+// server itself sets. If the generations are equal, the specs are equal, too.
 func sameMeta(a, b metav1.Object) bool {
 	return a.GetUID() == b.GetUID() && a.GetGeneration() == b.GetGeneration() &&
 		a.GetDeletionTimestamp().Equal(b.GetDeletionTimestamp()) &&
@@ -507,29 +514,28 @@ func sameMeta(a, b metav1.Object) bool {
 		equality.Semantic.DeepEqual(a.GetOwnerReferences(), b.GetOwnerReferences())
 }
 
-// readiness has, for each child of an owner, the time at which the child was first seen ready, or first
-// seen not ready. A pod has that time in its status, but other children do not. The recorded time is
-// never earlier than the real change. Because of that, no child counts as available too early, and no
-// child that was ready a moment ago is deleted. The zero value has no times. Passes and event handlers
-// may use a readiness at the same time.
+// readiness records when each child of an owner was first seen ready, or first seen not ready. A pod has
+// this time in its status, but other children do not. The recorded time is never earlier than the real
+// change. Therefore no child counts as available too early, and no child that was ready a moment ago is
+// deleted. The zero value contains no times. Passes and event handlers may use a readiness concurrently.
 //
-// Delayed requeues after events are not enough. A work queue keeps only the earliest of several delayed
-// requeues for one owner. Some queues keep none of them if the owner is already due (M5). An adopted
-// child, or a child that was ready before the process began, has no delayed requeue. A change of
-// MinReadySeconds causes no delayed requeue.
+// Delayed requeues after events cannot replace these times. A work queue keeps only the earliest of
+// several delayed requeues for one owner. Some queues keep none of them if the owner is already due (M5).
+// An adopted child, or a child that was ready before the process started, has no delayed requeue. A change
+// of MinReadySeconds causes no delayed requeue either.
 type readiness struct {
 	mu sync.Mutex
 	of map[types.UID]lasting
 }
 
-// lasting says whether a child is ready, and since when.
+// lasting records whether a child is ready, and since when.
 type lasting struct {
 	ready bool
 	since time.Time
 }
 
-// became notes that a child became ready. Event handlers call became, because a pass may miss that a
-// child was not ready for a moment.
+// became records that a child became ready. Event handlers call became, because a pass might not see that
+// a child was unready for a moment.
 func (r *readiness) became(child types.UID, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -553,8 +559,8 @@ func (r *readiness) after(child types.UID, ready bool, now time.Time) time.Time 
 	return now
 }
 
-// see notes whether each child in the map is ready now. All other children are forgotten.
-func (r *readiness) see(is map[types.UID]bool, now time.Time) {
+// update records whether each child in the map is ready now, and forgets all other children.
+func (r *readiness) update(is map[types.UID]bool, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	next := make(map[types.UID]lasting, len(is))

@@ -17,20 +17,20 @@ type Sample struct {
 	// describes the metric.
 	Name, Help string
 	Type       SampleType
-	// State, Reason or Kind distinguishes samples with the same Name. Kind is the kind of objects in a
-	// metric about watches. If a Name has only one sample, all three are "".
+	// State, Reason or Kind distinguishes samples with the same Name. Kind is used by metrics about watches,
+	// and is the kind of the watched objects. If a Name has only one sample, all three fields are empty.
 	State, Reason, Kind string
 	// Value is the value of a Counter or Gauge, or the sum of all values in a Histogram.
 	Value float64
-	// Count is how many values a Histogram has. Buckets has, for each upper bound, the number of values
-	// that are not above the bound.
+	// Count is the number of values in a Histogram. Buckets maps each upper bound to the number of values that
+	// are less than or equal to it.
 	Count   uint64
 	Buckets map[float64]uint64
 }
 
 // Labels returns the labels with which replicas/clientgo and replicas/controllerruntime export the sample
-// to Prometheus. The label "controller" has the name that you pass. The labels "state", "reason" and
-// "kind" are left out if the sample has no such value.
+// to Prometheus. The label "controller" is set to the argument. The labels "state", "reason" and "kind"
+// are set only if the corresponding field is not empty.
 func (s Sample) Labels(controller string) map[string]string {
 	labels := map[string]string{"controller": controller}
 	if s.State != "" {
@@ -45,10 +45,11 @@ func (s Sample) Labels(controller string) map[string]string {
 	return labels
 }
 
-// A SampleType says what kind of metric a Sample is.
+// A SampleType is the type of a metric.
 type SampleType uint8
 
-// The types of metrics. A Counter only grows, a Gauge goes up and down, and a Histogram has many values.
+// The types of metrics. A Counter only increases, a Gauge goes up and down, and a Histogram counts values
+// by their size.
 const (
 	Counter SampleType = iota
 	Gauge
@@ -65,9 +66,9 @@ func counters[O, C Object]() []counter[O, C] {
 		{"delete_conflicts_total", "Deletes that met a Conflict, because the child had changed or a webhook refused them.", func(p *pass) int { return p.Conflicts() }},
 		{"live_lists_total", "Live lists of an owner's children, because the cache was old, deletes met a Conflict, or answers were lost.", func(p *pass) int { return p.LiveLists() }},
 		{"live_reads_total", "Live reads of a child, to see whether a failed call took effect.", func(p *pass) int { return p.LiveReads() }},
-		{"failed_passes_total", "Passes that ended in an error and are tried again.", func(p *pass) int { return one(p.Err != nil && !isRefused(p.Err)) }},
-		{"backed_off_passes_total", "Passes that did not create or delete because an earlier pass had put off these calls.", func(p *pass) int { return one(p.HeldBack()) }},
-		{"refused_passes_total", "Passes that could not act on the owner's spec.", func(p *pass) int { return one(isRefused(p.Err)) }},
+		{"failed_passes_total", "Passes that ended in an error and are tried again.", func(p *pass) int { return oneIf(p.Err != nil && !isRefused(p.Err)) }},
+		{"backed_off_passes_total", "Passes that did not create or delete because an earlier pass had put off these calls.", func(p *pass) int { return oneIf(p.HeldBack()) }},
+		{"refused_passes_total", "Passes that could not act on the owner's spec.", func(p *pass) int { return oneIf(isRefused(p.Err)) }},
 	}
 }
 
@@ -76,7 +77,7 @@ type counter[O, C Object] struct {
 	of         func(*Pass[O, C]) int
 }
 
-// states returns the states in which an owner may be after its last pass.
+// states returns the states that an owner can have after its last pass.
 func states[O, C Object]() []ownerIs[O, C] {
 	type pass = Pass[O, C]
 	return []ownerIs[O, C]{
@@ -95,7 +96,7 @@ type ownerIs[O, C Object] struct {
 	in   func(*Pass[O, C]) bool
 }
 
-// measures has the metrics of passes that Controller.Metrics returns.
+// measures holds the metrics about passes. Controller.Metrics returns them.
 type measures[O, C Object] struct {
 	counters []counter[O, C]
 	states   []ownerIs[O, C]
@@ -103,7 +104,7 @@ type measures[O, C Object] struct {
 	mu     sync.Mutex
 	counts []int
 	in     []int                           // owners in each state
-	was    map[types.NamespacedName]uint64 // the states of each owner that is in any state, with one bit for each state
+	was    map[types.NamespacedName]uint64 // the states of each owner, with one bit for each state; owners without a state are left out
 	took   durations
 	gates  gateBook
 }
@@ -129,14 +130,14 @@ func (m *measures[O, C]) add(p *Pass[O, C]) {
 		if s.in(p) {
 			is |= bit
 		}
-		m.in[i] += one(is&bit != 0) - one(was&bit != 0)
+		m.in[i] += oneIf(is&bit != 0) - oneIf(was&bit != 0)
 	}
 	if m.was[p.Name] = is; is == 0 {
 		delete(m.was, p.Name)
 	}
 }
 
-// standing returns the gates that still held an owner back when its last pass ended.
+// standing returns the gates of an owner that were still in effect when its last pass ended.
 func (m *measures[O, C]) standing(owner types.NamespacedName) []Gate {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -147,7 +148,7 @@ func (m *measures[O, C]) standing(owner types.NamespacedName) []Gate {
 func (m *measures[O, C]) noteGates(p *Pass[O, C], step step) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p.GateChanges = m.gates.note(p.Name, p.Gates, step, p.Now)
+	p.GateChanges = m.gates.record(p.Name, p.Gates, step, p.Now)
 }
 
 func (m *measures[O, C]) samples() []Sample {
@@ -178,7 +179,7 @@ func (d *durations) add(took time.Duration) {
 	d.sum += took
 	d.count++
 	for i := range d.below {
-		d.below[i] += uint64(one(took <= bound(i)))
+		d.below[i] += uint64(oneIf(took <= bound(i)))
 	}
 }
 
@@ -193,7 +194,7 @@ func (d *durations) sample(name, help string) Sample {
 	return s
 }
 
-func one(is bool) int {
+func oneIf(is bool) int {
 	if is {
 		return 1
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
-// wants finds the owner and its Spec, and reports whether the pass continues.
+// wants determines the owner and the Spec that the pass uses, and reports whether the pass continues.
 func (p *pass[O, C]) wants(ctx context.Context) bool {
 	p.owners.awaitWrite(p.Name) // before the cache is read, because the cache may change meanwhile
 	stale, ready := p.writes.Ready(expectations.Key{NamespacedName: p.Name})
@@ -36,10 +36,10 @@ func (p *pass[O, C]) wants(ctx context.Context) bool {
 	owner, err := p.cache.Owner(ctx, p.Name)
 	switch {
 	case apierrors.IsNotFound(err):
-		p.step = scales // nothing holds back an owner that is gone
+		p.step = scales // an owner that is gone has no gates
 		p.forget(expectations.Key{NamespacedName: p.Name})
 		if next := p.owners.sweep(p.Name, p.Now); next > 0 {
-			p.comeBack(next)
+			p.requeueIn(next)
 		}
 		return false
 	case err != nil:
@@ -79,8 +79,9 @@ func (p *pass[O, C]) wants(ctx context.Context) bool {
 	return true
 }
 
-// rememberReadiness completes the rules that need the time since which a child has been ready, or not
-// ready. Pods have that time in their Ready condition, unless the Kind has its own Ready rule.
+// rememberReadiness completes the rules that depend on how long a child has been ready, or not ready. Pods
+// have this time in their Ready condition, so they need no such rules unless the Kind has its own Ready
+// rule.
 func (p *pass[O, C]) rememberReadiness() {
 	if _, arePods := any(*new(C)).(*corev1.Pod); arePods && p.spec.Rules.Ready == nil {
 		return
@@ -97,8 +98,8 @@ func (p *pass[O, C]) rememberReadiness() {
 	}
 }
 
-// specOf returns the Spec of an owner. If a finalizer keeps a deleted owner until its children are gone,
-// the Spec wants no children.
+// specOf returns the Spec of an owner. If the owner is being deleted and a finalizer keeps it until its
+// children are gone, the Spec wants no children.
 func (p *pass[O, C]) specOf(owner O) (replicas.Spec[C], error) {
 	spec, err := p.kind.Spec(owner)
 	spec.Owner = owner
@@ -106,8 +107,8 @@ func (p *pass[O, C]) specOf(owner O) (replicas.Spec[C], error) {
 	return spec, err
 }
 
-// checkScope returns an error if the owner's namespace does not fit Kind.ClusterScoped. Events of
-// children could not find such an owner.
+// checkScope returns an error if Kind.ClusterScoped is true for an owner in a namespace, or false for an
+// owner in no namespace. For such an owner, the events of its children would not request a pass.
 func (r *reconciler[O, C]) checkScope(owner O) error {
 	if r.kind.ClusterScoped == (owner.GetNamespace() == "") {
 		return nil
@@ -119,9 +120,9 @@ func (r *reconciler[O, C]) checkScope(owner O) error {
 	return fmt.Errorf("controller: %s %q: the owner is in %s, but Kind.ClusterScoped is %t", r.kind.Owner.Kind, object.Name(owner), where, r.kind.ClusterScoped)
 }
 
-// refuse sends an event that says why the owner's spec is refused. refuse sends one event for each
-// generation of the owner and each text. The text may change within one generation, because annotations
-// change without a new generation.
+// refuse sends an event that says why the owner's spec is refused. For each generation of the owner,
+// refuse sends another event only if the message has changed. The message may change within one
+// generation, because a change of annotations does not increase the generation.
 func (p *pass[O, C]) refuse(err error) {
 	if e, ok := asRefused(err); ok && p.state.refused != e.Error() {
 		p.state.refused = e.Error()
@@ -129,9 +130,9 @@ func (p *pass[O, C]) refuse(err error) {
 	}
 }
 
-// refuseSpec sends an event about an error of Kind.Spec, and returns the error. An error that is no
-// refusal may be temporary, so the pass is tried again. Such an error also has one event for each
-// generation of the owner and each text.
+// refuseSpec sends an event about an error of Kind.Spec, and returns the error. If the error is not a
+// RefusedError, it may be temporary, so the caller retries the pass. As in refuse, another event is sent
+// only if the message has changed.
 func (p *pass[O, C]) refuseSpec(err error) error {
 	if isRefused(err) {
 		p.refuse(err)
@@ -145,8 +146,8 @@ func (p *pass[O, C]) refuseSpec(err error) error {
 	return err
 }
 
-// learn notes in the ledger what the last call has shown of the owner, and begins a hold unless there
-// already is one.
+// learn records in the ledger what the last call has shown about the owner. If there is no hold yet, learn
+// begins one.
 func (p *pass[O, C]) learn(is ledger.Owner) {
 	p.state.known.OwnerTold(is)
 	if hold := &p.state.ownerWait; hold.Wait == 0 {
@@ -154,22 +155,22 @@ func (p *pass[O, C]) learn(is ledger.Owner) {
 	}
 }
 
-// ownerIsShown notes that the cached owner is new enough again, and ends the hold.
+// ownerIsShown records that the cached owner is new enough again, and ends the hold.
 func (p *pass[O, C]) ownerIsShown() {
 	p.state.known.OwnerTold(ledger.Owner{})
 	p.state.ownerWait = backoff.Hold{}
 }
 
-// holdOwner begins the next hold and returns its length. Each hold is twice as long as the one before,
-// and at most last.
+// holdOwner begins the next hold and returns its length. Each hold is twice as long as the previous one,
+// but at most as long as the argument last.
 func (p *pass[O, C]) holdOwner(now time.Time, last time.Duration) time.Duration {
 	p.state.ownerWait.Double(now, ownerHoldFirst, last)
 	return p.state.ownerWait.Wait
 }
 
 // upToDate returns the owner that the pass uses, which is normally the cached owner. If an earlier call
-// has shown a newer version of the owner, passes do nothing for some seconds while they wait for the
-// cache. After these seconds, passes read the owner from the server.
+// has shown a newer version of the owner, passes first wait some seconds for the cache and do nothing
+// else. After these seconds, passes read the owner from the server.
 func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool) {
 	if p.state == nil || p.isShown(cached) {
 		return cached, true
@@ -198,13 +199,13 @@ func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool
 		return cached, false
 	}
 	p.OwnerWasStale, p.ownerOld, p.ownerRead = true, false, true
-	p.comeBack(p.holdOwner(now, max(p.state.ownerWait.Wait, ownerReadLast)))
+	p.requeueIn(p.holdOwner(now, max(p.state.ownerWait.Wait, ownerReadLast)))
 	return fresh, true
 }
 
-// wentByRead decides when the owner is read again after a pass that used the owner from the server. If
-// such passes fail, each read waits longer than the last one. The caller's rate limiter cannot lengthen
-// these waits, because the passes in between succeed and reset the limiter.
+// wentByRead schedules the next read of the owner after a pass that used the owner from the server. If
+// these passes fail, the delay between the reads grows. The caller's rate limiter cannot provide this
+// delay, because the passes between two reads succeed and reset the rate limiter.
 func (p *pass[O, C]) wentByRead(failed bool) {
 	switch {
 	case !p.OwnerWasStale || !p.ownerRead:
@@ -212,13 +213,14 @@ func (p *pass[O, C]) wentByRead(failed bool) {
 		p.holdOwner(p.opts.Now(), ownerGoneLast)
 	case p.state.ownerWait.Wait > ownerReadLast:
 		p.state.ownerWait.Wait = ownerReadLast
-		p.comeBack(ownerReadLast)
+		p.requeueIn(ownerReadLast)
 	}
 }
 
-// isShown reports whether the cached owner is the newest version that is known, or wants the same as that
-// version. If so, the ledger forgets the version that is known. If the owner is gone, isShown returns
-// false. The server never uses the UID of such an owner again, so the cached owner must be old.
+// isShown reports whether the cached owner is at least as new as the newest known version, or wants the
+// same as this version. If isShown returns true, the ledger forgets the known version. If the owner is
+// known to be gone, isShown returns false. The server never reuses a UID, so the cached owner must then be
+// old.
 func (p *pass[O, C]) isShown(cached O) bool {
 	known := p.state.known.Owner()
 	is, typed := known.Is.(O)
@@ -235,15 +237,16 @@ func (p *pass[O, C]) isShown(cached O) bool {
 	return false
 }
 
-// holdForOwner puts off claims, creations and deletions, because the cache has an older version of the
-// owner than the server.
+// holdForOwner postpones claims, creations and deletions, because the cache contains an older version of
+// the owner than the server.
 func (p *pass[O, C]) holdForOwner(wait time.Duration) {
 	p.OwnerWasStale = true
 	p.gate(p.oldOwner(OwnerStale), "", max(wait, 1), nil).Earlier = true
 }
 
-// oldOwner returns OwnerGone if a call has shown that the owner is gone. oldOwner returns OwnerStale if a
-// call of this pass has shown that the owner has changed. Otherwise oldOwner returns the given reason.
+// oldOwner returns the Reason for a gate. The result is OwnerGone if a call has shown that the owner is
+// gone, or OwnerStale if a call of this pass has shown that the owner has changed. If neither is the case,
+// oldOwner returns its argument.
 func (p *pass[O, C]) oldOwner(otherwise Reason) Reason {
 	switch {
 	case p.state.known.Owner().Gone:
@@ -254,7 +257,8 @@ func (p *pass[O, C]) oldOwner(otherwise Reason) Reason {
 	return otherwise
 }
 
-// readOwner reads the owner from the server, and notes the result.
+// readOwner reads the owner from the server, and records what the read has shown. If the read itself
+// fails, readOwner sets p.OwnerErr.
 func (p *pass[O, C]) readOwner(ctx context.Context) (O, error) {
 	fresh, err := p.askOwner(ctx)
 	p.OwnerErr = nil
@@ -282,8 +286,8 @@ func (p *pass[O, C]) readOwner(ctx context.Context) (O, error) {
 	return fresh, nil
 }
 
-// ownerShown notes an owner that a call has shown. The argument same says whether fresh wants the same as
-// the owner that the pass uses.
+// ownerShown records the version of the owner that a call has returned. The argument same says whether
+// fresh wants the same as the owner that the pass uses.
 func (p *pass[O, C]) ownerShown(fresh O, same bool) {
 	known := p.state.known.Owner()
 	for _, shown := range []metav1.Object{p.cached, known.Is} {
@@ -296,26 +300,26 @@ func (p *pass[O, C]) ownerShown(fresh O, same bool) {
 	}
 }
 
-// ownerGone notes that the server does not have the owner.
+// ownerGone records that the owner no longer exists on the server.
 func (p *pass[O, C]) ownerGone() {
 	p.ownerOld = true
 	p.learn(ledger.Owner{Gone: true, Version: p.cached.GetResourceVersion()})
 }
 
-// unread sends an event, notes a gate and returns an error, because the owner could not be read. The
-// argument stops says what the pass cannot do without the read.
+// unread handles a failed read of the owner. It sends an event, records a gate and returns an error. The
+// argument stops lists the parts of the pass that cannot be done without the read.
 func (p *pass[O, C]) unread(ctx context.Context, stops Stops, wait time.Duration) error {
 	if ctx.Err() == nil {
-		p.tell(OwnerUnread, "Error reading the owner: "+p.OwnerErr.Error())
+		p.sendEventOnce(OwnerUnread, "Error reading the owner: "+p.OwnerErr.Error())
 	}
 	g := p.gate(OwnerUnread, "", max(wait, serverDelay([]error{p.OwnerErr})), p.OwnerErr)
 	g.Stops, g.waits = stops, stops == stopsAll
 	return p.failure("reading it before the number is changed: %w", p.OwnerErr)
 }
 
-// ownerAgrees leaves out deletions and creations if the owner on the server no longer wants the same as
-// the pass. ownerAgrees reads the owner only if necessary. The result ok says whether Kind.Prepare may
-// see the plan.
+// ownerAgrees removes deletions and creations from scale if the owner on the server no longer wants the
+// same as the owner of the pass. It reads the owner only if necessary. The result ok reports whether
+// Kind.Prepare can be called with the plan.
 func (p *pass[O, C]) ownerAgrees(ctx context.Context, planned, scale replicas.Scale[C]) (agreed replicas.Scale[C], ok bool) {
 	isShown := p.kind.Prepare != nil && deletes(planned)
 	if (isShown || deletes(scale)) && !p.mayDelete(ctx) {
@@ -332,8 +336,9 @@ func (p *pass[O, C]) ownerAgrees(ctx context.Context, planned, scale replicas.Sc
 
 func deletes[C Object](scale replicas.Scale[C]) bool { return len(scale.Delete)+len(scale.Discard) > 0 }
 
-// mayDelete reports whether the owner on the server still wants the same as the pass. Without this check,
-// the pass could delete children for an old spec that wants fewer.
+// mayDelete reports whether the pass may delete children. It returns true if the owner on the server still
+// wants the same as the owner of the pass. Without this check, an old spec that wants fewer children could
+// cause deletions.
 func (p *pass[O, C]) mayDelete(ctx context.Context) bool {
 	if p.ownerRead {
 		return true
@@ -350,9 +355,10 @@ func (p *pass[O, C]) mayDelete(ctx context.Context) bool {
 	return p.ownerRead
 }
 
-// mayCreate reports whether the owner on the server still wants the same as the pass. One read in a term
-// is enough, because a child too many can be deleted later. If children have left that the Controller did
-// not delete, mayCreate also reads the owner.
+// mayCreate reports whether the pass may create children. It reads the owner unless the owner is known to be
+// new enough for this term. One read in a term is enough, because an extra child can be deleted later.
+// mayCreate also reads the owner if childrenLeft returns true. If the read shows that the owner is gone or
+// now wants something else, mayCreate returns false.
 func (p *pass[O, C]) mayCreate(ctx context.Context) bool {
 	if p.ownerRead || (p.state.ownerTerm == p.inTerm || p.isOfTerm(ctx)) && !p.childrenLeft() {
 		p.state.ownerTerm = p.inTerm
@@ -364,15 +370,15 @@ func (p *pass[O, C]) mayCreate(ctx context.Context) bool {
 		p.waitForOwner()
 		return false
 	case p.OwnerErr != nil && !apierrors.IsForbidden(p.OwnerErr):
-		return true // the next creations read the owner again
+		return true // the owner is read again before the next creations
 	}
 	p.state.ownerTerm = p.inTerm
 	return true
 }
 
-// childrenLeft reports whether the owner has fewer active children than after the last pass. One cause is
-// the garbage collector, which deletes the children of a deleted owner. For each owner, childrenLeft
-// returns true at most once in leftHold.
+// childrenLeft reports whether the owner has fewer active children than after the last pass. For example,
+// the garbage collector may have deleted children because their owner was deleted. For each owner,
+// childrenLeft returns true at most once per leftHold.
 func (p *pass[O, C]) childrenLeft() bool {
 	if len(p.Active)+len(p.Released) >= p.state.active || p.state.leftWait.Remaining(p.Now) > 0 {
 		return false
@@ -381,8 +387,8 @@ func (p *pass[O, C]) childrenLeft() bool {
 	return true
 }
 
-// isOfTerm reports whether the owner is at least as new as every owner on the server was when the term
-// began. If so, no earlier process saw a newer version of the owner.
+// isOfTerm reports whether the owner of the pass has at least the resourceVersion that the server had for
+// owners when the term began. In this case, no earlier process can have seen a newer version of the owner.
 func (p *pass[O, C]) isOfTerm(ctx context.Context) bool {
 	versioner, ok := p.client.(Versioner)
 	if !ok {
@@ -392,14 +398,14 @@ func (p *pass[O, C]) isOfTerm(ctx context.Context) bool {
 	return resourceversion.Reached(p.Owner.GetResourceVersion(), began)
 }
 
-// waitForOwner puts the rest of the pass off, because one of its calls has shown a newer version of the
+// waitForOwner postpones the rest of the pass, because a call of the pass has shown a newer version of the
 // owner.
 func (p *pass[O, C]) waitForOwner() {
 	p.holdForOwner(p.state.ownerWait.Remaining(p.opts.Now()))
 }
 
-// wantTheSame reports whether two versions of an owner want the same children. If the generations differ,
-// wantTheSame returns false, unless one of them is 0 or status writes also increase the generation.
+// wantTheSame reports whether two versions of an owner want the same children. Different generations mean
+// that the specs differ, unless one of the generations is 0 or status writes also increase the generation.
 func (p *pass[O, C]) wantTheSame(a, b O) bool {
 	switch {
 	case a.GetResourceVersion() != "" && a.GetResourceVersion() == b.GetResourceVersion():
@@ -417,7 +423,7 @@ func (p *pass[O, C]) wantTheSame(a, b O) bool {
 	return p.specsAgree(&was, &is)
 }
 
-// specsAgree reports whether two specs lead to the same decisions about the children that exist.
+// specsAgree reports whether two specs lead to the same decisions about the existing children.
 func (p *pass[O, C]) specsAgree(was, is *replicas.Spec[C]) bool {
 	return is.Replicas == was.Replicas && is.Draining() == was.Draining() && p.sameSlots(was, is) && slices.Equal(is.Taken, was.Taken) && is.MinReadySeconds == was.MinReadySeconds &&
 		is.BurstReplicas == was.BurstReplicas && is.Paused == was.Paused && is.PendingAdoptions == was.PendingAdoptions && equal(is.MaxDeletions, was.MaxDeletions) &&

@@ -24,7 +24,7 @@ import (
 	"github.com/replicakit/replicakit/status"
 )
 
-// sync makes a pass, and reports it to the metrics and to Kind.Observe.
+// sync runs a pass for an owner, and reports the pass to the metrics and to Kind.Observe.
 func (r *reconciler[O, C]) sync(ctx context.Context, owner types.NamespacedName) (time.Duration, error) {
 	if err := r.restored(owner); err != nil {
 		return 0, err
@@ -45,7 +45,7 @@ func (r *reconciler[O, C]) sync(ctx context.Context, owner types.NamespacedName)
 	}
 	p.conclude(err)
 	p.Took = r.opts.Now().Sub(p.Now)
-	if len(p.Gates)+len(p.standing) > 0 && ctx.Err() == nil { // a pass that was cut short shows nothing new about gates
+	if len(p.Gates)+len(p.standing) > 0 && ctx.Err() == nil { // a canceled pass shows nothing new about gates
 		r.measures.noteGates(&p.Pass, p.step)
 	}
 	r.measures.add(&p.Pass)
@@ -65,40 +65,39 @@ type pass[O, C Object] struct {
 	calls      calls
 	inTerm     int           // the term in which the pass began
 	standing   []Gate        // the gates of earlier passes
-	step       step          // how far the pass has come
+	step       step          // the step that the pass has reached
 	errs       []error       // what went wrong
 	retryAfter time.Duration // how long the server or a hold delays the next pass after an error
 
-	// wants sets these.
+	// The method wants sets these fields.
 	key    expectations.Key
-	cached O // the owner from the cache; Owner differs if the pass uses a read
+	cached O // the owner from the cache; Owner may be a newer version from the server
 	state  *memory[C]
 	spec   replicas.Spec[C]
 	rules  status.Rules[C]
-	// ownerRead says that a read in this pass has shown that the server's owner wants the same as the
-	// pass. The field ownerOld says that a call has shown that the server's owner is gone or wants
-	// something else.
+	// ownerRead is true if a read in this pass has shown that the owner on the server wants the same as
+	// p.Owner. The field ownerOld is true if a call has shown that the owner is gone, or wants something else.
 	ownerRead, ownerOld bool
-	remembers           bool // whether the pass records when children become ready, because their status does not say so
+	remembers           bool // whether the pass records when children become ready, because their status does not show when
 
-	// plan sets these.
+	// The method plan sets these fields.
 	start    ledger.Moment // when the pass began to read the cache
 	snapshot ledger.Snapshot[C]
 	view     view[C]
 }
 
-// run shows all steps of a pass.
+// run carries out the steps of a pass.
 func (p *pass[O, C]) run(ctx context.Context) {
-	if !p.wants(ctx) { // the owner as it is now, and what it wants
+	if !p.wants(ctx) { // determines the owner and what it wants
 		return
 	}
 	defer p.state.known.Done()
 	p.step = plans
-	plan, ok := p.plan(ctx) // which children exist, and what to do about them
+	plan, ok := p.plan(ctx) // determines which children exist, and what to do about them
 	if ok {
 		p.step = claims
 		var scale replicas.Scale[C]
-		if scale, ok = p.claim(ctx, plan); ok { // adopts and releases, and returns the scale for the children that the owner then has
+		if scale, ok = p.claim(ctx, plan); ok { // adopts and releases children, and returns what to create and delete after that
 			p.step = scales
 			p.scale(ctx, scale)
 		}
@@ -108,10 +107,9 @@ func (p *pass[O, C]) run(ctx context.Context) {
 	}
 }
 
-// scale creates missing children, or deletes those that are too many, and discards those that have
-// ended.
+// scale creates missing children, deletes surplus children, and discards children that have ended.
 func (p *pass[O, C]) scale(ctx context.Context, planned replicas.Scale[C]) {
-	if p.Waiting() && planned.IsZero() { // the pass does not know what is missing or too many
+	if p.Waiting() && planned.IsZero() { // the pass does not know which children are missing or surplus
 		return
 	}
 	p.limits(planned)
@@ -120,17 +118,17 @@ func (p *pass[O, C]) scale(ctx context.Context, planned replicas.Scale[C]) {
 	} else if ok := p.carryOut(ctx, planned, planned); ok && p.mayFillSlots(ctx, planned) {
 		if missing := p.missingSlots(); !missing.IsZero() {
 			all := missing
-			all.Delete, all.Discard = planned.Delete, some(planned.Discard, p.isThere) // the first round has deleted no active child
+			all.Delete, all.Discard = planned.Delete, filter(planned.Discard, p.isThere) // the first round has deleted no active child
 			p.carryOut(ctx, all, missing)
 		}
 	}
 	p.state.active = len(p.Active) + len(p.Created) - len(p.activeOf(p.Deleted))
 }
 
-// nothingToDo is the rest of a pass whose plan neither creates nor deletes.
+// nothingToDo completes a pass whose plan contains no creations and no deletions.
 func (p *pass[O, C]) nothingToDo(ctx context.Context, planned replicas.Scale[C]) {
 	if p.kind.Prepare != nil && !p.ownerOld {
-		_, err := p.author(ctx, p.newStep(p.Active, p.Terminating), planned, planned) // Prepare may undo what it began
+		_, err := p.callPrepare(ctx, p.newStep(p.Active, p.Terminating), planned, planned) // Prepare may undo what it began
 		p.fails(err)
 	}
 	if held := p.lookForLost(ctx, planned); !held {
@@ -138,10 +136,10 @@ func (p *pass[O, C]) nothingToDo(ctx context.Context, planned replicas.Scale[C])
 	}
 }
 
-// carryOut makes the calls of a scale, which is a part of the plan. Each step may remove calls from the
-// scale. If a step fails before the calls, carryOut returns false.
+// carryOut makes the calls in scale, which is a part of the plan. Each step of carryOut may remove calls
+// from scale. If a step fails before the calls, carryOut returns false.
 func (p *pass[O, C]) carryOut(ctx context.Context, planned, scale replicas.Scale[C]) (ok bool) {
-	scale, newborns := p.notHeld(scale) // leaves out what earlier passes have put off
+	scale, newborns := p.notHeld(scale) // removes the calls that earlier passes have postponed
 	held := scale.IsZero()
 	if held && (p.ownerOld || deletes(planned) || p.kind.Prepare == nil) {
 		return true
@@ -149,7 +147,7 @@ func (p *pass[O, C]) carryOut(ctx context.Context, planned, scale replicas.Scale
 	scale, ok = p.ownerAgrees(ctx, planned, scale) // before Prepare, which may already act on the children to delete
 	if ok && p.kind.Prepare != nil {
 		var err error
-		scale, err = p.author(ctx, p.newStep(p.Active, p.Terminating), planned, scale)
+		scale, err = p.callPrepare(ctx, p.newStep(p.Active, p.Terminating), planned, scale)
 		p.fails(err)
 		ok = err == nil
 	}
@@ -158,7 +156,7 @@ func (p *pass[O, C]) carryOut(ctx context.Context, planned, scale replicas.Scale
 	}
 	defer p.tellUntried(scale)
 	p.holdTaken(ctx, scale)
-	scale = p.within(p.Active, scale) // no call ever exceeds the room
+	scale = p.within(p.Active, scale) // so that no call leads to too many or too few children
 	p.lookForLost(ctx, scale)
 	if scale.IsZero() {
 		return ok
@@ -174,8 +172,8 @@ func (p *pass[O, C]) carryOut(ctx context.Context, planned, scale replicas.Scale
 	return true
 }
 
-// conclude completes the Pass. A refused spec is no error for the caller of Sync, so requeues for other
-// reasons are kept.
+// conclude completes the Pass. A refused spec is not an error for the caller of Sync, so the requeue that
+// other parts of the pass have requested stays in effect.
 func (p *pass[O, C]) conclude(err error) {
 	if p.state != nil {
 		p.InFlight = len(p.state.known.Open())
@@ -186,7 +184,7 @@ func (p *pass[O, C]) conclude(err error) {
 	p.requeue(failed)
 }
 
-// tellPanic sends an event about a panic, and panics again.
+// tellPanic is deferred by sync. If the pass panics, tellPanic sends an event and panics again.
 func (p *pass[O, C]) tellPanic() {
 	value := recover()
 	if value == nil {
@@ -206,7 +204,7 @@ func (p *pass[O, C]) tellPanicked(value any) {
 	p.event(corev1.EventTypeWarning, Panicked, p.failure("a function of the Kind or the client panicked, and the log has the stack: %v", value).Error())
 }
 
-// believe notes in the ledger a child that was shown by a call that began at start.
+// believe records in the ledger a child that a call has returned. The call began at start.
 func (p *pass[O, C]) believe(start ledger.Moment, c C) {
 	_ = p.state.known.Told(start, c, p.opts.Now()) // its name was checked
 }
@@ -228,14 +226,14 @@ func (p *pass[O, C]) event(eventType, reason, message string) {
 	}
 }
 
-// fails notes an error of the pass, and the pass continues.
+// fails adds err to the errors of the pass, unless err is nil. The pass continues.
 func (p *pass[O, C]) fails(err error) {
 	if err != nil {
 		p.errs = append(p.errs, err)
 	}
 }
 
-// err joins all errors of the pass. If there are none, err returns nil.
+// err returns the joined errors of the pass, or nil if there are none.
 func (p *pass[O, C]) err() error {
 	if len(p.errs) == 1 {
 		return p.errs[0]
@@ -248,7 +246,7 @@ func (p *pass[O, C]) failure(format string, args ...any) error {
 	return fmt.Errorf("controller: %s %q: %w", p.kind.Owner.Kind, object.Name(p.Owner), fmt.Errorf(format, args...))
 }
 
-// restored returns an error for passes of an owner if the server was restored from a backup.
+// restored returns an error that names the owner if the server was restored from a backup.
 func (r *reconciler[O, C]) restored(owner types.NamespacedName) error {
 	if proof := r.restores.proof(); proof != nil {
 		return fmt.Errorf("controller: %s %q: %w", r.kind.Owner.Kind, owner, proof)
@@ -256,92 +254,95 @@ func (r *reconciler[O, C]) restored(owner types.NamespacedName) error {
 	return nil
 }
 
-// A Pass describes what one call of Sync did for an owner. The lists of a Pass have the children as the
-// pass last saw them. Do not change a Pass.
+// A Pass describes what one call of Sync did for an owner. Its lists contain the children as the pass last
+// saw them. A Pass must not be modified.
 type Pass[O, C Object] struct {
-	// Name is the owner's name. Owner is the owner from the cache or, if the cache has been behind for
-	// some seconds, from the server. Owner is nil if the owner does not exist, or if the pass did not
-	// read the owner because the cache was behind.
+	// Name is the owner's name. Owner is the owner that the pass used. It comes from the cache or, if the
+	// cache has been behind for some seconds, from the server. Owner is nil if the owner does not exist, or if
+	// the pass did not read the owner because the cache was behind.
 	Name  types.NamespacedName
 	Owner O
 	Outcome[C]
-	// Stale says which cache does not yet show a write of an earlier pass. If Stale is not zero, this
+	// Stale identifies the cache that does not show a write of an earlier pass yet. If Stale is not zero, this
 	// pass did nothing.
 	Stale expectations.Stale
-	// Scale is what the pass tried to create and delete, after Kind.Prepare. In a rollout with
-	// MaxUnavailable or MaxSurge, Scale may have both creations and deletions. Scale may also have
-	// creations and deletions if children that must go could not be deleted while others were missing.
+	// Scale lists the creations and deletions that the pass set out to make, without those that Kind.Prepare
+	// removed. In a rollout with MaxUnavailable or MaxSurge, Scale may contain both creations and deletions.
+	// Scale may also contain both if some children had to be deleted but could not be, while other children
+	// were missing.
 	Scale replicas.Scale[C]
-	// Adopted and Released are the children that were patched successfully. Released also has children
-	// that turned out to be gone. AdoptionRejected are orphans that the server does not let the owner
-	// adopt. AdoptionPending are orphans whose adoption failed but may still succeed. The pass creates no
-	// children in place of these orphans.
+	// Adopted and Released list the children that were patched successfully. Released also contains children
+	// that turned out to be gone. AdoptionRejected lists the orphans whose adoption the server refused.
+	// AdoptionPending lists the orphans whose adoption failed but may still succeed. The pass creates no
+	// children in place of the orphans in AdoptionPending.
 	Adopted, Released, AdoptionRejected, AdoptionPending []C
-	// Created and Deleted are the children that were created and deleted successfully. Created also has
-	// children that were found on the server after their creation had failed.
+	// Created and Deleted list the children that were created and deleted successfully. If a creation returned
+	// an error but the child was then found on the server, Created contains this child, too.
 	Created, Deleted []C
-	// Failed counts the calls that failed, and the adoptions that were not tried
-	// because the owner may not adopt. Skipped counts the creations that slow start
-	// did not try after a failure.
+	// Failed is the number of calls that failed, plus the adoptions that were not tried because the owner
+	// could not be checked or must not adopt. Skipped is the number of creations that slow start did not try
+	// after a failure.
 	Failed, Skipped int
-	// InFlight counts the names whose creations may have taken effect, or may still take effect. Refused
-	// creations do not count. Later passes send these creations again, or look for their children.
+	// InFlight is the number of names whose creation may have taken effect, or may still take effect.
+	// Creations that the server refused are not included. Later passes send the creations in flight again, or
+	// look for their children on the server.
 	InFlight int
 	// ViewWasStale reports whether the children were listed live because the cache
 	// was known to be old.
 	ViewWasStale bool
-	// OwnerWasStale reports whether calls of the Controller have shown that the cached owner is old. If
-	// so, the owner is gone or being deleted, or wants something else. Nothing was created or deleted for
+	// OwnerWasStale reports whether API calls of the Controller have shown that the cached owner is old. The
+	// owner is then gone, is being deleted, or wants something else, and nothing was created or deleted for
 	// the cached owner.
 	OwnerWasStale bool
-	// OwnerErr is why a read of the owner from the server failed. The pass reads the owner before
-	// deletions and adoptions, and before or after a status write.
+	// OwnerErr is the error of a failed read of the owner from the server, or nil. A pass may read the owner
+	// if the cached owner is old, before adoptions, creations and deletions, and after a failed status write.
 	OwnerErr error
-	// LookErr is why the pass could not find out whether a creation or deletion without an answer took
-	// effect. That creation or deletion stays in flight.
+	// LookErr is set if a creation or deletion had no answer, and the pass could not find out whether it took
+	// effect. The creation or deletion then stays in flight.
 	LookErr error
-	// Calls are the calls to the server, in the order in which they were answered.
+	// Calls lists the calls to the server in the order of their answers.
 	Calls []Call
-	// GateChanges are the gates that have lasted for a second, changed or ended. Log one line for each
+	// GateChanges lists the gates that have lasted for a second, changed or ended. Log one line for each
 	// change.
 	GateChanges []GateChange
 	// Observed reports whether the children were listed and a plan was made. If Observed is false, the
 	// pass could not compute a status.
 	Observed bool
-	// Status is the owner with its new status, as the server stored both. If no status was written,
-	// Status is nil.
+	// Status is the owner with its new status, as the server returned it after the status write. If no status
+	// was written, Status is nil.
 	Status O
-	// StatusErr is why the status write failed. If the write succeeded or was not necessary, StatusErr is
-	// nil. If nothing else failed, StatusErr is the same as Err.
+	// StatusErr is the error of a failed status write. If the write succeeded or was not necessary, StatusErr
+	// is nil. If nothing else in the pass failed, Err is equal to StatusErr.
 	StatusErr error
-	// RelatedErr is the error of Cache.Related, or nil. After such an error, pods are not ranked by
-	// co-location.
+	// RelatedErr is the error of Cache.Related, or nil. If RelatedErr is not nil, the pass ranked pods without
+	// regard to co-location.
 	RelatedErr error
 	// RequeueAfter and Err are the results of Sync, with one exception. If the spec is refused, Err is a
 	// *replicas.RefusedError, although Sync returned no error.
 	RequeueAfter time.Duration
 	Err          error
-	// Took is how long the pass took.
+	// Took is the duration of the pass.
 	Took time.Duration
 }
 
-// Conflicts counts the delete calls that met a Conflict, except those for children that a webhook made
-// useless.
+// Conflicts returns the number of delete calls that failed with a Conflict, except deletions of new
+// children that a webhook made useless.
 func (p Pass[O, C]) Conflicts() int {
 	return countCalls(p.Calls, func(c Call) bool { return c.Verb == "Delete" && !c.stray && apierrors.IsConflict(c.Err) })
 }
 
-// LiveLists counts the lists of children that did not use the cache.
+// LiveLists returns the number of calls that listed children on the server instead of in the cache.
 func (p Pass[O, C]) LiveLists() int { return countCalls(p.Calls, isList) }
 
-// LiveReads counts the reads of one child that did not use the cache.
+// LiveReads returns the number of calls that read a single child from the server instead of from the
+// cache.
 func (p Pass[O, C]) LiveReads() int { return countCalls(p.Calls, isRead) }
 
-// mostInText is how many names, and how many calls, the result of String has at most.
+// mostInText is the maximum number of names, of calls and of deletions in the result of String.
 const mostInText = 20
 
-// String describes the pass in a few lines. The lines show the numbers of wanted and active children,
-// each call, why children were chosen for deletion, and what held the pass back.
+// String describes the pass in a few lines. They show the numbers of wanted and active children, each
+// call, why children were chosen for deletion, and what held the pass back.
 func (p Pass[O, C]) String() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s %s: ", p.Now.UTC().Format(time.RFC3339Nano), p.Name)
@@ -374,7 +375,8 @@ func (p Pass[O, C]) String() string {
 	return text.String()
 }
 
-// firstNames returns the names of the first children, and "..." if there are more than mostInText.
+// firstNames returns the names of at most mostInText children. If there are more children, the last
+// element is "...".
 func firstNames[C Object](children []C) (names []string) {
 	for _, c := range children[:min(len(children), mostInText)] {
 		if !object.IsNil(c) {

@@ -21,14 +21,14 @@ import (
 	"github.com/replicakit/replicakit/slowstart"
 )
 
-// scaleFails notes for the status why creations or deletions failed.
+// scaleFails records for the status why creations or deletions failed.
 func (p *pass[O, C]) scaleFails(part Stops, err error) {
 	p.ScaleErr = joinErrors(p.ScaleErr, err)
 	p.unscaled |= part
 }
 
-// setOut sets p.Scale to what the pass tries to do. In the second round, p.Scale keeps the deletions of
-// the first round.
+// setOut sets p.Scale to the calls that the pass is about to make. In the second round, p.Scale keeps the
+// deletions of the first round.
 func (p *pass[O, C]) setOut(scale replicas.Scale[C]) {
 	first := p.Scale
 	if p.Scale = scale; !first.IsZero() {
@@ -36,14 +36,15 @@ func (p *pass[O, C]) setOut(scale replicas.Scale[C]) {
 	}
 }
 
-// mayFillSlots reports whether the pass fills free slots although children outside the wanted slots
-// could not be deleted, or may not be deleted now.
+// mayFillSlots reports whether the pass creates the children of missing slots. This is the case if the
+// plan only deletes children outside the wanted slots, and none of these children was deleted.
 func (p *pass[O, C]) mayFillSlots(ctx context.Context, planned replicas.Scale[C]) bool {
 	isOld := p.state.behind && !p.HeldBack() // the deletions of this pass have shown that the view is old
 	return p.view.spec.Slots != nil && planned.Create == 0 && len(planned.Delete) > 0 && !slices.ContainsFunc(p.Deleted, p.rules.Active) && !isOld && ctx.Err() == nil
 }
 
-// missingSlots returns the creations of a plan that may not delete anything.
+// missingSlots makes a plan with MaxDeletions 0, so that the plan contains only the creations for missing
+// slots.
 func (p *pass[O, C]) missingSlots() replicas.Scale[C] {
 	spec := p.view.spec
 	spec.MaxDeletions = new(int)
@@ -52,8 +53,9 @@ func (p *pass[O, C]) missingSlots() replicas.Scale[C] {
 	return scale
 }
 
-// notHeld leaves out the calls that an earlier pass has put off, and asks for a pass when these calls are
-// due. If the owner is in no namespace, notHeld also returns the new children by name.
+// notHeld removes from scale the calls that an earlier pass has postponed, and requests a pass for the
+// time when these calls are due. If the owner is in no namespace, notHeld also returns the new children by
+// name.
 func (p *pass[O, C]) notHeld(scale replicas.Scale[C]) (replicas.Scale[C], map[string]newborn[C]) {
 	if p.ownerOld {
 		p.waitForOwner()
@@ -64,7 +66,7 @@ func (p *pass[O, C]) notHeld(scale replicas.Scale[C]) (replicas.Scale[C], map[st
 	}
 	scale.Delete, scale.Discard = p.notRefused(scale.Delete), p.notRefused(scale.Discard)
 	if scale.Create > 0 {
-		scale = p.notInVain(scale)
+		scale = p.postponeFailing(scale)
 	}
 	if scale.Create == 0 {
 		return scale, nil
@@ -72,8 +74,8 @@ func (p *pass[O, C]) notHeld(scale replicas.Scale[C]) (replicas.Scale[C], map[st
 	return p.creationsNotHeld(scale)
 }
 
-// within leaves out calls that would lead to too many or too few children, and allows the pass to make
-// the other calls.
+// within leaves out the calls of a scale that would lead to too many or too few children. It allows the pass
+// to make the remaining calls.
 func (p *pass[O, C]) within(owned []C, scale replicas.Scale[C]) replicas.Scale[C] {
 	if scale.IsZero() {
 		return scale
@@ -88,8 +90,8 @@ func (p *pass[O, C]) within(owned []C, scale replicas.Scale[C]) replicas.Scale[C
 	return scale
 }
 
-// notRefused leaves out the deletions that are put off because earlier deletions of the same children met
-// Conflicts.
+// notRefused removes the deletions that are still on hold because earlier deletions of the same children
+// met Conflicts.
 func (p *pass[O, C]) notRefused(deletions []replicas.Deletion[C]) []replicas.Deletion[C] {
 	if len(p.state.holds) == 0 {
 		return deletions
@@ -99,7 +101,7 @@ func (p *pass[O, C]) notRefused(deletions []replicas.Deletion[C]) []replicas.Del
 	})
 }
 
-// deletionsHeld reports whether an earlier pass, or this one, has put off all deletions.
+// deletionsHeld reports whether all deletions are on hold, because of this pass or an earlier one.
 func (p *pass[O, C]) deletionsHeld() bool {
 	held := false
 	for _, reason := range []Reason{Conflict, DeletionRetryAfter, DeletionFailed} {
@@ -108,7 +110,7 @@ func (p *pass[O, C]) deletionsHeld() bool {
 	return held
 }
 
-// limits notes the gates of limits, such as MaxDeletions, that leave creations or deletions to later
+// limits records a gate for each limit, such as MaxDeletions, that leaves creations or deletions to later
 // passes.
 func (p *pass[O, C]) limits(scale replicas.Scale[C]) {
 	p.Scale.Deferred, p.Scale.Kept, p.Scale.MustStay = scale.Deferred, scale.Kept, scale.MustStay
@@ -128,16 +130,16 @@ func (p *pass[O, C]) limits(scale replicas.Scale[C]) {
 	}
 }
 
-// author calls Kind.Prepare with the plan, which may be empty. The argument may is the part of the plan
-// that may be carried out now. The result is the part of may that Prepare has left. After an error, the
-// result is an empty scale.
-func (p *pass[O, C]) author(ctx context.Context, step Step[C], planned, may replicas.Scale[C]) (replicas.Scale[C], error) {
+// callPrepare calls Kind.Prepare with the plan, which may be empty. The argument allowed holds the part of
+// the plan that can be carried out now. callPrepare returns this part without the calls that Prepare has
+// removed. After an error, the result is an empty scale.
+func (p *pass[O, C]) callPrepare(ctx context.Context, step Step[C], planned, allowed replicas.Scale[C]) (replicas.Scale[C], error) {
 	if p.kind.Prepare == nil {
-		return may, nil
+		return allowed, nil
 	}
 	if p.view.spec.Pending == expectations.Expired { // the view may be old, and the plan is empty
-		p.comeBack(unsureAgain)
-		return may, nil
+		p.requeueIn(unsureAgain)
+		return allowed, nil
 	}
 	step.Create, step.Delete, step.Discard = slices.Clone(planned.Names), slices.Clone(planned.Delete), slices.Clone(planned.Discard)
 	step.Active = slices.Clone(p.notDoubted(step.Active, planned))
@@ -147,26 +149,26 @@ func (p *pass[O, C]) author(ctx context.Context, step Step[C], planned, may repl
 	}
 	if err != nil {
 		g := p.gate(Author, "", max(step.Again, 0), p.failure("Prepare: %w", err))
-		g.Stops, g.waits = leftOut(may, replicas.Scale[C]{}), true
+		g.Stops, g.waits = leftOut(allowed, replicas.Scale[C]{}), true
 		p.refuse(err)
 		return replicas.Scale[C]{}, p.failure("Prepare: %w", withStack(err))
 	}
 	p.state.results = nil
-	cut := step.of(may)
-	if stops := leftOut(may, cut); stops != 0 {
+	cut := step.of(allowed)
+	if stops := leftOut(allowed, cut); stops != 0 {
 		p.gate(Author, "", step.Again, nil).Stops = stops
 	} else if step.Again > 0 {
-		p.comeBack(step.Again)
+		p.requeueIn(step.Again)
 	}
 	return cut, nil
 }
 
-// unsureAgain is the time until the next pass if Prepare is not called because the view may be old. After
-// that time, a bookmark has usually shown how new the cache is. If there was no bookmark, the next pass
-// lists the children live.
+// unsureAgain is the delay before the next pass if Prepare was not called because the view may be old.
+// After this delay, a bookmark has usually shown how new the cache is. If there was no bookmark, the next
+// pass lists the children live.
 const unsureAgain = 2 * time.Minute
 
-// newStep returns a Step for Prepare that has the given children and no calls yet.
+// newStep returns a Step for Prepare with the given children. The method callPrepare adds the calls.
 func (p *pass[O, C]) newStep(active, terminating []C) Step[C] {
 	return Step[C]{
 		Now: p.Now, Active: active, Terminating: slices.Clone(terminating),
@@ -175,12 +177,12 @@ func (p *pass[O, C]) newStep(active, terminating []C) Step[C] {
 	}
 }
 
-// isThere reports whether a planned deletion has not been carried out by this pass.
+// isThere reports whether the child of a planned deletion has not been deleted by this pass.
 func (p *pass[O, C]) isThere(v replicas.Deletion[C]) bool {
 	return !slices.ContainsFunc(p.Deleted, func(c C) bool { return object.ID(c) == object.ID(v.Object) })
 }
 
-// notDoubted leaves out the children whose deletion had no answer, unless a scale deletes them again.
+// notDoubted removes the children whose delete call had no answer, unless scale deletes them again.
 func (p *pass[O, C]) notDoubted(active []C, scale replicas.Scale[C]) []C {
 	doubted := p.state.known.Doubted()
 	if len(doubted) == 0 {
@@ -193,14 +195,14 @@ func (p *pass[O, C]) notDoubted(active []C, scale replicas.Scale[C]) []C {
 	})
 }
 
-// tellScaling reports to this library's own tests what will be created and deleted.
+// tellScaling reports to this library's own tests what the pass is about to create and delete.
 func (p *pass[O, C]) tellScaling(ctx context.Context, active []C, scale replicas.Scale[C]) {
 	if !scale.IsZero() {
 		inside.Scaling(ctx, p.Owner, p.notDoubted(active, scale), scale)
 	}
 }
 
-// prepare calls Kind.Prepare. If Prepare panics, prepare returns an error.
+// prepare calls Kind.Prepare, and returns an error if Prepare panics.
 func (p *pass[O, C]) prepare(ctx context.Context, step *Step[C]) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, PrepareTimeout, fmt.Errorf("it took more than %v", PrepareTimeout))
 	defer cancel()
@@ -213,7 +215,7 @@ func (p *pass[O, C]) prepare(ctx context.Context, step *Step[C]) error {
 	return err
 }
 
-// withStack adds the stack of a panic to an error, for the log.
+// withStack adds the stack trace to the error of a panic, for the log.
 func withStack(err error) error {
 	if panicked := (*slowstart.Panic)(nil); errors.As(err, &panicked) {
 		return fmt.Errorf("%w\n\n%s", err, panicked.Stack)
@@ -221,8 +223,8 @@ func withStack(err error) error {
 	return err
 }
 
-// check returns an error if Prepare has changed the step in a way that is not allowed, for example by
-// adding a child.
+// check returns an error if Prepare has modified the step in an invalid way, for example by adding a
+// child.
 func (s *Step[C]) check(planned replicas.Scale[C]) error {
 	var why string
 	switch names := sets.New(planned.Names...); {
@@ -240,23 +242,24 @@ func (s *Step[C]) check(planned replicas.Scale[C]) error {
 	return &replicas.RefusedError{Reason: InvalidStep, Err: errors.New(why)}
 }
 
-// of returns the parts of a scale that Prepare has left.
+// of returns scale without the calls that Prepare has removed from the step.
 func (s *Step[C]) of(scale replicas.Scale[C]) replicas.Scale[C] {
 	left := sets.New(s.Create...)
-	scale.Names = some(scale.Names, left.Has)
+	scale.Names = filter(scale.Names, left.Has)
 	scale.Create = len(scale.Names)
 	scale.Delete, scale.Discard = keep(scale.Delete, s.Delete), keep(scale.Discard, s.Discard)
 	return scale
 }
 
-// tellAuthor remembers the result of a creation or deletion for the next call of Prepare.
+// tellAuthor stores the result of a creation or deletion for the next call of Prepare.
 func (p *pass[O, C]) tellAuthor(is Result[C]) {
 	if p.kind.Prepare != nil {
 		p.state.results = append(p.state.results, is)
 	}
 }
 
-// tellUntried remembers ErrNotTried for each call that Prepare has let through and the pass has not made.
+// tellUntried stores ErrNotTried as the result of each call that Prepare has allowed and the pass has not
+// made.
 func (p *pass[O, C]) tellUntried(let replicas.Scale[C]) {
 	if p.kind.Prepare == nil {
 		return
@@ -281,8 +284,8 @@ func (p *pass[O, C]) tellUntried(let replicas.Scale[C]) {
 	}
 }
 
-// leftOut returns the Stops for the calls that are in scale but not in less. The scale less is a part of
-// scale.
+// leftOut returns the Stops for the calls that are in scale but not in less. The argument less contains a
+// part of scale.
 func leftOut[C Object](scale, less replicas.Scale[C]) (stops Stops) {
 	if less.Create < scale.Create {
 		stops = StopsCreations
@@ -301,7 +304,7 @@ func idsOf[C Object](deletions []replicas.Deletion[C]) sets.Set[types.UID] {
 	return ids
 }
 
-// areLess reports whether all deletions were planned and none is listed twice.
+// areLess reports whether each of the deletions was planned and none is listed twice.
 func areLess[C Object](deletions, planned []replicas.Deletion[C]) bool {
 	isNil, left := object.NilOf[C](), idsOf(planned)
 	for _, v := range deletions {
@@ -313,15 +316,15 @@ func areLess[C Object](deletions, planned []replicas.Deletion[C]) bool {
 	return true
 }
 
-// keep returns the planned deletions that are also in less.
+// keep returns the planned deletions that the list less also contains.
 func keep[C Object](planned, less []replicas.Deletion[C]) []replicas.Deletion[C] {
 	wanted := idsOf(less)
 	return slices.DeleteFunc(slices.Clone(planned), func(v replicas.Deletion[C]) bool { return !wanted.Has(object.ID(v.Object)) })
 }
 
-// notInVain puts off creations for a while if children of the last round ended soon. notInVain leaves out
-// as many creations as children have ended. The pass makes the other creations.
-func (p *pass[O, C]) notInVain(scale replicas.Scale[C]) replicas.Scale[C] {
+// postponeFailing postpones creations if children of the last round ended soon after they were created. It
+// removes from scale one creation for each of these children. The pass makes the other creations.
+func (p *pass[O, C]) postponeFailing(scale replicas.Scale[C]) replicas.Scale[C] {
 	if !p.backOff {
 		return scale
 	}
@@ -336,7 +339,7 @@ func (p *pass[O, C]) notInVain(scale replicas.Scale[C]) replicas.Scale[C] {
 			failed++
 		}
 	}
-	left, ended, made := r.look(living, failed, p.Now)
+	left, ended, made := r.countEnded(living, failed, p.Now)
 	if left == 0 {
 		return scale
 	}
@@ -346,7 +349,7 @@ func (p *pass[O, C]) notInVain(scale replicas.Scale[C]) replicas.Scale[C] {
 		c := p.Released[0]
 		why += fmt.Sprintf("; %s was released, because its labels %q do not match", c.GetName(), labels.Set(c.GetLabels()))
 	}
-	p.tell(LastRoundEnded, why)
+	p.sendEventOnce(LastRoundEnded, why)
 	g := p.gate(LastRoundEnded, "", left, nil)
 	g.Earlier, g.waits = true, held == scale.Create
 	scale.Create -= held
@@ -354,7 +357,7 @@ func (p *pass[O, C]) notInVain(scale replicas.Scale[C]) replicas.Scale[C] {
 	return scale
 }
 
-// noteRound adds created children to the round, without those before the index created in p.Created.
+// noteRound adds new children to the round. They are the elements of p.Created from index created on.
 func (p *pass[O, C]) noteRound(created int) {
 	made := p.Created[created:]
 	if !p.backOff || len(made) == 0 {
@@ -369,14 +372,14 @@ func (p *pass[O, C]) noteRound(created int) {
 	p.state.round.created(len(made), first, p.opts.Now())
 }
 
-// hasEndedWell reports whether a child has ended by the rules, but has not failed.
+// hasEndedWell reports whether a child has ended without failure, according to the rules.
 func (p *pass[O, C]) hasEndedWell(c C) bool {
 	rules := &p.spec.Rules
 	return rules.Ended(c) && (rules.Failed == nil || !rules.Failed(c))
 }
 
-// noteDeleted notes for the round that the pass has deleted a child. A child that is replaced counts as
-// ended soon. Any other child leaves the round, unless the child has failed.
+// noteDeleted updates the round after the pass has deleted a child. A child that is replaced counts as
+// ended soon. Any other child is removed from the round if it was active or has ended without failure.
 func (p *pass[O, C]) noteDeleted(v replicas.Deletion[C]) {
 	switch r, created := &p.state.round, v.Object.GetCreationTimestamp().Time; {
 	case v.Replaced:

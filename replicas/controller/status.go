@@ -26,24 +26,24 @@ import (
 	"github.com/replicakit/replicakit/status"
 )
 
-// An Outcome has the data for an owner's status.
+// An Outcome contains the results of a pass from which Kind.Status computes an owner's status.
 type Outcome[C Object] struct {
-	// Counts are the numbers of children, counted by the Rules of the Spec. If Cache.ChildrenVersion
-	// returns a version, Counts include the effects of the pass, even if the cache does not show them
-	// yet. Children that the pass created count, and children that the pass deleted count as terminating
-	// or not at all. If ChildrenVersion returns "", Counts are the numbers of Active and Terminating.
+	// Counts holds the numbers of children, as counted by the Rules of the Spec. If Cache.ChildrenVersion
+	// returns a version, Counts includes the effects of the pass, even if the cache does not show them yet.
+	// Children that the pass created are included. Children that the pass deleted are counted as terminating
+	// or not at all. If ChildrenVersion returns "", only the children in Active and Terminating are counted.
 	Counts status.Counts
-	// Active are the active children as they were before the pass created or deleted any. Terminating are
+	// Active lists the active children as they were before the pass created or deleted any. Terminating lists
 	// the children that are being deleted and are not active.
 	Active, Terminating []C
-	// Desired is how many children the owner wanted when the pass began. Generation is the owner's
+	// Desired is the number of children that the owner wanted when the pass began. Generation is the owner's
 	// generation at that time.
 	Desired    int32
 	Generation int64
-	// Gates are the reasons that have held the pass back so far, in the order of the Reason constants. If
+	// Gates lists the reasons that have held the pass back so far, in the order of the Reason constants. If
 	// Gates is empty, nothing has held the pass back.
 	Gates []Gate
-	// ScaleErr is why a creation or deletion failed, or nil if none failed.
+	// ScaleErr is the error of the creations and deletions that failed, or nil if none failed.
 	ScaleErr error
 	// Now is the time at which the pass began. The pass judges all children as of that time.
 	Now time.Time
@@ -51,22 +51,23 @@ type Outcome[C Object] struct {
 	unscaled Stops // whether creations, deletions or both have failed
 }
 
-// Waiting reports whether the pass left the number of children as it was because something else must
+// Waiting reports whether the pass did not change the number of children because something else must
 // happen first. For example, the cache does not show earlier calls yet, a claim failed, a deletion met a
 // Conflict, or the owner is being deleted.
 func (o Outcome[C]) Waiting() bool {
 	return slices.ContainsFunc(o.Gates, func(g Gate) bool { return g.waits || g.Reason.row().waits })
 }
 
-// HeldBack reports whether the pass left out creations, deletions or claims because an earlier pass had
-// put them off.
+// HeldBack reports whether the pass did not try some creations, deletions or claims because an earlier
+// pass had postponed them.
 func (o Outcome[C]) HeldBack() bool {
 	return slices.ContainsFunc(o.Gates, func(g Gate) bool { return g.Earlier && g.Stops != 0 })
 }
 
 // Failure returns the argument for status.SetFailure, which sets the ReplicaFailure condition. If only
-// deletions failed, Active in the result is greater than Desired. The condition's reason is then
-// FailedDelete, even if there are not too many children and the deletions were for children that must go.
+// deletions failed, Active in the result is greater than Desired, so that the condition's reason is
+// FailedDelete. This is necessary if a rule requires the deletions although there are not too many
+// children.
 func (o Outcome[C]) Failure() status.Failure {
 	desired := o.Desired
 	f := status.Failure{
@@ -79,8 +80,8 @@ func (o Outcome[C]) Failure() status.Failure {
 	return f
 }
 
-// report writes the status, even if the pass failed. The write stops when ctx ends. After a Conflict,
-// report tries again once if the owner still has the same UID.
+// report counts the children and writes the status, even if the pass failed. The write is canceled when
+// ctx ends. After a Conflict, report retries the write once if the owner still has the same UID.
 func (p *pass[O, C]) report(ctx context.Context) {
 	var counted []C
 	p.Counts, counted = p.count()
@@ -97,8 +98,8 @@ func (p *pass[O, C]) report(ctx context.Context) {
 	p.nextCheck(counted)
 }
 
-// writeStatus makes at most two writes. If the first write meets a Conflict, the second write uses the
-// owner as newly read from the server (U3).
+// writeStatus makes at most two writes. If the first write meets a Conflict, writeStatus reads the owner
+// from the server and writes the status of this owner (U3).
 func (p *pass[O, C]) writeStatus(ctx context.Context) error {
 	err := p.patchStatus(ctx, p.Owner)
 	if !apierrors.IsConflict(err) {
@@ -111,8 +112,7 @@ func (p *pass[O, C]) writeStatus(ctx context.Context) error {
 	return p.patchStatus(ctx, fresh)
 }
 
-// readSame reads the owner from the server. If the server's owner has another UID, readSame returns an
-// error.
+// readSame reads the owner from the server. It returns an error if the UID has changed.
 func (p *pass[O, C]) readSame(ctx context.Context) (O, error) {
 	fresh, err := p.readOwner(ctx)
 	switch {
@@ -126,7 +126,7 @@ func (p *pass[O, C]) readSame(ctx context.Context) (O, error) {
 	return fresh, nil
 }
 
-// patchStatus brings the status of an owner up to date. If the status is up to date already, patchStatus
+// patchStatus computes the status of an owner and writes it. If the status has not changed, patchStatus
 // makes no call.
 func (p *pass[O, C]) patchStatus(ctx context.Context, owner O) error {
 	updated, ok := owner.DeepCopyObject().(O)
@@ -156,11 +156,11 @@ func (p *pass[O, C]) patchStatus(ctx context.Context, owner O) error {
 	return nil
 }
 
-// statusPatch returns the patch that gives an owner its new status. If the old and the new status are the
-// same in JSON, statusPatch returns the zero patch. The patch leaves out the rest of the owner, because
-// the cache may have dropped fields. The patch has the unchanged parts of the status, because the server
-// may lack them. For example, the owner has no status yet, and the server requires a field whose value is
-// 0.
+// statusPatch returns a patch that sets the new status of an owner. If the old and the new status are
+// equal in JSON, statusPatch returns the zero patch. Apart from the UID and the resourceVersion, the patch
+// contains only the status, because the cache may have dropped other fields of the owner. The patch also
+// contains the unchanged fields of the status, because they may be missing on the server. For example, the
+// server may require a field whose value is 0, although the owner has no status yet.
 func (p *pass[O, C]) statusPatch(owner, updated O) (selector.Patch, error) {
 	was, err := p.statusJSON(owner)
 	is, otherErr := p.statusJSON(updated)
@@ -199,7 +199,7 @@ func (p *pass[O, C]) statusJSON(owner O) (map[string]any, error) {
 
 func (p *pass[O, C]) sameStatus(a, b O) bool {
 	was, is := p.statusOf(a), p.statusOf(b)
-	return reflect.DeepEqual(was, is) || equality.Semantic.DeepEqual(was, is) // reflect.DeepEqual is faster, and nearly always true
+	return reflect.DeepEqual(was, is) || equality.Semantic.DeepEqual(was, is) // reflect.DeepEqual is faster, and returns true in most cases
 }
 
 func (p *pass[O, C]) statusOf(owner O) any {
@@ -209,7 +209,7 @@ func (p *pass[O, C]) statusOf(owner O) any {
 	return p.kind.StatusOf(owner)
 }
 
-// sendStatus sends a patch of the status, and notes what the answer shows of the owner.
+// sendStatus sends a status patch, and records what the answer shows about the owner.
 func (p *pass[O, C]) sendStatus(ctx context.Context, owner O, patch selector.Patch) (O, error) {
 	stored := ""
 	p.state.wrote.begin(owner.GetResourceVersion())
@@ -225,14 +225,14 @@ func (p *pass[O, C]) sendStatus(ctx context.Context, owner O, patch selector.Pat
 	}
 	if apierrors.IsForbidden(err) {
 		err = fmt.Errorf("%w (the right to patch %s/status in the group %q is needed)", err, p.ownerResource.Resource, p.kind.Owner.Group)
-		p.tell(StatusForbidden, "Error writing the status: "+err.Error())
+		p.sendEventOnce(StatusForbidden, "Error writing the status: "+err.Error())
 		p.gate(StatusForbidden, "", 0, err)
 	}
 	if err != nil || written.GetUID() != owner.GetUID() { // the answer says nothing about the owner
 		return written, err
 	}
 	if owner.GetResourceVersion() != "" && owner.GetGeneration() != written.GetGeneration() {
-		p.statusCounts.Store(true) // the resourceVersion in the patch rules out other writes
+		p.statusCounts.Store(true) // no other write can have changed the generation, because the patch has a resourceVersion
 	}
 	same := p.stillWants(written)
 	if same {
@@ -243,35 +243,35 @@ func (p *pass[O, C]) sendStatus(ctx context.Context, owner O, patch selector.Pat
 }
 
 // isDropped reports whether the same status was sent before, and the owner still has the status that the
-// server stored then.
+// server stored instead.
 func (p *pass[O, C]) isDropped(owner, updated O) bool {
 	d := p.state.storedStatus
 	return d != nil && equality.Semantic.DeepEqual(d.sent, p.statusOf(updated)) && equality.Semantic.DeepEqual(d.stored, p.statusOf(owner))
 }
 
-// stillWants reports whether the owner with its new status wants the same as the pass. If so, no other
-// pass is necessary. How new children are made and which child goes first does not matter here, because
-// the number of wanted children is the same.
+// stillWants reports whether the owner with its new status wants the same as before. In this case, no
+// other pass is necessary. The comparison ignores New, Template and Order, because they do not change the
+// number of wanted children.
 func (p *pass[O, C]) stillWants(written O) bool {
 	is, err := p.specOf(written)
 	return err == nil && p.specsAgree(&p.spec, &is)
 }
 
 // nextCheck asks for a requeue when the next child becomes available (M1, M2). After an error, the
-// caller's rate limiter sets the delay instead (M7). If the server or a hold sets the delay after an
-// error, the shorter delay counts.
+// caller's rate limiter determines the delay instead (M7). If the server or a hold has set a delay after
+// an error, nextCheck uses the shorter of the two delays.
 func (p *pass[O, C]) nextCheck(counted []C) {
 	switch after := p.nextAvailable(counted); {
 	case after <= 0:
 	case p.err() == nil || onlyRefused(p.err()):
-		p.comeBack(after)
+		p.requeueIn(after)
 	case p.retryAfter > 0:
 		p.retryOnly(min(p.retryAfter, after))
 	}
 }
 
-// nextAvailable returns how long it takes until the next child becomes available, or until a child has
-// been unready for Rules.ReadyWithin. If there is no such child, nextAvailable returns 0.
+// nextAvailable returns the time until the next child becomes available, or until a child has been unready
+// for Rules.ReadyWithin, whichever is shorter. If neither can happen, nextAvailable returns 0.
 func (p *pass[O, C]) nextAvailable(counted []C) (after time.Duration) {
 	if pods, ok := any(counted).([]*corev1.Pod); ok {
 		after = p.nextPodAvailable(pods)
@@ -288,10 +288,10 @@ func (p *pass[O, C]) nextAvailable(counted []C) (after time.Duration) {
 		for _, c := range counted {
 			is[object.ID(c)] = rules.Ready(c)
 		}
-		p.state.ready.see(is, now)
+		p.state.ready.update(is, now)
 	}
 	wait := func(from time.Time, d time.Duration) {
-		if at := from.Add(d); at.After(p.Now) { // the children were judged at p.Now
+		if at := from.Add(d); at.After(p.Now) { // compared with p.Now, because the children were judged as of p.Now
 			after = earliest(after, max(at.Sub(now), 1))
 		}
 	}
@@ -306,8 +306,8 @@ func (p *pass[O, C]) nextAvailable(counted []C) (after time.Duration) {
 	return after
 }
 
-// nextPodAvailable returns how long it takes until the next pod becomes available. The pods are judged at
-// the same time as for the written status, so that no pod is missed.
+// nextPodAvailable returns the time until the next pod becomes available. It judges the pods as of p.Now,
+// as the counts in the status do, so that no pod is missed.
 func (p *pass[O, C]) nextPodAvailable(pods []*corev1.Pod) (after time.Duration) {
 	if p.Counts.Ready == p.Counts.Available {
 		return 0
@@ -321,13 +321,15 @@ func (p *pass[O, C]) nextPodAvailable(pods []*corev1.Pod) (after time.Duration) 
 	return max(after-p.opts.Now().Sub(p.Now), 1)
 }
 
-// count counts the children for the status. If the version of the cache is known, count also uses calls
-// of this and earlier passes that the cache does not show yet (T1). Created children count, and deleted
-// children count as terminating or not at all. If the version is unknown, count uses the children in the
-// cache, except those that turned out to be gone. Later passes leave out the same children.
+// count counts the children for the status. If the version of the cache is known, the counts also include what
+// this pass and earlier passes have changed, even if the cache does not show these changes yet (T1). Created
+// children are included, and deleted children are counted as terminating or not at all. If the version is
+// unknown, count uses the children in the cache, except those that turned out to be gone. Later passes also
+// leave out the children that are gone.
 //
-// A child that vanishes is not counted, because its deletion is complete when the server accepts the
-// call. The cache may show such a child as terminating for a moment, but the status must not.
+// If vanishes returns true for a child, the child is not counted, because its deletion is complete when
+// the server accepts the call. The cache may show the child as terminating for a moment, but the status
+// must not.
 func (p *pass[O, C]) count() (counts status.Counts, counted []C) {
 	known, terminates := p.snapshot.Version != "", p.Terminating
 	if known {
@@ -374,8 +376,9 @@ func (p *pass[O, C]) tally(children []C) status.Counts {
 	return status.Count(pods, rules)
 }
 
-// staysActive reports whether a child counts as active, by the Kind's own rules, even while the child is
-// being deleted. By the default rules of package replicas, no such child is active.
+// staysActive reports whether a child still counts as active while it is being deleted. Only a Kind with
+// its own Active rule can have such children. By the default rules of package replicas, a child that is
+// being deleted is not active.
 func (p *pass[O, C]) staysActive(c C) bool {
 	if p.spec.Rules.Active == nil {
 		return false

@@ -22,22 +22,23 @@ import (
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
-// A view has the children in the newest state that the pass knows, and the spec for decisions about them.
+// A view holds the children in the newest state that the pass knows, and the spec for decisions about
+// them.
 type view[C Object] struct {
-	// children are the children in the cache, with newer facts applied.
+	// children holds the children in the cache, updated with newer facts from the ledger.
 	children []C
 	wanted   sets.Set[string] // see wantedSlots
-	unmet    bool             // the view may lack children, or have some that are gone
+	unmet    bool             // children may be missing from the view, or the view may contain children that are gone
 	begins   bool             // the view counts as old only because this term has not checked the children yet
-	// spec is the Spec of the owner, with the calls in flight, the taken names and the undecided
-	// adoptions added.
+	// spec is the Spec of the owner. It also contains the calls in flight, the taken names and the undecided
+	// adoptions.
 	spec replicas.Spec[C]
 }
 
-// plan decides what to do with the cached children and newer facts. If this view is known to be old and
-// something must be done, plan first lists the children live. If the view may lack earlier calls, plan
-// also lists the children, because even an empty plan may be wrong. The result ok says whether the pass
-// continues.
+// plan decides what to create, delete, adopt and release, based on the cached children and newer facts. If
+// this view is known to be old and there is something to do, the method lists the children live and
+// decides again. If the effects of earlier calls may be missing from the view, the method does so even if
+// there is nothing to do. The result ok reports whether the pass continues.
 func (p *pass[O, C]) plan(ctx context.Context) (plan replicas.Plan[C], ok bool) {
 	if !p.readCache(ctx) {
 		return plan, false
@@ -63,13 +64,13 @@ func (p *pass[O, C]) plan(ctx context.Context) (plan replicas.Plan[C], ok bool) 
 	return p.manage()
 }
 
-// isUnsure reports whether Prepare would get a view that may be old, although the pass no longer waits
-// for the cache. The version of the cache is then unknown, or the pass has waited long enough.
+// isUnsure reports whether Prepare would get a view that may be old, although the pass no longer waits for
+// the cache. In this case, the version of the cache is unknown, or the pass has waited long enough.
 func (p *pass[O, C]) isUnsure() bool {
 	return p.kind.Prepare != nil && p.view.spec.Pending == expectations.Expired && (!p.view.begins || p.term.children.patience(p.opts.Now()) <= 0)
 }
 
-// manage makes a plan for the view, and sets the fields of the Outcome from which the status is computed.
+// manage makes a plan for the view, and sets the fields of the Outcome that the status needs.
 func (p *pass[O, C]) manage() (plan replicas.Plan[C], ok bool) {
 	plan, err := replicas.Manage(p.candidates(), p.view.spec)
 	if err != nil {
@@ -119,13 +120,13 @@ func (p *pass[O, C]) readCache(ctx context.Context) (ok bool) {
 	default:
 		p.view.spec.Pending = expectations.Satisfied
 	}
-	p.sees(seen.Children)
+	p.setChildren(seen.Children)
 	return true
 }
 
-// sees sets the children of the view. In the view's spec, sees sets the calls in flight and the names
-// that no new child can have now.
-func (p *pass[O, C]) sees(children []C) {
+// setChildren sets the children of the view. It also sets the calls in flight, and the names that no new child
+// can have, in the spec of the view.
+func (p *pass[O, C]) setChildren(children []C) {
 	p.view.children = children
 	p.view.wanted = p.wantedSlots()
 	is := p.state.known.InFlight()
@@ -134,8 +135,8 @@ func (p *pass[O, C]) sees(children []C) {
 }
 
 // readLive reads the children from the server, so that the pass no longer waits for the cache. The result
-// ok says whether the list succeeded. If live lists are held back, the pass has no error, because a later
-// pass lists again.
+// ok reports whether the list succeeded. If live lists are on hold, the pass does not fail, because a
+// later pass lists again.
 func (p *pass[O, C]) readLive(ctx context.Context) (ok bool) {
 	p.ViewWasStale = true
 	live, err := p.listLive(ctx)
@@ -147,24 +148,24 @@ func (p *pass[O, C]) readLive(ctx context.Context) (ok bool) {
 		return false
 	}
 	p.view.spec.Pending, p.view.spec.PendingFor = expectations.Satisfied, 0
-	p.sees(live)
+	p.setChildren(live)
 	p.looked()
 	return true
 }
 
-// unlisted sends an event and notes a gate, because the pass can do nothing without the live list that
-// failed.
+// unlisted handles a failed live list, without which the pass cannot continue. It sends an event and
+// records a gate.
 func (p *pass[O, C]) unlisted(err error) {
 	reason, wait := ListFailed, p.lists.retryIn(err)
 	if held := (heldError{}); errors.As(err, &held) && held.busy {
 		reason = ListsBusy
 	}
-	p.tell(reason, "Error listing: "+err.Error())
+	p.sendEventOnce(reason, "Error listing: "+err.Error())
 	p.gate(reason, "", wait, err)
 }
 
-// listLive makes a live list of what the owner's selector matches, and returns the children of the new
-// view.
+// listLive lists the objects on the server that match the owner's selector, and returns the children of
+// the resulting view.
 func (p *pass[O, C]) listLive(ctx context.Context) ([]C, error) {
 	start := p.state.known.Start()
 	if _, err := p.allLive(ctx, start); err != nil {
@@ -187,12 +188,12 @@ func (p *pass[O, C]) terminating() (terminating []C) {
 	return terminating
 }
 
-// related returns the objects that Cache.Related has for the owner. The ranking of the owner's children
-// depends on these objects.
+// related returns the objects that Cache.Related returns for the owner. They are needed to rank the
+// owner's children. If Cache.Related fails, related returns nil.
 func (p *pass[O, C]) related(ctx context.Context) (related []C) {
 	related, p.RelatedErr = p.cache.Related(ctx, p.Owner)
 	if p.RelatedErr != nil {
-		p.tell(RelatedFailed, "Error listing related "+p.childResource.Resource+": "+p.RelatedErr.Error())
+		p.sendEventOnce(RelatedFailed, "Error listing related "+p.childResource.Resource+": "+p.RelatedErr.Error())
 		p.gate(RelatedFailed, "", 0, p.RelatedErr)
 		return nil
 	}
@@ -208,8 +209,8 @@ func (p *pass[O, C]) activeOf(children []C) (active []C) {
 	return active
 }
 
-// isNewToTerm reports whether this term knows the owner's children only from a cache that may be older
-// than what an earlier process saw.
+// isNewToTerm reports whether the owner's children have not been checked in this term yet. The cache may
+// then be older than what an earlier process saw.
 func (p *pass[O, C]) isNewToTerm() bool {
 	if p.state.childrenTerm != p.inTerm && p.term.children.reached(p.snapshot.Version) {
 		p.looked()
@@ -217,9 +218,9 @@ func (p *pass[O, C]) isNewToTerm() bool {
 	return p.state.childrenTerm != p.inTerm
 }
 
-// awaitCache asks the server for its resourceVersion, and returns how long to wait until the cache is
-// checked again for that version. awaitCache returns 0 if the cache has reached the version or takes too
-// long, or if the client or the cache has no versions.
+// awaitCache asks the server for its resourceVersion, and returns the delay before the next pass checks
+// whether the cache has reached this version. The result is 0 if the cache has reached the version or
+// takes too long, or if the client or the cache does not support versions.
 func (p *pass[O, C]) awaitCache(ctx context.Context) time.Duration {
 	versioner, ok := p.client.(Versioner)
 	if !ok || p.snapshot.Version == "" {
@@ -233,8 +234,8 @@ func (p *pass[O, C]) awaitCache(ctx context.Context) time.Duration {
 }
 
 // lookAtServer asks the server for its resourceVersion in the first pass of a term, if the client and the
-// cache support versions. The answer can prove that the server was restored while this process was on
-// standby.
+// cache support versions. The answer can prove that the server was restored from a backup while this
+// process was on standby.
 func (p *pass[O, C]) lookAtServer(ctx context.Context) {
 	versioner, ok := p.client.(Versioner)
 	if _, asked := p.term.children.known(); ok && p.snapshot.Version != "" && asked.IsZero() {
@@ -242,25 +243,26 @@ func (p *pass[O, C]) lookAtServer(ctx context.Context) {
 	}
 }
 
-// looked notes that this term has seen all children, in a live list or in a cache that is new enough.
+// looked records that all children have been seen in this term, in a live list or in a cache that is new
+// enough.
 func (p *pass[O, C]) looked() { p.state.childrenTerm = p.inTerm }
 
-// cachePatience is how long the first passes of a term wait at most for the cache. The cache must reach
-// the resourceVersion that the server had when the term began.
+// cachePatience is the maximum time that the first passes of a term wait for the cache. They wait until
+// the cache reaches the resourceVersion that the server had when the term began.
 const cachePatience = 2 * time.Second
 
-// A term is the time in which only this process is active, for example because it holds a lease. When a
-// term begins, the caches may be older than what an earlier process saw. The zero value is the first
-// term, before its first pass.
+// A term is a period in which only this process is active, for example because it holds a lease. When a
+// term begins, the caches may be older than what an earlier process saw. The zero value is the first term,
+// before its first pass.
 type term struct {
 	mu     sync.Mutex
-	before int // how many terms came before this one
-	// Owners and children may be stored separately, so the two versions are never compared with each
-	// other.
+	before int // the number of earlier terms
+	// The two versions are never compared with each other, because owners and children may be stored
+	// separately.
 	owners, children serverVersion
 }
 
-// next ends the term. The next pass begins in a new term.
+// next ends the current term. The next pass begins in a new term.
 func (t *term) next() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -286,8 +288,8 @@ type serverVersion struct {
 	forgotten int // how often forget was called
 }
 
-// askFirst asks the server before any pass does. askFirst clears asked, because no pass is waiting for a
-// cache yet.
+// askFirst asks the server for the version before any pass needs it. It clears asked, because no pass is
+// waiting for a cache yet.
 func (v *serverVersion) askFirst(now func() time.Time, version func() (string, error)) {
 	v.ask(now, version)
 	v.mu.Lock()
@@ -295,7 +297,7 @@ func (v *serverVersion) askFirst(now func() time.Time, version func() (string, e
 	v.asked = time.Time{}
 }
 
-// forget drops the version of a term that has ended.
+// forget drops the version when a term ends.
 func (v *serverVersion) forget() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -303,8 +305,8 @@ func (v *serverVersion) forget() {
 	v.is, v.asked, v.last = "", time.Time{}, time.Time{}
 }
 
-// known returns the version, or "" if the version is not known, and when a pass first asked for the
-// version.
+// known returns the version, or "" if the version is not known. The result asked is the time at which a
+// pass first asked for the version.
 func (v *serverVersion) known() (is string, asked time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -318,8 +320,8 @@ func (v *serverVersion) reached(version string) bool {
 	return resourceversion.Reached(version, is)
 }
 
-// patience returns how long a pass waits before it checks the cache again. If passes have waited for
-// cachePatience, patience returns 0.
+// patience returns how long a pass waits before it checks the cache again. If passes have already waited
+// for cachePatience, the result is 0.
 func (v *serverVersion) patience(now time.Time) time.Duration {
 	_, asked := v.known()
 	waited := now.Sub(asked)
@@ -329,8 +331,9 @@ func (v *serverVersion) patience(now time.Time) time.Duration {
 	return min(max(waited, 50*time.Millisecond), cachePatience-waited)
 }
 
-// ask asks the server for the version, unless the version is known, another pass is asking, or the last
-// request was less than a second ago. The result is the version, or "" if the version is still unknown.
+// ask requests the version from the server, unless the version is known, another pass is already
+// requesting it, or the last request was less than a second ago. The result is the version, or "" if the
+// version is still unknown.
 func (v *serverVersion) ask(now func() time.Time, version func() (string, error)) string {
 	v.mu.Lock()
 	at := now()
@@ -359,8 +362,8 @@ func (v *serverVersion) ask(now func() time.Time, version func() (string, error)
 	return is
 }
 
-// wantedSlots returns the names of the wanted slots that have a child or are held. If there are too many
-// slots, wantedSlots returns no names, because the spec is then refused.
+// wantedSlots returns the names of the wanted slots that have a child or are on hold. If there are more
+// than replicas.MaxSlots slots, wantedSlots returns no names, because the spec is refused later.
 func (p *pass[O, C]) wantedSlots() sets.Set[string] {
 	wanted := sets.New[string]()
 	if p.spec.Slots == nil || p.spec.Replicas > replicas.MaxSlots {
@@ -385,8 +388,8 @@ func (p *pass[O, C]) wantedSlots() sets.Set[string] {
 	return wanted
 }
 
-// sameSlots reports whether two specs with the same number of slots want the same slots. Only the first
-// slots are compared, as many as there are children plus the number that one plan may fill.
+// sameSlots reports whether two specs with the same number of slots want the same slots. It compares only
+// as many slots as there are children, plus the number of slots that one plan can fill.
 func (p *pass[O, C]) sameSlots(a, b *replicas.Spec[C]) bool {
 	if a.Slots == nil || b.Slots == nil {
 		return a.Slots == nil && b.Slots == nil
@@ -399,9 +402,10 @@ func (p *pass[O, C]) sameSlots(a, b *replicas.Spec[C]) bool {
 	return true
 }
 
-// candidates returns the children for the plan. If there are slots, candidates leaves out objects that
-// cannot become the owner's children. No event reports when such an object frees the name of a slot, so
-// the pass tries to create the slot's child, and holds the slot after a failure.
+// candidates returns the children on which the plan is based. If the spec has slots, candidates leaves out
+// objects that cannot become the owner's children. These objects may use the name of a slot, and no event
+// reports when the name is free again. The pass therefore tries to create the slot's child, and puts the
+// slot on hold after a failure.
 func (p *pass[O, C]) candidates() []C {
 	if p.spec.Slots == nil {
 		return p.view.children
@@ -409,8 +413,8 @@ func (p *pass[O, C]) candidates() []C {
 	return slices.DeleteFunc(slices.Clone(p.view.children), func(c C) bool { return !p.controls(c) && !p.snapshot.Rules.MayCount(c) })
 }
 
-// taken returns the names that no new child can have. The result has the names in Spec.Taken. If there
-// are slots, the result also has the names of the candidates and of held slots.
+// taken returns the names that no new child can have. The result contains the names in Spec.Taken. If the
+// spec has slots, the result also contains the names of the candidates and of the slots on hold.
 func (p *pass[O, C]) taken() []string {
 	names := slices.Clone(p.spec.Taken)
 	if p.spec.Slots == nil {
@@ -431,27 +435,26 @@ func (p *pass[O, C]) taken() []string {
 	return names
 }
 
-// isSlotTaken reports whether a creation failed because another object has the name of the
-// slot.
+// isSlotTaken reports whether a creation failed because another object uses the name of the slot.
 func (p *pass[O, C]) isSlotTaken(err error) bool {
 	return p.spec.Slots != nil && apierrors.IsAlreadyExists(err)
 }
 
-// holdSlot puts off creations in a slot whose name another object has. A hold is necessary because there
-// may be no event when that object goes.
+// holdSlot postpones creations in a slot whose name is used by another object. The hold is necessary
+// because there might be no event when this object is deleted.
 func (p *pass[O, C]) holdSlot(name string, err error) {
-	h := p.state.holds.of(NameTaken, name)
+	h := p.state.holds.getOrAdd(NameTaken, name)
 	NameTaken.grow(&h.Hold, p.opts.Now())
 	h.why = err
 	p.gate(NameTaken, name, h.Wait, err)
 }
 
-// isEnded reports whether a child of the view has ended, so that the pass discards the child.
+// isEnded reports whether a child of the view has ended and should be discarded by the pass.
 func (p *pass[O, C]) isEnded(c C) bool {
 	return p.spec.Rules.Ended(c) && p.controls(c) && p.snapshot.Rules.MayCount(c) && c.GetDeletionTimestamp() == nil
 }
 
-// activeAndEnded returns the active children, and those that the pass discards.
+// activeAndEnded returns the active children and the children that the pass should discard.
 func (p *pass[O, C]) activeAndEnded() []C {
 	if p.spec.Rules.NoneEnds() {
 		return p.Active

@@ -19,8 +19,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// view reads the cluster's cache. The lists return the cached objects without copying them, because the
-// objects are never changed.
+// A view reads the cluster's cache. Its lists contain the cached objects themselves instead of copies,
+// because the objects are never modified.
 type view[O, C client.Object] struct {
 	cache    client.Reader
 	kind     controller.Kind[O, C]
@@ -33,16 +33,17 @@ type view[O, C client.Object] struct {
 
 var _ controller.Cache[client.Object, client.Object] = view[client.Object, client.Object]{}
 
-// Index returns the field by which the cache is indexed, and the function that computes the field's value
-// for an object. The value names the controller of the object, or says that the object has no controller.
-// Passes find children by this field. If the children are pods, passes also find an owner's siblings by
-// this field. New adds the index to the cluster's cache. For a fake client in a test, add the index
-// yourself:
+// Index returns the name of the index field, and the function that computes the field's value for an
+// object. The value identifies the controller of the object, or indicates that the object has no
+// controller. Passes use the index to find children. If the children are pods, passes also use the index to
+// find the siblings of an owner. New adds the index to the cluster's cache. For a fake client in a test,
+// add the index yourself:
 //
 //	field, extract := controllerruntime.Index(kind)
 //	fake.NewClientBuilder().WithIndex(&Worker{}, field, extract)
 //
-// Each kind of owner has its own field, because a cache refuses a second index with the same field.
+// The name of the field contains the owners' kind, because a cache refuses a second index with the same
+// field name.
 func Index[O, C client.Object](kind controller.Kind[O, C]) (field string, extract client.IndexerFunc) {
 	return "replicakit/controllerOf/" + kind.Owner.GroupKind().String(), func(obj client.Object) []string {
 		if isNil(obj) {
@@ -79,9 +80,9 @@ func (v view[O, C]) Children(ctx context.Context, owner O) ([]C, error) {
 	return v.of(ctx, owner)
 }
 
-// of returns the children of owners in one namespace, and the orphans in that namespace. The cache may
-// change between two lists, so orphans are listed twice, before and after the owned children. A child that
-// is adopted or orphaned between two lists is in at least one of these lists.
+// of lists the children of the given owners, which must all be in one namespace, and the orphans in that
+// namespace. The cache may change between two lists, so orphans are listed twice, before and after the
+// owned children. A child that is adopted or orphaned between two lists appears in at least one of them.
 func (v view[O, C]) of(ctx context.Context, owners ...O) ([]C, error) {
 	values := []string{noController}
 	for _, owner := range owners {
@@ -119,8 +120,9 @@ func lastOfEach[C client.Object](children []C) []C {
 	})
 }
 
-// Related returns the pods of the owner and of its siblings, with which pods are ranked by co-location. If
-// the children are not pods, Related returns none, and co-location is not used for their ranking.
+// Related returns the pods of the owner and of its siblings, which are needed to rank pods by co-location.
+// If the children are not pods, Related returns nil. In that case, children are ranked by co-location only
+// if Kind.Spec sets Related.
 func (v view[O, C]) Related(ctx context.Context, owner O) ([]C, error) {
 	ref := metav1.GetControllerOfNoCopy(owner)
 	if ref == nil || !arePods[C]() {

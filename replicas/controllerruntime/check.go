@@ -52,9 +52,9 @@ func checkCluster(from cluster.Cluster) error {
 	return nil
 }
 
-// checkScopes reports whether the owners of a kind are cluster-scoped. If owners are in a namespace but
-// children are not, checkScopes returns an error, because an owner in a namespace can own only objects in
-// the same namespace. A nil mapper is treated as a mapper that knows no kind.
+// checkScopes reports whether the owners of a kind are cluster-scoped. If the owners are namespaced and the
+// children are cluster-scoped, checkScopes returns an error, because a namespaced owner can own only
+// objects in its namespace. A nil mapper is treated as a mapper without kinds.
 func checkScopes[O, C controller.Object](mapper meta.RESTMapper, kind controller.Kind[O, C]) (clusterScoped bool, err error) {
 	if isNil(mapper) {
 		mapper = meta.NewDefaultRESTMapper(nil)
@@ -80,15 +80,16 @@ func checkScopes[O, C controller.Object](mapper meta.RESTMapper, kind controller
 }
 
 // warnOfNoLeader logs a warning if the manager elects no leader. The manager calls warnOfNoLeader when it
-// starts the controllers. If the manager elects a leader, this process holds the lease at that time, and a
-// metric of client-go shows that the lease is held.
+// starts the controllers. If leader election is enabled, this process holds the lease at that time, and
+// client-go's metric leader_election_master_status is 1.
 func (r *Reconciler[O, C]) warnOfNoLeader(logger logr.Logger, elects bool) {
 	if !elects || !leads(metrics.Registry) {
 		logger.Info("Warning: the manager elects no leader. If two processes run at once, they create every child twice. Set LeaderElection, LeaderElectionID and LeaderElectionNamespace of the manager's Options", "controller", r.name)
 	}
 }
 
-// leads reports whether the process holds a lease. If the metrics cannot be read, leads returns true.
+// leads reports whether the process holds a leader election lease, according to the metrics. If the metrics
+// cannot be read, leads returns true.
 func leads(gatherer prometheus.Gatherer) bool {
 	families, err := gatherer.Gather()
 	for _, family := range families {
@@ -101,7 +102,7 @@ func leads(gatherer prometheus.Gatherer) bool {
 	return err != nil && len(families) == 0
 }
 
-// addIndex adds the index by which the view searches the cache.
+// addIndex adds the index that the view uses to search the cache.
 func (v *view[O, C]) addIndex(indexer client.FieldIndexer) error {
 	field, extract := Index(v.kind)
 	v.field = field
@@ -129,8 +130,8 @@ func (v *view[O, C]) addIndex(indexer client.FieldIndexer) error {
 	return nil
 }
 
-// checkCache returns an error if the cache lacks the index. checkCache also returns an error if the cache
-// holds the owners in a namespace but not the children in that namespace.
+// checkCache returns an error if the cache lacks the index, or if the cache contains the owners of a
+// namespace but does not cover the children in that namespace.
 func (v view[O, C]) checkCache(ctx context.Context) error {
 	if _, err := v.byController(ctx, nil, "", noController); err != nil {
 		return err

@@ -16,9 +16,9 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// caller makes the API calls of a controller.Controller. Writes go through the cluster's client, and reads
-// bypass the cluster's cache. The client empties an object before it decodes an answer into that object,
-// so fields that the server has removed do not stay.
+// A caller makes the API calls of a controller.Controller. Writes use the cluster's client, and reads
+// bypass the cluster's cache. Before the client decodes a response into an object, it resets the object, so
+// fields that the server has removed are cleared.
 type caller[O, C client.Object] struct {
 	writer   client.Client
 	live     client.Reader
@@ -31,9 +31,10 @@ var (
 	_ controller.Versioner                            = caller[client.Object, client.Object]{}
 )
 
-// NewClient returns a client for a reconcile loop of your own. The client writes with writer and reads
-// with live. live must not use a cache, so pass the result of a manager's GetAPIReader. The scheme of
-// writer must know the kinds of owners and children, and the kinds of their lists.
+// NewClient returns a client for a reconcile loop of your own. The client uses writer for writes and live
+// for reads. The argument live must be a reader that does not use a cache, such as the result of a
+// manager's GetAPIReader. The scheme of writer must know the kinds of owners and children, and the kinds of
+// their lists.
 func NewClient[O, C client.Object](writer client.Client, live client.Reader, kind controller.Kind[O, C]) (controller.Client[O, C], error) {
 	if isNil(writer) {
 		return nil, errors.New("controllerruntime: client is nil")
@@ -105,8 +106,8 @@ func (c caller[O, C]) GetOwner(ctx context.Context, namespace, name string) (O, 
 // pageSize is the maximum number of children in one page of a live list.
 const pageSize = 500
 
-// List lists children in pages, which must all have the same resourceVersion. If the pages had different
-// resourceVersions, the list could miss a child or contain a child twice.
+// List lists children in pages. If the pages have different resourceVersions, List returns an error,
+// because the list could miss a child or contain a child twice.
 func (c caller[O, C]) List(ctx context.Context, namespace string, matching labels.Selector) (controller.List[C], error) {
 	if isNil(matching) { // a nil selector would match every child
 		return controller.List[C]{}, errors.New("controllerruntime: selector is nil")

@@ -25,53 +25,54 @@ import (
 	"github.com/replicakit/replicakit/replicas/transport"
 )
 
-// Options are the settings of a Reconciler. A zero field means the field's default.
+// Options configures a Reconciler. The zero value of a field selects the field's default.
 type Options struct {
-	// Name is the name of the controller in metrics, logs and events. "" means the owners' kind in lower
-	// case, as in controller-runtime. In one process, every controller needs its own name.
+	// Name is the name of the controller in metrics, logs and events. The default is the owners' kind in
+	// lower case, as in controller-runtime. Names must be unique within a process.
 	Name string
-	// Cluster is the cluster in which owners and children live. nil means the manager's own cluster. If
-	// you set another Cluster, add that Cluster to the manager, so that the manager starts it.
+	// Cluster is the cluster that contains the owners and children. The default is the manager's own
+	// cluster. If you set another Cluster, add that Cluster to the manager, so that the manager starts it.
 	Cluster cluster.Cluster
-	// Runtime are controller-runtime's own options, such as MaxConcurrentReconciles, RateLimiter and
-	// NeedLeaderElection. Reconciler must be nil. RateLimiter is not used after an error that contains a
-	// delay, such as a server's Retry-After.
+	// Runtime contains controller-runtime's own options, such as MaxConcurrentReconciles, RateLimiter and
+	// NeedLeaderElection. Its field Reconciler must be nil. If an error contains a delay, such as a
+	// server's Retry-After, that delay is used instead of the delay of RateLimiter.
 	Runtime runtimecontroller.Options
-	// Controller are the options of the controller.Controller that makes the passes, such as MaxParallel
-	// and ExpectationsTimeout. If Events is nil, events go to the event recorder of the Cluster.
+	// Controller contains the options of the controller.Controller that makes the passes, such as
+	// MaxParallel and ExpectationsTimeout. If Events is nil, events go to the event recorder of the
+	// Cluster.
 	Controller controller.Options
-	// Watches records the watches of the client that fills the Cluster's cache. Wrap that client's
-	// rest.Config before you make the Cluster. If a watch hangs, the controller ends the watch, and the
+	// Watches records the watch requests of the Cluster's cache. Before you make the Cluster, wrap its
+	// rest.Config with the Wrap method of Watches. If a watch hangs, the controller ends the watch, and the
 	// cache lists its objects again. If Watches is nil, a watch that hangs is only reported in the log, in
 	// the metric replicakit_watch_age_seconds, and by CheckWatches. All controllers of a Cluster share one
 	// Watches. docs/adopting.md in this repository says which failures the controller notices, and how
 	// soon.
 	Watches *transport.Watches
-	// Healthz is the name under which Add adds CheckWatches to the manager's /healthz. If Healthz is "",
-	// Add does not add CheckWatches.
+	// Healthz is the name of the health check under which Add registers CheckWatches at the manager's
+	// /healthz endpoint. If Healthz is empty, Add does not register CheckWatches.
 	Healthz string
-	// Build is called by Add with the controller's builder, before Add adds the watches of owners and
-	// children. In Build, you can add further watches:
+	// Build is a function that can add further watches to the controller. Add calls Build with the
+	// controller's builder, before Add itself adds the watches of owners and children:
 	//
 	//	Build: func(b *builder.Builder) error {
 	//		b.Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(ownerOfClaim))
 	//		return nil
 	//	}
 	//
-	// Each request from these watches asks for a pass for the owner that the request names. The watches
-	// read the manager's own cache, even if Cluster is set. Build cannot change the controller's name and
-	// options, which the other fields of Options determine. If Build returns an error, Add returns that
-	// error. nil means no further watches.
+	// Each request from these watches causes a pass for the owner that the request names. The watches use
+	// the manager's own cache, even if Cluster is set. Build cannot change the name and the options of the
+	// controller, because they are set from the other fields of Options. If Build returns an error, Add
+	// returns that error. Build may be nil.
 	Build func(b *builder.Builder) error
 }
 
 // Add adds a controller for a kind of owner to the manager. The controller starts with the manager, and
 // works on all owners in the cache. The cluster's scheme must know the kinds of owners and children, and
-// the kinds of their lists. Let the manager elect a leader. Otherwise two processes work at the same time
-// during each rolling update, and create every child twice. If the manager elects no leader, the
-// controller logs one warning when it starts. If the API server was restored from a backup, the manager's
-// Start returns an error that wraps controller.ErrRestored, unless OnRestored of Options.Controller is
-// set.
+// the kinds of their lists. Enable leader election in the manager. Without leader election, two processes
+// are active at the same time during each rolling update of the operator, and create every child twice. If
+// the manager elects no leader, the controller logs one warning when it starts. If the API server was
+// restored from a backup, the manager's Start returns an error that wraps controller.ErrRestored, unless
+// OnRestored of Options.Controller is set.
 func Add[O, C client.Object](mgr manager.Manager, kind controller.Kind[O, C], opts Options) error {
 	if isNil(mgr) {
 		return errors.New("controllerruntime: manager is nil")
@@ -126,10 +127,10 @@ func Add[O, C client.Object](mgr manager.Manager, kind controller.Kind[O, C], op
 		Complete(r)
 }
 
-// A Reconciler makes one pass for an owner in each call of Reconcile. Add makes a Reconciler and adds it
-// to a manager. If you build the controller yourself, for example to add more watches, make the Reconciler
-// with New. The Reconcile of a zero Reconciler returns an error, and a zero Reconciler ignores every
-// event.
+// A Reconciler reconciles owners. Each call of its method Reconcile makes one pass for an owner. Add makes
+// a Reconciler and adds it to a manager. If you build the controller yourself, for example to add more
+// watches, make the Reconciler with New. The zero Reconciler ignores every event, and its method Reconcile
+// returns an error.
 type Reconciler[O, C client.Object] struct {
 	name       string
 	controller *controller.Controller
@@ -140,17 +141,17 @@ type Reconciler[O, C client.Object] struct {
 }
 
 // New returns a Reconciler for the owners in a cluster. A manager can also be passed as the cluster. New
-// adds the index that Index returns to the cluster's cache. Of the Options, New ignores Cluster, Healthz
-// and Build. Of Options.Runtime, New uses only RateLimiter. You need not set Kind.ClusterScoped, because
-// New finds out from the cluster's RESTMapper whether owners are in a namespace.
+// also adds the index from the function Index to the cluster's cache. New ignores the options Cluster,
+// Healthz and Build, and uses only the field RateLimiter of Options.Runtime. You do not have to set
+// Kind.ClusterScoped, because New reads the scope of the owners from the cluster's RESTMapper.
 //
-// Watch the children with ChildEvents, because their events confirm the creations and deletions that
-// passes have started. Without ChildEvents, each pass confirms these creations and deletions from the
-// cache. A creation is confirmed if the child is in the cache. A deletion is confirmed if the child is
-// gone from the cache, or is being deleted. Another watch, such as that of builder.Owns, must then ask for
-// a pass when a child is created or deleted. If there is no such watch, the next pass comes only when the
-// expectation expires. Without ChildEvents, a new orphan asks for no pass, so an owner adopts the orphan
-// in its next pass.
+// Watch the children with the event handler from ChildEvents. This handler confirms the creations and
+// deletions of earlier passes as soon as their events arrive. Without this handler, each pass confirms them
+// from the cache. A creation is confirmed if the cache contains the child. A deletion is confirmed if the
+// cache does not contain the child, or if the child is being deleted. Another watch, such as that of
+// builder.Owns, must then cause a pass whenever a child is created or deleted. Without any such watch, the
+// next pass starts only when the expectation expires. Without ChildEvents, a new orphan does not cause a
+// pass, so an owner adopts the orphan in its next pass.
 func New[O, C client.Object](from cluster.Cluster, kind controller.Kind[O, C], opts Options) (*Reconciler[O, C], error) {
 	if err := checkCluster(from); err != nil {
 		return nil, fmt.Errorf("controllerruntime: kind %s: %w", kind.Owner.Kind, err)
@@ -184,8 +185,8 @@ func New[O, C client.Object](from cluster.Cluster, kind controller.Kind[O, C], o
 		opts.Controller.Events = events{recorder}
 	}
 	calls := caller[O, C]{writer: from.GetClient(), live: from.GetAPIReader(), owners: owners, children: children}
-	// The controller has no queue of its own, so it can ask for passes only in the queues that come with
-	// events.
+	// The controller has no queue of its own. It can add owners only to the queues that the event handlers
+	// receive.
 	nowhere := func(types.NamespacedName, time.Duration) {}
 	if r.controller, err = controller.New(kind, calls, r.view, nowhere, opts.Controller); err != nil {
 		return nil, err
@@ -198,8 +199,8 @@ func New[O, C client.Object](from cluster.Cluster, kind controller.Kind[O, C], o
 	})
 }
 
-// awaitRestore waits until ctx ends or the server was restored from a backup. After a restore,
-// awaitRestore returns an error, which ends the manager.
+// awaitRestore waits until ctx ends or until the server has been restored from a backup. After a restore,
+// awaitRestore returns an error, which stops the manager.
 func (r *Reconciler[O, C]) awaitRestore(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -209,10 +210,10 @@ func (r *Reconciler[O, C]) awaitRestore(ctx context.Context) error {
 	}
 }
 
-// NewTerm notes that from now on only this process is active; see controller.Controller.NewTerm. If you
-// use Add, you need not call NewTerm, because a manager ends when it loses its lease. A manager starts its
-// caches before it elects a leader, so only a program without an election can call NewTerm before the
-// caches start.
+// NewTerm informs the Reconciler that only this process is active from now on; see
+// controller.Controller.NewTerm. If you use Add, you do not have to call NewTerm, because a manager stops
+// when it loses its lease. A manager starts its caches before leader election. Therefore only a program
+// without leader election can call NewTerm before the caches start.
 func (r *Reconciler[O, C]) NewTerm(ctx context.Context, namespace string) {
 	r.made().NewTerm(ctx, namespace)
 }

@@ -14,8 +14,8 @@
 //	err = mgr.Start(ctx)
 //
 // The manager holds the connections and the caches, elects the leader, and serves the metrics. The metrics
-// of this package are in controller-runtime's registry, and have names that begin with "replicakit_".
-// Events go to the manager's recorder.
+// of this package are registered in controller-runtime's registry, and their names begin with
+// "replicakit_". Events go to the manager's recorder.
 //
 // The package needs controller-runtime 0.21 or later. The operator's role must allow it to:
 //   - get, list and watch owners and children
@@ -29,10 +29,10 @@
 //
 // # What is read where
 //
-// Passes read the cache. Passes find children by an index; see Index. Passes list the cached objects
-// without copying them, so the functions of a Kind must not change these objects. Without an index, a pass
-// for a ReplicaSet with ten pods would have to copy all pods in the namespace. With 10,000 pods, these
-// copies would take 34 MB; see BenchmarkChildren.
+// Passes read the cache, and find children by an index; see Index. Passes list the cached objects without
+// copying them, so the functions of a Kind must not change these objects. A pass that copied the objects
+// and used no index would copy all pods in the namespace, even for a ReplicaSet with ten pods. With 10,000
+// pods, these copies would take 34 MB; see BenchmarkChildren.
 //
 // The manager's API reader reads from the server, without a cache. A pass uses the API reader to read the
 // owner before the first adoption and before children are deleted. If the creation of a child fails, a
@@ -42,9 +42,9 @@
 // A transform of the cache (cache.Options.DefaultTransform, or ByObject.Transform) may drop fields that the
 // Kind does not read, such as annotations and managedFields.
 //
-// You may limit the cache to namespaces, labels or fields. For each owner in the cache, the cache must
-// also hold all children, because a child outside the cache counts as missing. When the manager starts,
-// the index and the namespaces of the cache are checked, but the cache's labels and fields are not.
+// You may limit the cache to namespaces, labels or fields. For each owner in the cache, the cache must also
+// hold all children, because a child outside the cache counts as missing. The index and the namespaces of
+// the cache are checked when the manager starts. The labels and fields of the cache are not checked.
 //
 // # The version of the cache
 //
@@ -53,17 +53,17 @@
 // report a resourceVersion. The cache of a manager with several cache.Options.DefaultNamespaces also does
 // not report a resourceVersion. If a cache does not report its resourceVersion, a pass waits for the
 // creations and deletions that the controller expects, but not for the controller's other writes:
-//   - A pass may make a status from an old version of the owner. The status write then gets a Conflict,
-//     and the status is made and written once more from a fresh copy of the owner.
-//   - After a child was adopted or released, passes use the child from the server's answer until the cache
-//     shows the change. If the cache does not show the change within the ExpectationsTimeout, the child is
-//     adopted or released once more.
-//   - After a live list, passes use the children from that list until the cache shows each child as it was
-//     in the list.
-//   - A new process lists the children of each owner live once, before it first creates or deletes
-//     children of that owner. With a cache that reports its resourceVersion, one small list for all owners
-//     is enough. A new process also reads each owner live before it first creates children of that owner.
-//     If an owner was written after the process began, the process does not need this read of the owner.
+//   - A pass may compute the status from an old version of the owner. The status write then fails with a
+//     Conflict. The pass reads a fresh copy of the owner, and computes and writes the status once more.
+//   - After a child was adopted or released, passes use the child from the server's response until the
+//     cache shows the change. If the cache does not show the change within the ExpectationsTimeout, the
+//     child is adopted or released once more.
+//   - After a live list, passes use the children from that list. A child from the list is used until the
+//     cache shows the child as it was in the list.
+//   - A new process makes one live list of an owner's children before it first creates or deletes children
+//     of that owner. With a cache that reports its resourceVersion, one small list for all owners is
+//     sufficient. A new process also makes a live read of the owner before it first creates children of
+//     that owner. This read is not needed if the owner was written after the process started.
 //   - The restore of a server from a backup (controller.ErrRestored) is noticed later, because no list can
 //     be compared with the resourceVersion of the cache.
 //
@@ -72,28 +72,28 @@
 // In controller-runtime 0.25 and later, a client's reads from the cache can wait until the cache shows the
 // client's own writes (client.CacheOptions.EnableReadYourWritesConsistency). Suppose that this option is
 // on, that all writes of children go through the client, and that all writes succeed. Then a list through
-// the client has every child that was created, and no child that was deleted. In that case, a loop around
-// replicas.Manage needs no record of its calls. This package still keeps a record of its calls, because of
-// four cases:
-//   - A creation gets no answer, because it timed out or the connection was lost. The client does not know
-//     that the creation took effect, so later reads do not wait. The next list lacks the child, and the
-//     loop creates one child too many. With this package, a child has a name before it is created, and
-//     passes look for the child under that name.
+// the client contains every child that was created, and no child that was deleted. In that case, a loop
+// around replicas.Manage does not need a record of its calls. This package still keeps a record of its
+// calls, because of the following four cases:
+//   - A create request gets no response, because it timed out or the connection was lost. The client does
+//     not know that the child was created, so later reads do not wait. The next list does not contain the
+//     child, and the loop creates one child too many. With this package, a child has a name before it is
+//     created, and passes look for the child under that name.
 //   - A watch hangs. Reads through the client then wait until their context ends, which may never happen.
 //     Reads for other owners also wait, because a list waits for every write of its kind. With this
-//     package, only the owners whose own calls the cache does not show have to wait. After five minutes,
-//     passes for these owners list children live.
+//     package, an owner has to wait only if the cache does not show the calls for this owner yet. After
+//     five minutes, passes for this owner list the children live.
 //   - The server is restored from a backup. The server's resourceVersions are then older than those that
 //     the client has seen, so reads no longer wait, and no error is returned. With this package, the
 //     program ends if a live list or read is older than an earlier live list or read.
-//   - A new leader does not know the writes of the former leader. If the new leader's watch is late, the
+//   - A new leader does not know the writes of the previous leader. If the new leader's watch is late, the
 //     new leader creates the same children again. With this package, a new process compares the cache with
 //     the server before it first creates or deletes children.
 //
 // docs/why.md compares a plain loop with this package in each of the four cases. Neither a plain loop nor
-// this package protects you from another process that writes at the same time, such as a former leader
-// that does not stop.
+// this package protects you from another process that writes at the same time, such as a previous leader
+// that has not stopped.
 //
-// This package reads the cache without the client, so passes never wait in a read, whether the option is
-// on or off.
+// This package reads the cache directly instead of through the client. Therefore passes never wait in a
+// read, whether or not the option is on.
 package controllerruntime

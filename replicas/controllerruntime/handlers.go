@@ -22,30 +22,29 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// Handlers are event handlers for a reconcile loop of your own that records its creations and deletions in
-// an expectations.Store. NewHandlers makes Handlers. Zero Handlers, and nil Handlers, ignore every event
-// and log an error.
+// Handlers provides event handlers for a reconcile loop of your own that records its creations and
+// deletions in an expectations.Store. Make Handlers with NewHandlers. If Handlers is nil or the zero value,
+// its event handlers ignore every event and log an error.
 type Handlers struct {
 	handlers *controller.Handlers
 }
 
-// NewHandlers returns Handlers that confirm the creations and deletions that store has recorded under
-// expectations.KeyOf of an owner. The Handlers ask for the owner's pass in the queue that comes with each
-// event:
+// NewHandlers returns event handlers that confirm the creations and deletions in store. Each key in store
+// must be the result of expectations.KeyOf for an owner. If an event requires a pass for an owner, the
+// handlers add the owner to the queue that they receive with the event:
 //
 //	handlers, err := controllerruntime.NewHandlers(mgr.GetClient(), kind, &store)
 //	...
 //	err = builder.ControllerManagedBy(mgr).For(&WorkerPool{}).
 //		Watches(&Worker{}, handlers.ChildEvents()).Complete(loop)
 //
-// Do not watch the children with builder.Owns instead, because its handlers do not confirm anything in
-// store.
+// Do not watch the children with builder.Owns, because its event handlers do not confirm anything in store.
 //
-// The Handlers read owners with the client, so pass a manager's client, which reads from the manager's
-// cache. The client's scheme must know the owners' kind and the kind of their list. The client's
-// RESTMapper says whether owners are in a namespace. If the RESTMapper does not know the kinds, as with a
-// fake client, Kind.ClusterScoped says whether owners are in a namespace. controller.NewHandlers lists the
-// parts of Kind that are used. controller.Handlers says what each event does.
+// The handlers read owners with the client. Pass a manager's client, which reads from the manager's cache.
+// The client's scheme must know the owners' kind and the kind of their list. The client's RESTMapper
+// determines whether the owners are namespaced. If the RESTMapper does not know the kinds, as with a fake
+// client, Kind.ClusterScoped determines the scope of the owners. See controller.NewHandlers for the parts
+// of Kind that are used, and controller.Handlers for the effect of each event.
 func NewHandlers[O, C client.Object](from client.Client, kind controller.Kind[O, C], store *expectations.Store[expectations.Key]) (*Handlers, error) {
 	if isNil(from) {
 		return nil, errors.New("controllerruntime: client is nil")
@@ -61,7 +60,7 @@ func NewHandlers[O, C client.Object](from client.Client, kind controller.Kind[O,
 	case !meta.IsNoMatchError(err):
 		return nil, err
 	}
-	nowhere := func(types.NamespacedName, time.Duration) {} // the queue comes with the event
+	nowhere := func(types.NamespacedName, time.Duration) {} // each event comes with a queue
 	h, err := controller.NewHandlers(kind, view[O, C]{cache: from, kind: kind, owners: owners}, store, nowhere)
 	if err != nil {
 		return nil, err
@@ -75,14 +74,15 @@ func (h *Handlers) ChildEvents() handler.EventHandler {
 	return eventHandler(nil, made.ChildAdded, made.ChildUpdated, made.ChildDeleted)
 }
 
-// OwnerEvents returns the event handler for owners. You do not need it if builder.For wakes the owners, and
-// your loop calls Store.ForgetName if an owner is not found.
+// OwnerEvents returns the event handler for owners. You do not need this handler if you watch the owners
+// with builder.For, and if your loop calls Store.ForgetName when an owner is not found.
 func (h *Handlers) OwnerEvents() handler.EventHandler {
 	made := h.made()
 	return eventHandler(nil, made.OwnerAdded, made.OwnerUpdated, made.OwnerDeleted)
 }
 
-// made returns the handlers of NewHandlers, or nil, which return an error for each event.
+// made returns the handlers that NewHandlers has set, or nil. The methods of nil handlers return an error
+// for each event.
 func (h *Handlers) made() *controller.Handlers {
 	if h == nil {
 		return nil
@@ -90,8 +90,8 @@ func (h *Handlers) made() *controller.Handlers {
 	return h.handlers
 }
 
-// eventHandler returns a handler that passes the objects in events to watch and to the functions added,
-// updated and deleted. watch may be nil.
+// eventHandler returns an event handler that passes the objects of an event to watch, and then to one of
+// the functions added, updated and deleted. The argument watch may be nil.
 func eventHandler(
 	watch *follow.Watch,
 	added func(any, ...controller.Enqueue) error,

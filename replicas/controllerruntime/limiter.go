@@ -11,9 +11,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// limiter is a rate limiter that prefers the delay that a pass returned, for example because of a server's
-// Retry-After. limiter is needed because, after an error, controller-runtime takes the delay only from the
-// rate limiter.
+// A limiter is a rate limiter that gives precedence to the delay that a pass has returned, for example
+// because of a server's Retry-After. If Reconcile returns an error, controller-runtime ignores the delay in
+// the result and calls the rate limiter instead.
 type limiter struct {
 	workqueue.TypedRateLimiter[reconcile.Request]
 	mu    sync.Mutex
@@ -27,7 +27,7 @@ func newLimiter(otherwise workqueue.TypedRateLimiter[reconcile.Request]) *limite
 	return &limiter{TypedRateLimiter: otherwise, after: map[reconcile.Request]time.Duration{}}
 }
 
-// next sets the delay before a request is tried again. Reconcile calls next before it returns an error.
+// next sets the delay before the next retry of a request. Reconcile calls next before it returns an error.
 func (l *limiter) next(req reconcile.Request, after time.Duration) {
 	if after <= 0 {
 		return
@@ -37,7 +37,7 @@ func (l *limiter) next(req reconcile.Request, after time.Duration) {
 	l.after[req] = after
 }
 
-// Forget forgets the delay that next has set, and calls Forget of the inner rate limiter.
+// Forget discards the delay that was set with next, and calls Forget of the inner rate limiter.
 func (l *limiter) Forget(req reconcile.Request) {
 	l.mu.Lock()
 	delete(l.after, req)
@@ -45,8 +45,8 @@ func (l *limiter) Forget(req reconcile.Request) {
 	l.TypedRateLimiter.Forget(req)
 }
 
-// When returns the delay that next has set, but only once. If next has set no delay, When returns that of
-// the inner rate limiter.
+// When returns the delay that was set with next, and discards it. If no delay was set, When returns the
+// delay of the inner rate limiter.
 func (l *limiter) When(req reconcile.Request) time.Duration {
 	l.mu.Lock()
 	after, told := l.after[req]

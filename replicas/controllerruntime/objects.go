@@ -13,15 +13,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// objects makes empty objects and empty lists of one kind. A client or a cache then fills in the objects
-// and lists.
+// objects creates empty objects and empty lists of one kind, which a client or a cache then fills.
 type objects[T client.Object] struct {
 	scheme *runtime.Scheme
 	kind   schema.GroupVersionKind
 }
 
-// check returns an error if the scheme does not know the kind or its list kind, or if the kind's type in
-// the scheme is not T.
+// check returns an error if the kind or its list kind is not registered in the scheme, or if the kind is
+// registered with another type than T.
 func (o objects[T]) check() error {
 	if _, err := o.empty(); err != nil {
 		return err
@@ -32,7 +31,7 @@ func (o objects[T]) check() error {
 
 func (o objects[T]) empty() (T, error) { return newOf[T](o.scheme, o.kind) }
 
-// named returns an object that has the namespace and name of like and is otherwise empty.
+// named returns an empty object with the namespace and name of the argument like.
 func (o objects[T]) named(like client.Object) (T, error) {
 	obj, err := o.empty()
 	if err == nil {
@@ -69,7 +68,7 @@ func (o objects[T]) get(ctx context.Context, from client.Reader, namespace, name
 	return obj, from.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, obj)
 }
 
-// list reads a list and appends its items to items. It also returns the list itself.
+// list lists objects and appends them to items. It returns the extended slice and the list itself.
 func (o objects[T]) list(ctx context.Context, from client.Reader, items []T, opts ...client.ListOption) ([]T, client.ObjectList, error) {
 	list, err := o.emptyList()
 	if err != nil {
@@ -89,7 +88,8 @@ func (o objects[T]) list(ctx context.Context, from client.Reader, items []T, opt
 	return items, list, err
 }
 
-// version returns the server's current resourceVersion, which it takes from a list of at most one object.
+// version lists at most one object, and returns the resourceVersion of the list, which is the server's
+// current resourceVersion.
 func (o objects[T]) version(ctx context.Context, live client.Reader, namespace string) (string, error) {
 	_, list, err := o.list(ctx, live, nil, &client.ListOptions{Namespace: namespace, Limit: 1})
 	if err != nil {

@@ -16,8 +16,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/transport"
 )
 
-// Reconcile makes one pass for the owner with this name; see
-// controller.Controller.Sync.
+// Reconcile makes one pass for the owner that the request names; see controller.Controller.Sync.
 func (r *Reconciler[O, C]) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	if r.made() == nil {
 		return reconcile.Result{}, errors.New("controllerruntime: New did not make this Reconciler")
@@ -43,15 +42,15 @@ func (r *Reconciler[O, C]) RateLimiter() workqueue.TypedRateLimiter[reconcile.Re
 	return r.limiter
 }
 
-// OwnerEvents returns the event handler for owners, for example for builder.Watches. The handler asks for
-// passes in the queue that comes with each event.
+// OwnerEvents returns the event handler for owners, for example for builder.Watches. For each event, the
+// handler adds the owner to the queue that it receives with the event.
 func (r *Reconciler[O, C]) OwnerEvents() handler.EventHandler {
 	made := r.made()
 	return eventHandler(r.followed().Owners, made.OwnerAdded, made.OwnerUpdated, made.OwnerDeleted)
 }
 
 // ChildEvents returns the event handler for children, as OwnerEvents does for owners. If several
-// controllers use the Reconciler, use ChildEvents in all of these controllers or in none of them.
+// controllers use one Reconciler, either all of them or none of them must use ChildEvents.
 func (r *Reconciler[O, C]) ChildEvents() handler.EventHandler {
 	made := r.made()
 	return eventHandler(r.followed().Children, made.ChildAdded, made.ChildUpdated, made.ChildDeleted)
@@ -66,8 +65,8 @@ func (r *Reconciler[O, C]) followed() follow.Watches {
 	return r.watches
 }
 
-// made returns the controller that New has set, or nil. The event methods of a nil controller return an
-// error.
+// made returns the controller of the Reconciler, or nil if New did not make the Reconciler. The event
+// methods of a nil controller return an error.
 func (r *Reconciler[O, C]) made() *controller.Controller {
 	if r == nil {
 		return nil

@@ -11,7 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// tellVersions sets the view's functions that return the resourceVersions that the caches have reached.
+// tellVersions sets the functions ownersVersion and childrenVersion of the view, which return the current
+// resourceVersion of the cached owners and of the cached children.
 func (v *view[O, C]) tellVersions(from cache.Cache) error {
 	owner, err := v.owners.empty()
 	if err != nil {
@@ -25,9 +26,9 @@ func (v *view[O, C]) tellVersions(from cache.Cache) error {
 	return nil
 }
 
-// versionOf returns a function that returns the resourceVersion that the cache of a kind has reached, or
-// "" if the cache does not report one. Caches of controller-runtime 0.24 and later report a
-// resourceVersion, unless the cache is limited to several namespaces.
+// versionOf returns a function that reports the current resourceVersion of the cached objects of a kind. If
+// the cache does not report a resourceVersion, the function returns "". Caches of controller-runtime 0.24
+// and later report a resourceVersion, unless the cache is limited to several namespaces.
 func versionOf(from cache.Cache, kind client.Object) func() string {
 	indexed, ok := informerOf(from, kind).(interface{ GetIndexer() toolscache.Indexer })
 	if !ok {
@@ -42,8 +43,9 @@ func versionOf(from cache.Cache, kind client.Object) func() string {
 
 func unknown() string { return "" }
 
-// syncedOf returns a function that returns the resourceVersion that the watch of a kind has reached. If
-// the informer does not report one, as in a cache limited to several namespaces, syncedOf returns nil.
+// syncedOf returns a function that reports the last resourceVersion that the watch of a kind has received.
+// If the informer does not report a resourceVersion, as in a cache for several namespaces, syncedOf returns
+// nil.
 func syncedOf(from cache.Cache, kind client.Object) func() string {
 	informer, ok := informerOf(from, kind).(interface{ LastSyncResourceVersion() string })
 	if !ok {
@@ -52,8 +54,8 @@ func syncedOf(from cache.Cache, kind client.Object) func() string {
 	return informer.LastSyncResourceVersion
 }
 
-// informerOf returns the informer of a kind, or nil if the cache has none. A cache in a test may be only a
-// reader, and then panics.
+// informerOf returns the informer of a kind, or nil if the cache has none. In a test, a cache may implement
+// only the methods of a reader. GetInformer of such a cache panics, and informerOf returns nil.
 func informerOf(from cache.Cache, kind client.Object) (informer cache.Informer) {
 	defer func() {
 		if recover() != nil {

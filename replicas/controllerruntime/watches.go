@@ -18,13 +18,15 @@ import (
 )
 
 // FollowWatches checks the watches of the owners and of the children until ctx ends, and then returns nil.
-// Add adds FollowWatches to the manager. If you build the controller yourself, also add FollowWatches:
+// Add adds FollowWatches to the manager. If you build the controller yourself, add FollowWatches to the
+// manager yourself:
 //
 //	err = mgr.Add(manager.RunnableFunc(r.FollowWatches))
 //
 // Some caches do not report the resourceVersion that they have reached, for example the cache of a manager
-// with cache.Options.DefaultNamespaces. For such a cache, the watches are checked only if Options.Watches
-// is set. Objects that do not change are then listed every two and a half minutes.
+// with cache.Options.DefaultNamespaces. The watches of these caches are checked only if Options.Watches is
+// set. If such a watch receives nothing for two and a half minutes, not even a bookmark, its objects are
+// listed again.
 func (r *Reconciler[O, C]) FollowWatches(ctx context.Context) error {
 	if r.made() == nil {
 		return errors.New("controllerruntime: New did not make this Reconciler")
@@ -40,8 +42,9 @@ func (r *Reconciler[O, C]) FollowWatches(ctx context.Context) error {
 	return nil
 }
 
-// CheckWatches returns an error if a watch has been behind the server for three minutes. CheckWatches is a
-// healthz.Checker, because a watch that hangs works again after the kubelet has restarted the program.
+// CheckWatches returns an error if a watch is more than three minutes behind the server. CheckWatches also
+// returns an error if a watch is ahead of the server, for example after the server was restored from a
+// backup. CheckWatches is a healthz.Checker, so that the kubelet can restart the program if a watch hangs.
 // CheckWatches ignores the request, which may be nil. See Options.Healthz.
 func (r *Reconciler[O, C]) CheckWatches(*http.Request) error {
 	if r == nil {
@@ -50,7 +53,8 @@ func (r *Reconciler[O, C]) CheckWatches(*http.Request) error {
 	return r.watches.Check()
 }
 
-// following makes the manager start follow together with the cache, because even the first watch can hang.
+// A following is a Runnable that calls the function follow. A manager starts it together with the caches
+// instead of after them, because even the first watch can hang.
 type following struct {
 	cache  cache.Cache
 	follow func(context.Context) error
@@ -59,7 +63,7 @@ type following struct {
 func (f following) GetCache() cache.Cache           { return f.cache }
 func (f following) Start(ctx context.Context) error { return f.follow(ctx) }
 
-// watches returns the watches that fill the cache.
+// watches returns the follow.Watches that check the watches of owners and children in the cache.
 func (v view[O, C]) watches(from cluster.Cluster, calls caller[O, C], transport *transport.Watches) (follow.Watches, error) {
 	owner, err := v.owners.empty()
 	if err != nil {

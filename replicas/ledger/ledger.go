@@ -20,50 +20,51 @@ import (
 	"github.com/replicakit/replicakit/internal/resourceversion"
 )
 
-// DefaultPatience is the patience of a Ledger whose field Patience is 0.
+// DefaultPatience is used if Ledger.Patience is 0.
 const DefaultPatience = 5 * time.Minute
 
-// A Ledger remembers facts about the children of one owner that the cache does not show yet. The zero
-// Ledger has no facts and is ready to use. C is a pointer type such as *corev1.Pod. The Ledger keeps the
-// objects that are passed to it, and does not change them. Several goroutines may call the methods of a
-// Ledger at once, but only one pass at a time may use a Ledger.
+// A Ledger remembers facts about the children of one owner until the cache shows these facts. The zero
+// Ledger contains no facts and is ready to use. The type parameter C is a pointer type such as
+// *corev1.Pod. The Ledger keeps references to the objects that are passed to it, but does not modify them.
+// All methods are safe for concurrent use, but only one pass at a time may use a Ledger.
 type Ledger[C metav1.Object] struct {
-	// Patience is how long a fact counts while the cache does not show that fact. 0 means
+	// Patience is the time for which a fact is trusted while the cache does not show it. 0 means
 	// DefaultPatience. Do not change Patience after the first use of the Ledger.
 	Patience time.Duration
 
 	mu       sync.Mutex
 	moment   Moment
-	viewed   Moment               // when the last View began to read the cache
-	cached   []C                  // the children in the cache at viewed, until the pass is over
-	known    map[types.UID]string // the versions of the children in cached, set on first use
+	viewed   Moment               // the start of the last View
+	cached   []C                  // the children in the cache at the last View; nil after Done
+	known    map[types.UID]string // the version of each child in cached; filled on first use
 	children map[types.UID]*entry[C]
 	names    []Name
 	owner    Owner
 	strays   []C
 	list     bar
-	selector labels.Selector // the selector of the last view or list
-	read     string          // the version of the cache in the last view
-	// distrusted means that the cache lacks something that it should show. The next live list clears
-	// distrusted.
+	selector labels.Selector // the selector of the last View or Listed
+	read     string          // the version of the cache at the last View
+	// The field distrusted makes every view stale until the next live list. It is set, for example, if the
+	// cache went back to an older state.
 	distrusted bool
-	// passed is a wait that begins when the cache seems to be newer than a child that the cache lacks.
+	// The field passed delays View.Unmet if the cache seems to be newer than a child that is missing from
+	// the cache. See suspect.
 	passed backoff.Hold
-	hides  bool // the last view left out a child that has no entry
-	passes bool // a pass has called View, and has not called Done
+	hides  bool // the last View omitted a cached child because of the last live list
+	passes bool // a pass has called View but not yet Done
 }
 
-// entry has all that the Ledger knows about one child.
+// An entry holds everything that the Ledger knows about one child.
 type entry[C metav1.Object] struct {
 	fact  fact[C]
-	since time.Time // when an answer, or a deletion, was last noted
+	since time.Time // when an answer or a deletion was last recorded
 	doubt doubt
-	shown Moment // when the last view began whose cache had the child
+	shown Moment // the start of the last View that found the child in the cache; 1 if only Left was called
 	call  call
 }
 
-// A call is a creation or deletion by the owner's controller that the cache does not show yet. If a child
-// had several calls, the last one counts.
+// A call is a creation or deletion that the owner's controller has made and that the cache does not show
+// yet. Only the last call about a child is kept.
 type call uint8
 
 const (
@@ -72,18 +73,17 @@ const (
 	deleted
 )
 
-// A doubt is a deletion that was sent and had no answer. The zero doubt means that there is no such
-// deletion.
+// A doubt is a delete call that got no answer. The zero doubt means that there is no such call.
 type doubt struct {
-	version string    // the resourceVersion in the preconditions of the call, "" if none
-	sent    time.Time // when the last call was sent
+	version string    // the resourceVersion in the preconditions of the call; "" if none
+	sent    time.Time // when the call was last sent
 }
 
 func (d doubt) any() bool { return !d.sent.IsZero() }
 
-// A bar is the last live list. If the list lacks a child that is older than the list, the child is gone
-// or belongs to someone else. For example, a watch that stalled and then resumed may still show children
-// that are gone.
+// A bar is the last live list. If a cached child is older than the list and is missing from the list, the
+// child is gone or no longer counts as a replica. For example, after a watch has stalled and resumed, the
+// cache may still show children that are gone.
 type bar struct {
 	version  string
 	children sets.Set[types.UID]
@@ -95,8 +95,8 @@ func (b bar) excludes(c metav1.Object) bool {
 	return b.hides(idOf(c)) && resourceversion.Older(c.GetResourceVersion(), b.version)
 }
 
-// hides reports whether the list lacks a child, so that all versions of the child up to the list's
-// version are outdated.
+// The method hides reports whether the child is missing from the list. All versions of the child up to the
+// list's version are then outdated.
 func (b bar) hides(id types.UID) bool { return b.version != "" && !b.children.Has(id) }
 
 func (l *Ledger[C]) patience() time.Duration {
@@ -106,8 +106,8 @@ func (l *Ledger[C]) patience() time.Duration {
 	return l.Patience
 }
 
-// Start notes that an observation begins. Call Start before a pass reads the cache, before the children
-// are listed, and before a call is made. Done ends the pass.
+// Start begins an observation and returns its Moment. Call Start before a pass reads the cache, before the
+// children are listed live, and before a call is made. The method Done ends the pass.
 func (l *Ledger[C]) Start() Moment {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -115,8 +115,7 @@ func (l *Ledger[C]) Start() Moment {
 	return l.moment
 }
 
-// Done notes that the pass and all its observations are over. The Ledger then drops its references to the
-// children in the cache.
+// Done ends a pass and all its observations. The Ledger then drops its references to the cached children.
 func (l *Ledger[C]) Done() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -126,14 +125,14 @@ func (l *Ledger[C]) Done() {
 	}
 }
 
-// Told notes that the answer to a call showed a child as c. The call began at start. Told returns an
-// error if c is nil or has no name, or if start is not from Start.
+// Told records that the server has returned the child c in the answer to a call. The call began at start. Told
+// returns an error if c is nil or has no name, or if start was not returned by Start.
 func (l *Ledger[C]) Told(start Moment, c C, now time.Time) error {
 	return l.told(start, c, none, now)
 }
 
-// Created notes the answer to a creation, as Told does. View.Waits then says how long to wait until the
-// cache shows the child.
+// Created is like Told, but records the answer to a create call. View.Waits then includes the time to wait
+// until the cache shows the child.
 func (l *Ledger[C]) Created(start Moment, c C, now time.Time) error {
 	return l.told(start, c, created, now)
 }
@@ -155,9 +154,9 @@ func (l *Ledger[C]) told(start Moment, c C, by call, now time.Time) error {
 	return nil
 }
 
-// Deleted notes that the server accepted the deletion of a child in the view. The child exists until its
-// grace period and its finalizers end. View.Waits then says how long to wait until the cache shows that
-// the child is being deleted or gone.
+// Deleted records that the server has accepted the deletion of a child in the view. The child exists until
+// its grace period is over and its finalizers are removed. View.Waits then includes the time to wait until
+// the cache shows that the child is being deleted or gone.
 func (l *Ledger[C]) Deleted(id types.UID, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -168,26 +167,27 @@ func (l *Ledger[C]) Deleted(id types.UID, now time.Time) {
 	e.call, e.since, e.doubt = deleted, now, doubt{}
 }
 
-// Gone notes that a call has shown that a child no longer exists. The call began at start. Gone and the
-// methods below ignore an empty UID, because each child has a UID.
+// Gone records that a child no longer exists, as the answer to a call has shown. The call began at start.
+// Deleted, Gone, Lacked, Left, Doubt and Sure ignore an empty UID.
 func (l *Ledger[C]) Gone(start Moment, id types.UID, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.tell(id, fact[C]{gone: max(start, 1)}, now)
 }
 
-// Lacked notes that a child is missing from a live list of all objects that the owner's selector matches.
-// The child is gone or no longer matches the selector. The list call began at start. version is the
-// resourceVersion of the list, or "" if it is not known.
+// Lacked records that a child is missing from a live list of all objects that match the owner's selector.
+// The child is gone or no longer matches the selector. The list call began at start. The parameter version
+// is the resourceVersion of the list, or "" if it is unknown.
 func (l *Ledger[C]) Lacked(start Moment, id types.UID, version string, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.tell(id, fact[C]{word: word[C]{version: version, at: max(start, 1)}}, now)
 }
 
-// Left notes that an event shows that a child is being deleted or has left the owner's children in the
-// cache. Such an event proves that the cache had the child, even if no view has shown the child. The
-// child may be one that the current pass has created and not noted yet.
+// Left records that, according to an event, a child is being deleted or is no longer one of the owner's
+// children in the cache. Such an event proves that the cache has contained the child, even if no view has
+// shown the child. The event may arrive after the current pass has created the child and before the pass
+// calls Created.
 func (l *Ledger[C]) Left(id types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -195,7 +195,7 @@ func (l *Ledger[C]) Left(id types.UID) {
 		return
 	}
 	e := l.entry(id)
-	e.shown = max(e.shown, 1) // only the next view ends the call, because the current view may still need it
+	e.shown = max(e.shown, 1) // the call ends with the next View, because the current pass may still need the call
 }
 
 func (l *Ledger[C]) tell(id types.UID, f fact[C], now time.Time) {
@@ -224,7 +224,7 @@ func (l *Ledger[C]) entry(id types.UID) *entry[C] {
 	return e
 }
 
-// had reports whether the cache had a child when the current pass read the cache.
+// The method had reports whether the cache contained a child when the current pass read the cache.
 func (l *Ledger[C]) had(id types.UID) bool {
 	if l.known == nil {
 		l.known = make(map[types.UID]string, len(l.cached))
@@ -239,13 +239,13 @@ func (l *Ledger[C]) had(id types.UID) bool {
 // A List is the result of a live list call.
 type List[C metav1.Object] struct {
 	Items []C
-	// Version is the resourceVersion of the list, or "" if it is not known.
+	// Version is the resourceVersion of the list, or "" if it is unknown.
 	Version string
 }
 
-// Listed notes a live list of all objects that s.Selector matches. The list call began at start, and s is
-// a Snapshot of the cache from before that call. Listed returns an error if an item or a rule is nil, or
-// if start is not from Start.
+// Listed records a live list of all objects that match s.Selector. The list call began at start, and s is
+// a Snapshot of the cache that was taken before that call. Listed returns an error if an item, a child in
+// s or a rule is nil, or if start is not from Start.
 func (l *Ledger[C]) Listed(start Moment, list List[C], s Snapshot[C], now time.Time) error {
 	if err := s.check(start); err != nil {
 		return err
@@ -256,7 +256,7 @@ func (l *Ledger[C]) Listed(start Moment, list List[C], s Snapshot[C], now time.T
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	items := s.Rules.those(list.Items)
-	for _, e := range l.children { // the list shows the effects of all calls
+	for _, e := range l.children { // the list already shows the effects of these calls
 		e.call = none
 	}
 	l.selector, l.distrusted = s.Selector, false
@@ -275,7 +275,7 @@ func (l *Ledger[C]) Listed(start Moment, list List[C], s Snapshot[C], now time.T
 	}
 	l.tellAbsent(start, s, cached, now)
 	if !isNumber(list.Version) {
-		l.list = bar{} // children can be compared only with a numeric version
+		l.list = bar{} // without a numeric version, the list cannot be compared with children
 	}
 	l.passed.Since = time.Time{}
 	return nil
@@ -286,9 +286,10 @@ func isShownBy(cached, listed metav1.Object) bool {
 	return resourceversion.Reached(cached.GetResourceVersion(), listed.GetResourceVersion())
 }
 
-// tellAbsent notes the children that the list lacks. If versions can be compared, the bar already hides
-// the cached children that the list lacks. If versions cannot be compared, each of these children gets a
-// fact. If a cached child does not match the selector, the list does not confirm that the child is gone.
+// tellAbsent records which children are missing from the list. If the list and a cached child have numeric
+// versions, the version of the list already decides whether the child counts. If one of them has no numeric
+// version, tellAbsent records a fact about the child. A child that does not match the selector is missing from
+// every list, so its absence does not prove that the child is gone.
 func (l *Ledger[C]) tellAbsent(start Moment, s Snapshot[C], cached map[types.UID]C, now time.Time) {
 	is := fact[C]{word: word[C]{version: l.list.version, at: start}}
 	for id, e := range l.children {
@@ -299,7 +300,7 @@ func (l *Ledger[C]) tellAbsent(start Moment, s Snapshot[C], cached map[types.UID
 			continue
 		}
 		if w := e.fact.word; w.there && e.fact.gone == 0 && !s.Rules.MayCount(w.child) {
-			l.tell(id, fact[C]{}, now) // the list does not cover this child
+			l.tell(id, fact[C]{}, now) // no list contains this child
 			continue
 		}
 		l.tell(id, is, now)
@@ -313,9 +314,9 @@ func (l *Ledger[C]) tellAbsent(start Moment, s Snapshot[C], cached map[types.UID
 	}
 }
 
-// WentBack notes that the cache went back to an older state. For example, a cache may be filled again
-// from an API server that lags behind. The Ledger forgets its facts, because they are only complete
-// together with the newer cache. Views are stale until the children are listed live.
+// WentBack records that the cache went back to an older state. For example, a cache may be filled again
+// from an API server that lags behind. The Ledger then forgets all its facts, because it has already
+// dropped the facts that the newer cache showed. All views are stale until the children are listed live.
 func (l *Ledger[C]) WentBack() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -327,16 +328,16 @@ func (l *Ledger[C]) beginAnew() {
 	l.distrusted = true
 }
 
-// Distrust notes that the cache lacks something that it should already show, such as a status that an
-// earlier pass wrote. Views are stale until the children are listed live.
+// Distrust records that the cache does not show something that it should already show, such as a status
+// that an earlier pass has written. All views are stale until the children are listed live.
 func (l *Ledger[C]) Distrust() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.distrusted = true
 }
 
-// Forget drops everything except the requests without an answer and the strays. Call Forget for an owner
-// that has left the cache and may return.
+// Forget drops everything except the unanswered requests and the strays. Call Forget for an owner that is
+// no longer in the cache but may return.
 func (l *Ledger[C]) Forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -359,10 +360,10 @@ func (l *Ledger[C]) tidy(id types.UID, e *entry[C]) {
 	}
 }
 
-// Doubt notes that the deletion of a child was sent and had no answer. version is the resourceVersion in
-// the preconditions of the call, or "" if there was none. The doubt ends if a view lacks the child, shows
-// that the child is being deleted, or has the child in a later version than the one in the preconditions.
-// Deleted, Sure and Landed also end the doubt, but time alone does not.
+// Doubt records that a delete call for a child was sent and got no answer. The parameter version is the
+// resourceVersion in the preconditions of the call, or "" if there was none. The doubt ends with the first
+// view in which the child is missing, is being deleted, or has a later version than the one in the
+// preconditions. Deleted, Sure and Landed also end the doubt. A doubt does not end by time alone.
 func (l *Ledger[C]) Doubt(id types.UID, version string, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -371,13 +372,13 @@ func (l *Ledger[C]) Doubt(id types.UID, version string, now time.Time) {
 	}
 	e := l.entry(id)
 	if e.doubt.any() && e.doubt.version != version {
-		version = "" // either of the two calls may take effect
+		version = "" // either of the two delete calls may take effect
 	}
 	e.doubt = doubt{version, now}
 }
 
-// Sure notes that a deletion of a child has taken effect, or that no deletion of the child can still take
-// effect.
+// Sure ends the doubt about a child. Call Sure if the deletion has taken effect, or if no deletion of the
+// child can take effect any more.
 func (l *Ledger[C]) Sure(id types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -387,8 +388,9 @@ func (l *Ledger[C]) Sure(id types.UID) {
 	}
 }
 
-// Doubted returns the deletions without an answer. The map has the UID of each child and the time of the
-// last delete call. If there are no such deletions, the map is nil. The caller owns the map.
+// Doubted returns the delete calls that got no answer. The map contains the UID of each child and the time
+// at which the delete call was last sent. If there are no such calls, the map is nil. The caller owns the
+// map.
 func (l *Ledger[C]) Doubted() (sent map[types.UID]time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -404,9 +406,9 @@ func (l *Ledger[C]) Doubted() (sent map[types.UID]time.Time) {
 	return sent
 }
 
-// Landed forgets the requests without an answer that were sent at least Landing before began. Call Landed
-// after Listed has noted a list that began at the time began. The list shows the effects of these
-// requests, and they can have no further effect.
+// Landed forgets the unanswered requests that were sent at least Landing before the time began. After
+// Listed has recorded a live list, call Landed with the time at which that list call began. The list
+// already shows all effects of the forgotten requests.
 func (l *Ledger[C]) Landed(began time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -419,8 +421,8 @@ func (l *Ledger[C]) Landed(began time.Time) {
 	}
 }
 
-// Unanswered returns how long requests without an answer may still take effect, or 0 if there are no such
-// requests. The result is at most Landing, even if the clock went back.
+// Unanswered returns the time until no unanswered request can take effect any more. If there are no
+// unanswered requests, the result is 0. The result is at most Landing, even if the clock was set back.
 func (l *Ledger[C]) Unanswered(now time.Time) (longest time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -436,8 +438,8 @@ func (l *Ledger[C]) Unanswered(now time.Time) (longest time.Duration) {
 	return longest
 }
 
-// setClock changes all times that are after now to now. Otherwise, if the clock went back, each wait
-// would last until the clock reaches the old time again.
+// setClock sets each time in the Ledger that is after now to now. Without this correction, each wait would
+// be too long after the clock was set back.
 func (l *Ledger[C]) setClock(now time.Time) {
 	for i := range l.names {
 		notAfter(now, &l.names[i].Sent)

@@ -14,52 +14,53 @@ import (
 	"github.com/replicakit/replicakit/internal/backoff"
 )
 
-// Landing is how long a request may still take effect after it was sent. This package assumes that no
-// server takes longer than Landing.
+// Landing is the time after which an unanswered request can no longer take effect. This package assumes
+// that no server takes longer than Landing to carry out a request.
 const Landing = 5 * time.Minute
 
-// firstLook is the first wait between two reads of a name from the server, if the name is not sent again.
-// Each later wait is twice as long as the wait before it, up to lastLook.
+// firstLook is the first delay before a name is read again from the server. Each later delay is twice as
+// long as the one before it, up to lastLook. A name that is sent again need not be read.
 const firstLook, lastLook = time.Second, time.Minute
 
-// A Name is the name of a child whose creation was sent, perhaps several times, with an unknown result.
-// To create another child, send this name again. A server has only one object with a name, so all
-// creations under one name make at most one child.
+// A Name is the name of a child whose creation was sent at least once with an unknown result. If another
+// child is needed, send the same name again. Names are unique on the server, so all creations with one
+// name make at most one child.
 type Name struct {
 	types.NamespacedName
 
-	// Sent is when the name was last sent.
+	// Sent is the time at which the last creation with this name was sent.
 	Sent time.Time
-	// Bearer says which kind of object is known to have the name.
+	// Bearer says what kind of object has the name, as far as is known.
 	Bearer Bearer
 
-	open    int                 // how many creations under the name are not settled
-	settled sets.Set[types.UID] // the children that settled one creation each
-	look    backoff.Hold        // the wait for the next read of the name, if the name is not sent again
+	open    int                 // the number of unsettled creations with this name
+	settled sets.Set[types.UID] // the children that have each settled one creation
+	look    backoff.Hold        // the delay before the name is read again from the server
 }
 
-// A Bearer says which kind of object has a name.
+// A Bearer says what kind of object has a name.
 type Bearer uint8
 
-// These values of Bearer say how the object is related to the owner.
+// These values of Bearer describe the relation of the object to the owner.
 const (
-	Nobody   Bearer = iota // no object, or the object is not known
+	Nobody   Bearer = iota // no known object has the name
 	Replica                // a child that counts as a replica, or an orphan that the owner can adopt
 	Leaver                 // another child of the owner, such as one that is being deleted
-	Stranger               // an object that is neither a Replica nor a child of the owner; views may lack such objects
+	Stranger               // an object that is neither a Replica nor a child of the owner; views do not always contain such objects
 )
 
-// IsTaken reports whether the name cannot be sent again now, because an object other than a replica has
+// IsTaken reports whether the name cannot be sent again now, because an object other than a Replica has
 // the name.
 func (n Name) IsTaken() bool { return n.Bearer == Leaver || n.Bearer == Stranger }
 
-// HasLanded reports whether all creations under the name have already taken effect or never will. If
-// HasLanded is true, a read from the server that begins at now shows the final result.
+// HasLanded reports whether no creation with the name can take effect after now. If HasLanded returns
+// true, a read from the server that begins at now shows the final result.
 func (n Name) HasLanded(now time.Time) bool { return now.Sub(n.Sent) >= Landing }
 
-// NextLook returns how long to wait before the name is read from the server, if the name is not sent
-// again. If the result is 0 or less, read the name now. While a replica has the name, the read can wait
-// until all creations have landed, because no other child can have the name.
+// NextLook returns the time to wait before the name is read from the server. If the result is 0 or
+// negative, read the name now. A name that is sent again need not be read. While a Replica has the name,
+// no other child can get the name. In this case, the read can wait until all creations with the name have
+// landed.
 func (n Name) NextLook(now time.Time) time.Duration {
 	if n.Bearer == Replica {
 		return max(landsIn(n.Sent, now), n.look.Remaining(now))
@@ -67,12 +68,12 @@ func (n Name) NextLook(now time.Time) time.Duration {
 	return n.look.Remaining(now)
 }
 
-// landsIn returns how long a request that was sent at the time sent may still take effect. If the request
-// can no longer take effect, the result is 0 or less.
+// landsIn returns the time until a request that was sent at the time sent can no longer take effect. If
+// the request can no longer take effect, the result is 0 or negative.
 func landsIn(sent, now time.Time) time.Duration { return Landing - max(now.Sub(sent), 0) }
 
-// Sending notes that a creation under a name is being sent, or was being sent until now. The creation may
-// take effect until Landing after now.
+// Sending records that a creation with a name is being sent, or was sent at the time now or earlier. The
+// creation may take effect until Landing after now.
 func (l *Ledger[C]) Sending(name types.NamespacedName, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -84,7 +85,7 @@ func (l *Ledger[C]) Sending(name types.NamespacedName, now time.Time) {
 	n.open, n.Sent, n.look = n.open+1, now, backoff.Hold{}
 }
 
-// Refused notes that one creation under a name did not take effect and never will.
+// Refused records that one creation with a name did not take effect and never will.
 func (l *Ledger[C]) Refused(name types.NamespacedName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -93,8 +94,9 @@ func (l *Ledger[C]) Refused(name types.NamespacedName) {
 	}
 }
 
-// Bears notes which object has a name. Each child of the owner settles only one creation. A later
-// creation under the same name stays unsettled, because it did not make that child.
+// Bears records what kind of object has a name. A child of the owner settles only one creation with that
+// name, even if Bears is called again for this child. Other creations with the same name stay unsettled,
+// because they did not make that child.
 func (l *Ledger[C]) Bears(name types.NamespacedName, id types.UID, is Bearer, ours bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -116,7 +118,7 @@ func (l *Ledger[C]) bears(name types.NamespacedName, id types.UID, is Bearer, ou
 	}
 }
 
-// NoneBears notes that the server has no object with a name.
+// NoneBears records that no object on the server has the given name.
 func (l *Ledger[C]) NoneBears(name types.NamespacedName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -125,9 +127,10 @@ func (l *Ledger[C]) NoneBears(name types.NamespacedName) {
 	}
 }
 
-// Looked notes that a name was read from the server between began and now. If all creations under the
-// name had landed at began, Looked drops the name. Otherwise the next read follows after twice the last
-// wait, or sooner if the creations land sooner.
+// Looked records that a name was read from the server between began and now. If no creation with the name
+// could take effect after began, Looked drops the name. If a creation could still take effect, Looked
+// doubles the delay before the next read. The delay ends at the latest when all creations with the name
+// have landed.
 func (l *Ledger[C]) Looked(name types.NamespacedName, began, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -144,16 +147,16 @@ func (l *Ledger[C]) Looked(name types.NamespacedName, began, now time.Time) {
 	}
 }
 
-// Names returns the names whose creations are not settled, in the order in which they were first sent.
-// The caller owns the slice.
+// Names returns the names of the unsettled creations, in the order in which the names were first sent. The
+// caller owns the slice.
 func (l *Ledger[C]) Names() []Name {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.names)
 }
 
-// SentTo returns the namespace to which a creation under a name was sent, if that creation is not
-// settled. Send the creation again to the same namespace.
+// SentTo returns the namespace of an unsettled creation with the given name. A repeated creation must use
+// the same namespace. If there is no such creation, sent is false.
 func (l *Ledger[C]) SentTo(name string) (namespace string, sent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -164,24 +167,24 @@ func (l *Ledger[C]) SentTo(name string) (namespace string, sent bool) {
 	return l.names[i].Namespace, true
 }
 
-// Open returns the Names that no replica is known to have. A child may already have such a name or may
-// still get it.
+// Open returns the Names for which no Replica is known. A child with such a name may already exist or may
+// still be created.
 func (l *Ledger[C]) Open() []Name {
 	return slices.DeleteFunc(l.Names(), func(n Name) bool { return n.Bearer == Replica })
 }
 
-// InFlight lists the calls that are not settled, so that they may have taken effect or may still do so.
-// Copy the fields of InFlight into a replicas.Spec.
+// InFlight lists the calls with an unknown result. Such a call may already have taken effect, or may still
+// take effect. Copy the fields of InFlight into a replicas.Spec.
 type InFlight struct {
-	// Creations are the names from Open that can be sent again. The name that was sent last comes first.
-	// Taken are the other names from Open. While another object has a name, no creation under that name
-	// takes effect.
+	// Creations lists the names from Open that can be sent again, starting with the name that was sent
+	// last. Taken lists the other names from Open. These names belong to other objects, so no creation
+	// with such a name can take effect now.
 	Creations, Taken []string
-	// Deletions are the UIDs from Doubted, sorted.
+	// Deletions lists the UIDs from Doubted in sorted order.
 	Deletions []types.UID
 }
 
-// InFlight returns the calls that are not settled. The caller owns the slices.
+// InFlight returns the calls with an unknown result. The caller owns the slices.
 func (l *Ledger[C]) InFlight() (is InFlight) {
 	open := l.Open()
 	slices.SortStableFunc(open, func(a, b Name) int { return b.Sent.Compare(a.Sent) })
@@ -216,8 +219,8 @@ func (l *Ledger[C]) drop(name types.NamespacedName) {
 	l.names = slices.DeleteFunc(l.names, func(n Name) bool { return n.NamespacedName == name })
 }
 
-// resolve notes which children in a view have the names. If no child in the view has a name, no object is
-// known to have that name. Strangers keep their names, because views may lack Strangers.
+// resolve updates the Bearer of each name from the children in a view. If no child in the view has a name,
+// its Bearer becomes Nobody, unless its Bearer is Stranger. Views do not always contain Strangers.
 func (l *Ledger[C]) resolve(children []C, rules Rules[C]) {
 	if len(l.names) == 0 {
 		return

@@ -5,26 +5,26 @@ package ledger
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// An Owner is a state of the owner that a call has shown and that is newer than the one in the cache. The
-// zero Owner means that the cache has the newest known state.
+// An Owner holds the owner as a call has shown it, if that is newer than the owner in the cache. The zero Owner
+// means that the cache contains the newest known state.
 type Owner struct {
-	Is   metav1.Object // the owner as a call has shown it; nil if the owner is gone
-	Gone bool          // the server does not have the owner, even if the cache has it
-	// Version is the resourceVersion of Is. If the owner is gone, Version is the resourceVersion of the
-	// owner that the cache had. If no version in the cache can prove that the cache shows Is, Version is
-	// "".
+	Is   metav1.Object // the owner as returned by the server; nil if the owner is gone
+	Gone bool          // the owner no longer exists on the server, even if it is still in the cache
+	// Version is the resourceVersion of Is. If the owner is gone, Version is the resourceVersion that the
+	// owner had in the cache. Version is "" if no resourceVersion in the cache can prove that the cache
+	// shows Is.
 	Version string
 }
 
-// Owner returns the newer state of the owner that the last call to OwnerTold noted.
+// Owner returns the Owner that was passed to the last call of OwnerTold.
 func (l *Ledger[C]) Owner() Owner {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.owner
 }
 
-// OwnerTold notes the state of the owner that the last call has shown. Pass the zero Owner if the cache
-// shows the same state.
+// OwnerTold records the state of the owner in the answer to the last call. If the cache shows the same
+// state, pass the zero Owner.
 func (l *Ledger[C]) OwnerTold(is Owner) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

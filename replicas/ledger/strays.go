@@ -9,22 +9,24 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Stray notes that the server made c different from the child that was sent, such as without the owner's
-// labels. Such a stray must be deleted again. c must not be nil.
+// Stray records the stray c, which must not be nil. A stray is a new object that the server changed during
+// its creation, so that the object is not one of the owner's children. For example, a webhook may remove
+// the labels that the owner's selector requires. A stray must be deleted.
 func (l *Ledger[C]) Stray(c C) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.strays = append(l.strays, c)
 }
 
-// NoStray notes that a stray is deleted or is not a stray any more, because this owner or another one has it.
+// NoStray removes an object from the strays, because it was deleted, or because this owner or another
+// owner now controls it.
 func (l *Ledger[C]) NoStray(id types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.strays = slices.DeleteFunc(l.strays, func(c C) bool { return idOf(c) == id })
 }
 
-// Strays returns the strays, in the order in which they were noted. The caller owns the slice.
+// Strays returns the strays in the order in which they were recorded. The caller owns the slice.
 func (l *Ledger[C]) Strays() []C {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -22,16 +22,16 @@ import (
 
 // A Snapshot is the content of a cache at one moment.
 type Snapshot[C metav1.Object] struct {
-	// Version is a resourceVersion, and Children include all changes up to that version. Read Version
-	// before Children, so that Children are at least as new. "" means that the version is not known.
+	// Version is the resourceVersion up to which Children includes all changes. Read Version before
+	// Children, so that Children is at least as new. If the version is unknown, Version is "".
 	Version string
-	// Newest is the newest resourceVersion in the events of all children, or "" if it is not known. If
-	// Version is not known, Newest may show that the cache is newer than a child that the cache lacks.
+	// Newest is the highest resourceVersion in the events of all children, or "" if it is unknown. If
+	// Version is unknown, Newest can show that the cache is newer than a child that is missing from it.
 	Newest string
-	// Children are the owner's children and the orphans. The children of other owners may be among them.
+	// Children lists the owner's children and the orphans. It may also contain children of other owners.
 	Children []C
-	// Selector is the owner's selector. If the selector changes, a list with the former selector proves
-	// nothing.
+	// Selector is the owner's selector. If the selector changes, the Ledger forgets its facts, because
+	// earlier lists were made with another selector.
 	Selector labels.Selector
 	Rules    Rules[C]
 }
@@ -52,16 +52,17 @@ func (s Snapshot[C]) check(start Moment) error {
 
 // Rules classify children. All three functions are required.
 type Rules[C metav1.Object] struct {
-	// Ours reports whether the owner controls a child. MayCount reports whether a child may count as a
-	// replica. Such a child must be in a list with the owner's selector, and must be an orphan or the
-	// owner's own. Active reports whether a child is neither finished nor being deleted.
+	// Ours reports whether the owner controls a child. MayCount reports whether a child can count as a
+	// replica. It must return true only for orphans and for the owner's own children, and only if a list
+	// with the owner's selector contains them. Active reports whether a child is neither finished nor
+	// being deleted.
 	Ours, MayCount, Active func(C) bool
 }
 
-// RulesOf returns the rules for an owner of a kind. The owner's children are those that it controls. The
-// owner's children and the orphans count if they match the selector. If the owner is in a namespace, only
-// children in the same namespace count. If the selector is nil, no child counts. If the owner or active
-// is nil, rules are missing, and View returns an error.
+// RulesOf returns the rules for an owner of the given kind. The owner's children are the objects that it
+// controls. These children and the orphans count if they match the selector. If the owner is in a
+// namespace, only children in the same namespace count. If the selector is nil, no child counts. If the
+// parameter owner or active is nil, the rules are incomplete, and View returns an error.
 func RulesOf[C metav1.Object](owner metav1.Object, kind schema.GroupKind, matching labels.Selector, active func(C) bool) Rules[C] {
 	if object.IsNil(owner) {
 		return Rules[C]{}
@@ -76,8 +77,7 @@ func RulesOf[C metav1.Object](owner metav1.Object, kind schema.GroupKind, matchi
 	}}
 }
 
-// Bearer returns which kind of object c is to the owner, and whether c is the owner's child. The result
-// is the Bearer of the name of c.
+// Bearer returns the Bearer of the name of c, and whether c is a child of the owner.
 func (r Rules[C]) Bearer(c C) (is Bearer, ours bool) {
 	switch ours = r.Ours(c); {
 	case r.MayCount(c) && r.Active(c):
@@ -88,29 +88,32 @@ func (r Rules[C]) Bearer(c C) (is Bearer, ours bool) {
 	return Stranger, false
 }
 
-// those returns the children that may count.
+// The method those returns the children for which MayCount returns true.
 func (r Rules[C]) those(children []C) []C {
 	return slices.DeleteFunc(slices.Clone(children), func(c C) bool { return !r.MayCount(c) })
 }
 
-// A View has the children in their newest known state.
+// A View contains the children in their newest known state.
 type View[C metav1.Object] struct {
-	// Children are the children in the cache, with newer facts applied, followed by the children that the
-	// cache lacks. If the Ledger has no facts, Children is the slice of the Snapshot.
+	// Children lists the children in the cache with newer facts applied, followed by the children that are
+	// missing from the cache. If the Ledger contains no facts, Children is the same slice as
+	// Snapshot.Children.
 	Children []C
-	// Stale says that the children must be listed live before any child is created or deleted.
+	// Stale is true if the children must be listed live before any child is created or deleted.
 	Stale bool
-	// Unmet says that the view may lack children or have children that are gone. If Unmet is true, list
-	// the children live even if the plan is empty, because the number of children may be right by chance.
+	// Unmet is true if the view may omit existing children or contain children that are gone. In this
+	// case, list the children live even if the plan is empty, because the number of children may be right
+	// by chance.
 	Unmet bool
-	// Waits is how long to wait until the cache shows all calls that Created and Deleted noted, or 0 if
-	// the cache shows them all. If the cache takes longer than Ledger.Patience, the view is stale.
+	// Waits is the maximum time to wait until the cache shows all calls that were recorded with Created
+	// and Deleted. Waits is 0 if the cache already shows these calls. If the cache takes longer than
+	// Ledger.Patience, the view is stale.
 	Waits time.Duration
 }
 
-// View applies the facts to the children in the cache, and forgets the facts that the cache shows. start
-// is when the caller began to read the cache. View returns an error if a child or a rule is nil, or if
-// start is not from Start.
+// View applies the facts to the children in the cache, and drops the facts that the cache shows. The
+// parameter start is the Moment at which the caller began to read the cache. View returns an error if a
+// child or a rule is nil, or if start is not from Start.
 func (l *Ledger[C]) View(start Moment, s Snapshot[C], now time.Time) (View[C], error) {
 	if err := s.check(start); err != nil {
 		return View[C]{}, err
@@ -137,8 +140,8 @@ func (l *Ledger[C]) View(start Moment, s Snapshot[C], now time.Time) (View[C], e
 	return v, nil
 }
 
-// passList forgets the last list, because the cache is at least as new. passList also forgets facts about
-// listed children if the facts have no numeric version and are not newer than the list.
+// passList forgets the last list. It is called when the cache is at least as new as the list. Facts about
+// listed children are also forgotten if they have no numeric version and are not newer than the list.
 func (l *Ledger[C]) passList() {
 	for id := range l.list.children {
 		if e := l.children[id]; e != nil && !isNumber(e.fact.word.version) && e.fact.gone == 0 && e.fact.word.at <= l.list.start {
@@ -165,7 +168,7 @@ func isOther(a, b labels.Selector) bool {
 	return !object.IsNil(a) && !object.IsNil(b) && a.String() != b.String()
 }
 
-// An overlay makes one View.
+// An overlay computes one View.
 type overlay[C metav1.Object] struct {
 	*Ledger[C]
 	cache Snapshot[C]
@@ -208,8 +211,8 @@ func (o *overlay[C]) lay() {
 	}
 }
 
-// counts notes that the view needs a fact that the cache does not show. If the fact is older than
-// Patience, the fact proves nothing, and the view is stale.
+// The method counts checks the age of a fact, list or call that the cache does not show yet. If the age
+// exceeds Patience, the view is stale and unmet.
 func (o *overlay[C]) counts(since time.Time) {
 	if o.now.Sub(since) > o.patience() {
 		o.view.Stale, o.view.Unmet = true, true
@@ -256,8 +259,9 @@ func (o *overlay[C]) believe(c C) (C, bool) {
 
 func (w word[C]) isMissing() bool { return w.at > 0 && !w.there }
 
-// isShown reports whether the cache shows w or something newer. c is the child in the cache. A list with
-// the selector says nothing about a child that does not match the selector.
+// isShown reports whether the cache shows the answer w or a newer state. The parameter c is the child in
+// the cache. If w says that c was missing from a list, but c does not match the selector, isShown returns
+// true, because no list contains c.
 func (o *overlay[C]) isShown(c C, w word[C]) bool {
 	switch {
 	case !w.there && !o.cache.Rules.MayCount(c):
@@ -280,7 +284,7 @@ func (o *overlay[C]) isShown(c C, w word[C]) bool {
 	return order > 0
 }
 
-// isBarred reports whether the last list has shown that a cached child is not a replica.
+// isBarred reports whether a cached child is not a replica according to the last list.
 func (o *overlay[C]) isBarred(c C) bool {
 	if !o.list.excludes(c) || !o.cache.Rules.MayCount(c) {
 		return false
@@ -290,16 +294,16 @@ func (o *overlay[C]) isBarred(c C) bool {
 	return true
 }
 
-// lasts reports whether the deletion may still take effect on the child c.
+// The method lasts reports whether the delete call may still take effect on the child c.
 func (d doubt) lasts(c metav1.Object) bool {
 	is := c.GetResourceVersion()
 	return d.any() && c.GetDeletionTimestamp() == nil &&
 		(d.version == "" || d.version == is || resourceversion.Older(is, d.version))
 }
 
-// lacking returns the entries of children that exist and that the cache lacks, in the order of their
-// observations. If the absence of a child from the cache confirms a fact, lacking drops that fact.
-// lacking also drops a fact that is too old if no list can confirm the fact.
+// The method lacking returns the entries of the existing children that are missing from the cache, sorted
+// by the start of their observations. It drops a fact if the cache is at least as new as the fact. It also
+// drops a fact that is older than Patience if no list can confirm the fact.
 func (o *overlay[C]) lacking() (lacking []*entry[C]) {
 	for id, e := range o.children {
 		if e.shown == o.start {
@@ -318,7 +322,7 @@ func (o *overlay[C]) lacking() (lacking []*entry[C]) {
 		case !o.isAged(e):
 		case !isNumber(w.version): // a list would prove nothing
 			e.fact = fact[C]{}
-		default: // a watch that stalled and then resumed may still show the child
+		default: // after a watch has stalled and resumed, the cache may still show the child
 			o.view.Stale = true
 		}
 		if e.call = none; !o.distrusted { // the child is gone
@@ -335,17 +339,18 @@ func (o *overlay[C]) lacking() (lacking []*entry[C]) {
 
 func (o *overlay[C]) isAged(e *entry[C]) bool { return o.now.Sub(e.since) > o.patience() }
 
-// isMoot reports whether a fact is too old and no list can confirm it. Lists lack children that do not
-// match the selector.
+// isMoot reports whether a fact is older than Patience and cannot be confirmed by a list. Lists do not
+// contain children that do not match the selector.
 func (o *overlay[C]) isMoot(e *entry[C]) bool {
 	w := e.fact.word
 	return o.isAged(e) && w.there && !o.cache.Rules.MayCount(w.child)
 }
 
-// shows reports whether the fact about a child is confirmed by a cache that lacks the child. The cache
-// must have reached the version of the fact, or must have had the child before. If the fact says that the
-// child exists and the cache's version is known, only the version counts. If the last list hides a child
-// that is gone, the fact about the child is no longer needed.
+// The method shows reports whether the cache is at least as new as the fact about a child that is missing
+// from the cache. This is the case if the cache has reached the version of the fact, or if it contained
+// the child before. If the fact says that the child exists and the version of the cache is known, only the
+// versions are compared. If the child is gone and the last list hides it, the fact is no longer needed,
+// and shows also returns true.
 func (o *overlay[C]) shows(id types.UID, e *entry[C]) bool {
 	w := e.fact.word
 	switch isGone := e.fact.gone > 0 || w.isMissing(); {
@@ -362,8 +367,8 @@ func (o *overlay[C]) shows(id types.UID, e *entry[C]) bool {
 	return e.shown > 0 || resourceversion.Reached(o.cache.Version, w.version)
 }
 
-// byName returns the children that the cache lacks, with their names as keys. A server has only one
-// object with a name, so the older of two children with the same name is gone.
+// byName returns the entries of the children that are missing from the cache, keyed by name. Names are
+// unique on the server, so the older of two children with the same name is gone.
 func (o *overlay[C]) byName(lacking []*entry[C]) map[types.NamespacedName]*entry[C] {
 	named := make(map[types.NamespacedName]*entry[C], len(lacking))
 	for _, e := range lacking {
@@ -376,7 +381,8 @@ func (o *overlay[C]) byName(lacking []*entry[C]) map[types.NamespacedName]*entry
 	return named
 }
 
-// later notes that the older of two children with the same name is gone, and returns the newer one.
+// The method later returns the newer of two children with the same name, and records that the older one is
+// gone.
 func (o *overlay[C]) later(a, b *entry[C]) *entry[C] {
 	v, w := a.fact.word, b.fact.word
 	if order, err := resourceversion.Compare(v.version, w.version); err == nil && order > 0 || err != nil && v.at > w.at {
@@ -387,9 +393,9 @@ func (o *overlay[C]) later(a, b *entry[C]) *entry[C] {
 	return b
 }
 
-// isNoNamesake reports whether the cached child c exists. other is a child with the same name that the
-// cache lacks, or nil. If the versions of the two children do not decide which one exists, the view is
-// stale.
+// isNoNamesake reports whether the cached child c exists. The parameter other is the entry of a child with
+// the same name that is missing from the cache, or nil. If the versions do not show which of the two
+// children is newer, the view is stale.
 func (o *overlay[C]) isNoNamesake(c C, other *entry[C]) bool {
 	if other == nil || other.fact.gone > 0 {
 		return true
@@ -406,17 +412,18 @@ func (o *overlay[C]) isNoNamesake(c C, other *entry[C]) bool {
 	return true
 }
 
-// firstSuspicion is the first wait for a cache that seems to be newer than a child that the cache lacks.
-// Each further wait is twice as long as the wait before it, up to lastSuspicion.
+// firstSuspicion is the first delay before a view is unmet because the cache seems to be newer than a
+// child that is missing from it. Each later delay is twice as long as the one before it, up to
+// lastSuspicion.
 const firstSuspicion, lastSuspicion = 5 * time.Second, 5 * time.Minute
 
-// nextLook is the time between two passes while the cache does not show all facts. The cache may catch up
-// without an event, because a broken watch continues with a list.
+// nextLook is the time between two passes while the cache does not show all facts. After a broken watch,
+// the cache catches up by a list, possibly without an event that causes a pass.
 const nextLook = 5 * time.Second
 
-// suspect checks whether a cache without a known version seems to be newer than a child that the cache
-// lacks. The events may come from another watch, so they prove nothing. The view is stale at once, but
-// unmet only after a wait of some seconds.
+// suspect checks whether a cache without a known version seems to be newer than a child that is missing
+// from it. Such a view is stale immediately, but becomes unmet only after a delay. The delay is needed,
+// because Newest may come from the events of another watch.
 func (o *overlay[C]) suspect(lacking []*entry[C]) {
 	if len(lacking) == 0 || o.cache.Version != "" {
 		o.passed = backoff.Hold{}
@@ -434,10 +441,11 @@ func (o *overlay[C]) suspect(lacking []*entry[C]) {
 	o.view.Unmet = o.view.Unmet || o.passed.Remaining(o.now) <= 0
 }
 
-// Split sorts the active children of the last view by what is known now. come has the children that were
-// created and that the cache does not show yet. leave has the children that were deleted and that the
-// cache shows as they were. Other children that are being deleted or are gone are left out. stay has all
-// remaining children, and may be the slice children itself.
+// Split divides the active children of the last view according to the facts that are known now. The result
+// come lists the children that were created and that the cache does not show yet. The result leave lists
+// the children that were deleted and that the cache still shows unchanged. Other children that are being
+// deleted or are gone are omitted. The result stay lists all remaining children, and may be the slice
+// children itself.
 func (l *Ledger[C]) Split(children []C) (stay, come, leave []C) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -462,15 +470,15 @@ func (l *Ledger[C]) Split(children []C) (stay, come, leave []C) {
 	return stay, come, leave
 }
 
-// isNeeded reports whether the fact in an entry changes the view. If it does, Again asks for another
+// isNeeded reports whether the fact in an entry changes the view. For such a fact, Again asks for another
 // pass, so that the fact is dropped even if no event arrives.
 func (l *Ledger[C]) isNeeded(e *entry[C]) bool {
 	return e.fact.gone == 0 && !e.fact.word.isMissing() || e.shown == l.viewed
 }
 
-// Again returns how long to wait before the next pass if no event arrives. If the view is the same as the
-// cache, Again returns 0. If the clock went back, the wait does not become longer. A created child causes
-// an event, so Again asks for an earlier pass only if the child is late.
+// Again returns the time to wait before the next pass if no event arrives. If the view is the same as the
+// cache, Again returns 0. Setting the clock back does not make the wait longer. The creation of a child
+// causes an event, so a created child shortens the wait only after Patience.
 func (l *Ledger[C]) Again(now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -487,9 +495,9 @@ func (l *Ledger[C]) Again(now time.Time) time.Duration {
 	return max(l.passed.Remaining(now), min(nextLook, l.patience()))
 }
 
-// Awaited returns the creations and deletions that Created and Deleted noted and that the cache does not
-// show yet. Each creation is given by the child's name, and each deletion by the child's UID. Both slices
-// are sorted, and the caller owns them.
+// Awaited returns the creations and deletions that were recorded with Created and Deleted and that the
+// cache does not show yet. The result creations lists the names of the created children, and deletions
+// lists the UIDs of the deleted children. Both slices are sorted, and the caller owns them.
 func (l *Ledger[C]) Awaited() (creations []string, deletions []types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -507,8 +515,8 @@ func (l *Ledger[C]) Awaited() (creations []string, deletions []types.UID) {
 	return creations, deletions
 }
 
-// Waits returns how long the cache may still take to show all calls that Created and Deleted noted. If
-// the cache has shown them all, or has taken too long, Waits returns 0.
+// Waits returns the maximum time to wait until the cache shows all calls that were recorded with Created
+// and Deleted. If the cache already shows these calls, or if the time is over, Waits returns 0.
 func (l *Ledger[C]) Waits(now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -518,7 +526,7 @@ func (l *Ledger[C]) Waits(now time.Time) time.Duration {
 func (l *Ledger[C]) waitsFor(now time.Time) (longest time.Duration) {
 	for _, e := range l.children {
 		if left := l.patience() - now.Sub(e.since); e.call != none && left >= 0 {
-			longest = max(longest, left+1) // until just after the patience ends
+			longest = max(longest, left+1) // one nanosecond more, so that the patience is over after the wait
 		}
 	}
 	return longest

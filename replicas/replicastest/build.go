@@ -16,8 +16,8 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// beginning is the time at which clusters start. Pods from NewPod were created and became ready at
-// that time.
+// beginning is the default start time of clusters. It is also the time at which pods from NewPod
+// were created and became ready.
 var beginning = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 // NewReplicaSet returns a ReplicaSet whose pods have the label app=name. All ReplicaSets from
@@ -62,9 +62,9 @@ func NewPod(rs *appsv1.ReplicaSet, name string) *corev1.Pod {
 	return p
 }
 
-// ownedBy returns a copy of a child in the owner's namespace. The owner is the copy's controller,
-// and the copy has no other owner references. kind is the owner's kind. If the owner is nil, the
-// copy has no owner references.
+// ownedBy returns a copy of a child. The copy is in the owner's namespace, and has one owner
+// reference, which names the owner as its controller. The argument kind is the owner's kind. If the
+// owner is nil, the copy has no owner references.
 func ownedBy[C Object[C]](child C, owner metav1.Object, kind schema.GroupVersionKind) C {
 	return changed(child, func(child C) {
 		if object.IsNil(owner) {
@@ -76,14 +76,14 @@ func ownedBy[C Object[C]](child C, owner metav1.Object, kind schema.GroupVersion
 	})
 }
 
-// Orphan returns a copy of a child without owner references. If an owner's selector matches the
-// copy, the owner may adopt the copy.
+// Orphan returns a copy of a child with all owner references removed. If an owner's selector
+// matches the copy, the owner may adopt the copy.
 func Orphan[C Object[C]](child C) C {
 	return changed(child, func(child C) { child.SetOwnerReferences(nil) })
 }
 
-// WithCost returns a copy of a child with a deletion cost, in the annotation
-// controller.kubernetes.io/pod-deletion-cost.
+// WithCost returns a copy of a child whose annotation controller.kubernetes.io/pod-deletion-cost
+// contains the given deletion cost.
 func WithCost[C Object[C]](child C, cost int32) C {
 	return changed(child, func(child C) {
 		annotations := child.GetAnnotations()
@@ -95,13 +95,13 @@ func WithCost[C Object[C]](child C, cost int32) C {
 	})
 }
 
-// Unready returns a copy of a pod that has not been ready since its creation.
+// Unready returns a copy of a pod that is not ready, and has not been ready since its creation.
 func Unready(p *corev1.Pod) *corev1.Pod {
 	return changed(p, func(p *corev1.Pod) { becomeUnready(p, p.CreationTimestamp) })
 }
 
-// changed returns a copy of an object to which change was applied. If the object is nil, changed
-// returns nil.
+// changed applies the function change to a copy of an object, and returns the copy. If the object
+// is nil, changed returns nil.
 func changed[T Object[T]](obj T, change func(T)) T {
 	if object.IsNil(obj) {
 		return obj

@@ -133,9 +133,9 @@ func (c *Cluster[O, C]) updateChild(old C, change func(C)) (C, error) {
 	return child, err
 }
 
-// patchChild applies a patch that adopts or releases the child with this namespace and name.
-// Custom resources accept only merge patches. Other children also accept strategic merge patches.
-// In a dry run, the patch is checked and Webhook is called, but nothing is stored.
+// patchChild patches the child with this namespace and name. The patch adopts or releases the
+// child. Custom resources accept only merge patches. Other children also accept strategic merge
+// patches. In a dry run, the patch is checked and Webhook is called, but nothing is stored.
 func (c *Cluster[O, C]) patchChild(ctx context.Context, namespace, name string, patch selector.Patch, opts metav1.PatchOptions) (C, error) {
 	var none C
 	old, err := c.readChild(ctx, namespace, name)
@@ -162,9 +162,9 @@ func (c *Cluster[O, C]) patchChild(ctx context.Context, namespace, name string, 
 }
 
 // DeleteChild starts the deletion of a child. DeleteChild returns the child's new resourceVersion,
-// or "" if the child is gone immediately. The deletion of a pod on a node takes the pod's grace
-// period. Pods without a node, finished pods and children of other types have no grace period. In
-// a dry run, the request is checked, but nothing is deleted.
+// or "" if the child is removed immediately. A pod on a node is removed after the pod's grace
+// period. Pods without a node, finished pods and children of other types have no grace period. In a
+// dry run, the request is checked, but nothing is deleted.
 func (c *Cluster[O, C]) DeleteChild(ctx context.Context, namespace, name string, opts metav1.DeleteOptions) (string, error) {
 	old, err := c.readChild(ctx, namespace, name)
 	if err != nil {
@@ -197,8 +197,8 @@ func (c *Cluster[O, C]) deleteChild(old C, opts metav1.DeleteOptions) C {
 	return child
 }
 
-// isPending reports whether the child is already being deleted and opts does not shorten its grace
-// period.
+// isPending reports whether the child is already being deleted, and opts does not shorten the
+// child's grace period.
 func isPending(child metav1.Object, opts metav1.DeleteOptions) bool {
 	current, want := child.GetDeletionGracePeriodSeconds(), opts.GracePeriodSeconds
 	return current != nil && (want == nil || *want >= *current)

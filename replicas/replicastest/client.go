@@ -22,20 +22,20 @@ import (
 )
 
 // A Client makes the API calls of one controller and receives the controller's events. A Client is
-// a controller.Client and a controller.EventSink. Fail makes calls fail, and Record records the
-// calls that are made. The functions Fault and Done of a Client may step other parts of a World.
-// They may also panic with a Crash, as if the process had died.
+// a controller.Client and a controller.EventSink. The method Fail makes calls fail, and the method
+// Record records calls. The functions Fault and Done can call Step of other Parts. They can also
+// panic with a Crash to simulate that the process has died.
 type Client[O Object[O], C Object[C]] struct {
-	// Client sends the calls, which may fail. Create changes its argument and the maps in its
-	// argument, like a client that decodes the answer into the argument.
+	// Client sends the calls, which may fail. Create modifies its argument and the maps in its
+	// argument, like a client that decodes the response into the argument.
 	controller.Client[O, C]
 	controller.Versioner
 	// EventSink adds each event to the cluster's Events.
 	controller.EventSink
 
-	// Fault is called before a request is sent or sent again, unless a Rule of Fail applies to the
-	// request. Fault returns what goes wrong with the request. If Fault is nil, a request to which
-	// no Rule applies succeeds.
+	// Fault is called before a request is sent or resent, unless a Rule from Fail applies to the
+	// request. The result of Fault describes how the request fails. If Fault is nil, a request to
+	// which no Rule applies has no Fault.
 	Fault func(Call) Fault
 	// Done is called after each call with the error that the call returned. It may be nil.
 	Done func(Call, error)
@@ -82,21 +82,21 @@ func (c *Client[O, C]) inFlight() (calls []Call) {
 
 // A Call is one request to the API server.
 type Call struct {
-	Verb                 string // create, delete, patch, get, list or status, which is a patch of the owner's status
+	Verb                 string // create, delete, patch, get, list, or status for a patch of the owner's status
 	Kind                 string // kind of the child or owner, such as Pod
-	types.NamespacedName        // a list has no name, and a child to create may have none
+	types.NamespacedName        // the name is empty for a list, and can be empty for a creation
 	DryRun               bool
-	Limit                int // how many objects a list asks for; 0 means all
-	// ResourceVersion is the resourceVersion that a deletion requires the child to have. "" means
-	// that the deletion requires none.
+	Limit                int // the maximum number of objects in a list; 0 means no maximum
+	// ResourceVersion is the resourceVersion in the preconditions of a deletion, or "" if the
+	// preconditions do not contain one.
 	ResourceVersion string
 	// Err is the error that the call returned, or nil if the call succeeded. Err is set only for
 	// the calls in a Record.
 	Err error
 }
 
-// An effect applies a request to the cluster. An effect may happen late, when the caller has
-// stopped waiting and may already have changed the objects in the request.
+// An effect applies a request to the cluster. It can be called after the caller has stopped
+// waiting. By then, the caller may have changed the objects that it passed to the request.
 type effect[T any, O Object[O], C Object[C]] func(context.Context, *Cluster[O, C]) (T, error)
 
 // do makes one call.
@@ -113,10 +113,10 @@ func do[T any, O Object[O], C Object[C]](ctx context.Context, c *Client[O, C], c
 	return result, err
 }
 
-// resends is the maximum number of times that client-go sends a request again.
+// resends is the maximum number of times that client-go resends a request.
 const resends = 10
 
-// send sends a request. If the request must be resent, send sends it again, up to resends times.
+// send sends a request. If a Fault demands it, send resends the request, up to resends times.
 func send[T any, O Object[O], C Object[C]](ctx context.Context, c *Client[O, C], call Call, effect effect[T, O, C]) (result T, err error) {
 	n := 0
 	for again := true; again && n <= resends; n++ {
@@ -146,7 +146,7 @@ func try[T any, O Object[O], C Object[C]](ctx context.Context, c *Client[O, C], 
 	return result, false, err
 }
 
-// A landing is a call that takes effect later.
+// A landing is a call with a delayed effect.
 type landing[O Object[O], C Object[C]] struct {
 	call   Call
 	client int
@@ -179,11 +179,11 @@ func (t *table[T]) callFor(verb string, obj T) Call {
 	return t.call(verb, obj.GetNamespace(), obj.GetName())
 }
 
-// sent returns a copy of an object, so that the caller cannot change the object after it was sent.
-// If the object is nil, sent returns nil.
+// sent copies an object before it is sent, so that later changes by the caller do not affect the
+// request. If the object is nil, sent returns nil.
 func sent[T Object[T]](obj T) T { return changed(obj, func(T) {}) }
 
-// calls has the API calls of a Client as methods.
+// calls implements the API calls of a Client.
 type calls[O Object[O], C Object[C]] struct{ *Client[O, C] }
 
 func (c calls[O, C]) Create(ctx context.Context, child C) (C, error) {
@@ -200,8 +200,8 @@ func (c calls[O, C]) Create(ctx context.Context, child C) (C, error) {
 	return created, err
 }
 
-// decode copies the entries of from into the map into, as decoding JSON does. If into is nil,
-// decode does nothing.
+// decode adds the entries of the second map to the first map, as a JSON decoder does with an
+// existing map. If the first map is nil, decode does nothing.
 func decode(into, from map[string]string) {
 	if into != nil {
 		maps.Copy(into, from)

@@ -6,7 +6,7 @@ package replicastest
 import "time"
 
 // A Clock shows virtual time, which changes only when Advance is called. The zero Clock shows the
-// zero time. The Clock of a cluster begins at Options.Start.
+// zero time. The Clock of a cluster starts at Options.Start.
 type Clock struct{ now time.Time }
 
 func newClock(start time.Time) *Clock { return &Clock{now: start} }

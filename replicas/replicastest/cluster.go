@@ -22,21 +22,21 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// Options are the settings of a cluster. The zero value is a cluster without nodes.
+// Options configures a cluster. The zero Options describes a cluster without nodes.
 type Options struct {
-	// Start is the time at which the clock starts. The zero time means the beginning of 2026.
+	// Start is the time at which the clock starts. The default is the beginning of 2026.
 	Start time.Time
-	// Clock is the cluster's clock, which several clusters may share. nil means a new clock.
+	// Clock is the cluster's clock. Several clusters may share a clock. The default is a new clock.
 	Clock *Clock
-	// Seed is the seed for everything that is random, such as UIDs and generated names.
+	// Seed is the seed of the random number generator, for example for UIDs and generated names.
 	Seed uint64
-	// Counting makes UIDs and generated names count up, so that they show the order in which
-	// objects were created.
+	// If Counting is set, UIDs and generated names are numbered consecutively, which shows the
+	// order in which objects were created.
 	Counting bool
 	// Nodes is the number of nodes at the start. The nodes are named node-1, node-2 and so on.
 	// Only pods need nodes. A pod without a node never becomes ready.
 	Nodes int
-	// Timing says how long things take in the cluster.
+	// Timing contains the delays in the cluster.
 	Timing Timing
 }
 
@@ -47,11 +47,11 @@ type Options struct {
 // NewPodCluster and NewCluster make a Cluster.
 type Cluster[O Object[O], C Object[C]] struct {
 	Clock *Clock
-	// Events are the events that controllers have sent, in the order in which they were sent.
+	// Events lists the events that controllers have sent, in the order in which they were sent.
 	Events []Event
 	// Ready makes a child ready. Ready changes a copy of the child, and the cluster stores that
-	// copy. Ready is called once for each child that is not being deleted, Timing.StartUp after
-	// the child's creation. If Ready is nil, children stay as they were created. Ready is not
+	// copy. Ready is called once for each child that is not being deleted, Timing.StartUp after the
+	// child's creation. If Ready is nil, children do not change after their creation. Ready is not
 	// called for pods, which become ready on nodes.
 	Ready func(child C)
 	// Mutate may change each child that is created through the API, before Webhook is called.
@@ -61,8 +61,9 @@ type Cluster[O Object[O], C Object[C]] struct {
 	// Webhook returns an error, the call fails with that error. Webhook must not change the child.
 	// If Webhook is nil, all calls are allowed.
 	Webhook func(verb string, child C) error
-	// Changed is called after each change of an object. before is nil if the object is new, and
-	// after is nil if the object is gone. Changed must not change the objects. Changed may be nil.
+	// Changed is called after each change of an object. The argument before is nil if the object
+	// was created, and the argument after is nil if the object was removed. Changed must not change
+	// the objects. Changed may be nil.
 	Changed func(before, after metav1.Object)
 
 	kind     controller.Kind[O, C]
@@ -70,7 +71,7 @@ type Cluster[O Object[O], C Object[C]] struct {
 	random   *rand.PCG
 	counting bool
 	counter  uint64
-	names    uint64 // how many names controllers have taken, if counting is set
+	names    uint64 // the number of names that controllers have generated, if counting is set
 	version  uint64
 	owners   *table[O]
 	children *table[C]
@@ -79,7 +80,7 @@ type Cluster[O Object[O], C Object[C]] struct {
 	ending   map[string]ending
 	nodes    []*node
 	tasks    []task[O, C]
-	clients  int            // how many clients were made
+	clients  int            // the number of clients of the cluster
 	landing  *landing[O, C] // the late call that takes effect now; nil if there is none
 	hidden
 }
@@ -90,8 +91,8 @@ type PodCluster = Cluster[*appsv1.ReplicaSet, *corev1.Pod]
 // NewPodCluster returns an empty cluster for ReplicaSets and pods.
 func NewPodCluster(o Options) *PodCluster { return newCluster(controller.ReplicaSets(), o) }
 
-// NewCluster returns an empty cluster for the owners and children of a Kind. If the Kind can never
-// work, NewCluster returns the error of controller.New.
+// NewCluster returns an empty cluster for the owners and children of a Kind. If the Kind is
+// invalid, NewCluster returns the error from controller.New.
 func NewCluster[O Object[O], C Object[C]](kind controller.Kind[O, C], o Options) (*Cluster[O, C], error) {
 	c := newCluster(kind, o)
 	if _, err := c.NewControllerWith(controller.Options{}); err != nil {
@@ -162,10 +163,11 @@ func (c *Cluster[O, C]) newUID() types.UID {
 		high>>32, high>>16&0xffff, high&0xfff, 0x8000|low>>48&0x3fff, low&0xffffffffffff))
 }
 
-// alphabet has the characters that the API server uses in the suffix of a generated name.
+// alphabet contains the characters that the API server uses in the suffix of a generated name.
 const alphabet = "bcdfghjklmnpqrstvwxz2456789"
 
-// newName generates a name as the API server does. No other child in the namespace has that name.
+// newName generates a name for a child as the API server does. If names are random, the new name
+// differs from the names of all other children in the namespace.
 func (c *Cluster[O, C]) newName(namespace, prefix string) string {
 	const longest = 63
 	prefix = prefix[:min(len(prefix), longest-suffixLength)]

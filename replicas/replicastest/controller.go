@@ -23,12 +23,13 @@ type Controller[O Object[O], C Object[C]] struct {
 	Client *Client[O, C]
 	View   *View[O, C]
 	Worker *Worker
-	// Sync makes a pass. At first, Sync is the method Sync of a controller.Controller. To test a
-	// reconcile loop of your own, replace Sync. Worker.Sync describes the results of Sync.
+	// Sync makes a pass. The default is the method Sync of a controller.Controller. To test a
+	// reconcile loop of your own, replace Sync. See Worker.Sync for the meaning of the results.
 	Sync func(ctx context.Context, key types.NamespacedName) (again time.Duration, err error)
-	// BurstReplicas, if it is not 0, replaces the BurstReplicas of every Spec.
+	// If BurstReplicas is not 0, it replaces the BurstReplicas of every Spec.
 	BurstReplicas int
-	// Skew is how far the controller's clock is ahead of the cluster's clock.
+	// Skew is the difference between the controller's clock and the cluster's clock. It is positive
+	// if the controller's clock is ahead.
 	Skew time.Duration
 	// RememberWrites makes the controller's caches report their resourceVersions, as client-go's
 	// caches do in 0.36 and later. The controller then waits until its caches show its writes.
@@ -38,7 +39,7 @@ type Controller[O Object[O], C Object[C]] struct {
 
 	controller *controller.Controller
 	cluster    *Cluster[O, C]
-	suffix     []int // the rest of the next name, if the cluster is counting
+	suffix     []int // the remaining digits of the next name, if the cluster is counting
 	inside     *inside.Controller[controller.Pass[O, C], C]
 	hidden
 }
@@ -52,9 +53,9 @@ func (c *Cluster[O, C]) NewController() *Controller[O, C] {
 	return ctl
 }
 
-// NewControllerWith returns a Controller with the given options. The options Now, Events, Random
-// and MaxParallel are replaced. MaxParallel becomes 1, so calls are made one at a time. If
-// controller.New returns an error, NewControllerWith returns that error.
+// NewControllerWith returns a Controller with the given options. NewControllerWith replaces the
+// options Now, Events, Random and MaxParallel. MaxParallel is set to 1, so calls are made one at a
+// time. If controller.New returns an error, NewControllerWith returns that error.
 func (c *Cluster[O, C]) NewControllerWith(opts controller.Options) (*Controller[O, C], error) {
 	ctl := &Controller[O, C]{Client: c.NewClient(), View: c.NewView(), cluster: c}
 	ctl.Worker = &Worker{Clock: c.Clock, Sync: ctl.pass}
@@ -71,7 +72,8 @@ func (c *Cluster[O, C]) NewControllerWith(opts controller.Options) (*Controller[
 	return ctl, nil
 }
 
-// limited returns the cluster's Kind, with a Spec that uses c.BurstReplicas unless it is 0.
+// limited returns the cluster's Kind with a modified Spec. If c.BurstReplicas is not 0, it replaces
+// the BurstReplicas in the result of Spec.
 func (c *Controller[O, C]) limited() controller.Kind[O, C] {
 	kind := c.cluster.kind
 	spec := kind.Spec
@@ -100,7 +102,8 @@ func (c *Controller[O, C]) kind() controller.Kind[O, C] {
 	return kind
 }
 
-// told remembers the pass's owner and scale. The pass may have read the owner from the server.
+// told records the owner and the Scale of a pass. The owner can differ from the owner in the cache,
+// because the pass may have read it from the server.
 func (c *Controller[O, C]) told(owner O, owned []C, s replicas.Scale[C]) {
 	c.inside.Passing = &controller.Pass[O, C]{Owner: owner, Scale: s}
 	if c.inside.Scaling != nil {
@@ -112,13 +115,13 @@ func (c *Controller[O, C]) observe(pass controller.Pass[O, C]) {
 	passing := c.inside.Passing
 	c.inside.Passing = nil
 	if c.Passed != nil && passing != nil {
-		pass.Owner = passing.Owner // even if the cache was stale
+		pass.Owner = passing.Owner // the owner that the pass has used, even if the cache was stale
 		c.Passed(pass)
 	}
 }
 
-// random returns the function that the controller uses for names and for random delays. If the
-// cluster is counting, names count up and there are no random delays.
+// random returns the source of random numbers for names and delays. If the cluster is counting,
+// names are numbered consecutively, and delays are not random.
 func (c *Controller[O, C]) random() func(n int) int {
 	if !c.cluster.counting {
 		return c.cluster.Random
@@ -153,7 +156,7 @@ func digits(n uint64) []int {
 // now returns the time on the controller's clock.
 func (c *Controller[O, C]) now() time.Time { return c.cluster.Clock.Now().Add(c.Skew) }
 
-// Due returns the time of the next event or pass, and whether there will be one.
+// Due returns the time of the next event or pass. The second result reports whether there is one.
 func (c *Controller[O, C]) Due() (time.Time, bool) {
 	_, due, ok := c.next()
 	return due, ok
@@ -184,7 +187,7 @@ func (c *Controller[O, C]) pass(ctx context.Context, key types.NamespacedName) (
 	return again, err
 }
 
-// A cache is the Cache of a controller's View. It also notes what the controller reads.
+// A cache wraps the Cache of a controller's View, and records what the controller reads.
 type cache[O Object[O], C Object[C]] struct {
 	controller.Cache[O, C]
 	controller *Controller[O, C]
@@ -199,7 +202,7 @@ func (c cache[O, C]) Children(ctx context.Context, owner O) ([]C, error) {
 	return children, err
 }
 
-// Related returns the children of siblings, and remembers these children for tests.
+// Related returns the children of siblings, and records these children for tests.
 func (c cache[O, C]) Related(ctx context.Context, owner O) ([]C, error) {
 	related, err := c.Cache.Related(ctx, owner)
 	c.controller.inside.Related = related

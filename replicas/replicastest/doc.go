@@ -1,9 +1,9 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replicastest helps you to test your own controller. You can test a plan for children that
-// you build by hand, or a whole controller on a simulated cluster where watches hang and answers
-// get lost.
+// Package replicastest helps you to test your own controller. You can test the plan for a few
+// children, or a whole controller on a simulated cluster in which watches hang and responses are
+// lost.
 //
 // This table shows where to start:
 //

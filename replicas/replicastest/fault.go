@@ -14,16 +14,16 @@ import (
 	"github.com/replicakit/replicakit/slowstart"
 )
 
-// A Fault is what goes wrong with a request. The zero Fault means that nothing goes wrong.
+// A Fault describes how a request fails. The zero Fault does not make the request fail.
 type Fault struct {
 	Before error // if set, the request has no effect and returns this error
 	After  error // if set, the request takes effect and returns this error
 	// Resend makes the client send the request again instead of returning the error. client-go
 	// sends a request again after a 429 or 503 with Retry-After, and after a connection was reset.
-	// The request that is sent again has a Fault of its own.
+	// The Fault of the resent request is determined separately.
 	Resend bool
-	// Late is the time after which a request that failed with Before takes effect anyway. The
-	// request takes effect as it was sent, even if its context has ended. 0 means that the request
+	// Late is the delay after which a request takes effect although it has failed with Before. The
+	// request takes effect as it was sent, even if its context has ended. If Late is 0, the request
 	// never takes effect.
 	Late time.Duration
 }
@@ -40,11 +40,11 @@ func Lost() []error {
 
 func timeout() error { return apierrors.NewTimeoutError("the request did not complete in time", 0) }
 
-// A Crash is the value of a panic that simulates the death of the process during a pass. The
-// functions of a Client or Controller may panic with a Crash.
+// A Crash is a panic value that simulates the death of the process during a pass. The functions of
+// a Client or Controller may panic with a Crash.
 type Crash struct{}
 
-// String returns the text "the process died".
+// String returns "the process died".
 func (Crash) String() string { return "the process died" }
 
 // Crashes calls f and reports whether f panicked with a Crash. Any other panic continues.

@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// finalizers has the finalizers that keep an owner until the garbage collector has handled the
-// owner's children.
+// finalizers maps a deletion policy to the finalizer that keeps an owner until the garbage
+// collector has handled the owner's children.
 var finalizers = map[metav1.DeletionPropagation]string{
 	metav1.DeletePropagationOrphan:     metav1.FinalizerOrphanDependents,
 	metav1.DeletePropagationForeground: metav1.FinalizerDeleteDependents,
@@ -44,7 +44,7 @@ func (c *Cluster[O, C]) hasGarbage() bool {
 		})
 }
 
-// isCollected reports whether an owner waits for the garbage collector.
+// isCollected reports whether an owner that is being deleted waits for the garbage collector.
 func isCollected[O metav1.Object](owner O) bool {
 	return owner.GetDeletionTimestamp() != nil && slices.ContainsFunc(owner.GetFinalizers(), isCollectors)
 }
@@ -103,7 +103,7 @@ func (c *Cluster[O, C]) collectChild(child C) {
 	}
 }
 
-// absent returns the UIDs in a child's references to owners that do not exist.
+// absent returns the UIDs of those owners of a child that do not exist.
 func (c *Cluster[O, C]) absent(child C) (uids []types.UID) {
 	namespace := child.GetNamespace()
 	if c.kind.ClusterScoped {
@@ -156,7 +156,8 @@ func (c *insideCluster[O, C]) CreateNamespace(name string) bool {
 	return c.ending[name] == 0
 }
 
-// emptyNamespace deletes the objects in a namespace until none is left.
+// emptyNamespace deletes the objects in a namespace, and repeats this every second until the
+// namespace is empty.
 func (c *Cluster[O, C]) emptyNamespace(name string) {
 	owners, children := c.owners.rows.in(name), c.children.rows.in(name)
 	for _, owner := range owners {

@@ -13,8 +13,8 @@ import (
 	"github.com/replicakit/replicakit/internal/pod"
 )
 
-// kubelets simulate the life of pods. The simulation includes a scheduler, nodes with kubelets,
-// and the loss of nodes.
+// kubelets implements life for pods. It simulates a scheduler, nodes with kubelets, and the loss of
+// nodes.
 type kubelets[O Object[O]] struct{ *Cluster[O, *corev1.Pod] }
 
 func (c kubelets[O]) prepare(p *corev1.Pod) {
@@ -31,7 +31,8 @@ func (c kubelets[O]) created(p *corev1.Pod) {
 	}
 }
 
-// resumed lets the scheduler and the kubelet continue with a pod that was restored from a backup.
+// resumed creates the tasks of the scheduler and the kubelet for a pod that was restored from a
+// backup.
 func (c kubelets[O]) resumed(p *corev1.Pod) {
 	switch {
 	case p.DeletionTimestamp != nil:
@@ -70,7 +71,7 @@ func (c kubelets[O]) act(do job, p *corev1.Pod) {
 	}
 }
 
-// actOnNode does a task for all pods on a node.
+// actOnNode performs a task for all pods on a node.
 func (c kubelets[O]) actOnNode(do job, name string) {
 	if n := c.node(name); do == detect && n != nil {
 		n.ready = false
@@ -128,7 +129,7 @@ func (c kubelets[O]) runs(p *corev1.Pod) bool {
 	return n != nil && n.alive
 }
 
-// change makes a change for the cluster itself, without validation.
+// change stores a change that the cluster itself makes to a pod, without validation.
 func (c kubelets[O]) change(old *corev1.Pod, change func(p *corev1.Pod, at metav1.Time)) *corev1.Pod {
 	p := old.DeepCopy()
 	change(p, c.timestamp())

@@ -12,8 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Timing says how long things take in a cluster. A zero field means the default in the field's
-// comment. The defaults of Detect, Evict and Collect are Kubernetes' own defaults.
+// Timing contains the delays in a cluster. If a field is zero, its default applies, which is in
+// parentheses in the field's comment. The defaults of Detect, Evict and Collect are Kubernetes' own
+// defaults.
 type Timing struct {
 	Schedule time.Duration // from a pod's creation until the pod has a node (0.5 s); negative means never
 	StartUp  time.Duration // from the choice of a pod's node, or from the creation of another child, until the child is ready (2 s)
@@ -34,20 +35,20 @@ func (t Timing) withDefaults() Timing {
 	}
 }
 
-// A life simulates what happens to children without any API call. Pods have one implementation,
-// and all other children have another implementation.
+// A life simulates the changes of children that no API call causes, for example that a pod becomes
+// ready. There is one implementation for pods, and another for all other children.
 type life[C any] interface {
 	// prepare sets the fields that the API server sets in a new child.
 	prepare(child C)
-	// created starts the life of a new child.
+	// created creates the first task for a new child.
 	created(child C)
-	// resumed continues the life of a child that a backup restored.
+	// resumed creates the tasks for a child that was restored from a backup.
 	resumed(child C)
 	// isFinished reports whether a child no longer counts for quotas.
 	isFinished(child C) bool
-	// grace returns how long the deletion of a child takes.
+	// grace returns the grace period for the deletion of a child.
 	grace(child C, opts metav1.DeleteOptions) time.Duration
-	// act does a task for a stored child. actOnNode does a task for all children on a node.
+	// act performs a task for a stored child. actOnNode performs a task for all children on a node.
 	act(do job, child C)
 	actOnNode(do job, name string)
 }
@@ -60,7 +61,7 @@ func lifeOf[O Object[O], C Object[C]](c *Cluster[O, C]) life[C] {
 	return objects[O, C]{c}
 }
 
-// objects simulate the life of children that are not pods. Such children have no grace period, and
+// objects implements life for children that are not pods. These children have no grace period, and
 // become ready only if Cluster.Ready is set.
 type objects[O Object[O], C Object[C]] struct{ *Cluster[O, C] }
 
@@ -92,12 +93,12 @@ func (c objects[O, C]) act(do job, child C) {
 
 func (objects[O, C]) actOnNode(job, string) {}
 
-// A task is something that the cluster will do later.
+// A task is an action that the cluster will perform later.
 type task[O Object[O], C Object[C]] struct {
 	at    time.Time
 	do    job
 	child *C     // the child as it was when the task was made; nil if there is none
-	name  string // of a node or a namespace
+	name  string // the name of a node or a namespace
 	*landing[O, C]
 }
 
@@ -107,9 +108,9 @@ const (
 	bind    job = iota // the scheduler finds a node for the pod
 	start              // the child becomes ready
 	kill               // the kubelet confirms that the pod has stopped
-	detect             // the node is found to be silent
-	evict              // the pods of a silent node are deleted
-	collect            // the pods of a removed node are removed
+	detect             // the loss of a node is detected
+	evict              // the pods of a lost node are deleted
+	collect            // the pods of a removed node are removed as well
 	sweep              // the garbage collector looks for children without owners
 	empty              // the objects in a namespace are deleted
 	land               // a call takes effect late
@@ -127,7 +128,8 @@ func (c *Cluster[O, C]) later(d time.Duration, t task[O, C]) {
 	c.tasks = slices.Insert(c.tasks, i, t)
 }
 
-// Due returns the time at which the cluster acts next, and whether it will act.
+// Due returns the time of the cluster's next task. The second result reports whether there is a
+// task.
 func (c *Cluster[O, C]) Due() (time.Time, bool) {
 	if len(c.tasks) == 0 {
 		return time.Time{}, false
@@ -135,7 +137,7 @@ func (c *Cluster[O, C]) Due() (time.Time, bool) {
 	return c.tasks[0].at, true
 }
 
-// Step does the next task of the cluster if that task is due.
+// Step performs the next task of the cluster if that task is due.
 func (c *Cluster[O, C]) Step() {
 	if due, ok := c.Due(); !ok || due.After(c.Clock.Now()) {
 		return
@@ -143,8 +145,8 @@ func (c *Cluster[O, C]) Step() {
 	c.act()
 }
 
-// act does the next task of the cluster, even if the task is not due yet. If there is no task, act
-// does nothing.
+// act performs the next task of the cluster, even if the task is not due yet. If there is no task,
+// act does nothing.
 func (c *Cluster[O, C]) act() {
 	if len(c.tasks) == 0 {
 		return
@@ -165,7 +167,7 @@ func (c *Cluster[O, C]) act() {
 	}
 }
 
-// actOn does a task for a child if the child still exists.
+// actOn performs a task for a child if the child still exists.
 func (c *Cluster[O, C]) actOn(t task[O, C]) {
 	was := *t.child
 	child, err := c.children.get(was.GetNamespace(), was.GetName())

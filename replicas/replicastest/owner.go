@@ -62,8 +62,8 @@ func (c *Cluster[O, C]) GetOwner(ctx context.Context, namespace, name string) (O
 // means all namespaces.
 func (c *Cluster[O, C]) Owners(namespace string) []O { return clone(c.owners.rows.in(namespace)) }
 
-// EditOwner changes an owner, except the owner's field Status. If the spec changes, the owner's
-// generation increases.
+// EditOwner changes an owner. Changes to the owner's field Status are ignored. If the spec changes,
+// the owner's generation increases.
 func (c *Cluster[O, C]) EditOwner(ctx context.Context, namespace, name string, change func(owner O)) (O, error) {
 	old, err := c.readOwner(ctx, namespace, name)
 	if err != nil {
@@ -80,8 +80,9 @@ func (c *Cluster[O, C]) EditOwner(ctx context.Context, namespace, name string, c
 	}))
 }
 
-// patchOwnerStatus applies the status in a JSON merge patch to an owner. If the patch has another
-// UID or another resourceVersion than the stored owner, patchOwnerStatus returns a Conflict.
+// patchOwnerStatus applies the status in a JSON merge patch to an owner. If the UID or the
+// resourceVersion in the patch differs from that of the stored owner, patchOwnerStatus returns a
+// Conflict.
 func (c *Cluster[O, C]) patchOwnerStatus(ctx context.Context, namespace, name string, patch selector.Patch) (O, error) {
 	var none O
 	old, err := c.readOwner(ctx, namespace, name)
@@ -136,8 +137,8 @@ func (c *Cluster[O, C]) readOwner(ctx context.Context, namespace, name string) (
 	return c.owners.get(namespace, name)
 }
 
-// checkWritten returns a Conflict if obj has another UID or another resourceVersion than the
-// stored object.
+// checkWritten returns a Conflict if the UID or the resourceVersion of obj is set and differs from
+// that of the stored object.
 func checkWritten(resource schema.GroupResource, obj, stored metav1.Object) error {
 	switch {
 	case obj.GetUID() != "" && obj.GetUID() != stored.GetUID():

@@ -19,8 +19,8 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// A patch has the fields of a merge patch or a strategic merge patch that are needed to adopt and
-// release children.
+// A patch contains those fields of a merge patch or a strategic merge patch that are needed to
+// adopt and release children.
 type patch struct {
 	Metadata struct {
 		UID               *types.UID   `json:"uid"`
@@ -58,12 +58,14 @@ func badPatch(patch selector.Patch, err error) error {
 	return apierrors.NewBadRequest(fmt.Sprintf("patch %q: %v", patch.Data, err))
 }
 
-// isCustom reports whether a kind is a custom resource, which has no strategic merge patches.
+// isCustom reports whether a kind is a custom resource. Custom resources do not support strategic
+// merge patches.
 func isCustom(kind schema.GroupKind) bool {
 	return strings.Contains(kind.Group, ".") && !strings.HasSuffix(kind.Group, ".k8s.io")
 }
 
-// check returns a Conflict if the patch requires another resourceVersion than that of the object.
+// check returns a Conflict if the patch contains a resourceVersion that differs from that of the
+// object.
 func (p *patch) check(resource schema.GroupResource, obj metav1.Object) error {
 	if version := p.Metadata.ResourceVersion; version != "" {
 		return checkWritten(resource, &metav1.ObjectMeta{ResourceVersion: version}, obj)
@@ -71,8 +73,8 @@ func (p *patch) check(resource schema.GroupResource, obj metav1.Object) error {
 	return nil
 }
 
-// apply merges the patch into an object. If the patch has another UID than the object, validation
-// later refuses the changed object.
+// apply merges the patch into an object. If the UID in the patch differs from that of the object,
+// the later validation refuses the changed object.
 func (p *patch) apply(obj metav1.Object) {
 	if p.Metadata.UID != nil {
 		obj.SetUID(*p.Metadata.UID)
@@ -113,8 +115,8 @@ func (p *patch) mergeOwners(obj metav1.Object) {
 	obj.SetOwnerReferences(refs)
 }
 
-// merge adds the reference to the list, or removes the reference from the list. References with
-// the same UID are treated as the same reference.
+// merge adds the reference to refs, replaces the reference with the same UID, or removes all
+// references with that UID.
 func (o ownerPatch) merge(refs []metav1.OwnerReference) []metav1.OwnerReference {
 	i := slices.IndexFunc(refs, func(ref metav1.OwnerReference) bool { return ref.UID == o.UID })
 	switch {

@@ -11,24 +11,26 @@ import (
 
 // A Rule says which calls fail, and how they fail. The zero Rule makes every call time out.
 type Rule struct {
-	// Verb, Kind and Name select the calls. "" means any.
+	// Verb, Kind and Name select the calls. An empty field matches every call.
 	Verb, Kind, Name string
-	// Skip is how many of the selected calls the Rule leaves alone at first.
+	// Skip is the number of selected calls that the Rule ignores at first.
 	Skip int
-	// Times is how many of the calls after the skipped calls fail. 0 means that all of them fail.
+	// Times is the number of calls that fail after the skipped calls. If Times is 0, all of them
+	// fail.
 	Times int
-	// Err is the error that the call returns. nil means that the call times out.
+	// Err is the error that the call returns. The default is a timeout.
 	Err error
-	// Landed means that the calls take effect, and only their answers are lost.
+	// If Landed is set, the calls take effect, and only their responses are lost.
 	Landed bool
-	// Late is the time after which a call that failed takes effect anyway. 0 means that the call
-	// never takes effect. If Landed is set, Late is ignored.
+	// Late is the delay after which a call takes effect although it has failed. If Late is 0, the
+	// call never takes effect. If Landed is set, Late is ignored.
 	Late time.Duration
 }
 
-// Fail makes calls fail from now on. The rules replace all rules from earlier calls of Fail, so
-// Fail without rules only removes the earlier rules. If several rules apply to a call, the first
-// rule that has failures left decides. Fault is not called for that call.
+// Fail makes later calls fail according to the rules. The rules replace all rules from earlier
+// calls of Fail, so Fail without arguments removes all rules. If several rules select a call, the
+// first rule that is neither skipping calls nor used up determines the failure. Fault is not called
+// for that call.
 func (c *Client[O, C]) Fail(rules ...Rule) {
 	c.rules = nil
 	for _, r := range rules {
@@ -36,7 +38,7 @@ func (c *Client[O, C]) Fail(rules ...Rule) {
 	}
 }
 
-// programmed is a Rule with the number of calls that the Rule has matched.
+// A programmed is a Rule together with the number of calls that the Rule has selected.
 type programmed struct {
 	Rule
 	met int
@@ -61,7 +63,7 @@ func (p *programmed) fault() Fault {
 	return Fault{Before: err, Late: p.Late}
 }
 
-// faultOf returns what goes wrong with a request.
+// faultOf returns the Fault for a request.
 func (c *Client[O, C]) faultOf(call Call) Fault {
 	for _, rule := range c.rules {
 		if rule.means(call) {
@@ -77,7 +79,7 @@ func (c *Client[O, C]) faultOf(call Call) Fault {
 // A Record is a list of calls, in the order in which they were made.
 type Record struct{ Calls []Call }
 
-// Record returns a Record to which the Client adds all calls from now on.
+// Record returns a Record to which the Client adds all later calls.
 func (c *Client[O, C]) Record() *Record {
 	r := &Record{}
 	c.records = append(c.records, r)
@@ -121,8 +123,8 @@ func (r *Record) calls() []Call {
 	return r.Calls
 }
 
-// String returns a text with the call and, if there is one, the call's Err. An example is "create
-// Pod default/web-x7k2p: the request did not complete in time".
+// String describes the call and the call's Err, for example "create Pod default/web-x7k2p: the
+// request did not complete in time".
 func (c Call) String() string {
 	text := c.Verb + " " + c.Kind + " " + c.Namespace
 	if c.Name != "" {

@@ -22,22 +22,22 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// An Object is an API object. Its type is a pointer to a type from Kubernetes or to a type of your
-// own. deepcopy-gen and controller-gen generate the method DeepCopy.
+// An Object is an API object. T is a pointer to a Kubernetes type or to a type of your own.
+// deepcopy-gen and controller-gen generate the method DeepCopy.
 type Object[T any] interface {
 	controller.Object
 	DeepCopy() T
 }
 
-// A table holds the objects of one kind as the API server does. A stored object is replaced but
-// never changed, and every replacement is sent to the streams.
+// A table stores the objects of one kind as the API server does. Stored objects are never modified,
+// only replaced. Every change is sent to the streams.
 type table[T Object[T]] struct {
 	server   server
 	kind     schema.GroupKind
 	resource schema.GroupResource
 	owners   bool // the objects are owners, so their removal wakes the garbage collector
-	anywhere bool // owners are in no namespace, and children are in any namespace or in none
-	counts   bool // generations count up; the generation of a pod stays 0
+	anywhere bool // owners are cluster-scoped, and children are in any namespace or cluster-scoped
+	counts   bool // generations are incremented; false for pods, whose generation stays 0
 	rows     index[T]
 	streams  []*Stream[T]
 }
@@ -53,7 +53,8 @@ type server interface {
 	latest() uint64
 }
 
-// get returns the stored object itself. Copy the object before it leaves the package.
+// get returns the stored object itself. The object must be copied before it is passed to code
+// outside this package.
 func (t *table[T]) get(namespace, name string) (T, error) {
 	obj, ok := t.rows.get(namespace, name)
 	if !ok {
@@ -62,7 +63,7 @@ func (t *table[T]) get(namespace, name string) (T, error) {
 	return obj, nil
 }
 
-// create stores obj as a new object. After the call, no code may change obj.
+// create stores obj as a new object. After the call, obj must not be modified.
 func (t *table[T]) create(obj T) (T, error) {
 	var none T
 	if errs := validation.ValidateObjectMetaAccessor(obj, t.isNamespaced(obj), validation.NameIsDNSSubdomain, field.NewPath("metadata")); len(errs) > 0 {
@@ -82,8 +83,8 @@ func (t *table[T]) create(obj T) (T, error) {
 	return obj, nil
 }
 
-// isNamespaced reports whether an object must be in a namespace. If isNamespaced returns false,
-// the object must be in no namespace.
+// isNamespaced reports whether an object must be in a namespace. If isNamespaced returns false, the
+// namespace of the object must be empty.
 func (t *table[T]) isNamespaced(obj T) bool {
 	if t.anywhere {
 		return !t.owners && obj.GetNamespace() != ""
@@ -123,8 +124,8 @@ func (t *table[T]) write(old, obj T) T {
 	return obj
 }
 
-// delete marks an object as being deleted. If the grace period is 0 and no finalizer is left,
-// delete removes the object.
+// delete marks an object as being deleted. If the grace period is 0 and the object has no
+// finalizers, delete removes the object.
 func (t *table[T]) delete(old T, grace time.Duration) T {
 	obj := old.DeepCopy()
 	seconds := int64(grace / time.Second)
@@ -141,8 +142,8 @@ func (t *table[T]) validate(obj, old T) error {
 	return nil
 }
 
-// isFinished reports whether an object is being deleted and has neither a grace period nor a
-// finalizer left.
+// isFinished reports whether the deletion of an object is complete, which means that the grace
+// period is 0 and there are no finalizers.
 func isFinished(obj metav1.Object) bool {
 	grace := obj.GetDeletionGracePeriodSeconds()
 	return obj.GetDeletionTimestamp() != nil && grace != nil && *grace == 0 && len(obj.GetFinalizers()) == 0
@@ -187,8 +188,8 @@ func partOf(obj any, name string) reflect.Value {
 	return v.Elem().FieldByName(name)
 }
 
-// setStatus gives obj the status of from, which has the same type. Both objects then share that
-// status.
+// setStatus copies the status of the second object to obj. Both objects must have the same type.
+// The copy is shallow, so both objects share the data of the status.
 func setStatus(obj, from any) {
 	if to := partOf(obj, "Status"); to.IsValid() && to.CanSet() {
 		to.Set(partOf(from, "Status"))
@@ -222,7 +223,7 @@ func clearStatus(obj any) {
 	}
 }
 
-// orNil returns obj, or a nil interface if obj is not known.
+// orNil returns obj, or a nil interface if known is false.
 func orNil[T metav1.Object](obj T, known bool) metav1.Object {
 	if !known {
 		return nil
@@ -261,7 +262,7 @@ func (x *index[T]) drop(obj T) {
 	}
 }
 
-// in returns the objects in a namespace. "" means all namespaces.
+// in returns all objects in a namespace, or in all namespaces if namespace is "".
 func (x index[T]) in(namespace string) []T {
 	var found []T
 	for _, obj := range x {

@@ -21,11 +21,11 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// A View is the state of a cluster as one controller has seen it. A View has a cache for each
-// kind, and a queue of the events that have not arrived yet. At first, the queue has one event for
-// each object in the cluster, as in a list. A View is a Part.
+// A View is the state of a cluster as one controller has seen it. A View contains a cache for each
+// kind, and a queue of the events that have not arrived yet. Initially, the queue contains one
+// event for each object in the cluster, as after a list. A View is a Part.
 type View[O Object[O], C Object[C]] struct {
-	// Cache shows the objects whose events have arrived. Its Related returns the children of
+	// Cache shows the objects whose events have arrived. Its method Related returns the children of
 	// owners with the same controller, such as the ReplicaSets of one Deployment.
 	controller.Cache[O, C]
 
@@ -36,7 +36,7 @@ type View[O Object[O], C Object[C]] struct {
 	hidden
 }
 
-// NewView returns a View with empty caches. From now on, the cluster sends its events to the View.
+// NewView returns a View with empty caches, and starts to send the cluster's events to the View.
 func (c *Cluster[O, C]) NewView() *View[O, C] {
 	selects := func(owner O) (labels.Selector, error) {
 		spec, err := c.kind.Spec(owner)
@@ -78,7 +78,7 @@ func (v *View[O, C]) Intact() error {
 	return errors.Join(v.ChildWatch.intact(), v.OwnerWatch.intact())
 }
 
-// Handle passes all events to a controller from now on.
+// Handle sets the event handlers, so that all later events are passed to the controller.
 func (v *View[O, C]) Handle(c *controller.Controller) {
 	v.ChildWatch.OnAdd = func(obj any) error { return c.ChildAdded(obj) }
 	v.ChildWatch.OnUpdate = func(old, obj any) error { return c.ChildUpdated(old, obj) }
@@ -88,7 +88,7 @@ func (v *View[O, C]) Handle(c *controller.Controller) {
 	v.OwnerWatch.OnDelete = func(obj any) error { return c.OwnerDeleted(obj) }
 }
 
-// seen is the Cache of a View.
+// seen implements the Cache of a View.
 type seen[O Object[O], C Object[C]] struct{ *View[O, C] }
 
 func (v seen[O, C]) Owner(_ context.Context, key types.NamespacedName) (O, error) {
@@ -122,7 +122,7 @@ func (v seen[O, C]) OwnersVersion() string { return v.OwnerWatch.version }
 
 func (v seen[O, C]) ChildrenVersion() string { return v.ChildWatch.version }
 
-// Due returns the time of the next event, and whether there is one.
+// Due returns the time of the next event. The second result reports whether there is an event.
 func (v *View[O, C]) Due() (time.Time, bool) {
 	child, ok := v.ChildWatch.due()
 	if owner, other := v.OwnerWatch.due(); other && (!ok || !owner.After(child)) {
@@ -146,11 +146,11 @@ func (v *View[O, C]) Step() {
 // order of the writes. As in an informer, an event first changes the cache, and then the handler
 // is called. Do not change objects in the cache.
 type Stream[T Object[T]] struct {
-	// Lag is how long new events take to arrive. No event overtakes another.
+	// Lag is the delay with which new events arrive. No event overtakes another event.
 	Lag time.Duration
-	// OnAdd, OnUpdate and OnDelete are the event handlers. Each argument is a T, but the argument
-	// of OnDelete may also be a Tombstone with a T. Each event handler may be nil. View.Intact
-	// returns the first error of an event handler.
+	// OnAdd, OnUpdate and OnDelete are the event handlers. The arguments have type T. The argument
+	// of OnDelete can also be a Tombstone that contains a T. Each event handler may be nil.
+	// View.Intact returns the first error of an event handler.
 	OnAdd    func(obj any) error
 	OnUpdate func(old, obj any) error
 	OnDelete func(obj any) error
@@ -164,12 +164,12 @@ type Stream[T Object[T]] struct {
 	hung    bool
 	queue   []event[T]
 	last    event[T]
-	err     error // of a handler or of compare
+	err     error // the first error of a handler or of compare
 	hidden
 }
 
-// A Tombstone stands for an object that is gone and whose deletion the watch did not see. Obj is
-// the last known state of the object.
+// A Tombstone represents an object that was deleted, but whose deletion event the watch has missed.
+// Obj is the last known state of the object.
 type Tombstone struct {
 	Key string
 	Obj any
@@ -212,8 +212,7 @@ func (s *Stream[T]) Break() { s.queue, s.broken = nil, true }
 // returns no error.
 func (s *Stream[T]) Hang() { s.hung = true }
 
-// Resume lets a watch that hangs continue. Each event that was held back arrives as soon as its
-// Lag is over.
+// Resume makes a watch that hangs continue. The delayed events arrive as soon as their Lag is over.
 func (s *Stream[T]) Resume() { s.hung = false }
 
 // Relist lists all objects and starts a new watch from that list. Every object arrives again, even
@@ -234,7 +233,7 @@ func (s *Stream[T]) Relist() {
 		s.queue[n-1].listed, s.queue[n-1].version = true, version
 		return
 	}
-	s.synced, s.version = true, version // an empty list arrives at once
+	s.synced, s.version = true, version // an empty list arrives immediately
 }
 
 func (s *Stream[T]) listFrom(old *Stream[T], d time.Duration) {
@@ -263,15 +262,16 @@ func (s *Stream[T]) receive(e event[T]) {
 	s.queue = append(s.queue, e)
 }
 
-// Get returns the cached object with this namespace and name, and whether there is such an object.
+// Get returns the cached object with this namespace and name. The second result reports whether the
+// cache contains the object.
 func (s *Stream[T]) Get(namespace, name string) (T, bool) { return s.cache.get(namespace, name) }
 
 // In returns the cached objects in a namespace, sorted by namespace and name. "" means all
 // namespaces.
 func (s *Stream[T]) In(namespace string) []T { return s.cache.in(namespace) }
 
-// due returns the time of the next event, and whether there is a next event. While the watch
-// hangs, there is no next event.
+// due returns the time of the next event. The second result reports whether there is an event. It
+// is false while the watch hangs.
 func (s *Stream[T]) due() (time.Time, bool) {
 	if len(s.queue) == 0 || s.hung {
 		return time.Time{}, false
@@ -367,8 +367,8 @@ func (s *Stream[T]) tellGone(e event[T]) error {
 	return s.OnDelete(e.object.DeepCopy())
 }
 
-// leaves checks that the cached object has not been changed since it arrived. leaves is called
-// just before the cache drops or replaces that object.
+// leaves records an error if the cached object was changed since it arrived. It is called just
+// before the cache removes or replaces that object.
 func (s *Stream[T]) leaves(of T) {
 	namespace, name := of.GetNamespace(), of.GetName()
 	obj, known := s.cache.get(namespace, name)

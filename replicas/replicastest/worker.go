@@ -21,9 +21,9 @@ const (
 // As in client-go's work queues, a name can be queued twice, once for now and once for later.
 type Worker struct {
 	Clock *Clock
-	// Sync works on one name. If again is positive, the name is queued again after that time. If
-	// Sync returns an error and again is 0, the name is queued again after a delay that grows with
-	// each error. If Sync is nil, names are dropped.
+	// Sync processes one name. If the result again is positive, the name is queued again after that
+	// time. If Sync returns an error and again is 0, the name is queued again after a delay that
+	// grows with each error. If Sync is nil, names are dropped.
 	Sync func(ctx context.Context, key types.NamespacedName) (again time.Duration, err error)
 
 	queue    []wake
@@ -35,8 +35,8 @@ type wake struct {
 	at  time.Time
 }
 
-// Wake queues a name for the time d from now. If d is 0 or less, the name is due now. If d is
-// positive and the name is already queued for later, the earlier of the two times counts.
+// Wake queues a name with the delay d. If d is 0 or less, the name is due immediately. If d is
+// positive and the name is already queued for later, the earlier of the two times applies.
 func (w *Worker) Wake(key types.NamespacedName, d time.Duration) {
 	now := w.Clock.Now()
 	at := now.Add(max(d, 0))
@@ -52,14 +52,15 @@ func (w *Worker) Wake(key types.NamespacedName, d time.Duration) {
 	w.queue = append(w.queue, wake{key, at})
 }
 
-// Due returns the time at which the next name is due, and whether there is one.
+// Due returns the time at which the next name is due. The second result reports whether the queue
+// contains a name.
 func (w *Worker) Due() (time.Time, bool) {
 	next, ok := w.next()
 	return next.at, ok
 }
 
-// queued returns the time at which a name is due next, and whether the name is queued. If the name
-// of an owner with open work is not queued, no pass follows until an event wakes the owner.
+// queued returns the time at which a name is due next, and whether the name is queued. If a name is
+// not queued, there is no pass for the owner until an event queues the name.
 func (w *Worker) queued(key types.NamespacedName) (time.Time, bool) {
 	var first wake
 	for _, queued := range w.queue {
@@ -81,7 +82,7 @@ func (w *Worker) next() (next wake, ok bool) {
 	return next, len(w.queue) > 0
 }
 
-// Step works on the next name if that name is due.
+// Step processes the next name if that name is due.
 func (w *Worker) Step() {
 	now := w.Clock.Now()
 	next, ok := w.next()

@@ -9,13 +9,13 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// A Part is something that acts at certain times, such as a Cluster, a Controller, a View or a
-// Worker. A Part acts only in a call of Step, so the caller of Step decides what happens next.
+// A Part is a component that acts at certain times, such as a Cluster, a Controller, a View or a
+// Worker. A Part acts only when Step is called, so the caller of Step decides what happens next.
 type Part interface {
-	// Due returns the time at which the Part acts next, and whether the Part has anything to do. A
-	// Part that has nothing to do may get something to do when another Part acts.
+	// Due returns the time of the Part's next action. The second result reports whether there is an
+	// action. When another Part acts, it can add actions to this Part.
 	Due() (time.Time, bool)
-	// Step performs the Part's next action, if that action is due.
+	// Step performs the Part's next action if that action is due.
 	Step()
 }
 
@@ -25,20 +25,21 @@ type World struct {
 	Parts []Part
 }
 
-// Run lets the time d pass, and steps each Part whenever it is due. If several Parts are due at
-// the same time, the first of them in Parts acts first. If d is 0, Run steps the Parts until
-// nothing more is due at the current time.
+// Run advances the clock by d, and calls Step of each Part whenever that Part is due. If several
+// Parts are due at the same time, the Part that comes first in the field Parts acts first. If d is
+// 0, Run calls Step until no Part is due at the current time.
 //
-// If Parts keep each other busy although no time passes, Run panics after a million steps.
+// If Parts keep each other busy while the clock does not advance, Run panics after a million steps.
 func (w *World) Run(d time.Duration) {
 	end := w.Clock.Now().Add(d)
 	w.RunUntil(end, nil)
 	w.Clock.Advance(end.Sub(w.Clock.Now()))
 }
 
-// RunUntil steps the Parts until done returns true, or until no Part is due at or before end.
-// RunUntil reports whether done returned true. After RunUntil, the clock shows the time of the
-// last step. If done is nil, RunUntil stops only when no Part is due at or before end.
+// RunUntil calls Step of the Parts that are due, until done returns true or until no Part is due at
+// or before the time end. RunUntil reports whether done returned true. After RunUntil, the clock
+// shows the time of the last step. If done is nil, RunUntil stops only when no Part is due at or
+// before end.
 func (w *World) RunUntil(end time.Time, done func() bool) bool {
 	const busy = 1_000_000
 	for steps := 0; done == nil || !done(); steps++ {

@@ -1,30 +1,31 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package transport has three wrappers of an http.RoundTripper for the client of an operator. Use those
-// that you need:
+// Package transport provides three wrappers of an http.RoundTripper for the client of an operator. Each of
+// them can be used without the others:
 //
 //   - A Fence refuses the writes of a leader that can no longer prove that it holds its lease.
-//   - Watches ends a watch that hangs, so that the watch's objects are listed again.
+//   - Watches ends a watch that hangs, so that the informer lists its objects again.
 //   - A Pace sends calls as fast as the server answers, instead of a constant number a second.
 //
 // With client-go or controller-runtime, wrap the configuration before you make a client from it:
 //
 //	config.Wrap(fence.Wrap)
 //
-// The package works with any HTTP client, and imports no Kubernetes client. All types are safe for
-// concurrent use.
+// The package works with every client that sends its requests through net/http, and imports no Kubernetes
+// client. All types are safe for concurrent use.
 package transport
 
 import "net/http"
 
-// roundTripper calls trip for each request. trip may send the request with next.
+// A roundTripper calls the function trip for each request. The function can send the request through next.
 type roundTripper struct {
 	next http.RoundTripper
 	trip func(next http.RoundTripper, req *http.Request) (*http.Response, error)
 }
 
-// wrap returns a RoundTripper that calls trip. A nil next means http.DefaultTransport.
+// wrap returns a RoundTripper that calls the function trip for each request. A nil next means
+// http.DefaultTransport.
 func wrap(next http.RoundTripper, trip func(next http.RoundTripper, req *http.Request) (*http.Response, error)) http.RoundTripper {
 	if next == nil {
 		next = http.DefaultTransport

@@ -24,27 +24,28 @@ import (
 // DefaultRenewDeadline is the default renew deadline of electors in client-go and controller-runtime.
 const DefaultRenewDeadline = 10 * time.Second
 
-// A Fence refuses the writes of a leader that cannot prove that it holds its lease. If a process is
-// paused, or if its machine sleeps, the process later continues where it was. Meanwhile, the process's
-// lease may have expired, and another process may have become the leader. The elector of the paused
-// process may notice the loss of the lease only after the next write. With a Fence, a write after the loss
-// of the lease is not sent, and returns an error.
+// A Fence refuses the writes of a leader that cannot prove that it holds its lease. A process can be
+// paused, for example because its machine sleeps. When the process continues, its lease may have expired,
+// and another process may have become the leader. The elector of the paused process may notice the loss of
+// the lease only after the next write. With a Fence, a write after the loss of the lease is not sent, and
+// returns an error.
 //
-// The Fence reads the elector's requests for the lease that go through the Fence, so it needs no other
-// connection with the elector. The Fence remembers when the elector sent the last renewal that the server
-// accepted. If the renew deadline has passed since that time, the Fence refuses writes. Another process
-// takes over the lease only after the lease duration, which must be longer than the renew deadline. The
-// Fence measures the time on the wall clock and on the monotonic clock, and uses the longer of the two
-// times. The wall clock can be set back, and the monotonic clock can stop while a machine sleeps.
+// The elector sends its requests for the lease through the Fence, which inspects them. No other connection
+// between the Fence and the elector is required. The Fence records when the elector sent the last renewal
+// that the server accepted. If the renew deadline has passed since that time, the Fence refuses writes.
+// Another process takes over the lease only after the lease duration, which must be longer than the renew
+// deadline. The Fence measures the time on the wall clock and on the monotonic clock, and uses the longer
+// of the two times. The wall clock can be set back, and the monotonic clock can stop while a machine
+// sleeps.
 //
-// After a pause, client-go's elector may release the lease although another process now holds it. A third
-// process could then become the leader while the second process still writes, so the Fence refuses such a
-// release.
+// After a pause, client-go's elector may release a lease that another process has acquired in the meantime.
+// A third process could then become the leader while the second process is still writing. Therefore the
+// Fence refuses to release a lease that another process holds.
 //
-// Before the process has held the lease for the first time, the Fence refuses no write, because the
-// controllers that need the lease have not started yet. The Fence never refuses a read. Of the requests
-// for the lease, the Fence refuses only a release while another process holds the lease. The zero Fence
-// knows no lease and refuses nothing.
+// Until the process holds the lease for the first time, the Fence allows all writes, because the
+// controllers that need the lease have not started yet. The Fence never refuses a read. The only request
+// for the lease that the Fence refuses is a release while another process holds the lease. The zero Fence
+// has no lease and refuses nothing.
 type Fence struct {
 	lease    types.NamespacedName
 	deadline time.Duration
@@ -52,19 +53,19 @@ type Fence struct {
 	refused  atomic.Int64
 
 	mu     sync.Mutex
-	holder string   // the identity under which the process has held the lease; "" before the first time
+	holder string   // the identity of this process in the lease; "" until it holds the lease for the first time
 	sent   *reading // when the last renewal was sent; nil if the lease is not held
 	other  string   // the other process that held the lease when the lease was last read; "" if there was none
 }
 
-// NewFence returns a Fence for a lease. renewDeadline is the elector's renew deadline. If renewDeadline is
-// zero or negative, DefaultRenewDeadline is used. Wrap the configuration before you make the elector's
-// client from it:
+// NewFence returns a Fence for a lease. The argument renewDeadline is the elector's renew deadline. If
+// renewDeadline is zero or negative, DefaultRenewDeadline is used. Wrap the configuration before you make
+// the elector's client from it:
 //
 //	fence := transport.NewFence(types.NamespacedName{Namespace: "default", Name: "pools.example.com"}, 0)
 //	config.Wrap(fence.Wrap)
 //
-// The namespace and the name must be those of the elector's lease, and must not be empty. A Fence knows
+// The namespace and the name must be those of the elector's lease, and must not be empty. A Fence supports
 // only leases of coordination.k8s.io/v1.
 func NewFence(lease types.NamespacedName, renewDeadline time.Duration) *Fence {
 	if renewDeadline <= 0 {
@@ -75,10 +76,10 @@ func NewFence(lease types.NamespacedName, renewDeadline time.Duration) *Fence {
 
 var errNotWritten = errors.New("not written")
 
-// Wrap returns a RoundTripper that sends requests with next, except those that the Fence refuses. A nil
-// next means http.DefaultTransport. The Fence checks each request when it is sent, which is after any wait
-// for a rate limiter. If client-go sends a request again, the Fence checks that request again. The Fence
-// also checks each time that a part of a request's body is read.
+// Wrap returns a RoundTripper that sends requests through next, except for the requests that the Fence
+// refuses. A nil next means http.DefaultTransport. The Fence checks each request just before it passes the
+// request to next, and thus after any delay by client-go's rate limiter. The Fence repeats the check if
+// client-go resends the request, and each time that a part of the request's body is read.
 func (f *Fence) Wrap(next http.RoundTripper) http.RoundTripper { return wrap(next, f.trip) }
 
 // Refused returns the number of writes that the Fence has refused.
@@ -113,7 +114,7 @@ func (f *Fence) trip(next http.RoundTripper, req *http.Request) (*http.Response,
 	return next.RoundTrip(f.guard(req))
 }
 
-// check calls Check, and counts an error as a refused write.
+// check calls Check. If Check returns an error, check counts a refused write.
 func (f *Fence) check() error {
 	err := f.Check()
 	if err != nil {
@@ -122,8 +123,8 @@ func (f *Fence) check() error {
 	return err
 }
 
-// asksFor reports whether a request is for the lease. If the request creates or updates the lease, asksFor
-// also returns the lease in the request's body.
+// asksFor reports whether a request reads or writes the lease. If the request creates or updates the lease,
+// asksFor also returns the lease in the request's body.
 func (f *Fence) asksFor(req *http.Request) (asked *coordinationv1.Lease, isLease bool) {
 	of := req.URL.Path
 	if req.Method != http.MethodPost {
@@ -143,10 +144,10 @@ func (f *Fence) asksFor(req *http.Request) (asked *coordinationv1.Lease, isLease
 	return asked, req.Method != http.MethodPost || asked != nil && asked.Name == f.lease.Name
 }
 
-// tripOfLease sends a request for the lease, and learns from the answer whether this process holds the
-// lease.
+// tripOfLease sends a request for the lease, and records whether this process holds the lease according to
+// the response.
 func (f *Fence) tripOfLease(next http.RoundTripper, req *http.Request, asked *coordinationv1.Lease) (*http.Response, error) {
-	sent := f.read() // before the request, because the answer may be read after a pause
+	sent := f.read() // read the clocks before the request, because the response may be read after a pause
 	if asked != nil && holderOf(asked) == "" || req.Method == http.MethodDelete {
 		if err := f.release(); err != nil {
 			return refuse(req, err)
@@ -196,9 +197,9 @@ func (f *Fence) lose() {
 	f.sent = nil
 }
 
-// release notes that the process gives up the lease. Call release before the request is sent, because the
-// next holder may begin immediately after the request. If another process held the lease when the lease
-// was last read, release returns an error.
+// release records that the process gives up the lease. Call release before the request is sent, because the
+// next holder can acquire the lease as soon as the server has processed the request. If another process
+// held the lease when the lease was last read, release returns an error.
 func (f *Fence) release() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -210,7 +211,7 @@ func (f *Fence) release() error {
 	return nil
 }
 
-// shown notes the holder of the lease in the server's answer.
+// shown records the holder of the lease in the server's response.
 func (f *Fence) shown(holder string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -223,9 +224,9 @@ func (f *Fence) shown(holder string) {
 	}
 }
 
-// guard returns the request with a body that the Fence checks. The transport reads the body when it has a
-// connection, and reads the body again if it resends the request by itself. A server acts on a request
-// only after it has received the whole body.
+// guard returns the request with a body that the Fence checks. An http.Transport reads the body when it has
+// a connection, and reads the body again if it retries the request. A server acts on a request only after
+// it has received the whole body.
 func (f *Fence) guard(req *http.Request) *http.Request {
 	if req.Body == nil || req.Body == http.NoBody {
 		return req
@@ -241,12 +242,12 @@ func (f *Fence) guard(req *http.Request) *http.Request {
 	return guarded
 }
 
-// A guardedBody calls the Fence's check at each read, until the whole body has been read. After that, the
-// server may act on the request.
+// A guardedBody is a request body that calls the Fence's check before each read, until the whole body has
+// been read. The server may then act on the request.
 type guardedBody struct {
 	io.ReadCloser
 	fence *Fence
-	left  int64 // bytes not read yet; 0 if the length is not known, and negative if the whole body has been read
+	left  int64 // number of bytes not read yet; 0 if the length is unknown, and negative if the whole body has been read
 }
 
 func (b *guardedBody) Read(data []byte) (int, error) {
@@ -293,7 +294,7 @@ func holderOf(lease *coordinationv1.Lease) string {
 	return *lease.Spec.HolderIdentity
 }
 
-// A reading is the time on the wall clock and on the monotonic clock at one instant.
+// A reading contains the time of the wall clock and of the monotonic clock at one instant.
 type reading struct {
 	wall      time.Time
 	monotonic time.Duration // since the program began
@@ -305,7 +306,8 @@ func readingOf(t time.Time) reading { return reading{t.Round(0), t.Sub(began)} }
 
 func readClocks() reading { return readingOf(time.Now()) }
 
-// since returns the time since an earlier reading, on the clock that shows the longer time.
+// since returns the time that has passed since an earlier reading, according to the clock that shows the
+// longer time.
 func (r reading) since(earlier reading) time.Duration {
 	return max(r.wall.Sub(earlier.wall), r.monotonic-earlier.monotonic)
 }

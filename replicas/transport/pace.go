@@ -18,48 +18,51 @@ import (
 )
 
 const (
-	// firstWindow is how many calls a new Pace allows at once. leastWindow is how many calls a Pace allows
-	// at once even if the server is slow.
+	// The window of a Pace is the number of concurrent calls that the Pace allows. firstWindow is the
+	// initial size of the window. leastWindow is the size below which slow calls do not shrink the window.
 	firstWindow, leastWindow = 10, 4
-	// leastEach is how many calls of each owner may be under way, even if the window is full.
+	// leastEach is the number of concurrent calls that each owner is allowed even if the window is full.
 	leastEach = 2
-	// near is a fraction of the window at which the server was last overloaded. While the window is below
-	// that fraction, it grows fast. Above that fraction, the window grows once in each growsEvery, by an
-	// amount that increases each time.
+	// If the response to a call shows an overload, the ceiling is set to near*window. Below the ceiling,
+	// the window grows fast. Above the ceiling, the window grows only once per growsEvery, and each time by
+	// a larger amount.
 	near       = 0.9
 	growsEvery = time.Second
-	// A call is slow if it takes longer than slower times the usual time, plus slowerBy. If more than
-	// three of four calls are slow, the window shrinks. If a slow webhook delays only some of the calls,
-	// the window does not shrink.
+	// A call is slow if it takes longer than slower*t + slowerBy, where t is the usual duration of such a
+	// call. If more than three of four calls are slow, the window shrinks. If a slow webhook delays only
+	// some of the calls, the window does not shrink.
 	slower, slowerBy = 2, 10 * time.Millisecond
-	// usualFor is the length of a period. The usual time is that of the fastest call in the current and
-	// the previous period.
+	// usualFor is the length of a measuring period. The usual duration of a call is that of the fastest
+	// call in the current and the previous period.
 	usualFor = time.Minute
 	// mostKinds is the maximum number of kinds of calls that a Pace remembers.
 	mostKinds = 1000
-	// longestHold is the longest wait because of a Retry-After, even if the server asks for a longer wait.
+	// longestHold is the maximum delay after a Retry-After, even if the server demands a longer delay.
 	longestHold = 10 * time.Second
 )
 
-// A Pace sends calls as fast as the server answers. A constant number of calls a second would be too low
-// for one server and too high for another. Instead, a Pace limits how many calls are under way at once.
-// The limit grows while calls succeed, and is halved if the server is overloaded. The limit also falls if
-// more than three of four calls take longer than usual.
+// A Pace sends calls as fast as the server answers. A constant number of calls per second would be too low
+// for one server and too high for another. Instead, a Pace limits the number of concurrent calls. The limit
+// grows while calls succeed, and is halved if the server is overloaded. The limit also falls if more than
+// three of four calls take longer than usual.
 //
-// A server counts as overloaded if it cannot be reached, or if it answers 429, 502, 503 or 504 with plain
-// text instead of a Status. API Priority and Fairness answers with plain text, and so do load balancers.
-// If the answer of an overloaded server has a Retry-After, the Pace sends no call during that time, which
-// is limited to 10 seconds. A Status with such a code is about one object, for example from a webhook or
-// for an eviction, and does not change the limit. The usual time of a call is that of the fastest call of
-// the same kind in the last two minutes. If a server is busy for several minutes, slow calls become usual,
-// and then only the server's refusals lower the limit.
+// A server counts as overloaded if it cannot be reached, or if it responds with 429, 502, 503 or 504 and a
+// body that is not a Status, such as plain text or HTML. API Priority and Fairness and load balancers send
+// such responses. If the response of an overloaded server has a Retry-After header, the Pace sends no calls
+// during that time, but waits for at most 10 seconds. A Status with one of these codes does not change the
+// limit, because it concerns only one object. For example, it may come from a webhook or refuse an
+// eviction.
 //
-// Waiting calls are sent in turns, one call for each owner; see WithOwner. Even if the limit is reached,
-// each owner may have two calls under way, because an admission webhook may be delaying the calls of other
-// owners. In the first second after an overload, no call exceeds the limit. Watches and requests for
-// leases never wait.
+// The usual duration of a call is that of the fastest call of the same kind in the last two minutes. If a
+// server is busy for several minutes, slow calls become usual. After that, the limit falls only if the
+// server is overloaded.
 //
-// The zero Pace is limited only by the server's answers.
+// The owners of waiting calls take turns, and one call is sent in each turn; see WithOwner. If the limit is
+// reached, each owner is still allowed two concurrent calls, because an admission webhook may be delaying
+// the calls of other owners. This exception does not apply in the first second after an overload. Watches
+// and requests for leases never wait.
+//
+// The zero Pace has no rate limit, and limits calls only according to the server's responses.
 type Pace struct {
 	perSecond float64 // 0 means no limit
 	burst     float64
@@ -68,13 +71,13 @@ type Pace struct {
 	window   float64
 	underWay int
 	of       map[types.NamespacedName]int // the calls under way for each owner
-	full     bool                         // a call has had to wait since this count of answers began
+	full     bool                         // a call has had to wait since the current count of answers began
 	growing  bool                         // the window grows by one with each answer, until the server is slow or overloaded
-	ceiling  float64                      // the server was last overloaded near this window; 0 means never
+	ceiling  float64                      // near*window when the server was last overloaded; 0 if never
 	changed  time.Time                    // when the window was last made smaller
 	refused  time.Time                    // when the window was last made smaller because of an overload
-	near     time.Time                    // when the window came near the ceiling after it was last made smaller; zero means not yet
-	grown    time.Time                    // when the window was last made larger near the ceiling
+	near     time.Time                    // when the window reached the ceiling after it was last made smaller; zero if not yet
+	grown    time.Time                    // when the window was last made larger above the ceiling
 	held     time.Time                    // no call is sent before this time
 	tokens   float64                      // calls that perSecond allows now
 	filled   time.Time
@@ -85,13 +88,13 @@ type Pace struct {
 	slow    int // good answers that took longer than usual for their kind of call
 	usual   map[callKind]*usual
 
-	owners  []types.NamespacedName // owners whose calls wait, in the order of their turns
+	owners  []types.NamespacedName // owners with waiting calls, in the order of their turns
 	waiting map[types.NamespacedName][]*turn
 }
 
-// NewPace returns a Pace that sends at most perSecond calls a second, and up to burst calls at once after
-// a pause. If perSecond is not a positive finite number, only the server's answers limit the calls, and
-// burst is ignored. If burst is below 1, 1 is used. Turn off client-go's own rate limiter:
+// NewPace returns a Pace that sends at most perSecond calls per second, with bursts of at most burst calls.
+// If perSecond is not a positive finite number, only the server's responses limit the calls, and burst is
+// ignored. If burst is less than 1, a burst of 1 is used. Turn off client-go's own rate limiter:
 //
 //	config.QPS = -1
 //	config.Wrap(transport.NewPace(0, 0).Wrap)
@@ -107,12 +110,11 @@ func NewPace(perSecond float64, burst int) *Pace {
 	return p
 }
 
-// Wrap returns a RoundTripper that sends each call with next when the call's turn has come. A nil next
-// means http.DefaultTransport. If the context of a waiting call ends, the call returns the context's
-// error.
+// Wrap returns a RoundTripper that sends each call through next when the call's turn has come. A nil next
+// means http.DefaultTransport. If the context of a waiting call ends, the call returns the context's error.
 func (p *Pace) Wrap(next http.RoundTripper) http.RoundTripper { return wrap(next, p.trip) }
 
-// State returns how many calls may be under way at once, and how many calls are waiting.
+// State returns the current limit of concurrent calls, and the number of waiting calls.
 func (p *Pace) State() (window, waiting int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -149,12 +151,12 @@ func (p *Pace) trip(next http.RoundTripper, req *http.Request) (*http.Response, 
 	return resp, err
 }
 
-// A turn is a call that waits.
+// A turn represents a call that waits for its turn.
 type turn struct {
 	come chan struct{} // closed when the turn has come
 }
 
-// wait waits until a call may be sent. If ctx ends first, it returns an error.
+// wait waits until a call for the owner can be sent. If ctx ends before that, wait returns an error.
 func (p *Pace) wait(ctx context.Context, owner types.NamespacedName) error {
 	t := &turn{make(chan struct{})}
 	p.mu.Lock()
@@ -190,7 +192,7 @@ func (p *Pace) begin() {
 	p.look()
 }
 
-// remove removes a call from those that wait.
+// remove removes a call from the waiting calls.
 func (p *Pace) remove(owner types.NamespacedName, t *turn) {
 	i := slices.Index(p.waiting[owner], t)
 	if p.waiting[owner] = slices.Delete(p.waiting[owner], i, i+1); len(p.waiting[owner]) == 0 {
@@ -199,7 +201,7 @@ func (p *Pace) remove(owner types.NamespacedName, t *turn) {
 	}
 }
 
-// next sends the calls whose turn has come. The lock must be held.
+// next releases the waiting calls whose turn has come. The lock must be held.
 func (p *Pace) next() {
 	for len(p.owners) > 0 {
 		i := p.turn()
@@ -228,9 +230,9 @@ func (p *Pace) next() {
 	}
 }
 
-// turn returns the index of the owner that may send a call, or -1 if there is none. If the window is not
-// full, the first owner may send a call. If the window is full, the first owner with fewer than leastEach
-// calls under way may send a call. For growsEvery after an overload, no owner may exceed the window.
+// turn returns the index of the owner whose call is sent next, or -1 if no call can be sent now. If the
+// window is not full, this is the first owner. If the window is full, it is the first owner with fewer than
+// leastEach calls under way. For growsEvery after an overload, a full window allows no further calls.
 func (p *Pace) turn() int {
 	if p.underWay < int(p.window) {
 		return 0
@@ -255,7 +257,7 @@ func (p *Pace) delay(now time.Time) time.Duration {
 	return time.Duration((1-p.tokens)/p.perSecond*float64(time.Second)) + 1
 }
 
-// leave notes that a call has ended, and sends the waiting calls whose turn has come.
+// leave records that a call has ended, and releases the waiting calls whose turn has come.
 func (p *Pace) leave(owner types.NamespacedName) {
 	p.underWay--
 	if p.of[owner]--; p.of[owner] == 0 {
@@ -264,13 +266,13 @@ func (p *Pace) leave(owner types.NamespacedName) {
 	p.next()
 }
 
-// learn changes the window according to an answer.
+// learn adjusts the window to the outcome of a call.
 func (p *Pace) learn(kind callKind, sent, now time.Time, resp *http.Response, err error) {
 	if err == nil && isOverload(resp) {
 		p.hold(now, resp.Header.Get("Retry-After"))
 	}
 	switch {
-	case !sent.After(p.changed), isLocal(err): // sent under the old window, or not at all
+	case !sent.After(p.changed), isLocal(err): // sent before the window last shrank, or failed locally
 		return
 	case err != nil:
 		p.refused = now
@@ -308,8 +310,8 @@ func (p *Pace) learn(kind callKind, sent, now time.Time, resp *http.Response, er
 	p.look()
 }
 
-// look starts a new count of answers. The count ends after as many answers as calls may be under way at
-// once.
+// look starts a new count of answers. The count is complete when the number of answers has reached the size
+// of the window.
 func (p *Pace) look() {
 	p.answers, p.good, p.slow, p.full = int(p.window), 0, 0, len(p.owners) > 0
 }
@@ -330,7 +332,7 @@ func (p *Pace) grow(now time.Time) {
 	p.window++
 }
 
-// A callKind is a kind of calls that usually take equally long.
+// A callKind identifies calls that usually take about the same time.
 type callKind struct {
 	method, resource, subresource string
 	named                         bool
@@ -357,7 +359,8 @@ func isLocal(err error) bool {
 	return errors.Is(err, errNotWritten) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// usual holds how long the calls of a kind take when the server has little to do.
+// usual holds the usual duration of the calls of one kind, which is their duration when the server has
+// little to do.
 type usual struct {
 	fastest, earlier time.Duration // the fastest call in this period and in the previous period
 	since            time.Time
@@ -376,7 +379,7 @@ func (u *usual) isExceeded(now time.Time, took time.Duration) bool {
 	return took > slower*usually+slowerBy
 }
 
-// change makes the window smaller, but not smaller than least.
+// change shrinks the window to the given size, but not below the argument least.
 func (p *Pace) change(now time.Time, window, least float64) {
 	p.window = max(min(p.window, least), window)
 	p.changed, p.growing, p.near = now, false, time.Time{}
@@ -393,8 +396,8 @@ func (p *Pace) hold(now time.Time, retryAfter string) {
 	}
 }
 
-// isOverload reports whether an answer comes from an overloaded server, or from a proxy in front of it. If
-// a webhook or another component refuses a call, the answer is a Status.
+// isOverload reports whether a response comes from an overloaded server, or from a proxy in front of that
+// server. If a webhook or another component has refused the call, the body of the response is a Status.
 func isOverload(resp *http.Response) bool {
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:

@@ -22,52 +22,54 @@ import (
 )
 
 const (
-	// refusedFor is how long the requests of an informer are refused if the informer does not list. There
-	// is a limit because the informer may have ended.
+	// refusedFor is the maximum time for which the requests of an informer are refused if the informer does
+	// not list its objects. The time is limited because the informer may have ended.
 	refusedFor = 2 * time.Minute
 	// mostLists is the maximum number of informers that Watches remembers. A client usually has only a few
 	// informers.
 	mostLists = 1000
 )
 
-// Watches records the watches of a client, and can make the informers list their objects again. A watch
-// that hangs returns no error. Such a watch sends no events, just like a watch of objects that do not
-// change, so the informer waits until the connection ends. Pass Watches to the Options of
-// replicas/clientgo or replicas/controllerruntime, which notice a watch that hangs.
+// Watches records the watch requests of a client, and can make the client's informers list their objects
+// again. A watch that hangs returns no error. It looks like a watch of objects that do not change, so the
+// informer waits until the connection ends. Pass Watches to the Options of replicas/clientgo or
+// replicas/controllerruntime, which notice a watch that hangs.
 //
 // The zero Watches is ready to use. Watches must not be copied.
 type Watches struct {
 	mu    sync.Mutex
-	lists map[string]*list // by path, selectors and accepted types
+	lists map[string]*list // keyed by path, selectors and accepted types
 }
 
-// A list records the requests of one informer, which lists and watches.
+// A list records the list and watch requests of one informer.
 type list struct {
 	resource schema.GroupVersionResource
-	stale    time.Time // until this time, a new list is needed; zero if none is needed
+	stale    time.Time // a new list is required until this time; zero if none is required
 	watches  map[*watching]struct{}
 }
 
-// A watching is a watch that is under way.
+// A watching is a watch request that is under way.
 type watching struct {
 	end   context.CancelFunc
-	heard atomic.Int64 // when the server last sent something, or the request was sent
+	heard atomic.Int64 // when the server last sent data, or when the request was sent
 }
 
-// Wrap returns a RoundTripper that sends requests with next, and records the watches among them. A nil next
+// Wrap returns a RoundTripper that sends requests through next, and records the watch requests. A nil next
 // means http.DefaultTransport.
 func (w *Watches) Wrap(next http.RoundTripper) http.RoundTripper { return wrap(next, w.trip) }
 
-// Relist ends the watches of a resource, in all namespaces, that have sent nothing for the time silent.
-// The informers of these watches then list their objects. The informers do not start a watch with initial
-// events instead, because that watch could also hang. Relist does not wait for the lists. done reports
-// whether all of these lists have been answered. If Relist ended no watch, done reports true. If no watch
-// of the resource was ever seen, Relist ends the silent watches of all resources with the same group and
-// version, because the plural of a Kind is often a guess.
+// Relist ends the watches of a resource, in all namespaces, if they have sent nothing for the duration
+// silent. The informers of these watches then list their objects. An informer could start a watch with
+// initial events instead of a list, but Watches refuses such a request, because this watch could also hang.
+// Relist does not wait for the lists. The result done reports whether all of these lists have been
+// answered. If Relist has ended no watch, done returns true. If Watches has never seen a watch of the
+// resource, Relist ends the silent watches of all resources with the same group and version, because the
+// resource name is often guessed from a Kind.
 //
-// An informer has no method that makes it list. But an informer lists if the server no longer has the
-// resourceVersion at which the informer's watch should start. So Watches answers the informer's requests
-// with 410 Gone, as a server does, until the informer lists or two minutes have passed.
+// An informer has no method that starts a new list. However, an informer lists its objects if the server
+// responds to a watch request that the requested resourceVersion is too old. Therefore Watches responds to
+// the informer's requests with 410 Gone, as a server does, until the informer lists or until two minutes
+// have passed.
 func (w *Watches) Relist(resource schema.GroupVersionResource, silent time.Duration) (done func() bool) {
 	now := time.Now()
 	w.mu.Lock()
@@ -100,8 +102,8 @@ func all(watches map[*watching]struct{}, is func(*watching) bool) bool {
 	return true
 }
 
-// of returns the lists of a resource. If no list of the resource was ever seen, of returns the lists of
-// its group and version.
+// of finds the lists of a resource. If there are none, of returns the lists of all resources with the same
+// group and version.
 func (w *Watches) of(resource schema.GroupVersionResource) (found []*list) {
 	for _, l := range w.lists {
 		if l.resource == resource {
@@ -150,8 +152,8 @@ func (w *Watches) trip(next http.RoundTripper, req *http.Request) (*http.Respons
 	return resp, nil
 }
 
-// tripOfList sends a list request. A list with limit 1 does not come from an informer, but only asks for
-// the server's resourceVersion.
+// tripOfList sends a list request. A list request with limit 1 does not come from an informer. Such a
+// request only reads the server's resourceVersion.
 func (w *Watches) tripOfList(next http.RoundTripper, req *http.Request, key string) (*http.Response, error) {
 	w.mu.Lock()
 	l := w.lists[key]
@@ -178,8 +180,8 @@ func expired() *apierrors.StatusError {
 	return apierrors.NewResourceExpired("the watch hung, so its objects must be listed again")
 }
 
-// begin records a watch. If the informer must list first, begin returns an error, which is sent to the
-// informer in place of the server's answer.
+// begin records a watch. If the informer must list its objects first, begin returns an error, which the
+// informer receives in place of the server's response.
 func (w *Watches) begin(key string, req *http.Request, is *watching) *apierrors.StatusError {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -234,7 +236,7 @@ func resourceOf(path string) (resource schema.GroupVersionResource) {
 	return resource
 }
 
-// answer answers a request with an error, in place of the server.
+// answer returns a response with an error for a request that is not sent to the server.
 func answer(req *http.Request, refusal *apierrors.StatusError) (*http.Response, error) {
 	status := refusal.Status()
 	status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
@@ -249,7 +251,8 @@ func answer(req *http.Request, refusal *apierrors.StatusError) (*http.Response, 
 	}, nil
 }
 
-// A body calls heard when data was read from it, and closed when it was closed.
+// A body is a response body that calls the function heard after data was read, and the function closed
+// after the body was closed.
 type body struct {
 	io.ReadCloser
 	closed, heard func()

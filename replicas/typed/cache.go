@@ -21,17 +21,17 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// An Informer has the methods that NewCache needs. client-go's cache.SharedIndexInformer is an Informer
-// whose M is cache.Indexers and whose I is cache.Indexer.
+// An Informer provides the informer methods that NewCache calls. client-go's cache.SharedIndexInformer
+// implements Informer, with cache.Indexers as M and cache.Indexer as I.
 type Informer[M any, I Indexer[M]] interface {
 	AddIndexers(indexers M) error
 	GetIndexer() I
 }
 
-// An Indexer has the methods of an informer's store that a Cache calls. client-go's cache.Indexer is an
-// Indexer whose M is cache.Indexers. If an Indexer also has the method LastStoreSyncResourceVersion, the
-// Cache reports the resourceVersion that the store has reached. Indexers of client-go 0.36 and later have
-// that method.
+// An Indexer provides the methods that a Cache calls to read an informer's store. client-go's cache.Indexer
+// implements Indexer, with cache.Indexers as M. If an Indexer also has the method
+// LastStoreSyncResourceVersion, the Cache reports the resourceVersion that the store has reached. Indexers
+// of client-go 0.36 and later have that method.
 type Indexer[M any] interface {
 	GetByKey(key string) (obj any, exists bool, err error)
 	ByIndex(index, value string) ([]any, error)
@@ -40,15 +40,16 @@ type Indexer[M any] interface {
 }
 
 // A Cache reads the stores of two informers, one for owners and one for children. A Cache is a
-// controller.Cache. Both stores are indexed by controller, so only the requested objects are read or
-// copied. NewCache makes a Cache. If a Cache was not made by NewCache, its methods return an error. A
-// Cache is safe for concurrent use.
+// controller.Cache. Both stores are indexed by controller, so the children and the siblings of an owner are
+// found without a scan of the whole store. NewCache makes a Cache. If a Cache was not made by NewCache, its
+// methods return an error. A Cache is safe for concurrent use.
 type Cache[O, C controller.Object] struct {
 	kind             controller.Kind[O, C]
 	owners, children store
 }
 
-// A store is an informer's store, with the name of the index that finds objects by their controller.
+// A store combines an informer's store with the name of the index by which objects are found by their
+// controller.
 type store struct {
 	from reader
 	by   string
@@ -62,11 +63,12 @@ type reader interface {
 
 var errNotMade = errors.New("typed: NewCache did not make this Cache")
 
-// NewCache returns the Cache of the two informers, and adds an index to each. The informers may be shared,
-// and may already be running. The indexes have the names and keys that Kubernetes' own controllers use. If
-// an informer already has an equal index, NewCache uses that index. If a different index already has the
-// name, that index stays, and the name of the new index begins with "replicakit.". NewCache uses only the
-// fields Owner, ClusterScoped and Spec of the Kind.
+// NewCache returns a Cache that reads the stores of the two informers, and adds an index to each informer.
+// The informers may be shared, and may already be running. The indexes have the names and keys that
+// Kubernetes' own controllers use. If an informer already has an index with the same name and the same
+// keys, NewCache uses the existing index. If the existing index has different keys, NewCache keeps it, and
+// adds its own index under a name with the prefix "replicakit.". NewCache uses only the fields Owner,
+// ClusterScoped and Spec of the Kind.
 //
 // The compiler infers the types of both informers:
 //
@@ -90,7 +92,8 @@ func NewCache[O, C controller.Object, M ~map[string]F, F ~func(obj any) ([]strin
 	return c, nil
 }
 
-// Owner returns an owner, or a NotFound error.
+// Owner returns the owner with the given name. If the store does not contain the owner, Owner returns a
+// NotFound error.
 func (c Cache[O, C]) Owner(_ context.Context, name types.NamespacedName) (owner O, err error) {
 	if c.owners.from == nil {
 		return owner, errNotMade
@@ -154,7 +157,7 @@ func (c Cache[O, C]) Children(_ context.Context, owner O) ([]C, error) {
 }
 
 // Siblings returns the owners that have the same controller as owner, including owner itself. If owner has
-// no controller, Siblings returns none.
+// no controller, Siblings returns an empty list.
 func (c Cache[O, C]) Siblings(owner O) ([]O, error) {
 	if object.IsNil(owner) {
 		return nil, errors.New("typed: owner is nil")
@@ -209,9 +212,9 @@ func (c Cache[O, C]) orphans(owners []O) ([]C, error) {
 	return children, nil
 }
 
-// candidates returns the owners' own children and the orphans in the owners' namespaces (Y6). The store
-// may change between two reads, so candidates reads the orphans twice, before and after the owned
-// children. A child that is adopted or orphaned between two reads is in at least one of these reads.
+// candidates returns the owners' own children and the orphans in the owners' namespaces (Y6). The store may
+// change between two reads, so candidates reads the orphans twice, before and after the owned children. A
+// child that is adopted or orphaned between two reads appears in the result of at least one read.
 func (c Cache[O, C]) candidates(owners ...O) ([]C, error) {
 	before, err := c.orphans(owners)
 	if err != nil {
@@ -251,7 +254,8 @@ func sameObjects[C controller.Object](a, b []C) bool {
 	return !slices.ContainsFunc(b, func(c C) bool { return !known[c] })
 }
 
-// latest returns each child once, taken from the first view that has the child.
+// latest merges the views into one list without duplicates. If several views contain a child, latest keeps
+// the copy from the first of these views.
 func latest[C controller.Object](views ...[]C) []C {
 	var children []C
 	known := map[types.NamespacedName]bool{}
@@ -264,7 +268,7 @@ func latest[C controller.Object](views ...[]C) []C {
 	return children
 }
 
-// byIndex returns the objects that have this controller, according to the store's index.
+// byIndex returns the objects that the store's index contains under the key of a controller.
 func byIndex[T any](s store, controller string) ([]T, error) {
 	if s.from == nil {
 		return nil, errNotMade
@@ -286,7 +290,7 @@ func allTyped[T any](found []any) (_ []T, err error) {
 	return objects, nil
 }
 
-// typed returns an object from a store as a T, or an error if the object has another type.
+// typed converts an object from a store to the type T, or returns an error if the object has another type.
 func typed[T any](obj any) (T, error) {
 	t, ok := obj.(T)
 	if !ok {

@@ -19,16 +19,17 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// An OwnerClient reads the owners in one namespace and patches their status. L is a pointer to the owners'
-// list type. The typed clients of client-go, and those that client-gen generates, are OwnerClients.
+// An OwnerClient reads the owners in one namespace and patches their status. L is a pointer to the list
+// type of the owners. The typed clients of client-go, and those that client-gen generates, implement
+// OwnerClient.
 type OwnerClient[O controller.Object, L runtime.Object] interface {
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (O, error)
 	List(ctx context.Context, opts metav1.ListOptions) (L, error)
 	Patch(ctx context.Context, name string, patchType types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (O, error)
 }
 
-// A ChildClient makes the API calls for the children in one namespace. L is a pointer to the children's
-// list type. The typed clients of client-go, and those that client-gen generates, are ChildClients.
+// A ChildClient makes the API calls for the children in one namespace. L is a pointer to the list type of
+// the children. The typed clients of client-go, and those that client-gen generates, implement ChildClient.
 type ChildClient[C controller.Object, L runtime.Object] interface {
 	Create(ctx context.Context, child C, opts metav1.CreateOptions) (C, error)
 	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
@@ -37,18 +38,19 @@ type ChildClient[C controller.Object, L runtime.Object] interface {
 	List(ctx context.Context, opts metav1.ListOptions) (L, error)
 }
 
-// NewClient makes the client for a controller.Controller. The functions owners and children return the
-// typed client for a namespace. The namespace "" means all namespaces, or no namespace if the objects are
-// cluster-scoped:
+// NewClient returns a client for a controller.Controller. The arguments owners and children are functions
+// that return a typed client for a namespace. The namespace "" means all namespaces, or no namespace if the
+// objects are cluster-scoped:
 //
 //	typed.NewClient(kube.AppsV1().ReplicaSets, kube.CoreV1().Pods)
 //	typed.NewClient(fleet.FleetV1().WorkerPools, fleet.FleetV1().Workers)
 //
-// The client returns the errors of the typed clients. If client-go sent a creation more than once, the
-// error also wraps controller.ErrResent. If owners or children is nil, or returns nil, controller.New
-// returns an error. Children are listed in pages of 500. The list requests set no resourceVersion, so the
-// server does not answer from an old cache. If the pages of one list have different resourceVersions, List
-// returns an error. The client is also a controller.Versioner and a controller.Checker.
+// The client returns the errors of the typed clients. If client-go has sent a create request more than
+// once, the error also wraps controller.ErrResent. If one of the two functions is nil or returns nil,
+// controller.New returns an error. Children are listed in pages of 500. List requests do not set a
+// resourceVersion, so the server does not return stale data. If the pages of one list have different
+// resourceVersions, List returns an error. The client also implements controller.Versioner and
+// controller.Checker.
 func NewClient[O, C controller.Object, OL, CL runtime.Object, OC OwnerClient[O, OL], CC ChildClient[C, CL]](owners func(namespace string) OC, children func(namespace string) CC) controller.Client[O, C] {
 	return client[O, C, OL, CL, OC, CC]{owners, children}
 }
@@ -58,7 +60,7 @@ type client[O, C controller.Object, OL, CL runtime.Object, OC OwnerClient[O, OL]
 	children func(namespace string) CC
 }
 
-// Check returns an error if an argument of NewClient was nil, or was a function that returns nil.
+// Check returns an error if a function that was passed to NewClient is nil or returns nil.
 func (c client[O, C, OL, CL, OC, CC]) Check() error {
 	_, err := c.ownersIn("")
 	if err == nil {
@@ -200,8 +202,8 @@ func (c client[O, C, OL, CL, OC, CC]) ServerChildrenVersion(ctx context.Context,
 	return versionOf(ctx, "children", children.List)
 }
 
-// versionOf returns the server's current resourceVersion, which it takes from a list of at most one
-// object.
+// versionOf lists at most one object, and returns the resourceVersion of the list, which is the server's
+// current resourceVersion.
 func versionOf[L runtime.Object](ctx context.Context, what string, list func(context.Context, metav1.ListOptions) (L, error)) (string, error) {
 	one, err := list(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {

@@ -1,10 +1,10 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package typed makes the client and the cache of a controller.Controller for an operator on client-go.
-// The client from NewClient makes its calls with typed clients, and the Cache from NewCache reads
-// informers. The package does not import client-go, so it works with client-go 0.33 and all later
-// releases.
+// Package typed provides the client and the cache of a controller.Controller for operators that use
+// client-go. NewClient returns a client that makes its calls with typed clients. NewCache returns a cache
+// that reads from informers. The package does not import client-go, so it works with client-go 0.33 and all
+// later releases.
 //
 //	client := typed.NewClient(fleet.FleetV1().WorkerPools, fleet.FleetV1().Workers)
 //	cache, err := typed.NewCache(kind, pools.Informer(), workers.Informer())

@@ -15,12 +15,12 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// The indexes have the names and keys that Kubernetes' own controllers use, so that both can share an
-// informer.
+// The indexes have the names and keys that Kubernetes' own controllers use, so that those controllers can
+// share the informers.
 const (
 	childIndexName = "podController" // Z7
 	ownerIndexName = "controllerUID" // L1
-	// childOfAllIndexName is the index of the children of cluster-scoped owners.
+	// childOfAllIndexName is the name of the index for the children of cluster-scoped owners.
 	childOfAllIndexName = "replicakit.controllerOfAllNamespaces"
 )
 
@@ -65,8 +65,9 @@ func indexOwner(obj any) ([]string, error) {
 }
 
 // newStore adds an index to an informer, and returns the informer's store. If the informer already has an
-// index with that name, newStore compares the keys that both indexes give to each probe. If all keys are
-// equal, newStore uses the existing index. If any key differs, the new index gets another name.
+// index with that name, newStore applies both indexes to each probe and compares their keys. If all keys
+// are equal, newStore uses the existing index. If any key differs, newStore adds the new index under
+// another name.
 func newStore[T controller.Object, M ~map[string]F, F ~func(obj any) ([]string, error), I Indexer[M]](from Informer[M, I], name string, index F) (store, error) {
 	if object.IsNil(from) {
 		return store{}, errors.New("the informer is nil")
@@ -93,7 +94,7 @@ func sameKeys[F ~func(obj any) ([]string, error)](a, b F, probe any) bool {
 	return aErr == nil && bErr == nil && slices.Equal(aKeys, bKeys)
 }
 
-// probes returns the objects with which newStore compares two indexes. One object has a controller, one
+// probes returns sample objects with which newStore compares two indexes. One object has a controller, one
 // has no owner reference, and one has only an owner reference that is not its controller.
 func probes[T controller.Object]() ([]any, error) {
 	kind := reflect.TypeFor[T]()

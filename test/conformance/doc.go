@@ -1,12 +1,13 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package conformance compares this library with the code of Kubernetes that it follows. Each test gives the
-// same random input to Kubernetes 1.37.2 and to this library, and compares the results.
+// Package conformance compares this library with the Kubernetes code that the library follows. Each test
+// gives the same random input to Kubernetes 1.37.2 and to this library, and compares the results.
 //
-// If the two must agree, they must agree in every case. If this library differs on purpose, the test has a
-// name for the difference, recognizes it by a predicate, and counts it. A difference without a name makes the
-// test fail. A name that is never used also makes the test fail.
+// The results must be equal in every case, except where the library differs on purpose. For each intended
+// difference, the test defines a name, a predicate that recognizes the difference, and a counter. The test
+// fails if the results differ and no predicate recognizes the difference. It also fails if a named difference
+// never occurs.
 //
 //	go test ./...                               # the counts that each test states
 //	go test -short ./...                        # a twentieth, but every named difference

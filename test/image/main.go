@@ -6,9 +6,9 @@
 //
 //	go run . -o archive.tar -tag v0.1.0 directory/linux/amd64/program directory/linux/arm64/program
 //
-// The archive is an OCI layout. The last two directories in the path of each program name its platform. The
-// bill of materials, program.cdx.json, must be in the same directory as the program. The same files always
-// give an image with the same digest. To run this command, use make image.
+// The archive is an OCI layout. The last two directories in the path of a program are its operating system
+// and architecture. The bill of materials, program.cdx.json, must be in the same directory as the program.
+// The same files always give an image with the same digest. To run this command, use make image.
 package main
 
 import (
@@ -30,7 +30,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// user is the user in the Kubernetes manifests. No user of a node has this ID.
+// user is the user and group ID that the Kubernetes manifests also use. No user of a node has this ID.
 const user = "65532:65532"
 
 func main() {
@@ -61,7 +61,8 @@ func run(out, tag string, programs []string) error {
 	return write(out, index, filepath.Base(programs[0])+":"+tag)
 }
 
-// imageOf returns an image with one layer, which has the program and its bill of materials in its root.
+// imageOf returns an image with one layer. The root directory of the layer contains the program and its bill
+// of materials.
 func imageOf(program string) (v1.Image, *v1.Platform, error) {
 	name := filepath.Base(program)
 	platform, err := platformOf(program)
@@ -129,8 +130,9 @@ func layerOf(program string) (v1.Layer, error) {
 	return tarball.LayerFromOpener(opener, tarball.WithMediaType(types.OCILayer))
 }
 
-// write writes either the whole archive or nothing. Tools take the name of a loaded image from the
-// annotations. podman and skopeo use the first annotation, and containerd and docker use the second.
+// write writes the archive to a temporary file and then renames this file. Tools take the name of a loaded
+// image from an annotation. podman and skopeo read the first annotation, and containerd and docker read the
+// second.
 func write(out string, index v1.ImageIndex, name string) (err error) {
 	dir, err := os.MkdirTemp("", "image")
 	if err != nil {
@@ -154,5 +156,8 @@ func write(out string, index v1.ImageIndex, name string) (err error) {
 	if err := errors.Join(w.AddFS(os.DirFS(dir)), w.Close()); err != nil {
 		return err
 	}
-	return errors.Join(os.WriteFile(out+".part", archive.Bytes(), 0o644), os.Rename(out+".part", out))
+	if err := os.WriteFile(out+".part", archive.Bytes(), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(out+".part", out)
 }

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command kubernetes runs Kubernetes' own unit and integration tests with this project's packages, and prints
-// the results. If a test fails that is not a known difference, or if a known difference passes, the exit
-// status is 1. The Makefile has the targets kubernetes-unit and kubernetes-integration for this command.
+// the results. The exit status is 1 if a test fails unexpectedly, or if a test passes that is known to fail.
+// The Makefile has the targets kubernetes-unit and kubernetes-integration for this command.
 //
 //	go run . unit integration
 package main
@@ -29,8 +29,8 @@ import (
 
 func main() {
 	var runner upstream.Runner
-	flag.StringVar(&runner.Binaries, "binaries", "../../.cache/bin", "the `directory` that has etcd")
-	flag.DurationVar(&runner.Tests, "tests", 20*time.Minute, "how long each suite may take to run")
+	flag.StringVar(&runner.Binaries, "binaries", "../../.cache/bin", "the `directory` that contains etcd")
+	flag.DurationVar(&runner.Tests, "tests", 20*time.Minute, "the time limit for running each suite")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, runner, flag.Args(), os.Stdout)
@@ -68,7 +68,7 @@ func run(ctx context.Context, runner upstream.Runner, parts []string, out io.Wri
 	return suite.Print(out, verdicts)
 }
 
-// named returns the suites of the parts. If a part is unknown or etcd is missing, named returns an error.
+// named returns the suites of the given parts. It returns an error if a part is unknown or etcd is missing.
 func named(parts []string, binaries string) ([]upstream.Suite, error) {
 	if len(parts) == 0 {
 		return nil, errors.New("say which parts to run: unit, integration")

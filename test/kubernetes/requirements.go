@@ -3,8 +3,8 @@
 
 //go:build never
 
-// Package main contains this file only for go.mod, and the file is never built. The imports keep the modules
-// in go.mod that Kubernetes' tests need.
+// Package main includes this file only for its imports, which keep the modules that Kubernetes' tests need in
+// go.mod. The file is never built.
 package main
 
 import (

@@ -1,8 +1,8 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command release copies each example of a module that can run by itself into its own program, as a user
-// would. The release script is in the same folder.
+// Command release copies each self-contained example of a module into a program of its own, as a user would
+// do. The release script is in the same folder.
 //
 //	go run . <folder of the module> <folder of the programs>
 package main
@@ -44,15 +44,15 @@ func run(module, to string) error {
 	})
 }
 
-// isFolderOf reports whether the folder belongs to the module, and other modules can import its packages.
+// isFolderOf reports whether the folder belongs to the module and other modules can import the packages in
+// it.
 func isFolderOf(folder string) bool {
 	_, err := os.Stat(filepath.Join(folder, "go.mod"))
 	name := filepath.Base(folder)
 	return err != nil && name != "internal" && name != "testdata" && name[0] != '.'
 }
 
-// copyOut writes each example in a file as a program. An example that needs code outside its file cannot be
-// copied and is skipped.
+// copyOut writes each example of a test file as a program. It skips examples that need code from other files.
 func copyOut(file, to string) error {
 	fset := token.NewFileSet()
 	parsed, err := parser.ParseFile(fset, file, nil, parser.ParseComments)

@@ -22,13 +22,13 @@ import (
 
 const (
 	tick = 200 * time.Millisecond
-	// startUp is how long a container takes to become ready. shutDown is how long a container takes
-	// to end.
+	// startUp is the time that a container takes to become ready. shutDown is the time that a
+	// container takes to end.
 	startUp, shutDown = time.Second, time.Second
 )
 
-// A fleet plays the scheduler and the kubelets of the cluster. The fleet binds each pod at once,
-// and makes it ready after startUp. The fleet removes a deleted pod after shutDown.
+// A fleet simulates the scheduler and the kubelets of the cluster. It binds each pod immediately,
+// and makes it ready after startUp. It removes a deleted pod after shutDown.
 type fleet struct {
 	client  kubernetes.Interface
 	factory informers.SharedInformerFactory
@@ -65,7 +65,7 @@ func (f *fleet) run(ctx context.Context) {
 		case <-ticker.C:
 		}
 		for _, pod := range f.pods(metav1.NamespaceAll) {
-			_ = f.advance(ctx, pod) // if a step fails, it is tried again at the next tick
+			_ = f.advance(ctx, pod) // a failed step is retried at the next tick
 		}
 	}
 }
@@ -85,7 +85,7 @@ func (f *fleet) replicaSet(namespace, name string) *appsv1.ReplicaSet {
 	return rs
 }
 
-// advance takes the next step that is due for a pod.
+// advance binds a pod, makes it ready or removes it, depending on its state.
 func (f *fleet) advance(ctx context.Context, pod *corev1.Pod) error {
 	pods := f.client.CoreV1().Pods(pod.Namespace)
 	switch {
@@ -122,7 +122,7 @@ func (f *fleet) setReady(ctx context.Context, pod *corev1.Pod, ready corev1.Cond
 	return err
 }
 
-// state describes a pod in a word.
+// state returns the state of a pod for the table.
 func state(pod *corev1.Pod) string {
 	switch {
 	case pod.DeletionTimestamp != nil:

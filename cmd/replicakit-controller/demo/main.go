@@ -3,8 +3,8 @@
 
 // Command demo starts a real etcd, a real kube-apiserver and the controller of this module. The
 // demo creates a ReplicaSet, scales it up and down, and deletes one of its pods. A table lists the
-// pods in the order in which they would be deleted, and the reasons for that order. There is no
-// scheduler and no kubelet. Instead, a loop in the demo binds pods and makes them ready.
+// pods in deletion order, with the reason for each position. The cluster has no scheduler and no
+// kubelet. Instead, a loop in the demo binds pods and makes them ready.
 //
 //	make demo            # goes on until Ctrl-C, for you to play with kubectl
 //	make demo ARGS=--once
@@ -72,8 +72,7 @@ func run(ctx context.Context, args []string, screen *screen) error {
 	return start(ctx, binaries, opts, screen)
 }
 
-// start starts all programs, and plays the story. At the end, start stops all programs that it has
-// started.
+// start starts all programs, runs the story, and stops the programs at the end.
 func start(ctx context.Context, binaries string, opts options, screen *screen) (err error) {
 	began := time.Now()
 	screen.say("starting etcd and kube-apiserver ...")
@@ -112,7 +111,8 @@ func start(ctx context.Context, binaries string, opts options, screen *screen) (
 	return play(ctx, opts, &story{screen: screen, fleet: fleet, client: client, controller: controller}, kubectl)
 }
 
-// play runs the story, then lets the user continue it.
+// play runs the story. Then, without --once, it waits for Ctrl-C while the user changes the
+// ReplicaSet.
 func play(ctx context.Context, opts options, s *story, kubectl string) error {
 	defer s.showTable(ctx)()
 	if err := s.tell(ctx); err != nil || opts.once {
@@ -138,16 +138,15 @@ func ignoreInterrupt(ctx context.Context, err error) error {
 	return err
 }
 
-// newClient returns a client without a rate limit. The client acts for a scheduler and many
-// kubelets, which have no common limit.
+// newClient returns a client without a rate limit, because it acts for a scheduler and many
+// kubelets.
 func newClient(config *rest.Config) (kubernetes.Interface, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
 	return kubernetes.NewForConfig(config)
 }
 
-// short returns the path relative to the working directory if that is shorter, and otherwise path
-// itself.
+// short returns the path relative to the working directory, or path itself if that is shorter.
 func short(path string) string {
 	here, err := os.Getwd()
 	if err != nil {

@@ -13,19 +13,19 @@ import (
 	"golang.org/x/term"
 )
 
-// A screen shows lines, which stay. On a terminal, a screen also shows a table below the lines,
-// which changes.
+// A screen prints lines. On a terminal, it also shows a table below the lines, and updates the
+// table in place.
 type screen struct {
 	mu    sync.Mutex
 	out   io.Writer
 	live  bool
 	table []string
-	drawn int // how many lines of the table are on the terminal
+	drawn int // number of table lines on the terminal
 }
 
 func newScreen(out io.Writer, live bool) *screen { return &screen{out: out, live: live} }
 
-// say adds lines above the table.
+// say prints lines above the table.
 func (s *screen) say(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,7 +50,7 @@ func (s *screen) erase() {
 	s.drawn = 0
 }
 
-// draw writes the table. draw cuts the table to the size of the terminal, because lines that have
+// draw writes the table. It cuts the table to the size of the terminal, because lines that have
 // scrolled off cannot be erased.
 func (s *screen) draw() {
 	if !s.live || len(s.table) == 0 {

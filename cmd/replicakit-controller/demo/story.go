@@ -24,7 +24,7 @@ import (
 const (
 	namespace = metav1.NamespaceDefault
 	name      = "web"
-	// patience is how long the controller may take for one step.
+	// patience is the maximum time that the controller may take for one step.
 	patience = time.Minute
 )
 
@@ -49,7 +49,7 @@ func (s *story) tell(ctx context.Context) error {
 	return nil
 }
 
-// pause leaves the user time to read the table.
+// pause gives the user time to read the table.
 func (s *story) pause(ctx context.Context) {
 	select {
 	case <-ctx.Done():
@@ -100,7 +100,7 @@ func (s *story) rob(ctx context.Context) error {
 	return s.settle(ctx, 12)
 }
 
-// spoil makes two pods differ from the others.
+// spoil makes one pod not ready, and gives another pod a low deletion cost.
 func (s *story) spoil(ctx context.Context) error {
 	pods := s.pods()
 	broken, cheap := pods[3], pods[7]
@@ -121,8 +121,8 @@ func (s *story) spoil(ctx context.Context) error {
 	})
 }
 
-// scaleDown asks the library which pods will be deleted. scaleDown then scales down, and compares
-// the answer with the pods that the controller deleted.
+// scaleDown asks the library which pods will be deleted. It then scales down, and compares the
+// answer with the pods that the controller has deleted.
 func (s *story) scaleDown(ctx context.Context) error {
 	const wanted = 7
 	before := s.pods()
@@ -176,7 +176,8 @@ func (s *story) scale(ctx context.Context, wanted int32) error {
 	return err
 }
 
-// settle waits until the pods and the status of the ReplicaSet are as wanted.
+// settle waits until the ReplicaSet has the wanted number of pods, and its status reports all of
+// them as available.
 func (s *story) settle(ctx context.Context, wanted int32) error {
 	err := s.until(ctx, fmt.Sprintf("%d pods", wanted), func() bool {
 		rs := s.fleet.replicaSet(namespace, name)

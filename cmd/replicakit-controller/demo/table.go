@@ -42,7 +42,7 @@ func (s *story) showTable(ctx context.Context) (stop func()) {
 	}
 }
 
-// table lists the pods in the order in which they would be deleted.
+// table lists the pods in deletion order.
 func (s *story) table() []string {
 	rs := s.fleet.replicaSet(namespace, name)
 	if rs == nil {
@@ -68,8 +68,8 @@ func (s *story) table() []string {
 
 var uid = regexp.MustCompile(`\b([0-9a-f]{8})-[0-9a-f-]{27}\b`)
 
-// explain says what decides between the victim and the next pod. explain shortens UIDs to their
-// first part. For the last pod, explain returns "".
+// explain returns the reason why the victim comes before the next pod. It shortens UIDs to their
+// first part. For the last pod, explain returns an empty string.
 func explain(victim podrank.Victim[*corev1.Pod]) string {
 	if victim.Criterion == podrank.All {
 		return ""

@@ -21,10 +21,12 @@ import (
 // namespace is the namespace of all objects in the bench.
 const namespace = "bench"
 
-// parallel is how many calls the bench makes at the same time. A larger number is not faster.
+// parallel is the maximum number of API calls that the bench makes at the same time. A larger number does not
+// make the bench faster.
 const parallel = 128
 
-// A bed is a control plane that does no other work, with a view of its objects.
+// A bed is a control plane that only the bench and the measured controller use. The field view counts the
+// objects in it.
 type bed struct {
 	size   size
 	client *clientset.Clientset
@@ -32,12 +34,12 @@ type bed struct {
 	began  time.Time
 	sample sample
 
-	proxy *proxy // between the controller and the server; nil means no proxy
+	proxy *proxy // stands between the controller and the API server; nil means no proxy
 
-	// These are the objects that the scenario's prepare has created.
+	// These are the objects that the scenario's function prepare has created.
 	sets     []*appsv1.ReplicaSet
 	pods     []*corev1.Pod
-	reported int // total of status.replicas of all sets
+	reported int // sum of status.replicas over all ReplicaSets
 }
 
 func newBed(ctx context.Context, config *rest.Config, size size) (*bed, error) {
@@ -58,12 +60,13 @@ func newBed(ctx context.Context, config *rest.Config, size size) (*bed, error) {
 	return &bed{size: size, client: client, view: v}, err
 }
 
-// note adds a figure to the sample.
+// note adds a measured value to the sample.
 func (b *bed) note(measure string, unit unit, value float64) {
 	b.sample = append(b.sample, figure{measure, unit, value})
 }
 
-// reach waits until come returns true, and adds the time since b.began to the sample.
+// reach waits until the counts of the view satisfy the condition come. Then it adds the time since b.began to
+// the sample.
 func (b *bed) reach(ctx context.Context, what string, come func(counts) bool) error {
 	if err := b.view.until(ctx, what, come); err != nil {
 		return err
@@ -72,7 +75,7 @@ func (b *bed) reach(ctx context.Context, what string, come func(counts) bool) er
 	return nil
 }
 
-// tally returns the server's figures.
+// tally reads the metrics of the API server.
 func (b *bed) tally(ctx context.Context) (tally, error) {
 	text, err := b.client.RESTClient().Get().AbsPath("/metrics").SetHeader("Accept", "text/plain").DoRaw(ctx)
 	if err != nil {
@@ -81,7 +84,7 @@ func (b *bed) tally(ctx context.Context) (tally, error) {
 	return readTally(bytes.NewReader(text))
 }
 
-// quiet waits until no controller has made a call for one second.
+// The method quiet waits until no controller has made a call for one second.
 func (b *bed) quiet(ctx context.Context) error {
 	last, err := b.tally(ctx)
 	for err == nil {
@@ -99,7 +102,8 @@ func (b *bed) quiet(ctx context.Context) error {
 	return err
 }
 
-// each makes n calls, many at the same time, and returns the first error.
+// The function each calls the given function n times and returns the first error. Up to parallel calls run at
+// the same time.
 func each(ctx context.Context, n int, call func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

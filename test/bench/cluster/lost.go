@@ -11,9 +11,10 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 )
 
-// This file has the scenarios in which a proxy between the controller and the server loses answers.
+// This file contains the scenarios in which a proxy between the controller and the API server loses
+// responses.
 
-// lossShare is the fraction of answers that the proxy loses.
+// lossShare is the probability that the proxy loses the response to a creation, deletion or patch of a pod.
 const lossShare = 0.3
 
 func lossTitle(how string) func(size) string {
@@ -22,7 +23,7 @@ func lossTitle(how string) func(size) string {
 	}
 }
 
-// orphans returns how many pods exist before the set that selects them is created.
+// orphans returns the number of pods that are created before the ReplicaSet that selects them.
 func (s size) orphans() int { return s.pods / 20 }
 
 func prepareOrphans(ctx context.Context, b *bed) (err error) {
@@ -31,8 +32,8 @@ func prepareOrphans(ctx context.Context, b *bed) (err error) {
 	return err
 }
 
-// runLoss waits after each change until the controller makes no calls for a while. While the controller makes
-// calls, there may be too many pods.
+// runLoss creates a ReplicaSet and then scales it to 0. After each of these changes, it waits until the
+// controller makes no calls for a while, because more pods than wanted can exist until then.
 func runLoss(ctx context.Context, b *bed) error {
 	wanted := b.size.pods / 2
 	b.proxy.armed.Store(true)
@@ -58,8 +59,9 @@ func runLoss(ctx context.Context, b *bed) error {
 	return nil
 }
 
-// calm waits until the given number of pods exists and no controller has made a call for three seconds. calm
-// returns the time from b.began to the last change, or 0 if there was no change after b.began.
+// The method calm waits until the given number of pods exists and no controller has made a call for three
+// seconds. It returns the time from b.began to the last change of an object, or 0 if no object changed after
+// b.began.
 func (b *bed) calm(ctx context.Context, pods int) (time.Duration, error) {
 	well := b.has(pods)
 	for calm := 0; calm < 3; {

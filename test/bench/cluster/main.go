@@ -2,14 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command cluster compares cmd/replicakit-controller with kube-controller-manager on a real API server. For
-// each of the two programs, the command writes the time, the calls by kind, the CPU and the memory.
+// each of the two programs, it reports the elapsed time, the number of API calls of each kind, the CPU time
+// and the memory.
 //
 //	make bench-cluster                    # three runs, into test/bench/cluster.md
 //	make bench-cluster ARGS=-quick        # small, in three minutes, and into no file
 //	make bench-cluster ARGS="-scenarios pause,lost-429 -runs 1"
 //
-// Each measurement has its own etcd, kube-apiserver and controller, and the two programs are measured in
-// turn.
+// Each measurement starts its own etcd, kube-apiserver and controller. The two programs are measured
+// alternately.
 package main
 
 import (
@@ -82,11 +83,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 func parse(args []string, binaries string) (options, error) {
 	opts := options{size: full, binaries: binaries}
 	fs := flag.NewFlagSet("cluster", flag.ContinueOnError)
-	fs.IntVar(&opts.runs, "runs", 3, "how many times each side runs each scenario")
-	quick := fs.Bool("quick", false, "use a tenth of all sizes")
+	fs.IntVar(&opts.runs, "runs", 3, "number of times that each side runs each scenario")
+	quick := fs.Bool("quick", false, "divide all sizes by ten")
 	asked := fs.String("scenarios", strings.Join(scenarioNames(), ","), "comma-separated scenarios to run, out of "+strings.Join(scenarioNames(), ","))
 	taken := fs.String("sides", strings.Join(sideNames(), ","), "comma-separated sides to measure")
-	fs.StringVar(&opts.output, "o", "", "page in which the table is replaced; if empty, no page is written")
+	fs.StringVar(&opts.output, "o", "", "Markdown file whose table is replaced; if empty, no file is written")
 	fs.StringVar(&opts.controller, "controller", filepath.Join(binaries, "replicakit-controller"), "path of our controller program")
 	if err := fs.Parse(args); err != nil {
 		return options{}, err
@@ -108,7 +109,7 @@ func parse(args []string, binaries string) (options, error) {
 	return opts, err
 }
 
-// choose returns the entries of a comma-separated list. Each entry must be a known name.
+// choose splits a comma-separated list. It returns an error if an entry is not a known name.
 func choose(flag, asked string, known []string) ([]string, error) {
 	chosen := strings.Split(asked, ",")
 	for _, name := range chosen {
@@ -119,7 +120,8 @@ func choose(flag, asked string, known []string) ([]string, error) {
 	return chosen, nil
 }
 
-// measureAll measures the sides in turn. Each run begins with a different side than the run before.
+// measureAll measures each chosen scenario with each chosen side, opts.runs times. The order of the sides
+// changes from run to run.
 func measureAll(ctx context.Context, opts options, all *results, out io.Writer) error {
 	for i := range opts.runs {
 		for _, sc := range scenarios {

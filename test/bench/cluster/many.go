@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// This file has the scenarios with many sets.
+// This file contains the scenarios with many ReplicaSets.
 
 func manyTitle(s size) string {
 	return fmt.Sprintf("%s ReplicaSets of %d pods, created at once", grouped(s.sets), s.perSet)
@@ -39,7 +39,7 @@ func runMany(ctx context.Context, b *bed) error {
 	return b.reach(ctx, "all statuses say so", func(c counts) bool { return c.replicas == pods && c.settled == b.size.sets })
 }
 
-// setOf returns the set that pod i belongs to. The pods are distributed evenly over the sets.
+// setOf returns the ReplicaSet of the pod with index i. The pods are distributed evenly over the ReplicaSets.
 func (b *bed) setOf(i int) *appsv1.ReplicaSet { return b.sets[i%len(b.sets)] }
 
 func (b *bed) writeStatus(ctx context.Context, rs *appsv1.ReplicaSet) error {
@@ -62,8 +62,8 @@ func prepareHold(ctx context.Context, b *bed) (err error) {
 	return err
 }
 
-// runHold makes one pod after the other ready, each time a pod of the next set. When all pods are ready,
-// runHold makes them not ready one after the other.
+// runHold makes one pod ready at a time, and takes each pod from the next ReplicaSet in turn. When all pods
+// are ready, it makes them not ready in the same order.
 func runHold(ctx context.Context, b *bed) error {
 	changes := int(b.size.length.Seconds() * float64(b.size.rate))
 	err := b.pace(ctx, changes, func(ctx context.Context, i int) error {
@@ -77,10 +77,11 @@ func runHold(ctx context.Context, b *bed) error {
 	return b.view.until(ctx, "the last change in a status", func(c counts) bool { return c.ready == ready })
 }
 
-// becomesReady reports whether the change with this number makes its pod ready.
+// becomesReady reports whether the change with the given index makes its pod ready. If not, the change makes
+// the pod not ready.
 func becomesReady(change, pods int) bool { return change/pods%2 == 0 }
 
-// readyAfter returns how many of the pods are ready after this many changes.
+// readyAfter returns the number of ready pods after the given number of changes.
 func readyAfter(changes, pods int) int {
 	if rest := changes % (2 * pods); rest > pods {
 		return 2*pods - rest
@@ -88,7 +89,7 @@ func readyAfter(changes, pods int) int {
 	return changes % (2 * pods)
 }
 
-// pace makes n calls at the rate b.size.rate.
+// pace calls the given function n times, at a rate of b.size.rate per second.
 func (b *bed) pace(ctx context.Context, n int, call func(ctx context.Context, i int) error) error {
 	ticker := time.NewTicker(time.Second / time.Duration(b.size.rate))
 	defer ticker.Stop()
@@ -113,7 +114,7 @@ func (b *bed) setReady(ctx context.Context, name string, ready bool) error {
 	return err
 }
 
-// poolSets is the number of sets that the pods of a node pool belong to.
+// poolSets is the number of ReplicaSets that own the pods of the lost node pool.
 const poolSets = 20
 
 func poolTitle(flags string) func(size) string {

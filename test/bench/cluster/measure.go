@@ -12,7 +12,7 @@ import (
 	"github.com/replicakit/replicakit/cmd/replicakit-controller/demo/controlplane"
 )
 
-// measure measures one side in one scenario, on a control plane of its own.
+// measure runs one scenario with one side on a new control plane, and returns the measured values.
 func measure(ctx context.Context, opts options, sc scenario, sd side) (got sample, err error) {
 	plane, err := controlplane.Start(opts.binaries, nil)
 	if err != nil {
@@ -83,8 +83,8 @@ func (b *bed) prepare(ctx context.Context, sc scenario) error {
 	return nil
 }
 
-// measureController measures a program. The measurement starts after the program has seen all objects and has
-// done a little work. The measurement ends when the program no longer makes calls.
+// measureController measures a controller during the scenario. The measurement starts after the warm-up, when
+// the controller has seen all objects. The measurement ends when the controller no longer makes calls.
 func (b *bed) measureController(ctx context.Context, sc scenario, c *controller) (sample, error) {
 	if err := b.warmUp(ctx); err != nil {
 		return nil, err
@@ -109,7 +109,8 @@ func (b *bed) measureController(ctx context.Context, sc scenario, c *controller)
 	return b.sample, nil
 }
 
-// measure adds to the sample by how much the server's figures have grown during the work.
+// measure runs the function work. Then it adds the calls, the watch events and the CPU time that the API
+// server has counted during the work to the sample.
 func (b *bed) measure(ctx context.Context, work func(context.Context, *bed) error) error {
 	before, err := b.tally(ctx)
 	if err != nil {

@@ -13,24 +13,24 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// kinds are the kinds of calls that controllers make. During a measurement, the bench itself makes no calls
-// of these kinds, except that it deletes the pods of a lost node pool. Therefore the server counts only the
-// controller's calls and these deletions.
+// kinds lists the kinds of calls that controllers make. During a measurement, the bench itself makes no calls
+// of these kinds, except that it deletes the pods of a lost node pool. Therefore the server's counters
+// contain only the controller's calls and these deletions.
 var kinds = []string{
 	"POST pods", "DELETE pods", "PATCH pods", "GET pods", "LIST pods",
 	statusWrites, "GET replicasets",
 	"POST events", "PATCH events",
 }
 
-// statusWrites are writes of a ReplicaSet's status. Kubernetes' controller updates the status, and ours
-// patches it.
+// statusWrites is the kind of calls that write the status of a ReplicaSet. Kubernetes' controller sends an
+// update, and our controller sends a patch.
 const statusWrites = "writes of replicasets/status"
 
-// tally has the figures of an API server since the start of the server.
+// A tally holds the counters of an API server since the server started.
 type tally struct {
 	calls   map[string]float64 // by kind
-	refused float64            // calls of these kinds that the server refused
-	sent    float64            // events sent to all watches, including those of the bench
+	refused float64            // number of these calls that the server refused
+	sent    float64            // number of events sent to all watches, including the watches of the bench
 	cpu     float64            // seconds
 }
 
@@ -80,8 +80,8 @@ func (t tally) writes() (n float64) {
 	return n
 }
 
-// readCount returns the count of a metric of the work queue for ReplicaSets. The queue and the metric have
-// the same names in every controller.
+// readCount returns the value of a work queue metric for the queue of ReplicaSets. For a histogram, this is
+// the number of observations. The queue and its metrics have the same names in both programs.
 func readCount(text io.Reader, metric string) (float64, error) {
 	families, err := parseMetrics(text)
 	if err != nil {
@@ -95,7 +95,8 @@ func parseMetrics(text io.Reader) (map[string]*dto.MetricFamily, error) {
 	return parser.TextToMetricFamilies(text)
 }
 
-// sum adds up the metrics for which wanted returns true. If wanted is nil, sum adds up all metrics.
+// sum adds the values of the metrics for which the function wanted returns true. If wanted is nil, it adds
+// the values of all metrics.
 func sum(family *dto.MetricFamily, wanted func(*dto.Metric) bool) (total float64) {
 	for _, m := range family.GetMetric() {
 		if wanted != nil && !wanted(m) {

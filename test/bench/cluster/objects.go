@@ -15,7 +15,7 @@ import (
 
 var setKind = appsv1.SchemeGroupVersion.WithKind("ReplicaSet")
 
-// replicaSet returns a ReplicaSet that selects and creates pods with the label app=NAME.
+// replicaSet returns a ReplicaSet whose selector and pod template have the label app=NAME.
 func replicaSet(name string, replicas int) *appsv1.ReplicaSet {
 	labels := map[string]string{"app": name}
 	return &appsv1.ReplicaSet{
@@ -31,7 +31,7 @@ func replicaSet(name string, replicas int) *appsv1.ReplicaSet {
 	}
 }
 
-// podOf returns a pod that looks as if a controller had created it for the set. If owned is false, the pod
+// podOf returns a pod like the pods that a controller creates for the ReplicaSet. If owned is false, the pod
 // has no owner.
 func podOf(rs *appsv1.ReplicaSet, owned bool) *corev1.Pod {
 	pod := &corev1.Pod{
@@ -44,7 +44,7 @@ func podOf(rs *appsv1.ReplicaSet, owned bool) *corev1.Pod {
 	return pod
 }
 
-// create creates a ReplicaSet and replaces the given object with the server's answer.
+// create creates a ReplicaSet and copies the server's response into the given object.
 func (b *bed) create(ctx context.Context, rs *appsv1.ReplicaSet) error {
 	created, err := b.client.AppsV1().ReplicaSets(namespace).Create(ctx, rs, metav1.CreateOptions{})
 	if err == nil {
@@ -53,7 +53,7 @@ func (b *bed) create(ctx context.Context, rs *appsv1.ReplicaSet) error {
 	return err
 }
 
-// createPods creates n pods. The pod with index i is made for the set that of(i) returns.
+// createPods creates n pods. The call of(i) returns the ReplicaSet for the pod with index i.
 func (b *bed) createPods(ctx context.Context, n int, owned bool, of func(i int) *appsv1.ReplicaSet) ([]*corev1.Pod, error) {
 	pods := make([]*corev1.Pod, n)
 	err := each(ctx, n, func(ctx context.Context, i int) (err error) {
@@ -69,14 +69,14 @@ func (b *bed) scale(ctx context.Context, name string, replicas int) error {
 	return err
 }
 
-// Before the measurement, the warm-up makes the controller send a few calls of each kind.
+// The ReplicaSet warmUp makes the controller send a few calls of each kind before the measurement starts.
 const (
 	warmUp     = "warm-up"
 	warmUpPods = 50
 )
 
-// warmUp waits until the controller has created the pods of the warm-up set. Then warmUp scales the set to 0,
-// waits until the pods are gone, and deletes the set.
+// warmUp waits until the controller has created the pods of the ReplicaSet warm-up. Then it scales the
+// ReplicaSet to 0, waits until the pods are gone, and deletes the ReplicaSet.
 func (b *bed) warmUp(ctx context.Context) error {
 	already := len(b.pods)
 	if err := b.view.until(ctx, "the controller", func(c counts) bool { return c.pods == already+warmUpPods }); err != nil {

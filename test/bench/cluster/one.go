@@ -11,7 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 )
 
-// This file has the scenarios with one large set.
+// This file contains the scenarios with one large ReplicaSet.
 
 const web = "web"
 

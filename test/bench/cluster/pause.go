@@ -16,14 +16,14 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 )
 
-// This file has the scenario of a leader that is paused for longer than its lease lasts.
+// This file contains the scenario in which a leader is paused for longer than the duration of its lease.
 
 var shortLease = []string{
 	"--leader-elect=true", "--leader-elect-lease-duration=8s", "--leader-elect-renew-deadline=6s", "--leader-elect-retry-period=1s",
 }
 
-// pauses is how many times a leader is paused. The first pause comes while the first pass creates its 500
-// pods. The other pauses come at random moments.
+// pauses is the number of times that the scenario pauses a leader. The first pause happens while the first
+// pass of the controller creates 500 pods. All later pauses happen at random moments.
 const pauses = 2
 
 func pauseTitle(s size) string {
@@ -69,9 +69,9 @@ func playPause(ctx context.Context, b *bed, start starter) (err error) {
 	return nil
 }
 
-// pause pauses the leader when the number of pods has reached moment. After the next leader has created the
-// other pods, the first leader resumes. The first leader must then end by itself, because it has lost its
-// lease.
+// pause stops the process of the leader when the number of pods has reached moment. After the next leader has
+// created the remaining pods, the process of the first leader continues. The first leader must then exit on
+// its own, because it has lost its lease.
 func (b *bed) pause(ctx context.Context, leader, next *controller, moment int) error {
 	if err := next.says(ctx, "Attempting to acquire leader lease"); err != nil {
 		return err
@@ -101,7 +101,7 @@ func (b *bed) pause(ctx context.Context, leader, next *controller, moment int) e
 	return b.quiet(ctx)
 }
 
-// endsAfterPause resumes a paused program and waits until the program has ended.
+// endsAfterPause resumes a paused program and waits until the program exits.
 func (c *controller) endsAfterPause(ctx context.Context) error {
 	c.mayEnd.Store(true)
 	if err := c.Signal(syscall.SIGCONT); err != nil {
@@ -117,7 +117,7 @@ func (c *controller) endsAfterPause(ctx context.Context) error {
 	}
 }
 
-// empty scales the set to 0 and waits until all pods are gone.
+// empty scales the ReplicaSet to 0 and waits until all pods are gone.
 func (b *bed) empty(ctx context.Context) error {
 	if err := b.scale(ctx, web, 0); err != nil {
 		return err
@@ -129,7 +129,7 @@ func (b *bed) has(pods int) func(counts) bool {
 	return func(c counts) bool { return c.pods == pods && c.replicas == pods && c.settled == 1 }
 }
 
-// says waits until the program has logged a text.
+// The method says waits until the log of the program contains the given string.
 func (c *controller) says(ctx context.Context, text string) error {
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
 		log, err := os.ReadFile(c.Log())
@@ -142,5 +142,5 @@ func (c *controller) says(ctx context.Context, text string) error {
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
-	return fmt.Errorf("waited %v for %q in %s in vain", patience, text, c.Log())
+	return fmt.Errorf("timed out after %v waiting for %q in %s", patience, text, c.Log())
 }

@@ -9,13 +9,14 @@ import (
 	"strings"
 )
 
-// ticks is how many units of CPU time Linux counts in a second.
+// ticks is the number of clock ticks per second. Linux reports CPU time in clock ticks.
 const ticks = 100
 
-// cpuSeconds returns the user and system time of all threads from /proc/PID/stat.
+// cpuSeconds returns the CPU time of a process, which is the sum of its user time and system time. The
+// parameter stat is the content of /proc/PID/stat.
 func cpuSeconds(stat string) (float64, error) {
-	// The second field is the name of the program in parentheses, and may contain any text. The split begins
-	// with the third field.
+	// The second field is the name of the program in parentheses. The name can contain spaces and
+	// parentheses, so the line is split after the last closing parenthesis.
 	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 13 {
 		return 0, fmt.Errorf("stat of a process: %q", stat)
@@ -28,7 +29,8 @@ func cpuSeconds(stat string) (float64, error) {
 	return (user + system) / ticks, nil
 }
 
-// memoryOf returns the highest and the present resident memory from /proc/PID/status, in bytes.
+// memoryOf returns the peak and the current resident memory of a process, in bytes. The parameter status is
+// the content of /proc/PID/status.
 func memoryOf(status string) (peak, resident float64, err error) {
 	if peak, err = statusField(status, "VmHWM:"); err != nil {
 		return 0, 0, err

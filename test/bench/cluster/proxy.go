@@ -21,16 +21,16 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// A fault changes the answer to a call that has taken effect.
+// A fault changes the response to an API call that has already taken effect.
 type fault func(answer *http.Response)
 
-// cut closes the connection instead of sending the answer.
+// cut closes the connection instead of sending the response.
 func cut(answer *http.Response) {
 	_ = answer.Body.Close()
 	panic(http.ErrAbortHandler)
 }
 
-// tooMany replaces the answer with status code 429 and a Retry-After of one second.
+// tooMany replaces the response with status code 429 and a Retry-After of one second.
 func tooMany(answer *http.Response) {
 	_ = answer.Body.Close()
 	answer.StatusCode, answer.Status = http.StatusTooManyRequests, ""
@@ -38,16 +38,16 @@ func tooMany(answer *http.Response) {
 	answer.Header = http.Header{"Content-Length": {"0"}, "Retry-After": {"1"}}
 }
 
-// A proxy stands between a controller and the API server.
+// A proxy forwards the calls of a controller to the API server, and loses some of the responses.
 type proxy struct {
 	*httptest.Server
-	fault fault // changes answers to creations, deletions and patches of pods
+	fault fault // changes the responses to creations, deletions and patches of pods
 	armed atomic.Bool
-	lost  atomic.Int64 // the number of lost answers
+	lost  atomic.Int64 // the number of lost responses
 	draw  func() float64
 }
 
-// startProxy starts a proxy that has the rights of config on the server.
+// startProxy starts a proxy that connects to the API server with the given client configuration.
 func startProxy(config *rest.Config, f fault) (*proxy, error) {
 	server, err := url.Parse(config.Host)
 	if err != nil {
@@ -62,7 +62,7 @@ func startProxy(config *rest.Config, f fault) (*proxy, error) {
 	p.Server = httptest.NewUnstartedServer(&httputil.ReverseProxy{
 		Rewrite:        func(r *httputil.ProxyRequest) { r.SetURL(server) },
 		Transport:      transport,
-		FlushInterval:  -1, // sends each event of a watch at once
+		FlushInterval:  -1, // forwards each watch event immediately
 		ModifyResponse: p.answer,
 		ErrorLog:       silent,
 	})
@@ -82,7 +82,7 @@ func (p *proxy) answer(answer *http.Response) error {
 	return nil
 }
 
-// stop stops the proxy, and also ends the watches through it.
+// stop stops the proxy and closes all connections to it, including watches.
 func (p *proxy) stop() {
 	p.CloseClientConnections()
 	p.Close()

@@ -29,7 +29,7 @@ type figure struct {
 	value   float64
 }
 
-// A sample has the figures of one side in one run of one scenario.
+// A sample holds the values that were measured for one side in one run of one scenario.
 type sample []figure
 
 func (s sample) String() string {
@@ -62,14 +62,14 @@ func grouped(n int) string {
 	return digits
 }
 
-// results are the figures of all runs.
+// results holds the measured values of all runs.
 type results struct {
 	runs int
 	size size
 	rows []*row
 }
 
-// A row has the values of one measure in one scenario.
+// A row holds the values of one measure in one scenario.
 type row struct {
 	scenario, measure string
 	unit              unit
@@ -124,8 +124,8 @@ func (r *row) isTold() bool {
 	return false
 }
 
-// text returns the median of a side. If the values of the runs differ, text also returns the lowest and the
-// highest value.
+// text formats the median of one side's values. If the values of the runs differ, it adds the lowest and the
+// highest value in parentheses.
 func (r *row) text(side string) string {
 	values := r.values[side]
 	if len(values) == 0 {
@@ -163,7 +163,7 @@ func median(values []float64) float64 {
 // mark is the line just before the table in the page.
 const mark = "<!-- make bench-cluster writes what is below -->\n"
 
-// into returns the page with these results as its table.
+// into returns the page with everything after the mark replaced by these results.
 func (r *results) into(page []byte) ([]byte, error) {
 	before, _, found := strings.Cut(string(page), mark)
 	if !found {

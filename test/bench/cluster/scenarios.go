@@ -15,11 +15,11 @@ type scenario struct {
 	prepare func(context.Context, *bed) error // runs before any program starts; may be nil
 	run     func(context.Context, *bed) error // gives a controller its work and waits until the work is done
 
-	args []string                                   // flags of the programs, in addition to the common flags
-	slow bool                                       // the programs have their default limits for the rate of calls
-	play func(context.Context, *bed, starter) error // replaces run, and itself starts and stops the programs
+	args []string                                   // additional flags of both programs
+	slow bool                                       // both programs run with their default rate limits
+	play func(context.Context, *bed, starter) error // if set, called instead of run; must start and stop the programs itself
 
-	fault fault // changes answers in a proxy in front of the server; nil means no proxy
+	fault fault // how a proxy changes responses of the API server; nil means no proxy
 }
 
 var scenarios = []scenario{
@@ -44,12 +44,12 @@ func scenarioNames() (names []string) {
 	return names
 }
 
-// size has the numbers of objects.
+// size holds the numbers of objects in the scenarios.
 type size struct {
 	pods   int // pods of one large set
 	sets   int // small sets
 	perSet int // pods of each small set
-	held   int // large sets in the scenario hold
+	held   int // large sets in the scenario named "hold"
 	rate   int // changes a second
 	length time.Duration
 

@@ -24,7 +24,7 @@ const (
 	ours       = "ours"
 )
 
-// A side is one of the programs that are compared.
+// A side is one of the two programs that the bench compares.
 type side struct {
 	name    string
 	command func(opts options, address, port string) (path string, args []string)
@@ -42,8 +42,8 @@ func sideNames() (names []string) {
 	return names
 }
 
-// common has the flags that both programs get in every scenario, and rates has the flags that are added in
-// most scenarios.
+// common lists the flags of both programs in every scenario. rates lists the flags that are added unless the
+// scenario uses the default rate limits.
 var (
 	common = []string{"--leader-elect=false", "--authorization-always-allow-paths=/metrics"}
 	rates  = []string{"--kube-api-qps=5000", "--kube-api-burst=5000"}
@@ -60,16 +60,16 @@ func manager(opts options, address, port string) (path string, args []string) {
 	return opts.controller, append([]string{"--metrics-bind-address=" + net.JoinHostPort(address, port)}, common...)
 }
 
-// A controller is a running program.
+// A controller is the running program of a side.
 type controller struct {
 	*controlplane.Program
 	dir     string // directory of the kubeconfig and the log
 	metrics string // URL of the metrics
 
-	mayEnd atomic.Bool // the program may end by itself
+	mayEnd atomic.Bool // set if the program is expected to exit on its own
 }
 
-// A starter starts the program of the side that is measured.
+// A starter starts the program of the measured side.
 type starter func() (*controller, error)
 
 // start starts the side's program for a scenario, with the given kubeconfig.
@@ -98,11 +98,11 @@ func (s side) start(ctx context.Context, opts options, kubeconfig []byte, sc sce
 	return &controller{Program: program, dir: dir, metrics: "https://" + net.JoinHostPort(address, port) + "/metrics"}, nil
 }
 
-// stop stops the program. If the measurement failed, stop returns the cause and the path of the log.
-// Otherwise stop deletes the log.
+// stop stops the program. If the measurement succeeded or was interrupted, it deletes the log. Otherwise it
+// keeps the log and returns the cause of the failure.
 func (c *controller) stop(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
-	_ = c.Stop() // kube-controller-manager returns an error even if it ends normally
+	_ = c.Stop() // kube-controller-manager returns an error even after a normal shutdown
 	switch {
 	case err == nil || errors.Is(cause, context.Canceled): // canceled by Ctrl-C
 		return errors.Join(err, os.RemoveAll(c.dir))
@@ -123,7 +123,7 @@ func freePort(ctx context.Context, address string) (string, error) {
 	return port, listener.Close()
 }
 
-// usage has the figures of a program since the start of the program.
+// usage holds the resources that a program has used since it started.
 type usage struct {
 	cpu      float64 // seconds
 	peak     float64 // bytes
@@ -151,10 +151,10 @@ func (c *controller) usage(ctx context.Context) (used usage, err error) {
 	return used, err
 }
 
-// syncsMetric is a metric whose count is the number of passes.
+// syncsMetric is a histogram with one observation for each pass.
 const syncsMetric = "workqueue_work_duration_seconds"
 
-// count returns the count of a metric of the work queue for ReplicaSets.
+// count reads a work queue metric of the program; see readCount.
 func (c *controller) count(ctx context.Context, metric string) (float64, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.metrics, nil)
 	if err != nil {
@@ -162,7 +162,7 @@ func (c *controller) count(ctx context.Context, metric string) (float64, error) 
 	}
 	transport := &http.Transport{
 		DisableKeepAlives: true,
-		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, // the program on this machine has a self-signed certificate
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, // the program runs on this machine and has a self-signed certificate
 	}
 	resp, err := (&http.Client{Transport: transport}).Do(req)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// This file has the scenario of a controller that starts when many objects already exist.
+// This file contains the scenario in which many objects already exist when the controller starts.
 
 const pollInterval = 50 * time.Millisecond // between two reads of the controller's metrics
 
@@ -23,11 +23,13 @@ func startTitle(s size) string {
 		grouped(s.crowd*s.perCrowd), grouped(s.crowd), grouped(s.growing()), s.growth())
 }
 
-// growing returns how many sets grow, and growth returns how many new pods each of these sets gets.
+// growing returns the number of ReplicaSets that are scaled up. growth returns the number of pods that each
+// of them gains.
 func (s size) growing() int { return s.crowd / 10 }
 func (s size) growth() int  { return max(s.perCrowd/10, 1) }
 
-// prepareStart creates the objects in the state in which a controller leaves them, so that no work is left.
+// prepareStart creates ReplicaSets with all their pods and a correct status, so that the controller finds no
+// work when it starts.
 func prepareStart(ctx context.Context, b *bed) (err error) {
 	if err := b.createCrowd(ctx); err != nil {
 		return err
@@ -53,7 +55,7 @@ func (b *bed) createCrowd(ctx context.Context) error {
 	})
 }
 
-// furnish gives a template the fields that pods in a cluster usually have.
+// furnish sets the fields of a pod template that pods in a real cluster usually have.
 func furnish(template *corev1.PodTemplateSpec) {
 	template.Annotations = map[string]string{"prometheus.io/scrape": "true", "kubectl.kubernetes.io/restartedAt": "2026-05-04T12:00:00Z"}
 	main := &template.Spec.Containers[0]
@@ -100,7 +102,8 @@ func (b *bed) watchStart(ctx context.Context, c *controller) error {
 	return b.grow(ctx)
 }
 
-// looked waits until the controller has made the given number of passes.
+// The method looked waits until the controller has completed the given number of passes. Then it adds the
+// time since b.began to the sample.
 func (b *bed) looked(ctx context.Context, c *controller, what string, times int) error {
 	err := b.awaitCount(ctx, c, syncsMetric, times)
 	if err == nil {
@@ -109,16 +112,16 @@ func (b *bed) looked(ctx context.Context, c *controller, what string, times int)
 	return err
 }
 
-// awaitCount waits until the count of a work queue metric has reached the given number.
+// awaitCount waits until a work queue metric of the controller has reached the given value.
 func (b *bed) awaitCount(ctx context.Context, c *controller, metric string, count int) error {
 	deadline := time.Now().Add(patience)
 	for {
-		n, err := c.count(ctx, metric) // returns an error until the program serves the metric
+		n, err := c.count(ctx, metric) // count fails until the program serves the metric
 		if err == nil && n >= float64(count) {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("waited %v in vain: %s is %v, %w", patience, metric, n, err)
+			return fmt.Errorf("timed out after %v: %s is %v, %w", patience, metric, n, err)
 		}
 		select {
 		case <-ctx.Done():
@@ -128,7 +131,7 @@ func (b *bed) awaitCount(ctx context.Context, c *controller, metric string, coun
 	}
 }
 
-// noteUsage adds the resources that the program has used since its start to the sample.
+// noteUsage adds to the sample the resources that the program has used since it started.
 func (b *bed) noteUsage(ctx context.Context, c *controller, when string) error {
 	used, err := c.usage(ctx)
 	if err != nil {
@@ -141,7 +144,7 @@ func (b *bed) noteUsage(ctx context.Context, c *controller, when string) error {
 	return nil
 }
 
-// grow scales up every tenth set.
+// grow scales up every tenth ReplicaSet, and waits until all pods exist and all statuses are up to date.
 func (b *bed) grow(ctx context.Context) error {
 	b.began = time.Now()
 	err := each(ctx, b.size.growing(), func(ctx context.Context, i int) error {

@@ -17,26 +17,26 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// patience is how long the bench waits for a controller to finish its work.
+// patience is the maximum time that the bench waits for a controller to finish its work.
 const patience = 5 * time.Minute
 
-// counts are the numbers of objects in the namespace.
+// counts holds the numbers of objects in the namespace.
 type counts struct {
 	pods, owned int
 	sets        int
-	settled     int // sets whose status agrees with their spec
-	replicas    int // total of status.replicas of all sets
-	ready       int // total of status.readyReplicas of all sets
+	settled     int // sets whose status reports the current generation and spec.replicas pods
+	replicas    int // sum of status.replicas over all sets
+	ready       int // sum of status.readyReplicas over all sets
 }
 
-// A history has the numbers of pods since the last call of begin.
+// A history describes how the number of pods has changed since the last call of begin.
 type history struct {
-	most, least int       // most and fewest pods that existed at the same time
-	ever        int       // pods that existed at any time
+	most, least int       // largest and smallest number of pods at any one time
+	ever        int       // number of pods that existed at some time
 	last        time.Time // time of the last change of a set or a pod
 }
 
-// A view counts the objects that its watches show.
+// A view counts the objects in the caches of its informers.
 type view struct {
 	mu      sync.Mutex
 	now     counts
@@ -129,7 +129,8 @@ func (v *view) history() history {
 	return v.past
 }
 
-// until waits until come returns true. Only one goroutine at a time may call until.
+// The method until blocks until the counts satisfy the condition come. Call this method from only one
+// goroutine at a time.
 func (v *view) until(ctx context.Context, what string, come func(counts) bool) error {
 	timeout := time.NewTimer(patience)
 	defer timeout.Stop()
@@ -139,7 +140,7 @@ func (v *view) until(ctx context.Context, what string, come func(counts) bool) e
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-timeout.C:
-			return fmt.Errorf("waited %v for %s in vain: %+v", patience, what, v.counts())
+			return fmt.Errorf("timed out after %v waiting for %s: %+v", patience, what, v.counts())
 		}
 	}
 	return nil

@@ -15,7 +15,7 @@ import (
 //go:embed intro.md
 var intro string
 
-// titles has the title of each kind of work.
+// titles maps each kind of work to its title.
 var titles = map[string]string{
 	"Choose":          "choose a tenth of the pods",
 	"ChooseComposed":  "the same by an order composed of the same criteria",
@@ -62,7 +62,7 @@ func (r *results) markdown() []byte {
 	return []byte(b.String())
 }
 
-// timed returns the row in the table of times.
+// timed formats the row for the table of times.
 func (r *row) timed(title string) string {
 	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %s | %s → %s | %s → %s |\n",
 		title, r.text(), r.time(kubernetes), r.time(ours), r.times(kubernetes, ours),

@@ -13,13 +13,13 @@ import (
 	"strings"
 )
 
-// results are the medians of all benchmarks, in the order in which the benchmarks ran.
+// results holds the medians of all benchmarks, in the order in which the benchmarks ran.
 type results struct {
 	config map[string]string // settings of all runs, such as "kubernetes" and "cpu"
 	rows   []*row
 }
 
-// A row has the results of one kind of work at one size.
+// A row holds the results of one kind of work at one size.
 type row struct {
 	work, size string
 	medians    map[string]map[string]value // by unit, then by side
@@ -30,8 +30,8 @@ type value struct {
 	spread string // in the format of benchstat, such as "3%"
 }
 
-// read reads benchstat's comma-separated values. The input has one table for each unit. Each table has a line
-// with the sides, a line with the unit, and a line for each benchmark.
+// read reads benchstat's comma-separated values. The input contains one table for each unit. Each table
+// consists of a line with the sides, a line with the unit, and one line for each benchmark.
 func read(r io.Reader) (*results, error) {
 	lines := csv.NewReader(r)
 	lines.FieldsPerRecord = -1
@@ -97,13 +97,15 @@ func (r *results) row(name string) (*row, error) {
 	return added, nil
 }
 
-// of returns the median of a side in a unit. If there is no such median, ok is false.
+// The method of looks up the median of the given side in the given unit. The result ok is false if this
+// median does not exist.
 func (r *row) of(side, unit string) (median float64, ok bool) {
 	v, ok := r.medians[unit][side]
 	return v.median, ok
 }
 
-// ratio returns the time of side divided by the time of other. If one of the times is unknown, ok is false.
+// ratio returns the time of the first side divided by the time of the second side. The result ok is false if
+// one of the two times is unknown.
 func (r *row) ratio(side, other string) (ratio float64, ok bool) {
 	a, aOK := r.of(side, seconds)
 	b, bOK := r.of(other, seconds)
@@ -123,7 +125,7 @@ const (
 	allocs  = "allocs/op"
 )
 
-// text writes the size as "cached, 5,000 pods" or "1 owner, 2 goroutines".
+// text formats the size, for example as "cached, 5,000 pods" or "1 owner, 2 goroutines".
 func (r *row) text() string {
 	var parts []string
 	for part := range strings.SplitSeq(r.size, "/") {

@@ -1,9 +1,9 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package upstream opens unexported parts of Kubernetes' ReplicaSet and Deployment controllers, so that the
-// tests can run them. Each function is the function of k8s.io/kubernetes that its comment names, and not a
-// copy.
+// Package upstream gives the tests access to unexported functions and fields of Kubernetes' ReplicaSet and
+// Deployment controllers. The functions are not copies. Each of them is linked to the function of
+// k8s.io/kubernetes that its comment names, or returns the named field.
 package upstream
 
 import (
@@ -29,8 +29,7 @@ import (
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 )
 
-// GetPodsToDelete is getPodsToDelete of pkg/controller/replicaset. GetPodsToDelete sorts the slice pods in
-// place.
+// GetPodsToDelete is getPodsToDelete of pkg/controller/replicaset. It sorts the slice pods in place.
 //
 //go:linkname GetPodsToDelete k8s.io/kubernetes/pkg/controller/replicaset.getPodsToDelete
 func GetPodsToDelete(pods, related []*corev1.Pod, n int) []*corev1.Pod

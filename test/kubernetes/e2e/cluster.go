@@ -26,11 +26,11 @@ import (
 //go:embed stages.yaml
 var stages []byte
 
-// nodes is the number of nodes in a cluster, because no spec needs more than six.
+// nodes is the number of nodes in a cluster. No spec needs more nodes.
 const nodes = 6
 
 // A cluster is a Kubernetes cluster in which kwok replaces the kubelets. A side provides the controllers of
-// ReplicaSets and ReplicationControllers. Everything else is as usual.
+// ReplicaSets and ReplicationControllers. All other components are those of a usual cluster.
 type cluster struct {
 	dir        string // directory of the kubeconfig and the logs
 	kubeconfig string
@@ -39,11 +39,11 @@ type cluster struct {
 	plane    *controlplane.ControlPlane
 	listener net.Listener
 	programs []*controlplane.Program
-	ended    context.CancelCauseFunc // called with the reason if a program ends by itself
+	ended    context.CancelCauseFunc // cancels the context of the cluster with a cause, for example if a program exits
 }
 
-// startCluster starts a cluster with the programs of the side. If one of the programs ends, the returned
-// context ends.
+// startCluster starts a cluster with the programs of the side. If one of the programs exits, the returned
+// context is canceled.
 func startCluster(ctx context.Context, binaries, dir string, sd side) (_ context.Context, _ *cluster, err error) {
 	c := &cluster{dir: dir, kubeconfig: filepath.Join(dir, "kubeconfig")}
 	ctx, c.ended = context.WithCancelCause(ctx)
@@ -108,18 +108,17 @@ func (c *cluster) createNodes(ctx context.Context) error {
 	return nil
 }
 
-// A program is a file in the directory of the binaries, with its arguments. The argument for the kubeconfig
-// is added when the program starts.
+// A program is the name of a binary and its arguments. The method start adds the argument --kubeconfig.
 type program struct {
 	name string
 	args []string
 }
 
-// fast has the flags that give a program a high limit for its calls.
+// fast lists the flags that raise the rate limit for the API calls of a program.
 var fast = []string{"--kube-api-qps=5000", "--kube-api-burst=5000"}
 
-// beside returns the programs that every cluster has. The kube-controller-manager among them does not run the
-// two controllers that a side provides.
+// beside returns the programs that run in every cluster. Their kube-controller-manager does not run the two
+// controllers that a side provides.
 func beside(c *cluster) []program {
 	return []program{
 		{"kwok", []string{
@@ -151,8 +150,8 @@ func (c *cluster) start(ctx context.Context, binaries string, p program) error {
 	return nil
 }
 
-// stop ends all programs in reverse order. stop returns no error, because some of the programs always return
-// an error when they are stopped.
+// stop stops all programs in the reverse order of their start. It ignores errors, because some programs
+// always return an error when they are stopped.
 func (c *cluster) stop() {
 	c.ended(errors.New("the cluster was stopped"))
 	for _, p := range slices.Backward(c.programs) {
@@ -169,7 +168,7 @@ func (c *cluster) stop() {
 // podNetwork contains the IP addresses of all pods. Each node has 256 of these addresses.
 var podNetwork = netip.MustParsePrefix("10.244.0.0/16")
 
-// machine is the IP address that everything except pods uses, in addition to 127.0.0.1.
+// machine is the IP address of all programs outside pods, in addition to 127.0.0.1.
 var machine = netip.MustParseAddr("10.244.255.254")
 
 // nodePods returns the IP addresses of one node's pods.

@@ -17,10 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isolate runs this program again as the first process in new user, process, mount and network namespaces,
-// which needs no privileges. The addresses of the pods exist only in the new network namespace, and no port
-// of the machine is used. When the first process ends, all programs in the namespaces end. This also happens
-// if the outer process is killed.
+// isolate runs this program again as the first process in new user, process, mount and network namespaces. No
+// privileges are needed. The addresses of the pods exist only in the new network namespace, so the program
+// occupies no port of the host. When the first process exits, the kernel kills all other processes in the
+// namespaces. If the outer process is killed, the first process is also killed.
 func isolate(ctx context.Context) error {
 	runtime.LockOSThread() // the kernel kills the child when this thread is gone
 	defer runtime.UnlockOSThread()
@@ -45,7 +45,7 @@ func isolate(ctx context.Context) error {
 	return cmd.Wait()
 }
 
-// enter prepares the new namespaces for work.
+// enter sets up /proc and the network in the new namespaces.
 func enter() error {
 	if err := errors.Join(mountProc(), raiseNetwork()); err != nil {
 		return fmt.Errorf("user namespaces are restricted here: %w", err)
@@ -53,7 +53,8 @@ func enter() error {
 	return nil
 }
 
-// mountProc makes /proc show the new process namespace. Programs read their CPU time there.
+// mountProc mounts a /proc that shows the new process namespace, because programs read their CPU time from
+// /proc.
 func mountProc() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("making mounts private: %w", err)
@@ -76,7 +77,7 @@ func raiseNetwork() error {
 	for _, step := range []struct {
 		name    string
 		request uint
-		address netip.Addr // the zero address means the interface's flags
+		address netip.Addr // if zero, the request sets the interface's flags
 	}{
 		{"lo", unix.SIOCSIFFLAGS, netip.Addr{}},
 		{"lo:pods", unix.SIOCSIFADDR, machine},

@@ -10,14 +10,15 @@ import (
 	"github.com/replicakit/replicakit/test/kubernetes/suite"
 )
 
-// The expression aboutAll matches all specs that use the two controllers. The expression aboutThem matches
-// only the specs about the two controllers, which run for the side without controllers.
+// The expression aboutAll matches all specs that need the controllers of ReplicaSets and
+// ReplicationControllers. The expression aboutThem matches only the specs that test these two controllers.
+// The side without controllers runs only the specs that aboutThem matches.
 var (
 	aboutAll  = regexp.MustCompile(`\[sig-apps\] (ReplicaSet|ReplicationController|Deployment|DisruptionController) |\[sig-api-machinery\] (Garbage collector|ResourceQuota) `)
 	aboutThem = regexp.MustCompile(`\[sig-apps\] (ReplicaSet|ReplicationController) `)
 )
 
-// focusOf returns the expression for the specs that run.
+// focusOf returns the regular expression that selects the specs to run.
 func (o options) focusOf(sd side) *regexp.Regexp {
 	switch {
 	case o.focus != nil:
@@ -28,8 +29,8 @@ func (o options) focusOf(sd side) *regexp.Regexp {
 	return aboutAll
 }
 
-// known returns the known results of the specs. If the flag -focus is set, known returns only those of the
-// specs that ran.
+// known returns the known results of the specs. If the flag -focus is set, the result contains only the specs
+// that the flag selects.
 func (o options) known(sd side, ran []suite.Result) suite.Suite {
 	s := suite.Suite{Name: "end to end, " + sd.title, Specs: specsOfAll, LeftOut: leftOut}
 	if !sd.works() {
@@ -44,7 +45,7 @@ func (o options) known(sd side, ran []suite.Result) suite.Suite {
 	return s
 }
 
-// leftOut are the specs that skip themselves.
+// leftOut lists the specs that skip themselves.
 var leftOut = []suite.Difference{
 	{Test: replicaSet + "should serve a basic image on each replica with a private image", Why: "needs a registry at GCE"},
 	{Test: replicationController + "should serve a basic image on each replica with a private image", Why: "needs a registry at GCE"},
@@ -60,7 +61,8 @@ const (
 	specsOfAll, specsOfThem = 82, 13 // how many specs run
 )
 
-// unattended are the specs that fail if there are no controllers. All specs that aboutThem matches do so.
+// unattended lists the specs that fail if neither controller runs. These are all specs that the expression
+// aboutThem matches.
 var unattended = []suite.Difference{
 	{Test: replicaSet + "Replace and Patch tests [Conformance]", Says: []string{"Gave up waiting"}, Why: nobody},
 	{Test: replicaSet + "Replicaset should have a working scale subresource [Conformance]", Says: []string{"never had desired number", "error in waiting for pods to come up"}, Why: nobody},

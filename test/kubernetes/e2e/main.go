@@ -1,9 +1,9 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command e2e runs Kubernetes' own end-to-end specs on three clusters. In the first cluster, ReplicaSets and
-// ReplicationControllers have our controllers, and in the second cluster they have those of Kubernetes. In
-// the third cluster they have no controllers, so the specs must fail. The command prints a table of the
+// Command e2e runs Kubernetes' own end-to-end specs on three clusters. The first cluster runs our controllers
+// for ReplicaSets and ReplicationControllers. The second cluster runs Kubernetes' own controllers. The third
+// cluster runs no controllers for these two kinds, so the specs must fail. The command prints a table of the
 // results. If a result is unexpected, the exit status is 1.
 //
 //	make kubernetes-e2e
@@ -58,10 +58,10 @@ func run(ctx context.Context, args []string) error {
 	return inDirectory(func(dir string) error { return opts.runAll(ctx, dir, os.Stdout) })
 }
 
-// isolated is the environment variable that is set in the process inside the namespaces.
+// isolated is the name of an environment variable that is set only in the process inside the namespaces.
 const isolated = "REPLICAKIT_E2E_ISOLATED"
 
-// errInterrupted is the error of a run that was interrupted.
+// errInterrupted is returned if the run was interrupted.
 var errInterrupted = errors.New("interrupted")
 
 // inDirectory calls work with a new directory for logs. The directory is kept only if work returns an error
@@ -71,7 +71,7 @@ func inDirectory(work func(dir string) error) error {
 	if err != nil {
 		return err
 	}
-	if err := os.Setenv("HOME", dir); err != nil { // so that no settings of the user are read
+	if err := os.Setenv("HOME", dir); err != nil { // so that the programs ignore the user's settings
 		return err
 	}
 	err = work(dir)

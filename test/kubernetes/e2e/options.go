@@ -15,15 +15,15 @@ import (
 
 type options struct {
 	sides []side
-	focus *regexp.Regexp // selects the specs; nil means the specs of the table
+	focus *regexp.Regexp // selects the specs; nil means the expressions in known.go
 
 	binaries string
 }
 
 func parse(args []string) (opts options, err error) {
 	fs := flag.NewFlagSet("e2e", flag.ContinueOnError)
-	sideList := fs.String("sides", "ours,kubernetes,none", "comma-separated sides, which provide the controllers")
-	focus := fs.String("focus", "", "regular expression for the specs to run; if empty, the specs of the table run")
+	sideList := fs.String("sides", "ours,kubernetes,none", "comma-separated list of the sides that provide the controllers")
+	focus := fs.String("focus", "", "regular expression that selects the specs to run; if empty, all known specs run")
 	if err := fs.Parse(args); err != nil {
 		return opts, err
 	}
@@ -42,14 +42,14 @@ func parse(args []string) (opts options, err error) {
 	return opts, err
 }
 
-// A side provides the two controllers.
+// A side lists the programs that run the controllers of ReplicaSets and ReplicationControllers.
 type side struct {
 	name     string
 	title    string
 	programs []program
 }
 
-// works reports whether the side has a program.
+// works reports whether the side runs any controllers.
 func (s side) works() bool { return s.programs != nil }
 
 var sides = []side{
@@ -57,7 +57,7 @@ var sides = []side{
 		name: "ours", title: "replicakit",
 		programs: []program{{"replicakit-controller", append([]string{
 			"--leader-elect=false", "--metrics-bind-address=127.0.0.1:18080",
-			"--allow-other-controllers", // specs also write statuses of ReplicaSets, which looks like another controller
+			"--allow-other-controllers", // some specs write the status of ReplicaSets, as another controller would
 		}, fast...)}},
 	},
 	{
@@ -69,7 +69,7 @@ var sides = []side{
 	{name: "none", title: "no controllers"},
 }
 
-// chooseSides returns the sides of a list such as ours,none.
+// chooseSides returns the sides in a comma-separated list such as "ours,none".
 func chooseSides(list string) ([]side, error) {
 	var chosen []side
 	for name := range strings.SplitSeq(list, ",") {

@@ -17,12 +17,12 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// servedPort is the port on which the image of the specs serves its hostname.
+// servedPort is the port on which the container image in the specs serves its hostname.
 const servedPort = 9376
 
-// servePods is a server in place of the containers of all pods. A request to the address of a pod is answered
-// with the name of the pod. The specs request the name through the API server's proxy. servePods returns when
-// the listener is closed.
+// servePods answers HTTP requests in place of the containers of all pods. Each response is the name of the
+// pod at the requested IP address. The specs send these requests through the API server's proxy. servePods
+// returns when the listener is closed.
 func servePods(listener net.Listener, client kubernetes.Interface) {
 	server := &http.Server{
 		ReadHeaderTimeout: time.Minute,
@@ -39,7 +39,7 @@ func servePods(listener net.Listener, client kubernetes.Interface) {
 	_ = server.Serve(listener) // returns when the listener is closed
 }
 
-// runningAt returns the name of the pod that runs at an address.
+// runningAt returns the name of the pod that runs at the given IP address.
 func runningAt(ctx context.Context, client kubernetes.Interface, address net.Addr) (string, error) {
 	ip, _, err := net.SplitHostPort(address.String())
 	if err != nil {

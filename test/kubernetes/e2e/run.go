@@ -17,10 +17,11 @@ import (
 	"github.com/replicakit/replicakit/test/kubernetes/suite"
 )
 
-// timeout is how long the specs of each side may take.
+// timeout is the time limit for the specs of one side.
 const timeout = 45 * time.Minute
 
-// runAll runs the requested specs and prints the table of their results. The first error ends the run.
+// runAll runs the requested specs and prints the table of their results. After an error, the remaining sides
+// do not run, and the table contains only the sides that ran before the error.
 func (o options) runAll(ctx context.Context, dir string, out io.Writer) error {
 	var verdicts []suite.Verdict
 	err := o.judge(ctx, dir, &verdicts, out)
@@ -51,7 +52,8 @@ func (o options) judge(ctx context.Context, dir string, verdicts *[]suite.Verdic
 	return nil
 }
 
-// runSpecs runs Kubernetes' specs against a cluster of the side. Several specs run at the same time.
+// runSpecs starts a cluster for the side and runs Kubernetes' specs on this cluster. Several specs run at the
+// same time.
 func (o options) runSpecs(ctx context.Context, sd side, dir string) ([]suite.Result, error) {
 	ctx, c, err := startCluster(ctx, o.binaries, dir, sd)
 	if err != nil {
@@ -71,8 +73,8 @@ func (o options) runSpecs(ctx context.Context, sd side, dir string) ([]suite.Res
 	return suite.ReadGinkgo(file)
 }
 
-// ginkgo runs the specs. If a spec fails, ginkgo also returns an error, and the report shows which spec
-// failed.
+// ginkgo runs the specs and writes the report. It returns an error even if only a spec fails. The report
+// shows which specs failed.
 func (c *cluster) ginkgo(ctx context.Context, opts options, sd side, report string) error {
 	log, err := os.Create(filepath.Join(c.dir, "ginkgo.log"))
 	if err != nil {

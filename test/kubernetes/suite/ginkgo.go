@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// ginkgoReport has the needed fields of the file that ginkgo writes because of the flag --json-report.
+// ginkgoReport holds the fields that this package reads from a report of ginkgo --json-report.
 type ginkgoReport []struct {
 	SpecReports []ginkgoSpec
 }
@@ -24,8 +24,8 @@ type ginkgoSpec struct {
 	CapturedGinkgoWriterOutput string
 }
 
-// ReadGinkgo reads the file that ginkgo writes because of the flag --json-report. A spec that did not run
-// gives no result. A node around specs, such as BeforeSuite, gives a result only if it failed.
+// ReadGinkgo reads a report of ginkgo --json-report. It returns no result for a spec that did not run. It
+// returns a result for a setup or cleanup node, such as BeforeSuite, only if the node failed.
 func ReadGinkgo(r io.Reader) ([]Result, error) {
 	var report ginkgoReport
 	if err := json.NewDecoder(r).Decode(&report); err != nil {
@@ -42,7 +42,7 @@ func ReadGinkgo(r io.Reader) ([]Result, error) {
 	return results, nil
 }
 
-// counts reports whether the spec, or the node around specs, gives a result.
+// counts reports whether ReadGinkgo returns a result for the spec or the node.
 func (s ginkgoSpec) counts() bool {
 	switch s.State {
 	case "skipped", "pending":

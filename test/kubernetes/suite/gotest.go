@@ -16,17 +16,18 @@ type event struct {
 	Action, Package, ImportPath, Test, Output string
 }
 
-// run has the data of one test or package while its events arrive.
+// A run collects the events of one test or package.
 type run struct {
 	output strings.Builder
 	action string
-	// inner counts the tests inside this test or package, and inBad counts those inside that did not pass.
+	// inner is the number of tests inside this test or package. inBad is the number of these tests that did
+	// not pass.
 	inner, inBad int
 }
 
-// ReadGoTest reads the output of go test -json. Each test without sub-tests gives a result. A test that fails
-// although all its sub-tests pass also gives a result. If a package fails although all its tests pass, for
-// example because it does not build, the path of the package is a result. A skipped test counts as a test
+// ReadGoTest reads the output of go test -json. It returns one result for each test without sub-tests, and
+// for each test that fails although all its sub-tests pass. If a package fails without a failing test, for
+// example because it does not build, the result names the package instead. A skipped test counts as a test
 // that has not passed.
 func ReadGoTest(r io.Reader) ([]Result, error) {
 	runs := map[string]*run{}
@@ -81,7 +82,7 @@ func outer(name string) string {
 	return ""
 }
 
-// countInner counts the tests inside each test and package.
+// countInner sets the counters inner and inBad of each test and package.
 func countInner(runs map[string]*run) {
 	for name, r := range runs {
 		for up := outer(name); up != ""; up = outer(up) {
@@ -97,8 +98,8 @@ func countInner(runs map[string]*run) {
 	}
 }
 
-// collect returns the results of tests without sub-tests. collect also returns results for tests and packages
-// that fail although everything inside them passes.
+// collect returns the results of the tests without sub-tests. It also returns a result for each test or
+// package that fails although everything inside it passes.
 func collect(runs map[string]*run, order []string) []Result {
 	var results []Result
 	for _, name := range order {

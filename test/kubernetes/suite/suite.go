@@ -1,9 +1,9 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package suite judges a run of Kubernetes' own tests with this project's controllers. Every test must pass
-// or be a known difference. Any other result is reported as news. The package reads the reports of go test
-// and ginkgo, and prints one table.
+// Package suite evaluates a run of Kubernetes' own tests with this project's controllers. Every test must
+// either pass or be a known difference. Every other result is reported as news. The package reads the reports
+// of go test and ginkgo, and prints one table.
 package suite
 
 import (
@@ -18,27 +18,27 @@ import (
 type Suite struct {
 	// Name is the name in the table.
 	Name string
-	// Specs is the number of tests that must run. If another number of tests runs, this is news.
+	// Specs is the number of tests that must run. Any other number is reported as news.
 	Specs int
-	// Differences are the tests that run but are known to fail.
+	// Differences lists the tests that run but are known to fail.
 	Differences []Difference
-	// LeftOut are the tests that do not run. The number Specs does not include them.
+	// LeftOut lists the tests that do not run. Specs does not count these tests.
 	LeftOut []Difference
 	// Instead describes a difference between our code and Kubernetes' code that no test notices. If there is
 	// no such difference, Instead is empty.
 	Instead string
 }
 
-// A Difference is a test that does not pass, or does not run, and the reason.
+// A Difference describes a test that does not pass or does not run, and the reason.
 type Difference struct {
-	// Test is the whole name, such as "TestX/row".
+	// Test is the full name of the test, such as "TestX/row".
 	Test string
-	// Says are texts that the output of the failing test must contain. If a text is missing, the failure is
-	// news. If a test file prints a line ("x_test.go:7: ...") that contains none of the texts, the failure is
-	// also news. In this way, the rows of a table without sub-tests are distinguished. If Says is empty, any
-	// failure is accepted.
+	// Says lists strings that the output of the failing test must contain. If one of the strings is missing,
+	// the failure is reported as news. If a test file prints a line ("x_test.go:7: ...") that contains none
+	// of the strings, the failure is also reported as news. These checks distinguish the rows of a table test
+	// without sub-tests. If Says is empty, any failure is accepted.
 	Says []string
-	// Why is the reason, which is printed below the table.
+	// Why is the reason. Print writes it below the table.
 	Why string
 }
 
@@ -55,8 +55,7 @@ type Verdict struct {
 	Suite
 	// Ran is the number of tests that ran, and Passed is the number of tests that passed.
 	Ran, Passed int
-	// News are the unexpected results, with one line for each result. The output of a new failure follows
-	// below its line.
+	// News lists the unexpected results. The entry of an unexpected failure includes the output of the test.
 	News []string
 }
 
@@ -103,12 +102,13 @@ func (s Suite) news(r Result) string {
 	}
 }
 
-// tailLines is how many lines of an output news shows. The output can be longer, because an API server logs
-// hundreds of lines when it starts.
+// tailLines is the number of lines that excerpt keeps from the end of an output. The whole output can be
+// long, because an API server logs hundreds of lines when it starts.
 const tailLines = 50
 
-// excerpt returns the last lines of an output, and above them the complaints from the earlier lines. A test
-// prints its error before the API server stops, and a stopping API server logs more than tailLines lines.
+// excerpt returns the last lines of an output. It prepends the earlier lines that test files have printed. A
+// test prints its error before the API server stops, and a stopping API server logs more than tailLines
+// lines.
 func excerpt(output string) string {
 	lines := strings.SplitAfter(output, "\n")
 	cut := max(0, len(lines)-tailLines)
@@ -122,7 +122,7 @@ func excerpt(output string) string {
 // complaint matches a line that a test file prints.
 var complaint = regexp.MustCompile(`(?m)^\s+\S+_test\.go:\d+: .*$`)
 
-// explains reports whether the output is that of the known difference.
+// explains reports whether the output of a failed test matches the known difference.
 func (d Difference) explains(output string) bool {
 	for _, said := range d.Says {
 		if !strings.Contains(output, said) {

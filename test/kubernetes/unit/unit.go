@@ -10,12 +10,12 @@ import (
 	"github.com/replicakit/replicakit/test/kubernetes/upstream"
 )
 
-// here is the path of our packages that replace those of Kubernetes.
+// The constant here is the common import path of our packages that replace Kubernetes' packages.
 const here = "github.com/replicakit/replicakit/test/kubernetes/unit/"
 
 // Each of these reasons applies to several differences.
 const (
-	totalOrder = "the order is total: of two pods one goes first, by name if nothing else tells them apart (W28)"
+	totalOrder = "the order is total: if two pods are equal in all other criteria, the name decides (W28)"
 	oneOwner   = "a release patch is that of one owner"
 )
 
@@ -55,7 +55,7 @@ var controllerSuite = upstream.Suite{
 			{Test: "TestComputeHash", Why: "is about Deployments: the hash of a template"},
 			{Test: "TestAddOrUpdateTaintOnNode", Why: "is about nodes"},
 			{Test: "TestRemoveTaintOffNode", Why: "is about nodes"},
-			{Test: "TestFilterPodsByOwner", Why: "the index is no public part of replicas/clientgo; TestIndexes there covers it"},
+			{Test: "TestFilterPodsByOwner", Why: "the index is not a public part of replicas/clientgo; TestIndexes covers it"},
 		},
 	},
 	From: "pkg/controller",
@@ -73,7 +73,7 @@ var replicaSetSuite = upstream.Suite{
 			{
 				Test: "TestControllerUpdateRequeue",
 				Says: []string{"queue.Len() = 0, want 1"},
-				Why:  "it makes updates of the status fail, and ours patches it (U3)",
+				Why:  "the test makes updates of the status fail, but our controller patches the status (U3)",
 			},
 			{
 				Test: "TestControllerUpdateStatusWithFailure",
@@ -87,7 +87,7 @@ var replicaSetSuite = upstream.Suite{
 					"various pod phases and conditions, diff = len(pods), relatedPods empty: unexpected",
 					"ready vs not-ready, diff < len(pods): unexpected",
 				},
-				Why: "these rows list a pod twice, which is one victim; and victims are in order also if all pods go",
+				Why: "these rows list a pod twice, but our code deletes it once; our code also sorts the pods if all of them are deleted",
 			},
 			{
 				Test: "TestCalculateStatusConditions/manageReplicasErr_!=_nil_&&_failureCond_!=_nil",
@@ -97,8 +97,8 @@ var replicaSetSuite = upstream.Suite{
 		},
 		LeftOut: []suite.Difference{
 			{Test: "TestGetPodKeys", Why: "deletions are known by UID, not by name"},
-			{Test: "TestReplicaSetAvailabilityCheck", Why: "it panics without an update of the status, which ours patches (U3); test/conformance covers M1"},
-			{Test: "TestRSSyncExpectations", Why: "it puts a fake below the expectations, which are a type here and no interface; test/conformance covers Y4"},
+			{Test: "TestReplicaSetAvailabilityCheck", Why: "the test panics without an update of the status, but our controller patches the status (U3); test/conformance covers M1"},
+			{Test: "TestRSSyncExpectations", Why: "the test replaces the expectations with a fake, but our expectations are not an interface; test/conformance covers Y4"},
 		},
 	},
 	From:    "pkg/controller/replicaset",
@@ -124,11 +124,11 @@ var consistencySuite = upstream.Suite{
 	In:   "unit/consistency",
 }
 
-// inside returns the entries for tests that read unexported fields.
+// inside returns an entry for each test that reads unexported fields.
 func inside(tests ...string) []suite.Difference {
 	left := make([]suite.Difference, len(tests))
 	for i, test := range tests {
-		left[i] = suite.Difference{Test: test, Why: "it looks at unexported fields that ours does not have"}
+		left[i] = suite.Difference{Test: test, Why: "the test reads unexported fields that our code does not have"}
 	}
 	return left
 }

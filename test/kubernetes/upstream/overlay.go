@@ -19,8 +19,9 @@ import (
 	"strings"
 )
 
-// overlay writes the suite's tests, with the suite's changes, into the directory scratch. overlay also writes
-// a file for the flag -overlay of go, which adds the tests to the suite's package.
+// overlay copies the suite's tests into the directory scratch and applies the suite's changes. It also writes
+// an overlay file there and returns its path. The go command adds the tests to the suite's package if the
+// flag -overlay names this file.
 func (s Suite) overlay(kubernetes, module, scratch string) (file string, err error) {
 	tests, err := filepath.Glob(filepath.Join(kubernetes, s.From, "*_test.go"))
 	if err != nil {
@@ -59,9 +60,9 @@ func (s Suite) overlay(kubernetes, module, scratch string) (file string, err err
 	return file, os.WriteFile(file, content, 0o600)
 }
 
-// rewrite replaces imports, and removes the functions and types that are named in cut. Imports that only the
-// removed code needs are also removed. Line numbers stay the same. If rewrite has removed a function or type,
-// it sets the entry in cut to false.
+// rewrite replaces imports and removes the functions and types whose names are keys of cut. It also removes
+// imports that only the removed code needs. Line numbers stay the same. For each removed function or type,
+// rewrite sets the value in cut to false.
 func rewrite(source []byte, imports map[string]string, cut map[string]bool) ([]byte, error) {
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, "", source, parser.SkipObjectResolution)
@@ -110,8 +111,8 @@ func rewrite(source []byte, imports map[string]string, cut map[string]bool) ([]b
 	return out, nil
 }
 
-// nameOf returns the name by which a suite refers to a declaration. For a function, this is the name of the
-// function. For a method or for a declaration of one type, this is the name of the type.
+// nameOf returns the name that a suite uses for a declaration. This is the name of the function, or the name
+// of the type if the declaration is a method or a single type.
 func nameOf(decl ast.Decl) string {
 	switch decl := decl.(type) {
 	case *ast.FuncDecl:
@@ -135,8 +136,9 @@ func nameOf(decl ast.Decl) string {
 
 var version = regexp.MustCompile(`^v[0-9]+$`)
 
-// namesOf returns the names that an import may have in the file. If an import path ends with ".../v1", two
-// names are possible, and the package is not loaded to find out which name is right.
+// namesOf returns the possible names of an imported package in the file. If the import path ends with "/v1"
+// or another version, the last two elements of the path are both possible names. The package is not loaded to
+// decide which of them is correct.
 func namesOf(spec *ast.ImportSpec, importPath string) []string {
 	if spec.Name != nil {
 		return []string{spec.Name.Name}
@@ -148,7 +150,7 @@ func namesOf(spec *ast.ImportSpec, importPath string) []string {
 	return names
 }
 
-// without returns the functions and types that the suite removes.
+// without returns the names of the functions and types that the suite removes.
 func (s Suite) without() []string {
 	names := slices.Clone(s.Unused)
 	for _, left := range s.LeftOut {

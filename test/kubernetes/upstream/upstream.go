@@ -21,7 +21,7 @@ import (
 	"github.com/replicakit/replicakit/test/kubernetes/suite"
 )
 
-// A Suite says which tests run in which package.
+// A Suite defines which tests run in which package.
 type Suite struct {
 	suite.Suite
 	// From is the directory in k8s.io/kubernetes that contains the tests. In is the directory in this module
@@ -29,7 +29,7 @@ type Suite struct {
 	From, In string
 	// Imports maps packages that the tests import to their replacements.
 	Imports map[string]string
-	// Unused are functions and types that only removed tests need.
+	// Unused lists functions and types that only removed tests need.
 	Unused []string
 }
 
@@ -37,21 +37,21 @@ type Suite struct {
 type Runner struct {
 	// Module is this module's directory.
 	Module string
-	// Binaries is the directory that has etcd.
+	// Binaries is the directory that contains etcd.
 	Binaries string
-	// Tests is the time limit for each suite, which does not include the build.
+	// Tests is the time limit for running each suite. The time limit does not include the build.
 	Tests time.Duration
 }
 
-// Run runs the suite. When Run returns, all programs that it started have ended, and only files in Go's build
-// cache are left.
+// Run builds and runs the suite. When Run returns, all programs that it started have ended, and all files
+// outside Go's caches have been removed.
 func (r Runner) Run(ctx context.Context, s Suite) (verdict suite.Verdict, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("%s: %w", s.Name, err)
 		}
 	}()
-	scratch, err := os.MkdirTemp("", "k8s") // a short name, because the path of etcd's socket contains it
+	scratch, err := os.MkdirTemp("", "k8s") // a short name, because it is part of the path of etcd's Unix socket
 	if err != nil {
 		return verdict, err
 	}
@@ -75,7 +75,8 @@ func (r Runner) Run(ctx context.Context, s Suite) (verdict suite.Verdict, err er
 	return s.Judge(results), nil
 }
 
-// kubernetes returns the directory of k8s.io/kubernetes in the module cache.
+// kubernetes downloads the module k8s.io/kubernetes if necessary, and returns its directory in the module
+// cache.
 func (r Runner) kubernetes(ctx context.Context) (string, error) {
 	download := r.command(ctx, "mod", "download", "k8s.io/kubernetes")
 	if out, err := output(download); err != nil {
@@ -97,10 +98,10 @@ func (r Runner) build(ctx context.Context, overlay, binary, in string) error {
 	return nil
 }
 
-// test runs the binary. All temporary files, including etcd's data, are in scratch. The tests start their own
-// etcd instead of using one that is already running. Kubernetes' test server looks for files in the directory
-// of its source. In a binary with trimmed paths, this directory is a path relative to the module cache.
-// Therefore TEST_SRCDIR and TEST_WORKSPACE together name the module cache.
+// test runs the test binary. All temporary files, including etcd's data, are in the directory scratch. The
+// tests start their own etcd instead of using one that is already running. Kubernetes' test server reads
+// files from its source directory. A binary that is built with -trimpath knows this directory only as a path
+// relative to the module cache. Therefore TEST_SRCDIR and TEST_WORKSPACE together specify the module cache.
 func (r Runner) test(ctx context.Context, binary, scratch, in string) ([]suite.Result, error) {
 	modules, err := output(r.command(ctx, "env", "GOMODCACHE"))
 	if err != nil {
@@ -119,7 +120,7 @@ func (r Runner) test(ctx context.Context, binary, scratch, in string) ([]suite.R
 	if readErr != nil {
 		return nil, errors.Join(err, readErr)
 	}
-	if len(results) == 0 || len(results) == 1 && results[0].Test == in { // only the package itself has a result
+	if len(results) == 0 || len(results) == 1 && results[0].Test == in { // the only result is that of the package
 		return nil, fmt.Errorf("no test ran: %w: %s", err, reason(results))
 	}
 	return results, nil
@@ -134,11 +135,11 @@ func reason(results []suite.Result) string {
 	return lastLine([]byte(said))
 }
 
-// patience is how long a program may take to end after SIGTERM.
+// patience is the maximum time that a program may take to exit after SIGTERM.
 const patience = 10 * time.Second
 
-// command returns a go command that runs in the directory of the module and in its own process group; see
-// output.
+// command returns a go command that runs in the directory of the module. The command has its own process
+// group, so that the function output can kill its child processes.
 func (r Runner) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = r.Module
@@ -148,8 +149,8 @@ func (r Runner) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// output runs the command and returns its output. If the command left processes running, for example because
-// a test panicked, output kills them.
+// output runs the command and returns its output. It then kills all processes that the command has not
+// stopped, for example after a panic in a test.
 func output(cmd *exec.Cmd) ([]byte, error) {
 	out, err := cmd.CombinedOutput()
 	if cmd.Process != nil {

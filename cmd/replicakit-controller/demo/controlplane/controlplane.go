@@ -1,8 +1,8 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controlplane starts a real etcd and a real kube-apiserver on free ports of 127.0.0.1. The
-// package can also start other programs. The demo, the benchmarks and the tests use this package.
+// Package controlplane starts a real etcd and a real kube-apiserver on free ports of 127.0.0.1. It
+// can also start other programs. The demo, the benchmarks and the tests use this package.
 package controlplane
 
 import (
@@ -18,7 +18,7 @@ import (
 
 // A ControlPlane is an API server with its etcd.
 type ControlPlane struct {
-	// Config has the rights of an administrator.
+	// Config is a client configuration with the rights of an administrator.
 	Config *rest.Config
 	// Kubeconfig is the content of a kubeconfig file for the same user as Config.
 	Kubeconfig []byte
@@ -28,8 +28,8 @@ type ControlPlane struct {
 	off func() // see BeforeTimeout
 }
 
-// Start starts the programs that the command make cluster-binaries has built; see Binaries. args
-// has additional arguments of the API server, by name.
+// Start starts etcd and kube-apiserver from the given directory; see Binaries. The command make
+// cluster-binaries builds them. The map args holds additional arguments of kube-apiserver, by name.
 func Start(binaries string, args map[string]string) (*ControlPlane, error) {
 	dir, err := os.MkdirTemp("", "controlplane-")
 	if err != nil {
@@ -41,12 +41,12 @@ func Start(binaries string, args map[string]string) (*ControlPlane, error) {
 		ControlPlaneStopTimeout:  time.Minute,
 	}}
 	server := c.env.ControlPlane.GetAPIServer()
-	server.Configure().Set("shutdown-watch-termination-grace-period", "1s") // the default is to wait a minute until watches end by themselves
+	server.Configure().Set("shutdown-watch-termination-grace-period", "1s") // by default, the server waits a minute for watches to end
 	for name, value := range args {
 		server.Configure().Append(name, value)
 	}
-	// envtest removes only directories that it made. Directories that were made here stay when a
-	// program stops, so that WithoutStore can start the program again.
+	// envtest removes only directories that it has created. The directories are therefore created
+	// here, so that they still exist when WithoutStore restarts the programs.
 	c.env.ControlPlane.Etcd, server.CertDir = &envtest.Etcd{DataDir: filepath.Join(dir, "etcd")}, filepath.Join(dir, "apiserver")
 	err = errors.Join(os.Mkdir(c.env.ControlPlane.Etcd.DataDir, 0o700), os.Mkdir(server.CertDir, 0o700))
 	if err == nil {
@@ -68,8 +68,8 @@ func (c *ControlPlane) Stop() error {
 
 func (c *ControlPlane) end() error { return errors.Join(c.env.Stop(), os.RemoveAll(c.dir)) }
 
-// WithoutStore stops the programs, and calls do with the directory in which etcd stores its data.
-// WithoutStore then starts the programs again at the same addresses.
+// WithoutStore stops the programs, and calls do with the data directory of etcd. It then starts the
+// programs again at the same addresses.
 func (c *ControlPlane) WithoutStore(do func(dir string) error) error {
 	server, etcd := c.env.ControlPlane.GetAPIServer(), c.env.ControlPlane.Etcd
 	if err := errors.Join(server.Stop(), etcd.Stop()); err != nil {
@@ -81,8 +81,8 @@ func (c *ControlPlane) WithoutStore(do func(dir string) error) error {
 	return nil
 }
 
-// AddUser creates a user and returns the content of a kubeconfig for that user. The user has the
-// rights that RBAC grants to the name or to the groups.
+// AddUser creates a user and returns the content of a kubeconfig file for that user. The user has
+// the rights that RBAC grants to its name or its groups.
 func (c *ControlPlane) AddUser(name string, groups ...string) (kubeconfig []byte, err error) {
 	user, err := c.env.AddUser(envtest.User{Name: name, Groups: groups}, nil)
 	if err != nil {
@@ -91,9 +91,9 @@ func (c *ControlPlane) AddUser(name string, groups ...string) (kubeconfig []byte
 	return user.KubeConfig()
 }
 
-// Binaries returns the directory of the programs. If KUBEBUILDER_ASSETS is set, Binaries returns
-// its value. Otherwise Binaries returns .cache/bin in the nearest directory that has the programs,
-// from the working directory upwards.
+// Binaries returns the directory that contains the programs. If KUBEBUILDER_ASSETS is set, Binaries
+// returns its value. Otherwise, Binaries searches the working directory and its parents for a
+// directory .cache/bin that contains kube-apiserver.
 func Binaries() (string, error) {
 	if dir := os.Getenv("KUBEBUILDER_ASSETS"); dir != "" {
 		return dir, nil

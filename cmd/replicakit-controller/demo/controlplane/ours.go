@@ -13,10 +13,9 @@ import (
 	"time"
 )
 
-// Ours returns the path of one of this repository's own programs, or of its image. The commands
-// make our-programs and make image-of-tests build these files next to the programs of the control
-// plane. If the file is older than a source file, Ours returns an error, because the file may lack
-// the latest changes.
+// Ours returns the path of a program of this repository, or of its image if the name ends in .tar.
+// The commands make our-programs and make image-of-tests build these files. If the file is older
+// than a source file, Ours returns an error, because the file may lack the latest changes.
 func Ours(name string) (string, error) {
 	root, err := Repository()
 	if err != nil {
@@ -40,9 +39,8 @@ func Ours(name string) (string, error) {
 	return path, nil
 }
 
-// newestSource returns the path of the Go file below root that was changed last, and the time of
-// that change. newestSource skips tests and directories called test or testdata, because no program
-// contains them.
+// newestSource returns the most recently changed Go file below root, and the time of the change. It
+// skips test files and directories called test or testdata, because no program contains them.
 func newestSource(root string) (path string, changed time.Time, err error) {
 	err = filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -66,8 +64,8 @@ func newestSource(root string) (path string, changed time.Time, err error) {
 	return path, changed, err
 }
 
-// Repository returns the directory of this repository. The directory of the repository is the
-// nearest one with a Makefile, from the working directory upwards.
+// Repository returns the root directory of this repository. It searches the working directory and
+// its parents for a directory with a Makefile.
 func Repository() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

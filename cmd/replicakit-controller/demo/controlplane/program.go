@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// stopPatience is how long a program may take to end after SIGTERM before it is killed.
+// stopPatience is the maximum time from SIGTERM to the end of a program. A program that takes
+// longer is killed.
 const stopPatience = time.Minute
 
 // A Program is a process, such as a controller of the control plane.
@@ -24,7 +25,7 @@ type Program struct {
 	ended chan struct{}
 }
 
-// StartProgram starts a program, and writes its output to the file log. Errors contain the name.
+// StartProgram starts a program and writes its output to the file log. Errors contain the name.
 // Ctrl-C does not reach the program, so the caller must stop it. If this process ends first, Linux
 // kills the program.
 func StartProgram(name, log, path string, args ...string) (*Program, error) {
@@ -44,7 +45,8 @@ func StartProgram(name, log, path string, args ...string) (*Program, error) {
 	return p, nil
 }
 
-// run starts the process, and keeps its thread until the process has ended; see attributes.
+// run starts the process and waits until it has ended. It locks the current thread for that time,
+// because Linux kills the process when the thread ends; see attributes.
 func (p *Program) run(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -61,24 +63,24 @@ func (p *Program) run(started chan<- error) {
 // PID returns the process's id.
 func (p *Program) PID() int { return p.cmd.Process.Pid }
 
-// Log returns the path of the file with the output.
+// Log returns the path of the file that contains the output.
 func (p *Program) Log() string { return p.log }
 
 // Ended returns a channel that is closed when the process has ended.
 func (p *Program) Ended() <-chan struct{} { return p.ended }
 
-// Err returns an error that says how the program has ended. Call Err after the channel of Ended is
-// closed.
+// Err returns an error that says how the program has ended. Call Err only after the channel of
+// Ended is closed.
 func (p *Program) Err() error {
 	return fmt.Errorf("%s ended: %v; see %s", p.name, p.cmd.ProcessState, p.log)
 }
 
-// Signal sends a signal, such as SIGSTOP and SIGCONT.
+// Signal sends a signal, such as SIGSTOP or SIGCONT.
 func (p *Program) Signal(sig os.Signal) error { return p.cmd.Process.Signal(sig) }
 
-// Stop sends SIGTERM, and returns when the process has ended. If the program then failed, Stop
-// returns an error. If the program ended before the call, Stop returns nil, because a caller of
-// Ended reports that.
+// Stop sends SIGTERM and waits until the process has ended. If the program fails, Stop returns an
+// error. If the program had already ended before the call, Stop returns nil. Use Ended and Err to
+// detect this case.
 func (p *Program) Stop() error {
 	select {
 	case <-p.ended:

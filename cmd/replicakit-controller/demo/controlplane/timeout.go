@@ -10,18 +10,18 @@ import (
 	"time"
 )
 
-// margin is how long before the timeout of a test binary everything is stopped. For short timeouts,
-// margin is half the timeout instead.
+// margin is the time from the call of stop to the timeout of a test binary. If margin is longer
+// than half the timeout, stop is called after half the timeout.
 const margin = 30 * time.Second
 
 var processBegan = time.Now()
 
-// BeforeTimeout calls stop shortly before the timeout of go test ends the process. At the timeout,
-// deferred calls do not run, so programs that the tests have started would run forever. After stop
-// was called, tests that need the stopped programs fail. If tests still run at the timeout, the
-// timeout ends the process with the stacks of all goroutines.
+// BeforeTimeout calls stop shortly before go test ends the process because of its timeout. The
+// timeout does not run deferred calls, so programs that the tests have started would otherwise
+// continue to run. After the call of stop, tests that need the stopped programs fail. If tests still
+// run at the timeout, go test ends the process and prints the stacks of all goroutines.
 //
-// In a TestMain, call flag.Parse before BeforeTimeout. Call off when nothing is left to stop. If
+// In a TestMain, call flag.Parse before BeforeTimeout. Call off when stop is no longer needed. If
 // the program is not a test, or there is no timeout, stop is never called.
 //
 // Start and StartProgram call BeforeTimeout themselves.

@@ -6,16 +6,16 @@
 // events arrive. The test then plays the scenario once more for each of these faults:
 //
 //   - The process crashes before or after a call. Reads of single objects are left out.
-//   - An event is missed until the next list. Or the watch breaks at an event, or hangs there for
-//     minutes. In a variant, the watch then resumes at one event a second.
-//   - A pass uses the cache as it was some events earlier.
-//   - The answer to a call is lost after the call took effect, with each possible error. In a
+//   - An event is missed until the next list, or the watch breaks at an event, or the watch hangs at
+//     an event for minutes. In one variant, the watch then resumes with one event per second.
+//   - A pass sees the cache in the state that it had several events earlier.
+//   - A call takes effect, but its answer is lost. There is one play for each possible error. In one
 //     variant, the read after the call also fails.
-//   - The client sends a request again on its own, or a request takes effect after its caller
-//     stopped waiting. Or a webhook relabels the created pod, so that the owner loses it.
+//   - The client itself retries a request, or a request takes effect after its caller has stopped
+//     waiting, or a webhook relabels the created pod so that the pod does not match its owner.
 //   - The controller is paused before a write while another controller works.
-//   - The server refuses a call once, with each possible error.
+//   - The server refuses a call once. There is one play for each possible error.
 //
-// Each play must end in the same state as the one without a fault, with the same counts, owners and
-// status. Names may differ. The rules of package invariant hold at every step.
+// Each play must end in the same state as the play without a fault, with the same counts, owners and
+// status. The names of pods may differ. The rules of package invariant must hold at every step.
 package corners

@@ -19,24 +19,25 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// longestWait is the longest time for which a controller may put off work, which is the longest error
-// back-off. Holds, waits for the server and expectations are shorter.
+// longestWait is the maximum time for which a controller may postpone work. It equals the longest
+// error back-off. Holds, expectations and delays that the server requests are shorter.
 const longestWait = 1000 * time.Second
 
-// nextLook is how soon a controller must check its cache again if the controller knows that the cache
+// nextLook is the maximum time between two checks of the cache if the controller knows that the cache
 // lacks something.
 const nextLook = 5 * time.Second
 
-// passedWait is how long a controller may count a pod whose end is older than its cache, if the cache
-// reports no resourceVersion.
+// passedWait is the maximum time for which a controller may still count a pod that has ended. The
+// time begins when the cache is newer than the end of the pod. The limit applies if the cache reports
+// no resourceVersion.
 const passedWait = 10 * time.Second
 
 // A lastPass is the result of the last pass for an owner.
 type lastPass struct {
 	now    time.Time // the time on the controller's clock
-	excuse bool      // the pass waited, something failed, or a release may have failed
-	// refused is the generation whose spec was refused. The controller does nothing until the
-	// generation changes.
+	excuse bool      // the pass waited, a call failed, or a release may have failed
+	// refused is the generation whose spec the controller refused, or 0. The controller does nothing for
+	// the owner until its generation changes.
 	refused int64
 	// failed is true if the pass returned an error. The rate limiter then decides when the next pass
 	// runs.
@@ -45,15 +46,15 @@ type lastPass struct {
 	generation int64
 }
 
-// note records the result of a pass. Only what the pass has reported counts as an excuse for work
-// that is left.
+// note records the result of a pass. Unfinished work is excused only if the pass has reported a
+// reason for it.
 func (w *watcher) note(pass podPass) {
 	refused, is := int64(0), (*replicas.RefusedError)(nil)
 	if errors.As(pass.Err, &is) {
 		refused = pass.Generation
 	}
 	uid, generation := pass.Owner.UID, pass.Generation
-	if generation == 0 || pass.OwnerWasStale && !pass.Observed { // the pass did not read the owner, or did not use it
+	if generation == 0 || pass.OwnerWasStale && !pass.Observed { // the pass did not read the owner, or did not use what it read
 		uid, generation = w.last[pass.Name].uid, w.last[pass.Name].generation
 	}
 	w.last[pass.Name] = lastPass{
@@ -64,10 +65,10 @@ func (w *watcher) note(pass podPass) {
 	}
 }
 
-// Awake returns an error if an owner in the namespace sleeps although it has work left. An owner
-// sleeps if it is not in its final state, its controller sees the current state, its last pass waited
-// for nothing, and no pass is due. If the last pass waited or failed, the next pass must be due
-// within longestWait. Call Awake between two steps of the world.
+// Awake returns an error if an owner in the namespace sleeps. An owner sleeps if it has not reached
+// its final state and no pass for it is due, although its controller sees the current state. If the
+// last pass waited or failed, the next pass must be due within longestWait. Call Awake between two
+// steps of the world.
 func (k *Checker) Awake(namespace string) error {
 	if k.err != nil {
 		return k.err
@@ -100,8 +101,8 @@ func (k *Checker) Awake(namespace string) error {
 	return nil
 }
 
-// awake checks one owner as the controller's caches show it. The comparison of the caches with the
-// server comes last, because this comparison takes longest.
+// awake checks one owner in the state that the controller's caches show. The caches are compared with
+// the server last, because this comparison takes longest.
 func (w *watcher) awake(rs *appsv1.ReplicaSet) error {
 	key, now := types.NamespacedName{Namespace: rs.Namespace, Name: rs.Name}, w.checker.cluster.Clock.Now()
 	due, queued := w.inside.Queued(key)
@@ -135,9 +136,10 @@ func (w *watcher) awake(rs *appsv1.ReplicaSet) error {
 	return why
 }
 
-// hasTime reports whether the controller had time to notice that a pod that it counts is gone. The
-// time begins when an event arrives that is newer than the pod's end and newer than the call that
-// showed the pod. After a restore, the call can be the newer of the two.
+// hasTime reports whether the controller has had enough time to notice that a pod no longer exists.
+// Only pods that the controller still counts are checked. The time begins when an event arrives that
+// is newer than the end of the counted pod and newer than the call that showed this pod. After a
+// restore, the call can be newer than the end.
 func (w *watcher) hasTime(key types.NamespacedName, now time.Time) bool {
 	newest := uint64(0)
 	for _, p := range w.controller.View.ChildWatch.In("") {
@@ -159,8 +161,8 @@ func (w *watcher) hasTime(key types.NamespacedName, now time.Time) bool {
 	return told && is && now.Sub(since) > passedWait
 }
 
-// asleep returns the rule that a sleeping owner breaks. If the controller counts a pod whose end is
-// older than the cache, the controller may be unable to notice the end.
+// asleep returns the rule that a sleeping owner breaks. If the cache is newer than the end of a pod
+// that the controller still counts, the controller might be unable to notice this end.
 func (w *watcher) asleep() Rule {
 	for uid := range w.unseen() {
 		if _, is := w.checker.truth.pods[uid]; !is && w.passedBy(uid) {
@@ -170,12 +172,13 @@ func (w *watcher) asleep() Rule {
 	return Asleep
 }
 
-// clocksGoBack is more than any story sets a clock back. When a clock is set back, pods become
-// younger than they were when the status was written, and no event reports that.
+// clocksGoBack is longer than any time by which a story sets a clock back. When a clock is set back,
+// pods become younger than they were when the status was written, and no event reports this change.
 const clocksGoBack = time.Hour
 
-// isExpecting reports whether an owner waits for the expected effects of its calls. If a clock was
-// changed, an expectation may have expired although the pass requested for that time is not yet due.
+// isExpecting reports whether the controller still expects effects of its calls for an owner. If a
+// clock was changed, expired expectations count too, because the pass that handles their expiry may
+// not be due yet.
 func (w *watcher) isExpecting(rs *appsv1.ReplicaSet) bool {
 	known := w.ledgers().Ledgers()[expectations.KeyOf(rs)]
 	if known == nil {

@@ -15,47 +15,49 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A bill identifies the calls with one verb that the passes of one owner made in one hour.
+// A bill is the key under which calls are counted. It identifies the owner, the hour, and the kind of
+// call.
 type bill struct {
 	owner types.NamespacedName
 	hour  int64
-	verb  string // and kind
+	verb  string // verb and kind, such as "create Pod"
 }
 
-// budget is how many calls with one verb an owner's passes may make in an hour, under any faults. The
-// budget applies only if one process is running. Each number is at most about twice the highest
-// number that a story needed. The most expensive situations are:
+// budget is the maximum number of calls that the passes of one owner may make in an hour, keyed by
+// verb and kind. It holds under any faults, but only if one process is running. Each number is at
+// most about twice the highest number that a story needed. The most expensive situations are:
 //
-//   - If pods change each second and creations are denied, each pass tries one creation again.
+//   - If pods change each second and creations are denied, each pass retries one creation.
 //   - If deletions are refused, each pass tries to delete all victims, reads them and lists them.
-//   - If pods change each second, each pass writes the status and tries refused releases again.
+//   - If pods change each second, each pass writes the status and retries refused releases.
 //   - If the cache shows an outdated owner, the owner is read every ten seconds. If the watch of pods
 //     also hangs, a pass runs every five seconds, and its status write is refused at first.
-//   - Lists that fail are tried again every 10 to 15 seconds.
+//   - Failed lists are retried every 10 to 15 seconds.
 var budget = map[string]int{
 	"create Pod": 480, "delete Pod": 2500, "patch Pod": 1000, "get Pod": 1200, "list Pod": 400,
 	"get ReplicaSet": 800, "status ReplicaSet": 800, "list ReplicaSet": 8,
 }
 
-// storm is how many calls with one verb a deleted owner may cost in an hour.
+// storm is the limit for the calls with one verb that a deleted owner may cause in an hour. Reaching
+// the limit breaks the rule CostGone.
 const storm = 300
 
-// pays counts a call for its owner, and checks the limits for one hour.
+// pays adds a call to the bill of its owner and checks the limits per hour.
 func (w *watcher) pays(rs *appsv1.ReplicaSet, call replicastest.Call) {
 	k := w.checker
 	verb := call.Verb + " " + call.Kind
 	k.calls[verb]++
 	if len(k.watchers) > 1 {
-		return // two controllers with different views overwrite each other's status forever
+		return // no limit holds, because two controllers with different views overwrite each other's status forever
 	}
 	b := bill{types.NamespacedName{Namespace: rs.Namespace, Name: rs.Name}, k.cluster.Clock.Now().Unix() / 3600, verb}
 	k.bills[b]++
 	k.most[verb] = max(k.most[verb], k.bills[b])
 	if k.bills[b] == storm && !k.truth.any(rs, w.read[rs.UID], func(*appsv1.ReplicaSet) bool { return true }) {
-		w.fail(CostGone, "%s: more than %d calls %q in an hour, although the controller has read that the owner is gone", rs.Name, storm, verb)
+		w.fail(CostGone, "%s: %d calls %q in an hour, although the controller has read that the owner is gone", rs.Name, storm, verb)
 	}
 	if k.bills[b] == budget[verb]+1 {
-		w.fail(Cost, "%s: more than %d times %q in an hour", rs.Name, budget[verb], verb)
+		w.fail(Cost, "%s: more than %d calls %q in an hour", rs.Name, budget[verb], verb)
 	}
 }
 
@@ -65,8 +67,8 @@ func (k *Checker) Calls() map[string]int { return maps.Clone(k.calls) }
 // Passes returns the number of passes so far.
 func (k *Checker) Passes() int { return k.passes }
 
-// Rests returns an error if the controllers have made more calls than since, an earlier result of
-// Calls. Use it for a time in which no work was left.
+// Rests returns an error if the controllers have made any calls after an earlier time. The argument
+// since is the result of Calls at that time. Use Rests for a period in which there was no work to do.
 func (k *Checker) Rests(since map[string]int) error {
 	for verb, n := range k.calls {
 		rule := Restless
@@ -80,31 +82,32 @@ func (k *Checker) Rests(since map[string]int) error {
 	return k.err
 }
 
-// Most returns, by verb and kind, the highest number of calls that the passes of one owner made in
-// one hour.
+// Most returns the highest number of calls that the passes of one owner made in one hour, by verb and
+// kind.
 func (k *Checker) Most() map[string]int { return k.most }
 
-// A place is an owner and a namespace in which it creates. If the server is busy in one namespace,
-// the owner still creates in the others.
+// A place is an owner and a namespace in which the controller creates its pods. If the server delays
+// creations in one namespace, the controller still creates pods in the others.
 type place struct {
 	owner     types.UID
 	namespace string
 }
 
-// A wait is a time until which the server asked an owner to wait, and the pass that got this answer.
+// A wait records a delay of creations that the server requested. It also records the pass that
+// received this request, and the generation of the owner at that time.
 type wait struct {
 	until      time.Time
 	generation int64
 	pass       instant
 }
 
-// hasty checks that an owner creates nothing in a place before the wait that the server asked for is
-// over. If the owner's generation changes, the wait no longer applies.
+// hasty checks that no pod is created in a place before the delay that the server requested is over.
+// The delay no longer applies if the owner's generation has changed.
 func (w *watcher) hasty(rs *appsv1.ReplicaSet, call replicastest.Call, err error) {
 	here := place{rs.UID, call.Namespace}
 	told, is := w.waits[here]
 	if is && told.generation == rs.Generation && w.inside.Now().Before(told.until) && w.passBegan > told.pass && !w.checker.Skewed {
-		w.fail(Hasty, "%s creates %s %v before the server's wait is over", rs.Name, call.Name, told.until.Sub(w.inside.Now()))
+		w.fail(Hasty, "%s creates %s %v before the server's delay is over", rs.Name, call.Name, told.until.Sub(w.inside.Now()))
 	}
 	delete(w.waits, here)
 	if seconds, asks := apierrors.SuggestsClientDelay(err); err != nil && asks && seconds > 0 {
@@ -112,8 +115,8 @@ func (w *watcher) hasty(rs *appsv1.ReplicaSet, call replicastest.Call, err error
 	}
 }
 
-// early checks the number of available pods in a status. Only pods that have been ready for
-// MinReadySeconds can be available.
+// early checks that a status does not count too many pods as available. Only pods that have been
+// ready for MinReadySeconds can be available.
 func (w *watcher) early(rs, after *appsv1.ReplicaSet) {
 	available := map[types.UID]bool{}
 	ready := time.Duration(min(rs.Spec.MinReadySeconds, after.Spec.MinReadySeconds)) * time.Second
@@ -132,7 +135,7 @@ func (w *watcher) early(rs, after *appsv1.ReplicaSet) {
 		count(uid, readySince(p))
 	}
 	for uid := range w.unseen() {
-		available[uid] = true // the pod may have been available when the controller learned of it
+		available[uid] = true // the pod may have been available when the controller saw it
 	}
 	for uid, s := range w.sights {
 		available[uid] = available[uid] || s.owner == rs.UID // the cache may show an older version of the pod
@@ -142,14 +145,15 @@ func (w *watcher) early(rs, after *appsv1.ReplicaSet) {
 	}
 }
 
-// remembered returns how many owners a controller remembers. The numbers are not exported, so
-// remembered uses reflection.
+// remembered returns the number of entries that a controller keeps for its owners. The entries are
+// not exported, so remembered reads them by reflection.
 func remembered(c *podController) int {
 	reconciler := reflect.ValueOf(c).Elem().FieldByName("controller").Elem().FieldByName("reconciler").Elem().Elem()
 	return reconciler.FieldByName("owners").FieldByName("m").Len() + reconciler.FieldByName("measures").Elem().FieldByName("was").Len()
 }
 
-// Forgotten returns an error if a controller remembers an owner. Call it after all owners are gone.
+// Forgotten returns an error if a controller still remembers an owner. Call Forgotten after all
+// owners have been deleted.
 func (k *Checker) Forgotten() error {
 	for _, w := range k.watchers {
 		if n := remembered(w.controller); n > 0 {

@@ -6,49 +6,54 @@
 //
 //	checker := invariant.New(cluster)
 //	checker.Watch(controller) // before its first step
-//	... step the world, asking checker.Err() and checker.Awake() ...
-//	err := checker.Settled()
+//	... step the world, and check checker.Err() and checker.Awake(namespace) ...
+//	err := checker.Settled(namespace)
 //
-// The Checker observes the server and the watches, and ignores what a controller remembers. So the
-// Checker knows which call changed which object, and which changes each watch has delivered. A rule
-// has no time limit, so the rule must hold a minute after a fault and also a day after the fault.
+// The Checker observes the server and the watches, and does not rely on what a controller remembers.
+// The Checker therefore knows which call changed which object, and which changes each watch has
+// delivered. The rules have no time limit. They must hold a minute after a fault, and also a day
+// after it.
 //
-// A pass is judged by what its owner wanted when the pass began. If a change came during the pass,
-// or if the process could not see the change before, the pass is excused. Some excuses do not count,
-// and each of these has its own Rule. KnownToFail lists the rules that the controller breaks today.
+// A pass is judged by the spec that its owner had when the pass began. The pass is excused if the
+// spec changed during the pass, or if the process was not able to see the change before. Some excuses
+// are not accepted, and each of these has its own Rule. KnownToFail lists the rules that the
+// controller breaks today.
 //
-// Never more. Only creations and adoptions add replicas to an owner, so each creation is judged when
-// it takes effect. The replicas that the controller must know of, including the new one, may not
-// exceed what its pass was asked for. A controller must know of the replicas that its view shows
-// correctly, and of those that it created or adopted itself. If a creation got no answer, the
-// controller still knows the name of the pod. The controller cannot know of some replicas, and these
-// are not counted. For example, another process created the replicas, the watches have not shown them
-// yet, or they are created late, after their process has ended. So an owner never has more replicas
-// than one of its current passes wanted, plus those that the controller cannot know of.
+// Never more. Replicas are added to an owner only by creations and adoptions. Each creation is judged
+// when it takes effect. The Checker counts the replicas that the controller must know of, including
+// the new one. Their number must not exceed the number that the pass wants. A controller must know of
+// the replicas that its view shows correctly, and of those that it created or adopted itself. If a
+// creation got no answer, the controller still knows the name of the pod. Replicas that the
+// controller cannot know of are not counted. For example, another process created a replica and the
+// watches have not shown it yet, or a creation took effect after its process had ended. It follows
+// that an owner never has more replicas than one of its current passes wants, plus those that the
+// controller cannot know of.
 //
-// Never fewer. Each deletion is judged when it takes effect. The remaining replicas must be at least
-// as many as the pass was asked for. Replicas that ended without the controller's knowledge count as
-// remaining. Replicas that the controller itself has deleted do not count, even if the deletion got
-// no answer. A deletion that may take effect after its caller stopped waiting is judged when it is
-// sent, and its pod no longer counts from then on.
+// Never fewer. Each deletion is judged when it takes effect. At least as many replicas must remain as
+// the pass wants. Replicas that ended without the controller's knowledge count as remaining. Replicas
+// that the controller itself has deleted do not count, even if the deletion got no answer. A deletion
+// that can take effect after its caller has stopped waiting is judged when its call fails. Its pod no
+// longer counts from then on.
 //
-// Never another's. The controller may delete the pods of its owner. The controller may also delete a
-// pod that belonged to the owner in the controller's view, if that pod was not ready. A pod that was
-// not ready is deleted by its UID alone, so the deletion succeeds even if the pod has just been
-// released. The controller may also delete a pod that it created and that a webhook took from the
+// Never another's. A controller may delete the pods of its owner. It may also delete three other
+// kinds of pods. The first kind is a pod that the controller last saw as an unready pod of the owner.
+// The deletion of an unready pod often has only the UID as a precondition. This deletion succeeds
+// even if the pod has just been released. The second kind is a pod that the controller created or
+// adopted, if it cannot know yet that the pod has left the owner. The third kind is a stray. A stray
+// is a pod that the controller created and that a webhook changed so that it does not belong to the
 // owner. A status is written only to the owner that it describes, and never to a later owner with the
 // same name.
 //
-// Never for an owner that is being deleted, and never without a lease. If a pass knows that its
-// owner is being deleted, the pass creates, adopts and releases nothing, and deletes only pods that a
-// webhook took from the owner. A controller without a lease makes no writes.
+// Never for an owner that is being deleted, and never without a lease. If a pass knows that its owner
+// is being deleted, the pass creates, adopts and releases nothing, and deletes only strays. A
+// controller without a lease makes no writes.
 //
-// Never asleep. If a controller sees the current state and waits for nothing, a pass is due for each
-// owner that has work left. See Awake.
+// Never asleep. If a controller sees the current state and does not have to wait, a pass is due for
+// each owner that still has unfinished work. See Awake.
 //
-// Never for nothing. A controller may expect the effect of a call only if the call was sent. When a
-// watch has delivered an object, the controller no longer expects that object. Otherwise the
-// controller would wait until the expectation expires.
+// Never for nothing. A controller may expect the effect of a call only if it has sent the call. When
+// a watch has delivered an object, the controller must no longer expect this object. An expectation
+// that is kept longer makes the controller wait until the expectation expires.
 package invariant
 
 import (
@@ -76,20 +81,20 @@ type podPass = controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]
 // and the hooks Scaling, Passed and Client.Done of each controller. Call Restored each time a backup
 // is restored.
 type Checker struct {
-	// Delay is how long a pass may wait if it can change only a status.
+	// Delay is the maximum delay of a pass that can change only a status.
 	Delay time.Duration
-	// Skewed is true if the clock of a controller was changed. A status may then count pods as
-	// available that are not yet so by the cluster's clock.
+	// Skewed is true if the clock of a controller was changed. A status may then count pods as available
+	// that are not yet available by the clock of the cluster.
 	Skewed bool
 	// BackOff is true if the controllers use Options.BackOffFailed.
 	BackOff bool
 	// Vetoed reports whether Prepare allows no creation, deletion or discard for an owner.
 	Vetoed func(*appsv1.ReplicaSet) bool
-	// Held returns how many pods fewer than wanted an owner may have.
+	// Held returns the number of pods that an owner is allowed to lack.
 	Held func(*appsv1.ReplicaSet) int
 	// Leads reports whether a controller holds the lease that it needs for writes.
 	Leads func(*podController) bool
-	// BurstReplicas is Spec.BurstReplicas of every owner. 0 means the default.
+	// BurstReplicas is the value of Spec.BurstReplicas for every owner. 0 means the default.
 	BurstReplicas int
 
 	cluster  *replicastest.PodCluster
@@ -118,7 +123,8 @@ func New(cluster *replicastest.PodCluster) *Checker {
 
 func never(*corev1.Pod) bool { return false }
 
-// Rule sets which pods must go and which must stay. The controllers must use the same rules.
+// Rule sets the functions that decide which pods must be deleted and which must stay. The controllers
+// must use the same functions.
 func (k *Checker) Rule(mustGo, mustStay func(*corev1.Pod) bool) {
 	k.ruled, k.mustGo, k.mustStay = true, mustGo, mustStay
 }
@@ -126,7 +132,7 @@ func (k *Checker) Rule(mustGo, mustStay func(*corev1.Pod) bool) {
 // Err returns the first violation of a rule that is not in KnownToFail.
 func (k *Checker) Err() error { return k.err }
 
-// Watch watches a controller. Call Watch before the controller's first step.
+// Watch starts to check a controller. Call Watch before the controller's first step.
 func (k *Checker) Watch(c *podController) {
 	w := &watcher{checker: k, controller: c, record: newRecord(), last: map[types.NamespacedName]lastPass{}, waits: map[place]wait{}}
 	w.full, w.strange, w.stale = map[types.UID]int{}, map[types.UID]bool{}, map[types.NamespacedName]time.Time{}
@@ -155,7 +161,7 @@ func (k *Checker) Watch(c *podController) {
 }
 
 // Clone returns a Checker for a clone of the cluster and of its only controller. The new Checker
-// continues from the present state of k.
+// starts with the current state of k.
 func (k *Checker) Clone(cluster *replicastest.PodCluster, c *podController) *Checker {
 	clone := New(cluster)
 	clone.Watch(c)
@@ -164,7 +170,7 @@ func (k *Checker) Clone(cluster *replicastest.PodCluster, c *podController) *Che
 	return clone
 }
 
-// Describe reports the facts that affect the Checker's later judgments.
+// Describe passes the facts that affect later judgments of the Checker to the function tell.
 func (k *Checker) Describe(tell func(parts ...any)) {
 	for _, w := range k.watchers {
 		listed := instant(0)
@@ -197,7 +203,7 @@ func (k *Checker) Describe(tell func(parts ...any)) {
 }
 
 // Drop stops watching a controller that has ended. Before that, Drop checks that no object in the
-// controller's caches was changed.
+// controller's caches was modified.
 func (k *Checker) Drop(c *podController) {
 	k.watchers = slices.DeleteFunc(k.watchers, func(w *watcher) bool {
 		if w.controller == c {
@@ -207,15 +213,15 @@ func (k *Checker) Drop(c *podController) {
 	})
 }
 
-// intact checks that the objects in the caches are the same as when they arrived.
+// intact checks that no object in the caches has been modified since it arrived.
 func (w *watcher) intact() {
 	if err := w.controller.View.Intact(); err != nil {
 		w.fail(Intact, "%v", err)
 	}
 }
 
-// changed records a change of an object. If a controller's call makes the change, changed also
-// judges the call.
+// changed records a change of an object. If a call of a controller made the change, changed also
+// judges this call.
 func (k *Checker) changed(before, after metav1.Object) {
 	wasOwner, _ := before.(*appsv1.ReplicaSet)
 	isOwner, _ := after.(*appsv1.ReplicaSet)
@@ -247,7 +253,7 @@ func (k *Checker) changed(before, after metav1.Object) {
 	}
 }
 
-// wrote checks that a controller writes the status of its pass's owner, and not of another owner
+// wrote checks that a status is written to the owner of the current pass, and not to another owner
 // with the same name.
 func (k *Checker) wrote(rs *appsv1.ReplicaSet) {
 	if rs == nil {
@@ -276,7 +282,8 @@ func (k *Checker) isLive(uid types.UID) bool {
 }
 
 // Restored must be called each time a backup is restored. The Checker then starts again from the
-// current state of the server. Controllers are not blamed if pods that they deleted exist again.
+// current state of the server. It does not blame a controller for deleted pods that exist again after
+// the restore.
 func (k *Checker) Restored() {
 	k.truth.restored(k.cluster.Owners(""), k.cluster.Children(""))
 	for _, w := range k.watchers {
@@ -288,7 +295,7 @@ func (k *Checker) Restored() {
 	}
 }
 
-// A watcher records what one controller does and what it is shown.
+// A watcher records the calls of one controller and the objects that are shown to this controller.
 type watcher struct {
 	checker    *Checker
 	controller *podController
@@ -298,29 +305,29 @@ type watcher struct {
 	looked      types.UID // the owner that the current pass has read live
 	unread      bool      // the current pass could not read its owner
 	passBegan   instant
-	chosen      map[types.UID]bool   // pods that the current pass has already chosen to delete
-	victims     map[string]types.UID // by name, the pods that the current pass plans to delete or discard
+	chosen      map[types.UID]bool   // pods that the current pass has already chosen for deletion
+	victims     map[string]types.UID // pods that the current pass plans to delete or discard, keyed by name
 	wroteNow    bool                 // the current status write has changed something
 	waits       map[place]wait
 	last        map[types.NamespacedName]lastPass
 	deed        deed
-	turned      map[types.UID]*corev1.Pod                  // pods that events have changed in the current pass, as they were before
-	missed      map[string]missing                         // by name, pods that a delete or a patch did not find
-	listFailed  time.Time                                  // when the last list was answered
-	listsFailed int                                        // how many lists in a row have failed
-	quotas      map[types.UID]denial                       // by owner, its passes whose creations a full quota refused
-	conflicts   map[string]conflict                        // by name, pods whose deletion met a Conflict
-	full        map[types.UID]int                          // by owner, how many pods it had when the quota was full
+	turned      map[types.UID]*corev1.Pod                  // pods that events changed during the current pass, in the state before the change
+	missed      map[string]missing                         // pods that a delete or patch call did not find, keyed by name
+	listFailed  time.Time                                  // time of the last answer to a list
+	listsFailed int                                        // number of consecutive failed lists
+	quotas      map[types.UID]denial                       // for each owner, the consecutive passes in which a full quota refused a creation
+	conflicts   map[string]conflict                        // pods whose deletion met a Conflict, keyed by name
+	full        map[types.UID]int                          // for each owner, the number of its pods when the quota was full
 	strange     map[types.UID]bool                         // owners for which a webhook has changed a created pod
-	stale       map[types.NamespacedName]time.Time         // by owner, when its passes began to wait for the cache
-	waited      map[types.NamespacedName]time.Time         // by owner, when its passes last waited for the cache
-	unshown     map[types.NamespacedName]time.Time         // by owner, when its passes began to wait until the cache shows the latest owner
-	versions    map[types.NamespacedName]map[string]string // by owner, the versions of the caches in its last pass that did not wait
-	passing     map[types.NamespacedName]time.Time         // by owner, when the controller could first notice that a pod is gone
+	stale       map[types.NamespacedName]time.Time         // for each owner, when its passes began to wait for the cache
+	waited      map[types.NamespacedName]time.Time         // for each owner, when a pass last waited for the cache
+	unshown     map[types.NamespacedName]time.Time         // for each owner, when its passes began to wait for a cache with its latest version
+	versions    map[types.NamespacedName]map[string]string // for each owner, the cache versions in its last pass that did not wait
+	passing     map[types.NamespacedName]time.Time         // for each owner, when the controller could first notice that a pod is gone
 	sights      map[types.UID]sight                        // pods that a live list or another call has shown as replicas
 	born        map[types.UID]sight                        // pods that the answer to a creation has shown
-	listedAt    map[types.UID]time.Time                    // by owner, the time of its last live list
-	led         bool                                       // whether the controller had its lease after its previous call or step
+	listedAt    map[types.UID]time.Time                    // for each owner, the time of its last live list
+	led         bool                                       // the controller held its lease after its previous call or step
 }
 
 func (w *watcher) fail(r Rule, format string, args ...any) {
@@ -343,7 +350,7 @@ func (w *watcher) judge(call replicastest.Call, old, now *corev1.Pod) {
 	case rs.DeletionTimestamp != nil && !w.isStray(rs, call, old):
 		w.fail(Going, "%s %s for %s, which is being deleted", call.Verb, call.Name, rs.Name)
 	case w.checker.Vetoed(rs) && call.Verb != "patch" && !w.isStray(rs, call, old):
-		w.fail(Ruled, "%s %s for %s, for which nothing may be done", call.Verb, call.Name, rs.Name)
+		w.fail(Ruled, "%s %s for %s, although Prepare does not allow this call", call.Verb, call.Name, rs.Name)
 	case call.Verb == "create":
 		w.creates(rs, now)
 	case call.Verb == "delete":
@@ -355,8 +362,8 @@ func (w *watcher) judge(call replicastest.Call, old, now *corev1.Pod) {
 	}
 }
 
-// isStray reports whether a call deletes a pod that the controller made and that the owner no longer
-// has, for example because a webhook changed its labels.
+// isStray reports whether a call deletes a pod that the controller created or adopted and that is no
+// longer a replica of the owner. For example, a webhook has changed the labels of the pod.
 func (w *watcher) isStray(rs *appsv1.ReplicaSet, call replicastest.Call, p *corev1.Pod) bool {
 	if call.Verb != "delete" {
 		return false
@@ -374,9 +381,9 @@ func (w *watcher) permitted(call replicastest.Call) {
 	}
 }
 
-// wasOurs reports whether the controller last saw a pod as the owner's and as not ready. The
-// controller may have seen the pod in its view, or in a live read if no later event for the pod has
-// arrived.
+// wasOurs reports whether the controller last saw a pod as an unready pod of the owner. The
+// controller may have seen the pod in its view. It may also have seen the pod in a live read, if no
+// event for the pod has arrived since.
 func (w *watcher) wasOurs(rs *appsv1.ReplicaSet, p *corev1.Pod) bool {
 	if s := w.sights[p.UID]; w.told[p.UID] > 0 && s.owner == rs.UID && !s.ready {
 		return true
@@ -398,7 +405,8 @@ func (w *watcher) adopts(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	}
 }
 
-// passed judges a pass that has ended, and clears what the watcher keeps only during a pass.
+// passed judges a pass that has ended, and clears the state that the watcher keeps only during a
+// pass.
 func (w *watcher) passed(pass podPass) {
 	w.judgePass(pass)
 	w.note(pass)

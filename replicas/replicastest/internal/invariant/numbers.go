@@ -18,14 +18,14 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A share is the number of replicas that a rule counts in addition to those of the rules before it.
+// A share is a number of replicas, with the rule that decides whether they count.
 type share struct {
 	rule Rule
 	n    int
 }
 
-// creates checks that a created pod belongs to the owner of the pass and matches its selector, unless
-// a webhook changed the pod. creates also checks that the owner does not get too many pods.
+// creates checks a created pod. The pod must belong to the owner of the pass and match its selector,
+// unless a webhook changed the pod. The creation must not give the owner too many pods.
 func (w *watcher) creates(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	_, ok := replicasOf(rs, slices.Values([]*corev1.Pod{p}))[p.UID]
 	switch {
@@ -40,8 +40,8 @@ func (w *watcher) creates(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	}
 }
 
-// notMore checks that the replicas that the controller must know of, including the new one, are not
-// more than the owner wants.
+// notMore checks that a creation does not give the owner more replicas than it wants. It counts the
+// replicas that the controller must know of, including the new one.
 func (w *watcher) notMore(rs *appsv1.ReplicaSet, name string) {
 	room := func(rs *appsv1.ReplicaSet) int { return max(int(*rs.Spec.Replicas)-w.checker.Held(rs), 0) }
 	sum, wanted := 0, room(rs)
@@ -63,9 +63,14 @@ func (w *watcher) notMore(rs *appsv1.ReplicaSet, name string) {
 	}
 }
 
-// known returns how many replicas of an owner the controller must know of. A controller must know of
-// replicas that its view shows correctly, that the controller made, that a live list showed, that
-// existed before its process began, or that its own calls may still create.
+// known returns the number of replicas that the controller must know of, with one share for each
+// rule. A controller must know of a replica in each of these cases:
+//
+//   - The controller's view shows the replica correctly.
+//   - The controller created or adopted the replica.
+//   - The last live list showed the replica.
+//   - The replica existed before the process began.
+//   - A creation in flight may still create the replica.
 func (w *watcher) known(rs *appsv1.ReplicaSet) []share {
 	seen := replicasOf(rs, slices.Values(w.controller.View.ChildWatch.In(rs.Namespace)))
 	t, listed := &w.checker.truth, w.listed[rs.UID]
@@ -105,9 +110,9 @@ func (w *watcher) known(rs *appsv1.ReplicaSet) []share {
 	return shares
 }
 
-// cameBack reports whether a call did not find a pod that a later restore brought back. The
-// controller need not count such a pod even if its view shows it, because the view may be older than
-// the call.
+// cameBack reports whether a restore brought back a pod that an earlier call did not find. The
+// controller is not required to count this pod even if its view shows the pod, because the view may
+// be older than the call.
 func (w *watcher) cameBack(uid types.UID) bool {
 	at, is := w.absent[uid]
 	return is && at < w.checker.truth.epoch
@@ -125,7 +130,7 @@ func (w *watcher) deletes(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	}
 	_, ok := replicasOf(rs, slices.Values([]*corev1.Pod{p}))[p.UID]
 	switch {
-	case ok && w.checker.mustGo(p): // allowed if no pod was missing when the pass began to delete
+	case ok && w.checker.mustGo(p): // the deletion is allowed if no pod was missing when the pass began to delete
 		w.deed.mustGo++
 		w.notFewer(rs, p, w.deed.mustGo)
 	case ok:
@@ -135,9 +140,9 @@ func (w *watcher) deletes(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	}
 }
 
-// mayNotKnow reports whether a controller may not know that a pod that it made no longer belongs to
-// its owner. Strays without an owner may be deleted, so the result for a stray is whether the pod has
-// no owner.
+// mayNotKnow reports whether the controller might not know that one of its pods no longer belongs to
+// the owner. Its pods are those that it created or adopted. For a stray, mayNotKnow reports whether
+// the pod has no owner, because a controller may delete a stray that has no owner.
 func (w *watcher) mayNotKnow(rs *appsv1.ReplicaSet, p *corev1.Pod) bool {
 	if w.strays[p.UID] {
 		return controllerOf(p) == ""
@@ -154,9 +159,9 @@ func (w *watcher) mayNotKnow(rs *appsv1.ReplicaSet, p *corev1.Pod) bool {
 	return versionOf(shown) < w.made[p.UID] && since > max(listed, w.podRead[p.UID])
 }
 
-// notFewer checks that enough replicas remain after a deletion. Pods that the controller cannot know
-// to be gone count as remaining. The mustGo pods that this pass has deleted because of a rule also
-// count as remaining.
+// notFewer checks that enough replicas remain after a deletion. Pods that no longer exist count as
+// remaining if the controller cannot know that they are gone. The parameter mustGo is the number of
+// pods that this pass has deleted because a rule requires it. These pods also count as remaining.
 func (w *watcher) notFewer(rs *appsv1.ReplicaSet, p *corev1.Pod, mustGo int) {
 	left, shares := w.left(rs)
 	left += mustGo
@@ -196,10 +201,10 @@ func (w *watcher) notFewer(rs *appsv1.ReplicaSet, p *corev1.Pod, mustGo int) {
 	}
 }
 
-// left returns n, the number of replicas of an owner that remain, as far as the controller can know.
-// A replica counts if it exists and no call in flight may delete it. An ended replica counts if the
-// controller cannot know of its end. excused counts, by rule, ended replicas that the controller may
-// count only if that rule is ignored.
+// left returns the number n of replicas that remain as far as the controller can know. A replica
+// counts if it exists and no call in flight may delete it. A replica that has ended counts if the
+// controller cannot know of its end. The result excused holds the numbers of further replicas, one
+// for each rule. The controller may count these replicas only if the rule is ignored.
 func (w *watcher) left(rs *appsv1.ReplicaSet) (n int, excused []share) {
 	t, listed := &w.checker.truth, w.listed[rs.UID]
 	passed := w.unversioned(FewerPassed, FewerUnversioned)
@@ -253,7 +258,8 @@ func (w *watcher) left(rs *appsv1.ReplicaSet) (n int, excused []share) {
 	return n, shares[1:]
 }
 
-// mayEnd reports whether a call in flight may delete a pod, given the pod's current resourceVersion.
+// mayEnd reports whether a call in flight can still delete a pod. A call with a resourceVersion can
+// delete only this version of the pod.
 func mayEnd(call replicastest.Call, p *corev1.Pod) bool {
 	return call.Verb == "delete" && p != nil && (call.ResourceVersion == "" || call.ResourceVersion == p.ResourceVersion)
 }
@@ -273,7 +279,8 @@ func (w *watcher) unseen() map[types.UID]bool {
 	return unseen
 }
 
-// passedBy reports whether the cache is newer than the end of a pod that the cache has not shown.
+// passedBy reports whether the cache is already newer than the end of a pod. If the watch has no
+// resourceVersion, the cache must be synced and no event may be pending.
 func (w *watcher) passedBy(uid types.UID) bool {
 	gone, known := w.checker.truth.gone(uid)
 	watch := w.controller.View.ChildWatch
@@ -284,9 +291,9 @@ func (w *watcher) passedBy(uid types.UID) bool {
 	return known && inside.Of[inside.View](w.controller.View).Synced() && !inside.Of[inside.Stream](watch).Hung() && inside.Of[inside.Stream](watch).Pending() == 0 // the first list was empty
 }
 
-// unversioned returns known if the cache reports a resourceVersion, and otherwise unknown. Both are
-// rules for a pod whose end is older than the cache. With a resourceVersion, the controller must
-// notice such an end.
+// unversioned selects the rule for a pod whose end is older than the cache. If the cache reports a
+// resourceVersion, the controller must notice the end, and the result is the argument known. Without
+// a resourceVersion, the result is the argument unknown.
 func (w *watcher) unversioned(known, unknown Rule) Rule {
 	if w.controller.RememberWrites && w.controller.View.ChildrenVersion() != "" {
 		return known
@@ -310,7 +317,7 @@ func (w *watcher) sent(call replicastest.Call) {
 	}
 }
 
-// done records the result of a call, and judges the call by the rules about calls.
+// done records the result of a call and checks the rules about calls.
 func (w *watcher) done(call replicastest.Call, err error) {
 	w.led = w.checker.Leads(w.controller)
 	rs := w.owner()
@@ -321,7 +328,7 @@ func (w *watcher) done(call replicastest.Call, err error) {
 	w.deed.did(call, err)
 	w.hurries(rs, call, err)
 	if call.Verb == "status" {
-		if err == nil && !w.wroteNow && w.checker.truth.epoch == 0 { // a restored server uses versions a second time
+		if err == nil && !w.wroteNow && w.checker.truth.epoch == 0 { // a restored server uses each resourceVersion a second time
 			w.fail(Needless, "the status of %s is written, but has not changed", rs.Name)
 		}
 		w.wroteNow = false
@@ -334,7 +341,7 @@ func (w *watcher) done(call replicastest.Call, err error) {
 		}
 	}
 	switch {
-	case call.Limit > 0: // the controller uses such a list only for the server's resourceVersion
+	case call.Limit > 0: // the controller uses a limited list only to learn the server's resourceVersion
 	case call.Verb == "create":
 		w.hasty(rs, call, err)
 		if asked := w.asked[call.Name]; asked != "" && asked != rs.UID {
@@ -372,7 +379,7 @@ func (w *watcher) done(call replicastest.Call, err error) {
 	}
 }
 
-// opened records the result of a creation. The result is a pod, a refusal, or unknown.
+// opened records whether a creation produced a pod, was refused, or has an unknown result.
 func (w *watcher) opened(rs *appsv1.ReplicaSet, call replicastest.Call, err error) {
 	now, p := w.checker.cluster.Clock.Now(), w.podNamed(call.Name)
 	isFinal := apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
@@ -399,7 +406,7 @@ func (w *watcher) podNamed(name string) *corev1.Pod {
 }
 
 // found records that a call found a pod. If the pod's creation took effect late, the controller knows
-// the pod from then on.
+// of the pod from now on.
 func (w *watcher) found(rs *appsv1.ReplicaSet, name string) {
 	for uid, p := range w.checker.truth.pods {
 		if p.Name != name {
@@ -413,7 +420,7 @@ func (w *watcher) found(rs *appsv1.ReplicaSet, name string) {
 	}
 }
 
-// Doubts returns how many pods exist whose deletion was sent and got no answer.
+// Doubts returns the number of existing pods whose deletion was sent but got no answer.
 func (k *Checker) Doubts() (n int) {
 	for _, w := range k.watchers {
 		for _, uid := range w.doubted {
@@ -426,7 +433,7 @@ func (k *Checker) Doubts() (n int) {
 }
 
 // deleteSent records whether a deletion succeeded. If the deletion failed and may still take effect,
-// deleteSent judges it.
+// deleteSent also judges the deletion.
 func (w *watcher) deleteSent(call replicastest.Call, err error) {
 	delete(w.doubted, call.Name)
 	if err == nil {

@@ -15,10 +15,11 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// ranked checks that the victims are the first pods in the order of all owned pods. Package slowrank
-// computes that order in the simplest way. A victim may have any place in the order if an earlier
-// deletion of it got no answer. Pods whose deletion met a Conflict may be left out. If a live list
-// confirms victims that the pass has chosen before, the pass may delete them without a new order.
+// ranked checks that the pods that a pass deletes come first in the deletion order. Package slowrank
+// computes the order of all owned pods in the simplest way. If an earlier deletion of a victim got no
+// answer, the victim may have any position in the order. Pods whose deletion met a Conflict may be
+// skipped. If all victims were already chosen earlier in the same pass, their order is not checked
+// again.
 func (w *watcher) ranked(owned []*corev1.Pod) {
 	pass, related := w.inside.Passing, w.inside.Related
 	if len(pass.Scale.Delete) == 0 {
@@ -54,8 +55,8 @@ func (w *watcher) ranked(owned []*corev1.Pod) {
 	}
 }
 
-// showsRelated reports whether the view has pods that count for co-location. If the owner has a
-// controller, its own pods count.
+// showsRelated reports whether the view shows pods that count for co-location. The pods of the owner
+// count if the owner itself has a controller.
 func (w *watcher) showsRelated(rs *appsv1.ReplicaSet, owned []*corev1.Pod) bool {
 	return metav1.GetControllerOf(rs) != nil && slices.ContainsFunc(owned, func(p *corev1.Pod) bool {
 		shown, ok := w.controller.View.ChildWatch.Get(p.Namespace, p.Name)
@@ -63,8 +64,8 @@ func (w *watcher) showsRelated(rs *appsv1.ReplicaSet, owned []*corev1.Pod) bool 
 	})
 }
 
-// siblings returns the owned and related pods, each once, which all count for co-location. It
-// returns nil if there are no related pods.
+// siblings returns the owned and the related pods without duplicates. All of these pods count for
+// co-location. The result is nil if there are no related pods.
 func siblings(owned, related []*corev1.Pod) []*corev1.Pod {
 	if len(related) == 0 {
 		return nil

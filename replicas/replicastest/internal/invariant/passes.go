@@ -26,21 +26,21 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// longestUnseen is how long a controller may wait for a change that its cache does not show, which is
-// twice the life of an expectation plus a minute.
+// longestUnseen is the maximum time for which a controller may wait for a change that its cache does
+// not show. It is twice the lifetime of an expectation plus one minute.
 const longestUnseen = 11 * time.Minute
 
-// A deed is what the current pass has done so far.
+// A deed records what the current pass has done so far.
 type deed struct {
-	mustGo          int       // number of deleted children that had to go
-	refused, others int       // numbers of refused creations, and of other creations
+	mustGo          int       // number of children deleted because a rule requires it
+	refused, others int       // number of refused creations, and number of other creations
 	full            bool      // a full quota refused the last creation
-	last            time.Time // when the last creation or deletion was answered
+	last            time.Time // time of the last answer to a creation or deletion
 	deletions       int
 	conflicts       int   // number of deletions that met a Conflict
 	updates         int   // number of status writes
 	says            int64 // observedGeneration in the written status; 0 if none was written
-	stuck           bool  // the first status write met a Conflict, and the owner was not read since then
+	stuck           bool  // the first status write met a Conflict, and the owner has not been read since
 }
 
 // did records a call of the current pass.
@@ -65,7 +65,7 @@ func (d *deed) did(call replicastest.Call, err error) {
 		d.stuck = d.updates == 1 && apierrors.IsConflict(err)
 	case call.Verb == "get" && call.Kind == "ReplicaSet":
 		d.stuck = false
-	case err == nil: // a read, which may have found the pods
+	case err == nil: // the call is a successful read, which may have found the pods
 		d.others, d.refused, d.full = d.others+d.refused, 0, false
 	}
 }
@@ -75,7 +75,7 @@ func isQuota(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
 }
 
-// judgePass checks a pass that has ended, by its calls and its result.
+// judgePass checks the calls and the result of a pass that has ended.
 func (w *watcher) judgePass(pass podPass) {
 	rs, d := pass.Owner, w.deed
 	told, waits := w.waits[place{rs.UID, rs.Namespace}]
@@ -84,11 +84,11 @@ func (w *watcher) judgePass(pass podPass) {
 	case errors.Is(pass.Err, controller.ErrNoRoom):
 		w.fail(Room, "%s: %v", rs.Name, pass.Err)
 	case d.says != 0 && d.says != pass.Generation:
-		w.fail(Status, "the status of %s is for generation %d, but says %d", rs.Name, pass.Generation, d.says)
+		w.fail(Status, "the pass of %s used generation %d, but wrote observedGeneration %d", rs.Name, pass.Generation, d.says)
 	case d.stuck:
-		w.fail(Status, "the status write of %s met a Conflict, and the owner was not read for another try", rs.Name)
+		w.fail(Status, "the status write of %s met a Conflict, but the pass did not read the owner to try again", rs.Name)
 	case waits && told.pass == w.passBegan && pass.Err != nil && pass.RequeueAfter <= 0:
-		w.fail(Hasty, "%s must wait until %v, but asks for no pass at that time", rs.Name, told.until.Format(time.TimeOnly))
+		w.fail(Hasty, "%s must wait until %v, but requests no pass for that time", rs.Name, told.until.Format(time.TimeOnly))
 	case len(pass.Created) > 0 && len(pass.Active)+len(pass.Created)+len(pass.AdoptionPending)+w.checker.Held(rs) > int(pass.Desired):
 		w.fail(MoreUndecided, "%s creates %d pods, but has %d, may adopt %d orphans, and wants %d", rs.Name, len(pass.Created), len(pass.Active), len(pass.AdoptionPending), pass.Desired)
 	case pass.Err == nil && pass.Observed && pass.RequeueAfter <= 0 && !queued && rs.DeletionTimestamp == nil && !w.checker.Vetoed(rs) && w.opens(rs) != "":
@@ -114,13 +114,13 @@ func (w *watcher) judgePass(pass podPass) {
 	w.judgeReleases(pass)
 }
 
-// mayLand is how long after it was sent a creation may still take effect.
+// mayLand is how long a creation can still take effect after it was sent.
 const mayLand = 5 * time.Minute
 
-// opens returns the name of a pod whose creation for an owner has an unknown result, or "" if there
-// is none.
+// opens returns the name of a pod whose creation for the owner has an unknown result. It returns ""
+// if the results of all creations are known.
 func (w *watcher) opens(rs *appsv1.ReplicaSet) string {
-	if w.checker.Skewed { // by the controller's clock, mayLand may be over
+	if w.checker.Skewed { // mayLand may already be over by the controller's clock
 		return ""
 	}
 	for name, sent := range w.open {
@@ -131,15 +131,15 @@ func (w *watcher) opens(rs *appsv1.ReplicaSet) string {
 	return ""
 }
 
-// A denial counts an owner's consecutive passes in which the server refused the same kind of call.
+// A denial counts the consecutive passes in which the server refused the same kind of call.
 type denial struct {
 	passes     int
 	last       time.Time
 	generation int64
 }
 
-// wait returns the shortest time that an owner must wait after d.passes refused passes. The result is
-// half of the back-off, because the back-off may have begun before d.last.
+// wait returns the minimum delay of an owner after d.passes refused passes. The result is half of the
+// back-off, because the back-off may have begun before d.last.
 func (d denial) wait(first, last time.Duration) time.Duration {
 	wait := first
 	for range d.passes - 1 {
@@ -156,8 +156,8 @@ type conflict struct {
 	pass  int // number of the last of these passes
 }
 
-// conflicted records the result of a deletion, and reports whether the deletion came too soon after
-// a Conflict.
+// conflicted records the result of a deletion. It reports whether the deletion followed a Conflict
+// too soon.
 func (w *watcher) conflicted(rs *appsv1.ReplicaSet, call replicastest.Call, err error) (isHasty bool) {
 	now, c := w.checker.cluster.Clock.Now(), w.conflicts[call.Name]
 	if c.owner != rs.UID || c.generation != rs.Generation {
@@ -175,8 +175,11 @@ func (w *watcher) conflicted(rs *appsv1.ReplicaSet, call replicastest.Call, err 
 	return isHasty
 }
 
-// denied records whether the server refused the calls that a pass tried. The count of refused passes
-// starts again if a call was not refused, if none is left to try, or if the generation changes.
+// denied updates the number of consecutive refused passes of an owner. The argument tried reports
+// whether the pass made a call of the checked kind. The argument refused reports whether the server
+// refused the last one of these calls, and isLeft whether the pass still has such calls to make. The
+// number is reset if the last call was not refused, if no call was made and none remains to be made,
+// or if the generation changed.
 func (w *watcher) denied(all map[types.UID]denial, pass podPass, tried, refused, isLeft bool) {
 	d := all[pass.Owner.UID]
 	if d.generation != pass.Generation || tried && !refused || !tried && !isLeft {
@@ -188,8 +191,8 @@ func (w *watcher) denied(all map[types.UID]denial, pass podPass, tried, refused,
 	all[pass.Owner.UID] = d
 }
 
-// A missing records that a delete or a patch did not find a pod. After missingKept, the controller
-// may trust its cache again and repeat the call.
+// A missing value records that a delete or patch call did not find a pod. When the time missingKept
+// has passed, the controller may trust its cache again and repeat the call.
 type missing struct {
 	uid        types.UID // "" if unknown
 	at         time.Time
@@ -205,8 +208,8 @@ const (
 )
 
 // hurries checks that a pass does not repeat calls too soon after a full quota, a Conflict or failed
-// lists, even if another event has started the pass. hurries also checks that a pod that was not
-// found is not deleted or patched again.
+// lists. The minimum delays apply even if another event has started the pass. hurries also checks
+// that a pod that was not found is not deleted or patched again.
 func (w *watcher) hurries(rs *appsv1.ReplicaSet, call replicastest.Call, err error) {
 	if w.checker.Skewed {
 		return
@@ -246,7 +249,7 @@ func (w *watcher) hurries(rs *appsv1.ReplicaSet, call replicastest.Call, err err
 	}
 }
 
-// room returns by how many pods an owner has shrunk since its quota was full.
+// room returns the number of pods that an owner has lost since its quota was full.
 func (w *watcher) room(rs *appsv1.ReplicaSet) (n int) {
 	sel, err := selector.ForReplicaSet(rs)
 	if err != nil || len(w.fresh) > 0 {
@@ -261,8 +264,8 @@ func (w *watcher) room(rs *appsv1.ReplicaSet) (n int) {
 	return w.full[rs.UID] - n
 }
 
-// misses checks that a pod that was not found is not deleted or patched again. A NotFound applies
-// only to the UID of that pod, and not to a later pod with the same name.
+// misses checks that a pod that was not found is not deleted or patched again. A NotFound error
+// applies only to the UID of that pod, and not to a later pod with the same name.
 func (w *watcher) misses(rs *appsv1.ReplicaSet, call replicastest.Call, err error) {
 	k := w.checker
 	for _, p := range k.truth.pods {
@@ -277,7 +280,7 @@ func (w *watcher) misses(rs *appsv1.ReplicaSet, call replicastest.Call, err erro
 	if p, shown := w.controller.View.ChildWatch.Get(call.Namespace, call.Name); shown && !w.fresh[p.UID] {
 		gone, known := k.truth.gone(p.UID)
 		if listed := w.listed[rs.UID]; known && gone.at > k.truth.epoch && gone.at <= listed.at && listed.selector == selects(rs) {
-			w.fail(Futile, "%s: %s of %s, which its last live list did not show", rs.Name, call.Verb, call.Name)
+			w.fail(Futile, "%s: %s of %s, a pod that its last live list did not show", rs.Name, call.Verb, call.Name)
 		}
 	}
 	now := k.cluster.Clock.Now()
@@ -292,7 +295,7 @@ func (w *watcher) misses(rs *appsv1.ReplicaSet, call replicastest.Call, err erro
 
 // judgeHold checks that a pass is no longer held back after its owner has changed. If a full quota
 // was the reason, the hold must also end when the owner has fewer pods. With BackOffFailed, judgeHold
-// checks nothing, because a hold for failing pods may go on.
+// checks nothing, because a hold for failing pods may continue.
 func (w *watcher) judgeHold(pass podPass) {
 	rs := pass.Owner
 	last, is := w.last[pass.Name]
@@ -312,7 +315,7 @@ func (w *watcher) judgeHold(pass podPass) {
 		return
 	}
 	if full, is := w.full[rs.UID]; is && len(pass.Active) < int(pass.Desired) && !w.strange[rs.UID] && counted(pass) < full {
-		w.fail(HeldOn, "%s is held back by a quota that was full at %d pods, but has only %d", rs.Name, full, counted(pass))
+		w.fail(HeldOn, "%s is held back by a quota that was full at %d pods, but now has only %d pods", rs.Name, full, counted(pass))
 	}
 }
 
@@ -322,7 +325,7 @@ func counted(pass podPass) int {
 }
 
 // judgeStale checks that a pass waits for the cache only if the cache lacks one of the controller's
-// writes, and does not wait forever.
+// writes. It also checks that passes do not wait forever.
 func (w *watcher) judgeStale(pass podPass) {
 	now, view := w.checker.cluster.Clock.Now(), w.controller.View
 	if pass.Stale == (expectations.Stale{}) {
@@ -344,8 +347,8 @@ func (w *watcher) judgeStale(pass podPass) {
 	}
 }
 
-// judgeUnshown checks that passes do not wait forever until the cache shows the latest version of
-// the owner. After a while, the passes must use a live read of the owner.
+// judgeUnshown checks that passes do not wait forever for a cache that does not show the latest
+// version of the owner. After a while, the passes must use a live read of the owner.
 func (w *watcher) judgeUnshown(pass podPass) {
 	now, rs := w.checker.cluster.Clock.Now(), pass.Owner
 	live, err := w.checker.cluster.GetOwner(context.Background(), rs.Namespace, rs.Name)
@@ -364,7 +367,7 @@ func (w *watcher) judgeUnshown(pass podPass) {
 }
 
 // judgeReleases checks that a pass without errors or waits has released each pod in its cache that no
-// longer matches.
+// longer matches the selector.
 func (w *watcher) judgeReleases(pass podPass) {
 	if !pass.Observed || pass.Err != nil || pass.Waiting() || pass.Generation != pass.Owner.Generation || pass.Owner.DeletionTimestamp != nil {
 		return
@@ -408,7 +411,7 @@ func (w *watcher) releases(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	w.fail(Anothers, "%s releases %s, which matched in the live list of the same pass", rs.Name, p.Name)
 }
 
-// ends checks that the controller forgets an owner when the owner has left the cache.
+// ends checks that the controller forgets an owner when the owner is removed from the cache.
 func (w *watcher) ends(old, obj any) {
 	if t, ok := old.(replicastest.Tombstone); ok {
 		old = t.Obj
@@ -422,7 +425,7 @@ func (w *watcher) ends(old, obj any) {
 	}
 }
 
-// A sight records that a live call showed a pod to a controller, when it did, and for which owner.
+// A sight records when a live call showed a pod to a controller, and for which owner.
 type sight struct {
 	owner types.UID
 	at    time.Time
@@ -435,8 +438,8 @@ func (w *watcher) sees(rs *appsv1.ReplicaSet, uid types.UID) {
 	w.sights[uid] = sight{rs.UID, w.checker.cluster.Clock.Now(), isReady(w.checker.truth.pods[uid])}
 }
 
-// lists records that a live list of an owner's pods was answered, and removes the older sights of
-// these pods.
+// lists records the time of a live list of an owner's pods, and removes the older sights of these
+// pods.
 func (w *watcher) lists(rs *appsv1.ReplicaSet) {
 	w.listedAt[rs.UID] = w.checker.cluster.Clock.Now()
 	for uid, s := range w.sights {
@@ -448,7 +451,7 @@ func (w *watcher) lists(rs *appsv1.ReplicaSet) {
 
 // blind checks an owner while the watch of pods hangs. If the controller knows that its cache lacks a
 // pod, another pass must be due. If the cache also has the wrong number of pods, the controller must
-// list live.
+// list the pods live.
 func (w *watcher) blind(rs *appsv1.ReplicaSet) {
 	view, now := w.controller.View, w.checker.cluster.Clock.Now()
 	key := types.NamespacedName{Namespace: rs.Namespace, Name: rs.Name}
@@ -469,13 +472,13 @@ func (w *watcher) blind(rs *appsv1.ReplicaSet) {
 	sinceList, wanted := now.Sub(w.listedAt[rs.UID]), int(*rs.Spec.Replicas)
 	isRight := func(pods []*corev1.Pod) bool { return len(replicasOf(rs, slices.Values(pods))) == wanted }
 	if now.Sub(since) > longestUnseen && sinceList > longestUnseen && !isRight(view.ChildWatch.In(rs.Namespace)) && !isRight(w.checker.cluster.Children(rs.Namespace)) {
-		w.fail(Asleep, "%s has known for %v that its cache lacks a pod, but has not listed for %v", rs.Name, now.Sub(since), sinceList)
+		w.fail(Asleep, "%s has known for %v that its cache lacks a pod, but has not listed its pods for %v", rs.Name, now.Sub(since), sinceList)
 	}
 }
 
 // chance checks an owner if the watch of pods hangs and the cache lacks a pod that the controller
-// created. The controller may wait for that pod only for a limited time. If the number of pods is
-// wrong after that time, the controller must list live.
+// created. The controller may wait for this pod only for a limited time. If the number of pods is
+// wrong after that time, the controller must list the pods live.
 func (w *watcher) chance(rs *appsv1.ReplicaSet) {
 	view, now, listed := w.controller.View, w.checker.cluster.Clock.Now(), w.listedAt[rs.UID]
 	key := types.NamespacedName{Namespace: rs.Namespace, Name: rs.Name}
@@ -494,13 +497,13 @@ func (w *watcher) chance(rs *appsv1.ReplicaSet) {
 			continue
 		}
 		if n := len(replicasOf(rs, slices.Values(w.checker.cluster.Children(rs.Namespace)))); n != int(*rs.Spec.Replicas) {
-			w.fail(Asleep, "%s has been waiting for %v for a pod that it created, has %d pods, wants %d, and does not list", rs.Name, now.Sub(s.at), n, *rs.Spec.Replicas)
+			w.fail(Asleep, "%s has been waiting for %v for a pod that it created, has %d pods, wants %d, and does not list its pods", rs.Name, now.Sub(s.at), n, *rs.Spec.Replicas)
 		}
 	}
 }
 
-// lacks returns the earliest time since which the controller knows of a pod that its cache lacks. It
-// returns the zero time if there is no such pod. A pod that a call did not find counts as deleted.
+// lacks returns the time at which the controller first learned of a pod that its cache lacks. It
+// returns the zero time if there is no such pod. Pods that a later call did not find are ignored.
 func (w *watcher) lacks(rs *appsv1.ReplicaSet) (since time.Time) {
 	if len(w.sights) == 0 {
 		return since

@@ -16,8 +16,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// scaling checks that a pass does not both create and delete, that it stays within BurstReplicas, and
-// that it deletes pods in the right order.
+// scaling checks that a pass does not both create and delete pods, that it stays within
+// BurstReplicas, and that it deletes pods in the right order.
 func (w *watcher) scaling(owned []*corev1.Pod) {
 	pass := w.inside.Passing
 	burst := w.checker.BurstReplicas
@@ -25,7 +25,7 @@ func (w *watcher) scaling(owned []*corev1.Pod) {
 		burst = replicas.DefaultBurstReplicas
 	}
 	if create, remove := pass.Scale.Create, len(pass.Scale.Delete); create > 0 && remove > 0 || max(create, remove) > burst {
-		w.fail(Plan, "%s creates %d and deletes %d at once, with a burst of %d", pass.Owner.Name, create, remove, burst)
+		w.fail(Plan, "%s creates %d and deletes %d pods in one pass, with a burst of %d", pass.Owner.Name, create, remove, burst)
 	}
 	for _, p := range owned {
 		if !isActive(p) {
@@ -69,8 +69,8 @@ func (w *watcher) listen() {
 	}
 }
 
-// started checks that the calls whose effects a pass leaves as expected were sent. Otherwise the next
-// pass would wait for events that never arrive.
+// started checks that a pass expects only the effects of calls that were sent. If the pass expected
+// anything else, the next pass would wait for events that never arrive.
 func (w *watcher) started(pass podPass) {
 	creations, deletions := w.ledgers().Ledger(expectations.KeyOf(pass.Owner)).Awaited()
 	for _, v := range pass.Scale.Delete {
@@ -85,8 +85,8 @@ func (w *watcher) started(pass podPass) {
 	}
 }
 
-// turns keeps a pod as it was when the current pass began, if an event changes it in the cache during
-// the pass.
+// turns saves the state that a pod had when the current pass began, before an event changes the pod
+// in the cache.
 func (w *watcher) turns(old any) {
 	if t, ok := old.(replicastest.Tombstone); ok {
 		old = t.Obj

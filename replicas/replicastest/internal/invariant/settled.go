@@ -55,11 +55,12 @@ func (k *Checker) unsettled() Rule {
 	return Unsettled
 }
 
-// swept checks that the controller has deleted the pods that it created for an owner and that a
-// webhook took from the owner.
+// swept checks that the controller has deleted all strays of the owners in the namespace. A stray is
+// a pod that the controller created and that a webhook changed so that it does not belong to the
+// owner.
 func (w *watcher) swept(namespace string) {
 	if w.checker.truth.epoch > 0 {
-		return // a restored pod did not exist for a while, so the controller may not know it
+		return // a restored pod did not exist for a while, so the controller might not know of it
 	}
 	for _, rs := range w.checker.cluster.Owners(namespace) {
 		for uid, owner := range w.messes {
@@ -79,8 +80,8 @@ func isOthers(p *corev1.Pod, owner types.UID) bool {
 	return controllerOf(p) != "" && controllerOf(p) != owner
 }
 
-// settled returns an error unless an owner is in its final state. pods are all pods in
-// the owner's namespace.
+// settled returns an error unless an owner is in its final state. The argument pods must hold all
+// pods in the owner's namespace.
 func (k *Checker) settled(rs *appsv1.ReplicaSet, pods []*corev1.Pod, now time.Time) error {
 	sel, err := selector.ForReplicaSet(rs)
 	if err != nil || rs.DeletionTimestamp != nil {
@@ -156,8 +157,8 @@ func text(s appsv1.ReplicaSetStatus) string {
 		s.ObservedGeneration, s.Replicas, s.FullyLabeledReplicas, s.ReadyReplicas, s.AvailableReplicas, terminating, s.Conditions)
 }
 
-// idle returns an error unless the caches show the current state and the controller waits for
-// nothing.
+// idle returns an error unless the caches show the current state and the controller no longer waits
+// for events.
 func (w *watcher) idle(namespace string) error {
 	view := w.controller.View
 	if n := inside.Of[inside.Stream](view.ChildWatch).Pending() + inside.Of[inside.Stream](view.OwnerWatch).Pending(); n > 0 || inside.Of[inside.Stream](view.ChildWatch).Broken() || inside.Of[inside.Stream](view.OwnerWatch).Broken() {

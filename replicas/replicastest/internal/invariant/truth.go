@@ -19,30 +19,31 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// An instant is the number of changes in a cluster so far. Unlike resource versions, it never goes
-// back when a backup is restored.
+// An instant is a point in time, given as the number of changes in the cluster so far. Unlike
+// resourceVersions, instants never go back when a backup is restored.
 type instant uint64
 
 // A truth is the recorded history of the server's objects.
 type truth struct {
 	now   instant
-	epoch instant // of the last restore
+	epoch instant // the instant of the last restore
 	was   moment  // the moment that the last changed pod had before its change
 	pods  map[types.UID]*corev1.Pod
 	since map[types.UID]moment // the moment of each pod
-	ended map[types.UID]moment // when each deleted pod stopped being an active pod
+	ended map[types.UID]moment // when each deleted pod stopped being active
 	specs map[types.NamespacedName][]spec
 }
 
-// A moment is when a pod last changed its controller reference, its labels, or whether it is active.
-// A view of the pod that is at least as new shows these three correctly.
+// A moment is the time of the last relevant change of a pod. The relevant changes are those of the
+// controller reference, of the labels, and of whether the pod is active. A view of the pod that is at
+// least as new shows these three correctly.
 type moment struct {
 	version uint64
 	at      instant
 }
 
-// A spec is the owner that existed under a name from one instant until the next spec of that name.
-// The owner is nil if there was none.
+// A spec records which owner existed under a name. It applies from one instant until the next spec of
+// that name. The owner is nil if no owner existed.
 type spec struct {
 	from  instant
 	owner *appsv1.ReplicaSet
@@ -101,8 +102,8 @@ func isSameSpec(a, b *appsv1.ReplicaSet) bool {
 	return a != nil && a.UID == b.UID && a.Generation == b.Generation && a.DeletionTimestamp.Equal(b.DeletionTimestamp) && maps.Equal(a.Annotations, b.Annotations)
 }
 
-// any reports whether f returns true for a spec that an owner has had since an instant. f is not
-// called for times when the owner was gone or being deleted.
+// any reports whether f returns true for a spec that an owner has had since an instant. It skips
+// times at which the owner did not exist or was being deleted.
 func (t *truth) any(rs *appsv1.ReplicaSet, since instant, f func(*appsv1.ReplicaSet) bool) bool {
 	specs := t.specs[types.NamespacedName{Namespace: rs.Namespace, Name: rs.Name}]
 	for _, spec := range slices.Backward(specs) {
@@ -116,8 +117,9 @@ func (t *truth) any(rs *appsv1.ReplicaSet, since instant, f func(*appsv1.Replica
 	return false
 }
 
-// gone returns when a pod stopped being an active pod or, if the pod still exists, its moment. known
-// is false if the Checker has no record of the pod, for example because a restore removed the pod.
+// gone returns when a pod stopped being active. If the pod still exists, gone returns the moment of
+// the pod. The result known is false if the Checker has no record of the pod, for example because a
+// restore removed the pod.
 func (t *truth) gone(uid types.UID) (m moment, known bool) {
 	if m, known = t.ended[uid]; !known {
 		m, known = t.since[uid]
@@ -126,9 +128,9 @@ func (t *truth) gone(uid types.UID) (m moment, known bool) {
 	return m, known
 }
 
-// restored starts the history again from the current state of the server. Only the earlier specs
-// stay, and the restored owners are added as new specs. So an earlier read of an owner says nothing
-// about the restored owner.
+// restored starts the history again from the current state of the server. It keeps only the earlier
+// specs, and adds the restored owners as new specs. Therefore, a read from before the restore says
+// nothing about the restored owner.
 func (t *truth) restored(owners []*appsv1.ReplicaSet, pods []*corev1.Pod) {
 	now, specs := t.now+1, t.specs
 	*t = newTruth()
@@ -155,8 +157,8 @@ func versionOf(o metav1.Object) uint64 {
 	return v
 }
 
-// replicasOf returns, by UID, those of the given pods that are active, belong to the owner, and
-// match its selector.
+// replicasOf returns the given pods that are active, belong to the owner and match its selector,
+// keyed by UID.
 func replicasOf(rs *appsv1.ReplicaSet, pods iter.Seq[*corev1.Pod]) map[types.UID]*corev1.Pod {
 	found := map[types.UID]*corev1.Pod{}
 	sel, err := selector.ForReplicaSet(rs)
@@ -174,31 +176,31 @@ func isAdoptable(rs *appsv1.ReplicaSet, p *corev1.Pod) bool {
 	return err == nil && controllerOf(p) == "" && sel.Matches(labels.Set(p.Labels))
 }
 
-// A record is what one controller did, and what the controller was shown of the effects.
+// A record holds the actions of one controller and the effects that were shown to it.
 type record struct {
 	began   instant                 // when the process began
 	pass    int                     // number of passes so far
-	made    map[types.UID]uint64    // pods that the controller created or adopted, with the resourceVersion after that
-	strays  map[types.UID]bool      // pods that the controller created and a webhook changed; true if the owner cannot adopt the pod
+	made    map[types.UID]uint64    // pods that the controller created or adopted, with the resourceVersion after that call
+	strays  map[types.UID]bool      // created pods that a webhook changed; true if the owner cannot adopt the pod
 	messes  map[types.UID]types.UID // strays whose creation was answered, with the owner of the pass
-	absent  map[types.UID]instant   // pods that the controller made or has in its view, and that a call did not find
-	open    map[string]sight        // by name, pods whose creation was sent and has an unknown result
-	landed  map[types.UID]bool      // pods the controller made; true if the call took effect after the controller stopped waiting
+	absent  map[types.UID]instant   // pods that a call did not find, with the instant of this call
+	open    map[string]sight        // pods whose creation has an unknown result, keyed by name
+	landed  map[types.UID]bool      // pods in made; true if the call took effect after the controller stopped waiting
 	deleted map[types.UID]bool      // pods whose deletion took effect while the controller waited for the answer
 	lost    map[types.UID]bool      // pods whose deletion took effect after the controller stopped waiting
-	seen    map[types.UID]uint64    // pods that the controller made, with the latest resourceVersion that arrived
+	seen    map[types.UID]uint64    // pods in made, with the latest resourceVersion that an event showed
 	fresh   map[types.UID]bool      // pods for which an event arrived during the current pass
-	doubted map[string]types.UID    // by name, pods whose deletion got no answer
-	named   map[string]types.UID    // by name, the last pod that the controller created or adopted
-	asked   map[string]types.UID    // by name, the owner for which the controller last tried to create the pod
-	unsure  map[string]bool         // names of pods; true if the creation got no answer
-	listed  map[types.UID]liveList  // by owner, its last live list
-	told    map[types.UID]uint64    // pods that a live call showed and no event since, with the server's resourceVersion then
-	read    map[types.UID]instant   // by owner, when the owner was last read live
-	podRead map[types.UID]instant   // by pod, when the pod was last found by a live call
+	doubted map[string]types.UID    // pods whose deletion got no answer, keyed by name
+	named   map[string]types.UID    // the last pod that the controller created or adopted under each name
+	asked   map[string]types.UID    // for each pod name, the owner for which the controller last tried to create the pod
+	unsure  map[string]bool         // for each pod name, whether the last creation failed and no call has found the pod since
+	listed  map[types.UID]liveList  // the last live list of each owner, keyed by owner
+	told    map[types.UID]uint64    // pods that a live call showed and no later event, with the server's resourceVersion at that time
+	read    map[types.UID]instant   // for each owner, when it was last read live
+	podRead map[types.UID]instant   // for each pod, when a live call last found it
 }
 
-// A liveList is the time, resourceVersion, pass and selector of a live list.
+// A liveList holds the time, the resourceVersion, the pass and the selector of a live list.
 type liveList struct {
 	at       instant
 	version  uint64
@@ -206,9 +208,10 @@ type liveList struct {
 	selector string
 }
 
-// hides reports whether a live list is from before the last restore, and yet has a resourceVersion
-// at least as new as that of the pod's moment. If such a list lacked the pod, and the controller does
-// not notice the restore, the controller takes the pod for deleted.
+// hides reports whether a live list can make the controller regard a restored pod as deleted. The
+// list must be older than the last restore, and its resourceVersion must be at least as new as that
+// of the pod's moment. If this list lacked the pod, a controller that does not notice the restore
+// regards the pod as deleted.
 func (l liveList) hides(t *truth, uid types.UID) bool {
 	return l.at < t.epoch && t.since[uid].version <= l.version
 }
@@ -228,8 +231,8 @@ func (r record) clone() record {
 	}
 }
 
-// did records a change that a call of the controller made. The change is late if the controller no
-// longer waits for the answer. The controller cannot know of a late deletion.
+// did records a change that a call of the controller made. The change is late if the controller was
+// no longer waiting for the answer. The controller cannot know of a late deletion.
 func (r record) did(call replicastest.Call, late bool, before, after *corev1.Pod) {
 	switch {
 	case call.Verb == "create", call.Verb == "patch" && controllerOf(before) == "":

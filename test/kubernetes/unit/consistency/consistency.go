@@ -14,7 +14,7 @@ import (
 	"github.com/replicakit/replicakit/expectations"
 )
 
-// LastSyncRVGetter has the only method of a cache that this package uses.
+// LastSyncRVGetter is the part of a cache that this package uses.
 type LastSyncRVGetter interface{ LastStoreSyncResourceVersion() string }
 
 // A ConsistencyStore connects our ConsistencyStore to caches of client-go.
@@ -55,9 +55,9 @@ func (s *ConsistencyStore) WroteAt(owner types.NamespacedName, uid types.UID, re
 	s.ConsistencyStore.WroteAt(expectations.Key{NamespacedName: owner, UID: uid}, resource, version)
 }
 
-// getWrittenRecord returns nil if our store has forgotten the owner's writes. To find out, getWrittenRecord
-// makes the caches appear to have seen almost nothing. If the store still remembers a write, the store then
-// waits for the write or gives the write up.
+// getWrittenRecord returns nil if our store no longer contains any writes of the owner. To find out, it makes
+// all caches appear to be at resourceVersion 1 and calls EnsureReady. If the store still contains a write,
+// EnsureReady returns an error, or the store gives up waiting for the write.
 func (s *ConsistencyStore) getWrittenRecord(owner types.NamespacedName) *ownerRecord {
 	s.wiped = true
 	defer func() { s.wiped = false }()
@@ -68,7 +68,7 @@ func (s *ConsistencyStore) getWrittenRecord(owner types.NamespacedName) *ownerRe
 	return &ownerRecord{}
 }
 
-// An ownerRecord has the recorded writes of one owner.
+// An ownerRecord holds the recorded writes of one owner.
 type ownerRecord struct {
 	ownerUID types.UID
 	wrote    []func(*ConsistencyStore)
@@ -76,14 +76,14 @@ type ownerRecord struct {
 
 func newOwnerRecord(uid types.UID) *ownerRecord { return &ownerRecord{ownerUID: uid} }
 
-// WroteAt remembers the write until EnsureReady is called, because in our code only a store has records.
+// WroteAt keeps the write until EnsureReady is called, because only a store can record writes in our code.
 func (r *ownerRecord) WroteAt(resource schema.GroupResource, version string) {
 	r.wrote = append(r.wrote, func(s *ConsistencyStore) {
 		s.WroteAt(types.NamespacedName{Name: "owner"}, r.ownerUID, resource, version)
 	})
 }
 
-// EnsureReady adds all remembered writes to the store, and then calls the EnsureReady method of the store.
+// EnsureReady adds all kept writes to the store, and then calls the EnsureReady method of the store.
 func (r *ownerRecord) EnsureReady(store *ConsistencyStore) error {
 	for _, wrote := range r.wrote {
 		wrote(store)

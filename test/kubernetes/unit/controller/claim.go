@@ -16,7 +16,7 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// kind is the kind of an owner if the test does not give a kind.
+// kind is the owner's kind if the test does not specify one.
 var kind = corev1.SchemeGroupVersion.WithKind("ReplicationController")
 
 // PodControllerRefManager claims pods with our selector.Claimer.
@@ -28,8 +28,8 @@ type PodControllerRefManager struct {
 	claimer    selector.Claimer[*corev1.Pod]
 }
 
-// NewPodControllerRefManager makes the Claimer. In the tests, owners have no name and no kind, which no API
-// server allows. Therefore NewPodControllerRefManager gives the owner a name and a kind.
+// NewPodControllerRefManager creates the Claimer. The owners in the tests have no name and no kind, but an
+// API server stores only objects that have both. Therefore NewPodControllerRefManager sets default values.
 func NewPodControllerRefManager(pods PodControlInterface, owner metav1.Object, sel labels.Selector, ownerKind schema.GroupVersionKind, canAdopt func(context.Context) error, finalizers ...string) *PodControllerRefManager {
 	named := &metav1.ObjectMeta{
 		Name: cmp.Or(owner.GetName(), "controller"), Namespace: owner.GetNamespace(),
@@ -56,7 +56,7 @@ func (m *PodControllerRefManager) ClaimPods(ctx context.Context, pods []*corev1.
 	return claimed.Ours(), err
 }
 
-// GenerateDeleteOwnerRefStrategicMergeBytes returns our release patch, which removes only one owner.
+// GenerateDeleteOwnerRefStrategicMergeBytes returns our release patch, which removes only the first owner.
 func GenerateDeleteOwnerRefStrategicMergeBytes(pod types.UID, owners []types.UID, finalizers ...string) ([]byte, error) {
 	claimer := selector.Claimer[*corev1.Pod]{
 		Owner:      &metav1.ObjectMeta{Name: "owner", UID: owners[0]},

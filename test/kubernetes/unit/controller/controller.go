@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package controller replaces k8s.io/kubernetes/pkg/controller. The unit tests of the replaced package run in
-// this package. All names are those of Kubernetes. The comments say which code of this project is called.
+// this package. All names are the same as in Kubernetes. The comments say which code of this project each
+// function calls.
 package controller
 
 import (
@@ -32,7 +33,7 @@ import (
 	"github.com/replicakit/replicakit/status"
 )
 
-// The tests count calls with these types, which are those of Kubernetes.
+// The tests use these types of Kubernetes to count calls.
 type (
 	// FakePodControl counts calls.
 	FakePodControl = controller.FakePodControl
@@ -40,10 +41,10 @@ type (
 	PodControlInterface = controller.PodControlInterface
 )
 
-// SlowStartInitialBatchSize is the default of our package slowstart.
+// SlowStartInitialBatchSize is the default initial batch size of our package slowstart.
 const SlowStartInitialBatchSize = slowstart.DefaultInitialBatchSize
 
-// KeyFunc, PodKey and NoResyncPeriodFunc are the functions of Kubernetes.
+// KeyFunc, PodKey and NoResyncPeriodFunc are Kubernetes' own functions.
 var (
 	KeyFunc            = controller.KeyFunc
 	PodKey             = controller.PodKey
@@ -83,7 +84,7 @@ func nextPodAvailabilityCheck(pod *corev1.Pod, minReadySeconds int32, now time.T
 }
 
 // findMinNextPodAvailabilitySimpleCheck calls our status.NextAvailabilityCheck for all pods. Our function
-// does not return the pod, so findMinNextPodAvailabilitySimpleCheck then checks each pod alone to find it.
+// does not return the pod, so findMinNextPodAvailabilitySimpleCheck then checks each pod separately to find it.
 func findMinNextPodAvailabilitySimpleCheck(pods []*corev1.Pod, minReadySeconds int32, now time.Time) (*time.Duration, *corev1.Pod) {
 	after, ok := status.NextAvailabilityCheck(pods, minReadySeconds, now)
 	if !ok {
@@ -98,8 +99,8 @@ func findMinNextPodAvailabilitySimpleCheck(pods []*corev1.Pod, minReadySeconds i
 }
 
 // FindMinNextPodAvailabilityCheck calls our status.NextAvailabilityCheck with the time at which the status
-// was calculated. The time that has passed since then must be subtracted before the result is used with a
-// work queue.
+// was calculated, and subtracts the time that has passed since then. The result is a delay from the current
+// time, as a work queue needs it.
 func FindMinNextPodAvailabilityCheck(pods []*corev1.Pod, minReadySeconds int32, evaluated time.Time, now clock.PassiveClock) *time.Duration {
 	after, ok := status.NextAvailabilityCheck(pods, minReadySeconds, evaluated)
 	if !ok {
@@ -109,14 +110,14 @@ func FindMinNextPodAvailabilityCheck(pods []*corev1.Pod, minReadySeconds int32, 
 	return &after
 }
 
-// RealPodControl makes its calls with a client of our package typed.
+// RealPodControl makes API calls through a client of our package typed.
 type RealPodControl struct {
 	KubeClient clientset.Interface
 	Recorder   record.EventRecorder
 	OnWrite    func(*corev1.Pod, *metav1.OwnerReference)
 }
 
-// CreatePods makes a pod from the template and creates it.
+// CreatePods creates a pod from the template.
 func (r RealPodControl) CreatePods(ctx context.Context, namespace string, template *corev1.PodTemplateSpec, owner runtime.Object, ref *metav1.OwnerReference) error {
 	return r.CreatePodsWithGenerateName(ctx, namespace, template, owner, ref, "")
 }

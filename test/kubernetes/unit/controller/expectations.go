@@ -24,8 +24,8 @@ func NewControllerExpectations() *ControllerExpectations {
 	return &ControllerExpectations{&expectations.ControllerExpectations[string]{}}
 }
 
-// NewFakeControllerExpectationsLookup replaces a helper of the tests. The helper gives Kubernetes'
-// expectations a store whose entries expire. In our expectations, the timeout and the clock are fields.
+// NewFakeControllerExpectationsLookup replaces a helper of Kubernetes' tests. The helper creates expectations
+// with a store whose entries expire. Our expectations have a timeout and a clock as fields instead.
 func NewFakeControllerExpectationsLookup(timeout time.Duration) (*ControllerExpectations, *clocktesting.FakeClock) {
 	clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
 	ours := &expectations.ControllerExpectations[string]{}
@@ -59,19 +59,19 @@ func (e *ControllerExpectations) GetExpectations(key string) (*ControlleeExpecta
 	return &ControlleeExpectations{int64(adds), int64(dels)}, ok, nil
 }
 
-// ControlleeExpectations is a copy of the two counts of one owner.
+// ControlleeExpectations is a copy of the numbers of expected creations and deletions of one owner.
 type ControlleeExpectations struct{ add, del int64 }
 
-// Add adds to the two counts of the copy.
+// Add adds the given numbers to the copy.
 func (e *ControlleeExpectations) Add(add, del int64) { e.add, e.del = e.add+add, e.del+del }
 
-// Fulfilled reports whether the owner has nothing left to wait for.
+// Fulfilled reports whether no creation and no deletion is still expected.
 func (e *ControlleeExpectations) Fulfilled() bool { return e.add <= 0 && e.del <= 0 }
 
-// GetExpectations returns both counts.
+// GetExpectations returns the two numbers.
 func (e *ControlleeExpectations) GetExpectations() (add, del int64) { return e.add, e.del }
 
-// A Record has our expectations for all owners.
+// A Record holds our expectations for all owners.
 type Record interface {
 	ExpectDeletions(key expectations.Key, uids []types.UID)
 	CreationObserved(key expectations.Key)
@@ -81,16 +81,16 @@ type Record interface {
 	Get(key expectations.Key) (expectations.Pending, bool)
 }
 
-// UIDTrackingControllerExpectations records deletions in our expectations. The names of pods in the tests are
-// used as UIDs.
+// UIDTrackingControllerExpectations records deletions in our expectations. It uses the names of the pods as
+// their UIDs.
 type UIDTrackingControllerExpectations struct {
 	Ours Record
-	// Key returns our expectations.Key for a key of the tests.
+	// Key converts a key of the tests into our expectations.Key.
 	Key func(string) expectations.Key
 }
 
-// NewUIDTrackingControllerExpectations returns an empty record. The parameter is not used, because our record
-// does not need counts.
+// NewUIDTrackingControllerExpectations returns an empty record. The parameter is ignored, because our record
+// tracks pods and does not need a counter.
 func NewUIDTrackingControllerExpectations(*ControllerExpectations) *UIDTrackingControllerExpectations {
 	return &UIDTrackingControllerExpectations{
 		Ours: &expectations.UIDTrackingControllerExpectations[expectations.Key]{},

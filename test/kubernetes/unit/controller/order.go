@@ -14,8 +14,8 @@ import (
 // ActivePodsWithRanks is our podrank.ActivePodsWithRanks, which orders pods by all criteria.
 type ActivePodsWithRanks podrank.ActivePodsWithRanks
 
-// Less calls the Less method of our podrank.ActivePodsWithRanks. If a feature gate turns deletion costs off,
-// Less uses an order of the other criteria instead.
+// Less calls the Less method of our podrank.ActivePodsWithRanks. If the feature gate PodDeletionCost is off,
+// Less compares the pods by all other criteria.
 func (s ActivePodsWithRanks) Less(i, j int) bool {
 	if utilfeature.DefaultFeatureGate.Enabled(features.PodDeletionCost) {
 		return podrank.ActivePodsWithRanks(s).Less(i, j)

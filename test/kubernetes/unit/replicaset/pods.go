@@ -19,9 +19,9 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// named returns a copy of the pod with a UID that is its namespace and name. If our controller created the
-// pod, the copy has the name that our controller chose. The tests need such UIDs because they report
-// deletions of pods that have no UID, and because TestDeletionTimestamp makes one pod twice.
+// named returns a copy of the pod. The UID of the copy consists of the pod's namespace and name. If our
+// controller created the pod, the copy has the name that our controller chose. The UID is needed because some
+// tests report deletions of pods without a UID, and because TestDeletionTimestamp creates the same pod twice.
 func (rsc *ReplicaSetController) named(pod *corev1.Pod) *corev1.Pod {
 	if pod == nil {
 		return nil
@@ -32,7 +32,7 @@ func (rsc *ReplicaSetController) named(pod *corev1.Pod) *corev1.Pod {
 	return pod
 }
 
-// namedIn calls named for the object of an event, which may be a tombstone.
+// namedIn applies named to the object of an event. The object can be a tombstone.
 func (rsc *ReplicaSetController) namedIn(obj any) any {
 	switch obj := obj.(type) {
 	case *corev1.Pod:
@@ -45,9 +45,9 @@ func (rsc *ReplicaSetController) namedIn(obj any) any {
 	}
 }
 
-// added does the same as named for a pod that a test adds as a new pod. Tests choose their own names for
-// pods, but our controller expects the name that it has requested. Therefore added first assigns such an
-// expected name to the pod.
+// added does the same as named for a pod that a test adds to the cache. The tests choose their own pod names,
+// but our controller expects the names that it has requested. Therefore added first assigns one of the
+// expected names to the pod.
 func (rsc *ReplicaSetController) added(obj any) any {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
@@ -66,7 +66,7 @@ func nameOf(pod *corev1.Pod) types.NamespacedName {
 	return types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
 }
 
-// testName returns the name that a test has given to a pod that our controller created.
+// testName returns the name that the tests use for a pod that our controller created.
 func (rsc *ReplicaSetController) testName(namespace, ours string) string {
 	for test, name := range rsc.names {
 		if name == ours && test.Namespace == namespace {
@@ -95,7 +95,8 @@ func (rsc *ReplicaSetController) podsIn(namespace string, sel labels.Selector) (
 	return pods, nil
 }
 
-// client makes our controller's calls through the fakes of the tests, and answers as a server would.
+// client passes our controller's API calls to the fakes of the tests, and returns what an API server would
+// return.
 type client struct {
 	rsc *ReplicaSetController
 	setClient
@@ -154,8 +155,9 @@ func (l listers) Related(_ context.Context, owner *appsv1.ReplicaSet) ([]*corev1
 func (listers) OwnersVersion() string   { return "" }
 func (listers) ChildrenVersion() string { return "" }
 
-// stored returns a test's ReplicaSet as an API server stores it. In the tests, the apiVersion of a ReplicaSet
-// is v1, and its template does not match its selector. Our controller refuses both.
+// stored returns a copy of a test's ReplicaSet in the form in which an API server would store it. The
+// ReplicaSets of the tests have the apiVersion v1, and their template does not match their selector. Our
+// controller refuses both.
 func stored(rs *appsv1.ReplicaSet) *appsv1.ReplicaSet {
 	rs = rs.DeepCopy()
 	rs.TypeMeta = metav1.TypeMeta{}

@@ -17,9 +17,9 @@ import (
 	"github.com/replicakit/replicakit/test/kubernetes/unit/controller"
 )
 
-// record shows our controller's ledgers to the tests as Kubernetes' expectations. An expected creation has
-// been seen when the tests' cache has the pod. An expected deletion has been seen when an event has reported
-// it. Our controller itself checks both in its next pass.
+// record presents our controller's ledgers to the tests as Kubernetes' expectations. An expected creation
+// counts as observed when the tests' cache contains the pod. An expected deletion counts as observed when an
+// event has reported the deletion. Our controller itself makes both checks in its next pass.
 type record struct{ rsc *ReplicaSetController }
 
 var _ controller.Record = record{}
@@ -39,14 +39,14 @@ func (r record) ExpectDeletions(key expectations.Key, uids []types.UID) {
 	}
 }
 
-// CreationObserved records that one of the expected pods was created and is gone again.
+// CreationObserved marks one of the expected pods as created and deleted again.
 func (r record) CreationObserved(key expectations.Key) {
 	if names := r.awaited(key); len(names) > 0 {
 		r.ledger(key).Left(types.UID(key.Namespace + "/" + names[0]))
 	}
 }
 
-// awaited returns the names of pods whose creation has not been seen yet.
+// awaited returns the names of the pods whose creation has not been observed yet.
 func (r record) awaited(key expectations.Key) []string {
 	creations, _ := r.ledger(key).Awaited()
 	return slices.DeleteFunc(creations, func(name string) bool {
@@ -66,7 +66,8 @@ func (r record) SatisfiedExpectations(key expectations.Key) bool {
 
 func (r record) DeleteExpectations(key expectations.Key) { r.ledger(key).Forget() }
 
-// Get returns the expected creations and deletions. Deleted pods have the names that the tests use.
+// Get returns the expected creations and deletions. The expected deletions contain the names that the tests
+// use.
 func (r record) Get(key expectations.Key) (expectations.Pending, bool) {
 	known := r.ledgers().Ledgers()[key]
 	if known == nil {

@@ -32,7 +32,7 @@ import (
 	"github.com/replicakit/replicakit/test/kubernetes/unit/controller"
 )
 
-// BurstReplicas is the default of our package replicas.
+// BurstReplicas is the default burst limit of our package replicas.
 const BurstReplicas = replicas.DefaultBurstReplicas
 
 // A ReplicaSetController is our controller for ReplicaSets, with a work queue.
@@ -48,9 +48,9 @@ type ReplicaSetController struct {
 	pods   corelisters.PodLister
 	ours   *kit.Controller
 	record record
-	known  map[types.NamespacedName]types.UID // the UID of the last owner with this name
-	names  map[types.NamespacedName]string    // the names that our controller expects, by the names that the tests use
-	went   sets.Set[types.UID]                // pods that events have shown as deleted
+	known  map[types.NamespacedName]types.UID // maps the name of an owner to the UID of the last owner with that name
+	names  map[types.NamespacedName]string    // maps the pod names in the tests to the names that our controller expects
+	went   sets.Set[types.UID]                // UIDs of the pods that events have reported as deleted
 }
 
 // NewReplicaSetController connects our controller with the work queue and the informers.
@@ -84,7 +84,7 @@ func (rsc *ReplicaSetController) enqueue(owner types.NamespacedName, after time.
 	rsc.queue.AddAfter(cache.NewObjectName(owner.Namespace, owner.Name).String(), after)
 }
 
-// attach passes events to our controller.
+// attach registers event handlers that pass the events to our controller.
 func (rsc *ReplicaSetController) attach(ctx context.Context, owners, pods cache.SharedInformer) {
 	logger := klog.FromContext(ctx)
 	for informer, handler := range map[cache.SharedInformer]cache.ResourceEventHandlerFuncs{
@@ -104,7 +104,7 @@ func (rsc *ReplicaSetController) attach(ctx context.Context, owners, pods cache.
 	}
 }
 
-// ignore panics if there is an error, because no test causes one.
+// ignore panics if err is not nil. No test causes such an error.
 func ignore(err error) {
 	if err != nil {
 		panic(fmt.Sprintf("replicaset: %v", err))
@@ -149,8 +149,8 @@ func (rsc *ReplicaSetController) enqueueRS(rs *appsv1.ReplicaSet) {
 	rsc.queue.Add(cache.MetaObjectToName(rs).String())
 }
 
-// key returns our expectations.Key for a key of the tests. The key has the UID of the last owner with this
-// name.
+// key converts a key of the tests into our expectations.Key. The result contains the UID of the last owner
+// with this name.
 func (rsc *ReplicaSetController) key(name string) expectations.Key {
 	namespace, name, err := cache.SplitMetaNamespaceKey(name)
 	ignore(err)
@@ -180,13 +180,13 @@ func (rsc *ReplicaSetController) related(rs *appsv1.ReplicaSet) []*corev1.Pod {
 	return replicas.Related(rs, rsc.ownersIn(metav1.NamespaceAll), selector.ForReplicaSet, pods)
 }
 
-// getIndirectlyRelatedPods returns the pods that our replicas.Related returns.
+// getIndirectlyRelatedPods returns the result of our replicas.Related.
 func (rsc *ReplicaSetController) getIndirectlyRelatedPods(_ klog.Logger, rs *appsv1.ReplicaSet) ([]*corev1.Pod, error) {
 	return rsc.related(rs), nil
 }
 
-// getReplicaSetsWithSameController calls our replicas.Related with one pod of each ReplicaSet. The pods that
-// Related returns belong to the siblings.
+// getReplicaSetsWithSameController calls our replicas.Related with one made-up pod for each ReplicaSet. The
+// result contains the ReplicaSets of the pods that Related returns.
 func (rsc *ReplicaSetController) getReplicaSetsWithSameController(_ klog.Logger, rs *appsv1.ReplicaSet) []*appsv1.ReplicaSet {
 	owners := rsc.ownersIn(metav1.NamespaceAll)
 	pods := make([]*corev1.Pod, len(owners))
@@ -221,8 +221,8 @@ func (rsc *ReplicaSetController) syncReplicaSet(ctx context.Context, name string
 	return err
 }
 
-// processNextWorkItem makes a pass for the next owner. If the queue has been shut down, processNextWorkItem
-// returns false.
+// processNextWorkItem makes a pass for the next key in the queue. It returns false if the queue has been shut
+// down.
 func (rsc *ReplicaSetController) processNextWorkItem(ctx context.Context) bool {
 	key, shutdown := rsc.queue.Get()
 	if shutdown {

@@ -25,8 +25,8 @@ import (
 	ours "github.com/replicakit/replicakit/status"
 )
 
-// ReplicaSetControllerFeatures are the differences between the controllers of ReplicaSets and
-// ReplicationControllers.
+// ReplicaSetControllerFeatures holds the features in which the controllers of ReplicaSets and
+// ReplicationControllers differ.
 type ReplicaSetControllerFeatures struct{ EnableStatusTerminatingReplicas bool }
 
 // DefaultReplicaSetControllerFeatures returns the features for ReplicaSets.
@@ -49,7 +49,7 @@ func RemoveCondition(status *appsv1.ReplicaSetStatus, conditionType appsv1.Repli
 	ours.RemoveCondition(&status.Conditions, conditionType)
 }
 
-// calculateStatus calls our status.Calculate, in which the feature gate is an option.
+// calculateStatus calls our status.Calculate, and passes the feature gate as an option.
 func calculateStatus(rs *appsv1.ReplicaSet, active, terminating []*corev1.Pod, manageErr error, with ReplicaSetControllerFeatures, now time.Time) appsv1.ReplicaSetStatus {
 	return ours.Calculate(rs, active, ours.Options{
 		Terminating:     terminating,
@@ -118,8 +118,8 @@ func (v statusView) Children(context.Context, *appsv1.ReplicaSet) ([]*corev1.Pod
 	return v.pods, nil
 }
 
-// updateReplicaSetStatus makes our controller run one pass for the ReplicaSet. The ReplicaSet gets as many
-// pods as newStatus.Replicas, so the pass only writes the status.
+// updateReplicaSetStatus makes our controller run one pass for the ReplicaSet. The cache contains exactly
+// newStatus.Replicas pods of the ReplicaSet, so the pass only writes the status.
 func updateReplicaSetStatus(_ klog.Logger, client typedappsv1.ReplicaSetInterface, rs *appsv1.ReplicaSet, newStatus appsv1.ReplicaSetStatus, with ReplicaSetControllerFeatures) (*appsv1.ReplicaSet, error) {
 	view := statusView{rs: stored(rs)}
 	view.pods = make([]*corev1.Pod, newStatus.Replicas)

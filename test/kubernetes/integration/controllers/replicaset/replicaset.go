@@ -25,13 +25,13 @@ import (
 	"github.com/replicakit/replicakit/replicas/typed"
 )
 
-// BurstReplicas is the largest number of pods that one pass creates or deletes.
+// BurstReplicas is the maximum number of pods that one pass creates or deletes.
 const BurstReplicas = replicas.DefaultBurstReplicas
 
 // A ReplicaSetController is our controller for ReplicaSets. Kubernetes' controller reads feature gates in
 // each pass, and the tests switch gates while the controller runs. In our controller, the gates are options.
-// If a gate changes, a ReplicaSetController therefore starts a new controller, as a manager is restarted with
-// other flags.
+// Therefore a ReplicaSetController starts a new controller whenever a gate changes. In production, a
+// controller manager would be restarted with different flags.
 type ReplicaSetController struct {
 	make func(gates) *clientgo.Controller
 	// first is the first controller, which is created before the informers start.
@@ -39,7 +39,7 @@ type ReplicaSetController struct {
 	with  gates
 }
 
-// gates are the feature gates that the tests switch.
+// gates holds the feature gates that the tests switch.
 type gates struct{ terminatingReplicas, podDeletionCost bool }
 
 func currentGates() gates {

@@ -16,7 +16,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/clientgo"
 )
 
-// BurstReplicas is the largest number of pods that one pass creates or deletes.
+// BurstReplicas is the maximum number of pods that one pass creates or deletes.
 const BurstReplicas = replicas.DefaultBurstReplicas
 
 // A ReplicationManager is our controller for ReplicationControllers.
