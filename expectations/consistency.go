@@ -49,9 +49,9 @@ const (
 // on the write and counts it. A write is forgotten as soon as the cache of its resource shows it.
 // Ready and WroteAt may be called at the same time.
 type ConsistencyStore struct {
-	// ReadVersion returns the resource version that the cache of a resource has reached. An empty
-	// result means that this version is unknown. Writes to the resource then count as seen. Return
-	// the version of the store that you read objects from. Do not return the
+	// ReadVersion returns the resource version that the cache of a resource has reached. If the
+	// result is empty, the version is unknown, and all writes to the resource count as seen.
+	// Return the version of the store that you read objects from. Do not return the
 	// LastSyncResourceVersion of an informer, because this version is ahead of the informer's
 	// store. With this version, a write would count as seen before the store contains the written
 	// object.
@@ -86,7 +86,7 @@ type write struct {
 	resource schema.GroupResource
 	version  string
 	read     string    // the newest version that was seen in the cache
-	missing  time.Time // the time at which the cache was first found without the write, or zero
+	missing  time.Time // when Ready first found the write missing from the cache, or zero
 	change   uint64    // a unique number, which is renewed when version or read changes
 }
 
@@ -141,10 +141,11 @@ func (s *ConsistencyStore) WroteAt(owner Key, resource schema.GroupResource, ver
 // Ready gives up on a write if the owner has waited for GiveUpAfter, or if the version of the write
 // or of the cache is not a number. Ready also gives up on a write if the cache has gone back to an
 // older version, for example because etcd was restored from a backup. A cache that has gone back
-// might never reach the version of the write. If Ready gives up on writes and no other write is
-// missing, Ready returns true and a Stale that describes one of these writes. In this case the
-// cache may be stale, so list from the API server before you act. If Ready returns true and did not
-// give up on any write, Stale is zero. GivenUp returns the number of writes that Ready gave up on.
+// might never reach the version of the write. If Ready gives up on writes and the caches show all
+// other writes, Ready returns true and a Stale that describes one of the writes that it gave up on.
+// In this case the cache may be stale, so list from the API server before you act. If Ready returns
+// true and did not give up on any write, Stale is zero. GivenUp returns the number of writes that
+// Ready gave up on.
 func (s *ConsistencyStore) Ready(owner Key) (Stale, bool) {
 	reads := s.reads(owner)
 	if len(reads) == 0 {
@@ -191,8 +192,8 @@ func (s *ConsistencyStore) GivenUp() uint64 {
 }
 
 // reads returns the version of the cache for each recorded write of an owner. The keys of the map
-// are the change numbers of the writes. If a write changes while reads runs, the map does not
-// contain the new change number of the write.
+// are the change numbers of the writes. If a write changes during the call, the map contains only
+// the old change number of the write.
 func (s *ConsistencyStore) reads(owner Key) map[uint64]string {
 	writes := s.written(owner)
 	if len(writes) == 0 {
@@ -244,9 +245,8 @@ func (s *ConsistencyStore) writerFor(owner Key) *writer {
 
 // settle removes the writes that the caches show, and the writes that it gives up on. The result
 // ready is true if no write is missing. If writes are missing, settle returns a Stale for the first
-// missing write. If the map reads contains no version for a write, the write has changed in the
-// meantime. In this case, settle uses the cache version that is stored in the write. The caller
-// holds mu.
+// missing write. A write that is not in the map reads has changed in the meantime, so settle uses
+// the cache version that is stored in this write. The caller holds mu.
 func (s *ConsistencyStore) settle(w *writer, reads map[uint64]string, now time.Time) (stale Stale, ready bool) {
 	ready = true
 	var gaveUp Stale

@@ -82,7 +82,7 @@ func (k Key) MarshalLog() any {
 	}{k.Name, k.Namespace, k.UID}
 }
 
-// A State says whether an owner may act.
+// A State says whether an owner may create and delete objects.
 type State uint8
 
 const (

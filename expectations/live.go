@@ -25,7 +25,7 @@ import (
 // stays Expired, and the next pass lists from the API server again. Do not call Forget instead of
 // SyncLive, because the next pass would then plan from the stale cache.
 //
-// The function counts reports whether an object belongs to the owner and counts as a replica.
+// The parameter counts is a function that reports whether an object is a replica of the owner.
 // SyncLive calls this function for the objects of both lists, so the lists may be read in different
 // ways. For example, you may read the cached objects with an index by owner, and the live objects
 // with a label selector. The function must return false for an object that can only ever appear in
@@ -53,8 +53,8 @@ func SyncLive[K comparable, T metav1.Object](s *Store[K], key K, cached, live []
 	return pending
 }
 
-// beyond filters both lists with the function counts, and returns the objects that are in objs but
-// not in others.
+// beyond returns the objects that are in objs but not in others. Objects for which counts returns
+// false are ignored in both lists.
 func beyond[T metav1.Object](objs, others []T, counts func(T) bool) (more []T) {
 	isOne := func(obj T) bool { return !object.IsNil(obj) && (counts == nil || counts(obj)) }
 	known := sets.New[types.UID]()

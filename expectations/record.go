@@ -22,7 +22,7 @@ type record[K comparable] struct {
 	since    time.Time
 	patience time.Duration
 	// creations and deletions count changes that are not identified by name or UID. A negative
-	// number cancels out the same number of names or UIDs.
+	// count lowers the number of outstanding names or UIDs.
 	creations, deletions int32
 	names                sets.Set[string]
 	uids                 sets.Set[types.UID]

@@ -65,7 +65,7 @@ func (s *Store[K]) Set(key K, what Changes) {
 // Add is like Set, but keeps the changes that are already recorded. The owner then waits for both
 // the old and the new changes. The timeout of the whole record starts again, even if the record has
 // expired. If a total of the old changes is negative, Add first sets this total to 0, so that the
-// total does not cancel out new changes.
+// negative total does not offset new changes.
 func (s *Store[K]) Add(key K, what Changes) {
 	made := s.now()
 	sh, r := s.lock(&key)

@@ -14,8 +14,8 @@ import (
 // ActivePods implements sort.Interface with the order of older Kubernetes releases. The pod to
 // delete first comes first. The order has six criteria, which are node, phase, readiness, ready
 // time, restarts and creation time. The order does not consider the deletion cost and co-location.
-// Times are compared exactly. The zero time comes first. Of two other times, the later time comes
-// first. ActivePods corresponds to the type of the same name in Kubernetes'
+// Times are compared exactly. Later times come first, but the zero time comes before all other
+// times. ActivePods corresponds to the type of the same name in Kubernetes'
 // pkg/controller/controller_utils.go.
 //
 // Pods that do not differ in any of the six criteria count as equal, even if their names differ.

@@ -47,8 +47,8 @@ type column[T any] struct {
 	// weigh holds the weighers of the criterion, in the order in which they are applied. Each
 	// weigher is applied only to objects that have equal weights from all earlier weighers.
 	weigh []weigher[T]
-	// level, if not nil, returns the only weigher of the column, and is called before the final
-	// ranking. The argument sorted holds the places of all objects, sorted by the other criteria.
+	// level, if not nil, makes the only weigher of the column, before the final ranking. The
+	// argument sorted holds the places of all objects, sorted by the other criteria.
 	level func(sorted []int32) weigher[T]
 	// value returns the object's value for this criterion as a string, for Victim.Values.
 	value func(now time.Time, i int, obj T) string
@@ -103,9 +103,9 @@ const (
 )
 
 // By returns a criterion that puts the object with the lower value first. Strings are compared byte
-// by byte. NaN is lower than any number. Each call of Select calls the function value at most once
-// for each object. Select makes additional calls of this function for Victim.Values and for each
-// Spread in the order. To put the object with the higher value first, use Criterion.Reverse.
+// by byte. NaN is lower than any number. To rank the objects, Select calls the function value at
+// most once for each object. Select calls it again for Victim.Values and for each Spread in the
+// order. To put the object with the higher value first, use Criterion.Reverse.
 func By[T any, V cmp.Ordered](name string, value func(T) V) Criterion[T] {
 	c := ByFacts(name, func(Facts[T]) func(T) V { return value })
 	if value == nil {
@@ -168,7 +168,8 @@ func wordOf[V cmp.Ordered]() func(V) int64 {
 }
 
 // ordinals returns a weigher that sorts the values of all objects, and uses the position of an
-// object's value as the weight of the object. The function all returns the values of all objects.
+// object's value as the weight of the object. The parameter all is a function that returns the
+// values of all objects.
 func ordinals[T any, V cmp.Ordered](all func() []V) weigher[T] {
 	sort := sync.OnceValues(func() (values, sorted []V) {
 		values = all()

@@ -121,8 +121,9 @@ func (o *Options[T]) criteria(order Order[T]) []Criterion[T] {
 //
 // A criterion is evaluated only for objects that are equal in all earlier criteria, and only until
 // the first n objects are known. Select therefore takes O(len(objs) + len(related) + n log n) time
-// on average, and never more time than a sort of all objects. A criterion that was made with By and
-// has string or float values sorts all objects if it is evaluated. Spread always sorts all objects.
+// on average, and never more time than a sort of all objects. If a criterion that was made with By
+// has string or float values, its first evaluation sorts the values of all objects. Spread always
+// sorts all objects.
 //
 // Differs from Kubernetes: Select does not change the caller's list, and always returns the victims
 // in the order of deletion. In Kubernetes, getPodsToDelete in pkg/controller/replicaset sorts the

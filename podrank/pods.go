@@ -143,7 +143,8 @@ func number[T any](name, phrase string, of func(T) int64, show func(T) string) C
 }
 
 // ages returns a criterion that puts the pod with the later time first. Times are compared as in
-// Kubernetes. The function at returns the time of a pod, or nil if the pod has no such time.
+// Kubernetes. The parameter at is a function that returns the time of a pod, or nil if the pod
+// has no such time.
 func ages(name, age, instant string, at func(*corev1.Pod) *metav1.Time) Criterion[*corev1.Pod] {
 	aged := age + victimHere + " < " + survivorHere
 	exact, unknown := instant+victimHere+" > "+survivorHere, instant+victimHere
@@ -201,7 +202,7 @@ func weighNanosecond(t *metav1.Time) int64 {
 	return -int64(t.Nanosecond())
 }
 
-// weighAge returns the weight of the age of a time, which depends on the number of bits of the age
+// weighAge returns a weight for the age of a time. The weight depends on the bit length of the age
 // in nanoseconds. Kubernetes compares ages with the same precision (R8, R9). All times in the
 // future have the same weight. As in weighSecond, nil has the lowest weight, followed by the zero
 // time.

@@ -34,7 +34,7 @@ type ranking[T metav1.Object] struct {
 	distinct *distinct.Table // the UIDs of the found objects, or nil if an object may be found twice
 	pointers map[any]struct{}
 
-	survivor struct { // the last survivor whose value was returned
+	survivor struct { // the last result of survivorValue
 		criterion int
 		place     int32
 		value     string
@@ -148,7 +148,7 @@ func (r *ranking[T]) sort(objs []weighed, at, tries int) {
 	}
 }
 
-// next finds the first objects among objs, which have equal weights from steps[at].
+// next finds the first objects among objs, to which steps[at] has given equal weights.
 func (r *ranking[T]) next(objs []weighed, at int) {
 	r.rank(objs, at+1)
 	r.differs = min(r.differs, r.steps[at].criterion)

@@ -67,7 +67,7 @@ func Packed[T metav1.Object](name string, domain func(T) string) Criterion[T] {
 type domains struct {
 	counts map[string]int64
 	of     []string // the domain of each object
-	count  []int64  // the number of objects in the domain of each object when this object is considered
+	count  []int64  // for each object, the size of its domain, as used to rank this object
 }
 
 func newDomains[T metav1.Object](facts Facts[T], domain func(T) string) *domains {

@@ -21,8 +21,8 @@ func withoutNil[T metav1.Object](children []T) []T {
 	return slices.DeleteFunc(slices.Clone(children), object.NilOf[T]())
 }
 
-// The function repeated returns the index of each object that has the same UID as an earlier
-// object. Objects without a UID, such as those of fake clients, all count as different.
+// repeated returns the indices of the objects that have the same UID as an earlier object.
+// Objects without a UID, such as those of fake clients, all count as different.
 func repeated[T metav1.Object](objs []T) []int {
 	if pods, ok := any(objs).([]*corev1.Pod); ok { // the usual case, which needs no method calls
 		return repeatedBy(pods, func(p *corev1.Pod) string { return string(p.UID) })

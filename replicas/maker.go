@@ -57,8 +57,8 @@ func nameAt(names []string, i int) string {
 	return ""
 }
 
-// The method bare builds a child with Spec.New or from the template. The parameter name is the name
-// that the child will have.
+// bare builds a child with Spec.New or from the template. The parameter name is the name that the
+// child will have.
 func (m *maker[T]) bare(name string) (T, error) {
 	if m.make != nil {
 		return m.make(name)
@@ -101,8 +101,8 @@ func (m *maker[T]) namespace(child T) string {
 	return m.owner.GetNamespace()
 }
 
-// The method name sets the name and the generateName of a new child. A child with a name also gets
-// a generateName, because other tools derive the child's workload from it. If the parameter name is
+// name sets the name and the generateName of a new child. A child with a name also gets a
+// generateName, because other tools derive the child's workload from it. If the parameter name is
 // empty, the child keeps any name or generateName that it already has.
 func (m *maker[T]) name(child T, name string) {
 	switch {
@@ -114,8 +114,8 @@ func (m *maker[T]) name(child T, name string) {
 	child.SetGenerateName(generateName(m.base))
 }
 
-// The method own sets the owner as the controller of the child. Afterwards, the child has exactly
-// one reference to the owner.
+// own sets the owner as the controller of the child. Afterwards, the child has exactly one
+// reference to the owner.
 func (m *maker[T]) own(child T) error {
 	owner := object.OwnerOf(m.owner, m.kind.GroupKind())
 	if ref := metav1.GetControllerOfNoCopy(child); ref != nil && !owner.IsNamed(ref, child) {

@@ -70,9 +70,9 @@ type sibling struct {
 	selector labels.Selector
 }
 
-// The function belongs reports whether a child belongs to one of the siblings (L3). The map
-// siblings holds all siblings, keyed by UID. The slice selecting holds the siblings that have a
-// usable selector.
+// belongs reports whether a child belongs to one of the siblings (L3). The map siblings holds
+// all siblings, keyed by UID. The slice selecting holds the siblings that have a usable
+// selector.
 func belongs(child metav1.Object, siblings map[types.UID][]sibling, selecting []sibling) bool {
 	if ref := metav1.GetControllerOfNoCopy(child); ref != nil {
 		return slices.ContainsFunc(siblings[ref.UID], func(s sibling) bool { return s.IsNamed(ref, child) && s.Reaches(child) })
@@ -80,9 +80,9 @@ func belongs(child metav1.Object, siblings map[types.UID][]sibling, selecting []
 	return slices.ContainsFunc(selecting, func(s sibling) bool { return s.Reaches(child) && s.selector.Matches(labels.Set(child.GetLabels())) })
 }
 
-// The method related returns the children that count for co-location, or nil if Spec.Related
-// returns no children (L2). The result contains each owned and each related child once. If a child
-// is in both lists, the result contains the object from owned.
+// related returns the children that are counted for co-location, or nil if Spec.Related returns no
+// children (L2). The result contains each owned and each related child once. If a child is in both
+// lists, the result contains the object from owned.
 func (s *Spec[T]) related(owned []T) []T {
 	var others []T
 	if s.Related != nil {

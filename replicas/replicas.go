@@ -22,11 +22,12 @@ import (
 // are pods or objects of any other type.
 //
 // The parameter objs lists the objects from which Manage chooses. Pass all objects of the
-// children's type in the owner's namespace. At least pass the objects that the owner controls and
-// the objects without a controller. Manage ignores inactive objects, except those to discard. If
-// the owner is in a namespace, Manage also ignores objects in other namespaces. A cluster-scoped
-// owner may have children in any namespace. The plan refers to the objects in objs, and the lists
-// in Plan.Claims keep their order. The order of objs does not affect which objects are deleted.
+// children's type in the owner's namespace. Pass at least the objects that the owner controls and
+// the objects without a controller. Manage ignores inactive objects, unless they must be
+// discarded. If the owner is in a namespace, Manage also ignores objects in other namespaces. A
+// cluster-scoped owner may have children in any namespace. The plan refers to the objects in
+// objs, and the lists in Plan.Claims keep their order. The order of objs does not affect which
+// objects are deleted.
 //
 // If Manage returns an error, the plan is zero. The error names the owner and the field. If the
 // owner's own spec is wrong, the error is a *RefusedError. A nil object in objs is an error. A
@@ -77,8 +78,8 @@ func Manage[T metav1.Object](objs []T, spec Spec[T]) (Plan[T], error) {
 // ScaleTo is the second half of Manage. It decides how many children to create or which children to
 // delete for an owner that has the children in owned. If a patch for Plan.Claims failed, call ScaleTo
 // before you create or delete anything, and use the result instead of Plan.Scale. ScaleTo ignores
-// inactive children, except those to discard. ScaleTo does not check whether the owner controls the
-// children. If Manage would return a blocked plan, ScaleTo returns the zero Scale.
+// inactive children, unless they must be discarded. ScaleTo does not check whether the owner controls
+// the children. If Manage would return a blocked plan, ScaleTo returns the zero Scale.
 //
 // Spec.Selector, Spec.New and Spec.Template are needed only if children must be created. New
 // children avoid only the names of the children in owned and the names in Spec.Taken. ScaleTo
@@ -106,7 +107,7 @@ func ScaleTo[T metav1.Object](owned []T, spec Spec[T]) (Scale[T], error) {
 	return scale, err
 }
 
-// join returns the children of both lists. If b is empty, join returns a itself.
+// join returns the children of both lists. If b is empty, the result is the slice a itself.
 func join[T any](a, b []T) []T {
 	if len(b) == 0 {
 		return a
@@ -114,8 +115,8 @@ func join[T any](a, b []T) []T {
 	return slices.Concat(a, b)
 }
 
-// The method ended returns the owner's children that must be discarded, sorted by name. The
-// function ours reports whether a child belongs to the owner.
+// ended returns the owner's children that must be discarded, sorted by name. The parameter
+// ours is a function that reports whether a child belongs to the owner.
 func (s *Spec[T]) ended(objs []T, ours func(T) bool) (ended []T, err error) {
 	if s.Rules.NoneEnds() {
 		return nil, nil
@@ -144,7 +145,7 @@ func (s *Spec[T]) noneNil(objs []T) error {
 	return nil
 }
 
-// The method active returns the children that count as replicas.
+// active returns the children that count as replicas.
 func (s *Spec[T]) active(objs []T) ([]T, error) {
 	if err := s.noneNil(objs); err != nil {
 		return nil, err
@@ -158,8 +159,7 @@ func (s *Spec[T]) active(objs []T) ([]T, error) {
 	return active, nil
 }
 
-// The method counts returns a function that reports whether a child of the owner counts as a
-// replica.
+// counts returns a function that reports whether a child of the owner counts as a replica.
 func (s *Spec[T]) counts() func(T) bool {
 	namespace, isActive := s.Owner.GetNamespace(), s.Rules.active()
 	if s.Rules.Active == nil && s.Rules.NoneEnds() { // the usual case for pods, which needs no method calls
@@ -181,7 +181,7 @@ func (s *Spec[T]) claims(objs []T, wanted slots) (selector.Claims[T], error) {
 	return claimer.Plan(objs)
 }
 
-// The method once returns an error if a child is listed twice.
+// once returns an error if a child is listed twice.
 func (s *Spec[T]) once(children []T) error {
 	if again := repeated(children); len(again) > 0 {
 		child := children[again[0]]

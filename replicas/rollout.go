@@ -20,7 +20,7 @@ import (
 // InvalidRollout is the RefusedError.Reason if MaxUnavailable or MaxSurge cannot be used.
 const InvalidRollout = "InvalidRollout"
 
-// The method rolls reports whether MaxUnavailable or MaxSurge is set.
+// rolls reports whether MaxUnavailable or MaxSurge is set.
 func (s *Spec[T]) rolls() bool { return s.MaxUnavailable != nil || s.MaxSurge != nil }
 
 // rollout returns MaxUnavailable and MaxSurge as numbers. Percentages are rounded as in
@@ -70,7 +70,7 @@ func (s *Spec[T]) share(field string, value *intstr.IntOrString, roundUp bool) (
 	return n * int(s.Replicas) / 100, nil
 }
 
-// The method available returns a function that reports whether an active child is available.
+// available returns a function that reports whether an active child is available.
 func (s *Spec[T]) available() (func(T) bool, error) {
 	rules := s.Rules.Complete()
 	isPod := rulesOfPods[T]() != nil && s.Rules.Ready == nil
@@ -109,8 +109,8 @@ type rolling[T metav1.Object] struct {
 	spare     int  // the number of available children that may be deleted
 	most      int  // the number of children that must go and that may be deleted now
 	surplus   int  // the number of other children that are surplus and may be deleted
-	again     bool // whether enough new children exist, without those whose deletion is in flight
-	enough    bool // whether enough children are available, without those whose deletion is in flight
+	again     bool // whether enough new children exist, not counting those whose deletion is in flight
+	enough    bool // whether enough children are available, not counting those whose deletion is in flight
 	extra     int  // the number of children that are deleted without a replacement
 }
 
@@ -127,9 +127,9 @@ type rolling[T metav1.Object] struct {
 // Slots, S is 0. If a plan with Slots cannot delete a child, the plan may still fill one empty
 // slot, even above R + S.
 //
-// A child whose deletion is in flight counts toward the limit of creations, but not toward the
-// limits of deletions. If Rules.Active returns true for a child that is being deleted, the child
-// counts as new and keeps its place until it is gone.
+// The limit for create counts children whose deletion is in flight. The limits for delete do not
+// count these children. If Rules.Active returns true for a child that is being deleted, the
+// limit for create counts the child as new until it is gone.
 func (s *Spec[T]) roll(r Room[T], active, staying []T) Room[T] {
 	unavailable, surge, _ := s.rollout() // this cannot fail, because checkRollout has succeeded
 	available, _ := s.available()
@@ -213,9 +213,9 @@ func (s *Spec[T]) checkReplaces(room Room[T]) error {
 	return nil
 }
 
-// The method rolled chooses up to n children to delete in a rollout. Children whose deletion is in
-// flight come first, followed by the other children that must go. Without Slots, unready and
-// unavailable children come first among the children that must go.
+// rolled chooses up to n children to delete in a rollout. Children whose deletion is in flight
+// come first, followed by the other children that must go. Without Slots, unready and unavailable
+// children come first among the children that must go.
 func (s *Spec[T]) rolled(staying []T, n int, ranking podrank.Options[T], room Room[T]) ([]Deletion[T], error) {
 	again := func(c T) bool { return room.deleting.Has(object.ID(c)) && room.roll.mayGoAgain(&room, c) }
 	first := []podrank.Criterion[T]{podrank.First("in flight", again)}

@@ -23,7 +23,7 @@ type Room[T metav1.Object] struct {
 	Create, Delete int
 
 	places   int                 // the number of free places
-	creating sets.Set[string]    // the names of creations in flight, each of which takes a place
+	creating sets.Set[string]    // the names of creations in flight; each of them uses a place
 	surplus  int                 // the number of children that are not being deleted, minus the number wanted
 	deleting sets.Set[types.UID] // the UIDs of the children whose deletion is in flight
 	rules    Rules[T]
@@ -35,9 +35,9 @@ type Room[T metav1.Object] struct {
 	roll     *rolling[T]      // nil without MaxUnavailable and MaxSurge
 }
 
-// RoomOf returns the Room of an owner that has the children in owned. Inactive children take no
-// place. The parameter spec is the same as for ScaleTo. RoomOf returns an error if spec cannot be
-// used, if a child is nil, or if two children are in the same wanted slot.
+// RoomOf returns the Room of an owner that has the children in owned. Inactive children do not
+// count as replicas. The parameter spec is the same as for ScaleTo. RoomOf returns an error if
+// spec cannot be used, if a child is nil, or if two children are in the same wanted slot.
 func RoomOf[T metav1.Object](owned []T, spec Spec[T]) (Room[T], error) {
 	if err := spec.begin(); err != nil {
 		return Room[T]{}, err
@@ -58,9 +58,10 @@ func RoomOf[T metav1.Object](owned []T, spec Spec[T]) (Room[T], error) {
 
 // room returns the Room of the active children. These rules apply:
 //
-//   - Each active child takes a place, even while the child is being deleted. Each pending adoption
-//     takes a place, and so does each creation in flight that is not sent again. With slots, each
-//     slot is a place, and pending adoptions and creations in flight take no place.
+//   - Each active child uses one of the Replicas places, even while the child is being deleted.
+//     Each pending adoption and each creation in flight that is not sent again also uses a place.
+//     With slots, each slot is a place, and pending adoptions and creations in flight use no
+//     place.
 //   - Surplus children may be deleted. Each deletion in flight that is not sent again makes the
 //     surplus smaller by one. With slots, only children outside the wanted slots are surplus.
 //   - If at least Replicas children exist, all children that must go may be deleted at the same
@@ -69,7 +70,7 @@ func RoomOf[T metav1.Object](owned []T, spec Spec[T]) (Room[T], error) {
 //     existing.
 //   - With MaxUnavailable or MaxSurge, the method roll sets the limits.
 //   - Children that must stay are not deleted. Children to discard and children of other owners
-//     take no place. Deletions of such children do not count.
+//     use no place. Deletions of these children are ignored.
 func (s *Spec[T]) room(active []T, wanted slots) Room[T] {
 	staying := s.staying(active)
 	r := Room[T]{places: max(int(s.Replicas)-len(active), 0), surplus: len(staying) - int(s.Replicas), rules: s.Rules, held: wanted.held}
@@ -166,7 +167,7 @@ func take(left *int) bool {
 	return *left >= 0
 }
 
-// The function some returns the elements for which keep returns true, or nil if there are none.
+// some returns the elements for which keep returns true, or nil if there are none.
 func some[E any](list []E, keep func(E) bool) (kept []E) {
 	for _, e := range list {
 		if keep(e) {

@@ -53,10 +53,10 @@ type Rules[T metav1.Object] struct {
 	// if Discard had returned true for it. A Controller also delays the replacement of a failed
 	// child; see controller.Options.BackOffFailed. If Failed is nil, no child counts as failed.
 	Failed func(T) bool
-	// ReadyWithin is the time within which a child must become ready. A child that has not been
-	// ready for this time must go, as if MustGo had returned true for it. 0 means no limit. A
-	// ReadyWithin that is negative or below Spec.MinReadySeconds is refused. For children that are
-	// not pods, ReadyWithin is also refused if Ready is nil.
+	// ReadyWithin is the time within which a child must become ready. A child that has been
+	// unready for at least this time must go, as if MustGo had returned true for it. 0 means no
+	// limit. A ReadyWithin that is negative or below Spec.MinReadySeconds is refused. For children
+	// that are not pods, ReadyWithin is also refused if Ready is nil.
 	ReadyWithin time.Duration
 	// NotReadySince returns the time since which a child has not been ready. The zero time means
 	// that this time is unknown, and that ReadyWithin does not apply to the child. If neither
@@ -82,11 +82,11 @@ type Rules[T metav1.Object] struct {
 
 var podRules = Rules[*corev1.Pod]{Active: pod.IsActive, Ready: pod.IsReady, NotReadySince: pod.NotReadySince}
 
-// Complete returns the rules, in which nil fields are replaced by the defaults of Active, Ready,
-// NotReadySince and Order. In the result, Active returns false for children to discard. If MustGo,
-// MustStay, Discard, Failed or Available is nil, it stays nil. For children that are not pods,
-// Ready and NotReadySince have no defaults and also stay nil. For pods, the zero Order stays zero,
-// because it already means Kubernetes' own order.
+// Complete returns a copy of the rules in which nil fields are replaced by the defaults of Active,
+// Ready, NotReadySince and Order. In the result, Active returns false for children to discard. If
+// MustGo, MustStay, Discard, Failed or Available is nil, it stays nil. For children that are not
+// pods, Ready and NotReadySince have no defaults and also stay nil. For pods, the zero Order stays
+// zero, because it already means Kubernetes' own order.
 func (r Rules[T]) Complete() Rules[T] {
 	r.Active = r.active()
 	pods := rulesOfPods[T]()
@@ -111,8 +111,8 @@ func (r *Rules[T]) Ended(child T) bool {
 // NoneEnds reports whether Discard and Failed are both nil.
 func (r *Rules[T]) NoneEnds() bool { return r.Discard == nil && r.Failed == nil }
 
-// The method at returns the rules that apply at the time now. In these rules, MustGo also returns
-// true for children that have not been ready for ReadyWithin.
+// at returns the rules that apply at the time now. In these rules, MustGo also returns true for
+// children that have been unready for at least ReadyWithin.
 func (r Rules[T]) at(now time.Time) Rules[T] {
 	if r.ReadyWithin == 0 {
 		return r
@@ -131,8 +131,8 @@ func (r Rules[T]) at(now time.Time) Rules[T] {
 	return r
 }
 
-// The method active returns the function Active or its default. The returned function always
-// returns false for children to discard.
+// active returns the function Active or its default. The returned function always returns
+// false for children to discard.
 func (r Rules[T]) active() func(T) bool {
 	active := r.activeOrDefault()
 	if r.NoneEnds() {

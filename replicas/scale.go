@@ -98,8 +98,8 @@ func (s Scale[T]) New(i int) (T, error) {
 	return s.maker.child(i, s.Names)
 }
 
-// The method staying returns the active children that are not being deleted. If Rules.Active is
-// nil, these are all active children.
+// staying returns the active children that are not being deleted. If Rules.Active is nil, these
+// are all active children.
 func (s *Spec[T]) staying(active []T) []T {
 	if s.Rules.Active == nil || !slices.ContainsFunc(active, isDeleted[T]) {
 		return active
@@ -205,7 +205,7 @@ func (s *Spec[T]) discards(ended []T) []Deletion[T] {
 	return s.guarded(victims)
 }
 
-// The method guarded returns a Deletion with its preconditions for each victim.
+// guarded returns a Deletion with preconditions for each victim.
 func (s *Spec[T]) guarded(victims []podrank.Victim[T]) []Deletion[T] {
 	if len(victims) == 0 {
 		return nil
@@ -236,9 +236,9 @@ type guard struct {
 	version string
 }
 
-// The method of returns the preconditions for the deletion of a child. The UID prevents the
-// deletion of another child with the same name. If asJudged is true, the resourceVersion also
-// prevents the deletion of a child that has changed.
+// of returns the preconditions for the deletion of a child. The UID prevents the deletion of
+// another child with the same name. If asJudged is true, the resourceVersion also prevents
+// the deletion of a child that has changed.
 func (g *guard) of(child metav1.Object, asJudged bool) *metav1.Preconditions {
 	if g.uid = child.GetUID(); g.uid != "" {
 		g.UID = &g.uid

@@ -25,17 +25,17 @@ func Ordinals(base string) func(i int) string {
 // is refused.
 const MaxSlots = 1_000_000
 
-// The type slots describes the wanted slots, and holds as many of their names as a plan needs. The
-// zero value describes a spec without slots.
+// slots describes the wanted slots. It holds only the names that a plan needs. The zero value
+// describes a spec without slots.
 type slots struct {
 	held    sets.Set[string] // names of wanted slots that belong to an object or are in Spec.Taken
 	free    []string         // names of the first free wanted slots, at most as many as a plan can fill
 	missing int              // the number of free wanted slots
 }
 
-// The method wanted returns the wanted slots. It calls Slots with 0, 1, 2 and so on, until it has
-// found a slot for each name in objs and Taken, and as many free slots as a plan can fill. It
-// returns an error if a free slot has an illegal name, or if two slots have the same name.
+// wanted returns the wanted slots. It calls Slots for at most Replicas slots, and stops when it
+// has found all names in objs and Taken, and as many free slots as a plan can fill. It returns an
+// error if a free slot has an illegal name, or if two slots have the same name.
 func (s *Spec[T]) wanted(objs []T) (is slots, err error) {
 	if s.Slots == nil {
 		return is, nil
@@ -99,7 +99,7 @@ func (s *Spec[T]) fitSlots(owned []T, wanted slots) error {
 	if s.Slots == nil {
 		return nil
 	}
-	s.PendingAdoptions = 0 // orphans with a pending adoption take no other slot than their own
+	s.PendingAdoptions = 0 // an orphan with a pending adoption can take only the slot with its own name
 	held := make(map[string]T, len(owned))
 	for _, child := range owned {
 		name := child.GetName()

@@ -142,9 +142,9 @@ type Spec[T metav1.Object] struct {
 	// refused if both limits are 0 and a child that must go could never be deleted.
 	MaxUnavailable, MaxSurge *intstr.IntOrString
 	// PendingAdoptions is the number of orphans that the owner may still adopt, because their
-	// adoption is undecided. A plan creates one child less for each of these orphans, but does not
-	// delete children because of them. Do not pass these orphans to Manage, because Manage would
-	// plan to adopt them. A negative number is refused.
+	// adoption is undecided. A plan creates one fewer child for each of these orphans, but does
+	// not delete children because of them. Do not pass these orphans to Manage, because Manage
+	// would plan to adopt them. A negative number is refused.
 	PendingAdoptions int
 	// CreationsInFlight lists the names of creations that got no answer and may still take effect. The method
 	// InFlight of a ledger.Ledger returns such names. A plan repeats a creation if the name begins with the
@@ -155,10 +155,10 @@ type Spec[T metav1.Object] struct {
 	CreationsInFlight []string
 	// DeletionsInFlight lists the UIDs of children whose deletion got no answer and may still take
 	// effect. When a plan decides how many children to create, it counts these children as
-	// existing. When a plan decides how many children to delete, it counts them as already deleted.
-	// A plan that deletes children repeats these deletions before any others. A UID that belongs to
-	// no child is ignored. If a child has no UID, as with fake clients, use its namespace, "/" and
-	// its name instead of the UID. nil means that no deletion is in flight.
+	// existing. When a plan decides how many children to delete, it counts the same children as
+	// already deleted. A plan that deletes children repeats these deletions before any others. A
+	// UID that belongs to no child is ignored. If a child has no UID, as with fake clients, use its
+	// namespace, "/" and its name instead of the UID. nil means that no deletion is in flight.
 	DeletionsInFlight []types.UID
 	// Rules define how the state of a child is interpreted, and which child is deleted first.
 	Rules Rules[T]
@@ -169,13 +169,13 @@ type Spec[T metav1.Object] struct {
 	// children, the owned children also count, and a child whose UID is in both lists counts only
 	// once. A plan that deletes children calls Related once, and other plans do not call Related.
 	Related func() []T
-	// Names returns a name for a new child, which should be prefix and at most 5 more characters.
-	// The parameter prefix is BaseName or the owner's name, followed by "-" and truncated to 58
-	// characters. So a name has at most 63 characters. Names is called again if the name is in
-	// Taken, or if an object in the list or another new child has the name. An illegal name is an
-	// error. In a test with a fake client, the owner's own name may be illegal. For such an owner,
-	// Names may return any name that is not empty. If Names is nil, the API server chooses the
-	// names.
+	// Names returns a name for a new child. The name should be prefix and at most 5 more
+	// characters. The parameter prefix is BaseName or the owner's name, followed by "-" and
+	// truncated to 58 characters. So a name has at most 63 characters. Names is called again if
+	// the name is in Taken, or if an object in the list or another new child has the name. An
+	// illegal name is an error. In a test with a fake client, the owner's own name may be illegal.
+	// For such an owner, Names may return any name that is not empty. If Names is nil, the API
+	// server chooses the names.
 	Names func(prefix string) string
 	// Now is the time at which the plan is made. The zero time is refused.
 	Now time.Time
@@ -198,8 +198,8 @@ type Spec[T metav1.Object] struct {
 // BurstReplicas, Names, Pending and PendingFor. Owner and Template refer to the objects in rs.
 //
 // Differs from Kubernetes: nil replicas, and a nil, empty or invalid selector, are errors. No API
-// server stores such a ReplicaSet, so the source of rs is broken. In these cases Kubernetes panics,
-// releases every pod, or adopts every orphan.
+// server stores such a ReplicaSet. In these cases Kubernetes panics, releases every pod, or adopts
+// every orphan.
 func ReplicaSetSpec(rs *appsv1.ReplicaSet) (PodSpec, error) {
 	if rs == nil {
 		return PodSpec{}, errors.New("replicas: replica set is nil")
@@ -413,8 +413,8 @@ func checkName(name string) error {
 	return nil
 }
 
-// The method blocked returns the reason why nothing may be created or deleted, or the zero Blocked.
-// The owner's deletion is checked first, because it is final.
+// blocked returns the reason why nothing may be created or deleted, or the zero Blocked. The
+// owner's deletion is checked first, because it is final.
 func (s *Spec[T]) blocked() Blocked {
 	switch {
 	case s.Owner.GetDeletionTimestamp() != nil && !s.Draining():

@@ -71,17 +71,17 @@ type Claimer[T metav1.Object] struct {
 	// response, or nil if the response is not known. Return the errors of your client unchanged, or
 	// wrap them with %w. Claim requires Patch.
 	Patch func(ctx context.Context, obj T, patch Patch) (T, error)
-	// Run calls the function call for each index from 0 to n-1, and returns when all calls have
-	// ended. If Run skips calls, it returns the reason as an error. Nil means that the calls are
-	// made one after the other in the order of the list, until ctx is done. For example, Run can
-	// use package slowstart to make 16 calls at a time:
+	// Run calls call(ctx, i) for each i from 0 to n-1, and returns when all calls have ended. If
+	// Run skips calls, it returns the reason as an error. Nil means that the calls are made one
+	// after the other in the order of the list, until ctx is done. For example, Run can use
+	// package slowstart to make 16 calls at a time:
 	//
 	//	Run: func(ctx context.Context, n int, call func(context.Context, int) error) error {
 	//		return slowstart.Run(ctx, n, slowstart.Options{InitialBatchSize: n, MaxParallel: 16}, call).Err
 	//	}
 	//
-	// The function call returns an error if the outcome of the patch is not final. The errors
-	// NotFound and Invalid are final outcomes, for which the function call returns nil. If Run
+	// If the outcome of a patch is not final, call(ctx, i) returns an error. The errors
+	// NotFound and Invalid are final outcomes, for which call(ctx, i) returns nil. If Run
 	// makes calls in parallel, Patch must be safe for concurrent use.
 	Run func(ctx context.Context, n int, call func(ctx context.Context, i int) error) error
 }

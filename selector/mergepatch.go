@@ -17,8 +17,8 @@ type mergeBody struct {
 	Metadata mergeMetadata `json:"metadata"`
 }
 
-// mergeMetadata is the metadata of a JSON merge patch. Each list that is not nil replaces the whole
-// list of the child. UID and ResourceVersion make the API server refuse the patch if the child was
+// mergeMetadata is the metadata of a JSON merge patch. Each list that is not nil replaces the
+// child's whole list. UID and ResourceVersion make the API server refuse the patch if the child was
 // replaced or changed after it was read.
 type mergeMetadata struct {
 	UID             types.UID               `json:"uid,omitempty"`

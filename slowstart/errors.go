@@ -36,7 +36,7 @@ type Panic struct {
 	// contains all panics. If Options.RecoverPanics is set, Result is zero.
 	Result Result
 
-	recovered bool // whether the Panic is the error of a call
+	recovered bool // true if Run returns the Panic as the error of a call
 }
 
 // Error returns a message that contains Value. If Run panicked with p, the message also contains

@@ -54,8 +54,8 @@ type Failure struct {
 // removes the old condition and appends a new condition with the status True to the list. If the
 // old condition has the same reason, and the messages differ only in the names of children,
 // SetFailure keeps the old condition. In this case, only the observedGeneration of a
-// metav1.Condition is updated. SetFailure recognizes a name if it is quoted and follows the
-// resource name from the API server's error. SetFailure also recognizes names that end with the
+// metav1.Condition is updated. SetFailure recognizes names that are quoted after the resource of
+// the API server's error, as in pods "web-0". SetFailure also recognizes names that end with the
 // suffix that the API server adds to a generateName.
 //
 // If Err is nil and Waiting is false, SetFailure removes the condition. If no condition remains,
@@ -79,8 +79,8 @@ type form[C any] interface {
 	messageOf(c *C) string
 	// failure returns the condition for the failure f.
 	failure(f Failure) C
-	// observe copies the observedGeneration of newer to c, and reports whether the
-	// observedGeneration of c changed.
+	// observe copies the observedGeneration from newer to c, and reports whether
+	// it changed.
 	observe(c, newer *C) bool
 }
 

@@ -36,7 +36,7 @@ type answer struct {
 }
 
 // A decision describes what a controller does for one ReplicaSet or ReplicationController in one
-// step. Its fields plan and order begin with the pods that the earlier steps delete.
+// step. The fields plan and order begin with the pods that the earlier steps delete.
 type decision struct {
 	owner    owner
 	before   int32 // replicas before this step
@@ -46,7 +46,7 @@ type decision struct {
 	plan     replicas.PodPlan
 	order    []podrank.Victim[*corev1.Pod] // all pods that count as replicas, in deletion order
 	gone     int                           // number of pods that the earlier steps delete
-	related  []*corev1.Pod                 // pods to count per node; nil if pods per node are not compared
+	related  []*corev1.Pod                 // pods that count toward the pods per node; nil if the order does not compare these numbers
 	passes   []pass
 	tie      *tie // nil if it is certain which pods are deleted
 	spec     replicas.PodSpec
@@ -212,7 +212,7 @@ func (d *decision) deletePods(rest, related []*corev1.Pod, spec replicas.PodSpec
 }
 
 // together merges the owned and the related pods, and removes duplicates. The result lists the pods
-// to count per node. If there are no related pods, together returns nil.
+// that count toward the pods per node. If there are no related pods, together returns nil.
 func together(owned, related []*corev1.Pod) []*corev1.Pod {
 	if len(related) == 0 {
 		return nil
@@ -222,8 +222,8 @@ func together(owned, related []*corev1.Pod) []*corev1.Pod {
 	return slices.CompactFunc(all, func(p, q *corev1.Pod) bool { return byUID(p, q) == 0 })
 }
 
-// findTies sets the tie of each decision for which it is not certain which pods are deleted. With
-// --order, the answer is about replicakit-controller, whose order has no ties.
+// findTies calls findTie for each decision that deletes pods. With --order, the answer is about
+// replicakit-controller, whose order has no ties.
 func (a *answer) findTies() {
 	if a.ours {
 		return
@@ -271,8 +271,8 @@ func (d *decision) findTie(w window, siblings bool) {
 // first in d.order.
 func (d *decision) victims() int { return len(d.plan.Scale.Delete) }
 
-// certain reports whether it is certain that the pod at this index of d.order is deleted, or that
-// it stays.
+// certain reports whether the fate of the pod at this index of d.order is certain. The pod may be
+// certain to be deleted, or certain to stay.
 func (d *decision) certain(place int) bool {
 	return d.tie == nil || place < d.tie.from || place >= d.tie.to
 }

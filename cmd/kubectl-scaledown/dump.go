@@ -208,8 +208,8 @@ type leanPod struct {
 	Status corev1.PodStatus `json:"status"`
 }
 
-// addItems adds the items of a list. If neither an item nor the list has a kind yet, addItems
-// returns the item as raw JSON, because the kind of the list may follow after the items.
+// addItems adds the items of a list. If an item has no kind and the kind of the list is not known
+// yet, addItems returns the item as raw JSON. The kind of the list may follow after the items.
 func (o *objects) addItems(s *jsonStream, list metav1.TypeMeta) (unknown [][]byte, err error) {
 	if token, err := s.Token(); err != nil || token == nil {
 		return nil, err

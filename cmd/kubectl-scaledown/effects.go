@@ -55,9 +55,8 @@ func (a *answer) zones(objs *objects) []change {
 	return list
 }
 
-// staying counts the pods for which the function counts returns true. The result before is the
-// number of these pods before the scaling. The results least and most are the bounds of their
-// number after the scaling.
+// staying counts the pods p for which counts(p) is true. The result before is their number before
+// the scaling. The results least and most are the bounds of their number after the scaling.
 func (d *decision) staying(counts func(*corev1.Pod) bool) (before, least, most int) {
 	tied := 0
 	for i, v := range d.order {
@@ -207,9 +206,9 @@ func (d *decision) position(place int) (position, error) {
 }
 
 // costs returns two deletion costs for the pod at this index of d.order. Deletion costs are
-// compared only among pods with the same assignment, phase and readiness. The cost in first would
-// put the pod before all of these pods, and the cost in last would put it after them. If there are
-// no other such pods, costs returns nil.
+// compared only among pods with the same assignment, phase and readiness. The result first has a
+// cost that puts the pod before all of these pods, and last has a cost that puts it after them. If
+// no other pod has the same assignment, phase and readiness, costs returns nil.
 func (d *decision) costs(place int) (first, last *costing) {
 	before := map[string]bool{"unassigned": true, "phase": true, "not-ready": true}
 	from, to := place, place+1
@@ -231,14 +230,14 @@ func (d *decision) costs(place int) (first, last *costing) {
 	return &costing{slices.Min(costs) - 1, from + 1, from < d.victims()}, &costing{slices.Max(costs) + 1, to, to <= d.victims()}
 }
 
-// A comparison compares the predicted deletions with the pods that are gone in a later dump.
+// A comparison compares the predicted deletions with the pods that are missing from a later dump.
 type comparison struct {
 	Gone    int      `json:"gone"`
 	Certain int      `json:"certain"`          // gone pods that were certain to be deleted
 	Named   int      `json:"named"`            // pods that were certain to be deleted
 	Tied    int      `json:"tied"`             // gone pods that were part of a tie
 	Ties    int      `json:"ties"`             // all pods that were part of a tie
-	Drawn   int      `json:"drawn"`            // number of pods in ties that were expected to be deleted
+	Drawn   int      `json:"drawn"`            // number of pods that were expected to be deleted from ties
 	Kept    []string `json:"kept,omitempty"`   // pods that were certain to be deleted, but are not gone
 	Others  []string `json:"others,omitempty"` // pods that were certain to stay, but are gone
 }

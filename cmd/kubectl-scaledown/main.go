@@ -7,11 +7,10 @@
 //
 //	kubectl scaledown deployment/web --replicas 25
 //
-// The plugin calls a pod certain only if the input is enough to know that the pod would be deleted.
-// Kubernetes' order compares ages only by their power of two, so it does not distinguish all pods.
-// kube-controller-manager deletes pods of equal rank in the order of its cache, which the plugin
-// cannot read. The plugin reports these pods as a tie, and lists all pods among which
-// kube-controller-manager chooses.
+// The plugin reports a deletion as certain only if the input proves it. Kubernetes' order compares
+// ages only by their power of two, so several pods may rank as equal. kube-controller-manager
+// deletes pods of equal rank in the order of its cache, which the plugin cannot read. The plugin
+// reports these pods as a tie, and lists all pods among which kube-controller-manager chooses.
 //
 // The plugin reads the whole namespace, because Kubernetes' order also counts the pods of sibling
 // ReplicaSets on each node. A controller deletes at most replicas.DefaultBurstReplicas pods in one

@@ -47,22 +47,22 @@ type set struct {
 }
 
 // drawn is the machine-readable form of a tie. If there are several steps, Goes and Of also include
-// those pods of the tie that the earlier steps delete.
+// the pods in the tie that earlier steps delete.
 type drawn struct {
 	Goes  int      `json:"goes"`
 	Of    []string `json:"of"`
 	cause `json:",inline"`
 }
 
-// A place describes one pod in the deletion order, and the criterion that puts it before the next
-// pod.
+// A place describes one pod in the deletion order, and the criterion that puts the pod before the
+// next one.
 type place struct {
 	Name      string    `json:"name"`
 	UID       types.UID `json:"uid"`
 	Goes      string    `json:"goes"`
 	Criterion string    `json:"criterion"`
 	Value     string    `json:"value"`
-	Next      string    `json:"next"` // value of the next pod for the same criterion
+	Next      string    `json:"next"` // the next pod's value for the same criterion
 	Reason    string    `json:"reason"`
 }
 

@@ -41,10 +41,10 @@ type options struct {
 	limit    time.Duration // timeout for all reads together; 0 means no timeout
 
 	replicas int32
-	steps    []int32 // from --steps or --replicas; nil means the owner's spec.replicas, which --compare reads from the later dump
+	steps    []int32 // from --steps or --replicas; nil means the owner's spec.replicas (with --compare, in the later dump)
 	instant  string
 	at       time.Time     // parsed from instant; without --at, the time of the input
-	within   time.Duration // maximum time from at to the scaling
+	within   time.Duration // maximum time between at and the scaling
 
 	explain         bool
 	whyNot          bool
@@ -151,7 +151,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	f.StringSliceVar(&o.order, "order", nil, "answer for replicakit-controller with this order. These criteria are compared after unassigned, phase and readiness, and before the rest of Kubernetes' order: "+strings.Join(podrank.OrderWords(), ", "))
 	f.StringSliceVar(&o.after, "compare", nil, "file with a dump from after the scaling. Show which of the pods that --filename predicts have gone")
 	f.StringVar(&o.instant, "at", "", "answer for this instant, such as 2026-11-21T11:40:54Z. All pods must exist then (default: now)")
-	f.DurationVar(&o.within, "within", time.Minute, "how long until you scale. If ages may decide otherwise during that time, the answer is not certain (default with --at: 0)")
+	f.DurationVar(&o.within, "within", time.Minute, "maximum time until you scale. If the order by age may change during that time, the answer is not certain (default with --at: 0)")
 	f.BoolVar(&o.allowTies, "allow-ties", false, "with -o name, also print pods that are only one possible choice in a tie")
 	f.BoolVar(&o.allowIncomplete, "allow-incomplete", false, "answer even if pods seem to be missing in the input")
 	f.StringVarP(&o.labels, "selector", "l", "", "show the objects with these labels, such as app=web")
@@ -166,7 +166,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	f.Lookup("request-timeout").Usage = "How long all reads together may take, such as 5s or 2m. 0 means no limit."
 }
 
-// formats returns the values that --output accepts, which are wide and the formats of kubectl.
+// formats returns the values that --output accepts. These are "wide" and the formats of kubectl.
 func (o *options) formats() []string {
 	return append([]string{"wide"}, o.format.AllowedFormats()...)
 }
@@ -320,8 +320,8 @@ func meantFlag(flags *pflag.FlagSet, err error) error {
 	return fmt.Errorf("%w%s", err, didYouMean(unknown.GetSpecifiedName(), names, "--"))
 }
 
-// didYouMean returns a question that suggests those of the others that are similar to word. If none
-// of them is similar, didYouMean returns an empty string.
+// didYouMean returns a question that suggests the strings in others that are similar to word. If no
+// string is similar, didYouMean returns an empty string.
 func didYouMean(word string, others []string, prefix string) string {
 	found := similarTo(word, others)
 	for i := range found {
@@ -337,7 +337,7 @@ func question(words []string) string {
 	return fmt.Sprintf(" (did you mean %s?)", strings.Join(words, ", "))
 }
 
-// similarTo returns at most three of the others that are similar to word. It uses cobra's
+// similarTo returns at most three strings in others that are similar to word. It uses cobra's
 // suggestions for misspelled commands.
 func similarTo(word string, others []string) []string {
 	cmd := &cobra.Command{SuggestionsMinimumDistance: 2}

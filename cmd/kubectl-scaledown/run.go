@@ -104,7 +104,7 @@ func (o *options) answersFrom(objs *objects) ([]answer, error) {
 	if err := o.ask(objs); err != nil {
 		return nil, err
 	}
-	slices.SortFunc(objs.pods, byUID) // the plans keep this order, so it must not depend on the dump
+	slices.SortFunc(objs.pods, byUID) // the plans keep the order of objs.pods, which must not depend on the dump
 	owners, err := objs.find(o)
 	if err != nil {
 		return nil, err

@@ -137,8 +137,8 @@ func pages[L interface {
 	}
 }
 
-// only is like pages, but gets a single namespace and returns it as a list. Fewer users have the
-// right to list all namespaces.
+// only, the counterpart of pages for namespaces, returns a function that gets one namespace and
+// returns it as a list. Few users have the right to list all namespaces.
 func only(get func(context.Context, string, metav1.GetOptions) (*corev1.Namespace, error), name string) pager.ListPageFunc {
 	return func(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
 		ns, err := get(ctx, name, metav1.GetOptions{})

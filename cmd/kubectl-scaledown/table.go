@@ -30,7 +30,7 @@ type table struct {
 	pods     []column
 }
 
-// A column has one value for each pod. A wide column is shown only with -o wide.
+// A column shows one value for each pod. A wide column is shown only with -o wide.
 type column struct {
 	head string
 	wide bool
@@ -49,8 +49,8 @@ func (t *table) addHeads(heads ...string) {
 	}
 }
 
-// podTable returns an empty table of pods. The arguments before and behind name additional columns
-// to the left and to the right of the columns that describe a pod.
+// podTable returns an empty table of pods. The argument before names additional columns to the left
+// of the columns that describe a pod, and behind names those to the right.
 func (o *options) podTable(d *decision, before []string, behind ...string) *table {
 	t := o.table(before...)
 	t.pods = d.columns()
@@ -140,8 +140,8 @@ func costText(p *corev1.Pod) string {
 	return strconv.Itoa(int(cost))
 }
 
-// onNode returns a function that returns the number of pods of d.related on the same node as the
-// given pod. If pods per node are not compared, the function returns <none>.
+// onNode returns a function that counts the pods in d.related that are on the same node as a given
+// pod. If d.related is nil, the function returns "<none>".
 func (d *decision) onNode() func(*corev1.Pod) string {
 	if d.related == nil {
 		return func(*corev1.Pod) string { return "<none>" }

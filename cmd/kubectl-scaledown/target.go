@@ -181,8 +181,8 @@ func (o *options) describe() string {
 }
 
 // likely returns the owners that a user probably means if no name is given. It omits each owner
-// that another owner in the list controls. It also omits owners without replicas, such as old
-// revisions, unless no owner would remain.
+// that is controlled by another owner in the list. It also omits owners without replicas, such as
+// old revisions, unless no owner would remain.
 func likely(owners []owner) []owner {
 	uids := map[any]bool{}
 	for _, w := range owners {
@@ -217,8 +217,8 @@ func listed(owners []owner, namespace string) string {
 	return some(list, most)
 }
 
-// some is strings.Join for long lists. It joins at most the given number of items with commas, and
-// appends the number of the remaining items.
+// some joins at most the given number of items with commas, and appends the number of the remaining
+// items.
 func some(list []string, most int) string {
 	if more := len(list) - most; more > 0 {
 		list = append(slices.Clone(list[:most]), fmt.Sprintf("and %d more", more))

@@ -15,14 +15,15 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 )
 
-// A tie is a group of pods of which only some are deleted, and it cannot be known which. The group
-// is order[from:to], and the field goes is the number of its pods that are deleted.
+// A tie is a group of pods of which only some are deleted. Which of them are deleted cannot be
+// known. The group is order[from:to], and the field goes is the number of its pods that are
+// deleted.
 type tie struct {
 	from, to, goes int
 	cause
 }
 
-// A cause explains why it cannot be known which pods of a tie are deleted, and how each controller
+// A cause explains why the deleted pods of a tie cannot be predicted, and how each controller
 // chooses them.
 type cause struct {
 	Reason     string `json:"reason"`
@@ -108,7 +109,7 @@ func (w window) tie(p pass) (t tie, ok bool) {
 	return tie{from + start, from + reach + 1, p.cut - from - start, alike}, true
 }
 
-// A candidate holds the values that decide between pods that are equal in all criteria of the map
+// A candidate holds the values that rank a pod among the pods that are equal in all criteria in
 // fine.
 type candidate struct {
 	uid            types.UID
@@ -143,9 +144,8 @@ type window struct{ start, end time.Time }
 
 // sure reports whether kube-controller-manager puts p before q throughout the window. The caller
 // has sorted p before q. kube-controller-manager first compares how long the pods have been ready.
-// If they became ready at the same time, it compares their restarts, and then their ages. If the
-// times of p and q differ, but the ages have the same power of two, kube-controller-manager
-// compares the UIDs instead.
+// If they became ready at the same time, it compares their restarts, and then their ages. If two
+// ages differ but have the same power of two, kube-controller-manager compares the UIDs instead.
 func (w window) sure(p, q *candidate) bool {
 	switch {
 	case !p.ready.Equal(q.ready):
@@ -168,10 +168,9 @@ func (w window) sureByAge(p, q *candidate, since, other time.Time) bool {
 	return p.uid < q.uid || w.always(since, other, false)
 }
 
-// always is a check for the whole window. If alike is true, it reports whether the ages since a and
-// b have the same power of two at every moment. If alike is false, it reports whether their powers
-// of two differ at every moment. The result can change only when one of the ages reaches a power of
-// two.
+// always compares the powers of two of the ages since a and b throughout the window. If alike is
+// true, it reports whether the powers are equal at every moment. If alike is false, it reports
+// whether they differ at every moment. A power changes only when an age reaches a power of two.
 func (w window) always(a, b time.Time, alike bool) bool {
 	if (power(a, w.start) == power(b, w.start)) != alike {
 		return false

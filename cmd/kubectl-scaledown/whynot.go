@@ -165,8 +165,8 @@ func (a *answer) deploymentFacts() (facts []string) {
 	return facts
 }
 
-// podFacts returns the lines about a wrong pod count in the status, and about pods whose labels and
-// controller reference do not agree.
+// podFacts returns the lines about a wrong pod count in the status, and about pods whose labels
+// contradict their controller reference.
 func (o *objects) podFacts(d *decision) (facts []string) {
 	claims := d.plan.Claims
 	if have := len(claims.Owned) + len(claims.Release); have != int(d.owner.counted) && d.plan.Blocked.Reason == "" {
@@ -298,8 +298,8 @@ func lastSeen(e *corev1.Event) time.Time {
 	return cmp.Or(e.LastTimestamp.Time, e.EventTime.Time, e.CreationTimestamp.Time)
 }
 
-// unknown maps each resource to the information that is missing if no object of the resource was
-// read. Only --why-not reads these resources.
+// unknown maps each resource to what the plugin cannot know if it has read no object of that
+// resource. Only --why-not reads these resources.
 var unknown = map[string]string{
 	"namespaces":     "whether the namespace is being deleted",
 	"resourcequotas": "whether a quota is full",

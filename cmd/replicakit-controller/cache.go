@@ -59,15 +59,15 @@ func (t *trimmer) trim(obj any) (any, error) {
 	return pod, nil
 }
 
-// trimmed is a client for the pods in a namespace. The controllers keep a pod from a response until
-// the cache contains that pod. So trimmed removes the same fields from responses as trimmer removes
-// from the cache.
+// trimmed is a client for the pods in a namespace. The controllers store each pod that a response
+// contains until the pod is in the cache. So trimmed removes the same fields from responses as
+// trimmer removes from the cache.
 type trimmed struct {
 	typedcorev1.PodInterface
 	*trimmer
 }
 
-// of returns a function that creates the client for a namespace.
+// of wraps a client. It returns a function that creates the trimmed pod client for a namespace.
 func (t *trimmer) of(client kubernetes.Interface) func(namespace string) trimmed {
 	return func(namespace string) trimmed { return trimmed{client.CoreV1().Pods(namespace), t} }
 }
@@ -125,8 +125,7 @@ func (t *trimmer) share(meta *metav1.ObjectMeta) {
 	}
 }
 
-// only is a filter for labels and annotations. It returns a new map that contains only the given
-// key, or nil if the key is missing.
+// only copies the entry with the given key into a new map. If the key is missing, it returns nil.
 func only(annotations map[string]string, key string) map[string]string {
 	value, ok := annotations[key]
 	if !ok {
@@ -147,9 +146,8 @@ func readiness(conditions []corev1.PodCondition) []corev1.PodCondition {
 
 var zero = new(int64)
 
-// none is a filter for grace periods. It replaces a grace period of zero with a pointer that all
-// pods share, and every other grace period with nil. The controllers only need to know whether a
-// deleted pod may continue to exist for a while.
+// none replaces a grace period of zero with a pointer that all pods share, and every other grace
+// period with nil. The controllers read only whether the grace period is zero.
 func none(seconds *int64) *int64 {
 	if seconds != nil && *seconds == 0 {
 		return zero

@@ -38,8 +38,7 @@ type controller struct {
 
 type newController func(context.Context, informers.SharedInformerFactory, kubernetes.Interface, settings, clientgo.Options) (*clientgo.Controller, error)
 
-// settings holds what this program adds to one of Kubernetes' controllers. The function with and
-// the build functions use the settings.
+// settings holds what this program adds to one of Kubernetes' controllers.
 type settings struct {
 	queue  string // the queue of the controller
 	orders *orders
@@ -99,9 +98,8 @@ func controllers() []controller {
 	}}
 }
 
-// with is a decorator of kinds. It returns a copy of kind that uses the settings. If the order of
-// an owner is invalid, or needs nodes that are not listed yet, the passes of the owner delete no
-// pods but continue otherwise.
+// with adds the settings to a copy of kind. If the order of an owner is invalid, or needs nodes
+// that are not listed yet, passes of the owner delete no pods. They still do everything else.
 func with[O kinds.Object](set settings, kind kinds.Kind[O, *corev1.Pod]) kinds.Kind[O, *corev1.Pod] {
 	original := kind.Spec
 	kind.Spec = func(owner O) (replicas.PodSpec, error) {

@@ -73,13 +73,13 @@ func (w *worker) serveAlone(ctx context.Context, c controller, begin func()) err
 	return nil
 }
 
-// errStoodBack is the error of a manager that has started to work, and ends because it has detected
+// errStoodBack is returned by a manager that had started to work, and ended because it detected
 // another controller.
 var errStoodBack = errors.New("stood back")
 
-// stoodBackShown is the time for which a manager serves its metrics after it has stood back, so
-// that two scrapes show the reason. The lease is released before this time begins. The next leader
-// also detects the other controller.
+// stoodBackShown is the time for which a manager serves its metrics after another controller has
+// made it stop, so that two scrapes show the reason. The lease is released before this time begins.
+// The next leader also detects the other controller.
 const stoodBackShown = time.Minute
 
 func (w *worker) isAtWork(found string) error {
@@ -122,11 +122,11 @@ func (w *worker) askUntilAnswered(ctx context.Context, c controller, p prober) (
 		case err == nil:
 			return probe, fmt.Sprintf("%s wrote the status of %s %s/%s", by, c.kind, w.opts.lease.Namespace, w.opts.lease.Name), nil
 		case !isFinal(err) && time.Since(began) > lookPatience:
-			logger.Error(err, "Cannot find out whether another controller serves the resource. Starting without the answer")
+			logger.Error(err, "Cannot check for another controller of the resource. Starting without this check")
 			w.others.begin(time.Now())
 			return nil, "", nil
 		case first:
-			logger.Error(err, "Waiting to find out whether another controller serves the resource: a probe cannot be made. --allow-other-controllers starts without this check")
+			logger.Error(err, "Cannot check for another controller of the resource. Retrying. --allow-other-controllers starts without this check")
 			known = w.waiting.add(fmt.Sprintf("whether another controller serves %s is not known: %v", c.resource.Resource, err))
 		}
 		select {
@@ -142,8 +142,8 @@ func isFinal(err error) bool {
 }
 
 // ask creates a probe and watches its status for lookFor, or longer while other controllers create
-// pods. The result by is the program that has written the status, or an empty string. If ask
-// returns an error, it has removed the probe.
+// pods. The result by names the program that has written the status, or is empty. If ask fails, it
+// removes the probe.
 func (w *worker) ask(ctx context.Context, p prober) (probe metav1.Object, by string, err error) {
 	name := w.opts.lease.Name
 	made, err := p.replace(ctx, name)

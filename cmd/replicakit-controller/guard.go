@@ -24,9 +24,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// The constants that end in Believed limit how long the answers of the API server about a client
-// are cached. A client that sends a request every 15 seconds causes about one API call per minute,
-// even if its token is wrong.
+// The constants with names that end in Believed limit how long the API server's answers about a
+// client are cached. A client that sends a request every 15 seconds causes about one API call per
+// minute, even if its token is wrong.
 const (
 	tokenBelieved   = time.Minute
 	rightBelieved   = 5 * time.Minute
@@ -36,8 +36,8 @@ const (
 )
 
 // wrongTokens is the maximum number of wrong tokens per address and minute. The limit protects the
-// API server from too many calls, and the log from too many messages. It does not apply to a token
-// that was valid within the last rightRemembered.
+// API server from too many calls, and the log from too many messages. It does not apply to tokens
+// that the API server has accepted within the last rightRemembered.
 const (
 	wrongTokens     = 10
 	rightRemembered = time.Hour
@@ -46,8 +46,8 @@ const (
 // errTooManyTokens is the error for an address that has sent too many wrong tokens.
 var errTooManyTokens = errors.New("too many wrong tokens from this address")
 
-// A guard passes requests for open paths on to the handler inside. For all other paths, the guard
-// first asks the API server whether the client has the right to get the path.
+// A guard passes requests for open paths to the handler in the field inside. For all other paths,
+// the guard first asks the API server whether the client has the right to get the path.
 type guard struct {
 	logger klog.Logger
 	client kubernetes.Interface
@@ -73,8 +73,8 @@ type question struct {
 	verb, path string
 }
 
-// newGuard returns a handler that checks each request before it calls inside. The argument open
-// lists the paths that need no check.
+// newGuard returns a handler that checks each request before it calls the handler inside. The
+// argument open lists the paths that need no check.
 func newGuard(logger klog.Logger, client kubernetes.Interface, open []string, inside http.Handler) (http.Handler, error) {
 	opened, err := path.NewAuthorizer(open)
 	return &guard{
@@ -168,8 +168,7 @@ func (g *guard) wrongOf(address string) *atomic.Int32 {
 	return wrong
 }
 
-// may is an authorization check. It reports whether a user has the right that the question asks
-// about.
+// may checks whether the user has the right that the question asks about.
 func (g *guard) may(ctx context.Context, user authenticationv1.UserInfo, asked question) (bool, error) {
 	if kept, found := g.rights.Get(asked); found {
 		return kept == true, nil

@@ -14,12 +14,12 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// A watchedLock ends the campaign if a leader finds that another process holds the lease. It also
-// ends the campaign if the namespace of the lease does not exist. A watchedLock needs no mutex,
-// because the elector makes one call at a time.
+// A watchedLock ends the campaign if this process was the leader, and another process now holds the
+// lease. It also ends the campaign if the namespace of the lease does not exist. A watchedLock
+// needs no mutex, because the elector makes one call at a time.
 type watchedLock struct {
 	resourcelock.Interface
-	end func(error) // ends the campaign at once
+	end func(error) // ends the campaign immediately
 	// missing reports whether the server says that the namespace of the lease does not exist. The
 	// function may be nil.
 	missing func(context.Context) bool
@@ -46,7 +46,7 @@ func (l *watchedLock) endIfNowhere(ctx context.Context, err error, known bool) {
 	}
 }
 
-// Update updates the lease. If the update makes this process the holder, Update records that in
+// Update updates the lease. If the update makes this process the holder, Update sets the field
 // leading.
 func (l *watchedLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	return l.wrote(record, l.Interface.Update(ctx, record))
@@ -62,7 +62,7 @@ func (l *watchedLock) wrote(record resourcelock.LeaderElectionRecord, err error)
 // deadline.
 func (l *watchedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
-	if err == nil { // the elector compares raw to detect changes, but the times in raw have whole seconds
+	if err == nil { // the elector detects changes by comparing raw, in which times are truncated to seconds
 		raw = strconv.AppendInt(slices.Clip(raw), record.RenewTime.UnixNano(), 10)
 	}
 	l.endIfNowhere(ctx, err, false)

@@ -189,8 +189,8 @@ func usable(config *rest.Config) error {
 	return err
 }
 
-// client returns a client whose user agent contains the name. The client has no pace and no fence,
-// so use it only for a few calls that need no lease.
+// client returns a client whose user agent contains the name. The client has no transport.Pace and
+// no transport.Fence, so use it only for a few calls that need no lease.
 func (m *manager) client(name string) (*kubernetes.Clientset, error) {
 	return kubernetes.NewForConfig(m.configFor(name))
 }
@@ -254,8 +254,8 @@ func (m *manager) isServed(ctx context.Context, client discovery.DiscoveryInterf
 	}
 }
 
-// isRefusal reports whether a retry would fail again, because the server does not accept this
-// client or this client does not trust the server.
+// isRefusal reports whether the server does not accept this client, or this client does not trust
+// the server. A retry would then fail again.
 func isRefusal(err error) bool {
 	_, strange := errors.AsType[*tls.CertificateVerificationError](err)
 	_, alert := errors.AsType[tls.AlertError](err)

@@ -18,9 +18,9 @@ import (
 // namespaceInterval is the interval between two checks for a missing namespace.
 const namespaceInterval = 5 * time.Second
 
-// watchNamespaces checks whether the watched namespaces exist. If a namespace does not exist, the
-// log and /readyz report this until the namespace is created. The controllers then serve the
-// namespace without a restart.
+// watchNamespaces checks whether the watched namespaces exist. If a namespace does not exist,
+// watchNamespaces logs the fact, and /readyz reports it until the namespace is created. The
+// controllers then serve the namespace without a restart.
 func (m *manager) watchNamespaces(ctx context.Context) {
 	if len(m.opts.namespaces) == 0 {
 		return

@@ -50,7 +50,7 @@ type options struct {
 	statusDelay         time.Duration
 
 	metricsAddress    string   // "0" means none
-	openPaths         []string // paths that need no right
+	openPaths         []string // paths that any client may get
 	certFile, keyFile string
 	profiling         bool
 
@@ -134,7 +134,7 @@ func (o *options) flagSet() *pflag.FlagSet {
 	fs.StringToStringVar(&o.featureGates, "feature-gates", nil, podDeletionCost+"=true|false says whether the annotation "+corev1.PodDeletionCost+" decides which pods go first; true is the default")
 	fs.StringVar(&o.scaleDownOrder, "scale-down-order", o.scaleDownOrder, "which pods go first, as a list of words separated by commas, of "+strings.Join(podrank.OrderWords(), ", ")+". They count after unassigned, phase and readiness, and before the rest of Kubernetes' order. The annotation "+podrank.OrderAnnotation+" overrides the flag for one ReplicaSet or ReplicationController")
 	fs.StringVar(&o.metricsAddress, "metrics-bind-address", o.metricsAddress, "host:port of /metrics, /livez, /healthz and /readyz, which are served over TLS; 0 turns them off. A client needs the right to get the path")
-	fs.StringSliceVar(&o.openPaths, "authorization-always-allow-paths", o.openPaths, "paths that need no right. A path that ends in * matches all paths that begin with the part before it")
+	fs.StringSliceVar(&o.openPaths, "authorization-always-allow-paths", o.openPaths, "paths that any client may get. A path that ends in * matches all paths that begin with the part before it")
 	fs.BoolVar(&o.profiling, "profiling", o.profiling, "serve /debug/pprof at the address of the metrics, for clients with the right to get that path")
 	fs.StringVar(&o.certFile, "tls-cert-file", o.certFile, "certificate of the metrics; empty means a self-signed one")
 	fs.StringVar(&o.keyFile, "tls-private-key-file", o.keyFile, "key of the certificate")
@@ -163,8 +163,8 @@ func (o *options) addElectionFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.lease.Namespace, "leader-elect-resource-namespace", o.lease.Namespace, "namespace of the lease")
 }
 
-// fillIn replaces zero values with the defaults if the help of a flag says that 0 means the default.
-// It also sorts the namespaces and removes duplicates.
+// fillIn replaces 0 with the default for each flag whose help says that 0 means the default. It
+// also sorts the namespaces and removes duplicates.
 func (o *options) fillIn() {
 	d := defaults()
 	o.burst = cmp.Or(o.burst, d.burst)
@@ -216,11 +216,11 @@ func deletionCosts(gates map[string]string) (costs bool, err error) {
 	return costs, nil
 }
 
-// noNode returns nil for every node. It is for orders that are only validated.
+// noNode always returns nil. It lets podrank.ParseOrder validate an order before any node is known.
 func noNode(string) *corev1.Node { return nil }
 
-// validateName returns an error if name is not a valid name for an object. The reasons come from a
-// validation function, such as IsDNS1123Label.
+// validateName returns an error if name is empty, or if the given validation function, such as
+// IsDNS1123Label, rejects it.
 func validateName(flag, name string, is func(string) []string) error {
 	if name == "" {
 		return fmt.Errorf("--%s: must not be empty", flag)
@@ -327,7 +327,7 @@ func (o *options) validateElection() error {
 	return errors.Join(errs...)
 }
 
-// selectControllers returns the controllers that a list such as *,-replicaset selects. Names and
+// selectControllers returns the controllers that a list such as "*,-replicaset" selects. Names and
 // aliases are the same as in Kubernetes (Z1).
 func selectControllers(list []string) ([]controller, error) {
 	var selected []controller

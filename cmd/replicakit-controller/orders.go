@@ -26,7 +26,7 @@ const kubernetesOrder = "kubernetes"
 const invalidOrder = "InvalidScaleDownOrder"
 
 // mostOrders is the maximum number of cached orders from annotations. There are only a few
-// keywords, so a cluster rarely has more orders.
+// keywords, so a cluster rarely reaches this limit.
 const mostOrders = 100
 
 // orders determines the order in which the pods of each owner are deleted.
@@ -57,8 +57,8 @@ func newOrders(opts options) *orders {
 	return o
 }
 
-// of returns the order in the annotation of an owner. If the owner has no such annotation, of
-// returns the order of the flag.
+// of looks up the order of an owner in the owner's annotation. If the owner has no such annotation,
+// the result is the order of --scale-down-order.
 func (o *orders) of(owner metav1.Object) wordedOrder {
 	words, own := owner.GetAnnotations()[podrank.OrderAnnotation]
 	if !own {
@@ -99,8 +99,8 @@ func labelOf(words string, err error) string {
 	return cmp.Or(strings.Join(criteria, ","), kubernetesOrder)
 }
 
-// order returns the order of an owner. Call admit before you delete pods that were chosen by this
-// order.
+// order returns the order of an owner. Before you delete the pods that this order puts first, call
+// admit.
 func (o *orders) order(owner metav1.Object) podrank.Order[*corev1.Pod] {
 	its := o.of(owner)
 	if its.asksNodes {
@@ -109,9 +109,9 @@ func (o *orders) order(owner metav1.Object) podrank.Order[*corev1.Pod] {
 	return its.order
 }
 
-// admit reports whether the pods that were chosen by the order of an owner may be deleted. If may
-// is false, again is the delay before the next attempt, and 0 means that there is no other attempt.
-// The error says why the order is not valid, or why the nodes cannot be listed.
+// admit reports whether the pods that the order of an owner puts first may be deleted. If the
+// result may is false, again is the delay before the next attempt. A delay of 0 means no further
+// attempt. The error says why the order is not valid, or why the nodes cannot be listed.
 func (o *orders) admit(kind string, owner metav1.Object) (may bool, again time.Duration, err error) {
 	its := o.of(owner)
 	if its.err != nil {

@@ -61,7 +61,7 @@ func newForeignWrites() *prometheus.CounterVec {
 type others struct {
 	*manager
 	telling sync.WaitGroup
-	proven  func(ctx context.Context, seen string) // called once, at the first proof; nil means that a proof is only reported
+	proven  func(ctx context.Context, seen string) // called once, at the first proof; nil means that the proof is only reported
 
 	mu        sync.Mutex
 	since     time.Time // writes count only after this time of the server's clock; zero means that no writes count
@@ -113,7 +113,8 @@ func (o *others) isNew(at time.Time) bool {
 	return !o.since.IsZero() && at.After(o.since)
 }
 
-// sawChild reports whether a child that another controller created was seen within the given time.
+// sawChild reports whether the time since another controller's child was last seen is less than
+// the argument within.
 func (o *others) sawChild(within time.Duration) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -121,8 +122,8 @@ func (o *others) sawChild(within time.Duration) bool {
 }
 
 // statusWriter returns the program that last wrote a status, and the time of that write. It ignores
-// the program in except. If no other program has written the status, statusWriter returns an empty
-// string.
+// the program that except names. If no other program has written the status, statusWriter returns
+// an empty string.
 func statusWriter(fields []metav1.ManagedFieldsEntry, except string) (by string, at time.Time) {
 	for i := range fields {
 		f := &fields[i]
@@ -188,9 +189,9 @@ func maker(object metav1.Object) (by string) {
 	return by
 }
 
-// mark returns the managed fields to keep for a cached pod. They contain only the name of the
-// program that created the pod. mark returns nil if no other program created the pod while the
-// worker was at work, or if this manager does not serve the kind of the owner.
+// mark returns the managed fields to keep for a cached pod. If another program created the pod
+// while the worker was at work, they contain only the name of that program. Otherwise, or if this
+// manager does not serve the kind of the owner, mark returns nil.
 func (o *others) mark(pod *corev1.Pod) []metav1.ManagedFieldsEntry {
 	if !o.isNew(pod.CreationTimestamp.Time) || o.controllerOf(pod) == nil {
 		return nil
@@ -243,8 +244,8 @@ func (o *others) watch(ctx context.Context, factory informers.SharedInformerFact
 	return errors.Join(errs...)
 }
 
-// isNewOwner records that another controller has created a child for an owner, and reports whether
-// it is the first such child of the owner.
+// isNewOwner records that another controller has created a child for an owner. It returns false if
+// a child from another controller was already recorded for the owner.
 func (o *others) isNewOwner(owner types.UID) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -11,14 +11,14 @@ import (
 	"github.com/replicakit/replicakit/replicas/transport"
 )
 
-// paces holds the paces of the controllers' clients, by name of the client. The zero value is
-// empty.
+// paces holds the transport.Pace of each client of the controllers, by name of the client. The zero
+// value is empty.
 type paces struct {
 	mu     sync.Mutex
 	byName map[string]*transport.Pace
 }
 
-// of returns the pace that all clients with this name share.
+// of gets or creates the transport.Pace that all clients with this name share.
 func (p *paces) of(name string, opts options) *transport.Pace {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -46,7 +46,7 @@ func (*paces) Describe(descs chan<- *prometheus.Desc) {
 	descs <- callsWaiting
 }
 
-// Collect sends the current values of each pace.
+// Collect sends the current values of each transport.Pace.
 func (p *paces) Collect(collected chan<- prometheus.Metric) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -19,8 +19,8 @@ import (
 // number of owners with kept passes. The least recently used owners are dropped first.
 const keptOwners, keptPasses = 1000, 5
 
-// passes keeps the last passes of each owner, so that a user can find out what held an owner back.
-// Only passes that changed something, were held back or failed are kept.
+// passes keeps the last passes of each owner, so that a user can find out why an owner's pods were
+// not created or deleted. Only passes that changed something, were held back or failed are kept.
 type passes struct {
 	mu     sync.Mutex
 	owners *lru.Cache // by namespace and name of the owner, a []string with the latest pass last
@@ -59,7 +59,7 @@ func (p *passes) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	all := p.of(path)
 	p.mu.Unlock()
 	if len(all) == 0 {
-		http.Error(w, fmt.Sprintf("no pass of %s is kept. A pass is kept if it changed something, was held back or failed, until this process ends or %d other owners have had later passes", path, keptOwners), http.StatusNotFound)
+		http.Error(w, fmt.Sprintf("no pass of %s is kept. A pass is kept if it changed something, was held back or failed. It is dropped when this process ends, or when %d other owners have had later passes", path, keptOwners), http.StatusNotFound)
 		return
 	}
 	for _, pass := range all {

@@ -37,11 +37,10 @@ func newRestored() prometheus.Gauge {
 }
 
 // restores detects that the API server has gone back to an older resourceVersion, for example
-// because its etcd was restored from a backup. The watches might not show this, because they break
-// while the server is down. In addition, the informers often list again before a controller
-// compares versions. So each manager regularly reads the resourceVersion of the server. A manager
-// that waits for the lease does this too, because the leader often loses the lease and ends while
-// etcd is down.
+// because its etcd was restored from a backup. Watches break while the server is down, so they
+// might not show the older version. Informers often list again before a controller compares
+// versions. So each manager regularly reads the resourceVersion of the server. A manager that waits
+// for the lease also does so, because the leader often loses the lease and ends while etcd is down.
 type restores struct {
 	live    func(context.Context) (string, error) // returns the current resourceVersion of the server
 	tell    func(ctx context.Context, note string) error
@@ -67,7 +66,7 @@ func (r *restores) notice(ctx context.Context) { wait.UntilWithContext(ctx, r.as
 func (r *restores) ask(ctx context.Context) {
 	version, err := r.live(ctx)
 	if err != nil {
-		return // the controllers of the leader log such errors
+		return // the leader's controllers log errors of the API server
 	}
 	before := r.last
 	r.last = version

@@ -47,9 +47,9 @@ func (c controller) rights() []right {
 	return rights
 }
 
-// reportMissingRights asks the server which rights are missing, and logs each of them once. The
-// controllers start anyway. Each controller begins to work when it has its own rights, even if the
-// other controller still lacks some.
+// reportMissingRights asks the server which rights are missing, and logs each missing right once.
+// The controllers start anyway. Each controller begins to work when it has its own rights, even if
+// the other controller still lacks some.
 func (m *manager) reportMissingRights(ctx context.Context) {
 	client, err := m.client("rights")
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// runawayMinutes is the number of minutes for which a created child counts.
+	// runawayMinutes is the number of minutes for which a created child counts toward the
+	// runaway limit.
 	runawayMinutes = 10
 	// An owner is a runaway if too many children were created for it in the last runawayMinutes.
 	// The limit is runawayMore plus runawayShare times the highest number of replicas that the
@@ -52,7 +53,8 @@ func (r *runaways) note(owner types.NamespacedName, made, wanted int, now time.T
 	c.wanted[i] = max(c.wanted[i], wanted)
 }
 
-// count returns the number of runaways. It removes owners whose creations no longer count.
+// count returns the number of runaways. It removes owners for which no children were created in the
+// last runawayMinutes.
 func (r *runaways) count(now time.Time) (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -30,8 +30,8 @@ type worker struct {
 	begun  atomic.Bool // whether a controller has passed the check for other controllers
 }
 
-// client returns a client for the controllers. All clients with the same name share one pace (Z3).
-// The client does not send a write that the fence refuses.
+// client returns a client for the controllers. All clients with the same name share one
+// transport.Pace (Z3). The client does not send a write that the fence refuses.
 func (w *worker) client(name string) (*kubernetes.Clientset, error) {
 	return kubernetes.NewForConfig(w.configFor(name))
 }
@@ -41,7 +41,7 @@ func (w *worker) configFor(name string) *rest.Config {
 	config.Wrap(w.fence.Wrap)
 	config.Wrap(w.writes.wrap)
 	config.Wrap(w.paces.of(name, w.opts).Wrap)
-	config.Wrap(clientgo.CapRetryAfter) // wrapped last, because the pace must see the unmodified responses of the server
+	config.Wrap(clientgo.CapRetryAfter) // wrapped last, because the Pace must see the server's unmodified responses
 	return config
 }
 
@@ -164,8 +164,8 @@ func (w *worker) registerer(namespace string) prometheus.Registerer {
 	return w.registry
 }
 
-// run fills the caches and runs each controller from its admission until ctx is done. It returns
-// after the last pass.
+// run fills the caches. It runs each controller when its channel in admitted is closed, until ctx
+// is done. It returns after the last pass.
 func (c *cell) run(ctx context.Context, admitted map[string]chan struct{}) {
 	defer c.working.add(c)()
 	c.newTerm(ctx)
@@ -189,9 +189,9 @@ func (c *cell) run(ctx context.Context, admitted map[string]chan struct{}) {
 // termPatience is the timeout of newTerm. The informers start after newTerm has returned.
 const termPatience = 5 * time.Second
 
-// newTerm lets each controller get the current resourceVersion of the server. The controllers then
-// know that caches filled later are not older than that resourceVersion, so the first passes do not
-// have to wait. Call newTerm when the lease is held and the caches are still empty.
+// newTerm lets each controller get the current resourceVersion of the server. Caches that are
+// filled later cannot be older than that resourceVersion, so the first passes do not have to wait.
+// Call newTerm when the lease is held and the caches are still empty.
 func (c *cell) newTerm(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, termPatience)
 	defer cancel()

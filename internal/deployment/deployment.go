@@ -115,9 +115,9 @@ func (s *scaling) run() How {
 	return Proportions
 }
 
-// wantedOther reports whether the ReplicaSet was last scaled for a different number of replicas of the
-// Deployment than s.replicas. If the annotation is missing, wantedOther compares the Deployment's current
-// spec.replicas instead.
+// wantedOther reports whether the Deployment wanted a number of replicas other than s.replicas when the
+// ReplicaSet was last scaled. If the annotation is missing, wantedOther compares s.replicas with the
+// Deployment's current spec.replicas.
 func (s *scaling) wantedOther(rs *appsv1.ReplicaSet) bool {
 	desired, ok := number(rs, desiredAnnotation)
 	if !ok {
@@ -151,7 +151,7 @@ func (s *scaling) isFinished() bool {
 }
 
 // share distributes the replicas to add or remove over the ReplicaSets, in proportion to their sizes. It
-// starts with the largest ReplicaSet. This ReplicaSet also gets the remainder that is caused by rounding.
+// starts with the largest ReplicaSet. This ReplicaSet also gets the remainder from rounding.
 func (s *scaling) share() {
 	add := int32(0)
 	if s.replicas > 0 {

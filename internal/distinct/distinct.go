@@ -53,7 +53,7 @@ func (t *Table) Find(text string) int {
 func (t *Table) entry(slot uint32) int { return int(slot&(1<<t.index-1)) - 1 }
 
 // find returns the slot of a string, or the free slot where the string belongs. The result part holds the
-// bits of the string's hash that the slot stores.
+// hash bits that a slot stores for this string.
 func (t *Table) find(text string) (slot *uint32, part uint32) {
 	hash := maphash.String(seed, text)
 	part = uint32(hash>>32) >> t.index << t.index

@@ -80,16 +80,16 @@ type Watch struct {
 	came   time.Time // the time of the server's last answer, or of the start of Follow
 	err    error     // the error of the last request
 	newest string    // the resourceVersion in the server's last answer
-	ahead  string    // the resourceVersion of the watch if the server was at an older resourceVersion, or ""
+	ahead  string    // the watch's resourceVersion, if the server was at an older one; "" otherwise
 
 	relisted time.Time   // the time when the objects were last listed again; zero means never
 	done     func() bool // reports whether the server has answered the new list; nil if no answer is pending
 	until    string      // the server's resourceVersion when the objects were last listed again
-	missed   int         // the number of events up to that resourceVersion that only the new list has delivered
+	missed   int         // the number of missed events that the new list has delivered
 	hung     int         // the number of new lists that delivered missed events
 
-	reported bool // the log says that the watch does not follow the server
-	noRight  bool // the log says that a right is missing
+	reported bool // whether it was logged that the watch does not follow the server
+	noRight  bool // whether it was logged that a right is missing
 
 	events, bookmarks int
 	bookmark          time.Time // the time of the last bookmark
@@ -197,7 +197,7 @@ func (w *Watch) look(ctx context.Context, log Log) {
 func (w *Watch) isTimeToAsk(now time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return now.Sub(w.last) >= w.times.Ask || w.isTimeToRelist(now) // the answer shows which events of the new list the watch has missed
+	return now.Sub(w.last) >= w.times.Ask || w.isTimeToRelist(now) // to find out later which events the watch has missed
 }
 
 func (w *Watch) isTimeToRelist(now time.Time) bool {
@@ -263,7 +263,7 @@ func (w *Watch) catchUp(cached string) {
 		}
 	}
 	if resourceversion.Older(cached, w.ahead) {
-		w.ahead = "" // a new list has returned the older resourceVersion of the server
+		w.ahead = "" // a new list has set the cache back to the server's older resourceVersion
 	}
 	for len(w.asked) > 0 && cached != "" && !resourceversion.Older(cached, w.asked[0].version) {
 		w.proven = w.asked[0].at

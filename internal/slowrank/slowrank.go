@@ -53,7 +53,7 @@ func (r Rules) Compare(p, q Pod, now time.Time) (criterion string, c int) {
 	return "none", 0
 }
 
-// The constant over is the result of a step that ranks two pods as equal and ends the comparison.
+// over is the result of a step that ranks two pods as equal and ends the comparison.
 const over = math.MaxInt
 
 type step struct {

@@ -73,8 +73,8 @@ type Options struct {
 
 	// Events receives the events about owners. If Events is nil, the events are recorded with EventClient.
 	Events controller.EventSink
-	// EventClient is the client with which events are recorded while Run is running, for example the CoreV1
-	// client of a kubernetes.Interface. If both Events and EventClient are nil, no events are recorded.
+	// EventClient is the client that records events while Run is running, for example the CoreV1 client
+	// of a kubernetes.Interface. If both Events and EventClient are nil, no events are recorded.
 	EventClient typedcorev1.EventsGetter
 	// Component is the source of the recorded events. The default is the owners' kind in lower case
 	// followed by "-controller", or "replication-controller" for ReplicationControllers.
@@ -248,10 +248,10 @@ func withBurst[O, C controller.Object](spec func(O) (replicas.Spec[C], error), b
 // never process the same owner at the same time. If workers is 0, Run starts DefaultWorkers workers. If
 // workers is negative, Run returns an error.
 //
-// If a pass takes longer than a second, for example because a webhook hangs, an additional worker starts in
-// place of the worker of the slow pass. The number of concurrent slow passes is limited to four times
-// workers. While a namespace has a slow pass, the number of passes under way in that namespace is limited
-// to workers.
+// If a pass takes longer than a second, for example because a webhook hangs, an additional worker starts
+// in place of the worker of the slow pass. At most 4*workers slow passes run at the same time. While a
+// namespace has a slow pass, the number of passes under way in that namespace is limited to the value of
+// workers.
 //
 // Differs from Kubernetes: workers start after the event handlers have processed the initial lists. In
 // Kubernetes, workers start earlier, as soon as the caches are filled. If the workers of this controller
@@ -325,7 +325,7 @@ func (c *Controller) waitForCaches(ctx context.Context) bool {
 	return cache.WaitForNamedCacheSyncWithContext(ctx, c.handled...)
 }
 
-// logWatch returns the log function for package follow, which reports on the watches.
+// logWatch returns the function with which package follow logs the state of the watches.
 func (c *Controller) logWatch(logger klog.Logger) follow.Log {
 	return func(err error, message string, keysAndValues ...any) {
 		keysAndValues = append(keysAndValues, "controller", strings.ToLower(c.kind))

@@ -26,11 +26,11 @@ const (
 // for ten to thirty seconds in each call. With a fixed number of workers, a few owners with slow passes
 // would delay all other owners.
 //
-// While a namespace has a slow pass, the number of passes under way in that namespace is limited to
-// workers, including the slow passes. Other owners in the namespace wait until one of these passes ends. A
-// namespace in which all passes are slow therefore leaves workers for the other namespaces. If passes are
-// slow only because of a low rate limit of the client, the additional workers are harmless, because they
-// share this rate limit.
+// While a namespace has a slow pass, the number of passes under way in that namespace is limited to the
+// value of workers, including the slow passes. Other owners in the namespace wait until one of these
+// passes ends. A namespace in which all passes are slow therefore leaves workers for the other
+// namespaces. If passes are slow only because of a low rate limit of the client, the additional workers
+// are harmless, because they share this rate limit.
 //
 // Passes have no deadline, because a call that the client has abandoned can still take effect. The API
 // server enforces its own deadline for each call.
@@ -76,8 +76,8 @@ func (c *crew) start(work func()) { c.running.Go(work) }
 func (c *crew) wait() { c.running.Wait() }
 
 // begin registers a new pass for the owner with this key. If too many passes are already under way in the
-// owner's namespace, begin returns nil, and the method end returns the key when one of these passes ends.
-// The function replace is called when the new pass becomes slow.
+// owner's namespace, begin returns nil and postpones the owner until the end of one of these passes. If
+// the new pass becomes slow, replace is called.
 func (c *crew) begin(key types.NamespacedName, replace func()) *shift {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,7 +106,7 @@ func (c *crew) postpone(key types.NamespacedName) {
 }
 
 // takesLong marks the pass as slow and calls replace, unless the pass has ended. If there are already too
-// many slow passes, takesLong is called again after another slowPass.
+// many slow passes, takesLong is called again after the duration slowPass.
 func (s *shift) takesLong(replace func()) {
 	c := s.crew
 	c.mu.Lock()
@@ -124,8 +124,8 @@ func (s *shift) takesLong(replace func()) {
 	replace()
 }
 
-// end unregisters a pass. The result goOn reports whether the worker of the pass should start another pass.
-// The result putOff lists the owners for which begin returned nil, and which can now be queued again.
+// end unregisters a pass. The result goOn reports whether the worker of the pass should start another
+// pass. The result putOff lists the owners that begin has postponed and that can now be queued again.
 func (s *shift) end() (goOn bool, putOff []types.NamespacedName) {
 	c := s.crew
 	c.mu.Lock()

@@ -59,7 +59,7 @@ func newMetrics(registerer prometheus.Registerer, name string, samples func() []
 
 const metricsNamespace = "replicakit_"
 
-// registering registers collectors, and joins the errors in the field err.
+// A registering registers collectors, and joins the errors of these registrations.
 type registering struct {
 	registerer prometheus.Registerer
 	err        error

@@ -29,7 +29,7 @@ import (
 // a request up to ten times, so a call waits for at most controller.MaxServerDelay in total.
 const longestRetryAfter = controller.MaxServerDelay / 10
 
-// CapRetryAfter limits the time by which Retry-After headers can delay one call to
+// CapRetryAfter limits the delay of a call by Retry-After headers. The maximum is
 // controller.MaxServerDelay. Add CapRetryAfter to the configuration of a client:
 //
 //	config.Wrap(clientgo.CapRetryAfter)
@@ -84,8 +84,8 @@ func mayHaveHadAnEffect(req *http.Request, resp *http.Response) bool {
 
 var eventPath = regexp.MustCompile(`/namespaces/[^/]+/events(/[^/]+)?$`)
 
-// withoutRetry moves the delay of a response from its header to the Status in its body, so that client-go
-// does not resend the request.
+// withoutRetry moves the delay from the response's Retry-After header to the Status in the body, so that
+// client-go does not resend the request.
 func withoutRetry(req *http.Request, resp *http.Response, seconds int) (*http.Response, error) {
 	body, err := io.ReadAll(resp.Body)
 	if err = errors.Join(err, resp.Body.Close()); err != nil {

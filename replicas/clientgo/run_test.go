@@ -66,7 +66,7 @@ func TestRun(t *testing.T) {
 		assert.Empty(t, b.allPods())
 		assert.Zero(t, b.returned.Load())
 		assert.Equal(t, 1, strings.Count(b.log.String(), "Still waiting for the first list. "))
-		assert.Contains(t, b.log.String(), `is its CustomResourceDefinition installed), and may it be listed and watched? kind="Pod"`)
+		assert.Contains(t, b.log.String(), `its CustomResourceDefinition is installed), and that the program is allowed to list and watch it kind="Pod"`)
 		b.cancel()
 		settle()
 		assert.Equal(t, int32(1), b.returned.Load())

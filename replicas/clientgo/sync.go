@@ -48,8 +48,8 @@ func (c *Controller) replaceWorker(ctx context.Context, key types.NamespacedName
 	c.crew.start(func() { c.work(ctx) })
 }
 
-// endShift ends a shift, and queues the owners that were put off because of it. It reports whether the
-// worker is still needed.
+// endShift ends a shift, and queues the owners that were waiting for a pass in the same namespace to end.
+// It reports whether the worker is still needed.
 func (c *Controller) endShift(s *shift) bool {
 	goOn, putOff := s.end()
 	if !goOn {

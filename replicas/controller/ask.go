@@ -38,7 +38,7 @@ type Call struct {
 	Err   error
 
 	body   any  // the options of a delete, or the patch that was sent
-	stray  bool // the object is a stray, which is a new child that a webhook has made useless for the owner
+	stray  bool // the object is a stray, a new child that is not the owner's because a webhook changed it
 	dryRun bool
 }
 
@@ -69,8 +69,8 @@ func (c Call) String() string {
 }
 
 // ErrNoRoom is wrapped in the error of a call that the Controller refused to send. The call could have led
-// to more or fewer children than docs/guarantee.md promises. This error is a bug in the Controller, so
-// please report it.
+// to more or fewer children than docs/guarantee.md promises. This error indicates a bug in the Controller,
+// so please report it.
 var ErrNoRoom = errors.New("there is no room for this call")
 
 // errNoAnswer is the error of a call that has not returned. It remains the error of the call if the client
@@ -84,8 +84,8 @@ type calls struct {
 	creations, deletions allowance
 }
 
-// An allowance limits a number of calls. The field room is the limit, and the field used counts the calls
-// requested so far.
+// An allowance limits how many calls may be made. The field room is the limit, and the field used counts
+// the calls requested so far.
 type allowance struct{ room, used int }
 
 // allow sets how many replicas the pass may still create and delete.
@@ -143,9 +143,9 @@ func about(verb string, obj metav1.Object, sent any) Call {
 	return Call{Verb: verb, Namespace: obj.GetNamespace(), Name: obj.GetName(), body: sent}
 }
 
-// A pass calls the API server only through the functions below. A function whose call can change a child
-// also records the result in the ledger. The argument start is the moment at which the batch of calls
-// began. Accepted deletions are recorded later, after all deletions of the pass have ended.
+// A pass calls the API server only through the functions below. The functions that create, patch or delete
+// children also record the result in the ledger. The argument start is the moment at which the batch of
+// calls began. Accepted deletions are recorded later, after all deletions of the pass have ended.
 
 // askCreate creates a child.
 func (p *pass[O, C]) askCreate(ctx context.Context, start ledger.Moment, child C) (created C, err error) {
@@ -170,8 +170,8 @@ func (p *pass[O, C]) askCreate(ctx context.Context, start ledger.Moment, child C
 	return created, err
 }
 
-// noteCreation records in the ledger what the result of a creation reveals about the child's name. A
-// creation that had no answer may still take effect.
+// noteCreation records the result of a creation in the ledger, under the child's name. A creation without
+// an answer may still take effect.
 func (p *pass[O, C]) noteCreation(start ledger.Moment, name types.NamespacedName, child C, err error) {
 	known, now := p.state.known, p.opts.Now()
 	known.Sending(name, now)
@@ -201,8 +201,8 @@ func (p *pass[O, C]) askDelete(ctx context.Context, start ledger.Moment, child C
 	return err
 }
 
-// noteDeletion records in the ledger what the result of a deletion reveals about the child. A deletion that
-// had no answer may have taken effect already, or may do so later.
+// noteDeletion records in the ledger that a child to delete was not found, or that its deletion had no
+// answer. A deletion without an answer may have taken effect already, or may still take effect.
 func (p *pass[O, C]) noteDeletion(start ledger.Moment, id types.UID, carried string, err error) {
 	known, now := p.state.known, p.opts.Now()
 	switch {
@@ -228,7 +228,7 @@ func carried(opts metav1.DeleteOptions) string {
 }
 
 // askDeleteStray deletes a stray, and askStray reads a stray from the server. Neither function records its
-// result in the ledger, which keeps strays apart from other children.
+// result in the ledger. The caller updates the ledger's separate list of strays.
 func (p *pass[O, C]) askDeleteStray(ctx context.Context, stray C, opts metav1.DeleteOptions) error {
 	err := p.client.Delete(ctx, stray, opts)
 	call := about("Delete", stray, opts)
@@ -300,8 +300,8 @@ func (p *pass[O, C]) askList(ctx context.Context) (List[C], error) {
 }
 
 // askOwnersVersion returns the resourceVersion that the server has reported for the owners in this term. If
-// the server has not reported one yet, the function asks the server for it. If the resourceVersion remains
-// unknown, the function returns "". askChildrenVersion does the same for the children.
+// the server has not reported one yet, askOwnersVersion asks the server for it. If the resourceVersion
+// remains unknown, the result is "". askChildrenVersion does the same for the children.
 func (p *pass[O, C]) askOwnersVersion(ctx context.Context, of Versioner) string {
 	return p.askVersion(ctx, &p.term.owners, "ServerOwnersVersion", of.ServerOwnersVersion)
 }
@@ -321,25 +321,25 @@ func (p *pass[O, C]) askVersion(ctx context.Context, of *serverVersion, verb str
 
 // listsAtOnce is the maximum number of live lists that a Controller makes at the same time. The limit
 // protects the server after an outage, when thousands of owners may need a list. Each Controller has its
-// own limit, because it may use another server. A list that hangs therefore delays only the lists of its
-// own Controller.
+// own limit, because Controllers may use different servers. A list that hangs therefore delays only the
+// lists of its own Controller.
 const listsAtOnce = 2
 
-// listsWaiting is the maximum number of further lists that may wait for a turn. If this number is reached,
-// a pass that asks for a list immediately receives an error, and the owner has its next pass after
-// listBusy. In the meantime, the worker can make passes that need no list.
+// listsWaiting is the maximum number of lists that may wait until another list returns. If listsWaiting is
+// reached, a pass that needs another list immediately receives an error. The owner's next pass then runs
+// after listBusy or a little later. In the meantime, the worker can make passes that need no list.
 const (
 	listsWaiting = 2
 	listBusy     = time.Second
 )
 
-// listTimeout is the maximum duration of one list. Without this limit, a list that hangs would never give
-// up its turn.
+// listTimeout is the maximum duration of one list. Without this limit, a list that hangs would block other
+// lists forever.
 const listTimeout = 30 * time.Second
 
 // lists makes the live lists of a Controller. Passes that need the same namespace and selector share one
-// list, if the list begins after all of these passes have asked for it. After a list has failed, no pass
-// can ask for a list for a time that doubles with each further failure.
+// list if all of them asked for it before it began. After a list has failed, further lists are refused for
+// a time that doubles with each failure.
 type lists[C Object] struct {
 	list   func(ctx context.Context, namespace string, matching labels.Selector) (List[C], error)
 	now    func() time.Time
@@ -356,15 +356,15 @@ type listCall[C Object] struct {
 	done    chan struct{}
 	list    List[C]
 	err     error
-	givenUp bool // the pass that made the list ended before the list returned
+	givenUp bool // the pass that made the list was canceled before the list returned
 }
 
 func newLists[O, C Object](client Client[O, C], opts Options) *lists[C] {
 	return &lists[C]{list: client.List, now: opts.Now, random: opts.Random, turns: make(chan struct{}, listsAtOnce)}
 }
 
-// heldError is the error of a pass that asks for a list while live lists are held back. It says for how
-// long, and why.
+// heldError is the error of a pass that asks for a list while live lists are held back. The message
+// contains the remaining time and the reason.
 type heldError struct {
 	wait time.Duration
 	why  string
@@ -447,7 +447,7 @@ func (l *lists[C]) make(ctx context.Context, key string, call *listCall[C], name
 		return
 	}
 	defer func() { <-l.turns }()
-	begin() // a pass that asks from now on needs another list
+	begin() // passes that ask later need another list
 	limited, cancel := context.WithTimeoutCause(ctx, listTimeout, fmt.Errorf("a list took more than %v", listTimeout))
 	defer cancel()
 	call.list, call.err = l.list(limited, namespace, matching)
@@ -458,8 +458,8 @@ func (l *lists[C]) make(ctx context.Context, key string, call *listCall[C], name
 	l.holdAfter(call.err, call.givenUp)
 }
 
-// holdAfter holds back further lists after a list has failed, unless the list failed only because its pass
-// gave up. A list that succeeds ends the hold.
+// holdAfter holds back further lists after a list has failed, unless the list failed because its pass was
+// canceled. A list that succeeds ends the hold.
 func (l *lists[C]) holdAfter(err error, givenUp bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -516,11 +516,12 @@ type restores struct {
 
 	mu  sync.Mutex
 	err error // the proof that the server was restored, or nil
-	// ownersListed and childrenListed are the newest resourceVersions that live lists of owners and of
-	// children have returned.
+	// ownersListed and childrenListed are the newest resourceVersions of all live lists of owners and
+	// children.
 	ownersListed, childrenListed string
-	// The map recent holds the children of the last DELETED events, with the number of each event. When
-	// recent holds endingsKept children, it replaces the map older, and recent is empty again.
+	// The map recent contains the UIDs of recently deleted children, with the sequence number of each
+	// DELETED event. When recent contains endingsKept UIDs, it replaces the map older, and a new recent
+	// begins.
 	recent, older map[types.UID]int
 	count         int // number of DELETED events so far
 }
@@ -547,9 +548,9 @@ func (r *restores) notice(format string, args ...any) error {
 	return err
 }
 
-// compare calls the function list, which lists one resource and returns the resourceVersion of the list. It
-// returns an error if this resourceVersion is older than that of an earlier list, or than that of the cache
-// before the call.
+// compare calls the function list, which makes a live list and returns the resourceVersion of this list. If
+// an earlier list or the cache had already shown a newer resourceVersion, compare records that the server
+// was restored and returns an error.
 func (r *restores) compare(newest *string, what, cached string, list func() (version string, err error)) error {
 	r.mu.Lock()
 	earlier := *newest
@@ -589,7 +590,7 @@ func (r *restores) deletedEvents() int {
 	return r.count
 }
 
-// isEnded reports whether one of the first n DELETED events was about this child.
+// isEnded reports whether the first n DELETED events include an event for this child.
 func (r *restores) isEnded(id types.UID, n int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

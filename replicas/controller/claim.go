@@ -29,8 +29,8 @@ const policyIsFinal = 5 * time.Minute
 
 // claim adopts and releases the children that the plan names, and returns what to create and delete next.
 // The result ok is false if the pass must not create or delete anything. If an orphan was not adopted, or
-// if the plan contains both adoptions and deletions, claim computes a new scale for the children that the
-// owner has now. A claim that fails does not undo the claims that succeeded (C13).
+// if the plan contains both adoptions and deletions, claim computes a new scale from the owner's current
+// children. A claim that fails does not undo the claims that succeeded (C13).
 func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (scale replicas.Scale[C], ok bool) {
 	claims, orphans, before := plan.Claims, plan.Claims.Adopt, p.state.aside
 	p.state.aside = nil
@@ -136,7 +136,7 @@ func (p *pass[O, C]) claimer() selector.Claimer[C] {
 
 // toTry returns the children to adopt or release in this pass. If the last adoption or release of a child
 // failed, toTry omits the child until a delay is over. The delay ends early if the child or the owner's
-// generation changes. A failure is forgotten if its child no longer needs to be adopted or released.
+// generation changes. When a child no longer needs to be adopted or released, its failure is forgotten.
 func (p *pass[O, C]) toTry(before map[types.UID]*aside, children []C) []C {
 	if len(before) == 0 {
 		return children
@@ -151,8 +151,8 @@ func (p *pass[O, C]) toTry(before map[types.UID]*aside, children []C) []C {
 	})
 }
 
-// mostReleases is the maximum number of times that a child is released while another controller gives it
-// back to the owner each time.
+// mostReleases is the maximum number of releases of a child that another controller keeps giving back to
+// the owner.
 const mostReleases = 3
 
 var errUndone = errors.New("another controller has adopted it for this owner, with another selector: give all owners of one kind the same Kind for children of one kind")
@@ -207,16 +207,16 @@ func (p *pass[O, C]) refusedAdoptions(refused []selector.Failure[C]) {
 	}
 }
 
-// refuseAdoption leaves an orphan alone for a while after the server has refused its adoption. If the
-// adoption was undecided before, the argument first is the time of its first failure. The next failure then
-// immediately counts as a refusal. If the server rejected the patch as Invalid, first is zero.
+// refuseAdoption postpones the next attempt to adopt an orphan after the server has refused its adoption.
+// If the adoption was undecided before, the argument first is the time of its first failure, so that the
+// next failure immediately counts as a refusal. Otherwise first is zero.
 func (p *pass[O, C]) refuseAdoption(c C, first time.Time, why error) {
 	hold := backoff.Hold{Since: p.opts.Now(), Wait: AdoptionRefused.row().shortest}
 	p.setAside(c, &aside{Version: c.GetResourceVersion(), First: first, Hold: hold, Reason: AdoptionRefused, Why: why}, nil)
 }
 
-// undecidedAdoptions handles adoptions that failed but may still succeed. The orphan is left alone for a
-// time that doubles with each failure. If the failures have lasted for policyIsFinal and a policy is the
+// undecidedAdoptions handles adoptions that failed but may still succeed. The next attempt is delayed, and
+// the delay doubles with each failure. If the failures have lasted for policyIsFinal and a policy is the
 // cause, they count as a refusal.
 func (p *pass[O, C]) undecidedAdoptions(ctx context.Context, claimer selector.Claimer[C], before map[types.UID]*aside, failed []selector.Failure[C]) {
 	isFinal := sync.OnceValue(func() bool { return p.policyIsAgainstIt(ctx, claimer) })
@@ -240,10 +240,10 @@ func (p *pass[O, C]) undecidedAdoptions(ctx context.Context, claimer selector.Cl
 
 func isPolicy(err error) bool { return apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) }
 
-// policyIsAgainstIt reports whether a policy forbids adoptions that have failed. As a test, it sends an
-// adoption patch to a child that the owner already has, as a dry run. If the dry run succeeds, the
-// Controller has the right to patch children and admission works. The failures are then specific to the
-// orphans.
+// policyIsAgainstIt reports whether adoptions have probably failed because a policy forbids them. It sends
+// a dry run of an adoption patch for a child that the owner already has. If the dry run succeeds, the
+// Controller has the right to patch children and admission works. In this case, only the adoption of the
+// orphans is forbidden.
 func (p *pass[O, C]) policyIsAgainstIt(ctx context.Context, claimer selector.Claimer[C]) bool {
 	if len(p.Active) == 0 {
 		return false
@@ -285,8 +285,8 @@ func (p *pass[O, C]) sortAside(orphans []C) {
 	}
 }
 
-// invalidReleases delays the next release of each child whose release the server rejected as Invalid. These
-// children count as released, but a policy may have forbidden the release.
+// invalidReleases delays the next attempt to release a child if the server rejected the release as Invalid.
+// The Claimer counts this child as released, but a policy may have forbidden the release.
 func (p *pass[O, C]) invalidReleases(released []C) {
 	if len(released) == 0 {
 		return

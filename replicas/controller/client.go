@@ -43,9 +43,9 @@ type Object interface {
 type Client[O, C Object] interface {
 	// Create creates the child in the child's namespace, and returns the child as the server stored it.
 	// Create may modify its argument, because no other code uses that object. Create must send the request
-	// only once. If Create fails after it may have sent the request more than once, the returned error must
-	// wrap ErrResent. For example, client-go repeats a request after a Retry-After. The function NoteResent
-	// then adds ErrResent.
+	// only once. If Create fails and may have sent the request more than once, the error must wrap
+	// ErrResent. For example, client-go repeats a request after a Retry-After header. NoteResent adds
+	// ErrResent to the error in this case.
 	Create(ctx context.Context, child C) (C, error)
 	// Delete deletes the child, with the given options and their preconditions.
 	Delete(ctx context.Context, child C, opts metav1.DeleteOptions) error
@@ -71,9 +71,9 @@ type Client[O, C Object] interface {
 }
 
 // A Versioner is a Client that can also return the server's current resourceVersion for owners and for
-// children. If the client is a Versioner, a new process does not have to read an owner that was written
-// after the process began. If the cache also returns its version, the new process makes one small list of
-// children instead of a live list for each owner.
+// children. If the client is a Versioner, a new process does not have to read an owner from the server if
+// the owner was written after the process began. If the cache also returns its version, the new process
+// makes one small list of children instead of a live list for each owner.
 type Versioner interface {
 	// ServerOwnersVersion lists the owners in a namespace, and ServerChildrenVersion lists the children.
 	// Both methods return the resourceVersion of their list. If the namespace is "", the list covers all
@@ -142,9 +142,9 @@ type EventSink interface {
 }
 
 // These are the reasons of a Controller's events, with their messages. "Sent once" means that the event is
-// not sent again while the condition lasts. If a spec is refused, the reason of the event is the reason of
-// the RefusedError. That is replicas.InvalidSelector, replicas.InvalidReplicas, replicas.InvalidTemplate,
-// or a reason that the Kind defines.
+// not sent again while the condition lasts. If a spec is refused, the event has the reason of the
+// RefusedError, such as replicas.InvalidSelector, replicas.InvalidReplicas, replicas.InvalidTemplate, or a
+// reason that the Kind defines.
 const (
 	SuccessfulCreate = "SuccessfulCreate"  // Created pod: <name>, where pod is the kind of the child in lower case
 	FailedCreate     = "FailedCreate"      // Error creating: <error>
@@ -156,13 +156,13 @@ const (
 	CreationsHeld    = "CreationsHeld"     // Holding creations for <time>: <why>. Sent once.
 	FailedOwner      = "FailedReadOwner"   // Error reading the owner: <error>. Nothing is deleted. Sent once.
 	FailedList       = "FailedList"        // Error listing: <error>. The view is old, and a live list failed. Sent once.
-	FailedLook       = "FailedLook"        // Error looking for pods: <error>. An earlier call had no answer, and still counts. Sent once.
+	FailedLook       = "FailedLook"        // Error looking for pods: <error>. An earlier call had no answer. Sent once.
 	FailedRelated    = "FailedRelatedPods" // Error listing related pods: <error>. Sent once.
 	FailedStatus     = "FailedStatus"      // Error writing the status: <error>, with the missing permission. Sent once.
 	FailedSpec       = "FailedSpec"        // Kind.Spec failed: <error>. The pass is tried again. Sent once for each generation and text.
 	InvalidStep      = "InvalidStep"       // <why the Step is invalid>. Nothing is created or deleted. Sent once for each generation and text.
 	Panicked         = "Panicked"          // A function of the Kind or the client panicked, and the log has the stack: <value>
-	ServerRestored   = "ServerRestored"    // <ErrRestored and its proof>. Sent once, about the first owner whose pass ends after the proof.
+	ServerRestored   = "ServerRestored"    // <ErrRestored and its proof>. Sent once, for the first owner whose pass ends afterwards.
 )
 
 func nameOf(c metav1.Object) types.NamespacedName {

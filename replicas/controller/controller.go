@@ -81,21 +81,21 @@ func New[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], e
 // docs/pass.md in this repository says when a pass reads from the server, and lists all delays.
 //
 // If err is nil and requeueAfter is positive, call Sync again after that time. If err is not nil and
-// requeueAfter is positive, use requeueAfter instead of the delay of your rate limiter. The server or a
-// hold has requested this delay. If the spec is refused, err is nil, because only a change of the owner can
-// help. An event reports the refusal, and Kind.Observe receives the error. If a method of the client
-// panics, Sync panics too, after the other calls of the batch have ended. If a pass for the owner is
-// already under way, Sync immediately returns an error. Any number of goroutines may call Sync for
-// different owners.
+// requeueAfter is positive, use requeueAfter instead of the delay of your rate limiter. This delay was
+// requested by the server, or it results from the failures so far. If the spec is refused, err is nil,
+// because only a change of the owner can help. An event reports the refusal, and Kind.Observe receives the
+// error. If a method of the client panics, Sync panics too, after the other calls of the batch have ended.
+// If a pass for the owner is already under way, Sync immediately returns an error. Any number of goroutines
+// may call Sync for different owners.
 //
-// Differs from Kubernetes: a pass adds the Controller's own writes to what the cache shows. Of these
-// writes, only a status write that the cache does not show yet delays the whole pass. If the view is stale,
-// the children are listed live. The owner is read before children are deleted. The name of a child is
-// chosen before the child is created. Each kind of failure has its own delay. The status is patched instead
-// of replaced, so the cached owner may lack fields. If another controller gives a released child back to
-// the owner three times, the Controller no longer releases the child. Claims run in parallel, and every
-// error is reported. The time at which the next child becomes available is computed from the children, not
-// from the stored status.
+// Differs from Kubernetes: a pass combines the cache with the Controller's own writes that the cache does
+// not show yet. Only a status write that the cache does not show yet delays the whole pass. If the view is
+// stale, the children are listed live. The owner is read from the server before children are deleted. The
+// name of a child is chosen before the child is created. Each kind of failure has its own delay. The status
+// is patched instead of replaced, so the cached owner may lack fields. If another controller gives a
+// released child back to the owner three times, the Controller no longer releases the child. Claims run in
+// parallel, and every error is reported. The time at which the next child becomes available is computed
+// from the children, not from the stored status.
 func (c *Controller) Sync(ctx context.Context, owner types.NamespacedName) (requeueAfter time.Duration, err error) {
 	if c == nil || c.reconciler == nil {
 		return 0, errors.New("controller: New did not make this Controller")
@@ -109,10 +109,10 @@ func (c *Controller) Sync(ctx context.Context, owner types.NamespacedName) (requ
 //
 // The caches may be older than the state that the other process saw. The Controller therefore reads from
 // the server once for each owner, before it creates or deletes children of that owner. If the client is a
-// Versioner, NewTerm asks the server for its current resourceVersions. If the caches are filled after that,
-// the Controller does not make these reads and does not wait for the caches. If this process is already the
-// only active one at startup, call NewTerm before you start the informers. The argument namespace is the
-// namespace of the informers, or "" if they watch all namespaces.
+// Versioner, NewTerm asks the server for its current resourceVersions. If the caches are filled after
+// NewTerm returns, the Controller does not have to make these reads or wait for the caches. If this process
+// is already the only active one at startup, call NewTerm before you start the informers. The argument
+// namespace is the namespace of the informers, or "" if they watch all namespaces.
 func (c *Controller) NewTerm(ctx context.Context, namespace string) {
 	if c != nil && c.reconciler != nil {
 		c.reconciler.newTerm(ctx, namespace)
@@ -120,8 +120,8 @@ func (c *Controller) NewTerm(ctx context.Context, namespace string) {
 }
 
 // Metrics returns the Controller's metrics in a fixed order. Some metrics count what the passes have done
-// since New. Others count the owners by their state after their last pass. The modules replicas/clientgo
-// and replicas/controllerruntime export these metrics to Prometheus.
+// since New. Others show how many owners were in each state after their last pass. The modules
+// replicas/clientgo and replicas/controllerruntime export these metrics to Prometheus.
 func (c *Controller) Metrics() []Sample {
 	if c == nil || c.reconciler == nil {
 		return nil
@@ -177,8 +177,8 @@ type Options struct {
 	// Now returns the current time. The default is time.Now.
 	Now func() time.Time
 	// Random returns a number from 0 to n-1. The Controller uses Random to generate names of children, and
-	// to avoid working for many owners at the same moment. Several goroutines may call Random at the same
-	// time. The default is rand.IntN of math/rand/v2.
+	// to spread the work for many owners over time. Several goroutines may call Random at the same time.
+	// The default is rand.IntN of math/rand/v2.
 	Random func(n int) int
 	// Events receives the events about owners. If Events is nil or a nil pointer, no events are sent.
 	Events EventSink
@@ -187,17 +187,17 @@ type Options struct {
 	// Sync makes the calls one after the other.
 	MaxParallel int
 	// ExpectationsTimeout is how long passes wait until the cache shows a creation, deletion or status
-	// write. After this time, the cache counts as old. For creations and deletions, the Controller adds up
-	// to a tenth of this time at random, so that owners waiting for the same watch do not all list at the
-	// same moment. The default is expectations.DefaultTimeout, and New rejects a negative value.
+	// write. After this time, the cache is considered old. For creations and deletions, the Controller adds
+	// up to a tenth of this time at random, so that owners waiting for the same watch do not all list at
+	// the same moment. The default is expectations.DefaultTimeout, and New rejects a negative value.
 	ExpectationsTimeout time.Duration
 	// BackOffFailed delays creations if children end soon after they were created, for example because a
 	// node refuses the pods. Children that are created together form a round. If n children of the last
-	// round have ended, n creations are delayed, and any other missing children are created. A child counts
-	// as ended if it becomes inactive within ten minutes, or if the Rules require its deletion within this
-	// time. A child also counts as ended if someone else deletes it within 30 seconds. A child that
-	// Rules.Discard selects counts only if it has failed. A child that another owner has taken over does
-	// not count.
+	// round have ended, n creations are delayed. Any other missing children are created without this delay.
+	// A child counts as ended if it becomes inactive within ten minutes, or if the Rules require its
+	// deletion within this time. A child also counts as ended if someone else deletes it within 30 seconds.
+	// A child for which Rules.Discard returns true counts as ended only if it has failed. A child that
+	// another owner has taken over does not count as ended.
 	//
 	// The delay is 10 seconds after the first round with ended children. The delay doubles with each
 	// further round in which children end, up to 5 minutes. If only some children of the round have ended,
@@ -209,10 +209,11 @@ type Options struct {
 	// StatusDelay delays the pass after an update of a child if the update can change only the owner's
 	// status. For example, the child may have become ready. With a StatusDelay of one second, a hundred
 	// such updates per second lead to one status write per second for each owner. An update that changes
-	// the child's labels, owner or deletion is not delayed. An update that changes whether the child is
-	// active, must go or must stay is not delayed either. If Spec.MaxDeletions is set, no update is
-	// delayed. If Kind.Prepare waits until children are ready, StatusDelay also delays Kind.Prepare. If
-	// StatusDelay is 0, no pass is delayed, as in Kubernetes. New rejects a negative value.
+	// the child's labels, owner or deletion is not delayed. An update that changes the result of
+	// Rules.Active, Rules.MustGo, Rules.MustStay or Rules.Ended is not delayed either. If Spec.MaxDeletions
+	// is set, no update is delayed. If Kind.Prepare waits until children are ready, StatusDelay also delays
+	// Kind.Prepare. If StatusDelay is 0, no pass is delayed, as in Kubernetes. New rejects a negative
+	// value.
 	StatusDelay time.Duration
 	// UnfilteredChildren says that the cache watches the children without a label or field selector. A
 	// DELETED event of such a watch proves that a child is gone for good. If a live list that begins after
@@ -320,8 +321,8 @@ func (r *reconciler[O, C]) all(n int) slowstart.Options {
 	return slowstart.Options{InitialBatchSize: n, MaxParallel: r.opts.MaxParallel}
 }
 
-// stateOf returns the state of an owner, which outlives the owner's passes. The argument now is the time of
-// the pass that needs the state, or zero if no pass needs it. stateOf also forgets earlier owners of the
+// stateOf returns the state of an owner that is kept between passes. The argument now is the time of the
+// current pass, or zero if stateOf is called outside a pass. stateOf also forgets earlier owners of the
 // same name that have had no pass for a long time.
 func (r *reconciler[O, C]) stateOf(owner metav1.Object, now time.Time) *memory[C] {
 	key := expectations.KeyOf(owner)
@@ -333,9 +334,9 @@ func (r *reconciler[O, C]) stateOf(owner metav1.Object, now time.Time) *memory[C
 	return state
 }
 
-// forget drops the state of an owner that has left the cache. It keeps the calls in flight, because the
-// owner may still exist on the server. If the UID in the key is empty, forget applies to every owner with
-// this name.
+// forget drops the state of an owner that has left the cache. It keeps the record of calls in flight,
+// because the owner may still exist on the server. If the UID in the key is empty, forget applies to every
+// owner with this name.
 func (r *reconciler[O, C]) forget(key expectations.Key) {
 	r.writes.Clear(key)
 	r.owners.forget(key)
@@ -349,8 +350,8 @@ func (r *reconciler[O, C]) childLeft(key expectations.Key, child types.UID) {
 	}
 }
 
-// childTaken removes a child from the round of its former owner, because another owner has taken over the
-// child. The child did not end by itself.
+// childTaken removes a child from the last round of its former owner, so that the child does not count as
+// ended. Another owner has taken over the child.
 func (r *reconciler[O, C]) childTaken(key expectations.Key, child C) {
 	if state := r.owners.get(key); state != nil {
 		state.round.drop(child.GetCreationTimestamp().Time)

@@ -44,7 +44,7 @@ type creation[C Object] struct {
 	err   error
 }
 
-// create creates children in slow start. It never creates more than scale.Create children. Later passes
+// create creates children with slow start. It never creates more than scale.Create children. Later passes
 // create and delete nothing until the cache shows the new children (K1, K2).
 func (p *pass[O, C]) create(ctx context.Context, scale replicas.Scale[C], newborns map[string]newborn[C]) {
 	c := &creations[O, C]{pass: p, scale: scale, newborns: newborns}
@@ -88,9 +88,9 @@ func (c *creations[O, C]) run(ctx context.Context) {
 	c.holdSlots()
 }
 
-// holdSlots holds back creations in slots whose names are taken by other objects. A taken name is not an
-// error of the pass, because later passes use other slots until the hold ends. If New failed for a slot,
-// the pass has an error.
+// holdSlots postpones the creations for slots whose names are taken by other objects. A taken name is not
+// an error of the pass, because later passes use other slots until the hold ends. If Spec.New failed for a
+// slot, the pass ends with an error.
 func (c *creations[O, C]) holdSlots() {
 	var taken, unmade []error
 	for _, e := range c.each {
@@ -118,9 +118,9 @@ func (c *creations[O, C]) holdSlots() {
 	}
 }
 
-// sendBatch makes one round of calls, with a separate slow start for each namespace, so that a namespace that
-// refuses children does not stop the others. It returns all creations of the round, including those that
-// were not sent.
+// sendBatch makes one round of calls. Each namespace has its own slow start, so failures in one namespace
+// do not stop the creations in the others. The result calls holds all creations of the round, including
+// those that were not sent.
 func (c *creations[O, C]) sendBatch(ctx context.Context, parts []*part[C]) (calls []*creation[C]) {
 	for _, part := range parts {
 		calls = append(calls, part.unmade...)
@@ -167,9 +167,9 @@ func (c *creations[O, C]) parts() (parts []*part[C]) {
 	return parts
 }
 
-// afterLook updates the result of a part with the children that findLost has found. It reports whether the
-// slow start of the part continues. This is the case if all calls of the round took effect and some
-// creations were not sent.
+// afterLook removes from the failures of a part the creations whose children findLost has found. It returns
+// true if the slow start of the part continues. The slow start continues if no call of the round failed and
+// some creations were not sent.
 func (c *creations[O, C]) afterLook(part *part[C]) (goesOn bool) {
 	run := &part.result
 	if len(run.Failed) > 0 {
@@ -177,7 +177,7 @@ func (c *creations[O, C]) afterLook(part *part[C]) (goesOn bool) {
 		run.Failed = slices.DeleteFunc(run.Failed, func(f slowstart.Failure) bool { return part.unmade[f.Index].made })
 		for i := range run.Failed {
 			f := &run.Failed[i]
-			if err := part.unmade[f.Index].err; err != nil { // err is nil if New called runtime.Goexit
+			if err := part.unmade[f.Index].err; err != nil { // err is nil if Spec.New called runtime.Goexit
 				f.Err = err
 			}
 			errs = append(errs, f.Err)
@@ -231,9 +231,9 @@ func (c *creations[O, C]) deleteStrange(ctx context.Context, calls []*creation[C
 	}
 }
 
-// findLost reads from the server the children whose creation failed but may have taken effect. It runs
-// after all calls have ended, and makes one list if there are many of these children. A child that is found
-// counts as created. A child that is not found may still appear.
+// findLost checks on the server whether children exist although their creation failed. It runs after all
+// calls have ended, and makes one list if it must check many children. A child that is found counts as
+// created. A child that is not found may still appear.
 func (c *creations[O, C]) findLost(ctx context.Context, calls []*creation[C]) {
 	lost := slices.DeleteFunc(slices.Clone(calls), func(e *creation[C]) bool { return !c.isLost(e) })
 	if len(lost) == 0 {
@@ -252,7 +252,7 @@ func (c *creations[O, C]) findLost(ctx context.Context, calls []*creation[C]) {
 	}
 }
 
-// isLost reports whether a creation failed but its child may exist, made by this request or an earlier one.
+// isLost reports whether a creation failed but this request or an earlier one may have created the child.
 func (c *creations[O, C]) isLost(e *creation[C]) bool {
 	if e.err == nil || e.name.Name == "" || errors.As(e.err, new(notOursError)) {
 		return false
@@ -280,15 +280,14 @@ func (p *pass[O, C]) tellCreated(name string) {
 }
 
 // tellFailed sends an event about a failed creation. It sends none if the namespace is being deleted, or if
-// New refused to make the child. A refusal has a single event, which is sent after the run.
+// Spec.New refused to make the child. After the run, a single event reports the refusal.
 func (p *pass[O, C]) tellFailed(err error) {
 	if _, refused := asRefused(err); err != nil && !refused && !namespaceIsGoing(err) {
 		p.event(corev1.EventTypeWarning, FailedCreate, "Error creating: "+err.Error())
 	}
 }
 
-// concludes updates the errors of the pass and the holds with the results of the creations in one
-// namespace.
+// concludes updates the holds and the errors of the pass after the creations in one namespace have ended.
 func (c *creations[O, C]) concludes(part *part[C]) {
 	namespace, run := part.namespace, part.result
 	c.Failed += len(run.Failed)
@@ -314,7 +313,7 @@ func (c *creations[O, C]) concludes(part *part[C]) {
 	c.fails(c.failure("creating %s: %w", c.childResource.Resource, err))
 }
 
-// A newborn is a child to create for a cluster-scoped owner. New is called only once for each newborn,
+// A newborn is a child to create for a cluster-scoped owner. Spec.New is called only once for each newborn,
 // because each call might choose another namespace.
 type newborn[C Object] struct {
 	namespace string
@@ -405,7 +404,7 @@ func (p *pass[O, C]) holdFor(reason Reason, key string, d time.Duration, why err
 }
 
 // inQuota returns the number of the owner's children that a resource quota counts in a namespace. A child
-// that is being deleted counts until it is gone.
+// that is being deleted uses quota until it is gone.
 func (p *pass[O, C]) inQuota(namespace string) int {
 	return countIn(namespace, p.Active) + countIn(namespace, p.Terminating)
 }
@@ -429,9 +428,9 @@ func suffix(random func(n int) int) string {
 	return rand.SafeEncodeString(string(b))
 }
 
-// isOurs reports whether a created child belongs to the owner, or is an orphan that the next pass adopts. A
-// child becomes such an orphan if a webhook removes only its owner references. If the child has no UID, as
-// in the response of a fake client, isOurs returns true.
+// isOurs reports whether a created child belongs to the owner, or is an orphan that the next pass adopts.
+// For example, a child becomes an orphan if a webhook removes its owner references but not its labels. If
+// the child has no UID, as in the response of a fake client, isOurs returns true.
 func (p *pass[O, C]) isOurs(c C) bool {
 	return c.GetUID() == "" || !p.isAnothers(c) && p.spec.Selector.Matches(labels.Set(c.GetLabels()))
 }
@@ -449,9 +448,9 @@ func newNotOursError[C Object](c C) error {
 	return notOursError{fmt.Errorf("%q is not the owner's: the server gave it the labels %q and %d owner references", c.GetName(), labels.Set(c.GetLabels()), len(c.GetOwnerReferences()))}
 }
 
-// letGo leaves a child for the next pass to release, because the child is the owner's but does not match
-// the selector. The child is not deleted, because a user may have changed its labels after the creation.
-// Only the response to the creation would show that a webhook changed the labels.
+// letGo leaves a child to the next pass, which releases it because it does not match the owner's selector.
+// The child is not deleted, because a user may have changed its labels after the creation. Only the
+// response to the creation, which was lost, would show that a webhook changed the labels.
 func (p *pass[O, C]) letGo(start ledger.Moment, c C) error {
 	p.believe(start, c)
 	return notOursError{fmt.Errorf("%q is there, but its labels %q do not match: it is left alone", c.GetName(), labels.Set(c.GetLabels()))}

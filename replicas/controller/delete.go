@@ -39,7 +39,7 @@ type fate uint8
 const (
 	undecided fate = iota // no call was made, or the call failed with a Conflict
 	deleted               // the server has accepted the deletion
-	gone                  // the child does not exist, or is no longer the owner's
+	gone                  // the child does not exist, or no longer belongs to the owner
 	failed                // the deletion failed
 )
 
@@ -63,9 +63,9 @@ func (v *victim[C]) judged(child C) {
 // child has changed since then, for example because it became ready, the call fails with a Conflict.
 // However, children may change faster than the cache can follow. After the first Conflict in a pass, a live
 // list shows which victims must still be deleted. Each of them is then deleted with its resourceVersion
-// from that list. A victim whose deletion fails with a second Conflict is held back, so each victim costs
-// at most two delete calls. Calls with a resourceVersion are sent in growing batches, because many calls at
-// the same time might all fail with a Conflict.
+// from that list. If a deletion fails with a second Conflict, a later pass tries it again. Each pass
+// therefore makes at most two delete calls for each victim. Calls with a resourceVersion are sent in
+// growing batches, because many calls at the same time might all fail with a Conflict.
 type deletions[O, C Object] struct {
 	*pass[O, C]
 	planned  replicas.Scale[C] // the victims, and the children that later passes delete
@@ -75,7 +75,7 @@ type deletions[O, C Object] struct {
 	start    ledger.Moment       // when the last batch of calls or reads began
 }
 
-// firstVersioned is the size of the first batch of delete calls with a resourceVersion.
+// firstVersioned is the size of the first batch of delete calls with a resourceVersion as precondition.
 const firstVersioned = 16
 
 // delete deletes the victims in parallel, without slow start (D7). Later passes create and delete nothing
@@ -90,7 +90,7 @@ func (p *pass[O, C]) delete(ctx context.Context, planned replicas.Scale[C], vict
 		}
 		d.victims = append(d.victims, v)
 	}
-	defer func() { // deletions are recorded after the live lists, because a list would end the wait of later passes
+	defer func() { // record deletions after the live lists, so that later passes wait until the cache shows the deletions
 		for _, v := range d.victims {
 			result := Result[C]{Name: v.Object.GetName(), Child: v.Object, Deleted: true, Err: cmp.Or(v.err, ErrNotTried)}
 			if v.is == deleted {
@@ -267,7 +267,7 @@ func (d *deletions[O, C]) retryAfterConflict(ctx context.Context) (behind bool) 
 		return true
 	}
 	still, behind := d.stillThere(ours, ended)
-	sent := d.succeeded() // children that this pass has deleted still count, as in the plan
+	sent := d.succeeded() // children that this pass has deleted still count toward the limits, as in the plan
 	for _, c := range sent {
 		d.view.spec.DeletionsInFlight = append(d.view.spec.DeletionsInFlight, object.ID(c))
 	}
@@ -313,7 +313,7 @@ func (d *deletions[O, C]) isActive(c C) bool {
 	return d.controls(c) && d.snapshot.Rules.MayCount(c) && d.rules.Active(c)
 }
 
-// succeeded returns the active victims that the server has accepted for deletion.
+// succeeded returns the active victims whose deletion the server has accepted.
 func (d *deletions[O, C]) succeeded() (succeeded []C) {
 	for _, v := range d.victims {
 		if v.is == deleted && d.rules.Active(v.Object) {
@@ -323,8 +323,8 @@ func (d *deletions[O, C]) succeeded() (succeeded []C) {
 	return succeeded
 }
 
-// stillThere returns the undecided victims that a live list contains, as the list shows them. The result
-// behind is true if the list shows that a victim does not have to be deleted.
+// stillThere returns the undecided victims that a live list contains, with the state in which the list
+// shows them. The result behind is true if the list shows that a victim does not have to be deleted.
 func (d *deletions[O, C]) stillThere(ours, ended []C) (still replicas.Scale[C], behind bool) {
 	live := make(map[types.UID]C, len(ours)+len(ended))
 	for _, c := range slices.Concat(ours, ended) {
@@ -357,8 +357,8 @@ func (d *deletions[O, C]) stillThere(ours, ended []C) (still replicas.Scale[C], 
 	return still, behind
 }
 
-// oursLive lists the children live. It returns the owner's active children that match, and the children to
-// discard. Children that are already being deleted are left out.
+// oursLive lists the children live. It returns the owner's active children that match the selector, and the
+// children to discard. Children that are already being deleted are left out.
 func (d *deletions[O, C]) oursLive(ctx context.Context) (ours, ended []C, err error) {
 	children, err := d.listLive(ctx)
 	if err != nil {
@@ -377,7 +377,8 @@ func (d *deletions[O, C]) oursLive(ctx context.Context) (ours, ended []C, err er
 }
 
 // holdAfterDeletions puts deletions on hold if the view was old, if the server failed, or if the server
-// requested a delay. Watch events do not end such a hold. It is dropped when later deletions succeed.
+// requested a delay. Watch events do not end these holds. A hold after an old view or a failure is dropped
+// when later deletions succeed.
 func (d *deletions[O, C]) holdAfterDeletions(behind bool, err error) {
 	var tells time.Duration
 	var errs []error
@@ -407,8 +408,8 @@ func (d *deletions[O, C]) holdAfterDeletions(behind bool, err error) {
 	}
 }
 
-// holdRefused holds back the deletion of each victim whose second delete call failed with a Conflict. It
-// ends the holds of all other victims that were held back for this reason.
+// holdRefused holds back the deletion of each victim whose second delete call failed with a Conflict. For
+// all other victims, holdRefused ends earlier holds of this kind.
 func (d *deletions[O, C]) holdRefused(err error) {
 	var tells time.Duration
 	for _, v := range d.victims {

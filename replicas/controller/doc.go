@@ -40,11 +40,11 @@ package controller
 //	metrics.go, controller.go, client.go and kind.go contain what users of the package see.
 //
 // Some rules are in other packages. Package replicas decides how many children there should be, and its
-// type Room limits the creations and deletions of a pass. Package ledger records what API calls have
-// revealed about the children and the cache does not show yet. It also settles requests that had no answer.
-// Package slowstart limits how fast children are created. A new kind of child or owner requires a new Kind,
-// but no change in this package. If an owner had two kinds of children, one Kind would have to serve both.
-// Two Controllers would overwrite each other's writes to the owner's status.
+// type Room limits the creations and deletions of a pass. Package ledger records the results of API calls
+// that the cache does not show yet. It also settles requests that had no answer. Package slowstart limits
+// how fast children are created. A new kind of child or owner requires a new Kind, but no change in this
+// package. If an owner had two kinds of children, one Kind would have to serve both. With two Controllers,
+// each would overwrite the status that the other has written.
 //
 // The effect of a Conflict depends on the call. If a deletion fails with a Conflict, the pass lists the
 // children live and decides again (delete.go, retryAfterConflict). If a status write fails with a Conflict,
@@ -55,8 +55,7 @@ package controller
 //
 // The type reconciler holds the state that outlives a pass and does not belong to one owner. This state
 // consists of the writes that the cache does not show yet (writes), failed live lists (lists), the term,
-// proofs of a restore, the newest event, parsed specs and the counts of metrics. It is lost when the
-// process ends.
+// proofs of a restore, the newest event, parsed specs and metrics. It is lost when the process ends.
 //
 // If all caches returned their version and all clients were Versioners, some code could be removed. In this
 // package, this code is the second half of the method count in status.go and the type newest in events.go.

@@ -41,15 +41,14 @@ import (
 // deletion only once. If an Enqueue is passed to a handler, the handler requests passes with it. Otherwise
 // the handler uses the Enqueue that was passed to New or NewHandlers.
 //
-// A handler that returns an error has ignored the event. Either the object is nil or has the wrong type, or
-// the Kind is wrong. If the Kind is wrong, the controller reference of a child contains the UID of an owner
-// but another kind. Log the error and do not retry. A handler does not panic, even if its arguments are
-// invalid.
+// A handler that returns an error has ignored the event. The object is nil or has the wrong type, or a
+// child's controller reference contains the UID of an owner but another kind. In the last case, the Kind is
+// wrong. Log the error and do not retry. A handler does not panic, even if its arguments are invalid.
 //
 // The owner of a child is the object that the child's controller reference names. The kind and UID in the
-// reference must be those of the owner. The cache must contain the owner in the child's namespace or, if
-// Kind.ClusterScoped is set, in no namespace. The API group in the reference is not compared, so pods that
-// were created by ReplicaSets of extensions/v1beta1 keep their owner.
+// reference must be those of the owner. The cache must contain the owner in the child's namespace. If
+// Kind.ClusterScoped is set, the owner must be in no namespace. The API group in the reference is not
+// compared, so pods that were created by ReplicaSets of extensions/v1beta1 keep their owner.
 //
 // Differs from Kubernetes (pkg/controller/replicaset/replica_set.go):
 //   - An event settles the expectations of the owner in the child's reference, even if the cache does not
@@ -82,9 +81,9 @@ type untyped interface {
 // NewHandlers returns an error if owners, store or enqueue is nil, or if the Kind is invalid.
 //
 // NewHandlers uses only the fields Owner, Child, ClusterScoped and Spec of the Kind. It uses only Selector,
-// MinReadySeconds and Rules.Ready of the Spec. With MinReadySeconds and Rules.Ready, an owner is woken when
-// a child may have become available. You do not have to register the handlers for owners if other code
-// wakes changed owners and drops the records of deleted owners.
+// MinReadySeconds and Rules.Ready of the Spec. The Handlers use MinReadySeconds and Rules.Ready to wake an
+// owner when a child may have become available. You do not have to register the handlers for owners if
+// other code wakes changed owners and drops the records of deleted owners.
 func NewHandlers[O, C Object](kind Kind[O, C], owners OwnerCache[O], store *expectations.Store[expectations.Key], enqueue Enqueue) (*Handlers, error) {
 	if err := kind.check(); err != nil {
 		return nil, err
@@ -174,7 +173,7 @@ func (h *Handlers) OwnerDeleted(obj any, q ...Enqueue) error {
 	return w.ownerDeleted(obj, enqueue)
 }
 
-// target returns the watcher, and the Enqueue with which an event requests passes.
+// target returns the watcher, and the Enqueue that the handler must use.
 func (h *Handlers) target(q []Enqueue) (untyped, Enqueue, error) {
 	if h == nil || h.watcher == nil {
 		return nil, nil, errors.New("controller: neither New nor NewHandlers made these handlers")
@@ -214,7 +213,8 @@ type listener[O, C Object] interface {
 	isOwnWrite(was, cur O, wake func()) bool
 }
 
-// storeOnly is the listener for Handlers that NewHandlers returns. It only forgets owners in the Store.
+// storeOnly is the listener for Handlers that NewHandlers returns. It only removes deleted owners from the
+// Store.
 type storeOnly[O, C Object] struct {
 	*expectations.Store[expectations.Key]
 }
@@ -312,7 +312,7 @@ func (w *watcher[O, C]) ownerDeleted(obj any, q Enqueue) error {
 	return err
 }
 
-// events is a watcher with the Enqueue that one event uses to request passes.
+// events combines a watcher with the Enqueue for one watch event.
 type events[O, C Object] struct {
 	*watcher[O, C]
 	enqueue Enqueue
@@ -337,7 +337,7 @@ func (e events[O, C]) added(c C) {
 }
 
 // settleCreation settles the creation of c for every owner in the namespace that expects a child with this
-// name. Usually no owner other than the owner of c expects the child.
+// name. Usually only the owner of c expects the child.
 func (e events[O, C]) settleCreation(c C) {
 	if e.store == nil {
 		return
@@ -371,8 +371,8 @@ func (e events[O, C]) departed(c C) {
 	}
 }
 
-// wentBack records that the cache went back to an older version of a child. It does so for the child's
-// owner in the newer version and in the older version.
+// wentBack records that the cache went back to an older version of a child. If the two versions name
+// different owners, wentBack records this for both.
 func (e events[O, C]) wentBack(was, c C) {
 	former, _, _ := e.ownerOf(was)
 	e.listener.cacheWentBack(former)
@@ -381,8 +381,8 @@ func (e events[O, C]) wentBack(was, c C) {
 	}
 }
 
-// childDeleted settles the deletion of c for every owner that expects it. Usually no owner other than the
-// owner of c expects the deletion.
+// childDeleted settles the deletion of c for every owner that expects it. Usually only the owner of c
+// expects the deletion.
 func (e events[O, C]) childDeleted(c C) {
 	ownKey, owner, found := e.ownerOf(c)
 	id := object.ID(c)
@@ -519,7 +519,7 @@ func (w *watcher[O, C]) specOf(owner O) keptSpec[C] {
 }
 
 // sweepSpecs drops the specs of owners that are gone. Such specs exist if the deletion event of an owner
-// arrived before its spec was kept, or never arrived. sweepSpecs is called when the number of specs has
+// arrived before its spec was stored, or never arrived. sweepSpecs is called when the number of specs has
 // doubled since the last sweep, so that each new spec costs at most two lookups of owners on average.
 func (w *watcher[O, C]) sweepSpecs() {
 	left := 0
@@ -625,7 +625,7 @@ type keptSpecs[C Object] struct {
 	full int // a sweep is due when there are more specs than this
 }
 
-// fewSpecs is the number of specs up to which no sweep is needed.
+// fewSpecs is the number of specs that must be exceeded before a sweep is made.
 const fewSpecs = 100
 
 type keptSpec[C Object] struct {

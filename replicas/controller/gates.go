@@ -19,8 +19,8 @@ import (
 )
 
 // A Gate is one reason why a pass held something back. Pass.Gates lists all gates of a pass. If Pass.Gates
-// is empty, the pass held nothing back. A call that the server refuses has no gate if the refusal holds
-// nothing back. The refusal is then only reported as an error of the pass and as an event.
+// is empty, the pass held nothing back. A refused call that holds nothing back has no gate. The refusal is
+// then reported only as an error of the pass and as an event.
 //
 // If a gate lasts for a second, the modules replicas/clientgo and replicas/controllerruntime log "Held
 // back". Administrators also see gates in the metric gated_owners, which counts the owners by reason, and
@@ -29,11 +29,11 @@ import (
 // report them in the status, in Outcome.Gates.
 type Gate struct {
 	Reason Reason
-	// Stops says what the pass did not do because of the gate. If Stops is 0, the gate is only information,
-	// for example about a release that the server refused.
+	// Stops says what the pass did not do because of the gate. If Stops is 0, the gate is only for
+	// information, for example that the server refused a release.
 	Stops Stops
-	// Since is the time of the first pass in the current unbroken series of passes that met this gate. If
-	// API calls led to the gate, Since is the time at which these calls ended.
+	// Since is when the first of the consecutive passes that met this gate began. If API calls led to the
+	// gate, Since is when these calls ended.
 	Since time.Time
 	// Until is the time at which the Controller tries again. If Until is zero, the Controller tries again
 	// when the owner or its children change, or when the functions of the Kind return another result.
@@ -44,7 +44,7 @@ type Gate struct {
 	// Err is the error that led to the gate, or nil if there was none.
 	Err error
 
-	// Earlier is true if an earlier pass had already postponed the work, so that this pass did not try it.
+	// Earlier is true if this pass did not try the work because an earlier pass had postponed it.
 	Earlier bool
 
 	waits bool // the gate keeps the pass from changing the number of children
@@ -418,8 +418,8 @@ func (p *pass[O, C]) held(reason Reason, key, object string, children int) bool 
 	return true
 }
 
-// sendEventOnce sends the event of a reason, unless a gate with this reason still stands from earlier passes,
-// or this pass has already met one with an error. Call sendEventOnce before gate.
+// sendEventOnce sends the event of a reason, unless an earlier gate with this reason is still in effect,
+// or this pass has already recorded one with an error. Call sendEventOnce before gate.
 func (p *pass[O, C]) sendEventOnce(reason Reason, message string) {
 	if !slices.ContainsFunc(p.standing, func(g Gate) bool { return g.Reason == reason }) &&
 		!slices.ContainsFunc(p.Gates, func(g Gate) bool { return g.Reason == reason && g.Err != nil }) {
@@ -428,11 +428,11 @@ func (p *pass[O, C]) sendEventOnce(reason Reason, message string) {
 }
 
 // requeueIn requests another pass after d, or immediately if d is not positive. If a pass makes several
-// requests, the earliest counts. If the pass holds something back, call gate instead.
+// requests, the earliest is used. If the pass holds something back, call gate instead.
 func (p *pass[O, C]) requeueIn(d time.Duration) { p.RequeueAfter = earliest(p.RequeueAfter, max(d, 1)) }
 
 // retryIn sets how long the caller waits before the next pass if this pass ends with an error. If retryIn
-// is called several times, the longest delay counts. If the delay is 0, the rate limiter of the caller
+// is called several times, the longest delay is used. If the delay is 0, the rate limiter of the caller
 // decides.
 func (p *pass[O, C]) retryIn(d time.Duration) { p.retryAfter = max(p.retryAfter, d) }
 
@@ -454,8 +454,8 @@ func (p *pass[O, C]) requeue(failed bool) {
 	}
 }
 
-// blocks maps the reason for which a plan is blocked to the reason of the gate. A stale view is not in
-// blocks, because the pass then lists the children live or records another gate.
+// blocks maps the reasons that block a plan to the reasons of gates. It does not contain
+// replicas.ViewIsStale, because for a stale view the pass lists the children live or records another gate.
 var blocks = map[replicas.Reason]Reason{
 	replicas.ExpectationsPending: CallsNotSeen, replicas.OwnerDeleted: OwnerDeleted, replicas.Paused: Paused,
 }
@@ -481,7 +481,7 @@ type hold struct {
 	why error // the error that led to the hold
 }
 
-// grow doubles the length of a hold, within the limits shortest and longest of the reason.
+// grow doubles the length of a hold, but keeps it between the reason's shortest and longest values.
 func (r Reason) grow(h *backoff.Hold, now time.Time) {
 	h.Double(now, r.row().shortest, r.row().longest)
 }
@@ -519,7 +519,7 @@ func (h *holds) getOrAdd(reason Reason, key string) *hold {
 	return (*h)[k]
 }
 
-// end ends the holds of a key for the given reasons.
+// end removes the holds with the given key and reasons.
 func (h holds) end(key string, why ...Reason) {
 	for _, reason := range why {
 		delete(h, holdKey{reason, key})
@@ -548,7 +548,8 @@ type GateChange struct {
 }
 
 // Log returns the change as a message with keys and values, for a structured log. The keys are reason, why
-// and since. The keys stops, object, until and err are present if their values are not empty.
+// and since. The keys stops, object, until and err are left out if their values are empty. The key until
+// is also left out if the gate has ended.
 func (c GateChange) Log() (message string, values []any) {
 	if message = "Held back"; c.Ended {
 		message = "No longer held back"

@@ -41,13 +41,13 @@ type Kind[O, C Object] struct {
 	// Controller increases PendingAdoptions by the number of adoptions that are not decided yet. It also
 	// appends to Taken the names that other objects use. If the children are not pods, Spec must set New.
 	//
-	// If an error can be fixed only by a change of the owner, Spec should return a *replicas.RefusedError. The
-	// Controller then does nothing until the owner changes. The Controller sends one event for each generation
-	// of the owner and each error message. New and Prepare may also return a RefusedError, which causes the
-	// same event. If New returns a RefusedError, nothing is created. If the Spec has Slots, however, only the
-	// refused child is left out. If Prepare returns a RefusedError, nothing is created or deleted. If Spec
-	// returns any other error, the Controller sends a FailedSpec event, and Sync returns the error so that the
-	// caller tries again.
+	// If an error can be fixed only by a change of the owner, Spec should return a *replicas.RefusedError.
+	// The Controller then does nothing until the owner changes. The Controller sends one event for each
+	// generation of the owner and each error message. New and Prepare may also return a RefusedError, which
+	// causes the same event. If New returns a RefusedError, nothing is created. If the Spec has Slots,
+	// however, the other children are still created. If Prepare returns a RefusedError, nothing is created or
+	// deleted. If Spec returns any other error, the Controller sends a FailedSpec event, and Sync returns the
+	// error so that the caller tries again.
 	//
 	// The result of Spec must depend only on the owner, including the owner's status. After a status write,
 	// the Controller calls Spec again with the updated owner and compares the two results. Another pass
@@ -62,9 +62,9 @@ type Kind[O, C Object] struct {
 	// fresh copy of the owner. If Status is nil, no status is written.
 	Status func(owner O, outcome Outcome[C]) error
 	// StatusOf returns the owner's whole status, or a pointer to the whole status. The Controller compares
-	// this value before and after the call of Status, and writes the new value only if the two differ. A part
-	// of the status is not enough, because the other fields would not be written. If StatusOf is nil, the
-	// Controller compares whole owners, which is slower.
+	// this value before and after the call of Status, and writes the new value only if the two differ.
+	// StatusOf must not return only a part of the status, because changes of the other fields would not be
+	// written. If StatusOf is nil, the Controller compares whole owners, which is slower.
 	StatusOf func(owner O) any
 
 	// PatchType is the type of the patches that adopt and release children. Use strategic merge patches for
@@ -80,12 +80,12 @@ type Kind[O, C Object] struct {
 	//
 	// Prepare is called in each pass that has computed which children to create and delete, even if the plan
 	// is empty. This allows Prepare to undo what it began for an earlier plan. For example, Prepare may have
-	// cordoned a child for its deletion. If step.Delete no longer contains this child and step.Later is 0, the
-	// child is wanted again. Prepare is not called if the pass must first wait for something, such as the
-	// cache. Prepare is also not called if the plan contains deletions and all calls in the plan are on hold
-	// since an earlier pass. If the plan contains deletions, the Controller first reads the owner from the
-	// server. If this read fails, or if it shows that the owner now wants something else, Prepare is not
-	// called.
+	// cordoned a child that an earlier plan listed for deletion. If step.Delete no longer contains this child
+	// and step.Later is 0, the child is wanted again. Prepare is not called if the pass must first wait for
+	// something, such as the cache. Prepare is also not called if the plan contains deletions and earlier
+	// passes have postponed all calls in the plan. If the plan contains deletions, the Controller first reads
+	// the owner from the server. If this read fails, or if it shows that the owner now wants something else,
+	// Prepare is not called.
 	//
 	// If a call must not be made in this pass, Prepare removes its entry from step.Create, step.Delete or
 	// step.Discard. Prepare may remove any entry, and may modify the lists in place. If Prepare adds an entry,
@@ -130,8 +130,8 @@ func (k Kind[O, C]) check() error {
 type Step[C Object] struct {
 	// Now is the time at which the pass began.
 	Now time.Time
-	// Active lists the owner's active children. If an earlier delete call had no answer, its child is left out
-	// unless the plan deletes this child again. Terminating lists the children that are being deleted and are
+	// Active lists the owner's active children. A child whose earlier delete call had no answer is left out,
+	// unless the plan deletes the child again. Terminating lists the children that are being deleted and are
 	// not active. The children must not be modified.
 	Active, Terminating []C
 	// Create lists the names of the children to create.
@@ -177,8 +177,9 @@ type Result[C Object] struct {
 	Err error
 }
 
-// ErrNotTried is the error of a Result if no call was made. For example, an earlier call of the slow start
-// failed, a hold or the number of children forbids the call, or the child no longer belongs to the owner.
+// ErrNotTried is the error of a Result if no call was made. For example, slow start stopped after a failed
+// call, the call was on hold or would have led to too many or too few children, or the child no longer
+// belongs to the owner.
 var ErrNotTried = errors.New("the pass did not make the call")
 
 // PrepareTimeout is the timeout of the context that the Controller passes to Kind.Prepare.
@@ -228,8 +229,8 @@ func counting[C Object](rules replicas.Rules[C]) status.Rules[C] {
 }
 
 // terminatingBy returns a function that reports whether a child counts as terminating. A child counts as
-// terminating if it is being deleted and is not active. A pod counts as terminating only if its phase is
-// also neither Succeeded nor Failed (T8).
+// terminating if it is being deleted and is not active. A pod in phase Succeeded or Failed never counts as
+// terminating (T8).
 func terminatingBy[C Object](active func(C) bool) func(C) bool {
 	terminating := func(c C) bool { return c.GetDeletionTimestamp() != nil && !active(c) }
 	if pods, ok := any(status.IsPodTerminating).(func(C) bool); ok {
@@ -254,9 +255,9 @@ func vanishes[C Object](c C) bool {
 	return c.GetDeletionTimestamp() != nil && grace != nil && *grace == 0 && len(c.GetFinalizers()) == 0
 }
 
-// patchTypeFor returns the argument asked, unless it is empty. The default is a strategic merge patch for
-// children that Kubernetes itself serves, and a merge patch for custom resources, which do not support
-// strategic merge patches.
+// patchTypeFor returns the given patch type or, if it is empty, the default. The default is a strategic
+// merge patch for children that Kubernetes itself serves, and a merge patch for custom resources, which do
+// not support strategic merge patches.
 func patchTypeFor(asked types.PatchType, child schema.GroupVersionKind) types.PatchType {
 	switch {
 	case asked != "":

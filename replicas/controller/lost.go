@@ -33,8 +33,8 @@ type look[C Object] struct {
 	find    func(ctx context.Context, name types.NamespacedName) (found C, there bool, err error)
 }
 
-// looks returns a look for n children. If the pass then makes at most fewReads reads in all, the look
-// reads each child. For more reads, looks makes one list instead.
+// looks returns a look that can find n children. If n more reads keep the pass within fewReads reads, the
+// look reads the children one by one. If they do not, looks lists the children once.
 func (p *pass[O, C]) looks(ctx context.Context, n int) look[C] {
 	start := p.state.known.Start()
 	if p.calls.soFar(isRead)+n <= fewReads {
@@ -73,7 +73,7 @@ func (p *pass[O, C]) read(ctx context.Context, name types.NamespacedName) (found
 	return found, err == nil, err
 }
 
-// noticeOlder compares children that the server returned with the view. If the server has an older version
+// noticeOlder compares the view with children that the server returned. If the server has an older version
 // of a child than the view, the server was restored from a backup. noticeOlder then records the restore
 // and returns an error.
 func (p *pass[O, C]) noticeOlder(found ...C) error {
@@ -93,8 +93,8 @@ func (p *pass[O, C]) noticeOlder(found ...C) error {
 	return nil
 }
 
-// within finds a child in a list by name. The argument err is the error of the list call. If err is not
-// nil, within returns err.
+// within returns the child with the given name from the result of a list call. If the list call failed
+// with err, within returns err.
 func within[C Object](items []C, name types.NamespacedName, err error) (found C, there bool, _ error) {
 	i := slices.IndexFunc(items, func(c C) bool { return !object.IsNil(c) && nameOf(c) == name })
 	if err != nil || i < 0 {
@@ -112,9 +112,9 @@ func (p *pass[O, C]) recordMissing(l look[C], id types.UID) {
 	p.state.known.Gone(l.start, id, p.opts.Now())
 }
 
-// holdTaken is called before children are created. It checks whether the names of creations in flight are
-// still used by other objects. If a name might be free again, a creation in flight with this name might
-// take effect. The name then counts as one more child.
+// holdTaken is called before children are created. It checks whether other objects still have the names of
+// creations in flight. If a name may be free again, its creation may still take effect, so the name counts
+// as one more child.
 func (p *pass[O, C]) holdTaken(ctx context.Context, scale replicas.Scale[C]) {
 	if scale.Create == 0 {
 		return
@@ -128,11 +128,10 @@ func (p *pass[O, C]) holdTaken(ctx context.Context, scale replicas.Scale[C]) {
 	}
 }
 
-// lookForLost finds out from the server whether calls in flight took effect, except those that scale sends
-// again. It looks for the child of a creation when the next look for its name is due. It looks for the
-// child of a deletion when the deletion can no longer take effect. In this pass, all these calls still
-// count as in flight. The next pass uses what lookForLost found. The result hold reports whether these
-// calls hold something back.
+// lookForLost checks on the server whether calls in flight took effect. It skips the calls that scale
+// sends again. A creation is checked when the next read of its name is due, and a deletion when it can no
+// longer take effect. In this pass, all these calls still count as in flight. The next pass uses what
+// lookForLost found. The result hold reports whether these calls hold something back.
 func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C]) (hold bool) {
 	names, doubted := p.notSent(scale)
 	if len(names)+len(doubted) == 0 {
@@ -145,7 +144,7 @@ func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C]) (
 	spec.CreationsInFlight, spec.DeletionsInFlight, spec.Names, spec.Related = nil, nil, nil, nil
 	all, _ := replicas.ScaleTo(p.activeAndEnded(), spec) // the plan had no error
 	note := func(reason Reason, name string, next time.Duration, holds bool) {
-		if next = p.lookIn(name, next); next <= 0 { // the pass ended before it made the look
+		if next = p.lookIn(name, next); next <= 0 { // the pass ended before it checked the server
 			next = LookFailed.row().shortest
 		}
 		if holds {
@@ -167,7 +166,7 @@ func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C]) (
 // unanswered describes an active child whose delete call was sent but had no answer.
 type unanswered[C Object] struct {
 	child C
-	lands time.Duration // the time during which the deletion may still take effect
+	lands time.Duration // how long the deletion may still take effect
 }
 
 // notSent returns the calls in flight that scale does not send again. The creations are returned as names,
@@ -187,9 +186,9 @@ func (p *pass[O, C]) notSent(scale replicas.Scale[C]) (names []ledger.Name, chil
 	return names, children
 }
 
-// lookIn returns the delay before the next look for a child. The argument in is the delay without
-// failures. If an earlier look failed, lookIn may return a longer delay. If the result is 0 or less, the
-// look is due now.
+// lookIn returns the delay before the server is next checked for a child. The argument in is the delay if
+// no earlier check failed. After a failed check, the result may be longer. If the result is 0 or less, the
+// check is due now.
 func (p *pass[O, C]) lookIn(name string, in time.Duration) time.Duration {
 	if !p.held(LookFailed, name, name, 0) {
 		return in
@@ -199,9 +198,9 @@ func (p *pass[O, C]) lookIn(name string, in time.Duration) time.Duration {
 	return max(in, h.remaining(p.Now, 0))
 }
 
-// endLook handles the result of a look for a name. If the look succeeded, endLook ends the hold of the
-// name. If the look failed, endLook lengthens the hold and sends an event. If the look failed only because
-// live lists are on hold, endLook postpones the next look and sends no event.
+// endLook handles the result of a lookup by name. If the lookup succeeded, endLook ends the hold of the
+// name. If the lookup failed, endLook lengthens the hold and sends an event. If the lookup failed only
+// because live lists are on hold, endLook postpones the next lookup and sends no event.
 func (p *pass[O, C]) endLook(ctx context.Context, name string, err error) {
 	switch {
 	case err == nil:
@@ -224,9 +223,9 @@ func (p *pass[O, C]) endLook(ctx context.Context, name string, err error) {
 	p.gate(LookFailed, name, h.Wait, err)
 }
 
-// lookForNames looks on the server for objects with the names of creations in flight, and returns the
-// names that it finds. If the creations with a name could no longer take effect when the look began, the
-// look settles this name.
+// lookForNames checks which names of creations in flight are used by objects on the server, and returns
+// these names. If the creations with a name could no longer take effect when the check began, the ledger
+// then drops the name.
 func (p *pass[O, C]) lookForNames(ctx context.Context, due []ledger.Name) (taken sets.Set[string]) {
 	taken = sets.New[string]()
 	if len(due) == 0 {
@@ -300,17 +299,17 @@ func (p *pass[O, C]) shows(found C) bool {
 	})
 }
 
-// isUnlisted reports whether the view contains a child with the given name that the owner's live list does
-// not cover, for example because the child was released. Such a list does not show whether this child
-// still exists.
+// isUnlisted reports whether the view contains a child with the given name that the owner's live lists do
+// not cover, for example because the child was released. The child may then exist although a live list
+// does not contain it.
 func (p *pass[O, C]) isUnlisted(name types.NamespacedName) bool {
 	return slices.ContainsFunc(p.view.children, func(c C) bool {
 		return !object.IsNil(c) && nameOf(c) == name && !p.snapshot.Rules.MayCount(c)
 	})
 }
 
-// recordNoName records that a look found no object with the given name. The view may still contain an object
-// with this name, because the watch of the cache may be behind.
+// recordNoName records that the server has no object with the given name. The view may still contain an
+// object with this name, because the watch of the cache may be behind.
 func (p *pass[O, C]) recordNoName(l look[C], name types.NamespacedName) {
 	p.state.known.NoneBears(name)
 	for _, c := range p.view.children {
@@ -320,7 +319,7 @@ func (p *pass[O, C]) recordNoName(l look[C], name types.NamespacedName) {
 	}
 }
 
-// turnedUp records an object that a look has found on the server and that is missing from the view.
+// turnedUp records an object that was found on the server but is missing from the view.
 func (p *pass[O, C]) turnedUp(start ledger.Moment, found C) ledger.Bearer {
 	if (p.controls(found) || p.isOurs(found)) && p.rules.Active(found) {
 		p.believe(start, found)
@@ -329,7 +328,8 @@ func (p *pass[O, C]) turnedUp(start ledger.Moment, found C) ledger.Bearer {
 	return p.recordName(found)
 }
 
-// recordName records in the ledger that the object c uses its name, and returns the relation of c to the owner.
+// recordName records in the ledger that the name of c is in use, and returns how c is related to the
+// owner.
 func (p *pass[O, C]) recordName(c C) ledger.Bearer {
 	is, ours := p.snapshot.Rules.Bearer(c)
 	p.state.known.Bears(nameOf(c), object.ID(c), is, ours)

@@ -20,10 +20,9 @@ import (
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
-// incarnationKept is the minimum time for which the state of an owner is kept after its last pass. It
-// applies to an owner whose name is now used by another owner with passes, because the DELETED event of
-// the earlier owner might never arrive. It also applies to an owner that has left the cache and whose name
-// has no passes.
+// incarnationKept is the minimum time for which an owner's state is kept after the owner's last pass. It
+// applies if a new owner with the same name has passes, because the DELETED event of the old owner might
+// never arrive. It also applies if the owner has left the cache and no pass runs for its name.
 const incarnationKept = time.Hour
 
 // memory is the state of one owner that is kept between passes. Event handlers also use the fields known,
@@ -36,7 +35,7 @@ type memory[C Object] struct {
 	lastPass   time.Time
 	hasLeft    bool // the owner has left the cache, so only its calls in flight still matter
 
-	// known holds the facts that API calls have shown and that the cache does not show yet. These facts are
+	// known holds the facts that API calls have revealed but the cache does not show yet. These facts are
 	// about the owner, its children, and the creations and deletions in flight. A fact is dropped when the
 	// cache shows it, or when a newer fact replaces it. This ledger is kept longer than the other fields,
 	// because an owner may leave a filtered cache and return.
@@ -86,9 +85,8 @@ type perGeneration[C Object] struct {
 type differing struct{ sent, stored any }
 
 // nothingLeft is called when the owner needs no creation or deletion. It drops the holds for a full quota
-// and for Conflicts, so that the next such hold is short again. Holds for a failed call, for a namespace
-// that is being deleted, or for a delay that the server asked for are dropped only when their time is
-// over.
+// and for Conflicts, so that the next such hold is short again. Holds after failed calls or Retry-After
+// answers, or in a namespace that is being deleted, are dropped only when they have expired.
 func (s *memory[C]) nothingLeft(now time.Time) {
 	maps.DeleteFunc(s.holds, func(k holdKey, h *hold) bool {
 		switch k.Reason {
@@ -165,8 +163,8 @@ func (o *owners[C]) stateOf(key expectations.Key, generation int64, now time.Tim
 }
 
 // newMemory returns a new state for an owner. If the owner has left the cache and returned, former is its
-// old state. The new state then replaces former and keeps the requests of former that had no answer. If
-// there is no old state, former is nil.
+// old state. The new state then replaces former and keeps its unanswered requests. If there is no old
+// state, former is nil.
 func (o *owners[C]) newMemory(key expectations.Key, former *memory[C]) *memory[C] {
 	s := &memory[C]{uid: key.UID, known: &ledger.Ledger[C]{Patience: o.patience()}}
 	if former != nil {
@@ -258,8 +256,8 @@ func (o *owners[C]) forget(key expectations.Key) {
 }
 
 // sweepLeft checks the first name in leavers, and drops the states of the owners with this name that have
-// left the cache. It keeps a state whose last pass was within incarnationKept, or which has a request in
-// flight.
+// left the cache. It keeps a state if its last pass is no older than incarnationKept, or if it has a
+// request in flight.
 func (o *owners[C]) sweepLeft(now time.Time) {
 	if len(o.leavers) == 0 {
 		return
@@ -313,7 +311,7 @@ const (
 	ownerReadLast, ownerGoneLast  = 10 * time.Second, 5 * time.Minute
 )
 
-// leftHold is the minimum time between two reads of an owner that childrenLeft causes.
+// leftHold is the minimum time between two reads that childrenLeft makes of the same owner.
 const leftHold = time.Minute
 
 // aside describes an orphan whose adoption failed, or a child whose release failed.
@@ -346,7 +344,7 @@ type roundOf struct {
 	// hold doubles with each consecutive round whose children end soon.
 	hold      backoff.Hold
 	firstMade time.Time // the earliest creationTimestamp of the children
-	size      int       // the number of children, except those that drop has removed
+	size      int       // the number of children that drop has not removed
 	endedSoon int       // the number of these children that have ended soon
 }
 
@@ -405,7 +403,7 @@ func (r *round) replaced(created, now time.Time) {
 	}
 }
 
-// drop removes a child from the round, because the child does not count as ended soon.
+// drop removes from the round a child that does not count as ended soon.
 func (r *round) drop(created time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -444,7 +442,7 @@ type ownWrite struct {
 	mu            sync.Mutex
 	before, after string
 	underWay      bool
-	awaited       bool // a pass has begun that might not see the write
+	awaited       bool // a pass that might not see the write has begun
 	// seen is the resourceVersion in an update event that arrived while the write was under way. If the event
 	// turns out to show another write, wake requests a pass.
 	seen string
@@ -469,8 +467,8 @@ func (w *ownWrite) end(after string) {
 	}
 }
 
-// explains reports whether an update event shows only this write. While the write is under way, the answer
-// is not known yet. During this time, explains may return true. If the event has shown another write, the
+// explains reports whether an update event shows only this write. While the write is under way, explains
+// may return true before the answer is known. If the event then turns out to show another write, the
 // method end calls wake.
 func (w *ownWrite) explains(was, cur metav1.Object, wake func()) bool {
 	w.mu.Lock()
@@ -517,7 +515,8 @@ func sameMeta(a, b metav1.Object) bool {
 // readiness records when each child of an owner was first seen ready, or first seen not ready. A pod has
 // this time in its status, but other children do not. The recorded time is never earlier than the real
 // change. Therefore no child counts as available too early, and no child that was ready a moment ago is
-// deleted. The zero value contains no times. Passes and event handlers may use a readiness concurrently.
+// deleted as unready. The zero value contains no times. Passes and event handlers may use a readiness
+// concurrently.
 //
 // Delayed requeues after events cannot replace these times. A work queue keeps only the earliest of
 // several delayed requeues for one owner. Some queues keep none of them if the owner is already due (M5).
@@ -553,7 +552,7 @@ func (r *readiness) since(child types.UID, ready bool, now time.Time) time.Time 
 }
 
 func (r *readiness) after(child types.UID, ready bool, now time.Time) time.Time {
-	if was, is := r.of[child]; is && was.ready == ready && !now.Before(was.since) { // otherwise the clock was set back
+	if was, is := r.of[child]; is && was.ready == ready && !now.Before(was.since) { // a time after now means that the clock was set back
 		return was.since
 	}
 	return now

@@ -17,8 +17,8 @@ type Sample struct {
 	// describes the metric.
 	Name, Help string
 	Type       SampleType
-	// State, Reason or Kind distinguishes samples with the same Name. Kind is used by metrics about watches,
-	// and is the kind of the watched objects. If a Name has only one sample, all three fields are empty.
+	// State, Reason or Kind distinguishes samples with the same Name. In metrics about watches, Kind is the
+	// kind of the watched objects. If a Name has only one sample, all three fields are empty.
 	State, Reason, Kind string
 	// Value is the value of a Counter or Gauge, or the sum of all values in a Histogram.
 	Value float64

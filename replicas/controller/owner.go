@@ -79,9 +79,8 @@ func (p *pass[O, C]) wants(ctx context.Context) bool {
 	return true
 }
 
-// rememberReadiness completes the rules that depend on how long a child has been ready, or not ready. Pods
-// have this time in their Ready condition, so they need no such rules unless the Kind has its own Ready
-// rule.
+// rememberReadiness adds the rules that need to know how long a child has been ready or not ready. A pod's
+// Ready condition contains this time, so pods need these rules only if the Kind has its own Ready rule.
 func (p *pass[O, C]) rememberReadiness() {
 	if _, arePods := any(*new(C)).(*corev1.Pod); arePods && p.spec.Rules.Ready == nil {
 		return
@@ -120,9 +119,9 @@ func (r *reconciler[O, C]) checkScope(owner O) error {
 	return fmt.Errorf("controller: %s %q: the owner is in %s, but Kind.ClusterScoped is %t", r.kind.Owner.Kind, object.Name(owner), where, r.kind.ClusterScoped)
 }
 
-// refuse sends an event that says why the owner's spec is refused. For each generation of the owner,
-// refuse sends another event only if the message has changed. The message may change within one
-// generation, because a change of annotations does not increase the generation.
+// refuse sends an event that says why the owner's spec is refused. Within one generation of the owner,
+// refuse sends another event only if the message has changed. The message can change because of
+// annotations, which do not increase the generation.
 func (p *pass[O, C]) refuse(err error) {
 	if e, ok := asRefused(err); ok && p.state.refused != e.Error() {
 		p.state.refused = e.Error()
@@ -218,9 +217,9 @@ func (p *pass[O, C]) wentByRead(failed bool) {
 }
 
 // isShown reports whether the cached owner is at least as new as the newest known version, or wants the
-// same as this version. If isShown returns true, the ledger forgets the known version. If the owner is
-// known to be gone, isShown returns false. The server never reuses a UID, so the cached owner must then be
-// old.
+// same children as that version. If isShown returns true, the ledger forgets the known version. If the
+// owner is known to be gone, isShown returns false. The server never reuses a UID, so the cached owner
+// must then be old.
 func (p *pass[O, C]) isShown(cached O) bool {
 	known := p.state.known.Owner()
 	is, typed := known.Is.(O)
@@ -287,7 +286,7 @@ func (p *pass[O, C]) readOwner(ctx context.Context) (O, error) {
 }
 
 // ownerShown records the version of the owner that a call has returned. The argument same says whether
-// fresh wants the same as the owner that the pass uses.
+// fresh wants the same children as p.Owner.
 func (p *pass[O, C]) ownerShown(fresh O, same bool) {
 	known := p.state.known.Owner()
 	for _, shown := range []metav1.Object{p.cached, known.Is} {
@@ -318,7 +317,7 @@ func (p *pass[O, C]) unread(ctx context.Context, stops Stops, wait time.Duration
 }
 
 // ownerAgrees removes deletions and creations from scale if the owner on the server no longer wants the
-// same as the owner of the pass. It reads the owner only if necessary. The result ok reports whether
+// same children as p.Owner. It reads the owner only if necessary. The result ok reports whether
 // Kind.Prepare can be called with the plan.
 func (p *pass[O, C]) ownerAgrees(ctx context.Context, planned, scale replicas.Scale[C]) (agreed replicas.Scale[C], ok bool) {
 	isShown := p.kind.Prepare != nil && deletes(planned)
@@ -337,7 +336,7 @@ func (p *pass[O, C]) ownerAgrees(ctx context.Context, planned, scale replicas.Sc
 func deletes[C Object](scale replicas.Scale[C]) bool { return len(scale.Delete)+len(scale.Discard) > 0 }
 
 // mayDelete reports whether the pass may delete children. It returns true if the owner on the server still
-// wants the same as the owner of the pass. Without this check, an old spec that wants fewer children could
+// wants the same children as p.Owner. Without this check, an old spec that wants fewer children could
 // cause deletions.
 func (p *pass[O, C]) mayDelete(ctx context.Context) bool {
 	if p.ownerRead {

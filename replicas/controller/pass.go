@@ -75,10 +75,11 @@ type pass[O, C Object] struct {
 	state  *memory[C]
 	spec   replicas.Spec[C]
 	rules  status.Rules[C]
-	// ownerRead is true if a read in this pass has shown that the owner on the server wants the same as
-	// p.Owner. The field ownerOld is true if a call has shown that the owner is gone, or wants something else.
+	// ownerRead is true if a read in this pass has shown that the owner on the server wants the same children
+	// as p.Owner. The field ownerOld is true if a call has shown that the owner is gone, or wants something
+	// else.
 	ownerRead, ownerOld bool
-	remembers           bool // whether the pass records when children become ready, because their status does not show when
+	remembers           bool // whether the pass records when children become ready, because the children's status does not contain the time
 
 	// The method plan sets these fields.
 	start    ledger.Moment // when the pass began to read the cache
@@ -154,7 +155,8 @@ func (p *pass[O, C]) carryOut(ctx context.Context, planned, scale replicas.Scale
 	if held {
 		return ok
 	}
-	defer p.tellUntried(scale)
+	untried := scale
+	defer func() { p.tellUntried(untried) }()
 	p.holdTaken(ctx, scale)
 	scale = p.within(p.Active, scale) // so that no call leads to too many or too few children
 	p.lookForLost(ctx, scale)
@@ -166,14 +168,17 @@ func (p *pass[O, C]) carryOut(ctx context.Context, planned, scale replicas.Scale
 	if scale.Create > 0 {
 		p.create(ctx, scale, newborns)
 	}
+	// A second call of Prepare, after a Conflict, gets all results so far, and later calls do not get them again.
+	p.tellUntried(replicas.Scale[C]{Names: untried.Names})
+	untried.Names = nil
 	if victims := slices.Concat(scale.Delete, scale.Discard); len(victims) > 0 {
 		p.delete(ctx, planned, victims)
 	}
 	return true
 }
 
-// conclude completes the Pass. A refused spec is not an error for the caller of Sync, so the requeue that
-// other parts of the pass have requested stays in effect.
+// conclude completes the Pass. Sync returns no error for a refused spec, so conclude keeps the requeue
+// that other parts of the pass have requested.
 func (p *pass[O, C]) conclude(err error) {
 	if p.state != nil {
 		p.InFlight = len(p.state.known.Open())
@@ -279,9 +284,9 @@ type Pass[O, C Object] struct {
 	// Created and Deleted list the children that were created and deleted successfully. If a creation returned
 	// an error but the child was then found on the server, Created contains this child, too.
 	Created, Deleted []C
-	// Failed is the number of calls that failed, plus the adoptions that were not tried because the owner
-	// could not be checked or must not adopt. Skipped is the number of creations that slow start did not try
-	// after a failure.
+	// Failed is the number of calls that failed, plus the number of adoptions that were not tried because the
+	// owner could not be checked or must not adopt. Skipped is the number of creations that slow start did
+	// not try after a failure.
 	Failed, Skipped int
 	// InFlight is the number of names whose creation may have taken effect, or may still take effect.
 	// Creations that the server refused are not included. Later passes send the creations in flight again, or
@@ -341,7 +346,7 @@ func (p Pass[O, C]) LiveReads() int { return countCalls(p.Calls, isRead) }
 // mostInText is the maximum number of names, of calls and of deletions in the result of String.
 const mostInText = 20
 
-// String describes the pass in a few lines. They show the numbers of wanted and active children, each
+// String describes the pass in a few lines. The lines show the numbers of wanted and active children, each
 // call, why children were chosen for deletion, and what held the pass back.
 func (p Pass[O, C]) String() string {
 	var text strings.Builder

@@ -74,8 +74,8 @@ func (p *pass[O, C]) notHeld(scale replicas.Scale[C]) (replicas.Scale[C], map[st
 	return p.creationsNotHeld(scale)
 }
 
-// within leaves out the calls of a scale that would lead to too many or too few children. It allows the pass
-// to make the remaining calls.
+// within drops from the given scale any calls that would lead to too many or too few children. It allows
+// the pass to make the remaining calls.
 func (p *pass[O, C]) within(owned []C, scale replicas.Scale[C]) replicas.Scale[C] {
 	if scale.IsZero() {
 		return scale
@@ -177,7 +177,7 @@ func (p *pass[O, C]) newStep(active, terminating []C) Step[C] {
 	}
 }
 
-// isThere reports whether the child of a planned deletion has not been deleted by this pass.
+// isThere returns false if this pass has already deleted the child of a planned deletion.
 func (p *pass[O, C]) isThere(v replicas.Deletion[C]) bool {
 	return !slices.ContainsFunc(p.Deleted, func(c C) bool { return object.ID(c) == object.ID(v.Object) })
 }
@@ -284,8 +284,8 @@ func (p *pass[O, C]) tellUntried(let replicas.Scale[C]) {
 	}
 }
 
-// leftOut returns the Stops for the calls that are in scale but not in less. The argument less contains a
-// part of scale.
+// leftOut returns StopsCreations, StopsDeletions or both, depending on which calls in scale are missing
+// from less.
 func leftOut[C Object](scale, less replicas.Scale[C]) (stops Stops) {
 	if less.Create < scale.Create {
 		stops = StopsCreations
@@ -357,7 +357,7 @@ func (p *pass[O, C]) postponeFailing(scale replicas.Scale[C]) replicas.Scale[C] 
 	return scale
 }
 
-// noteRound adds new children to the round. They are the elements of p.Created from index created on.
+// noteRound adds to the round the children in p.Created from index created on.
 func (p *pass[O, C]) noteRound(created int) {
 	made := p.Created[created:]
 	if !p.backOff || len(made) == 0 {

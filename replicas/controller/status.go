@@ -249,17 +249,17 @@ func (p *pass[O, C]) isDropped(owner, updated O) bool {
 	return d != nil && equality.Semantic.DeepEqual(d.sent, p.statusOf(updated)) && equality.Semantic.DeepEqual(d.stored, p.statusOf(owner))
 }
 
-// stillWants reports whether the owner with its new status wants the same as before. In this case, no
-// other pass is necessary. The comparison ignores New, Template and Order, because they do not change the
-// number of wanted children.
+// stillWants reports whether the owner with its new status wants the same children as before. In this
+// case, no other pass is necessary. The comparison ignores New, Template and Order, because they do not
+// change the number of wanted children.
 func (p *pass[O, C]) stillWants(written O) bool {
 	is, err := p.specOf(written)
 	return err == nil && p.specsAgree(&p.spec, &is)
 }
 
-// nextCheck asks for a requeue when the next child becomes available (M1, M2). After an error, the
-// caller's rate limiter determines the delay instead (M7). If the server or a hold has set a delay after
-// an error, nextCheck uses the shorter of the two delays.
+// nextCheck requests a pass for the time when the next child becomes available (M1, M2). After an error,
+// the caller's rate limiter determines the delay instead (M7). If the server or a hold has set a longer
+// delay after the error, nextCheck shortens it to the time until the next child becomes available.
 func (p *pass[O, C]) nextCheck(counted []C) {
 	switch after := p.nextAvailable(counted); {
 	case after <= 0:

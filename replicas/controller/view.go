@@ -22,23 +22,23 @@ import (
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
-// A view holds the children in the newest state that the pass knows, and the spec for decisions about
+// A view holds the newest known state of the children, and the spec that the pass uses to decide about
 // them.
 type view[C Object] struct {
 	// children holds the children in the cache, updated with newer facts from the ledger.
 	children []C
 	wanted   sets.Set[string] // see wantedSlots
 	unmet    bool             // children may be missing from the view, or the view may contain children that are gone
-	begins   bool             // the view counts as old only because this term has not checked the children yet
+	begins   bool             // the view counts as old only because the children have not been checked in this term yet
 	// spec is the Spec of the owner. It also contains the calls in flight, the taken names and the undecided
 	// adoptions.
 	spec replicas.Spec[C]
 }
 
-// plan decides what to create, delete, adopt and release, based on the cached children and newer facts. If
-// this view is known to be old and there is something to do, the method lists the children live and
-// decides again. If the effects of earlier calls may be missing from the view, the method does so even if
-// there is nothing to do. The result ok reports whether the pass continues.
+// plan decides what to create, delete, adopt and release. It first uses a view of the cached children and
+// newer facts. If this view is known to be old and there is something to do, plan lists the children live
+// and decides again. If the view may lack the effects of earlier calls, plan does this even if there is
+// nothing to do. The result ok reports whether the pass continues.
 func (p *pass[O, C]) plan(ctx context.Context) (plan replicas.Plan[C], ok bool) {
 	if !p.readCache(ctx) {
 		return plan, false
@@ -124,8 +124,8 @@ func (p *pass[O, C]) readCache(ctx context.Context) (ok bool) {
 	return true
 }
 
-// setChildren sets the children of the view. It also sets the calls in flight, and the names that no new child
-// can have, in the spec of the view.
+// setChildren sets the children of the view. It also sets in the view's spec which calls are in flight,
+// and which names no new child can have.
 func (p *pass[O, C]) setChildren(children []C) {
 	p.view.children = children
 	p.view.wanted = p.wantedSlots()
@@ -188,8 +188,8 @@ func (p *pass[O, C]) terminating() (terminating []C) {
 	return terminating
 }
 
-// related returns the objects that Cache.Related returns for the owner. They are needed to rank the
-// owner's children. If Cache.Related fails, related returns nil.
+// related returns the objects that Cache.Related returns for the owner. These objects are needed to rank
+// the owner's children. If Cache.Related fails, related returns nil.
 func (p *pass[O, C]) related(ctx context.Context) (related []C) {
 	related, p.RelatedErr = p.cache.Related(ctx, p.Owner)
 	if p.RelatedErr != nil {
@@ -389,7 +389,7 @@ func (p *pass[O, C]) wantedSlots() sets.Set[string] {
 }
 
 // sameSlots reports whether two specs with the same number of slots want the same slots. It compares only
-// as many slots as there are children, plus the number of slots that one plan can fill.
+// the first slots, one for each child plus as many as one plan can fill.
 func (p *pass[O, C]) sameSlots(a, b *replicas.Spec[C]) bool {
 	if a.Slots == nil || b.Slots == nil {
 		return a.Slots == nil && b.Slots == nil

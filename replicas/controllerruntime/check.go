@@ -71,7 +71,7 @@ func checkScopes[O, C controller.Object](mapper meta.RESTMapper, kind controller
 		return true, nil
 	}
 	if child.Scope.Name() != meta.RESTScopeNameNamespace {
-		return false, fmt.Errorf("controllerruntime: kind %s is in a namespace, but its child kind %s is cluster-scoped, so an owner cannot own a child", kind.Owner.Kind, kind.Child.Kind)
+		return false, fmt.Errorf("controllerruntime: kind %s is namespaced, but its child kind %s is cluster-scoped, so an owner cannot own a child", kind.Owner.Kind, kind.Child.Kind)
 	}
 	if kind.ClusterScoped {
 		return false, fmt.Errorf("controllerruntime: kind %s: ClusterScoped is true, but the server has it in namespaces", kind.Owner.Kind)
@@ -84,7 +84,7 @@ func checkScopes[O, C controller.Object](mapper meta.RESTMapper, kind controller
 // client-go's metric leader_election_master_status is 1.
 func (r *Reconciler[O, C]) warnOfNoLeader(logger logr.Logger, elects bool) {
 	if !elects || !leads(metrics.Registry) {
-		logger.Info("Warning: the manager elects no leader. If two processes run at once, they create every child twice. Set LeaderElection, LeaderElectionID and LeaderElectionNamespace of the manager's Options", "controller", r.name)
+		logger.Info("Warning: the manager elects no leader. If two processes run at the same time, they create every child twice. Set LeaderElection, LeaderElectionID and LeaderElectionNamespace of the manager's Options", "controller", r.name)
 	}
 }
 

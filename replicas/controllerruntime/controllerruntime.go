@@ -146,12 +146,13 @@ type Reconciler[O, C client.Object] struct {
 // Kind.ClusterScoped, because New reads the scope of the owners from the cluster's RESTMapper.
 //
 // Watch the children with the event handler from ChildEvents. This handler confirms the creations and
-// deletions of earlier passes as soon as their events arrive. Without this handler, each pass confirms them
-// from the cache. A creation is confirmed if the cache contains the child. A deletion is confirmed if the
-// cache does not contain the child, or if the child is being deleted. Another watch, such as that of
-// builder.Owns, must then cause a pass whenever a child is created or deleted. Without any such watch, the
-// next pass starts only when the expectation expires. Without ChildEvents, a new orphan does not cause a
-// pass, so an owner adopts the orphan in its next pass.
+// deletions of earlier passes as soon as their events arrive. Without this handler, each pass confirms
+// them from the cache. A creation is confirmed if the cache contains the child. A deletion is confirmed
+// if the cache does not contain the child, or if the child is being deleted. If you do not use
+// ChildEvents, another watch, such as that of builder.Owns, must cause a pass whenever a child is created
+// or deleted. Without any such watch, the next pass starts only when the expectation expires. Without
+// ChildEvents, a new orphan does not cause a pass, so an owner does not adopt the orphan before its next
+// pass.
 func New[O, C client.Object](from cluster.Cluster, kind controller.Kind[O, C], opts Options) (*Reconciler[O, C], error) {
 	if err := checkCluster(from); err != nil {
 		return nil, fmt.Errorf("controllerruntime: kind %s: %w", kind.Owner.Kind, err)

@@ -59,7 +59,7 @@
 //     cache shows the change. If the cache does not show the change within the ExpectationsTimeout, the
 //     child is adopted or released once more.
 //   - After a live list, passes use the children from that list. A child from the list is used until the
-//     cache shows the child as it was in the list.
+//     cache shows the same or a newer version of the child.
 //   - A new process makes one live list of an owner's children before it first creates or deletes children
 //     of that owner. With a cache that reports its resourceVersion, one small list for all owners is
 //     sufficient. A new process also makes a live read of the owner before it first creates children of

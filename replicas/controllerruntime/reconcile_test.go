@@ -300,7 +300,7 @@ func TestKindsThatDoNotWork(t *testing.T) {
 		"owners are in a namespace": {func(_ *fakeCluster, k *controller.Kind[*WorkerPool, *Worker]) { k.ClusterScoped = true }, `kind WorkerPool: ClusterScoped is true, but the server has it in namespaces`},
 		"children are in no namespace": {func(f *fakeCluster, _ *controller.Kind[*WorkerPool, *Worker]) {
 			f.mapper = mapperOf(namespaced("WorkerPool"), clusterScoped("Worker"))
-		}, `kind WorkerPool is in a namespace, and its child Worker in none`},
+		}, `kind WorkerPool is namespaced, but its child kind Worker is cluster-scoped`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -17,8 +17,8 @@ type Moment uint64
 
 // A word is one answer from the server about a child.
 type word[C metav1.Object] struct {
-	// The field there is true if the child exists. It is false if the child is missing from a list,
-	// because the child is gone or no longer matches the list's selector.
+	// Whether the child exists. If not, the child was missing from a list, because it is gone or no
+	// longer matches the list's selector.
 	there    bool
 	child    C      // the child as returned by the server; set only if the child exists
 	version  string // the resourceVersion of the child or, if the child is missing, of the list
@@ -32,7 +32,7 @@ func isNumber(version string) bool { return resourceversion.Reached(version, ver
 // so answers may be recorded in any order and more than once.
 type fact[C metav1.Object] struct {
 	word word[C] // the answer whose observation began last
-	gone Moment  // the start of the last observation that the child no longer exists; 0 if none
+	gone Moment  // the start of the last observation that showed that the child is gone; 0 if none
 }
 
 func (f fact[C]) join(g fact[C]) fact[C] {

@@ -44,11 +44,11 @@ type Ledger[C metav1.Object] struct {
 	list     bar
 	selector labels.Selector // the selector of the last View or Listed
 	read     string          // the version of the cache at the last View
-	// The field distrusted makes every view stale until the next live list. It is set, for example, if the
-	// cache went back to an older state.
+	// If true, every view is stale until the next live list, for example because the cache went back to
+	// an older state.
 	distrusted bool
-	// The field passed delays View.Unmet if the cache seems to be newer than a child that is missing from
-	// the cache. See suspect.
+	// The delay of View.Unmet if the cache seems to be newer than a child that is missing from the cache.
+	// See suspect.
 	passed backoff.Hold
 	hides  bool // the last View omitted a cached child because of the last live list
 	passes bool // a pass has called View but not yet Done
@@ -59,7 +59,7 @@ type entry[C metav1.Object] struct {
 	fact  fact[C]
 	since time.Time // when an answer or a deletion was last recorded
 	doubt doubt
-	shown Moment // the start of the last View that found the child in the cache; 1 if only Left was called
+	shown Moment // the start of the last View that found the child in the cache; 1 if only Left has reported the child
 	call  call
 }
 
@@ -81,9 +81,9 @@ type doubt struct {
 
 func (d doubt) any() bool { return !d.sent.IsZero() }
 
-// A bar is the last live list. If a cached child is older than the list and is missing from the list, the
-// child is gone or no longer counts as a replica. For example, after a watch has stalled and resumed, the
-// cache may still show children that are gone.
+// A bar is the last live list, which shows that some cached children are outdated. If a cached child is
+// older than the list and is missing from the list, the child is gone or no longer counts as a replica.
+// For example, after a watch has stalled and resumed, the cache may still show children that are gone.
 type bar struct {
 	version  string
 	children sets.Set[types.UID]
@@ -95,8 +95,8 @@ func (b bar) excludes(c metav1.Object) bool {
 	return b.hides(idOf(c)) && resourceversion.Older(c.GetResourceVersion(), b.version)
 }
 
-// The method hides reports whether the child is missing from the list. All versions of the child up to the
-// list's version are then outdated.
+// hides reports whether the child is missing from the list. If so, all versions of the child up to the
+// list's version are outdated.
 func (b bar) hides(id types.UID) bool { return b.version != "" && !b.children.Has(id) }
 
 func (l *Ledger[C]) patience() time.Duration {
@@ -195,7 +195,7 @@ func (l *Ledger[C]) Left(id types.UID) {
 		return
 	}
 	e := l.entry(id)
-	e.shown = max(e.shown, 1) // the call ends with the next View, because the current pass may still need the call
+	e.shown = max(e.shown, 1) // keep the call until the next View, because the current pass may still need it
 }
 
 func (l *Ledger[C]) tell(id types.UID, f fact[C], now time.Time) {
@@ -224,7 +224,7 @@ func (l *Ledger[C]) entry(id types.UID) *entry[C] {
 	return e
 }
 
-// The method had reports whether the cache contained a child when the current pass read the cache.
+// had reports whether the cache contained a child when the current pass read the cache.
 func (l *Ledger[C]) had(id types.UID) bool {
 	if l.known == nil {
 		l.known = make(map[types.UID]string, len(l.cached))
@@ -245,7 +245,7 @@ type List[C metav1.Object] struct {
 
 // Listed records a live list of all objects that match s.Selector. The list call began at start, and s is
 // a Snapshot of the cache that was taken before that call. Listed returns an error if an item, a child in
-// s or a rule is nil, or if start is not from Start.
+// s or a rule is nil, or if start was not returned by Start.
 func (l *Ledger[C]) Listed(start Moment, list List[C], s Snapshot[C], now time.Time) error {
 	if err := s.check(start); err != nil {
 		return err
@@ -286,10 +286,10 @@ func isShownBy(cached, listed metav1.Object) bool {
 	return resourceversion.Reached(cached.GetResourceVersion(), listed.GetResourceVersion())
 }
 
-// tellAbsent records which children are missing from the list. If the list and a cached child have numeric
-// versions, the version of the list already decides whether the child counts. If one of them has no numeric
-// version, tellAbsent records a fact about the child. A child that does not match the selector is missing from
-// every list, so its absence does not prove that the child is gone.
+// tellAbsent records which children are missing from the list. If the Ledger has no fact about a cached child,
+// a new fact is needed only if the list or the child has no numeric version, because View compares numeric
+// versions. A child that does not match the selector is missing from every list, so its absence does not prove
+// that the child is gone.
 func (l *Ledger[C]) tellAbsent(start Moment, s Snapshot[C], cached map[types.UID]C, now time.Time) {
 	is := fact[C]{word: word[C]{version: l.list.version, at: start}}
 	for id, e := range l.children {
@@ -406,9 +406,9 @@ func (l *Ledger[C]) Doubted() (sent map[types.UID]time.Time) {
 	return sent
 }
 
-// Landed forgets the unanswered requests that were sent at least Landing before the time began. After
-// Listed has recorded a live list, call Landed with the time at which that list call began. The list
-// already shows all effects of the forgotten requests.
+// Landed forgets old unanswered requests, because a live list already shows their effects. Call
+// Landed after Listed has recorded a live list. The parameter began is the time at which the list
+// call began. The forgotten requests were sent at least Landing earlier.
 func (l *Ledger[C]) Landed(began time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -421,8 +421,8 @@ func (l *Ledger[C]) Landed(began time.Time) {
 	}
 }
 
-// Unanswered returns the time until no unanswered request can take effect any more. If there are no
-// unanswered requests, the result is 0. The result is at most Landing, even if the clock was set back.
+// Unanswered returns how much longer an unanswered request can take effect. If there are no unanswered
+// requests, the result is 0. The result is at most Landing, even if the clock was set back.
 func (l *Ledger[C]) Unanswered(now time.Time) (longest time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -438,8 +438,8 @@ func (l *Ledger[C]) Unanswered(now time.Time) (longest time.Duration) {
 	return longest
 }
 
-// setClock sets each time in the Ledger that is after now to now. Without this correction, each wait would
-// be too long after the clock was set back.
+// setClock replaces every time in the Ledger that is later than now with now. Without this correction,
+// each wait would be too long after the clock was set back.
 func (l *Ledger[C]) setClock(now time.Time) {
 	for i := range l.names {
 		notAfter(now, &l.names[i].Sent)

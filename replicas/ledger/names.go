@@ -19,7 +19,7 @@ import (
 const Landing = 5 * time.Minute
 
 // firstLook is the first delay before a name is read again from the server. Each later delay is twice as
-// long as the one before it, up to lastLook. A name that is sent again need not be read.
+// long as the one before it, up to lastLook. There is no need to read a name that is sent again.
 const firstLook, lastLook = time.Second, time.Minute
 
 // A Name is the name of a child whose creation was sent at least once with an unknown result. If another
@@ -34,7 +34,7 @@ type Name struct {
 	Bearer Bearer
 
 	open    int                 // the number of unsettled creations with this name
-	settled sets.Set[types.UID] // the children that have each settled one creation
+	settled sets.Set[types.UID] // the children for which a creation was settled
 	look    backoff.Hold        // the delay before the name is read again from the server
 }
 
@@ -58,9 +58,9 @@ func (n Name) IsTaken() bool { return n.Bearer == Leaver || n.Bearer == Stranger
 func (n Name) HasLanded(now time.Time) bool { return now.Sub(n.Sent) >= Landing }
 
 // NextLook returns the time to wait before the name is read from the server. If the result is 0 or
-// negative, read the name now. A name that is sent again need not be read. While a Replica has the name,
-// no other child can get the name. In this case, the read can wait until all creations with the name have
-// landed.
+// negative, read the name now. There is no need to read a name that is sent again. While a Replica has
+// the name, no other child can get the name. In this case, the read can wait until all creations with the
+// name have landed.
 func (n Name) NextLook(now time.Time) time.Duration {
 	if n.Bearer == Replica {
 		return max(landsIn(n.Sent, now), n.look.Remaining(now))
@@ -68,8 +68,8 @@ func (n Name) NextLook(now time.Time) time.Duration {
 	return n.look.Remaining(now)
 }
 
-// landsIn returns the time until a request that was sent at the time sent can no longer take effect. If
-// the request can no longer take effect, the result is 0 or negative.
+// landsIn returns how much longer a request can take effect, if it was sent at the time sent. The
+// result is 0 or negative if the request can no longer take effect.
 func landsIn(sent, now time.Time) time.Duration { return Landing - max(now.Sub(sent), 0) }
 
 // Sending records that a creation with a name is being sent, or was sent at the time now or earlier. The

@@ -5,13 +5,13 @@ package ledger
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// An Owner holds the owner as a call has shown it, if that is newer than the owner in the cache. The zero Owner
-// means that the cache contains the newest known state.
+// An Owner holds the state of the owner that an API call has shown, if this state is newer than the cache. The
+// zero Owner means that the cache contains the newest known state.
 type Owner struct {
 	Is   metav1.Object // the owner as returned by the server; nil if the owner is gone
 	Gone bool          // the owner no longer exists on the server, even if it is still in the cache
 	// Version is the resourceVersion of Is. If the owner is gone, Version is the resourceVersion that the
-	// owner had in the cache. Version is "" if no resourceVersion in the cache can prove that the cache
+	// owner had in the cache. Version is "" if comparing resourceVersions cannot prove that the cache
 	// shows Is.
 	Version string
 }
@@ -23,8 +23,8 @@ func (l *Ledger[C]) Owner() Owner {
 	return l.owner
 }
 
-// OwnerTold records the state of the owner in the answer to the last call. If the cache shows the same
-// state, pass the zero Owner.
+// OwnerTold records the state of the owner that the last call has shown. If the cache shows the
+// same state, pass the zero Owner.
 func (l *Ledger[C]) OwnerTold(is Owner) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

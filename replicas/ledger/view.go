@@ -60,9 +60,9 @@ type Rules[C metav1.Object] struct {
 }
 
 // RulesOf returns the rules for an owner of the given kind. The owner's children are the objects that it
-// controls. These children and the orphans count if they match the selector. If the owner is in a
-// namespace, only children in the same namespace count. If the selector is nil, no child counts. If the
-// parameter owner or active is nil, the rules are incomplete, and View returns an error.
+// controls. These children and the orphans can count as replicas if they match the selector. If the
+// owner is in a namespace, only children in the same namespace count. If the selector is nil, no child
+// counts. If the parameter owner or active is nil, the rules are incomplete, and View returns an error.
 func RulesOf[C metav1.Object](owner metav1.Object, kind schema.GroupKind, matching labels.Selector, active func(C) bool) Rules[C] {
 	if object.IsNil(owner) {
 		return Rules[C]{}
@@ -88,7 +88,7 @@ func (r Rules[C]) Bearer(c C) (is Bearer, ours bool) {
 	return Stranger, false
 }
 
-// The method those returns the children for which MayCount returns true.
+// those returns the children for which MayCount returns true.
 func (r Rules[C]) those(children []C) []C {
 	return slices.DeleteFunc(slices.Clone(children), func(c C) bool { return !r.MayCount(c) })
 }
@@ -113,7 +113,7 @@ type View[C metav1.Object] struct {
 
 // View applies the facts to the children in the cache, and drops the facts that the cache shows. The
 // parameter start is the Moment at which the caller began to read the cache. View returns an error if a
-// child or a rule is nil, or if start is not from Start.
+// child or a rule is nil, or if start was not returned by Start.
 func (l *Ledger[C]) View(start Moment, s Snapshot[C], now time.Time) (View[C], error) {
 	if err := s.check(start); err != nil {
 		return View[C]{}, err
@@ -140,8 +140,8 @@ func (l *Ledger[C]) View(start Moment, s Snapshot[C], now time.Time) (View[C], e
 	return v, nil
 }
 
-// passList forgets the last list. It is called when the cache is at least as new as the list. Facts about
-// listed children are also forgotten if they have no numeric version and are not newer than the list.
+// passList forgets the last list, once the cache is at least as new as the list. Facts about listed
+// children are also forgotten if they have no numeric version and are not newer than the list.
 func (l *Ledger[C]) passList() {
 	for id := range l.list.children {
 		if e := l.children[id]; e != nil && !isNumber(e.fact.word.version) && e.fact.gone == 0 && e.fact.word.at <= l.list.start {
@@ -211,8 +211,8 @@ func (o *overlay[C]) lay() {
 	}
 }
 
-// The method counts checks the age of a fact, list or call that the cache does not show yet. If the age
-// exceeds Patience, the view is stale and unmet.
+// counts makes the view stale and unmet if a fact, list or call that the cache does not show yet is
+// older than Patience.
 func (o *overlay[C]) counts(since time.Time) {
 	if o.now.Sub(since) > o.patience() {
 		o.view.Stale, o.view.Unmet = true, true
@@ -260,8 +260,8 @@ func (o *overlay[C]) believe(c C) (C, bool) {
 func (w word[C]) isMissing() bool { return w.at > 0 && !w.there }
 
 // isShown reports whether the cache shows the answer w or a newer state. The parameter c is the child in
-// the cache. If w says that c was missing from a list, but c does not match the selector, isShown returns
-// true, because no list contains c.
+// the cache. If c does not match the selector, no list contains c. In this case, isShown returns true if
+// w says that c was missing from a list.
 func (o *overlay[C]) isShown(c C, w word[C]) bool {
 	switch {
 	case !w.there && !o.cache.Rules.MayCount(c):
@@ -284,7 +284,7 @@ func (o *overlay[C]) isShown(c C, w word[C]) bool {
 	return order > 0
 }
 
-// isBarred reports whether a cached child is not a replica according to the last list.
+// isBarred reports whether the last list shows that a cached child is gone or no longer a replica.
 func (o *overlay[C]) isBarred(c C) bool {
 	if !o.list.excludes(c) || !o.cache.Rules.MayCount(c) {
 		return false
@@ -294,16 +294,16 @@ func (o *overlay[C]) isBarred(c C) bool {
 	return true
 }
 
-// The method lasts reports whether the delete call may still take effect on the child c.
+// lasts reports whether the delete call may still take effect on the child c.
 func (d doubt) lasts(c metav1.Object) bool {
 	is := c.GetResourceVersion()
 	return d.any() && c.GetDeletionTimestamp() == nil &&
 		(d.version == "" || d.version == is || resourceversion.Older(is, d.version))
 }
 
-// The method lacking returns the entries of the existing children that are missing from the cache, sorted
-// by the start of their observations. It drops a fact if the cache is at least as new as the fact. It also
-// drops a fact that is older than Patience if no list can confirm the fact.
+// lacking returns the entries of the existing children that are missing from the cache, sorted by the
+// start of their observations. It drops a fact if the cache is at least as new as the fact. It also drops
+// a fact that is older than Patience if no list can confirm the fact.
 func (o *overlay[C]) lacking() (lacking []*entry[C]) {
 	for id, e := range o.children {
 		if e.shown == o.start {
@@ -346,11 +346,11 @@ func (o *overlay[C]) isMoot(e *entry[C]) bool {
 	return o.isAged(e) && w.there && !o.cache.Rules.MayCount(w.child)
 }
 
-// The method shows reports whether the cache is at least as new as the fact about a child that is missing
-// from the cache. This is the case if the cache has reached the version of the fact, or if it contained
-// the child before. If the fact says that the child exists and the version of the cache is known, only the
-// versions are compared. If the child is gone and the last list hides it, the fact is no longer needed,
-// and shows also returns true.
+// shows reports whether the cache is at least as new as the fact about a child that is missing from the
+// cache. This is the case if the cache has reached the version of the fact, or if it contained the child
+// before. If the fact says that the child exists and the version of the cache is known, only the versions
+// are compared. If the child is gone and the last list also shows this, shows returns true, because the
+// fact is no longer needed.
 func (o *overlay[C]) shows(id types.UID, e *entry[C]) bool {
 	w := e.fact.word
 	switch isGone := e.fact.gone > 0 || w.isMissing(); {
@@ -381,8 +381,7 @@ func (o *overlay[C]) byName(lacking []*entry[C]) map[types.NamespacedName]*entry
 	return named
 }
 
-// The method later returns the newer of two children with the same name, and records that the older one is
-// gone.
+// later returns the newer of two children with the same name, and records that the older one is gone.
 func (o *overlay[C]) later(a, b *entry[C]) *entry[C] {
 	v, w := a.fact.word, b.fact.word
 	if order, err := resourceversion.Compare(v.version, w.version); err == nil && order > 0 || err != nil && v.at > w.at {
@@ -393,9 +392,9 @@ func (o *overlay[C]) later(a, b *entry[C]) *entry[C] {
 	return b
 }
 
-// isNoNamesake reports whether the cached child c exists. The parameter other is the entry of a child with
-// the same name that is missing from the cache, or nil. If the versions do not show which of the two
-// children is newer, the view is stale.
+// isNoNamesake returns false if the cached child c is gone, because a newer child has the same name. The
+// parameter other is the entry of another child with this name, which is not in the cache, or nil. If the
+// versions do not show which child is newer, the view is stale.
 func (o *overlay[C]) isNoNamesake(c C, other *entry[C]) bool {
 	if other == nil || other.fact.gone > 0 {
 		return true
@@ -412,13 +411,12 @@ func (o *overlay[C]) isNoNamesake(c C, other *entry[C]) bool {
 	return true
 }
 
-// firstSuspicion is the first delay before a view is unmet because the cache seems to be newer than a
-// child that is missing from it. Each later delay is twice as long as the one before it, up to
-// lastSuspicion.
+// firstSuspicion is the first delay before suspect makes a view unmet. Each later delay is twice as
+// long as the one before it, up to lastSuspicion.
 const firstSuspicion, lastSuspicion = 5 * time.Second, 5 * time.Minute
 
-// nextLook is the time between two passes while the cache does not show all facts. After a broken watch,
-// the cache catches up by a list, possibly without an event that causes a pass.
+// nextLook is the time between two passes while the cache does not show all facts. A cache that lists
+// again after a broken watch may show new facts without an event that causes a pass.
 const nextLook = 5 * time.Second
 
 // suspect checks whether a cache without a known version seems to be newer than a child that is missing
@@ -526,7 +524,7 @@ func (l *Ledger[C]) Waits(now time.Time) time.Duration {
 func (l *Ledger[C]) waitsFor(now time.Time) (longest time.Duration) {
 	for _, e := range l.children {
 		if left := l.patience() - now.Sub(e.since); e.call != none && left >= 0 {
-			longest = max(longest, left+1) // one nanosecond more, so that the patience is over after the wait
+			longest = max(longest, left+1) // one nanosecond more, so that Patience is exceeded after the wait
 		}
 	}
 	return longest

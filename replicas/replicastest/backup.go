@@ -13,7 +13,7 @@ func (c *insideCluster[O, C]) Backup() (restore func()) {
 }
 
 func (c *Cluster[O, C]) restore(version uint64, owners index[O], children index[C]) {
-	c.tasks = slices.DeleteFunc(c.tasks, func(t task[O, C]) bool { return t.child != nil }) // resumed creates new tasks for the children
+	c.tasks = slices.DeleteFunc(c.tasks, func(t task[O, C]) bool { return t.child != nil }) // life.resumed creates new tasks for the children
 	c.version, c.owners.rows, c.children.rows = version, owners, children
 	for _, s := range c.children.streams {
 		s.Break()

@@ -20,10 +20,9 @@ import (
 // were created and became ready.
 var beginning = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
-// NewReplicaSet returns a ReplicaSet whose pods have the label app=name. All ReplicaSets from
-// NewReplicaSet have the same Deployment as their controller, so they are siblings. The
-// ReplicaSet's UID is "uid-" followed by its name. If the ReplicaSet is created in a cluster, the
-// cluster gives it a new UID.
+// NewReplicaSet returns a ReplicaSet whose pods have the label app=name. The same Deployment
+// controls all ReplicaSets from NewReplicaSet, so they are siblings. The ReplicaSet's UID is "uid-"
+// followed by its name. If the ReplicaSet is created in a cluster, the cluster gives it a new UID.
 func NewReplicaSet(namespace, name string, replicas int32) *appsv1.ReplicaSet {
 	labels := map[string]string{"app": name}
 	controller := true

@@ -22,20 +22,20 @@ import (
 )
 
 // A Client makes the API calls of one controller and receives the controller's events. A Client is
-// a controller.Client and a controller.EventSink. The method Fail makes calls fail, and the method
-// Record records calls. The functions Fault and Done can call Step of other Parts. They can also
-// panic with a Crash to simulate that the process has died.
+// a controller.Client and a controller.EventSink. Use Fail to make calls fail, and Record to record
+// calls. The callbacks Fault and Done can call Step of other Parts, or panic with a Crash to
+// simulate that the process has died.
 type Client[O Object[O], C Object[C]] struct {
-	// Client sends the calls, which may fail. Create modifies its argument and the maps in its
-	// argument, like a client that decodes the response into the argument.
+	// Client sends the calls, which may fail. Like a real client, Create decodes the response into
+	// its argument, and so also modifies the maps in it.
 	controller.Client[O, C]
 	controller.Versioner
 	// EventSink adds each event to the cluster's Events.
 	controller.EventSink
 
 	// Fault is called before a request is sent or resent, unless a Rule from Fail applies to the
-	// request. The result of Fault describes how the request fails. If Fault is nil, a request to
-	// which no Rule applies has no Fault.
+	// request. The result of Fault describes how the request fails. If Fault is nil, only Rules
+	// inject failures.
 	Fault func(Call) Fault
 	// Done is called after each call with the error that the call returned. It may be nil.
 	Done func(Call, error)
@@ -116,7 +116,8 @@ func do[T any, O Object[O], C Object[C]](ctx context.Context, c *Client[O, C], c
 // resends is the maximum number of times that client-go resends a request.
 const resends = 10
 
-// send sends a request. If a Fault demands it, send resends the request, up to resends times.
+// send sends a request. It resends the request while the Fault sets Resend, but at most resends
+// times.
 func send[T any, O Object[O], C Object[C]](ctx context.Context, c *Client[O, C], call Call, effect effect[T, O, C]) (result T, err error) {
 	n := 0
 	for again := true; again && n <= resends; n++ {

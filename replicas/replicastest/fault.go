@@ -20,11 +20,11 @@ type Fault struct {
 	After  error // if set, the request takes effect and returns this error
 	// Resend makes the client send the request again instead of returning the error. client-go
 	// sends a request again after a 429 or 503 with Retry-After, and after a connection was reset.
-	// The Fault of the resent request is determined separately.
+	// The resent request gets a Fault of its own.
 	Resend bool
 	// Late is the delay after which a request takes effect although it has failed with Before. The
-	// request takes effect as it was sent, even if its context has ended. If Late is 0, the request
-	// never takes effect.
+	// request takes effect as it was sent, even if its context has ended by then. If Late is 0, the
+	// request never takes effect.
 	Late time.Duration
 }
 

@@ -139,8 +139,7 @@ const (
 	ended                     // the namespace is gone
 )
 
-// TerminateNamespace starts the deletion of a namespace. Every namespace exists from the start,
-// and need not be created first.
+// TerminateNamespace starts the deletion of a namespace. Every namespace exists from the start.
 func (c *insideCluster[O, C]) TerminateNamespace(name string) {
 	if name == "" {
 		return

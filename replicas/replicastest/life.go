@@ -12,9 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Timing contains the delays in a cluster. If a field is zero, its default applies, which is in
-// parentheses in the field's comment. The defaults of Detect, Evict and Collect are Kubernetes' own
-// defaults.
+// Timing contains the delays in a cluster. A field that is zero has the default given in
+// parentheses. The defaults of Detect, Evict and Collect are Kubernetes' own defaults.
 type Timing struct {
 	Schedule time.Duration // from a pod's creation until the pod has a node (0.5 s); negative means never
 	StartUp  time.Duration // from the choice of a pod's node, or from the creation of another child, until the child is ready (2 s)

@@ -16,8 +16,8 @@ func (c *insideCluster[O, C]) AddNode(name string) {
 }
 
 // LoseNode cuts a node off from the cluster. After Timing.Detect, the node's pods are no longer
-// ready. After a further Timing.Evict, the deletion of these pods starts. The pods then stay in
-// deletion, because no kubelet confirms that they have stopped.
+// ready. After a further Timing.Evict, the deletion of these pods starts. The pods then remain
+// terminating, because no kubelet confirms that they have stopped.
 func (c *Cluster[O, C]) LoseNode(name string) {
 	if n := c.node(name); n != nil {
 		n.alive = false

@@ -36,7 +36,7 @@ type table[T Object[T]] struct {
 	kind     schema.GroupKind
 	resource schema.GroupResource
 	owners   bool // the objects are owners, so their removal wakes the garbage collector
-	anywhere bool // owners are cluster-scoped, and children are in any namespace or cluster-scoped
+	anywhere bool // owners are cluster-scoped, and children may be in any namespace or cluster-scoped
 	counts   bool // generations are incremented; false for pods, whose generation stays 0
 	rows     index[T]
 	streams  []*Stream[T]

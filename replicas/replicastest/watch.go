@@ -186,7 +186,7 @@ type event[T any] struct {
 type change uint8
 
 const (
-	there  change = iota // the object exists, as it is in the event
+	there  change = iota // the object exists in the state that the event contains
 	gone                 // the object was removed
 	missed               // the object was removed while the watch was down
 )

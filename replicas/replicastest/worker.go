@@ -17,7 +17,7 @@ const (
 	lastRetry  = 1000 * time.Second
 )
 
-// A Worker is a work queue of owners' names, together with one worker that works on these names.
+// A Worker is a work queue of owners' names, together with one worker that processes these names.
 // As in client-go's work queues, a name can be queued twice, once for now and once for later.
 type Worker struct {
 	Clock *Clock

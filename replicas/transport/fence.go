@@ -211,7 +211,7 @@ func (f *Fence) release() error {
 	return nil
 }
 
-// shown records the holder of the lease in the server's response.
+// shown records the lease holder that the server has returned.
 func (f *Fence) shown(holder string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

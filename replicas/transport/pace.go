@@ -71,8 +71,8 @@ type Pace struct {
 	window   float64
 	underWay int
 	of       map[types.NamespacedName]int // the calls under way for each owner
-	full     bool                         // a call has had to wait since the current count of answers began
-	growing  bool                         // the window grows by one with each answer, until the server is slow or overloaded
+	full     bool                         // whether a call has had to wait since the current count of answers began
+	growing  bool                         // whether the window grows by one with each answer, until the server is slow or overloaded
 	ceiling  float64                      // near*window when the server was last overloaded; 0 if never
 	changed  time.Time                    // when the window was last made smaller
 	refused  time.Time                    // when the window was last made smaller because of an overload
@@ -359,7 +359,7 @@ func isLocal(err error) bool {
 	return errors.Is(err, errNotWritten) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// usual holds the usual duration of the calls of one kind, which is their duration when the server has
+// usual holds the durations of the fastest calls of one kind, which are typical of a server that has
 // little to do.
 type usual struct {
 	fastest, earlier time.Duration // the fastest call in this period and in the previous period

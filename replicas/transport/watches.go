@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	// refusedFor is the maximum time for which the requests of an informer are refused if the informer does
-	// not list its objects. The time is limited because the informer may have ended.
+	// refusedFor is the maximum time for which an informer's watch requests are refused because it must
+	// list first. The time is limited because the informer may have ended.
 	refusedFor = 2 * time.Minute
 	// mostLists is the maximum number of informers that Watches remembers. A client usually has only a few
 	// informers.
@@ -102,8 +102,8 @@ func all(watches map[*watching]struct{}, is func(*watching) bool) bool {
 	return true
 }
 
-// of finds the lists of a resource. If there are none, of returns the lists of all resources with the same
-// group and version.
+// of returns the lists of a resource. If there are none, the result contains the lists of all resources
+// with the same group and version.
 func (w *Watches) of(resource schema.GroupVersionResource) (found []*list) {
 	for _, l := range w.lists {
 		if l.resource == resource {

@@ -48,8 +48,7 @@ type Cache[O, C controller.Object] struct {
 	owners, children store
 }
 
-// A store combines an informer's store with the name of the index by which objects are found by their
-// controller.
+// A store is an informer's store with the name of the index that finds objects by their controller.
 type store struct {
 	from reader
 	by   string

@@ -111,8 +111,7 @@ func start(ctx context.Context, binaries string, opts options, screen *screen) (
 	return play(ctx, opts, &story{screen: screen, fleet: fleet, client: client, controller: controller}, kubectl)
 }
 
-// play runs the story. Then, without --once, it waits for Ctrl-C while the user changes the
-// ReplicaSet.
+// play runs the story. Without --once, it then lets the user change the ReplicaSet until Ctrl-C.
 func play(ctx context.Context, opts options, s *story, kubectl string) error {
 	defer s.showTable(ctx)()
 	if err := s.tell(ctx); err != nil || opts.once {

@@ -84,7 +84,7 @@ func (b *bed) tally(ctx context.Context) (tally, error) {
 	return readTally(bytes.NewReader(text))
 }
 
-// The method quiet waits until no controller has made a call for one second.
+// quiet waits until no controller has made a call for one second.
 func (b *bed) quiet(ctx context.Context) error {
 	last, err := b.tally(ctx)
 	for err == nil {
@@ -102,8 +102,8 @@ func (b *bed) quiet(ctx context.Context) error {
 	return err
 }
 
-// The function each calls the given function n times and returns the first error. Up to parallel calls run at
-// the same time.
+// each calls the given function n times and returns the first error. Up to parallel calls run at the same
+// time.
 func each(ctx context.Context, n int, call func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -59,8 +59,8 @@ func runLoss(ctx context.Context, b *bed) error {
 	return nil
 }
 
-// The method calm waits until the given number of pods exists and no controller has made a call for three
-// seconds. It returns the time from b.began to the last change of an object, or 0 if no object changed after
+// calm waits until the given number of pods exists and no controller has made a call for three seconds.
+// It returns the time from b.began to the last change of an object, or 0 if no object changed after
 // b.began.
 func (b *bed) calm(ctx context.Context, pods int) (time.Duration, error) {
 	well := b.has(pods)

@@ -129,7 +129,7 @@ func (b *bed) has(pods int) func(counts) bool {
 	return func(c counts) bool { return c.pods == pods && c.replicas == pods && c.settled == 1 }
 }
 
-// The method says waits until the log of the program contains the given string.
+// says returns when the log of the program contains the given string.
 func (c *controller) says(ctx context.Context, text string) error {
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
 		log, err := os.ReadFile(c.Log())

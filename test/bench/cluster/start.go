@@ -102,8 +102,8 @@ func (b *bed) watchStart(ctx context.Context, c *controller) error {
 	return b.grow(ctx)
 }
 
-// The method looked waits until the controller has completed the given number of passes. Then it adds the
-// time since b.began to the sample.
+// looked waits until the controller has completed the given number of passes. Then it adds the time since
+// b.began to the sample.
 func (b *bed) looked(ctx context.Context, c *controller, what string, times int) error {
 	err := b.awaitCount(ctx, c, syncsMetric, times)
 	if err == nil {

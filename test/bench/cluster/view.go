@@ -129,8 +129,8 @@ func (v *view) history() history {
 	return v.past
 }
 
-// The method until blocks until the counts satisfy the condition come. Call this method from only one
-// goroutine at a time.
+// until waits for the counts to satisfy the condition come. Call this method from only one goroutine at a
+// time.
 func (v *view) until(ctx context.Context, what string, come func(counts) bool) error {
 	timeout := time.NewTimer(patience)
 	defer timeout.Stop()

@@ -97,8 +97,8 @@ func (r *results) row(name string) (*row, error) {
 	return added, nil
 }
 
-// The method of looks up the median of the given side in the given unit. The result ok is false if this
-// median does not exist.
+// of returns the median of the given side in the given unit. The result ok is false if this median does
+// not exist.
 func (r *row) of(side, unit string) (median float64, ok bool) {
 	v, ok := r.medians[unit][side]
 	return v.median, ok

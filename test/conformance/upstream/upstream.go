@@ -1,9 +1,9 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package upstream gives the tests access to unexported functions and fields of Kubernetes' ReplicaSet and
-// Deployment controllers. The functions are not copies. Each of them is linked to the function of
-// k8s.io/kubernetes that its comment names, or returns the named field.
+// Package upstream gives the tests access to unexported functions and fields of Kubernetes' ReplicaSet
+// and Deployment controllers. The functions are not copies. The comment of each function names the
+// function of k8s.io/kubernetes to which it is linked, or the field that it returns.
 package upstream
 
 import (

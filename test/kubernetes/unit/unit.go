@@ -10,7 +10,7 @@ import (
 	"github.com/replicakit/replicakit/test/kubernetes/upstream"
 )
 
-// The constant here is the common import path of our packages that replace Kubernetes' packages.
+// here holds the import path prefix of our packages that replace Kubernetes' packages.
 const here = "github.com/replicakit/replicakit/test/kubernetes/unit/"
 
 // Each of these reasons applies to several differences.
@@ -51,8 +51,8 @@ var controllerSuite = upstream.Suite{
 			},
 		},
 		LeftOut: []suite.Difference{
-			{Test: "TestActiveReplicaSetsFiltering", Why: "is about Deployments: which ReplicaSets are wanted at all"},
-			{Test: "TestComputeHash", Why: "is about Deployments: the hash of a template"},
+			{Test: "TestActiveReplicaSetsFiltering", Why: "tests a function for Deployments, which finds the active ReplicaSets"},
+			{Test: "TestComputeHash", Why: "tests a function for Deployments, which computes the hash of a template"},
 			{Test: "TestAddOrUpdateTaintOnNode", Why: "is about nodes"},
 			{Test: "TestRemoveTaintOffNode", Why: "is about nodes"},
 			{Test: "TestFilterPodsByOwner", Why: "the index is not a public part of replicas/clientgo; TestIndexes covers it"},
@@ -78,7 +78,7 @@ var replicaSetSuite = upstream.Suite{
 			{
 				Test: "TestControllerUpdateStatusWithFailure",
 				Says: []string{"Expected 1 get and 2 updates, got 1 gets 0 updates"},
-				Why:  "ours patches the status (U3), which the test takes for a get, and only a Conflict is a reason to write it once more (W47)",
+				Why:  "our controller patches the status (U3), which the test counts as a get, and repeats this write only after a Conflict (W47)",
 			},
 			{
 				Test: "TestGetPodsToDelete",

@@ -136,9 +136,9 @@ func nameOf(decl ast.Decl) string {
 
 var version = regexp.MustCompile(`^v[0-9]+$`)
 
-// namesOf returns the possible names of an imported package in the file. If the import path ends with "/v1"
-// or another version, the last two elements of the path are both possible names. The package is not loaded to
-// decide which of them is correct.
+// namesOf returns the possible names of an imported package in the file. If the import path ends with
+// "/v1" or another version, the last two elements of the path are both possible names. namesOf does not
+// load the package to determine its name.
 func namesOf(spec *ast.ImportSpec, importPath string) []string {
 	if spec.Name != nil {
 		return []string{spec.Name.Name}

@@ -68,8 +68,8 @@ func (c *ControlPlane) Stop() error {
 
 func (c *ControlPlane) end() error { return errors.Join(c.env.Stop(), os.RemoveAll(c.dir)) }
 
-// WithoutStore stops the programs, and calls do with the data directory of etcd. It then starts the
-// programs again at the same addresses.
+// WithoutStore stops the programs, and passes the data directory of etcd to the function do. It
+// then starts the programs again at the same addresses.
 func (c *ControlPlane) WithoutStore(do func(dir string) error) error {
 	server, etcd := c.env.ControlPlane.GetAPIServer(), c.env.ControlPlane.Etcd
 	if err := errors.Join(server.Stop(), etcd.Stop()); err != nil {

@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// margin is the time from the call of stop to the timeout of a test binary. If margin is longer
+// margin is the time between the call to stop and the timeout of a test binary. If margin is longer
 // than half the timeout, stop is called after half the timeout.
 const margin = 30 * time.Second
 
 var processBegan = time.Now()
 
-// BeforeTimeout calls stop shortly before go test ends the process because of its timeout. The
-// timeout does not run deferred calls, so programs that the tests have started would otherwise
-// continue to run. After the call of stop, tests that need the stopped programs fail. If tests still
-// run at the timeout, go test ends the process and prints the stacks of all goroutines.
+// BeforeTimeout calls stop shortly before go test ends the process because of its timeout. Deferred
+// calls do not run at the timeout, so programs that the tests have started would otherwise continue
+// to run. After the call to stop, tests that need the stopped programs fail. If tests still run at
+// the timeout, go test ends the process and prints the stacks of all goroutines.
 //
-// In a TestMain, call flag.Parse before BeforeTimeout. Call off when stop is no longer needed. If
-// the program is not a test, or there is no timeout, stop is never called.
+// In a TestMain, call flag.Parse before BeforeTimeout. Call the function off when stop is no longer
+// needed. If the program is not a test, or there is no timeout, stop is never called.
 //
 // Start and StartProgram call BeforeTimeout themselves.
 func BeforeTimeout(stop func()) (off func()) {

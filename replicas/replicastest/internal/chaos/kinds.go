@@ -19,7 +19,8 @@ import (
 
 // A kind describes one kind of operation. The higher its weight, the more often Generate draws the
 // operation. Generate does not draw operations of weight 0, but scenes and stories written by hand may
-// contain them. Generate adds the operation run itself.
+// contain them. The operation "run" has weight 0 because Generate adds it after each operation that it
+// draws.
 type kind struct {
 	weight int
 	do     func(r *run, op Op) error
@@ -375,8 +376,8 @@ func (r *run) refuseAgain(op Op) {
 }
 
 // blind drops the answers to the next deletions or creations, and makes the reads after each of these
-// calls fail. Depending on op.M, the calls take effect immediately, or they take effect up to a
-// minute later, or only every second call takes effect.
+// calls fail. Depending on op.M, all calls take effect immediately, all take effect up to a minute
+// later, or only every second call takes effect.
 func (r *run) blind(op Op) {
 	f := fault{verb: []string{"delete", "create"}[op.N%2], skip: op.N / 6, left: 1 + op.M/3, is: failure.Timeout, blind: true}
 	switch op.M % 3 {

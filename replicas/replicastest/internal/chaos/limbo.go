@@ -16,9 +16,9 @@ import (
 
 // A limbo is a fault that affects the next creation. The creation times out and takes effect late,
 // and the new pod is then deleted immediately. The controller might see neither the pod nor its
-// deletion for a long time. Meanwhile, the controller retries the creation with the same name, so
-// that a second pod of this name exists after the first one. Events of the first pod then arrive
-// while the controller waits for the second pod.
+// deletion for a long time. Meanwhile, the controller retries the creation with the same name, and
+// so creates a second pod of this name. Events of the first pod then arrive while the controller
+// waits for the second pod.
 type limbo struct {
 	left int           // number of creations that will still fail, including the first one
 	late time.Duration // delay after which the first creation takes effect

@@ -71,7 +71,7 @@ func (r *run) quiet() error {
 			now[verb] = n - calls[verb]
 			return now[verb] == 0
 		})
-		if doubts > 0 { // a pass first deletes the pods whose earlier deletion got no answer, which costs more
+		if doubts > 0 { // a pass costs more if it first deletes the pods whose earlier deletion got no answer
 			act.statuses, act.passes = [2]int{act.statuses[0] + 3, act.statuses[1] + 3}, [2]int{act.passes[0] + 3, act.passes[1] + 3}
 		}
 		looks = act.looked(now, looks)
@@ -82,11 +82,11 @@ func (r *run) quiet() error {
 	return nil
 }
 
-// looked subtracts the reads that follow unanswered deletions from the numbers in calls. If the
-// deletion of a pod got no answer, the controller reads the pod once before it deletes other pods. If
-// there are many of these pods, the controller lists them instead. The argument looks is the number
-// of these pods that the controller had not read before the act. The result is the number of these
-// pods that the controller has still not read after the act.
+// looked subtracts extra reads from the counts in calls. If the deletion of a pod got no answer, the
+// controller reads the pod once before it deletes other pods. If there are many of these pods, the
+// controller lists them instead. The argument looks is the number of these pods that the controller
+// had not read before the act. The result is the number of these pods that the controller has still
+// not read after the act.
 func (a act) looked(calls map[string]int, looks int) (left int) {
 	const get, list = "get Pod", "list Pod"
 	if looks > fewReads && calls[list] > a.lists {
@@ -136,7 +136,7 @@ func (a act) judge(s shape, calls map[string]int, passes int, events []replicast
 	return nil
 }
 
-// grow adds n to the replicas of the owner web. The same write applies all other changes.
+// grow adds n to the replicas of the owner web, and applies the other changes in the same update.
 func (r *run) grow(n int32, also ...func(*appsv1.ReplicaSet)) error {
 	return r.editOwner("web", func(rs *appsv1.ReplicaSet) {
 		*rs.Spec.Replicas += n

@@ -100,7 +100,7 @@ type run struct {
 
 	fault       fault
 	meddler     meddler
-	quick       int                  // number of next calls whose answers arrive only after all pending events
+	quick       int                  // number of calls whose answers will arrive only after all pending events
 	sudden      int                  // number of times that all pending events will arrive just after a pass has listed the cache
 	relabelled  types.NamespacedName // the last relabelled pod
 	restless    *restless            // changes owners at intervals; may be nil
@@ -112,7 +112,7 @@ type run struct {
 	reaper      *reaper // may be nil
 	pause       pause
 	fenced      *podController // the controller that must not write; nil means that all controllers may write
-	races, dice int            // races counts the next calls and cache lists at which other parts take up to dice steps
+	races, dice int            // number of calls and cache lists at which other parts will take steps, and the maximum number of these steps
 	churn       []replicastest.Part
 	backup      func()
 	backedUp    bool
@@ -306,8 +306,8 @@ func (r *run) show() {
 	}
 }
 
-// snapshot saves the current state of the cluster. The operation behind uses this state as that of an
-// outdated API server.
+// snapshot saves the current state of the cluster. The method behind presents this state as that of
+// an outdated API server.
 func (r *run) snapshot() {
 	if r.old != nil {
 		r.old.Stop()
@@ -469,7 +469,8 @@ func (r *run) stir(n int) {
 }
 
 // restore replaces the state of the cluster with the last backup. It then restarts all controllers
-// with new caches. A Controller that notices a restore requests the same restart.
+// with new caches. A Controller that detects a restore requests this restart with
+// controller.ErrRestored.
 func (r *run) restore() {
 	if !r.backedUp {
 		return

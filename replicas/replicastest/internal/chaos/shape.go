@@ -93,14 +93,14 @@ func (s shape) kind() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 	return kind
 }
 
-// holds returns the number of pods that an owner is allowed to lack, which is the value of its
-// annotation heldPlaces.
+// holds returns how many pods an owner may be short of its desired number. The annotation
+// heldPlaces sets this number.
 func holds(rs *appsv1.ReplicaSet) int {
 	n, _ := strconv.Atoi(rs.Annotations[heldPlaces])
 	return n
 }
 
-// isVetoed reports whether Prepare allows no creation, deletion or discard for an owner.
+// isVetoed reports whether Prepare forbids every creation, deletion and discard for an owner.
 func (s shape) isVetoed(rs *appsv1.ReplicaSet) bool {
 	return s.prepares && rs.Annotations[vetoed] != ""
 }

@@ -116,7 +116,7 @@ type Shrunk struct {
 
 // Shrink shortens a story that failed with err. It tries to remove halves of the story, then
 // quarters, and so on down to single operations. A part is removed if the remaining story still
-// breaks the same rule. Shrink repeats each size until the story gets no shorter. It gives up when
+// breaks the same rule. Shrink retries each size until the story gets no shorter. It gives up when
 // all plays together have taken more than shrinkSteps steps.
 func Shrink(story Story, err error, play func(Story) Report) Shrunk {
 	s := Shrunk{Story: story, Err: err}

@@ -24,8 +24,9 @@ type bill struct {
 }
 
 // budget is the maximum number of calls that the passes of one owner may make in an hour, keyed by
-// verb and kind. It holds under any faults, but only if one process is running. Each number is at
-// most about twice the highest number that a story needed. The most expensive situations are:
+// verb and kind. These limits apply under any faults, but only if a single process is running. Each
+// number is at most about twice the highest number that a story needed. The most expensive
+// situations are:
 //
 //   - If pods change each second and creations are denied, each pass retries one creation.
 //   - If deletions are refused, each pass tries to delete all victims, reads them and lists them.
@@ -48,7 +49,7 @@ func (w *watcher) pays(rs *appsv1.ReplicaSet, call replicastest.Call) {
 	verb := call.Verb + " " + call.Kind
 	k.calls[verb]++
 	if len(k.watchers) > 1 {
-		return // no limit holds, because two controllers with different views overwrite each other's status forever
+		return // no limit applies, because two controllers with different views overwrite each other's status forever
 	}
 	b := bill{types.NamespacedName{Namespace: rs.Namespace, Name: rs.Name}, k.cluster.Clock.Now().Unix() / 3600, verb}
 	k.bills[b]++

@@ -15,9 +15,8 @@
 // after it.
 //
 // A pass is judged by the spec that its owner had when the pass began. The pass is excused if the
-// spec changed during the pass, or if the process was not able to see the change before. Some excuses
-// are not accepted, and each of these has its own Rule. KnownToFail lists the rules that the
-// controller breaks today.
+// spec changed during the pass, or if the process could not see an earlier change. Each excuse that
+// is not accepted has its own Rule. KnownToFail lists the rules that the controller breaks today.
 //
 // Never more. Replicas are added to an owner only by creations and adoptions. Each creation is judged
 // when it takes effect. The Checker counts the replicas that the controller must know of, including
@@ -31,9 +30,9 @@
 //
 // Never fewer. Each deletion is judged when it takes effect. At least as many replicas must remain as
 // the pass wants. Replicas that ended without the controller's knowledge count as remaining. Replicas
-// that the controller itself has deleted do not count, even if the deletion got no answer. A deletion
-// that can take effect after its caller has stopped waiting is judged when its call fails. Its pod no
-// longer counts from then on.
+// that the controller itself has deleted do not count as remaining, even if the deletion got no
+// answer. A deletion that can take effect after its caller has stopped waiting is judged when its
+// call fails. From then on, its pod does not count as remaining.
 //
 // Never another's. A controller may delete the pods of its owner. It may also delete three other
 // kinds of pods. The first kind is a pod that the controller last saw as an unready pod of the owner.
@@ -88,9 +87,9 @@ type Checker struct {
 	Skewed bool
 	// BackOff is true if the controllers use Options.BackOffFailed.
 	BackOff bool
-	// Vetoed reports whether Prepare allows no creation, deletion or discard for an owner.
+	// Vetoed reports whether Prepare forbids every creation, deletion and discard for an owner.
 	Vetoed func(*appsv1.ReplicaSet) bool
-	// Held returns the number of pods that an owner is allowed to lack.
+	// Held returns how many pods an owner may be short of its desired number.
 	Held func(*appsv1.ReplicaSet) int
 	// Leads reports whether a controller holds the lease that it needs for writes.
 	Leads func(*podController) bool
@@ -170,7 +169,7 @@ func (k *Checker) Clone(cluster *replicastest.PodCluster, c *podController) *Che
 	return clone
 }
 
-// Describe passes the facts that affect later judgments of the Checker to the function tell.
+// Describe calls tell with each fact that affects later judgments of the Checker.
 func (k *Checker) Describe(tell func(parts ...any)) {
 	for _, w := range k.watchers {
 		listed := instant(0)
@@ -321,7 +320,7 @@ type watcher struct {
 	strange     map[types.UID]bool                         // owners for which a webhook has changed a created pod
 	stale       map[types.NamespacedName]time.Time         // for each owner, when its passes began to wait for the cache
 	waited      map[types.NamespacedName]time.Time         // for each owner, when a pass last waited for the cache
-	unshown     map[types.NamespacedName]time.Time         // for each owner, when its passes began to wait for a cache with its latest version
+	unshown     map[types.NamespacedName]time.Time         // for each owner, when its passes began to wait for its latest version in the cache
 	versions    map[types.NamespacedName]map[string]string // for each owner, the cache versions in its last pass that did not wait
 	passing     map[types.NamespacedName]time.Time         // for each owner, when the controller could first notice that a pod is gone
 	sights      map[types.UID]sight                        // pods that a live list or another call has shown as replicas

@@ -18,7 +18,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A share is a number of replicas, with the rule that decides whether they count.
+// A share is a number of replicas that a rule adds to the total that it checks, or leaves out of
+// this total.
 type share struct {
 	rule Rule
 	n    int
@@ -141,8 +142,8 @@ func (w *watcher) deletes(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 }
 
 // mayNotKnow reports whether the controller might not know that one of its pods no longer belongs to
-// the owner. Its pods are those that it created or adopted. For a stray, mayNotKnow reports whether
-// the pod has no owner, because a controller may delete a stray that has no owner.
+// the owner. Its pods are those that it created or adopted. For a stray, mayNotKnow returns true if
+// the pod has no owner, because a controller may delete strays without an owner.
 func (w *watcher) mayNotKnow(rs *appsv1.ReplicaSet, p *corev1.Pod) bool {
 	if w.strays[p.UID] {
 		return controllerOf(p) == ""
@@ -155,7 +156,8 @@ func (w *watcher) mayNotKnow(rs *appsv1.ReplicaSet, p *corev1.Pod) bool {
 	if !is || shown.UID != p.UID || since > w.passBegan {
 		return true
 	}
-	// The controller relies on its own change of the pod until it has read the pod's new owner.
+	// The controller trusts its own change of the pod until its cache or a live read shows a newer
+	// state of the pod.
 	return versionOf(shown) < w.made[p.UID] && since > max(listed, w.podRead[p.UID])
 }
 
@@ -203,8 +205,8 @@ func (w *watcher) notFewer(rs *appsv1.ReplicaSet, p *corev1.Pod, mustGo int) {
 
 // left returns the number n of replicas that remain as far as the controller can know. A replica
 // counts if it exists and no call in flight may delete it. A replica that has ended counts if the
-// controller cannot know of its end. The result excused holds the numbers of further replicas, one
-// for each rule. The controller may count these replicas only if the rule is ignored.
+// controller cannot know of its end. The result excused contains further replicas. Each of its
+// shares names the rule that does not count these replicas as remaining.
 func (w *watcher) left(rs *appsv1.ReplicaSet) (n int, excused []share) {
 	t, listed := &w.checker.truth, w.listed[rs.UID]
 	passed := w.unversioned(FewerPassed, FewerUnversioned)
@@ -291,9 +293,9 @@ func (w *watcher) passedBy(uid types.UID) bool {
 	return known && inside.Of[inside.View](w.controller.View).Synced() && !inside.Of[inside.Stream](watch).Hung() && inside.Of[inside.Stream](watch).Pending() == 0 // the first list was empty
 }
 
-// unversioned selects the rule for a pod whose end is older than the cache. If the cache reports a
-// resourceVersion, the controller must notice the end, and the result is the argument known. Without
-// a resourceVersion, the result is the argument unknown.
+// unversioned returns the rule for a pod whose end is older than the cache. If the cache reports a
+// resourceVersion, the controller must notice the end, and unversioned returns known. Otherwise,
+// unversioned returns unknown.
 func (w *watcher) unversioned(known, unknown Rule) Rule {
 	if w.controller.RememberWrites && w.controller.View.ChildrenVersion() != "" {
 		return known
@@ -328,7 +330,7 @@ func (w *watcher) done(call replicastest.Call, err error) {
 	w.deed.did(call, err)
 	w.hurries(rs, call, err)
 	if call.Verb == "status" {
-		if err == nil && !w.wroteNow && w.checker.truth.epoch == 0 { // a restored server uses each resourceVersion a second time
+		if err == nil && !w.wroteNow && w.checker.truth.epoch == 0 { // a restored server reuses resourceVersions
 			w.fail(Needless, "the status of %s is written, but has not changed", rs.Name)
 		}
 		w.wroteNow = false
@@ -356,7 +358,7 @@ func (w *watcher) done(call replicastest.Call, err error) {
 		w.listedAt[rs.UID] = w.checker.cluster.Clock.Now()
 	case call.Verb == "list":
 		w.listed[rs.UID] = liveList{now, inside.Of[inside.Cluster](w.checker.cluster).Version(), w.pass, selects(rs)}
-		// The list may show the pods whose creation the server asked to delay.
+		// The requested delays end here, because the list may already show the delayed pods.
 		maps.DeleteFunc(w.waits, func(p place, _ wait) bool { return p.owner == rs.UID })
 		w.lists(rs)
 		for uid, p := range replicasOf(rs, maps.Values(w.checker.truth.pods)) {

@@ -114,7 +114,7 @@ func (w *watcher) judgePass(pass podPass) {
 	w.judgeReleases(pass)
 }
 
-// mayLand is how long a creation can still take effect after it was sent.
+// mayLand is the maximum time after which a creation that was sent can still take effect.
 const mayLand = 5 * time.Minute
 
 // opens returns the name of a pod whose creation for the owner has an unknown result. It returns ""
@@ -177,9 +177,9 @@ func (w *watcher) conflicted(rs *appsv1.ReplicaSet, call replicastest.Call, err 
 
 // denied updates the number of consecutive refused passes of an owner. The argument tried reports
 // whether the pass made a call of the checked kind. The argument refused reports whether the server
-// refused the last one of these calls, and isLeft whether the pass still has such calls to make. The
-// number is reset if the last call was not refused, if no call was made and none remains to be made,
-// or if the generation changed.
+// refused the last one of these calls. The argument isLeft reports whether the owner still needs
+// calls of this kind. The number is reset if the last call was not refused, if no call was made or
+// is needed, or if the generation changed.
 func (w *watcher) denied(all map[types.UID]denial, pass podPass, tried, refused, isLeft bool) {
 	d := all[pass.Owner.UID]
 	if d.generation != pass.Generation || tried && !refused || !tried && !isLeft {

@@ -13,8 +13,8 @@ import (
 type Rule string
 
 // The rules about the number of replicas. A pass may use any spec that the owner has had since the
-// pass began. More and Fewer are broken only if the number is wrong even when all excuses are
-// accepted. Each of the other rules here rejects one more excuse.
+// pass began. More and Fewer accept all excuses. Each of the other rules here rejects one more
+// excuse.
 const (
 	More           Rule = "more"             // after a creation, there are more replicas than the pass wants
 	MoreUnanswered Rule = "more-unanswered"  // like More, but also counts the controller's creations that got no answer
@@ -28,12 +28,12 @@ const (
 	MoreOldSpec    Rule = "more-old-spec"    // the owner wanted fewer replicas before the pass began
 
 	Fewer            Rule = "fewer"             // after a deletion, there are fewer replicas than the pass wants
-	FewerInFlight    Rule = "fewer-in-flight"   // like Fewer, but without pods that an unanswered deletion has deleted or may still delete
-	FewerListed      Rule = "fewer-listed"      // like Fewer, but without deleted pods that were missing from the last live list
-	FewerSameName    Rule = "fewer-same-name"   // like Fewer, but without deleted pods whose names now belong to other replicas
-	FewerPassed      Rule = "fewer-passed"      // like Fewer, but without pods whose deletion is older than the cache
-	FewerUnversioned Rule = "fewer-unversioned" // FewerPassed for a cache that reports no resourceVersion
-	FewerNewProcess  Rule = "fewer-new-process" // like Fewer, but without pods that were deleted before the process began
+	FewerInFlight    Rule = "fewer-in-flight"   // like Fewer, but does not count pods that an unanswered deletion deleted or may still delete
+	FewerListed      Rule = "fewer-listed"      // like Fewer, but does not count deleted pods that were missing from the last live list
+	FewerSameName    Rule = "fewer-same-name"   // like Fewer, but does not count deleted pods whose names now belong to other replicas
+	FewerPassed      Rule = "fewer-passed"      // like Fewer, but does not count pods whose deletion is older than the cache
+	FewerUnversioned Rule = "fewer-unversioned" // like FewerPassed, for a cache that reports no resourceVersion
+	FewerNewProcess  Rule = "fewer-new-process" // like Fewer, but does not count pods that were deleted before the process began
 	FewerReadSpec    Rule = "fewer-read-spec"   // the controller deletes a replica, but has already read that the owner wants more
 	FewerOldSpec     Rule = "fewer-old-spec"    // the pass deletes a ready pod, but the owner wanted more replicas before the pass began
 	FewerOldUnready  Rule = "fewer-old-unready" // the pass deletes an unready pod, but the owner wanted more replicas before the pass began
@@ -50,17 +50,17 @@ const (
 	Expecting            Rule = "expecting"             // a controller expects only the effects of calls that were sent
 	Intact               Rule = "intact"                // a controller does not modify the objects in its caches
 	Asleep               Rule = "asleep"                // a pass is due for each owner that has unfinished work
-	AsleepPassed         Rule = "asleep-passed"         // Asleep for a controller that counts a pod whose end is older than the cache
-	AsleepUnversioned    Rule = "asleep-unversioned"    // AsleepPassed for a cache that reports no resourceVersion
+	AsleepPassed         Rule = "asleep-passed"         // like Asleep, for a controller that counts a pod whose end is older than the cache
+	AsleepUnversioned    Rule = "asleep-unversioned"    // like AsleepPassed, for a cache that reports no resourceVersion
 	Unsettled            Rule = "unsettled"             // each owner reaches its final state
-	UnsettledUnversioned Rule = "unsettled-unversioned" // Unsettled in the case of AsleepUnversioned
+	UnsettledUnversioned Rule = "unsettled-unversioned" // like Unsettled, in the case of AsleepUnversioned
 	Cost                 Rule = "cost"                  // the number of calls for an owner in an hour is limited
-	CostGone             Rule = "cost-gone"             // the number of calls for a deleted owner in an hour has a lower limit
+	CostGone             Rule = "cost-gone"             // the hourly limit for calls is lower for a deleted owner
 	Needless             Rule = "needless"              // a status is written only if it has changed
 	Hasty                Rule = "hasty"                 // a refused call is not repeated too soon
 	HastyLists           Rule = "hasty-lists"           // a failed list is not repeated too soon
 	Restless             Rule = "restless"              // a controller makes no calls if there is no work to do
-	RestlessPatch        Rule = "restless-patch"        // Restless for patches of pods
+	RestlessPatch        Rule = "restless-patch"        // like Restless, for patches of pods
 	Leak                 Rule = "leak"                  // a controller forgets deleted owners
 	Strays               Rule = "strays"                // a controller deletes strays, which a webhook has taken from their owner
 	Ruled                Rule = "ruled"                 // no pod that must stay is deleted, and Prepare allows each creation and deletion

@@ -34,9 +34,9 @@ type truth struct {
 	specs map[types.NamespacedName][]spec
 }
 
-// A moment is the time of the last relevant change of a pod. The relevant changes are those of the
-// controller reference, of the labels, and of whether the pod is active. A view of the pod that is at
-// least as new shows these three correctly.
+// A moment is the time of the last relevant change of a pod. A change is relevant if it affects the
+// controller reference, the labels, or whether the pod is active. A view of the pod that is at least
+// as new shows all three correctly.
 type moment struct {
 	version uint64
 	at      instant
@@ -117,9 +117,9 @@ func (t *truth) any(rs *appsv1.ReplicaSet, since instant, f func(*appsv1.Replica
 	return false
 }
 
-// gone returns when a pod stopped being active. If the pod still exists, gone returns the moment of
-// the pod. The result known is false if the Checker has no record of the pod, for example because a
-// restore removed the pod.
+// gone returns the moment at which a pod stopped being active. If the pod still exists, gone
+// returns the moment of its last relevant change. The result known is false if the Checker has no
+// record of the pod, for example because a restore removed the pod.
 func (t *truth) gone(uid types.UID) (m moment, known bool) {
 	if m, known = t.ended[uid]; !known {
 		m, known = t.since[uid]
@@ -195,7 +195,7 @@ type record struct {
 	asked   map[string]types.UID    // for each pod name, the owner for which the controller last tried to create the pod
 	unsure  map[string]bool         // for each pod name, whether the last creation failed and no call has found the pod since
 	listed  map[types.UID]liveList  // the last live list of each owner, keyed by owner
-	told    map[types.UID]uint64    // pods that a live call showed and no later event, with the server's resourceVersion at that time
+	told    map[types.UID]uint64    // pods that a live call has shown, but no event since, with the server's resourceVersion at that time
 	read    map[types.UID]instant   // for each owner, when it was last read live
 	podRead map[types.UID]instant   // for each pod, when a live call last found it
 }
