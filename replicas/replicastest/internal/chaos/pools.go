@@ -112,7 +112,7 @@ type author struct {
 	cordoned map[types.UID]bool
 }
 
-var errAuthor = errors.New("Prepare fails on purpose")
+var errAuthor = errors.New("the author fails on purpose")
 
 func (a *author) prepare(_ context.Context, _ *pool, step *controller.Step[*worker]) error {
 	if a.turn++; !a.isCalm {
