@@ -155,10 +155,10 @@ func (p *pass[O, C]) carryOut(ctx context.Context, planned, scale replicas.Scale
 	if held {
 		return ok
 	}
-	untried := scale
-	defer func() { p.tellUntried(untried) }()
+	allowed := scale
 	p.holdTaken(ctx, scale)
 	scale = p.within(p.Active, scale) // so that no call leads to too many or too few children
+	p.tellUntried(allowed, scale)
 	p.lookForLost(ctx, scale)
 	if scale.IsZero() {
 		return ok
@@ -168,9 +168,6 @@ func (p *pass[O, C]) carryOut(ctx context.Context, planned, scale replicas.Scale
 	if scale.Create > 0 {
 		p.create(ctx, scale, newborns)
 	}
-	// A second call of Prepare, after a Conflict, gets all results so far, and later calls do not get them again.
-	p.tellUntried(replicas.Scale[C]{Names: untried.Names})
-	untried.Names = nil
 	if victims := slices.Concat(scale.Delete, scale.Discard); len(victims) > 0 {
 		p.delete(ctx, planned, victims)
 	}

@@ -258,28 +258,21 @@ func (p *pass[O, C]) tellAuthor(is Result[C]) {
 	}
 }
 
-// tellUntried stores ErrNotTried as the result of each call that Prepare has allowed and the pass has not
-// made.
-func (p *pass[O, C]) tellUntried(let replicas.Scale[C]) {
+// tellUntried stores ErrNotTried as the result of each call that Prepare has allowed and that is missing from
+// left, the calls that the pass makes. The steps that make the calls store the results of these calls.
+func (p *pass[O, C]) tellUntried(allowed, left replicas.Scale[C]) {
 	if p.kind.Prepare == nil {
 		return
 	}
-	type thing struct {
-		name    string
-		deleted bool
-	}
-	told := sets.New[thing]()
-	for _, is := range p.state.results {
-		told.Insert(thing{is.Name, is.Deleted})
-	}
-	for _, name := range let.Names {
-		if !told.Has(thing{name, false}) {
+	names, ids := sets.New(left.Names...), idsOf(slices.Concat(left.Delete, left.Discard))
+	for _, name := range allowed.Names {
+		if !names.Has(name) {
 			p.tellAuthor(Result[C]{Name: name, Err: ErrNotTried})
 		}
 	}
-	for _, v := range slices.Concat(let.Delete, let.Discard) {
-		if name := v.Object.GetName(); !told.Has(thing{name, true}) {
-			p.tellAuthor(Result[C]{Name: name, Child: v.Object, Deleted: true, Err: ErrNotTried})
+	for _, v := range slices.Concat(allowed.Delete, allowed.Discard) {
+		if !ids.Has(object.ID(v.Object)) {
+			p.tellAuthor(Result[C]{Name: v.Object.GetName(), Child: v.Object, Deleted: true, Err: ErrNotTried})
 		}
 	}
 }
