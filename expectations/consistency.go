@@ -40,8 +40,8 @@ const (
 // adoptions, releases, status updates, and deletes of objects that continue to exist during their
 // grace period.
 //
-// The zero value and a nil pointer remember nothing, so every owner is ready. A ConsistencyStore is
-// safe for concurrent use, and must not be copied after first use.
+// A zero or nil ConsistencyStore remembers nothing, so Ready returns true for every owner. A
+// ConsistencyStore is safe for concurrent use, and must not be copied after first use.
 //
 // Differs from Kubernetes (pkg/controller/util/consistency, KEP-5647): Ready returns no error for
 // an owner that must wait, so the work queue does not apply its back-off for errors. If the cache
@@ -87,7 +87,7 @@ type write struct {
 	version  string
 	read     string    // the newest version that was seen in the cache
 	missing  time.Time // when Ready first found the write missing from the cache, or zero
-	change   uint64    // a unique number, which is renewed when version or read changes
+	change   uint64    // a unique number; replaced when the field version or read changes
 }
 
 // Stale describes a cache that does not show a write of the owner yet.
@@ -141,11 +141,11 @@ func (s *ConsistencyStore) WroteAt(owner Key, resource schema.GroupResource, ver
 // Ready gives up on a write if the owner has waited for GiveUpAfter, or if the version of the write
 // or of the cache is not a number. Ready also gives up on a write if the cache has gone back to an
 // older version, for example because etcd was restored from a backup. A cache that has gone back
-// might never reach the version of the write. If Ready gives up on writes and the caches show all
-// other writes, Ready returns true and a Stale that describes one of the writes that it gave up on.
-// In this case the cache may be stale, so list from the API server before you act. If Ready returns
-// true and did not give up on any write, Stale is zero. GivenUp returns the number of writes that
-// Ready gave up on.
+// might never reach the version of the write. If Ready gives up on some writes and the caches show
+// all others, Ready returns true, and Stale describes one of the writes that were given up. In this
+// case the cache may be stale, so list from the API server before you act. If Ready returns true
+// and did not give up on any write, Stale is zero. GivenUp returns the number of writes that Ready
+// gave up on.
 func (s *ConsistencyStore) Ready(owner Key) (Stale, bool) {
 	reads := s.reads(owner)
 	if len(reads) == 0 {
@@ -191,9 +191,8 @@ func (s *ConsistencyStore) GivenUp() uint64 {
 	return s.givenUp
 }
 
-// reads returns the version of the cache for each recorded write of an owner. The keys of the map
-// are the change numbers of the writes. If a write changes during the call, the map contains only
-// the old change number of the write.
+// reads returns the result of ReadVersion for each recorded write of an owner. The map is keyed by
+// write.change. If write.change changes during the call, the map contains only the old number.
 func (s *ConsistencyStore) reads(owner Key) map[uint64]string {
 	writes := s.written(owner)
 	if len(writes) == 0 {
@@ -245,8 +244,8 @@ func (s *ConsistencyStore) writerFor(owner Key) *writer {
 
 // settle removes the writes that the caches show, and the writes that it gives up on. The result
 // ready is true if no write is missing. If writes are missing, settle returns a Stale for the first
-// missing write. A write that is not in the map reads has changed in the meantime, so settle uses
-// the cache version that is stored in this write. The caller holds mu.
+// missing write. If the map does not contain a write, the write has changed in the meantime. For
+// this write, settle uses the cache version that is stored in write.read. The caller holds mu.
 func (s *ConsistencyStore) settle(w *writer, reads map[uint64]string, now time.Time) (stale Stale, ready bool) {
 	ready = true
 	var gaveUp Stale

@@ -6,7 +6,8 @@
 // deletes too many objects.
 //
 // Check the state of the owner before you list its objects. Record creations and deletions before
-// you make the API calls. Settle each creation or deletion when its event arrives:
+// you make the API calls. When a watch event shows a creation or deletion, call CreationObserved or
+// DeletionObserved:
 //
 //	var exp expectations.Store[expectations.Key]
 //
@@ -36,9 +37,9 @@
 // All types of this package are safe for concurrent use.
 //
 // Differs from Kubernetes (pkg/controller/controller_utils.go): the clock and the timeout can be
-// set. Expired is a separate state. Expected creations and deletions change in one step. Deletions
-// are identified by UID instead of by name. Creations can be counted, as in Kubernetes, or
-// identified by name. Nothing is logged.
+// set. Expired is a separate state. The expected creations and deletions of an owner change in one
+// atomic step. Deletions are identified by UID instead of by name. Creations can be counted, as in
+// Kubernetes, or identified by name. Nothing is logged.
 package expectations
 
 import (
@@ -55,8 +56,8 @@ import (
 const DefaultTimeout = 5 * time.Minute
 
 // A Key identifies one incarnation of an owner by name and UID. If an owner is deleted and created
-// again with the same name, the new owner has another UID and therefore another record. As the key
-// in a work queue, use only the NamespacedName.
+// again with the same name, the new owner has another UID and therefore another record. In a work
+// queue, use only the NamespacedName as the key.
 type Key struct {
 	types.NamespacedName
 	UID types.UID
@@ -122,7 +123,7 @@ func (s State) String() string {
 // has the same effect as Deletions: 2.
 type Changes struct {
 	// Creations and Deletions count changes that are not identified by name or UID. Any created
-	// object settles one of the Creations, and any deleted object settles one of the Deletions.
+	// object can be one of the Creations, and any deleted object can be one of the Deletions.
 	Creations, Deletions int
 	// Creating holds the names of the objects to create, if the names are known before the API
 	// call. You may use other strings instead of names if you call CreationObserved with the same

@@ -7,8 +7,8 @@ import "k8s.io/apimachinery/pkg/types"
 
 // ControllerExpectations is a [Store] with the method names of Kubernetes. It replaces the type of
 // the same name in Kubernetes' pkg/controller. Creations and deletions are counted, and not
-// identified by name or UID. The zero value is ready to use. The methods of the embedded Store use
-// the same records.
+// identified by name or UID. The zero value is ready to use. You can also call the methods of the
+// embedded Store, which holds the records.
 type ControllerExpectations[K comparable] struct{ Store[K] }
 
 // SetExpectations records the number of creations and deletions that an owner expects. The new
@@ -65,9 +65,10 @@ func (e *ControllerExpectations[K]) DeleteExpectations(key K) { e.Forget(key) }
 // The zero value is ready to use.
 //
 // Differs from Kubernetes: deletions are identified by UID and not by name. A pod that is created
-// again with the same name is therefore a different pod. ExpectCreations clears UIDs that remain
-// from an earlier call of ExpectDeletions, so a late event for one of these UIDs has no effect.
-// Deletions that were counted by SetExpectations or RaiseExpectations are settled by any UID.
+// again with the same name therefore counts as a different pod. ExpectCreations clears UIDs that
+// remain from an earlier call of ExpectDeletions, so a late event for one of these UIDs has no
+// effect. Deletions from SetExpectations or RaiseExpectations are only counted, so DeletionObserved
+// accepts any UID for them.
 type UIDTrackingControllerExpectations[K comparable] struct{ ControllerExpectations[K] }
 
 // ExpectDeletions records that an owner expects the deletion of the objects with these UIDs. The
@@ -77,9 +78,9 @@ func (e *UIDTrackingControllerExpectations[K]) ExpectDeletions(key K, uids []typ
 	e.Set(key, Changes{Deleting: uids})
 }
 
-// DeletionObserved settles the deletion of the object with this UID, and reports whether the owner
-// expected the deletion. If DeletionObserved is called several times for one expected UID, even at
-// the same time, exactly one call returns true and lowers the count.
+// DeletionObserved records that the deletion of the object with this UID was seen, and reports
+// whether the owner expected the deletion. If DeletionObserved is called several times for one
+// expected UID, even at the same time, exactly one call returns true and lowers the count.
 func (e *UIDTrackingControllerExpectations[K]) DeletionObserved(key K, uid types.UID) bool {
 	return e.Store.DeletionObserved(key, uid)
 }

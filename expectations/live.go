@@ -11,15 +11,15 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// SyncLive compares the cached objects of an owner with a live list from the API server, settles
-// the owner's expired record accordingly, and returns the changes that are still outstanding. A
-// change is outstanding if the API server has made the change and the cache does not show it yet. A
-// creation by name remains outstanding if live contains the object and cached does not. A deletion
-// by UID remains outstanding if cached contains the object and live does not. Any other object that
-// is only in live counts as one creation, and any other object that is only in cached counts as one
-// deletion. These objects count even if their creation or deletion was not expected, because they
-// prove that the cache is stale. All other changes are settled, because their API calls failed or
-// their events were lost.
+// SyncLive corrects the expired record of an owner, and returns the changes that are still
+// outstanding. To find these changes, SyncLive compares the owner's cached objects with a live list
+// from the API server. A change is outstanding if the API server has made the change and the cache
+// does not show it yet. A creation by name remains outstanding if live contains the object and
+// cached does not. A deletion by UID remains outstanding if cached contains the object and live
+// does not. Any other object that is only in live counts as one creation, and any other object that
+// is only in cached counts as one deletion. These objects count even if their creation or deletion
+// was not expected, because they prove that the cache is stale. All other changes are removed from
+// the record, because their API calls failed or their events were lost.
 //
 // The timeout of the record does not start again. While the cache is stale, the owner therefore
 // stays Expired, and the next pass lists from the API server again. Do not call Forget instead of
@@ -28,9 +28,9 @@ import (
 // The parameter counts is a function that reports whether an object is a replica of the owner.
 // SyncLive calls this function for the objects of both lists, so the lists may be read in different
 // ways. For example, you may read the cached objects with an index by owner, and the live objects
-// with a label selector. The function must return false for an object that can only ever appear in
-// one of the lists, because this object would keep the owner Expired forever. If counts is nil,
-// every object in both lists counts, so both lists must be selected in the same way.
+// with a label selector. If an object can appear in only one of the lists, the function must return
+// false for it. Otherwise, the object would keep the owner Expired forever. If counts is nil, every
+// object in both lists counts, so both lists must be selected in the same way.
 //
 // Read the cached objects before the live objects. The list live must be complete. An object
 // without a UID, for example from a fake client, is identified by "namespace/name". Nil objects are
@@ -71,9 +71,8 @@ func beyond[T metav1.Object](objs, others []T, counts func(T) bool) (more []T) {
 	return more
 }
 
-// unproven removes the proven changes from number and tokens, and returns the remaining number and
-// tokens. For each element of proven that is not in tokens, it subtracts one from number. The
-// returned number may be negative.
+// unproven returns the tokens that are not in proven. It also returns number, lowered by one for
+// each element of proven that is not in tokens. The returned number may be negative.
 func unproven[T ~string](number int, tokens []T, proven sets.Set[T]) (int, []T) {
 	others := proven.Clone().Delete(tokens...).Len()
 	return number - others, sets.New(tokens...).Difference(proven).UnsortedList()

@@ -22,11 +22,11 @@ type record[K comparable] struct {
 	since    time.Time
 	patience time.Duration
 	// creations and deletions count changes that are not identified by name or UID. A negative
-	// count lowers the number of outstanding names or UIDs.
+	// number lowers the total, but the names and UIDs stay in the record.
 	creations, deletions int32
 	names                sets.Set[string]
 	uids                 sets.Set[types.UID]
-	_                    [16]byte // pads a record with a Key to 128 bytes, so that records do not share cache lines
+	_                    [16]byte // pads a record[Key] to 128 bytes, so that records do not share cache lines
 }
 
 // outstanding reports whether a creation or deletion is outstanding (E2). If r is nil, nothing is
@@ -35,9 +35,9 @@ func (r *record[K]) outstanding() bool {
 	return r != nil && (int(r.creations) > -len(r.names) || int(r.deletions) > -len(r.uids))
 }
 
-// after returns the state of a record that has outstanding changes and the given age. If the state
-// is Waiting, after also returns the time until the record expires. A negative age, which means
-// that the clock went back, counts as 0.
+// after computes the state of a record from its age. The record must have outstanding changes. If
+// the state is Waiting, after also returns the time until the record expires. A negative age, which
+// means that the clock went back, counts as 0.
 func after(age, patience time.Duration) (State, time.Duration) {
 	left := patience - max(age, 0)
 	if left < 0 {
@@ -70,8 +70,8 @@ func bounded(n int) int32 { return clamp(int64(n)) }
 
 func clamp(n int64) int32 { return int32(min(max(n, -math.MaxInt32), math.MaxInt32)) }
 
-// insert adds all tokens that are not empty to a set. It returns the tokens that were not in the
-// set before, and the number of empty tokens.
+// insert adds the non-empty tokens to a set. It returns the tokens that were not in the set before,
+// and the number of empty tokens.
 func insert[T ~string](set *sets.Set[T], tokens []T) (fresh []T, empty int) {
 	if *set == nil && len(tokens) > 0 {
 		*set = make(sets.Set[T], len(tokens))

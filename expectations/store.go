@@ -81,7 +81,8 @@ func (s *Store[K]) Try(key K, what Changes) (found State, remaining time.Duratio
 	return s.try(key, what, Satisfied)
 }
 
-// try records the changes if the state of the owner is Satisfied or the given state.
+// try implements Try and TryAnyway. It records the changes if the owner's state is Satisfied or
+// equal to the given state.
 func (s *Store[K]) try(key K, what Changes, or State) (found State, remaining time.Duration) {
 	made := s.now()
 	sh, r := s.lock(&key)
@@ -120,24 +121,24 @@ func (s *Store[K]) Lower(key K, what Changes) {
 	}
 }
 
-// CreationObserved settles the creation of an object that has appeared in the cache. If the owner
-// expects the name, CreationObserved removes the name from the record. If the owner does not expect
-// the name, CreationObserved lowers the number of counted creations by one, but never below zero.
-// The result reports whether the record changed.
+// CreationObserved records that a created object has appeared in the cache. If the owner expects
+// the name, CreationObserved removes the name from the record. If the owner does not expect the
+// name, CreationObserved lowers the number of counted creations by one, but never below zero. The
+// result reports whether the record changed.
 func (s *Store[K]) CreationObserved(key K, name string) bool {
 	sh, r := s.lock(&key)
 	defer sh.mu.Unlock()
 	return r != nil && (s.takeName(r, name) || lowerOne(&r.creations))
 }
 
-// DeletionObserved settles the deletion of an object that is being deleted or no longer exists. If
-// the owner expects the UID, DeletionObserved removes the UID from the record. If the owner does
-// not expect the UID, DeletionObserved lowers the number of counted deletions by one, but never
-// below zero. The result reports whether the record changed.
+// DeletionObserved records that an object is being deleted or no longer exists. If the owner
+// expects the UID, DeletionObserved removes the UID from the record. If the owner does not expect
+// the UID, DeletionObserved lowers the number of counted deletions by one, but never below zero.
+// The result reports whether the record changed.
 //
 // Do not mix counted deletions and UIDs in one record. The deletion of an object often causes two
 // events, an update that sets the deletionTimestamp and a delete event. In a mixed record, the
-// second event would settle one of the counted deletions.
+// second event would lower the number of counted deletions.
 func (s *Store[K]) DeletionObserved(key K, uid types.UID) bool {
 	sh, r := s.lock(&key)
 	defer sh.mu.Unlock()
@@ -192,11 +193,11 @@ func (s *Store[K]) Deleting(key K, uid types.UID) bool {
 func (s *Store[K]) OwnersOfCreation(name string) []K { return s.creating.get(name) }
 
 // OwnersOfDeletion returns the owners that expect the deletion of the object with this UID, in the
-// order in which they recorded the deletion. If there are no such owners, the result is nil. Use
-// OwnersOfDeletion to settle the deletion of an object that lost its owner reference while it was
-// being deleted. The result rarely contains more than one owner. One example is an owner that was
-// deleted and created again with the same name. The new owner may adopt and delete an object that
-// the old owner was already deleting.
+// order in which they recorded the deletion. If there are no such owners, the result is nil. If an
+// object lost its owner reference while it was being deleted, use OwnersOfDeletion to find the
+// owners for DeletionObserved. In rare cases the result contains more than one owner, for example
+// if an owner was deleted and created again with the same name. The new owner may adopt and delete
+// an object that the old owner was already deleting.
 func (s *Store[K]) OwnersOfDeletion(uid types.UID) []K { return s.deleting.get(uid) }
 
 // Forget drops the record of an owner.
@@ -248,23 +249,23 @@ func (s *Store[K]) All() iter.Seq2[K, Pending] {
 	}
 }
 
-// Sync settles the creations and deletions that are visible in a complete list of an owner's
-// objects, and returns the changes that are still outstanding. Use Sync if your plan takes
+// Sync removes from an owner's record the creations and deletions that the lists of the owner's
+// objects show. It returns the changes that are still outstanding. Use Sync if your plan takes
 // outstanding creations and deletions into account instead of waiting for them:
 //
 //	creations, deletions := expectations.Sync(&exp, key, live, terminating).Total()
 //	missing := want - (len(live) + creations - deletions)
 //
-// A creation by name is settled if an object in live or terminating has this name. A deletion by
-// UID is settled if no object in live has this UID. An object without a UID, for example from a
-// fake client, is identified by "namespace/name". Counted creations and deletions are not settled,
-// because the lists do not show which objects were counted. If a deletion must not be settled
-// before the object is gone, add the objects that are being deleted to the list live.
+// A creation by name counts as seen if an object in live or terminating has this name. A deletion
+// by UID counts as seen if no object in live has this UID. An object without a UID, for example
+// from a fake client, is identified by "namespace/name". Counted creations and deletions stay in
+// the record, because the lists do not show which objects were counted. If a deletion must stay in
+// the record until the object is gone, add the objects that are being deleted to the list live.
 //
 // The lists must be complete, and must not be older than the list from which the objects to delete
-// were chosen. For example, an empty list after a failed read would settle all deletions. Nil
-// objects are skipped. Sync does not keep the lists. Sync takes O(n) time in the length of the
-// lists.
+// were chosen. For example, with an empty list after a failed read, all deletions would count as
+// seen. Nil objects are skipped. Sync does not keep the lists. Sync takes O(n) time in the length
+// of the lists.
 func Sync[K comparable, T metav1.Object](s *Store[K], key K, live, terminating []T) Pending {
 	pending, _ := s.Get(key)
 	creating, gone := sets.New(pending.Creating...), sets.New(pending.Deleting...)
@@ -365,8 +366,8 @@ func (s *Store[K]) takeUID(r *record[K], uid types.UID) bool {
 	return true
 }
 
-// shards is the number of shards of a Store. Each shard has its own lock. There are far more shards
-// than processors, because acquiring a lock is slow if another processor held the lock last.
+// shards is the number of shards of a Store. Each shard has its own lock. Acquiring a lock is slow
+// if another processor held the lock last, so there are far more shards than processors.
 const shards = 256
 
 // A shard holds some of the records of a Store. The map is keyed by the hash of the key of a
@@ -447,7 +448,7 @@ func (sh *shard[K]) remove(r *record[K]) {
 	first.next = r.next
 }
 
-// outstanding calls f for every record that has an outstanding creation or deletion.
+// outstanding invokes f for every record that has an outstanding creation or deletion.
 func (sh *shard[K]) outstanding(f func(K, Pending)) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -458,7 +459,7 @@ func (sh *shard[K]) outstanding(f func(K, Pending)) {
 	}
 }
 
-// all yields the records of a shard. The caller holds the lock of the shard.
+// all returns an iterator over the records of a shard. The caller holds the lock of the shard.
 func (sh *shard[K]) all() iter.Seq[*record[K]] {
 	return func(yield func(*record[K]) bool) {
 		for _, r := range sh.records {

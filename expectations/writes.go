@@ -29,8 +29,9 @@ import (
 // The zero value is empty and ready to use. Writes is safe for concurrent use, and must not be
 // copied after first use.
 type Writes struct {
-	// Timeout is the time after a write at which the state becomes Expired if the cache still does
-	// not show the write. A value of 0 or less means DefaultTimeout. Set Timeout before first use.
+	// Timeout is the maximum time that the state stays Waiting after a write. If the cache still
+	// does not show the write after this time, the state is Expired. A value of 0 or less means
+	// DefaultTimeout. Set Timeout before first use.
 	Timeout time.Duration
 	// Now returns the current time. Nil means time.Now. Set Now before first use. Writes does not
 	// hold a lock while it calls Now.
@@ -46,11 +47,11 @@ type written struct {
 	at      time.Time
 }
 
-// At records a write to an object. The argument answer is the object that the API server returned
-// for the write. If an object is written several times, only the highest resource version is kept.
-// If two versions cannot be compared, the version of the later write is kept. If answer is nil or
-// has no resource version, At does nothing. An object without a UID, for example from a fake
-// client, is identified by "namespace/name".
+// At remembers the result of a write to an object. The argument answer is the object that the API
+// server returned for the write. If an object is written several times, only the highest resource
+// version is kept. If two versions cannot be compared, the version of the later write is kept. If
+// answer is nil or has no resource version, At does nothing. An object without a UID, for example
+// from a fake client, is identified by "namespace/name".
 func (w *Writes) At(answer metav1.Object) {
 	if object.IsNil(answer) || answer.GetResourceVersion() == "" {
 		return

@@ -97,7 +97,7 @@ func (s ActivePodsWithRanks) Less(i, j int) bool {
 }
 
 // beforeRank and afterRank hold the criteria of Kubernetes() before and after Colocation.
-// ActivePodsWithRanks compares Rank in place of Colocation.
+// ActivePodsWithRanks uses its field Rank instead of Colocation.
 var (
 	colocation = index(kubernetes.criteria, "colocation")
 	beforeRank = kubernetes.criteria[:colocation]

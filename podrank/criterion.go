@@ -18,10 +18,10 @@ import (
 )
 
 // A Criterion is one step of an Order. It decides which of two objects comes first, or that the two
-// objects are equal. By, First, ByTime and ByFacts make a Criterion from a function. Other
-// functions of this package return ready-made criteria. A Criterion is immutable. It is safe for
-// concurrent use if the functions that it was made from are safe for concurrent use. NewOrder
-// refuses the zero Criterion.
+// objects are equal. The functions By, First, ByTime and ByFacts make a Criterion from your own
+// function. Other functions of this package return ready-made criteria. A Criterion is immutable.
+// It is safe for concurrent use if the functions that it was made from are safe for concurrent use.
+// NewOrder refuses the zero Criterion.
 type Criterion[T any] struct {
 	name   string
 	err    error // the reason why NewOrder refuses the criterion, or nil
@@ -47,13 +47,13 @@ type column[T any] struct {
 	// weigh holds the weighers of the criterion, in the order in which they are applied. Each
 	// weigher is applied only to objects that have equal weights from all earlier weighers.
 	weigh []weigher[T]
-	// level, if not nil, makes the only weigher of the column, before the final ranking. The
-	// argument sorted holds the places of all objects, sorted by the other criteria.
+	// level, if not nil, is called before the final ranking, and returns the only weigher of the
+	// column. The argument sorted holds the places of all objects, sorted by the other criteria.
 	level func(sorted []int32) weigher[T]
 	// value returns the object's value for this criterion as a string, for Victim.Values.
 	value func(now time.Time, i int, obj T) string
-	// phrase, if not nil, returns a phrase that replaces Criterion.phrase, and the detail that
-	// replaces the placeholder in this phrase.
+	// phrase, if not nil, returns the phrase to use instead of Criterion.phrase, and the detail to
+	// insert into this phrase.
 	phrase func(now time.Time, i int, obj T) (phrase, detail string)
 }
 
@@ -67,7 +67,7 @@ type weighed struct {
 	place  int32
 }
 
-// each returns a weigher that calls weight for each object.
+// each returns a weigher that calls the function weight for each object.
 func each[T any](weight func(obj T) int64) weigher[T] {
 	return func(facts *Facts[T], objs []weighed) {
 		for i := range objs {
@@ -76,7 +76,7 @@ func each[T any](weight func(obj T) int64) weigher[T] {
 	}
 }
 
-// eachAt returns a weigher that calls weight for each object, with the time Facts.Now.
+// eachAt returns a weigher that calls the function weight for each object, with Facts.Now.
 func eachAt[T any](weight func(obj T, now time.Time) int64) weigher[T] {
 	return func(facts *Facts[T], objs []weighed) {
 		for i := range objs {
@@ -85,7 +85,7 @@ func eachAt[T any](weight func(obj T, now time.Time) int64) weigher[T] {
 	}
 }
 
-// eachPlace returns a weigher that calls weight for the place of each object.
+// eachPlace returns a weigher that calls the function weight for the place of each object.
 func eachPlace[T any](weight func(place int32) int64) weigher[T] {
 	return func(_ *Facts[T], objs []weighed) {
 		for i := range objs {
@@ -103,7 +103,7 @@ const (
 )
 
 // By returns a criterion that puts the object with the lower value first. Strings are compared byte
-// by byte. NaN is lower than any number. To rank the objects, Select calls the function value at
+// by byte. NaN is lower than any number. To rank the objects, Select calls the given function at
 // most once for each object. Select calls it again for Victim.Values and for each Spread in the
 // order. To put the object with the higher value first, use Criterion.Reverse.
 func By[T any, V cmp.Ordered](name string, value func(T) V) Criterion[T] {
@@ -114,9 +114,9 @@ func By[T any, V cmp.Ordered](name string, value func(T) V) Criterion[T] {
 	return c
 }
 
-// ByFacts is like By, but the value of an object may also depend on other objects. Each call of
-// Select calls the function prepare once. The function prepare returns a function that computes the
-// value of an object. If prepare returns nil, all objects are equal.
+// ByFacts is like By, but the value of an object may also depend on other objects. The function
+// prepare is called once for each call of Select, and returns a function that computes the value of
+// an object. If prepare returns nil, all objects are equal.
 func ByFacts[T any, V cmp.Ordered](name string, prepare func(Facts[T]) func(T) V) Criterion[T] {
 	c := Criterion[T]{name: name, phrase: name + " " + victimHere + " < " + survivorHere}
 	if prepare == nil {
@@ -142,7 +142,7 @@ func ByFacts[T any, V cmp.Ordered](name string, prepare func(Facts[T]) func(T) V
 
 var errNilFunction = errors.New("function is nil")
 
-// equal returns a column for which all objects are equal.
+// equal makes a column for which all objects are equal.
 func equal[T any]() *column[T] {
 	return &column[T]{value: func(time.Time, int, T) string { return "" }}
 }

@@ -93,8 +93,8 @@ var kubernetes = Must(NewOrder(
 // name, which are compared last in every Order. For the zero Order, the list is nil.
 func (o Order[T]) Criteria() []Criterion[T] { return slices.Clone(o.criteria) }
 
-// Without returns a copy of the Order without the criteria that have these names. Without returns
-// an error if the Order does not contain one of the names, or if no criterion remains.
+// Without returns a copy of the Order without the criteria that have these names. The error is not
+// nil if one of the names is not in the Order, or if no criterion remains.
 func (o Order[T]) Without(names ...string) (Order[T], error) {
 	criteria := o.orDefault().Criteria()
 	for _, name := range names {
@@ -107,8 +107,8 @@ func (o Order[T]) Without(names ...string) (Order[T], error) {
 	return NewOrder(criteria...)
 }
 
-// Before returns a copy of the Order with the given criteria inserted before the criterion with the
-// given name. Before returns an error if the Order does not contain this name, or if NewOrder
+// Before returns a copy of the Order in which the given criteria come directly before the criterion
+// with the given name. The error is not nil if the Order does not contain this name, or if NewOrder
 // refuses the result.
 func (o Order[T]) Before(name string, criteria ...Criterion[T]) (Order[T], error) {
 	all := o.orDefault().Criteria()

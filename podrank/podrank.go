@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package podrank decides which objects to delete first when there are too many. An Order is a list
-// of criteria. The function Kubernetes returns Kubernetes' own order for pods. Select returns the
-// first n objects of an Order, and for each object the reason why it was chosen.
+// of criteria. For pods, the function Kubernetes() returns the order that Kubernetes uses. Select
+// returns the n objects that come first in an Order, with the reason why each object was chosen.
 //
 // The caller decides which objects are candidates and how many objects to delete, and makes the
 // delete calls. Do not pass pods that are finished or being deleted, because Select ranks them like
@@ -45,9 +45,9 @@
 // next criterion decides. In this case, Kubernetes skips the remaining criteria and compares the
 // UIDs, unless the times are equal. In Kubernetes, three pods can therefore form a cycle in which
 // each pod comes before the next, so the victims depend on the order of the list. This package
-// computes the power of two with integers. Kubernetes uses floating-point numbers. Its result is
-// wrong for ages of more than 6 days that are only some nanoseconds below a power of two. Its
-// result is also wrong for the longest possible age, which is 292 years.
+// computes the power of two with integers. Kubernetes uses floating-point numbers. Kubernetes'
+// result is wrong for ages of more than 6 days that are only some nanoseconds below a power of two.
+// Kubernetes' result is also wrong for the longest possible age, which is 292 years.
 //
 // All functions are pure and do not change the objects. They are safe for concurrent use if the
 // functions that you pass are safe for concurrent use, and if no goroutine changes the objects.

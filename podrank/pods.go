@@ -16,7 +16,8 @@ import (
 	"github.com/replicakit/replicakit/internal/pod"
 )
 
-// The functions below return Kubernetes' criteria for pods from pkg/controller/controller_utils.go.
+// The functions below return the criteria for pods that Kubernetes defines in
+// pkg/controller/controller_utils.go.
 
 // Unassigned puts pods without a node first.
 func Unassigned() Criterion[*corev1.Pod] {
@@ -47,10 +48,10 @@ func NotReady() Criterion[*corev1.Pod] {
 	return flag("not-ready", "not ready", "ready", func(p *corev1.Pod) bool { return !pod.IsReady(p) }) // (R3)
 }
 
-// ReadyTime puts pods that became ready later before pods that became ready earlier. Times are
-// compared by age, with the rounding that the package comment describes. If Options.Now is zero,
-// times are compared exactly. A pod whose ready time is zero comes before pods with any other ready
-// time. Pods that are not ready come before ready pods.
+// ReadyTime puts pods with a later ready time first. Times are compared by age, with the rounding
+// that the package comment describes. If Options.Now is zero, times are compared exactly. A pod
+// whose ready time is zero comes before pods with any other ready time. Pods that are not ready
+// come before ready pods.
 func ReadyTime() Criterion[*corev1.Pod] {
 	return ages("ready-time", "ready for ", "ready time ", readySince)
 }
@@ -143,8 +144,7 @@ func number[T any](name, phrase string, of func(T) int64, show func(T) string) C
 }
 
 // ages returns a criterion that puts the pod with the later time first. Times are compared as in
-// Kubernetes. The parameter at is a function that returns the time of a pod, or nil if the pod
-// has no such time.
+// Kubernetes. The time of a pod p is at(p), which is nil if the pod has no such time.
 func ages(name, age, instant string, at func(*corev1.Pod) *metav1.Time) Criterion[*corev1.Pod] {
 	aged := age + victimHere + " < " + survivorHere
 	exact, unknown := instant+victimHere+" > "+survivorHere, instant+victimHere
@@ -194,7 +194,7 @@ func weighSecond(t *metav1.Time) int64 {
 	return -t.Unix()
 }
 
-// weighNanosecond returns the weight of the nanoseconds of a time within its second.
+// weighNanosecond returns the weight of the nanoseconds of a time.
 func weighNanosecond(t *metav1.Time) int64 {
 	if t == nil {
 		return 0

@@ -86,8 +86,8 @@ func (r *ranking[T]) level() {
 	}
 }
 
-// run finds the first n objects. If once is true, an object that is listed twice is found only
-// once.
+// run finds the first n objects. If the parameter once is true, an object that is listed twice is
+// found only once.
 func (r *ranking[T]) run(n int, once bool) {
 	objs := make([]weighed, len(r.facts.Objects))
 	for i := range objs {

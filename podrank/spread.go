@@ -18,7 +18,7 @@ import (
 
 // Spread keeps objects spread evenly over domains, such as nodes or zones. Each victim is taken
 // from the domain with the most remaining objects. Within this domain, the other criteria decide.
-// Objects for which the function domain returns an empty string share one domain.
+// Objects for which the function returns an empty string share one domain.
 //
 // Spread counts the objects in Options.Related. If Related is empty, Spread counts the objects that
 // were passed to Select. Objects that are being deleted do not count.
@@ -67,7 +67,7 @@ func Packed[T metav1.Object](name string, domain func(T) string) Criterion[T] {
 type domains struct {
 	counts map[string]int64
 	of     []string // the domain of each object
-	count  []int64  // for each object, the size of its domain, as used to rank this object
+	count  []int64  // for each object, the count by which it is ranked
 }
 
 func newDomains[T metav1.Object](facts Facts[T], domain func(T) string) *domains {
@@ -95,9 +95,9 @@ func countIn[T any](d *domains, name string) func(now time.Time, i int, obj T) s
 }
 
 // Topology is like Spread, but the domains are the values of a node label, such as
-// topology.kubernetes.io/zone. The map values contains the label value of each node, keyed by node
-// name. Pods without a node and pods whose node is not in the map share one domain. Check returns
-// an error for pods whose node is not in the map. If the map is empty or contains an empty value,
+// topology.kubernetes.io/zone. The map contains the label value of each node, keyed by node name.
+// Pods without a node and pods whose node is not in the map share one domain. Check returns an
+// error for pods whose node is not in the map. If the map is empty or contains an empty value,
 // NewOrder returns an error.
 func Topology(name string, values map[string]string) Criterion[*corev1.Pod] {
 	c := Spread(name, func(p *corev1.Pod) string { return values[p.Spec.NodeName] })

@@ -70,10 +70,10 @@ func OrderWords() []string {
 //
 // The function node returns the node with the given name, or nil if the node is unknown. An unknown
 // node has no zone and is not leaving. The nodes are not changed. The Order is safe for concurrent
-// use if the function node is.
+// use if the function node is also safe.
 //
-// ParseOrder returns an error if a keyword is unknown or listed twice. If a keyword needs nodes but
-// the function node is nil, the error wraps ErrNoNodes.
+// ParseOrder returns an error if a keyword is unknown or listed twice. If node is nil and a keyword
+// needs nodes, the error wraps ErrNoNodes.
 func ParseOrder(text string, node func(name string) *corev1.Node) (Order[*corev1.Pod], error) {
 	all := Kubernetes().Criteria()
 	behind := index(all, "not-ready") + 1

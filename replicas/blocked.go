@@ -9,8 +9,8 @@ import "time"
 // plan is not blocked.
 type Blocked struct {
 	Reason Reason `json:"reason"`
-	// Until is the time at which the expectation expires. Make a new plan at that time at the
-	// latest. Until is set only if Reason is ExpectationsPending.
+	// Until is the time at which the expectation expires. Make a new plan at this time or earlier.
+	// Until is set only if Reason is ExpectationsPending.
 	Until time.Time `json:"until,omitzero"`
 }
 
@@ -33,16 +33,16 @@ const (
 	// arrives when the expectation expires, so requeue the owner for the time Blocked.Until.
 	ExpectationsPending Reason = "expectations are pending"
 	// ViewIsStale means that the expectation has expired, so the cache may be stale. A stale view
-	// blocks a plan that would create or delete something. It also blocks a plan that would leave
-	// more or fewer children, including Spec.PendingAdoptions, than Spec.Replicas. List the
-	// children from the API server instead of the cache. Then call Manage with that list and with
-	// Spec.Pending set to expectations.Satisfied. If the list call fails, change nothing.
+	// blocks a plan that would create or delete something. It also blocks a plan after which the
+	// number of children, including Spec.PendingAdoptions, would still differ from Spec.Replicas.
+	// List the children from the API server instead of the cache. Then call Manage with that list
+	// and with Spec.Pending set to expectations.Satisfied. If the list call fails, change nothing.
 	//
-	// Call expectations.SyncLive to settle the owner's record of expectations. The record then
-	// contains only the changes that the cache does not show yet. Without these changes, the next
-	// plan would be made from the stale cache. Record the calls of the new plan with
-	// expectations.Store.Add. Do not use Set, because Set would drop the changes that SyncLive has
-	// kept.
+	// Call expectations.SyncLive to correct the owner's record of expectations. The record then
+	// contains only the changes that the cache does not show yet. If the record did not contain
+	// these changes, the next plan would be made from the stale cache. Record the calls of the new
+	// plan with expectations.Store.Add. Do not use Set, because Set would drop the changes that
+	// SyncLive has kept.
 	ViewIsStale Reason = "view is stale"
 	// OwnerDeleted means that the owner has a deletionTimestamp and that Spec.Draining returns
 	// false. The garbage collector decides what happens to the owner's children.

@@ -32,7 +32,7 @@ func repeated[T metav1.Object](objs []T) []int {
 
 func repeatedBy[T any](objs []T, uidOf func(T) string) (again []int) {
 	seen := distinct.New(len(objs), func(i int) string { return uidOf(objs[i]) })
-	var uids [32]string // a chunk of UIDs, so that the processor loads several of them in parallel
+	var uids [32]string // a small chunk, so that the processor can load several UIDs in parallel
 	at := 0
 	for some := range slices.Chunk(objs, len(uids)) {
 		for i, obj := range some {

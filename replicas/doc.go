@@ -18,6 +18,6 @@
 // never gives the same owner to two workers at the same time.
 //
 // Differs from Kubernetes: a plan is data, and the order of the input list does not change which
-// objects the plan deletes. A spec that can only be a mistake is refused with an error that names
-// the object and the field.
+// objects the plan deletes. If a spec is certainly a mistake, it is refused with an error that
+// names the object and the field.
 package replicas

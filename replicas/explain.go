@@ -14,13 +14,12 @@ import (
 // Scale.Delete contains the first children in this order, except in a rollout or while deletions
 // are in flight.
 //
-// The parameter owned lists the same children as for ScaleTo. To explain a plan, pass the children
-// in its Claims.Owned and Claims.Adopt. Children that are inactive or being deleted are omitted
-// from the result. Explain does not check whether the owner controls the children. Spec.Pending
-// does not affect the result, and Spec.Replicas only decides which of Spec.Slots are the wanted
-// slots. Explain returns the same errors as ScaleTo, except errors about new children, about
-// children to discard, and about a rollout that can never replace a child. If there are no
-// children, the result is nil.
+// The parameter owned is the same as for ScaleTo. To explain a plan, pass the children in its
+// Claims.Owned and Claims.Adopt. Children that are inactive or being deleted are omitted from the
+// result. Explain does not check whether the owner controls the children. Spec.Pending does not
+// affect the result, and Spec.Replicas affects only which slots are wanted. Explain returns the
+// same errors as ScaleTo, except errors about new children, about children to discard, and about a
+// rollout that can never replace a child. If there are no children, the result is nil.
 func Explain[T metav1.Object](owned []T, spec Spec[T]) ([]podrank.Victim[T], error) {
 	if err := spec.begin(); err != nil {
 		return nil, err

@@ -87,7 +87,7 @@ func (m *maker[T]) check(child T) error {
 	case namespace != "" && namespace != m.namespace(child):
 		return fmt.Errorf("its namespace is %q, the owner's is %q", child.GetNamespace(), namespace)
 	case m.namespace(child) == "" && rulesOfPods[T]() != nil:
-		return errors.New("it is in no namespace, as its owner: New must give it one")
+		return errors.New("it has no namespace, and neither has its owner: New must set one")
 	}
 	return nil
 }
@@ -101,9 +101,9 @@ func (m *maker[T]) namespace(child T) string {
 	return m.owner.GetNamespace()
 }
 
-// name sets the name and the generateName of a new child. A child with a name also gets a
-// generateName, because other tools derive the child's workload from it. If the parameter name is
-// empty, the child keeps any name or generateName that it already has.
+// name fills in the name and the generateName of a new child. A child with a name also gets a
+// generateName, because other tools derive the workload of a child from its generateName. If the
+// parameter name is empty, the child keeps any name or generateName that it already has.
 func (m *maker[T]) name(child T, name string) {
 	switch {
 	case name != "":
@@ -114,8 +114,8 @@ func (m *maker[T]) name(child T, name string) {
 	child.SetGenerateName(generateName(m.base))
 }
 
-// own sets the owner as the controller of the child. Afterwards, the child has exactly one
-// reference to the owner.
+// own makes the owner the controller of the child. Afterwards, the child has exactly one reference
+// to the owner.
 func (m *maker[T]) own(child T) error {
 	owner := object.OwnerOf(m.owner, m.kind.GroupKind())
 	if ref := metav1.GetControllerOfNoCopy(child); ref != nil && !owner.IsNamed(ref, child) {

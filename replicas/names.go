@@ -16,13 +16,13 @@ import (
 // name therefore has at most 63 characters and can also be the value of a label (W11).
 const (
 	maxNamePrefix = 58
-	// spareTries is the number of calls of Spec.Names that one plan may make beyond one for
+	// spareTries is the number of extra calls of Spec.Names per plan, in addition to one call for
 	// each new name and one for each object in the list.
 	spareTries = 100
 )
 
 // names returns n names for new children. None of these names belongs to an object in objs. Names
-// of creations in flight come first. If Slots is set, the result is the first n names in free.
+// of creations in flight come first. If Slots is set, the result is the first n elements of free.
 func (s *Spec[T]) names(n int, free []string, objs []T) ([]string, error) {
 	if s.Slots != nil {
 		return free[:n], nil

@@ -32,8 +32,8 @@ type Plan[T metav1.Object] struct {
 	// result instead of Scale. If you used Scale after an adoption failed, a healthy child could be
 	// deleted.
 	Scale Scale[T]
-	// Blocked says why Scale is zero even if there are too few or too many children. If the plan is
-	// not blocked, Blocked is zero.
+	// Blocked says why the plan is blocked. The Scale of a blocked plan is zero, even if there are
+	// too few or too many children. If the plan is not blocked, Blocked is zero.
 	Blocked Blocked
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// These constants and InvalidRollout are all values of RefusedError.Reason that this package sets.
+// This package sets RefusedError.Reason only to one of these constants or to InvalidRollout.
 const (
 	InvalidSelector = "InvalidSelector"
 	InvalidReplicas = "InvalidReplicas"
@@ -22,7 +22,7 @@ const (
 
 // A RefusedError means that the spec of the owner object cannot be used. Retrying is useless until
 // the owner changes. Use errors.As to find a RefusedError in an error. Your own functions that
-// build a Spec may also return a RefusedError, if the spec can only be a mistake. A
+// build a Spec may also return a RefusedError, if the spec is certainly a mistake. A
 // controller.Controller then reports one event, and does not retry until the owner changes.
 type RefusedError struct {
 	// Reason is the CamelCase reason of the event that is reported on the owner. Reason is

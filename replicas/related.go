@@ -18,7 +18,7 @@ import (
 // Spec.Related. Siblings are owners with the same controller, such as the ReplicaSets of one
 // Deployment. The parameter owners lists all possible siblings, including the owner itself.
 //
-// A child with a controller belongs to the sibling that is this controller. A child without a
+// A child with a controller belongs to the sibling that is its controller. A child without a
 // controller belongs to each sibling whose selector matches the child. In both cases, the child and
 // the sibling must be in the same namespace, unless the sibling is cluster-scoped. The function sel
 // returns the selector of an owner, like selector.ForReplicaSet. If sel returns an error, nil or an
@@ -30,8 +30,8 @@ import (
 // The result keeps the order of the parameter children and contains no nil entries. If the owner is
 // nil or has no controller, the result is nil, even if the owner has children.
 //
-// Differs from Kubernetes: a pod that is controlled by an owner other than the siblings does not
-// count, even if the pod's labels match.
+// Differs from Kubernetes: if a pod's controller is not one of the siblings, the pod is left out,
+// even if its labels match.
 func Related[O, C metav1.Object](owner metav1.Object, owners []O, sel func(O) (labels.Selector, error), children []C) []C {
 	if object.IsNil(owner) {
 		return nil
@@ -70,8 +70,8 @@ type sibling struct {
 	selector labels.Selector
 }
 
-// belongs reports whether a child belongs to one of the siblings (L3). The map siblings holds
-// all siblings, keyed by UID. The slice selecting holds the siblings that have a usable
+// belongs reports whether a child belongs to one of the siblings (L3). The parameter siblings holds
+// all siblings, keyed by UID. The parameter selecting holds the siblings that have a usable
 // selector.
 func belongs(child metav1.Object, siblings map[types.UID][]sibling, selecting []sibling) bool {
 	if ref := metav1.GetControllerOfNoCopy(child); ref != nil {

@@ -23,11 +23,11 @@ import (
 //
 // The parameter objs lists the objects from which Manage chooses. Pass all objects of the
 // children's type in the owner's namespace. Pass at least the objects that the owner controls and
-// the objects without a controller. Manage ignores inactive objects, unless they must be
-// discarded. If the owner is in a namespace, Manage also ignores objects in other namespaces. A
-// cluster-scoped owner may have children in any namespace. The plan refers to the objects in
-// objs, and the lists in Plan.Claims keep their order. The order of objs does not affect which
-// objects are deleted.
+// the objects without a controller. Manage ignores inactive objects, unless they must be discarded.
+// If the owner is in a namespace, Manage also ignores objects in other namespaces. A cluster-scoped
+// owner may have children in any namespace. The plan refers to the objects in objs, and the lists
+// in Plan.Claims keep the order of objs. The order of objs does not affect which objects are
+// deleted.
 //
 // If Manage returns an error, the plan is zero. The error names the owner and the field. If the
 // owner's own spec is wrong, the error is a *RefusedError. A nil object in objs is an error. A
@@ -75,11 +75,11 @@ func Manage[T metav1.Object](objs []T, spec Spec[T]) (Plan[T], error) {
 	return Plan[T]{Claims: claims, Scale: scale, Blocked: blocked}, nil
 }
 
-// ScaleTo is the second half of Manage. It decides how many children to create or which children to
-// delete for an owner that has the children in owned. If a patch for Plan.Claims failed, call ScaleTo
-// before you create or delete anything, and use the result instead of Plan.Scale. ScaleTo ignores
-// inactive children, unless they must be discarded. ScaleTo does not check whether the owner controls
-// the children. If Manage would return a blocked plan, ScaleTo returns the zero Scale.
+// ScaleTo is the second half of Manage. It decides how many children to create or which children to delete. The
+// parameter owned lists the owner's children. If a patch for Plan.Claims failed, call ScaleTo before you create or
+// delete anything, and use the result instead of Plan.Scale. ScaleTo ignores inactive children, unless they must be
+// discarded. ScaleTo does not check whether the owner controls the children. If Manage would return a blocked plan,
+// ScaleTo returns the zero Scale.
 //
 // Spec.Selector, Spec.New and Spec.Template are needed only if children must be created. New
 // children avoid only the names of the children in owned and the names in Spec.Taken. ScaleTo
@@ -181,7 +181,6 @@ func (s *Spec[T]) claims(objs []T, wanted slots) (selector.Claims[T], error) {
 	return claimer.Plan(objs)
 }
 
-// once returns an error if a child is listed twice.
 func (s *Spec[T]) once(children []T) error {
 	if again := repeated(children); len(again) > 0 {
 		child := children[again[0]]

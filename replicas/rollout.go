@@ -103,7 +103,7 @@ func (s *Spec[T]) checkRollout() error {
 	return err
 }
 
-// A rolling holds the limits of a Room that apply only to a rollout.
+// rolling is the part of a Room that is used only in a rollout.
 type rolling[T metav1.Object] struct {
 	available func(T) bool
 	spare     int  // the number of available children that may be deleted
@@ -208,7 +208,7 @@ func (s *Spec[T]) checkReplaces(room Room[T]) error {
 		return nil
 	}
 	if unavailable, surge, _ := s.rollout(); unavailable+surge == 0 {
-		return refuse(s.Owner, s.Kind, InvalidRollout, "maxUnavailable and maxSurge are 0, and %d must be replaced", room.must)
+		return refuse(s.Owner, s.Kind, InvalidRollout, "maxUnavailable and maxSurge are 0, and %d children must be replaced", room.must)
 	}
 	return nil
 }

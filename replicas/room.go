@@ -17,13 +17,13 @@ import (
 // guarantees. The zero Room allows nothing. A Room is safe for concurrent use if the functions in
 // Spec.Rules are safe for concurrent use.
 type Room[T metav1.Object] struct {
-	// Create and Delete are the maximum numbers of children that may be created and deleted by a
-	// Scale that repeats all calls in flight. If a Scale does not repeat some of these calls, its
-	// limits are lower. The method Clamp applies the right limits to a Scale.
+	// Create and Delete are the maximum numbers of children that a Scale may create and delete if
+	// it repeats all calls in flight. If a Scale does not repeat some of these calls, its limits
+	// are lower. The method Clamp applies the right limits to a Scale.
 	Create, Delete int
 
 	places   int                 // the number of free places
-	creating sets.Set[string]    // the names of creations in flight; each of them uses a place
+	creating sets.Set[string]    // the names of creations in flight; each creation uses one of the places
 	surplus  int                 // the number of children that are not being deleted, minus the number wanted
 	deleting sets.Set[types.UID] // the UIDs of the children whose deletion is in flight
 	rules    Rules[T]
@@ -35,9 +35,10 @@ type Room[T metav1.Object] struct {
 	roll     *rolling[T]      // nil without MaxUnavailable and MaxSurge
 }
 
-// RoomOf returns the Room of an owner that has the children in owned. Inactive children do not
-// count as replicas. The parameter spec is the same as for ScaleTo. RoomOf returns an error if
-// spec cannot be used, if a child is nil, or if two children are in the same wanted slot.
+// RoomOf returns the Room of an owner. The parameter owned lists the owner's children. Inactive
+// children do not count as replicas. The parameter spec is the same as for ScaleTo. RoomOf returns
+// an error if spec cannot be used, if a child is nil, or if two children are in the same wanted
+// slot.
 func RoomOf[T metav1.Object](owned []T, spec Spec[T]) (Room[T], error) {
 	if err := spec.begin(); err != nil {
 		return Room[T]{}, err
@@ -161,7 +162,7 @@ func (r *Room[T]) Clamp(scale Scale[T]) Scale[T] {
 	return scale
 }
 
-// take subtracts one from *left, and reports whether *left was positive before.
+// take subtracts one from *left, and reports whether *left was positive before the subtraction.
 func take(left *int) bool {
 	*left--
 	return *left >= 0

@@ -102,8 +102,8 @@ func (r Rules[T]) Complete() Rules[T] {
 	return r
 }
 
-// Ended reports whether Discard or Failed returns true for a child, so that the child must be
-// discarded.
+// Ended reports whether a child must be discarded. This is the case if Discard or Failed returns
+// true for the child.
 func (r *Rules[T]) Ended(child T) bool {
 	return r.Discard != nil && r.Discard(child) || r.Failed != nil && r.Failed(child)
 }
@@ -111,7 +111,7 @@ func (r *Rules[T]) Ended(child T) bool {
 // NoneEnds reports whether Discard and Failed are both nil.
 func (r *Rules[T]) NoneEnds() bool { return r.Discard == nil && r.Failed == nil }
 
-// at returns the rules that apply at the time now. In these rules, MustGo also returns true for
+// at returns a copy of the rules for the time now. In this copy, MustGo also returns true for
 // children that have been unready for at least ReadyWithin.
 func (r Rules[T]) at(now time.Time) Rules[T] {
 	if r.ReadyWithin == 0 {

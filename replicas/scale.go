@@ -79,7 +79,7 @@ type Deletion[T any] struct {
 // child. If Names is nil, New keeps a name or generateName that Spec.New has set. New is safe for
 // concurrent use if Spec.New is safe for concurrent use.
 //
-// The errors of New name the index i and, if the plan creates any children, also the owner. New
+// An error of New contains the index i and, if the plan creates any children, also the owner. New
 // returns an error if i is negative or not below Create, or if Spec.New returned
 //
 //   - an error or nil,
@@ -229,7 +229,7 @@ func (s *Spec[T]) ranking(owned []T) podrank.Options[T] {
 	}
 }
 
-// A guard holds the values that the preconditions of a deletion point to.
+// A guard holds the preconditions of a deletion and the values to which they point.
 type guard struct {
 	metav1.Preconditions
 	uid     types.UID

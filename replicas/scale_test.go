@@ -197,7 +197,7 @@ func TestScaleRefuses(t *testing.T) {
 	}{
 		"a negative limit":                {func(s *replicas.Spec[*worker]) { s.MaxDeletions = &negative }, "max deletions -1 is negative"},
 		"a negative number of places":     {func(s *replicas.Spec[*worker]) { s.PendingAdoptions = -1 }, "held places -1 is negative"},
-		"nothing that makes a new worker": {func(s *replicas.Spec[*worker]) { s.New = nil }, "New is nil, and *replicas_test.worker is no pod"},
+		"nothing that makes a new worker": {func(s *replicas.Spec[*worker]) { s.New = nil }, "New is nil, and *replicas_test.worker is not a pod"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

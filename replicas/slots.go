@@ -33,9 +33,10 @@ type slots struct {
 	missing int              // the number of free wanted slots
 }
 
-// wanted returns the wanted slots. It calls Slots for at most Replicas slots, and stops when it
-// has found all names in objs and Taken, and as many free slots as a plan can fill. It returns an
-// error if a free slot has an illegal name, or if two slots have the same name.
+// wanted returns the wanted slots. It calls Slots at most Replicas times. It stops earlier if it
+// has found the names of all objects in objs, all names in Taken, and as many free slots as a plan
+// can fill. It returns an error if a free slot has an illegal name, or if two slots have the same
+// name.
 func (s *Spec[T]) wanted(objs []T) (is slots, err error) {
 	if s.Slots == nil {
 		return is, nil
@@ -119,7 +120,8 @@ func (s *Spec[T]) fitSlots(owned []T, wanted slots) error {
 	return nil
 }
 
-// orderAfter returns an order in which the criteria in first come before the criteria of the rules.
+// orderAfter returns an order that consists of the given criteria, followed by the criteria of the
+// rules.
 func (s *Spec[T]) orderAfter(first ...podrank.Criterion[T]) (podrank.Order[T], error) {
 	order := s.Rules.Complete().Order
 	if pods, ok := any(podrank.Kubernetes()).(podrank.Order[T]); ok && len(order.Criteria()) == 0 {

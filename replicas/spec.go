@@ -82,20 +82,20 @@ type Spec[T metav1.Object] struct {
 	// the wanted slots are deleted before all others. Among those children, the child with the
 	// longest name is deleted first. Names of the same length are deleted in reverse alphabetical
 	// order. So web-10 is deleted before web-9. While a wanted slot is empty, a plan deletes at
-	// most the children in excess of Replicas. For example, if Replicas is 3 and web-0, web-2,
-	// web-3 and web-4 exist, then web-4 is deleted, web-1 is created, and web-3 is deleted, in this
-	// order. So a quota must allow one child more than Replicas. If two active children have the
-	// name of the same wanted slot, Manage returns an error. This can happen only if the owner is
-	// cluster-scoped and the children are in different namespaces.
+	// most as many children as exist in excess of Replicas. For example, if Replicas is 3 and
+	// web-0, web-2, web-3 and web-4 exist, then web-4 is deleted, web-1 is created, and web-3 is
+	// deleted, in this order. So a quota must allow one child more than Replicas. If two active
+	// children have the name of the same wanted slot, Manage returns an error. This can happen only
+	// if the owner is cluster-scoped and the children are in different namespaces.
 	//
 	// If Slots is set, Names is not called and PendingAdoptions is ignored. Put the names of
 	// orphans with a pending adoption into Taken instead.
 	Slots func(i int) string
 	// Taken lists names that new children must not get, in addition to the names of the objects in
-	// the list. Each of these names belongs to another object, or may still be given to one.
+	// the list. Each of these names belongs to another object, or another object may still get it.
 	Taken []string
 	// Selector decides which objects can be children. A Selector is refused if it is nil, matches
-	// everything or can match nothing.
+	// everything, or cannot match any object.
 	Selector labels.Selector
 	// Template is the template of new pods if New is nil. The labels of the template must match
 	// Selector. If the children are not pods, Template is ignored.
@@ -116,25 +116,26 @@ type Spec[T metav1.Object] struct {
 	// Later plans do the rest of the work. 0 means DefaultBurstReplicas. A negative number is
 	// refused.
 	BurstReplicas int
-	// MaxDeletions is the maximum number of children that one plan deletes, in addition to the
-	// limit of BurstReplicas. MaxDeletions is not a disruption budget, because the next plan may
-	// delete children before other children are ready. If MaxDeletions is nil, only BurstReplicas
-	// limits deletions. If it is 0, nothing may be deleted now. A negative number is refused.
+	// MaxDeletions is the maximum number of children that one plan deletes. The limit of
+	// BurstReplicas also applies. MaxDeletions is not a disruption budget, because the next plan
+	// may delete children before other children are ready. If MaxDeletions is nil, only
+	// BurstReplicas limits deletions. If it is 0, nothing may be deleted now. A negative number is
+	// refused.
 	MaxDeletions *int
 	// MaxUnavailable and MaxSurge limit a rollout, which replaces the children that must go because
 	// of Rules.MustGo or Rules.ReadyWithin. No plan of a rollout lowers the number of available
 	// children below Replicas minus MaxUnavailable. No plan of a rollout raises the number of all
-	// children above Replicas plus MaxSurge. The only exception is a plan with Slots that cannot
-	// delete a child, which may still fill one empty slot. Each of the two limits is a number or a
-	// percentage of Replicas. As in a Deployment, a percentage in MaxUnavailable is rounded down,
-	// and a percentage in MaxSurge is rounded up. If both limits are rounded to 0 and at least one
-	// of them is a percentage, one child may be unavailable.
+	// children above Replicas plus MaxSurge. There is only one exception: if a plan with Slots
+	// cannot delete a child, the plan may still fill one empty slot. Each of the two limits is a
+	// number or a percentage of Replicas. As in a Deployment, a percentage in MaxUnavailable is
+	// rounded down, and a percentage in MaxSurge is rounded up. If both limits are rounded to 0 and
+	// at least one of them is a percentage, one child may be unavailable.
 	//
 	// A plan of a rollout may both create and delete children. Children that are not ready or not
-	// available are deleted first. With Slots, the order in Rules decides instead. No available
-	// child is deleted while too few children are available. A plan does not create a child that a
-	// later plan of the same rollout would delete. With Slots, children outside the wanted slots
-	// must also go.
+	// available are deleted first. With Slots, the order in Rules decides which children are
+	// deleted first. No available child is deleted while too few children are available. A plan
+	// does not create a child that a later plan of the same rollout would delete. With Slots,
+	// children outside the wanted slots must also go.
 	//
 	// If only one of the two limits is set, the other is 0. If both are nil, all children that must
 	// go are deleted at the same time. The Spec is refused if a limit is negative, if
@@ -146,12 +147,12 @@ type Spec[T metav1.Object] struct {
 	// not delete children because of them. Do not pass these orphans to Manage, because Manage
 	// would plan to adopt them. A negative number is refused.
 	PendingAdoptions int
-	// CreationsInFlight lists the names of creations that got no answer and may still take effect. The method
-	// InFlight of a ledger.Ledger returns such names. A plan repeats a creation if the name begins with the
-	// prefix of Names and no object has the name. Creations are repeated in the order of the slice. Each name
-	// that is not repeated counts as one more child. With Slots, such a name counts as no additional child,
-	// because a child with this name fills the slot of the same name. If another object has the name, the
-	// server refuses the creation, so put the name into Taken instead. nil means that no creation is in flight.
+	// CreationsInFlight lists the names of creations that got no answer and may still take effect. The method InFlight
+	// of a ledger.Ledger returns such names. A plan repeats a creation if the name begins with the prefix of Names and
+	// no object has the name. Creations are repeated in the order of the slice. Each creation that is not repeated
+	// counts as one more child. With Slots, it does not count, because the child can fill only the slot with its own
+	// name. If another object has the name, the server refuses the creation, so put the name into Taken instead. nil
+	// means that no creation is in flight.
 	CreationsInFlight []string
 	// DeletionsInFlight lists the UIDs of children whose deletion got no answer and may still take
 	// effect. When a plan decides how many children to create, it counts these children as
@@ -169,13 +170,13 @@ type Spec[T metav1.Object] struct {
 	// children, the owned children also count, and a child whose UID is in both lists counts only
 	// once. A plan that deletes children calls Related once, and other plans do not call Related.
 	Related func() []T
-	// Names returns a name for a new child. The name should be prefix and at most 5 more
+	// Names returns a name for a new child. The name should consist of prefix and at most 5 more
 	// characters. The parameter prefix is BaseName or the owner's name, followed by "-" and
-	// truncated to 58 characters. So a name has at most 63 characters. Names is called again if
-	// the name is in Taken, or if an object in the list or another new child has the name. An
-	// illegal name is an error. In a test with a fake client, the owner's own name may be illegal.
-	// For such an owner, Names may return any name that is not empty. If Names is nil, the API
-	// server chooses the names.
+	// truncated to 58 characters. So a name has at most 63 characters. Names is called again if the
+	// name is in Taken, or if an object in the list or another new child has the name. An illegal
+	// name is an error. In a test with a fake client, the owner's own name may be illegal. For such
+	// an owner, Names may return any name that is not empty. If Names is nil, the API server
+	// chooses the names.
 	Names func(prefix string) string
 	// Now is the time at which the plan is made. The zero time is refused.
 	Now time.Time
@@ -325,7 +326,7 @@ func (s *Spec[T]) checkReadyWithin() error {
 	return nil
 }
 
-// begin returns an error if ScaleTo cannot use the spec. begin also sets Replicas to the result of
+// begin returns an error if ScaleTo cannot use the spec. It also sets Replicas to the result of
 // Wanted, and Rules to the rules at the time Now.
 func (s *Spec[T]) begin() error {
 	if err := s.checkScale(); err != nil {
@@ -382,7 +383,7 @@ func (s *Spec[T]) checkCreate() error {
 	case rulesOfPods[T]() != nil:
 		return s.checkTemplate()
 	}
-	return s.failure("New is nil, and %T is no pod", *new(T))
+	return s.failure("New is nil, and %T is not a pod", *new(T))
 }
 
 func (s *Spec[T]) checkSelector() error {

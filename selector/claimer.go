@@ -97,7 +97,7 @@ type Claimed[T metav1.Object] struct {
 	// longer exist (404, NotFound), and objects whose names now belong to other objects (422,
 	// Invalid).
 	Released []T
-	// Ignored lists all other objects. The comment on Claims.Ignored describes them.
+	// Ignored lists all other objects; see Claims.Ignored.
 	Ignored []T
 
 	// Refused lists the orphans whose adoption the API server refused (422, Invalid). Possible

@@ -59,7 +59,7 @@ func (p patches) withController(child metav1.Object, ref metav1.OwnerReference) 
 	owner, refs := object.OwnerOf(p.owner, p.kind.GroupKind()), slices.Clone(child.GetOwnerReferences())
 	for _, r := range refs {
 		if r.Controller != nil && *r.Controller && !owner.IsNamed(&r, child) {
-			return nil, fmt.Errorf("selector: child %q: has a controller already: %s %q with UID %q", object.Name(child), r.Kind, r.Name, r.UID)
+			return nil, fmt.Errorf("selector: child %q: already has a controller: %s %q with UID %q", object.Name(child), r.Kind, r.Name, r.UID)
 		}
 	}
 	if i := slices.IndexFunc(refs, func(r metav1.OwnerReference) bool { return owner.IsNamed(&r, child) }); i >= 0 {
@@ -69,8 +69,8 @@ func (p patches) withController(child metav1.Object, ref metav1.OwnerReference) 
 	return append(refs, ref), nil
 }
 
-// withFinalizers returns the elements of have, followed by the elements of more that are not in
-// have. If all elements of more are in have, the result is nil.
+// withFinalizers adds the finalizers in more to those in have, and returns the new list. If nothing
+// is added, the result is nil.
 func withFinalizers(have, more []string) []string {
 	all := slices.Clone(have)
 	for _, f := range more {
@@ -84,8 +84,8 @@ func withFinalizers(have, more []string) []string {
 	return all
 }
 
-// without returns a copy of list without the elements for which drop returns true. If drop returns
-// false for all elements, the result is nil.
+// without returns a copy of list that omits the elements for which drop returns true. If drop
+// returns false for all elements, the result is nil.
 func without[E any](list []E, drop func(E) bool) []E {
 	if !slices.ContainsFunc(list, drop) {
 		return nil

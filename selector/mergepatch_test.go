@@ -117,7 +117,7 @@ func TestMergePatchesRefuse(t *testing.T) {
 		t.Parallel()
 		child := widget([]metav1.OwnerReference{*metav1.NewControllerRef(&metav1.ObjectMeta{Name: "x", UID: "xuid"}, setKind)})
 		patch, err := merger(o, setKind).AdoptPatch(child)
-		require.EqualError(t, err, `selector: child "ns/w": has a controller already: ReplicaSet "x" with UID "xuid"`)
+		require.EqualError(t, err, `selector: child "ns/w": already has a controller: ReplicaSet "x" with UID "xuid"`)
 		assert.Zero(t, patch)
 	})
 }

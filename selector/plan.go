@@ -235,7 +235,7 @@ func (b *block[T]) matchLabels(r *rule) {
 	}
 }
 
-// whose returns the verdict that an object gets if it matches.
+// whose determines the verdict on an object, assuming that the object matches.
 func (r *rule) whose(obj metav1.Object, controller *metav1.OwnerReference) verdict {
 	switch {
 	case controller != nil && r.owner.IsNamed(controller, obj):

@@ -15,7 +15,7 @@ import (
 
 type call = func(ctx context.Context, i int) error
 
-// A batch makes the calls with the indices start to end-1 of a Run.
+// A batch makes the calls of a Run that have the indices start to end-1.
 type batch struct {
 	start, end    int
 	recoverPanics bool

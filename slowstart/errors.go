@@ -12,8 +12,8 @@ import (
 )
 
 // A Panic is the value that Run panics with if fn panics. If Options.RecoverPanics is set, Run does
-// not panic, and a Panic is the error of the call. To find out in a deferred function which calls
-// succeeded, recover, read Result and panic again:
+// not panic, and a Panic is the error of the call. To find out which calls succeeded, a deferred
+// function can recover, read Result, and panic again:
 //
 //	defer func() {
 //		value := recover()

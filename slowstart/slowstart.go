@@ -16,12 +16,12 @@
 // The batches have the same sizes as those of slowStartBatch in Kubernetes'
 // pkg/controller/replicaset/replica_set.go.
 //
-// Differs from Kubernetes: each call receives the context and its index. The context is checked
-// between batches. All errors of the failing batch are kept, each with the index of its call. The
-// number of parallel calls can be limited. If a call panics, Run panics in the caller's goroutine
-// or returns the panic as an error. If the initial batch size is below 1, Kubernetes makes no calls
-// and reports success. In this package, a negative size is an error, and Batch also returns an
-// error for the size 0.
+// Differs from Kubernetes: the function that makes a call receives the context and the index of the
+// call. The context is checked between batches. All errors of the failing batch are kept, each with
+// the index of its call. The number of parallel calls can be limited. If a call panics, Run panics
+// in the caller's goroutine or returns the panic as an error. If the initial batch size is below 1,
+// Kubernetes makes no calls and reports success. In this package, a negative size is an error, and
+// Batch also returns an error for the size 0.
 package slowstart
 
 import (

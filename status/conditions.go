@@ -54,9 +54,9 @@ type Failure struct {
 // removes the old condition and appends a new condition with the status True to the list. If the
 // old condition has the same reason, and the messages differ only in the names of children,
 // SetFailure keeps the old condition. In this case, only the observedGeneration of a
-// metav1.Condition is updated. SetFailure recognizes names that are quoted after the resource of
-// the API server's error, as in pods "web-0". SetFailure also recognizes names that end with the
-// suffix that the API server adds to a generateName.
+// metav1.Condition is updated. SetFailure recognizes names that are quoted after the resource name
+// from the API server's error, as in pods "web-0". SetFailure also recognizes names that end with
+// the suffix that the API server adds to a generateName.
 //
 // If Err is nil and Waiting is false, SetFailure removes the condition. If no condition remains,
 // the list becomes nil. The old slice is not modified. If conditions is nil, SetFailure does
@@ -79,8 +79,8 @@ type form[C any] interface {
 	messageOf(c *C) string
 	// failure returns the condition for the failure f.
 	failure(f Failure) C
-	// observe copies the observedGeneration from newer to c, and reports whether
-	// it changed.
+	// observe copies the observedGeneration from newer to c, and reports whether the value in c
+	// changed.
 	observe(c, newer *C) bool
 }
 
@@ -227,7 +227,8 @@ func RemoveCondition[C Condition, T ~string](conditions *[]C, conditionType T) {
 	}
 }
 
-// without returns a new slice with the conditions of all other types, or nil if there are none.
+// without removes the conditions of the given type. The result is a new slice, or nil if no
+// condition remains.
 func without[C any, F form[C]](of F, conditions []C, conditionType string) []C {
 	var rest []C
 	for i := range conditions {

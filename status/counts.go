@@ -19,7 +19,7 @@ type Counts struct {
 	FullyLabeled int32 // active replicas with every label of the template
 	Ready        int32 // active replicas that are ready
 	Available    int32 // ready replicas that are available
-	Terminating  int32 // replicas that are being deleted and not active
+	Terminating  int32 // replicas that are being deleted and are not active
 }
 
 // Rules defines the states of a child for Count. With the zero Rules, a child is active unless it

@@ -32,7 +32,7 @@ type fields struct{ conditionType, status, reason, message, transition, observed
 func NewConditions[C any]() (Conditions[C], error) {
 	of, f := reflect.TypeFor[C](), &fields{}
 	if of.Kind() != reflect.Struct {
-		return Conditions[C]{}, fmt.Errorf("status: conditions: %s is no struct", of)
+		return Conditions[C]{}, fmt.Errorf("status: conditions: %s is not a struct", of)
 	}
 	for _, want := range []struct {
 		name     string

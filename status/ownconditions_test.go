@@ -118,9 +118,9 @@ func TestNewConditionsNamesTheField(t *testing.T) {
 		require.EqualError(t, err, want)
 	}
 	_, err := status.NewConditions[string]()
-	refuses("status: conditions: string is no struct", err)
+	refuses("status: conditions: string is not a struct", err)
 	_, err = status.NewConditions[*metav1.Condition]()
-	refuses("status: conditions: *v1.Condition is no struct", err)
+	refuses("status: conditions: *v1.Condition is not a struct", err)
 	_, err = status.NewConditions[struct{ Type, Status string }]()
 	refuses("status: conditions: struct { Type string; Status string } has no field Reason", err)
 	_, err = status.NewConditions[struct {
@@ -144,7 +144,7 @@ func TestNewConditionsNamesTheField(t *testing.T) {
 		ObservedGeneration string
 	}]()
 	require.ErrorContains(t, err, " is of type string: want an int64")
-	assert.PanicsWithError(t, "status: conditions: string is no struct", func() { status.Must(status.NewConditions[string]()) })
+	assert.PanicsWithError(t, "status: conditions: string is not a struct", func() { status.Must(status.NewConditions[string]()) })
 }
 
 // Conditions that NewConditions did not make do nothing.

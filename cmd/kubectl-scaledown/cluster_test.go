@@ -187,7 +187,7 @@ func TestSaysWhatIsNotInTheCluster(t *testing.T) {
 	config, _ := (&server{}).start(t)
 	for args, want := range map[string]string{
 		"rs/api":            `no ReplicaSet api in namespace "fleet-1-3645" of the cluster, which holds rs/web-5d9c7b6f4d, rs/web-7c8d4f5b9c`,
-		"rs":                "more than one can be meant, name one of these: rs/web-5d9c7b6f4d, rs/web-7c8d4f5b9c",
+		"rs":                "more than one object matches: name one of these: rs/web-5d9c7b6f4d, rs/web-7c8d4f5b9c",
 		"deploy/webb":       `no Deployment webb in namespace "fleet-1-3645" of the cluster, which holds deployment/web, rs/web-5d9c7b6f4d, rs/web-7c8d4f5b9c (did you mean deployment/web?)`,
 		"web-5d9c7b6f4":     `no Deployment, ReplicaSet or ReplicationController web-5d9c7b6f4 in namespace "fleet-1-3645" of the cluster, which holds deployment/web, rs/web-5d9c7b6f4d, rs/web-7c8d4f5b9c, rc/legacy (did you mean rs/web-5d9c7b6f4d?)`,
 		"deploy/web -n=far": `no Deployment, ReplicaSet or ReplicationController in namespace "far" of the cluster, which holds nothing`,
@@ -229,7 +229,7 @@ func TestAServerThatNeverAnswers(t *testing.T) {
 	t.Cleanup(func() { assert.NoError(t, listener.Close()) })
 	config := kubeconfigOf(t, "http://"+listener.Addr().String())
 	got := ask(t.Context(), nil, "deployment/web", "--kubeconfig", config, "--request-timeout=200ms")
-	assert.Equal(t, result{1, "", "error: no answer in 200ms: --request-timeout gives more\n"}, got)
+	assert.Equal(t, result{1, "", "error: no answer within 200ms: set a longer --request-timeout\n"}, got)
 
 	ctx, stop := context.WithCancelCause(t.Context())
 	time.AfterFunc(100*time.Millisecond, func() { stop(context.Canceled) })
@@ -239,7 +239,7 @@ func TestAServerThatNeverAnswers(t *testing.T) {
 	reader, writer := io.Pipe()
 	t.Cleanup(func() { assert.NoError(t, writer.Close()) })
 	got = ask(t.Context(), reader, "-f=-", "--request-timeout=200ms")
-	assert.Equal(t, result{1, "", "error: no answer in 200ms: --request-timeout gives more\n"}, got)
+	assert.Equal(t, result{1, "", "error: no answer within 200ms: set a longer --request-timeout\n"}, got)
 }
 
 func TestNoServer(t *testing.T) {

@@ -46,7 +46,7 @@ type decision struct {
 	plan     replicas.PodPlan
 	order    []podrank.Victim[*corev1.Pod] // all pods that count as replicas, in deletion order
 	gone     int                           // number of pods that the earlier steps delete
-	related  []*corev1.Pod                 // pods that count toward the pods per node; nil if the order does not compare these numbers
+	related  []*corev1.Pod                 // the pods that are counted on each node; nil if the order does not compare these counts
 	passes   []pass
 	tie      *tie // nil if it is certain which pods are deleted
 	spec     replicas.PodSpec
@@ -116,7 +116,7 @@ func (a *answer) decideDeployment(objs *objects, d *appsv1.Deployment, steps []i
 		var each []int32
 		each, a.how = deployment.Scale(d, now, n)
 		if i < len(steps)-1 && !a.paused() && !settled(each, n) {
-			return fmt.Errorf("%s: --steps: a rollout is under way and goes on between the steps as pods become ready, which cannot be foreseen: ask for the first step alone, or pause the rollout", a.owner)
+			return fmt.Errorf("%s: --steps: a rollout is under way, and its progress between the steps cannot be predicted: ask only for the first step, or pause the rollout", a.owner)
 		}
 		for i, size := range each {
 			sizes[i] = append(sizes[i], size)
@@ -211,8 +211,8 @@ func (d *decision) deletePods(rest, related []*corev1.Pod, spec replicas.PodSpec
 	return nil
 }
 
-// together merges the owned and the related pods, and removes duplicates. The result lists the pods
-// that count toward the pods per node. If there are no related pods, together returns nil.
+// together returns the union of the owned and the related pods, which are then counted on each node.
+// If related is empty, it returns nil.
 func together(owned, related []*corev1.Pod) []*corev1.Pod {
 	if len(related) == 0 {
 		return nil
@@ -271,8 +271,8 @@ func (d *decision) findTie(w window, siblings bool) {
 // first in d.order.
 func (d *decision) victims() int { return len(d.plan.Scale.Delete) }
 
-// certain reports whether the fate of the pod at this index of d.order is certain. The pod may be
-// certain to be deleted, or certain to stay.
+// certain returns false if the pod at this index of d.order belongs to the tie, so that it may
+// either be deleted or stay.
 func (d *decision) certain(place int) bool {
 	return d.tie == nil || place < d.tie.from || place >= d.tie.to
 }

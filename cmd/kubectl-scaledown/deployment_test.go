@@ -102,8 +102,8 @@ func TestWhatBecomesOfADeployment(t *testing.T) {
 		want  string
 	}{
 		"one ReplicaSet":      {edited("replicas: 2\n", "replicas: 0\n"), []string{"--replicas=1"}, "1 replica wanted: all in one ReplicaSet.\n"},
-		"a rollout":           {shopRollout, []string{"--replicas=1"}, "1 replica wanted: a rollout is under way, so each ReplicaSet is sized in proportion, surge included. What the rollout does next is not foreseen.\n"},
-		"no number":           {shopRollout, nil, "4 replicas wanted by its spec.replicas: its ReplicaSets keep their sizes. What its rollout still does is not foreseen.\n"},
+		"a rollout":           {shopRollout, []string{"--replicas=1"}, "1 replica wanted: a rollout is under way, so each ReplicaSet is sized in proportion, surge included. The next steps of the rollout are not predicted.\n"},
+		"no number":           {shopRollout, nil, "4 replicas wanted by its spec.replicas: its ReplicaSets keep their sizes. The rest of its rollout is not predicted.\n"},
 		"nothing of its own":  {strings.ReplaceAll(shopRollout, "uid: d, controller", "uid: e, controller"), []string{"deployment/web", "--replicas=1"}, "1 replica wanted: it has no ReplicaSet with pods\n"},
 		"a ReplicaSet's turn": {shopRollout, []string{"rs/web-2"}, "3 pods, 3 wanted by its spec.replicas: nothing to create or delete\n"},
 	} {
@@ -145,7 +145,7 @@ func TestPodsOfSiblingsCount(t *testing.T) {
 func TestStepsOfADeployment(t *testing.T) {
 	t.Parallel()
 	got := try(shopRollout, "deployment/web", "--steps=3,2")
-	assert.Equal(t, result{1, "", "error: Deployment shop/web: --steps: a rollout is under way and goes on between the steps as pods become ready, which cannot be foreseen: ask for the first step alone, or pause the rollout\n"}, got)
+	assert.Equal(t, result{1, "", "error: Deployment shop/web: --steps: a rollout is under way, and its progress between the steps cannot be predicted: ask only for the first step, or pause the rollout\n"}, got)
 
 	paused := strings.Replace(shopRollout, "replicas: 4\n", "replicas: 4\n  paused: true\n", 1)
 	got = try(paused, "deployment/web", "--steps=3,1")

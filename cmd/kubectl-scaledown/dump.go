@@ -214,7 +214,7 @@ func (o *objects) addItems(s *jsonStream, list metav1.TypeMeta) (unknown [][]byt
 	if token, err := s.Token(); err != nil || token == nil {
 		return nil, err
 	} else if token != gojson.Delim('[') {
-		return nil, fmt.Errorf("items are no list, but begin with %v", token)
+		return nil, fmt.Errorf("items is not a list, but begins with %v", token)
 	}
 	s.text()
 	for i := 0; s.More(); i++ {

@@ -19,8 +19,8 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// A change describes how a number of pods changes through the scaling. If there are ties, the
-// number after the scaling can be anything from Least to Most.
+// A change holds a number of pods before and after the scaling. If there are ties, the number after
+// the scaling can be anything from Least to Most.
 type change struct {
 	Name   string `json:"name"`
 	Before int    `json:"before"`
@@ -55,8 +55,8 @@ func (a *answer) zones(objs *objects) []change {
 	return list
 }
 
-// staying counts the pods p for which counts(p) is true. The result before is their number before
-// the scaling. The results least and most are the bounds of their number after the scaling.
+// staying counts the pods for which the function counts returns true, before and after the scaling.
+// The number after the scaling is at least the result least, and at most the result most.
 func (d *decision) staying(counts func(*corev1.Pod) bool) (before, least, most int) {
 	tied := 0
 	for i, v := range d.order {
@@ -206,9 +206,9 @@ func (d *decision) position(place int) (position, error) {
 }
 
 // costs returns two deletion costs for the pod at this index of d.order. Deletion costs are
-// compared only among pods with the same assignment, phase and readiness. The result first has a
-// cost that puts the pod before all of these pods, and last has a cost that puts it after them. If
-// no other pod has the same assignment, phase and readiness, costs returns nil.
+// compared only among pods with the same assignment, phase and readiness. The cost in first ranks
+// the pod before all of these pods, and the cost in last ranks it after them. If no other pod has
+// the same assignment, phase and readiness, costs returns nil.
 func (d *decision) costs(place int) (first, last *costing) {
 	before := map[string]bool{"unassigned": true, "phase": true, "not-ready": true}
 	from, to := place, place+1
@@ -233,11 +233,11 @@ func (d *decision) costs(place int) (first, last *costing) {
 // A comparison compares the predicted deletions with the pods that are missing from a later dump.
 type comparison struct {
 	Gone    int      `json:"gone"`
-	Certain int      `json:"certain"`          // gone pods that were certain to be deleted
+	Certain int      `json:"certain"`          // pods that were certain to be deleted, and are gone
 	Named   int      `json:"named"`            // pods that were certain to be deleted
-	Tied    int      `json:"tied"`             // gone pods that were part of a tie
+	Tied    int      `json:"tied"`             // pods that were part of a tie, and are gone
 	Ties    int      `json:"ties"`             // all pods that were part of a tie
-	Drawn   int      `json:"drawn"`            // number of pods that were expected to be deleted from ties
+	Drawn   int      `json:"drawn"`            // predicted number of deletions among the pods in ties
 	Kept    []string `json:"kept,omitempty"`   // pods that were certain to be deleted, but are not gone
 	Others  []string `json:"others,omitempty"` // pods that were certain to stay, but are gone
 }

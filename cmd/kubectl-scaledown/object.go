@@ -47,7 +47,7 @@ type set struct {
 }
 
 // drawn is the machine-readable form of a tie. If there are several steps, Goes and Of also include
-// the pods in the tie that earlier steps delete.
+// those pods of the tie that the earlier steps delete.
 type drawn struct {
 	Goes  int      `json:"goes"`
 	Of    []string `json:"of"`

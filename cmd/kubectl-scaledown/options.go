@@ -149,7 +149,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	f.StringToInt64Var(&o.cost, "cost", nil, "answer as if this pod had this deletion cost, as POD=N")
 	f.StringSliceVar(&o.cordon, "cordon", nil, "answer as if this node were cordoned; see --order")
 	f.StringSliceVar(&o.order, "order", nil, "answer for replicakit-controller with this order. These criteria are compared after unassigned, phase and readiness, and before the rest of Kubernetes' order: "+strings.Join(podrank.OrderWords(), ", "))
-	f.StringSliceVar(&o.after, "compare", nil, "file with a dump from after the scaling. Show which of the pods that --filename predicts have gone")
+	f.StringSliceVar(&o.after, "compare", nil, "file with a dump that was made after the scaling. Show which of the predicted pods are gone")
 	f.StringVar(&o.instant, "at", "", "answer for this instant, such as 2026-11-21T11:40:54Z. All pods must exist then (default: now)")
 	f.DurationVar(&o.within, "within", time.Minute, "maximum time until you scale. If the order by age may change during that time, the answer is not certain (default with --at: 0)")
 	f.BoolVar(&o.allowTies, "allow-ties", false, "with -o name, also print pods that are only one possible choice in a tie")
@@ -239,7 +239,7 @@ func (o *options) refuse() error {
 	case len(o.after) > 0 && o.live():
 		return errors.New("--compare: --filename must give a dump from before the scaling")
 	case o.whyNot && (o.all || format != "" || o.watch || len(o.after) > 0 || o.explain || o.pod != "" || o.steps != nil):
-		return errors.New("--why-not is text about an owner as it is: leave out -A, -o, -w, --compare, --explain, --pod, --replicas and --steps")
+		return errors.New("--why-not describes an owner as it is: leave out -A, -o, -w, --compare, --explain, --pod, --replicas and --steps")
 	case o.format.OutputFormat != nil && format != "" && format != "wide" && format != "name":
 		if _, err := o.format.ToPrinter(); err != nil {
 			return fmt.Errorf("%w (and wide)", err)
@@ -320,8 +320,8 @@ func meantFlag(flags *pflag.FlagSet, err error) error {
 	return fmt.Errorf("%w%s", err, didYouMean(unknown.GetSpecifiedName(), names, "--"))
 }
 
-// didYouMean returns a question that suggests the strings in others that are similar to word. If no
-// string is similar, didYouMean returns an empty string.
+// didYouMean returns a question that suggests the elements of the slice others that are similar to
+// word. If no element is similar, didYouMean returns an empty string.
 func didYouMean(word string, others []string, prefix string) string {
 	found := similarTo(word, others)
 	for i := range found {
@@ -337,8 +337,8 @@ func question(words []string) string {
 	return fmt.Sprintf(" (did you mean %s?)", strings.Join(words, ", "))
 }
 
-// similarTo returns at most three strings in others that are similar to word. It uses cobra's
-// suggestions for misspelled commands.
+// similarTo returns at most three elements of the slice others that are similar to word. It uses
+// cobra's suggestions for misspelled commands.
 func similarTo(word string, others []string) []string {
 	cmd := &cobra.Command{SuggestionsMinimumDistance: 2}
 	slices.Sort(others)

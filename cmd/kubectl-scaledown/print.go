@@ -160,8 +160,8 @@ func (o *options) printPods(out *bytes.Buffer, d *decision) error {
 // many is the minimum number of pods for which printReasons writes a table.
 const many = 200
 
-// printReasons writes the number of pods to delete for each reason. If there are fewer pods than
-// the constant many, printReasons writes nothing.
+// printReasons writes the number of pods to delete for each reason. If len(d.order) is less than
+// many, printReasons writes nothing.
 func (o *options) printReasons(out *bytes.Buffer, d *decision) error {
 	goes := d.plan.Scale.Delete[d.gone:]
 	if len(d.order) < many || len(goes) == 0 {
@@ -217,7 +217,7 @@ func (o *options) printEffects(out *bytes.Buffer, objs *objects, a *answer) erro
 	return nil
 }
 
-// after returns the number of pods after the scaling, or its bounds if there are ties.
+// after formats the bounds Least and Most, or a single number if they are equal.
 func (c change) after() string {
 	if c.Least == c.Most {
 		return strconv.Itoa(c.Most)
@@ -283,10 +283,10 @@ func (a *answer) summary() string {
 		return text + ": its rollout is paused, so each ReplicaSet is sized in proportion, surge included."
 	}
 	return text + ": " + map[deployment.How]string{
-		deployment.Unscaled:    "its ReplicaSets keep their sizes. What its rollout still does is not foreseen.",
+		deployment.Unscaled:    "its ReplicaSets keep their sizes. The rest of its rollout is not predicted.",
 		deployment.Whole:       "all in one ReplicaSet.",
 		deployment.Finished:    "the rollout is done, and all pods of older ReplicaSets go.",
-		deployment.Proportions: "a rollout is under way, so each ReplicaSet is sized in proportion, surge included. What the rollout does next is not foreseen.",
+		deployment.Proportions: "a rollout is under way, so each ReplicaSet is sized in proportion, surge included. The next steps of the rollout are not predicted.",
 	}[a.how]
 }
 
@@ -310,7 +310,7 @@ func (t *tie) String() string {
 	return fmt.Sprintf("%d of %d", t.goes, t.to-t.from)
 }
 
-// because returns the reason why the pod at index i is deleted before the next pod.
+// because(i) returns the reason why the pod at index i is deleted before the next pod.
 func (d *decision) because(i int) string {
 	if i == len(d.order)-1 {
 		return "the last one"

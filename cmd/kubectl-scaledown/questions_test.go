@@ -99,7 +99,7 @@ func TestWhatIfANodeWereCordoned(t *testing.T) {
 	_, names := answered(t, zoned, "--replicas=5", "--cordon=node-c", "--order=leaving")
 	assert.Equal(t, []string{"web-c"}, names)
 	assert.Contains(t, try(zoned, "--replicas=5", "--cordon=node-c").stderr, "note: Kubernetes' order does not ask whether a node is cordoned")
-	assert.Contains(t, try(zoned, "--cordon=node-x").stderr, "error: --cordon: no node node-x and no pod on one in the input\n")
+	assert.Contains(t, try(zoned, "--cordon=node-x").stderr, "error: --cordon: no node node-x, and no pod on such a node, in the input\n")
 	_, names = answered(t, zoned, "--replicas=3", "--order=kubernetes,packed")
 	assert.Equal(t, []string{"web-c", "web-a", "web-b"}, names, "two nodes are emptied")
 	assert.Contains(t, try(zoned, "--order=pack").stderr, `error: --order: podrank: order "pack": "pack" is not one of deletion-cost, kubernetes, leaving, newest, packed, zones (did you mean packed?)`)
@@ -195,7 +195,7 @@ func TestSeveralOwnersAreALineEach(t *testing.T) {
 	got := try("", "-f", fleet, "-f", shop, "-A", "--replicas=3", "--at="+at)
 	assert.Regexp(t, `^NAMESPACE +NAME +PODS +WANTED +GO +CERTAIN +TIES\nfleet-1-3645 +deployment/web +48 +3 +44 .*\nfleet-1-3645 +rc/legacy +1 +3 +0 +0 +none\n$`, got.stdout)
 	assert.Regexp(t, `^NAMESPACE +NAME .*\nshop +rs/web +2 +1 +1 +1 +none\n$`, try(web, "-A").stdout, "one, too")
-	assert.Contains(t, try("", "-f", fleet, "-f", shop, "-A", "-o=name").stderr, "error: -o name, --pod and --compare are about one: name one of these: deployment/web, rc/legacy\n")
+	assert.Contains(t, try("", "-f", fleet, "-f", shop, "-A", "-o=name").stderr, "error: -o name, --pod and --compare need exactly one object: name one of these: deployment/web, rc/legacy\n")
 	assert.Contains(t, try("", "-f", fleet, "-f", shop, "-A", "-o=jsonpath={.items[*].for.name}").stdout, "web legacy")
 }
 

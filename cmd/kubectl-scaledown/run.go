@@ -52,7 +52,7 @@ func (o *options) run(ctx context.Context) error {
 func (o *options) answers(ctx context.Context) (*objects, []answer, error) {
 	if o.limit > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, o.limit, fmt.Errorf("no answer in %s: --request-timeout gives more", o.limit))
+		ctx, cancel = context.WithTimeoutCause(ctx, o.limit, fmt.Errorf("no answer within %s: set a longer --request-timeout", o.limit))
 		defer cancel()
 	}
 	for tries := 1; ; tries++ {
@@ -96,7 +96,7 @@ func (o *options) answers(ctx context.Context) (*objects, []answer, error) {
 
 func (o *options) answersFrom(objs *objects) ([]answer, error) {
 	if o.instant == "" {
-		o.at = o.now() // taken after the read, which may take long
+		o.at = o.now() // taken after the read, because the read may take long
 		if len(o.after) > 0 {
 			o.at = objs.newest()
 		}
@@ -110,7 +110,7 @@ func (o *options) answersFrom(objs *objects) ([]answer, error) {
 		return nil, err
 	}
 	if format := *o.format.OutputFormat; len(owners) > 1 && (format == "name" || o.pod != "" || objs.after != nil) {
-		return nil, fmt.Errorf("-o name, --pod and --compare are about one: name one of these: %s", listed(owners, ""))
+		return nil, fmt.Errorf("-o name, --pod and --compare need exactly one object: name one of these: %s", listed(owners, ""))
 	}
 	var answers []answer
 	for _, w := range owners {

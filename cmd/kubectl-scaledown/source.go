@@ -137,8 +137,8 @@ func pages[L interface {
 	}
 }
 
-// only, the counterpart of pages for namespaces, returns a function that gets one namespace and
-// returns it as a list. Few users have the right to list all namespaces.
+// only, used instead of pages for namespaces, returns a function that gets one namespace as a list.
+// Few users have the right to list all namespaces.
 func only(get func(context.Context, string, metav1.GetOptions) (*corev1.Namespace, error), name string) pager.ListPageFunc {
 	return func(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
 		ns, err := get(ctx, name, metav1.GetOptions{})
@@ -242,7 +242,7 @@ func (o *objects) newest() (last time.Time) {
 	return last
 }
 
-// changed waits until a pod or a ReplicaSet changes after the objects were read.
+// changed blocks until a pod or a ReplicaSet has changed since the objects were read.
 func (o *options) changed(ctx context.Context, objs *objects) error {
 	client, namespace, err := o.connect()
 	if err != nil {

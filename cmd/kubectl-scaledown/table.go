@@ -49,8 +49,8 @@ func (t *table) addHeads(heads ...string) {
 	}
 }
 
-// podTable returns an empty table of pods. The argument before names additional columns to the left
-// of the columns that describe a pod, and behind names those to the right.
+// podTable returns an empty table of pods. The arguments before and behind list additional
+// columns, to the left and to the right of the columns that describe a pod.
 func (o *options) podTable(d *decision, before []string, behind ...string) *table {
 	t := o.table(before...)
 	t.pods = d.columns()

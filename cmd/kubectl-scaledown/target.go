@@ -53,7 +53,7 @@ func foreign(word string) error {
 	case "sts", "statefulset", "statefulsets":
 		why = "it removes its highest ordinals first"
 	case "ds", "daemonset", "daemonsets":
-		why = "it has a pod on each node, and no number"
+		why = "it has one pod on each node, and no number of replicas"
 	case "po", "pod", "pods":
 		why = "ask about what owns it"
 	}
@@ -61,7 +61,7 @@ func foreign(word string) error {
 	for _, k := range kinds {
 		words = append(words, k.words...)
 	}
-	return fmt.Errorf("cannot tell for kind %q%s: %s; ask for deployment/NAME, rs/NAME or rc/NAME, and give a namespace with -n",
+	return fmt.Errorf("cannot answer for kind %q%s: %s; ask for deployment/NAME, rs/NAME or rc/NAME, and give a namespace with -n",
 		word, didYouMean(strings.ToLower(word), words, ""), why)
 }
 
@@ -77,7 +77,7 @@ type owner struct {
 func (o owner) String() string { return o.kind.name + " " + o.GetNamespace() + "/" + o.GetName() }
 
 // spec returns the PodSpec of a ReplicaSet or ReplicationController. The result related lists the
-// related pods, which count when pods are ranked by the number of pods on their node.
+// related pods, which the order counts on each node.
 func (o owner) spec(objs *objects) (spec replicas.PodSpec, related []*corev1.Pod, err error) {
 	switch obj := o.Object.(type) {
 	case *appsv1.ReplicaSet:
@@ -128,7 +128,7 @@ func (o *objects) find(opts *options) ([]owner, error) {
 		}
 	}
 	if len(found) > 1 && !opts.several() {
-		return nil, fmt.Errorf("more than one can be meant, name one of these: %s", listed(found, found[0].GetNamespace()))
+		return nil, fmt.Errorf("more than one object matches: name one of these: %s", listed(found, found[0].GetNamespace()))
 	}
 	return found, nil
 }
@@ -217,8 +217,8 @@ func listed(owners []owner, namespace string) string {
 	return some(list, most)
 }
 
-// some joins at most the given number of items with commas, and appends the number of the remaining
-// items.
+// some formats a list with commas. Items beyond the given number are only counted, as in
+// "a, b, and 3 more".
 func some(list []string, most int) string {
 	if more := len(list) - most; more > 0 {
 		list = append(slices.Clone(list[:most]), fmt.Sprintf("and %d more", more))

@@ -16,8 +16,7 @@ import (
 )
 
 // A tie is a group of pods of which only some are deleted. Which of them are deleted cannot be
-// known. The group is order[from:to], and the field goes is the number of its pods that are
-// deleted.
+// known. The group is order[from:to]. The field goes holds the number of deleted pods.
 type tie struct {
 	from, to, goes int
 	cause
@@ -109,7 +108,7 @@ func (w window) tie(p pass) (t tie, ok bool) {
 	return tie{from + start, from + reach + 1, p.cut - from - start, alike}, true
 }
 
-// A candidate holds the values that rank a pod among the pods that are equal in all criteria in
+// A candidate holds the values by which pods are ranked if they are equal in all criteria of the map
 // fine.
 type candidate struct {
 	uid            types.UID
@@ -168,9 +167,9 @@ func (w window) sureByAge(p, q *candidate, since, other time.Time) bool {
 	return p.uid < q.uid || w.always(since, other, false)
 }
 
-// always compares the powers of two of the ages since a and b throughout the window. If alike is
-// true, it reports whether the powers are equal at every moment. If alike is false, it reports
-// whether they differ at every moment. A power changes only when an age reaches a power of two.
+// always compares power(a, t) with power(b, t) for all times t in the window. If alike is true, it
+// reports whether the powers are equal at every moment. If alike is false, it reports whether they
+// differ at every moment. The result of power changes only when an age reaches a power of two.
 func (w window) always(a, b time.Time, alike bool) bool {
 	if (power(a, w.start) == power(b, w.start)) != alike {
 		return false

@@ -116,7 +116,7 @@ func (o owner) facts() (facts []string) {
 	}
 	observed, failures := o.status()
 	if observed < o.GetGeneration() {
-		facts = append(facts, fmt.Sprintf("%s has generation %d, and its status is of generation %d, so its controller has not acted on the last change. Check that the controller runs, and that it serves this object.",
+		facts = append(facts, fmt.Sprintf("%s has generation %d, and its status describes generation %d, so its controller has not acted on the last change. Check that the controller runs, and that it serves this object.",
 			o, o.GetGeneration(), observed))
 	}
 	for _, message := range failures {
@@ -258,7 +258,7 @@ func (o *objects) namespaceFacts(name string) (facts []string) {
 			}
 		}
 		if quota.Namespace == name && full != nil {
-			facts = append(facts, fmt.Sprintf("ResourceQuota %s/%s has none left of %s, so new pods may be refused. Raise the quota, or make room.", name, quota.Name, strings.Join(full, ", ")))
+			facts = append(facts, fmt.Sprintf("ResourceQuota %s/%s has nothing left of %s, so new pods may be refused. Raise the quota, or make room.", name, quota.Name, strings.Join(full, ", ")))
 		}
 	}
 	return facts

@@ -62,7 +62,7 @@ func TestWhyNot(t *testing.T) {
 			"ReplicaSet shop/web is being deleted, so its controller no longer scales it. It has no finalizers, so it should be gone soon.",
 		}},
 		"a generation that is not observed": {"uid: rs-1}", "uid: rs-1, generation: 2}", "", []string{
-			"ReplicaSet shop/web has generation 2, and its status is of generation 0, so its controller has not acted on the last change. Check that the controller runs, and that it serves this object.",
+			"ReplicaSet shop/web has generation 2, and its status describes generation 0, so its controller has not acted on the last change. Check that the controller runs, and that it serves this object.",
 		}},
 		"a Deployment above": {"uid: rs-1}", "uid: rs-1, ownerReferences: [{apiVersion: apps/v1, kind: Deployment, name: front, uid: d, controller: true}]}", "", []string{
 			"ReplicaSet shop/web belongs to Deployment front, which resets its replicas. Scale the Deployment, and ask for deployment/front.",
@@ -95,10 +95,10 @@ func TestWhyNot(t *testing.T) {
 			"Namespace shop is being deleted, so no pod can be created in it. Content: pods remain.",
 		}},
 		"a full quota": {`used: {pods: "1"`, `used: {pods: "2"`, "", []string{
-			"ResourceQuota shop/compute has none left of pods (2 of 2), so new pods may be refused. Raise the quota, or make room.",
+			"ResourceQuota shop/compute has nothing left of pods (2 of 2), so new pods may be refused. Raise the quota, or make room.",
 		}},
 		"a quota of several resources": {`hard: {pods: "2"`, `hard: {requests.cpu: "1", limits.memory: 1Gi, count/pods: "0", pods: "2"`, "", []string{
-			"ResourceQuota shop/compute has none left of count/pods (0 of 0), so new pods may be refused. Raise the quota, or make room.",
+			"ResourceQuota shop/compute has nothing left of count/pods (0 of 0), so new pods may be refused. Raise the quota, or make room.",
 		}},
 		"warnings, the newest first": {
 			"", "", warning("a", "rs-1", `count: 12, lastTimestamp: "2026-11-21T11:57:00Z"`) + warning("b", "rs-1", `eventTime: "2026-11-21T11:58:00.000000Z"`) +

@@ -16,7 +16,7 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// A trimmer saves memory. It removes those fields of a cached pod that no code reads, which are
+// A trimmer saves memory. It removes all fields of a cached pod that are never read. These include
 // most fields of the spec and of the container statuses. Owners are not trimmed, because the passes
 // read their templates, statuses and managed fields.
 //
@@ -60,8 +60,8 @@ func (t *trimmer) trim(obj any) (any, error) {
 }
 
 // trimmed is a client for the pods in a namespace. The controllers store each pod that a response
-// contains until the pod is in the cache. So trimmed removes the same fields from responses as
-// trimmer removes from the cache.
+// contains until the pod is in the cache. So the client removes from responses the same fields
+// that the trimmer removes from the cache.
 type trimmed struct {
 	typedcorev1.PodInterface
 	*trimmer
@@ -125,7 +125,6 @@ func (t *trimmer) share(meta *metav1.ObjectMeta) {
 	}
 }
 
-// only copies the entry with the given key into a new map. If the key is missing, it returns nil.
 func only(annotations map[string]string, key string) map[string]string {
 	value, ok := annotations[key]
 	if !ok {
@@ -146,8 +145,8 @@ func readiness(conditions []corev1.PodCondition) []corev1.PodCondition {
 
 var zero = new(int64)
 
-// none replaces a grace period of zero with a pointer that all pods share, and every other grace
-// period with nil. The controllers read only whether the grace period is zero.
+// none returns a shared pointer for a grace period of zero, and nil for any other grace period. The
+// controllers read only whether the grace period is zero.
 func none(seconds *int64) *int64 {
 	if seconds != nil && *seconds == 0 {
 		return zero

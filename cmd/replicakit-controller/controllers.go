@@ -98,7 +98,7 @@ func controllers() []controller {
 	}}
 }
 
-// with adds the settings to a copy of kind. If the order of an owner is invalid, or needs nodes
+// with returns a copy of kind that uses the settings. If the order of an owner is invalid, or needs nodes
 // that are not listed yet, passes of the owner delete no pods. They still do everything else.
 func with[O kinds.Object](set settings, kind kinds.Kind[O, *corev1.Pod]) kinds.Kind[O, *corev1.Pod] {
 	original := kind.Spec

@@ -87,7 +87,7 @@ func (w *worker) isAtWork(found string) error {
 	for i, c := range w.controllers {
 		names[i] = "-" + c.name
 	}
-	return fmt.Errorf("another controller is at work: %s. Two controllers make each pod twice: add %s to the --controllers of kube-controller-manager, or set --allow-other-controllers here if the two never serve the same objects",
+	return fmt.Errorf("another controller is at work: %s. Two controllers create each pod twice: add %s to the --controllers of kube-controller-manager, or set --allow-other-controllers here if the two never serve the same objects",
 		found, strings.Join(names, ","))
 }
 
@@ -99,7 +99,7 @@ func (w *worker) standBack(ctx context.Context, found string) {
 		err = fmt.Errorf("%w: %w", errStoodBack, err)
 	}
 	w.end(err)
-	klog.FromContext(ctx).Error(err, "Standing back: this manager makes no more changes, and ends")
+	klog.FromContext(ctx).Error(err, "Standing back: this manager makes no further changes, and exits")
 	w.others.telling.Go(func() { w.tell(ctx, w.opts.theLease(), otherController, err.Error()) })
 }
 
@@ -127,7 +127,7 @@ func (w *worker) askUntilAnswered(ctx context.Context, c controller, p prober) (
 			return nil, "", nil
 		case first:
 			logger.Error(err, "Cannot check for another controller of the resource. Retrying. --allow-other-controllers starts without this check")
-			known = w.waiting.add(fmt.Sprintf("whether another controller serves %s is not known: %v", c.resource.Resource, err))
+			known = w.waiting.add(fmt.Sprintf("it is not known whether another controller serves %s: %v", c.resource.Resource, err))
 		}
 		select {
 		case <-ctx.Done():
@@ -142,8 +142,8 @@ func isFinal(err error) bool {
 }
 
 // ask creates a probe and watches its status for lookFor, or longer while other controllers create
-// pods. The result by names the program that has written the status, or is empty. If ask fails, it
-// removes the probe.
+// pods. It returns the probe and, if a program has written the status, the name of that program. If
+// ask fails, it removes the probe.
 func (w *worker) ask(ctx context.Context, p prober) (probe metav1.Object, by string, err error) {
 	name := w.opts.lease.Name
 	made, err := p.replace(ctx, name)
@@ -187,7 +187,7 @@ func proberOf[O metav1.Object](client interface {
 ) prober {
 	return prober{
 		create: func(ctx context.Context, name string) (metav1.Object, error) {
-			about := metav1.ObjectMeta{Name: name, Annotations: map[string]string{"kubernetes.io/description": "replicakit-controller finds out whether another controller is at work, and deletes this."}}
+			about := metav1.ObjectMeta{Name: name, Annotations: map[string]string{"kubernetes.io/description": "replicakit-controller uses this object to find out whether another controller is at work, and then deletes it."}}
 			return client.Create(ctx, probe(about, map[string]string{"replicakit.io/probe": name}), metav1.CreateOptions{})
 		},
 		get: func(ctx context.Context, name string) (metav1.Object, error) {

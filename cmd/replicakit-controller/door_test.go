@@ -186,8 +186,8 @@ func TestBesideKubeControllerManager(t *testing.T) {
 	assert.NotContains(t, ours.log.String(), "Another controller is at work")
 
 	c.kubeControllerManager() // while ours is at work, as after an upgrade of the control plane
-	ours.says(`Another controller is at work, and two make each pod twice: turn these controllers off in one of the two" seen="kube-controller-manager wrote the status of Replica`)
-	ours.says("Standing back: this manager makes no more changes, and ends")
+	ours.says(`Another controller is at work, and two controllers create each pod twice: turn these controllers off in one of them" seen="kube-controller-manager wrote the status of Replica`)
+	ours.says("Standing back: this manager makes no further changes, and exits")
 	ours.says("Released the lease")
 	c.saysEvent("kube-system", "Lease", "replicakit-controller", "stood back: another controller is at work: kube-controller-manager wrote the status of ")
 	c.scale(150)
@@ -305,7 +305,7 @@ func TestAProbeThatCannotBeMade(t *testing.T) {
 			synctest.Wait()
 			assert.False(t, answered)
 			require.Len(t, w.waiting.all(), 1)
-			assert.Contains(t, w.ready().Error(), "whether another controller serves replicasets is not known: ")
+			assert.Contains(t, w.ready().Error(), "it is not known whether another controller serves replicasets: ")
 			time.Sleep(2 * time.Minute)
 			synctest.Wait()
 			assert.True(t, answered)

@@ -24,7 +24,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// The constants with names that end in Believed limit how long the API server's answers about a
+// tokenBelieved, rightBelieved and refusalBelieved limit how long the API server's answers about a
 // client are cached. A client that sends a request every 15 seconds causes about one API call per
 // minute, even if its token is wrong.
 const (
@@ -36,8 +36,8 @@ const (
 )
 
 // wrongTokens is the maximum number of wrong tokens per address and minute. The limit protects the
-// API server from too many calls, and the log from too many messages. It does not apply to tokens
-// that the API server has accepted within the last rightRemembered.
+// API server from too many calls, and the log from too many messages. After the API server has
+// accepted a token, the limit does not apply to that token for the duration rightRemembered.
 const (
 	wrongTokens     = 10
 	rightRemembered = time.Hour
@@ -46,8 +46,8 @@ const (
 // errTooManyTokens is the error for an address that has sent too many wrong tokens.
 var errTooManyTokens = errors.New("too many wrong tokens from this address")
 
-// A guard passes requests for open paths to the handler in the field inside. For all other paths,
-// the guard first asks the API server whether the client has the right to get the path.
+// A guard forwards requests for open paths to inside, the wrapped handler. For all other paths, the
+// guard first asks the API server whether the client has the right to get the path.
 type guard struct {
 	logger klog.Logger
 	client kubernetes.Interface
@@ -56,7 +56,7 @@ type guard struct {
 
 	tokens    *cache.LRUExpireCache // *tokenAnswer by hash of the token
 	rights    *cache.LRUExpireCache // bool by question
-	addresses *cache.LRUExpireCache // number of wrong tokens in this minute, as *atomic.Int32 by host
+	addresses *cache.LRUExpireCache // *atomic.Int32 by host, the number of wrong tokens in this minute
 }
 
 // A tokenAnswer records whether a token is valid and, if so, to which user it belongs.
@@ -73,8 +73,8 @@ type question struct {
 	verb, path string
 }
 
-// newGuard returns a handler that checks each request before it calls the handler inside. The
-// argument open lists the paths that need no check.
+// newGuard wraps a handler, which is then called only for allowed requests. The argument open lists
+// the paths that need no check.
 func newGuard(logger klog.Logger, client kubernetes.Interface, open []string, inside http.Handler) (http.Handler, error) {
 	opened, err := path.NewAuthorizer(open)
 	return &guard{
@@ -168,7 +168,7 @@ func (g *guard) wrongOf(address string) *atomic.Int32 {
 	return wrong
 }
 
-// may checks whether the user has the right that the question asks about.
+// may reports whether the user has the right to use asked.verb on asked.path.
 func (g *guard) may(ctx context.Context, user authenticationv1.UserInfo, asked question) (bool, error) {
 	if kept, found := g.rights.Get(asked); found {
 		return kept == true, nil

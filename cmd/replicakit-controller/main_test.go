@@ -179,7 +179,7 @@ func TestRun(t *testing.T) {
 		{"help goes to stdout", []string{"--help"}, exitOK, "--concurrent-replicaset-syncs", ""},
 		{"the version goes to stdout", []string{"--version"}, exitOK, "replicakit-controller (devel), revision", ""},
 		{"an unknown flag is bad usage", []string{"--replicas=3"}, exitUsage, "", "unknown flag: --replicas\nSee 'replicakit-controller --help'.\n"},
-		{"an argument that is no flag is bad usage", []string{"web"}, exitUsage, "", "arguments that are no flags: [\"web\"]\nSee 'replicakit-controller --help'.\n"},
+		{"an argument that is no flag is bad usage", []string{"web"}, exitUsage, "", "arguments that are not flags: [\"web\"]\nSee 'replicakit-controller --help'.\n"},
 		{"no kubeconfig outside of a pod", []string{"--metrics-bind-address=0"}, exitError, "", "replicakit-controller: neither --kubeconfig nor --master is given, and this is not a pod of a cluster\n"},
 		{"a kubeconfig that is missing", []string{"--kubeconfig=/does/not/exist"}, exitError, "", "replicakit-controller: --kubeconfig=/does/not/exist: stat /does/not/exist: no such file or directory\n"},
 	} {

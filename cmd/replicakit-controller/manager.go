@@ -240,7 +240,7 @@ func (m *manager) isServed(ctx context.Context, client discovery.DiscoveryInterf
 			return found, err
 		}
 		if told == "" {
-			answered = m.waiting.add(fmt.Sprintf("%s does not say what it serves: %v", m.config.Host, err))
+			answered = m.waiting.add(fmt.Sprintf("%s does not list the resources that it serves: %v", m.config.Host, err))
 		}
 		if told != err.Error() {
 			told = err.Error()

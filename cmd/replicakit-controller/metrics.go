@@ -28,7 +28,7 @@ func newRegistry(m *manager) *prometheus.Registry {
 		ownerCollector{m.working.all},
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "replicakit_refused_writes_total",
-			Help: "Writes that were not sent, because the manager could not prove its lease. The program or its connection stood still.",
+			Help: "Writes that were not sent, because the manager could not prove that it held the lease. The program or its connection was stalled.",
 		}, func() float64 { return float64(m.fence.Refused()) }),
 		m.foreignWrites,
 		m.restored,
@@ -36,7 +36,7 @@ func newRegistry(m *manager) *prometheus.Registry {
 		m.orders.deletions,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "replicakit_waiting",
-			Help: "How many things the manager waits for before it works, such as an answer of the API server, a namespace or a right. /readyz names them.",
+			Help: "Number of conditions that the manager waits for before it starts to work, such as an answer of the API server, a namespace or a right. /readyz names them.",
 		}, func() float64 { return float64(len(m.waiting.all())) }),
 	)
 	return registry
@@ -110,7 +110,7 @@ func (c ownerCollector) Collect(collected chan<- prometheus.Metric) {
 	}
 }
 
-// An ownerTotal is the sum of many owners.
+// An ownerTotal holds the total counts of several owners.
 type ownerTotal struct{ desired, current, ready, available, failing, runaway int }
 
 func (t *ownerTotal) add(owner any) {

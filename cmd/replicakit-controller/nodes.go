@@ -94,8 +94,8 @@ func (n *nodes) forget(owner types.UID) {
 }
 
 // known reports whether the nodes were listed when the last plan of an owner was made. If they were
-// not, the result again is the delay before the next plan. The error is that of the last failed
-// list or watch, if any.
+// not, known also returns the delay before the next plan. The error is that of the last failed list
+// or watch, if any.
 func (n *nodes) known(owner types.UID) (known bool, again time.Duration, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

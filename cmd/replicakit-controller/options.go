@@ -105,7 +105,7 @@ func parse(args []string, stdout io.Writer) (options, error) {
 		return options{}, err
 	}
 	if fs.NArg() > 0 {
-		return options{}, fmt.Errorf("arguments that are no flags: %q", fs.Args())
+		return options{}, fmt.Errorf("arguments that are not flags: %q", fs.Args())
 	}
 	opts.fillIn()
 	return opts, opts.validate()
@@ -129,7 +129,7 @@ func (o *options) flagSet() *pflag.FlagSet {
 	fs.IntVar(&o.burstReplicas, "burst-replicas", o.burstReplicas, "maximum number of pods that one pass creates or deletes; 0 means the default")
 	fs.BoolVar(&o.allowOthers, "allow-other-controllers", o.allowOthers, "skip the check for other controllers of the same kinds, such as kube-controller-manager, at the start and later. Two controllers that serve the same objects create each pod twice")
 	fs.BoolVar(&o.podFailureBackOff, "pod-failure-backoff", o.podFailureBackOff, "replace slowly the pods that fail, or that someone else deletes, soon after they were created. The delay is 10 s, doubles to 5 minutes, and is shorter if only a part of the pods created together has failed. A new generation of the owner ends it. false replaces such pods at once, as Kubernetes does")
-	fs.DurationVar(&o.statusDelay, "status-delay", o.statusDelay, "maximum delay for changes of pods that can only change the status of the owner. Several changes during the delay cause only one write. 0 means no delay")
+	fs.DurationVar(&o.statusDelay, "status-delay", o.statusDelay, "maximum delay for changes of pods that can affect only the owner's status. Several changes during the delay cause only one write. 0 means no delay")
 	fs.DurationVar(&o.expectationsTimeout, "expectations-timeout", o.expectationsTimeout, "maximum time until the watch shows a creation or a deletion. After that time, the controller lists the pods from the API server. 0 means the default")
 	fs.StringToStringVar(&o.featureGates, "feature-gates", nil, podDeletionCost+"=true|false says whether the annotation "+corev1.PodDeletionCost+" decides which pods go first; true is the default")
 	fs.StringVar(&o.scaleDownOrder, "scale-down-order", o.scaleDownOrder, "which pods go first, as a list of words separated by commas, of "+strings.Join(podrank.OrderWords(), ", ")+". They count after unassigned, phase and readiness, and before the rest of Kubernetes' order. The annotation "+podrank.OrderAnnotation+" overrides the flag for one ReplicaSet or ReplicationController")
@@ -207,7 +207,7 @@ func deletionCosts(gates map[string]string) (costs bool, err error) {
 	costs = true
 	for name, value := range gates {
 		if name != podDeletionCost {
-			return false, fmt.Errorf("--feature-gates=%s=%s: %s is the only one there is", name, value, podDeletionCost)
+			return false, fmt.Errorf("--feature-gates=%s=%s: the only feature gate is %s", name, value, podDeletionCost)
 		}
 		if costs, err = strconv.ParseBool(value); err != nil {
 			return false, fmt.Errorf("--feature-gates=%s=%s: must be true or false", name, value)
@@ -320,7 +320,7 @@ func (o *options) validateElection() error {
 		}
 	}
 	refuse(o.resourceLock != "leases", "--leader-elect-resource-lock=%q: must be leases", o.resourceLock)
-	refuse(o.leaseDuration < time.Second, "--leader-elect-lease-duration=%v: must be a second at least", o.leaseDuration)
+	refuse(o.leaseDuration < time.Second, "--leader-elect-lease-duration=%v: must be at least one second", o.leaseDuration)
 	refuse(lasts <= o.renewDeadline, "--leader-elect-lease-duration=%v: counts as %v, must be more than --leader-elect-renew-deadline=%v", o.leaseDuration, lasts, o.renewDeadline)
 	refuse(o.renewDeadline*10 <= o.retryPeriod*12, "--leader-elect-renew-deadline=%v: must be more than 1.2 times --leader-elect-retry-period=%v", o.renewDeadline, o.retryPeriod)
 	refuse(o.retryPeriod <= 0, "--leader-elect-retry-period=%v: must be positive", o.retryPeriod)

@@ -57,8 +57,8 @@ func newOrders(opts options) *orders {
 	return o
 }
 
-// of looks up the order of an owner in the owner's annotation. If the owner has no such annotation,
-// the result is the order of --scale-down-order.
+// of returns the order in the owner's annotation. If the annotation is missing, it returns the order
+// of --scale-down-order.
 func (o *orders) of(owner metav1.Object) wordedOrder {
 	words, own := owner.GetAnnotations()[podrank.OrderAnnotation]
 	if !own {
@@ -109,9 +109,9 @@ func (o *orders) order(owner metav1.Object) podrank.Order[*corev1.Pod] {
 	return its.order
 }
 
-// admit reports whether the pods that the order of an owner puts first may be deleted. If the
-// result may is false, again is the delay before the next attempt. A delay of 0 means no further
-// attempt. The error says why the order is not valid, or why the nodes cannot be listed.
+// admit reports whether the pods that the order of an owner puts first may be deleted. If
+// admit returns false, it also returns the delay before the next attempt. A delay of 0 means no
+// further attempt. The error says why the order is not valid, or why the nodes cannot be listed.
 func (o *orders) admit(kind string, owner metav1.Object) (may bool, again time.Duration, err error) {
 	its := o.of(owner)
 	if its.err != nil {
@@ -122,7 +122,7 @@ func (o *orders) admit(kind string, owner metav1.Object) (may bool, again time.D
 		return true, 0, nil
 	}
 	if may, again, err = o.nodes.known(owner.GetUID()); err != nil {
-		err = fmt.Errorf("no pod is deleted: the order %s asks about nodes, which cannot be listed: %w", its.words, err)
+		err = fmt.Errorf("no pod is deleted: the order %s needs nodes, which cannot be listed: %w", its.words, err)
 	}
 	return may, again, err
 }

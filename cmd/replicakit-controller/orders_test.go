@@ -247,7 +247,7 @@ func TestOrdersWaitForNodes(t *testing.T) {
 		may, again, err = asked()
 		return err != nil
 	}, patience, 10*time.Millisecond)
-	require.ErrorContains(t, err, "no pod is deleted: the order zones asks about nodes, which cannot be listed: ")
+	require.ErrorContains(t, err, "no pod is deleted: the order zones needs nodes, which cannot be listed: ")
 	require.ErrorContains(t, err, "nodes is forbidden")
 	assert.False(t, may)
 	assert.Equal(t, nodesRefusedWait, again)

@@ -28,14 +28,13 @@ const otherController = "OtherController"
 // reported immediately.
 const tellEvery = 10 * time.Minute
 
-// These are the kinds of writes by other controllers that are counted.
+// These are the values of the metric label "what".
 const (
 	aStatus = "status"
 	aChild  = "child"
 )
 
-// mostOwners is the maximum number of owners that are remembered because other controllers have
-// created children for them.
+// mostOwners is the maximum size of the map others.owners. A full map is cleared.
 const mostOwners = 1000
 
 func newForeignWrites() *prometheus.CounterVec {
@@ -64,7 +63,7 @@ type others struct {
 	proven  func(ctx context.Context, seen string) // called once, at the first proof; nil means that the proof is only reported
 
 	mu        sync.Mutex
-	since     time.Time // writes count only after this time of the server's clock; zero means that no writes count
+	since     time.Time // only writes after this server time count; if it is zero, no writes count
 	proof     bool      // whether there was a proof
 	told      time.Time // the time of the last report
 	lastChild time.Time // the last time at which a child from another controller was seen
@@ -113,8 +112,8 @@ func (o *others) isNew(at time.Time) bool {
 	return !o.since.IsZero() && at.After(o.since)
 }
 
-// sawChild reports whether the time since another controller's child was last seen is less than
-// the argument within.
+// sawChild reports whether a child from another controller was last seen less than the given
+// duration ago.
 func (o *others) sawChild(within time.Duration) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -122,8 +121,8 @@ func (o *others) sawChild(within time.Duration) bool {
 }
 
 // statusWriter returns the program that last wrote a status, and the time of that write. It ignores
-// the program that except names. If no other program has written the status, statusWriter returns
-// an empty string.
+// writes of the program whose name is except. If no other program has written the status,
+// statusWriter returns an empty string.
 func statusWriter(fields []metav1.ManagedFieldsEntry, except string) (by string, at time.Time) {
 	for i := range fields {
 		f := &fields[i]
@@ -190,8 +189,8 @@ func maker(object metav1.Object) (by string) {
 }
 
 // mark returns the managed fields to keep for a cached pod. If another program created the pod
-// while the worker was at work, they contain only the name of that program. Otherwise, or if this
-// manager does not serve the kind of the owner, mark returns nil.
+// while the worker was at work, the result contains only the name of that program. Otherwise, or if
+// this manager does not serve the kind of the owner, mark returns nil.
 func (o *others) mark(pod *corev1.Pod) []metav1.ManagedFieldsEntry {
 	if !o.isNew(pod.CreationTimestamp.Time) || o.controllerOf(pod) == nil {
 		return nil
@@ -272,10 +271,10 @@ func (o *others) report(ctx context.Context, c controller, what, by, did string,
 	if !tell {
 		return
 	}
-	klog.FromContext(ctx).Error(nil, "Another controller is at work, and two make each pod twice: turn these controllers off in one of the two", "seen", said)
+	klog.FromContext(ctx).Error(nil, "Another controller is at work, and two controllers create each pod twice: turn these controllers off in one of them", "seen", said)
 	about := corev1.ObjectReference{APIVersion: c.resource.GroupVersion().String(), Kind: c.kind, Namespace: owner.GetNamespace(), Name: owner.GetName(), UID: owner.GetUID()}
 	o.telling.Go(func() {
-		o.tell(ctx, about, otherController, fmt.Sprintf("%s %s this %s, which replicakit-controller serves: two controllers make each pod twice", by, did, c.kind))
+		o.tell(ctx, about, otherController, fmt.Sprintf("%s %s this %s, which replicakit-controller serves: two controllers create each pod twice", by, did, c.kind))
 	})
 }
 

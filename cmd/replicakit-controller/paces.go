@@ -18,7 +18,7 @@ type paces struct {
 	byName map[string]*transport.Pace
 }
 
-// of gets or creates the transport.Pace that all clients with this name share.
+// of returns the transport.Pace that all clients with this name share, and creates it if necessary.
 func (p *paces) of(name string, opts options) *transport.Pace {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -23,7 +23,7 @@ const keptOwners, keptPasses = 1000, 5
 // not created or deleted. Only passes that changed something, were held back or failed are kept.
 type passes struct {
 	mu     sync.Mutex
-	owners *lru.Cache // by namespace and name of the owner, a []string with the latest pass last
+	owners *lru.Cache // []string by namespace and name of the owner, oldest pass first
 }
 
 func newPasses() *passes { return &passes{owners: lru.New(keptOwners)} }
@@ -48,7 +48,7 @@ func (p *passes) of(path string) []string {
 
 const passesPath = "/debug/passes/"
 
-// ServeHTTP writes the kept passes of an owner as text, the latest last.
+// ServeHTTP writes the kept passes of an owner as text, oldest first.
 func (p *passes) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	path := strings.TrimPrefix(req.URL.Path, passesPath)
 	if len(strings.Split(path, "/")) != 2 {

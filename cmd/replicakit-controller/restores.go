@@ -60,7 +60,7 @@ func (m *manager) newRestores() (*restores, error) {
 	}, err
 }
 
-// notice regularly reads the resourceVersion of the server until ctx is done.
+// notice reads the resourceVersion of the server every askInterval until ctx is done.
 func (r *restores) notice(ctx context.Context) { wait.UntilWithContext(ctx, r.ask, askInterval) }
 
 func (r *restores) ask(ctx context.Context) {
@@ -71,7 +71,7 @@ func (r *restores) ask(ctx context.Context) {
 	before := r.last
 	r.last = version
 	logger := klog.FromContext(ctx)
-	logger.V(4).Info("The server said which version it is at", "version", version)
+	logger.V(4).Info("The server reported its current resourceVersion", "version", version)
 	if resourceversion.Older(version, before) {
 		r.noticed.SetToCurrentTime()
 		r.untold = fmt.Sprintf("the API server went back from version %s to %s: it was restored from a backup", before, version)

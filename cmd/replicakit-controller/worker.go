@@ -214,7 +214,7 @@ func (c *cell) missing() []string {
 	return missing
 }
 
-// wrong returns an error if a watch no longer shows the changes on the server.
+// wrong returns an error if the CheckWatches method of any controller returns one.
 func (c *cell) wrong() error {
 	errs := make([]error, 0, len(c.controllers))
 	for _, built := range c.controllers {

@@ -15,7 +15,7 @@ import (
 // writeTimeout is the timeout of a write. API servers give up earlier.
 const writeTimeout = time.Minute
 
-// writes lets each write that has begun finish, even if its context is done. Without this, the
+// writes ensures that a write in progress continues when its context is done. Without this, the
 // response could be lost, and the next leader would have to find out whether the write succeeded.
 // Reads and watches still end with their contexts.
 type writes struct {
@@ -26,7 +26,7 @@ type writes struct {
 // drain fails immediately.
 func (w *writes) drain() { w.underWay.Lock() }
 
-var errDrained = errors.New("not written: the controllers have ended")
+var errDrained = errors.New("write not sent: the controllers have ended")
 
 // wrap is a transport wrapper for rest.Config.Wrap.
 func (w *writes) wrap(next http.RoundTripper) http.RoundTripper {
@@ -63,8 +63,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// A body is the body of a response. Close also calls the function in the field closed. Clients call
-// Close after they have read the response.
+// A body is the body of a response. Close also calls the function closed. Clients call Close
+// after they have read the response.
 type body struct {
 	io.ReadCloser
 	closed func()

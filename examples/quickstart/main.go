@@ -34,7 +34,7 @@ func main() {
 
 // A keeper makes sure that each ReplicaSet of a cluster has the wanted number of pods.
 type keeper struct {
-	view       *replicastest.View[*appsv1.ReplicaSet, *corev1.Pod] // the objects that the watches have shown so far, as in two informers
+	view       *replicastest.View[*appsv1.ReplicaSet, *corev1.Pod] // the objects that the watches have reported, like two informer caches
 	queue      *replicastest.Worker                                // a work queue that never runs two passes for the same owner at once
 	controller *controller.Controller
 }

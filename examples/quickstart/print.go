@@ -32,7 +32,7 @@ type narrator struct {
 	victims []replicas.Deletion[*corev1.Pod] // the pods that the current pass deletes
 }
 
-// act begins an act and prints a package, a question and an explanation.
+// act starts the next act of the story and prints its heading: a package, a question and an explanation.
 func (n *narrator) act(pkg, what, why string) {
 	n.acts++
 	n.began, n.waited = n.now(), 0
@@ -54,7 +54,7 @@ func (n *narrator) call(call replicastest.Call, err error) {
 	}
 }
 
-// passed writes the changes that a pass has made.
+// passed is called at the end of each pass and prints the changes that the pass has made.
 func (n *narrator) passed(_ context.Context, pass controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]) {
 	if pass.Waiting() {
 		n.waited++
@@ -92,7 +92,7 @@ func (n *narrator) status(rs *appsv1.ReplicaSet) {
 	n.say("status", "%s", strings.Join(line, ", "))
 }
 
-// creations describes the creations of a slow start. The parameter answers contains the result of each call.
+// creations returns a summary of the creations of a slow start. The result of call i is answers[i].
 func creations(answers []error, skipped int) string {
 	wanted := count(len(answers)+skipped, "pod")
 	refused := 0

@@ -79,7 +79,7 @@ func newStory() (*story, error) {
 
 func (s *story) slowStart() {
 	s.act("slowstart", "how fast do I dare?",
-		"Ten pods are missing. One call finds out whether the server lets it; then two at once, then four.")
+		"Ten pods are missing. One call tests whether the server allows it; then come two at once, then four.")
 	s.say("you", "create ReplicaSet web with 10 replicas, available when ready for 5s")
 	s.wait(2500 * time.Millisecond)
 	s.status()
@@ -89,7 +89,7 @@ func (s *story) slowStart() {
 
 func (s *story) fullQuota() {
 	s.act("slowstart", "what if the server refuses?",
-		"A batch with a failure is the last; then one call tries again, after a pause that grows each time.")
+		"After a batch with a failure, a single call tries again, after a pause that grows each time.")
 	s.say("you", "set a quota of 14 pods, and scale to 20")
 	s.cluster.SetQuota(namespace, 14)
 	s.scale(20)
@@ -153,7 +153,7 @@ func (s *story) labelChange() {
 
 func (s *story) scaleDown() {
 	s.act("podrank", "who goes first?",
-		"Six pods too many. Those missed least go first, each with the reason why it and not one that stays.")
+		"Six pods too many. The least useful go first, each with the reason why it goes instead of one that stays.")
 	crowded := s.crowded()
 	broken, cheap := crowded[0], crowded[1]
 	s.say("you", "let %s on %s fail its probe", broken.Name, broken.Spec.NodeName)
@@ -224,7 +224,7 @@ func (s *story) event() {
 }
 
 func createReplicaSet(cluster *replicastest.PodCluster, n int32) error {
-	rs := replicastest.NewReplicaSet(namespace, name, n) // the ReplicaSet has a Deployment, so its pods count each other as neighbours
+	rs := replicastest.NewReplicaSet(namespace, name, n) // has a Deployment, so the deletion order counts the pods of each node
 	rs.Spec.MinReadySeconds = 5
 	_, err := cluster.CreateOwner(context.Background(), rs)
 	return err

@@ -62,7 +62,7 @@ func run(args []string) error {
 }
 
 // parse reads the flags. A leader is elected, because two active processes would create every Worker twice.
-// The leader releases the lease when the manager stops, because the program also ends then.
+// When the manager stops, the leader releases the lease. This is safe because the program then exits.
 func parse(args []string) (opts manager.Options, kubeconfigs []string, err error) {
 	opts = manager.Options{LeaderElection: true, LeaderElectionID: "workerpool.example.com", LeaderElectionReleaseOnCancel: true}
 	flags := flag.NewFlagSet("workerpool", flag.ContinueOnError)

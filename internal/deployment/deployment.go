@@ -39,9 +39,10 @@ const (
 	Proportions How = "proportions" // during a rollout, each ReplicaSet grows or shrinks in proportion to its size
 )
 
-// Scale returns the size that each ReplicaSet gets when spec.replicas of the Deployment is set to replicas.
-// The list sets must contain all ReplicaSets that the Deployment controls. Scale does not predict the later
-// steps of a rollout. The field spec.replicas of the Deployment and of each ReplicaSet must not be nil.
+// Scale returns the size that each ReplicaSet gets when spec.replicas of the Deployment is set to the
+// argument replicas. The list sets must contain all ReplicaSets that the Deployment controls. Scale does not
+// predict the later steps of a rollout. The field spec.replicas of the Deployment and of each ReplicaSet must
+// not be nil.
 func Scale(d *appsv1.Deployment, sets []*appsv1.ReplicaSet, replicas int32) (sizes []int32, how How) {
 	s := newScaling(d, sets, replicas)
 	how = s.run()
@@ -150,8 +151,8 @@ func (s *scaling) isFinished() bool {
 	return ok && desired == s.replicas && *s.newest.Spec.Replicas == s.replicas && s.newest.Status.AvailableReplicas == s.replicas
 }
 
-// share distributes the replicas to add or remove over the ReplicaSets, in proportion to their sizes. It
-// starts with the largest ReplicaSet. This ReplicaSet also gets the remainder from rounding.
+// share distributes the change in the number of replicas over the ReplicaSets, in proportion to their sizes.
+// It starts with the largest ReplicaSet. This ReplicaSet also gets the remainder from rounding.
 func (s *scaling) share() {
 	add := int32(0)
 	if s.replicas > 0 {

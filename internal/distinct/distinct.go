@@ -23,8 +23,7 @@ type Table struct {
 // seed is the seed of all hashes in this process.
 var seed = maphash.MakeSeed()
 
-// New returns an empty table for the n entries of a list. The function text returns the string of the entry
-// at index i.
+// New returns an empty table for the n entries of a list. The string of the entry at index i is text(i).
 func New(n int, text func(i int) string) *Table {
 	return &Table{
 		text:  text,
@@ -49,11 +48,11 @@ func (t *Table) Find(text string) int {
 	return t.entry(*slot)
 }
 
-// entry returns the index in a slot, or -1 if the slot is free.
+// entry returns the index that a slot holds, or -1 if the slot is free.
 func (t *Table) entry(slot uint32) int { return int(slot&(1<<t.index-1)) - 1 }
 
-// find returns the slot of a string, or the free slot where the string belongs. The result part holds the
-// hash bits that a slot stores for this string.
+// find returns the slot of a string, or the free slot where the string belongs. The second result is the part
+// of the hash that a slot stores for this string.
 func (t *Table) find(text string) (slot *uint32, part uint32) {
 	hash := maphash.String(seed, text)
 	part = uint32(hash>>32) >> t.index << t.index

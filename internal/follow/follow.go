@@ -48,7 +48,7 @@ var usual = Times{Look: 20 * time.Second, Ask: time.Minute, Relist: 150 * time.S
 
 type timesKey struct{}
 
-// WithTimes returns a context with which Follow uses other times. Only tests call WithTimes.
+// WithTimes returns a context that makes Follow use the given times. Only tests call WithTimes.
 func WithTimes(ctx context.Context, times Times) context.Context {
 	return context.WithValue(ctx, timesKey{}, times)
 }
@@ -67,14 +67,14 @@ type Watch struct {
 	// no namespace.
 	Namespace string
 	Other     func(ctx context.Context) string
-	// Relist ends each watch that has sent nothing for the duration silent, so that its objects are listed
-	// again. The function done reports whether the server has answered the new list requests. If Relist is
-	// nil, the objects cannot be listed again.
+	// Relist ends each watch that has been silent for at least the given time, so that its objects are listed
+	// again. The returned function reports whether the server has answered the new list requests. If Relist
+	// is nil, the objects cannot be listed again.
 	Relist func(silent time.Duration) (done func() bool)
 
 	mu     sync.Mutex
 	times  Times
-	proven time.Time // the watch has reached at least the server's state at this time; zero before Follow starts
+	proven time.Time // the watch has reached at least the state that the server had at this time; zero before Follow starts
 	asked  []answer  // the server's answers that the watch has not reached yet, oldest first
 	last   time.Time // the time of the last request to the server, or of the start of Follow
 	came   time.Time // the time of the server's last answer, or of the start of Follow
@@ -83,7 +83,7 @@ type Watch struct {
 	ahead  string    // the watch's resourceVersion, if the server was at an older one; "" otherwise
 
 	relisted time.Time   // the time when the objects were last listed again; zero means never
-	done     func() bool // reports whether the server has answered the new list; nil if no answer is pending
+	done     func() bool // reports whether the server has answered the new list requests; nil if no answer is pending
 	until    string      // the server's resourceVersion when the objects were last listed again
 	missed   int         // the number of missed events that the new list has delivered
 	hung     int         // the number of new lists that delivered missed events
@@ -111,17 +111,17 @@ type sight struct {
 // A Log logs a message with an error, or only the message if err is nil.
 type Log func(err error, message string, keysAndValues ...any)
 
-// Updated records an update event in the same way as Saw. It ignores an update of an object to the same
-// resourceVersion, because this event comes from a resync or a list.
+// Updated must be called for each update event. It does the same as Saw, but ignores an event that does not
+// change the resourceVersion, because this event comes from a resync or a list.
 func (w *Watch) Updated(old, cur any) {
 	if versionOf(old) != versionOf(cur) {
 		w.Saw(cur)
 	}
 }
 
-// Saw records an event of an object. For a deletion, obj is the object's last state. A value that is not an
-// object is a tombstone, which means that the watch missed the deletion. If the cache's resourceVersion
-// changes without an event, the watch has received a bookmark.
+// Saw must be called for each event of an object. For a deletion, obj is the object's last state. A value
+// that is not an object is a tombstone, which means that the watch missed the deletion. If the cache's
+// resourceVersion changes without an event, the watch has received a bookmark.
 func (w *Watch) Saw(obj any) {
 	if w == nil {
 		return
@@ -197,7 +197,7 @@ func (w *Watch) look(ctx context.Context, log Log) {
 func (w *Watch) isTimeToAsk(now time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return now.Sub(w.last) >= w.times.Ask || w.isTimeToRelist(now) // to find out later which events the watch has missed
+	return now.Sub(w.last) >= w.times.Ask || w.isTimeToRelist(now) // a new list needs a recent answer, to find out which events were missed
 }
 
 func (w *Watch) isTimeToRelist(now time.Time) bool {
@@ -205,7 +205,8 @@ func (w *Watch) isTimeToRelist(now time.Time) bool {
 	return known && age > w.times.Relist && w.Relist != nil && w.err == nil && w.ahead == "" && now.Sub(w.relisted) > w.times.Relist
 }
 
-// noteMissed logs that the watch hung if a new list has delivered events that the watch missed.
+// noteMissed checks whether a new list has delivered events that the watch missed. If so, it logs that the
+// watch hung.
 func (w *Watch) noteMissed(log Log) {
 	if w.missed > 0 {
 		log(fmt.Errorf("%s: the watch hung", w.Kind), "A watch hung and was ended. A new list has shown the events that the watch missed", "kind", w.Kind, "events", w.missed)
@@ -229,7 +230,7 @@ func (w *Watch) ask(ctx context.Context) (string, error) {
 	return version, err
 }
 
-// note records the server's answer to a request. The parameter cached is the resourceVersion that the watch
+// note handles the server's answer to a request. The parameter cached is the resourceVersion that the watch
 // had reached before the request. If this process was paused, or the server did not answer for a long time,
 // the age of the watch starts again at the time of the answer.
 func (w *Watch) note(a answer, cached string, err error) {

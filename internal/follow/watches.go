@@ -99,7 +99,8 @@ func (w Watches) Check() error {
 	return errors.Join(errs...)
 }
 
-// Samples returns the metrics of the watches. Every call returns the same metrics.
+// Samples returns the metrics of the watches. Every call returns the same set of metrics, with their current
+// values.
 func (w Watches) Samples() (samples []controller.Sample) {
 	for _, one := range []*Watch{w.Owners, w.Children} {
 		if one != nil {

@@ -4,8 +4,8 @@
 // Package inside gives this library's own tests access to the parts of replicastest that are hidden from
 // users.
 //
-// A type of replicastest hides a value by embedding Hidden under an unexported name. Only Of can return the
-// hidden value, because the method that opens a Hidden is not exported either:
+// A type of replicastest hides a value by embedding Hidden under an unexported name. Only the function Of can
+// return the hidden value, because the method open of a Hidden is not exported:
 //
 //	inside.Of[inside.Stream](view.ChildWatch).Lose()
 package inside
@@ -58,7 +58,7 @@ type Controller[Pass, C any] struct {
 	// Related lists the children that count for co-location. It is nil until the current pass has read these
 	// children.
 	Related []C
-	// Ledgers hides the Ledgers of the controller.Controller.
+	// Ledgers wraps the Ledgers value of the controller.Controller.
 	Ledgers Hidden
 	// Now returns the time on the controller's clock.
 	Now func() time.Time
@@ -69,9 +69,9 @@ type Controller[Pass, C any] struct {
 
 // A Client is hidden in a replicastest.Client. The type parameter Call is replicastest.Call.
 type Client[Call any] struct {
-	// Calling returns the client's API call that is currently taking effect. If no call is taking effect, ok
-	// is false. During Cluster.Changed, ok reports whether this client causes the change. The result late is
-	// true if the caller no longer waits for the response.
+	// Calling is a function that returns the client's API call that is currently taking effect. If no call is
+	// taking effect, ok is false. During Cluster.Changed, ok reports whether this client causes the change.
+	// The second result is true if the caller no longer waits for the response.
 	Calling func() (call Call, late, ok bool)
 	// InFlight returns the client's calls that have returned an error but will still take effect. They are
 	// sorted in the order in which they will take effect.
@@ -80,9 +80,9 @@ type Client[Call any] struct {
 
 // A Cluster is hidden in a replicastest.Cluster.
 type Cluster interface {
-	// Backup returns a function that restores the current objects of the cluster. The function also restores
-	// the resourceVersion of the cluster, so later writes reuse resourceVersions. It breaks all watches and
-	// does not call Cluster.Changed. It does not restore namespaces that are being deleted.
+	// Backup saves the objects of the cluster, and returns a function that restores them. The function also
+	// restores the resourceVersion of the cluster, so later writes reuse resourceVersions. It breaks all
+	// watches and does not call Cluster.Changed. It does not restore namespaces that are being deleted.
 	Backup() (restore func())
 	// Churn returns a replicastest.Part that changes an annotation of every child in a namespace again and
 	// again, as probes and agents do. The parameter every is the interval between two changes. The first
@@ -109,9 +109,9 @@ type Part interface {
 type View interface {
 	// Synced reports whether the first list of each kind has arrived.
 	Synced() bool
-	// ListFrom fills an empty view with the first list of the view old. The watches of old must have hung
-	// since that list. The new view then behaves as if its server were behind, because each later event is
-	// delayed by d. ListFrom returns false if old has no such list.
+	// ListFrom fills an empty view with the list that another view received first. The watches of the other
+	// view must have hung since then. Each later event is delayed by d, so the new view behaves as if its
+	// server were behind. ListFrom returns false if the other view has no such list.
 	ListFrom(old View, d time.Duration) bool
 }
 
@@ -134,8 +134,8 @@ type Stream interface {
 	Lose()
 	// Repeat delivers the last event a second time.
 	Repeat()
-	// Replay ends a Hang. The events that the Hang held back arrive one by one, at the interval every. Newer
-	// events arrive after them.
+	// Replay ends a Hang. The events that the Hang held back arrive one by one, with the given interval
+	// between them. Newer events arrive after them.
 	Replay(every time.Duration)
 }
 

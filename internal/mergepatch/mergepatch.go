@@ -6,7 +6,7 @@ package mergepatch
 
 // Between returns the patch that changes the first object into the second object. The patch contains every
 // field of the second object, and null for each field that exists only in the first object. Therefore the
-// patch also works for an object that lacks some of the fields that both objects have. A field with the value
+// patch also sets fields that did not change, in case the patched object lacks them. A field with the value
 // null counts as absent. The patch shares values with the second object.
 func Between(was, is map[string]any) map[string]any {
 	patch := map[string]any{}

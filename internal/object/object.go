@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// IsNil reports whether an interface, such as an object, is nil or holds a nil pointer.
+// IsNil reports whether an interface value is nil or holds a nil pointer.
 func IsNil(obj any) bool {
 	if obj == nil {
 		return true
@@ -53,8 +53,8 @@ func Name(obj metav1.Object) string {
 	return obj.GetName()
 }
 
-// ID returns the key of an object in the expectations. The key is the UID of the object. If the object has no
-// UID, as with a fake client, the key is the result of Name.
+// ID returns the key that identifies an object in package expectations. The key is the UID of the object. If
+// the object has no UID, as with a fake client, the key is the result of Name.
 func ID(obj metav1.Object) types.UID {
 	if uid := obj.GetUID(); uid != "" {
 		return uid

@@ -67,7 +67,7 @@ func (o *Owner) Reaches(child metav1.Object) bool {
 }
 
 // GroupOf returns the API group of an owner reference. If the reference's apiVersion is invalid, GroupOf
-// returns the apiVersion itself, because no API group has such a name.
+// returns the apiVersion itself, which matches no API group.
 func GroupOf(ref *metav1.OwnerReference) string {
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
 	if err != nil {

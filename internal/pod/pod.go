@@ -11,13 +11,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// IsFinished reports whether the pod's phase is Succeeded or Failed, so that its containers will not run
-// again.
+// IsFinished reports whether the pod's phase is Succeeded or Failed. The containers of such a pod will not
+// run again.
 func IsFinished(pod *corev1.Pod) bool {
 	return pod != nil && (pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed)
 }
 
-// IsActive reports whether the pod counts as a replica, because it is neither finished nor being deleted
+// IsActive reports whether the pod is neither finished nor being deleted, and therefore counts as a replica
 // (Y6).
 func IsActive(pod *corev1.Pod) bool {
 	return pod != nil && pod.DeletionTimestamp == nil && !IsFinished(pod)
@@ -69,9 +69,9 @@ func IsAvailable(pod *corev1.Pod, minReadySeconds int32, now time.Time) bool {
 }
 
 // IsReadySince reports whether a pod with the given Ready condition is available. The condition must be True.
-// The pod is available if it became ready at the instant latest or earlier. LatestReady returns this instant.
-// If minReadySeconds is 0, every ready pod is available. Otherwise a pod whose Ready condition has no
-// transition time is never available (T6, T7).
+// The pod is available if it became ready at or before the instant that LatestReady returns. If
+// minReadySeconds is 0, every ready pod is available. Otherwise a pod whose Ready condition has no transition
+// time is never available (T6, T7).
 func IsReadySince(ready *corev1.PodCondition, minReadySeconds int32, latest time.Time) bool {
 	return minReadySeconds == 0 || !ready.LastTransitionTime.IsZero() && !ready.LastTransitionTime.After(latest)
 }

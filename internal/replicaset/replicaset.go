@@ -12,7 +12,7 @@ import (
 )
 
 // Terminating returns a pointer to the field terminatingReplicas of a status. If k8s.io/api does not have
-// this field, Terminating returns a pointer to a new nil pointer, and writes to it are lost.
+// this field, the result points to a new variable that is nil, so writes do not change the status.
 func Terminating(s *appsv1.ReplicaSetStatus) **int32 {
 	if field := reflect.ValueOf(s).Elem().FieldByName("TerminatingReplicas"); field.IsValid() {
 		return field.Addr().Interface().(**int32) //nolint:forcetypeassert // the field has always had this type

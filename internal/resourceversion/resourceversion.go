@@ -33,7 +33,7 @@ func Older(a, b string) bool { return isVersion(a) && isVersion(b) && compare(a,
 func Reached(a, b string) bool { return isVersion(a) && isVersion(b) && compare(a, b) >= 0 }
 
 func isVersion(s string) bool {
-	for i := range len(s) { // a loop, because strings.Trim is several times slower, and every event calls isVersion
+	for i := range len(s) { // a loop, because strings.Trim is several times slower, and isVersion is called for every event
 		if s[i] < '0' || s[i] > '9' {
 			return false
 		}

@@ -26,9 +26,9 @@ type Pod struct {
 
 // Rules selects which differences from Kubernetes apply.
 type Rules struct {
-	BucketTie  bool // W28: ages with the same power of two rank as equal, and the next criterion decides instead of the UIDs
+	BucketTie  bool // W28: ages that round down to the same power of two are equal, and the next criterion decides instead of the UIDs
 	LastResort bool // R12: pods that are equal in all other criteria are ordered by UID, namespace and name
-	SignedZero bool // W38: a deletion cost with a zero after its minus sign is invalid and counts as 0
+	SignedZero bool // W38: a deletion cost with a zero directly after its minus sign is invalid and counts as 0
 	WholeLog   bool // R9: the power of two is calculated from the integer instead of the nearest float64
 }
 
@@ -202,7 +202,7 @@ func Ranked(pods, related []*corev1.Pod) (ranked []Pod) {
 	return ranked
 }
 
-// Sort returns the pods sorted by the rules Ours. Equal pods stay in the order of the list.
+// Sort returns the pods in the order of package podrank. Equal pods stay in the order of the list.
 func Sort(pods []Pod, now time.Time) []Pod {
 	return slices.SortedStableFunc(slices.Values(pods), func(p, q Pod) int {
 		_, c := Ours.Compare(p, q, now)

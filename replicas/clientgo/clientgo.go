@@ -177,8 +177,8 @@ type attachment[O, C controller.Object] struct {
 	view  *loggedView[O, C]
 }
 
-// attach makes the controller and adds its metrics, indexes and handlers. The handlers come last, because
-// a handler may receive events as soon as it is added.
+// attach makes the controller and adds its metrics, indexes and handlers. The handlers are added last,
+// because they may receive events immediately.
 func (a attachment[O, C]) attach(ctx context.Context, client controller.Client[O, C], owners, children cache.SharedIndexInformer, opts Options) (err error) {
 	kind := a.typed
 	kind.Spec = withBurst(kind.Spec, opts.BurstReplicas)
@@ -225,8 +225,8 @@ func resourceOf(kind schema.GroupVersionKind) schema.GroupVersionResource {
 	return plural
 }
 
-// withBurst returns a function that calls spec and sets BurstReplicas in the result to burst. If burst is
-// 0, withBurst returns spec itself.
+// withBurst returns a function that calls spec and sets the BurstReplicas of the returned Spec to burst. If
+// burst is 0, withBurst returns spec itself.
 func withBurst[O, C controller.Object](spec func(O) (replicas.Spec[C], error), burst int) func(O) (replicas.Spec[C], error) {
 	if spec == nil || burst == 0 {
 		return spec
@@ -325,7 +325,7 @@ func (c *Controller) waitForCaches(ctx context.Context) bool {
 	return cache.WaitForNamedCacheSyncWithContext(ctx, c.handled...)
 }
 
-// logWatch returns the function with which package follow logs the state of the watches.
+// logWatch returns a function that logs the state of the watches. Package follow calls this function.
 func (c *Controller) logWatch(logger klog.Logger) follow.Log {
 	return func(err error, message string, keysAndValues ...any) {
 		keysAndValues = append(keysAndValues, "controller", strings.ToLower(c.kind))

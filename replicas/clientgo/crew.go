@@ -18,8 +18,8 @@ const (
 	slowPerWorker = 4
 )
 
-// A crew is the set of workers of a controller. A crew makes at most slowPerWorker*workers slow passes and
-// at most workers other passes at the same time.
+// A crew is the set of workers of a controller. At any time, a crew makes at most slowPerWorker*workers
+// slow passes. The number of its other passes is at most the value of workers.
 //
 // If a pass takes longer than slowPass, the pass is slow. An additional worker then starts, and the worker
 // of the slow pass stops when that pass ends. Passes are usually slow because an admission webhook hangs
@@ -27,10 +27,10 @@ const (
 // would delay all other owners.
 //
 // While a namespace has a slow pass, the number of passes under way in that namespace is limited to the
-// value of workers, including the slow passes. Other owners in the namespace wait until one of these
-// passes ends. A namespace in which all passes are slow therefore leaves workers for the other
-// namespaces. If passes are slow only because of a low rate limit of the client, the additional workers
-// are harmless, because they share this rate limit.
+// value of workers, including the slow passes. Other owners in the namespace wait until one of these passes
+// ends. Therefore, even if all passes in one namespace are slow, workers remain for the other namespaces.
+// If passes are slow only because of a low rate limit of the client, the additional workers are harmless,
+// because they share this rate limit.
 //
 // Passes have no deadline, because a call that the client has abandoned can still take effect. The API
 // server enforces its own deadline for each call.

@@ -12,17 +12,17 @@
 //	err = c.Run(ctx, clientgo.DefaultWorkers)
 //
 // NewReplicaSetController and NewReplicationManager return controllers for Kubernetes' own kinds. New
-// returns a controller for any controller.Kind. Make the client for New with typed.NewClient, from the
-// typed clients for owners and for children.
+// returns a controller for any controller.Kind. The function typed.NewClient makes the client that New
+// requires, from the typed clients for owners and for children.
 //
 // The controller patches the status of owners, so its role must allow the verb patch for the status
 // subresource of the owners, for example replicasets/status. The roles of Kubernetes' own controllers allow
 // only update. A transform function of the informers (SetTransform, or informers.WithTransform) may drop
 // fields that the Kind does not read, such as annotations and managedFields.
 //
-// Your program makes the client, and sets its rate limits, its user agent and CapRetryAfter. Your program
-// also starts the informers, elects a leader, and serves the metrics. Only one process at a time may run a
-// controller for the same objects.
+// Your program makes the client, sets the rate limits and the user agent, and adds CapRetryAfter. Your
+// program also starts the informers, elects a leader, and serves the metrics. Only one process at a time
+// may run a controller for the same objects.
 //
 // For ReplicaSets and ReplicationControllers, this package uses the names, log lines, indexes and metrics
 // of pkg/controller/replicaset and pkg/controller/replication in Kubernetes. Therefore existing dashboards

@@ -219,7 +219,7 @@ func TestNewRefuses(t *testing.T) {
 		settle()
 		assert.NotEmpty(t, b.errors())
 		for _, message := range b.errors() {
-			assert.Contains(t, message, "is no ")
+			assert.Contains(t, message, "want *")
 		}
 		assert.Zero(t, b.count("create pods")+b.count("delete pods")+b.count("patch pods"))
 	})

@@ -49,7 +49,7 @@ func newMetrics(registerer prometheus.Registerer, name string, samples func() []
 	}
 	skips := func(kind schema.GroupVersionKind) prometheus.Counter {
 		resource, _ := meta.UnsafeGuessKindToResource(kind)
-		return m.staleSyncSkips.WithLabelValues(resource.Group, resource.Resource) // exported as 0, so that the first skip increases the counter
+		return m.staleSyncSkips.WithLabelValues(resource.Group, resource.Resource) // exports 0, so that the first increase is visible
 	}
 	skips(owners)
 	m.staleChildren = skips(children)
@@ -59,7 +59,7 @@ func newMetrics(registerer prometheus.Registerer, name string, samples func() []
 
 const metricsNamespace = "replicakit_"
 
-// A registering registers collectors, and joins the errors of these registrations.
+// A registering adds collectors to a registerer, and joins the errors that occur.
 type registering struct {
 	registerer prometheus.Registerer
 	err        error

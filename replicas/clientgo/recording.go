@@ -19,8 +19,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// A recording records events about owners of any kind (A3). It can be used between a call of start and a
-// call of the stop function that start returned.
+// A recording records events about owners of any kind (A3). Call its method start before the first event,
+// and call the returned function stop after the last event.
 type recording struct {
 	client    typedcorev1.EventsGetter // nil: no events are recorded
 	kind      schema.GroupVersionKind

@@ -29,7 +29,7 @@ import (
 // a request up to ten times, so a call waits for at most controller.MaxServerDelay in total.
 const longestRetryAfter = controller.MaxServerDelay / 10
 
-// CapRetryAfter limits the delay of a call by Retry-After headers. The maximum is
+// CapRetryAfter limits how long Retry-After headers can delay one call. The maximum is
 // controller.MaxServerDelay. Add CapRetryAfter to the configuration of a client:
 //
 //	config.Wrap(clientgo.CapRetryAfter)

@@ -48,7 +48,7 @@ func (c *Controller) replaceWorker(ctx context.Context, key types.NamespacedName
 	c.crew.start(func() { c.work(ctx) })
 }
 
-// endShift ends a shift, and queues the owners that were waiting for a pass in the same namespace to end.
+// endShift ends a shift, and queues the owners that were postponed because of passes in the same namespace.
 // It reports whether the worker is still needed.
 func (c *Controller) endShift(s *shift) bool {
 	goOn, putOff := s.end()
@@ -61,8 +61,8 @@ func (c *Controller) endShift(s *shift) bool {
 	return goOn
 }
 
-// requeue adds the owner to the queue again if another pass is needed. If the argument after is positive,
-// it replaces the rate limiter's delay.
+// requeue adds the owner to the queue again if another pass is needed. If after > 0, it replaces the rate
+// limiter's delay.
 func (c *Controller) requeue(key types.NamespacedName, after time.Duration, err error) {
 	if errors.Is(err, controller.ErrRestored) { // every further pass would return the same error
 		c.queue.Forget(key)

@@ -124,21 +124,21 @@ func countCalls(calls []Call, f func(Call) bool) (n int) {
 	return n
 }
 
-// soFar returns the number of calls in the pass so far for which f returns true.
+// soFar applies countCalls to the calls that have returned so far in the pass.
 func (c *calls) soFar(f func(Call) bool) (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return countCalls(c.list, f)
 }
 
-// all returns the calls in the order in which they returned.
+// all returns a copy of c.list, which contains the calls in the order in which they returned.
 func (c *calls) all() []Call {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.list)
 }
 
-// about returns a Call for an object. The method calls.record later sets Ended and Err.
+// about makes the Call for a request about obj. The method calls.record later sets Ended and Err.
 func about(verb string, obj metav1.Object, sent any) Call {
 	return Call{Verb: verb, Namespace: obj.GetNamespace(), Name: obj.GetName(), body: sent}
 }
@@ -170,8 +170,8 @@ func (p *pass[O, C]) askCreate(ctx context.Context, start ledger.Moment, child C
 	return created, err
 }
 
-// noteCreation records the result of a creation in the ledger, under the child's name. A creation without
-// an answer may still take effect.
+// noteCreation records the result of a creation in the ledger. A creation without an answer may still take
+// effect.
 func (p *pass[O, C]) noteCreation(start ledger.Moment, name types.NamespacedName, child C, err error) {
 	known, now := p.state.known, p.opts.Now()
 	known.Sending(name, now)
@@ -287,8 +287,8 @@ func (p *pass[O, C]) askOwner(ctx context.Context) (O, error) {
 	return owner, err
 }
 
-// askList lists the children on the server. Passes for several owners may share one list, as described at
-// the type lists.
+// askList lists the children on the server. Passes for several owners may share one list (see the comment
+// of lists).
 func (p *pass[O, C]) askList(ctx context.Context) (List[C], error) {
 	namespace, matching := p.Owner.GetNamespace(), p.spec.Selector
 	list, err := p.lists.get(ctx, namespace, matching)
@@ -300,8 +300,8 @@ func (p *pass[O, C]) askList(ctx context.Context) (List[C], error) {
 }
 
 // askOwnersVersion returns the resourceVersion that the server has reported for the owners in this term. If
-// the server has not reported one yet, askOwnersVersion asks the server for it. If the resourceVersion
-// remains unknown, the result is "". askChildrenVersion does the same for the children.
+// the server has not reported one yet, askOwnersVersion asks the server for it. The result is "" if the
+// resourceVersion remains unknown. The method askChildrenVersion does the same for the children.
 func (p *pass[O, C]) askOwnersVersion(ctx context.Context, of Versioner) string {
 	return p.askVersion(ctx, &p.term.owners, "ServerOwnersVersion", of.ServerOwnersVersion)
 }
@@ -333,13 +333,13 @@ const (
 	listBusy     = time.Second
 )
 
-// listTimeout is the maximum duration of one list. Without this limit, a list that hangs would block other
-// lists forever.
+// listTimeout is the maximum duration of one list. Without this limit, lists that hang could block all
+// other lists forever.
 const listTimeout = 30 * time.Second
 
-// lists makes the live lists of a Controller. Passes that need the same namespace and selector share one
-// list if all of them asked for it before it began. After a list has failed, further lists are refused for
-// a time that doubles with each failure.
+// lists is the type that makes all live lists of a Controller. Passes that need the same namespace and
+// selector share one list if all of them asked for it before it began. After a list has failed, further
+// lists are refused for a time that doubles with each failure.
 type lists[C Object] struct {
 	list   func(ctx context.Context, namespace string, matching labels.Selector) (List[C], error)
 	now    func() time.Time
@@ -398,8 +398,8 @@ func (l *lists[C]) get(ctx context.Context, namespace string, matching labels.Se
 	}
 }
 
-// join returns a call for a list that has not begun yet. If the result mine is true, the caller must make
-// the list.
+// join returns a listCall that has not begun yet. If join has just created this listCall, mine is true, and
+// the caller must make the list.
 func (l *lists[C]) join(key string) (call *listCall[C], mine bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -421,7 +421,7 @@ func (l *lists[C]) join(key string) (call *listCall[C], mine bool, err error) {
 	return call, true, nil
 }
 
-// make waits for a turn, and then makes the list.
+// make sends the list request as soon as fewer than listsAtOnce other lists are under way.
 func (l *lists[C]) make(ctx context.Context, key string, call *listCall[C], namespace string, matching labels.Selector) {
 	defer close(call.done)
 	call.givenUp = true // until the list has returned
@@ -496,8 +496,8 @@ func (l *lists[C]) retryIn(err error) time.Duration {
 // of the following observations proves a restore:
 //   - A live list has an older resourceVersion than another live list that had ended before this list
 //     began.
-//   - A live list or a read returns an older resourceVersion than the cache or an earlier response had
-//     shown before the call.
+//   - A live list or a read returns an older resourceVersion than was known before the call, from the cache
+//     or an earlier response.
 //   - A live list contains a child whose DELETED event arrived before the list began. This rule applies
 //     only if Options.UnfilteredChildren is set.
 //
@@ -520,8 +520,8 @@ type restores struct {
 	// children.
 	ownersListed, childrenListed string
 	// The map recent contains the UIDs of recently deleted children, with the sequence number of each
-	// DELETED event. When recent contains endingsKept UIDs, it replaces the map older, and a new recent
-	// begins.
+	// DELETED event. When recent contains endingsKept UIDs, these replace the contents of the map older,
+	// and recent becomes empty.
 	recent, older map[types.UID]int
 	count         int // number of DELETED events so far
 }
@@ -548,9 +548,9 @@ func (r *restores) notice(format string, args ...any) error {
 	return err
 }
 
-// compare calls the function list, which makes a live list and returns the resourceVersion of this list. If
-// an earlier list or the cache had already shown a newer resourceVersion, compare records that the server
-// was restored and returns an error.
+// compare runs the function list, which makes a live list and returns its resourceVersion. If an earlier
+// list or the cache had already shown a newer resourceVersion, compare records that the server was restored
+// and returns an error.
 func (r *restores) compare(newest *string, what, cached string, list func() (version string, err error)) error {
 	r.mu.Lock()
 	earlier := *newest
@@ -622,7 +622,7 @@ func (g guard[O, C]) List(ctx context.Context, namespace string, matching labels
 	})
 	for _, c := range list.Items {
 		if err == nil && !object.IsNil(c) && g.restores.isEnded(c.GetUID(), events) {
-			err = g.restores.notice("a live list has %q, although an event said that it was deleted", c.GetName())
+			err = g.restores.notice("a live list has %q, although an event reported its deletion", c.GetName())
 		}
 	}
 	return list, err

@@ -164,7 +164,7 @@ type release struct {
 	version string
 }
 
-// notUndone omits each child that was released mostReleases times and belongs to the owner again. Another
+// notUndone omits the children that belong to the owner again after mostReleases releases. Another
 // controller adopts these children for the owner, so further releases would also be undone.
 func (p *pass[O, C]) notUndone(release []C) []C {
 	if len(p.state.released) == 0 {
@@ -192,7 +192,7 @@ func (p *pass[O, C]) noteReleases(released []C) {
 		}
 	}
 	for _, c := range released {
-		if id := object.ID(c); p.state.aside[id] == nil { // if the child is in aside, its release failed
+		if id := object.ID(c); p.state.aside[id] == nil { // not set aside after a failed release
 			p.state.released[id] = release{before[id].times + 1, c.GetResourceVersion()}
 		}
 	}
@@ -208,8 +208,8 @@ func (p *pass[O, C]) refusedAdoptions(refused []selector.Failure[C]) {
 }
 
 // refuseAdoption postpones the next attempt to adopt an orphan after the server has refused its adoption.
-// If the adoption was undecided before, the argument first is the time of its first failure, so that the
-// next failure immediately counts as a refusal. Otherwise first is zero.
+// If repeated failures count as the refusal, the argument first is the time of the first failure, so that
+// the next failure immediately counts as a refusal again. If the server's answer was final, first is zero.
 func (p *pass[O, C]) refuseAdoption(c C, first time.Time, why error) {
 	hold := backoff.Hold{Since: p.opts.Now(), Wait: AdoptionRefused.row().shortest}
 	p.setAside(c, &aside{Version: c.GetResourceVersion(), First: first, Hold: hold, Reason: AdoptionRefused, Why: why}, nil)
@@ -257,7 +257,8 @@ func (p *pass[O, C]) policyIsAgainstIt(ctx context.Context, claimer selector.Cla
 }
 
 // setAside leaves the adoption or release of a child to a later pass, because the last attempt failed. The
-// argument why is nil if this pass made no attempt, or if a.Why already holds the error.
+// argument why is the error of an attempt in this pass. It is nil if there was no attempt, or if a.Why
+// already contains the error.
 func (p *pass[O, C]) setAside(c C, a *aside, why error) {
 	p.keepAside(object.ID(c), a)
 	a.Why = cmp.Or(why, a.Why)

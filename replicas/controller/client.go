@@ -71,9 +71,9 @@ type Client[O, C Object] interface {
 }
 
 // A Versioner is a Client that can also return the server's current resourceVersion for owners and for
-// children. If the client is a Versioner, a new process does not have to read an owner from the server if
-// the owner was written after the process began. If the cache also returns its version, the new process
-// makes one small list of children instead of a live list for each owner.
+// children. A Versioner saves reads in a new process: an owner that was written after the process began
+// does not have to be read from the server. If the cache also returns its version, the new process makes
+// one small list of children instead of a live list for each owner.
 type Versioner interface {
 	// ServerOwnersVersion lists the owners in a namespace, and ServerChildrenVersion lists the children.
 	// Both methods return the resourceVersion of their list. If the namespace is "", the list covers all
@@ -112,7 +112,7 @@ type Cache[O, C Object] interface {
 	Related(ctx context.Context, owner O) ([]C, error)
 	// OwnersVersion returns the resourceVersion up to which the cache shows all changes of owners.
 	// ChildrenVersion does the same for children. If the resourceVersion is not known, the method returns
-	// "". If OwnersVersion returns "", no pass waits until the cache shows the last status write. If
+	// "". If OwnersVersion returns "", passes do not wait for the cache to show the last status write. If
 	// ChildrenVersion returns "", the numbers in Outcome.Counts come from the cache alone.
 	OwnersVersion() string
 	ChildrenVersion() string
@@ -148,7 +148,7 @@ type EventSink interface {
 const (
 	SuccessfulCreate = "SuccessfulCreate"  // Created pod: <name>, where pod is the kind of the child in lower case
 	FailedCreate     = "FailedCreate"      // Error creating: <error>
-	SuccessfulDelete = "SuccessfulDelete"  // Deleted pod: <name>, then (<criterion>: <values>) if Kubernetes lacks the deciding criterion
+	SuccessfulDelete = "SuccessfulDelete"  // Deleted pod: <name> (<criterion>: <values>). Kubernetes' own criteria are omitted.
 	FailedDelete     = "FailedDelete"      // Error deleting: <error>
 	FailedAdopt      = "FailedAdopt"       // Error adopting <name>: <error>. Sent once.
 	FailedRelease    = "FailedRelease"     // Error releasing <name>: <error>. Sent once.
@@ -162,7 +162,7 @@ const (
 	FailedSpec       = "FailedSpec"        // Kind.Spec failed: <error>. The pass is tried again. Sent once for each generation and text.
 	InvalidStep      = "InvalidStep"       // <why the Step is invalid>. Nothing is created or deleted. Sent once for each generation and text.
 	Panicked         = "Panicked"          // A function of the Kind or the client panicked, and the log has the stack: <value>
-	ServerRestored   = "ServerRestored"    // <ErrRestored and its proof>. Sent once, for the first owner whose pass ends afterwards.
+	ServerRestored   = "ServerRestored"    // <ErrRestored and its proof>. Sent once, for the first owner whose pass ends after the proof.
 )
 
 func nameOf(c metav1.Object) types.NamespacedName {

@@ -189,7 +189,7 @@ func TestOwnersInNoNamespace(t *testing.T) {
 			}
 		}
 		pass, err := r.pass(t, 0)
-		require.ErrorContains(t, err, "is not the owner's")
+		require.ErrorContains(t, err, "does not belong to the owner")
 		require.Len(t, pass.Created, 2)
 		assert.Len(t, r.callsOf("create b/"), 1)
 		r.settle()
@@ -234,7 +234,7 @@ func TestOwnersInNoNamespace(t *testing.T) {
 		r := newRig(1)
 		r.kind.ClusterScoped, r.owner.Namespace = true, ""
 		_, err := r.pass(t, 0)
-		require.ErrorContains(t, err, `ReplicaSet "web": new child 0: it is in no namespace, as its owner: New must give it one`)
+		require.ErrorContains(t, err, `ReplicaSet "web": new child 0: it has no namespace, and neither has its owner: New must set one`)
 		assert.Empty(t, r.calls)
 	})
 }

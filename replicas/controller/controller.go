@@ -81,21 +81,21 @@ func New[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], e
 // docs/pass.md in this repository says when a pass reads from the server, and lists all delays.
 //
 // If err is nil and requeueAfter is positive, call Sync again after that time. If err is not nil and
-// requeueAfter is positive, use requeueAfter instead of the delay of your rate limiter. This delay was
-// requested by the server, or it results from the failures so far. If the spec is refused, err is nil,
-// because only a change of the owner can help. An event reports the refusal, and Kind.Observe receives the
-// error. If a method of the client panics, Sync panics too, after the other calls of the batch have ended.
-// If a pass for the owner is already under way, Sync immediately returns an error. Any number of goroutines
-// may call Sync for different owners.
+// requeueAfter is positive, use requeueAfter instead of the delay of your rate limiter. The server or
+// Kind.Prepare has requested this delay, or it results from the failures so far. If the spec is refused,
+// err is nil, because only a change of the owner can help. An event reports the refusal, and Kind.Observe
+// receives the error. If a method of the client panics, Sync panics too, after the other calls of the batch
+// have ended. If a pass for the owner is already under way, Sync immediately returns an error. Any number
+// of goroutines may call Sync for different owners.
 //
 // Differs from Kubernetes: a pass combines the cache with the Controller's own writes that the cache does
-// not show yet. Only a status write that the cache does not show yet delays the whole pass. If the view is
-// stale, the children are listed live. The owner is read from the server before children are deleted. The
-// name of a child is chosen before the child is created. Each kind of failure has its own delay. The status
-// is patched instead of replaced, so the cached owner may lack fields. If another controller gives a
-// released child back to the owner three times, the Controller no longer releases the child. Claims run in
-// parallel, and every error is reported. The time at which the next child becomes available is computed
-// from the children, not from the stored status.
+// not show yet. Of these writes, only a status write delays the whole pass. If the view is stale, the
+// children are listed live. The owner is read from the server before children are deleted. The name of a
+// child is chosen before the child is created. Each kind of failure has its own delay. The status is
+// patched instead of replaced, so the cached owner may lack fields. If another controller gives a released
+// child back to the owner three times, the Controller no longer releases the child. Claims run in parallel,
+// and every error is reported. The time at which the next child becomes available is computed from the
+// children, not from the stored status.
 func (c *Controller) Sync(ctx context.Context, owner types.NamespacedName) (requeueAfter time.Duration, err error) {
 	if c == nil || c.reconciler == nil {
 		return 0, errors.New("controller: New did not make this Controller")
@@ -194,10 +194,10 @@ type Options struct {
 	// BackOffFailed delays creations if children end soon after they were created, for example because a
 	// node refuses the pods. Children that are created together form a round. If n children of the last
 	// round have ended, n creations are delayed. Any other missing children are created without this delay.
-	// A child counts as ended if it becomes inactive within ten minutes, or if the Rules require its
-	// deletion within this time. A child also counts as ended if someone else deletes it within 30 seconds.
-	// A child for which Rules.Discard returns true counts as ended only if it has failed. A child that
-	// another owner has taken over does not count as ended.
+	// A child counts as ended if, within ten minutes, it becomes inactive or the Rules require its
+	// deletion. A child also counts as ended if someone else deletes it within 30 seconds. A child for
+	// which Rules.Discard returns true counts as ended only if it has failed. A child that another owner
+	// has taken over does not count as ended.
 	//
 	// The delay is 10 seconds after the first round with ended children. The delay doubles with each
 	// further round in which children end, up to 5 minutes. If only some children of the round have ended,
@@ -316,14 +316,14 @@ func (r *reconciler[O, C]) newTerm(ctx context.Context, namespace string) {
 // childNoun returns the kind of the children in lower case, for event messages.
 func (r *reconciler[O, C]) childNoun() string { return strings.ToLower(r.kind.Child.Kind) }
 
-// all returns the options for n calls without slow start.
+// all returns the slowstart.Options for n calls without slow start.
 func (r *reconciler[O, C]) all(n int) slowstart.Options {
 	return slowstart.Options{InitialBatchSize: n, MaxParallel: r.opts.MaxParallel}
 }
 
 // stateOf returns the state of an owner that is kept between passes. The argument now is the time of the
-// current pass, or zero if stateOf is called outside a pass. stateOf also forgets earlier owners of the
-// same name that have had no pass for a long time.
+// current pass, or zero if stateOf is called outside a pass. In addition, stateOf forgets earlier owners of
+// the same name that have had no pass for a long time.
 func (r *reconciler[O, C]) stateOf(owner metav1.Object, now time.Time) *memory[C] {
 	key := expectations.KeyOf(owner)
 	state, idle := r.owners.stateOf(key, owner.GetGeneration(), now)

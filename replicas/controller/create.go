@@ -56,9 +56,9 @@ func (p *pass[O, C]) create(ctx context.Context, scale replicas.Scale[C], newbor
 	c.run(ctx)
 }
 
-// run creates the children in rounds. After each round, run checks whether children exist on the server
-// although their creation failed. If all of these children exist, the slow start continues where it
-// stopped.
+// run creates the children in rounds. After each round, run looks on the server for children that may exist
+// although their creation failed. If it finds all children whose creation failed, the slow start continues
+// where it stopped.
 func (c *creations[O, C]) run(ctx context.Context) {
 	parts := c.parts()
 	for goOn := parts; len(goOn) > 0; {
@@ -117,8 +117,8 @@ func (c *creations[O, C]) holdSlots() {
 }
 
 // sendBatch makes one round of calls. Each namespace has its own slow start, so failures in one namespace
-// do not stop the creations in the others. The result calls holds all creations of the round, including
-// those that were not sent.
+// do not stop the creations in the others. sendBatch returns all creations of the round, including those
+// that were not sent.
 func (c *creations[O, C]) sendBatch(ctx context.Context, parts []*part[C]) (calls []*creation[C]) {
 	for _, part := range parts {
 		calls = append(calls, part.unmade...)
@@ -165,9 +165,9 @@ func (c *creations[O, C]) parts() (parts []*part[C]) {
 	return parts
 }
 
-// afterLook removes from the failures of a part the creations whose children findLost has found. It returns
-// true if the slow start of the part continues. The slow start continues if no call of the round failed and
-// some creations were not sent.
+// afterLook updates the result of a part after findLost has run. If findLost has found a child, its
+// creation is no longer a failure. afterLook returns true if the slow start of the part continues. The slow
+// start continues if no failure remains and some creations were not sent.
 func (c *creations[O, C]) afterLook(part *part[C]) (goesOn bool) {
 	run := &part.result
 	if len(run.Failed) > 0 {
@@ -207,7 +207,7 @@ func (c *creations[O, C]) createOne(ctx context.Context, e *creation[C]) error {
 	return e.err
 }
 
-// newborn returns the child to send for the i-th creation of the scale.
+// newborn returns the object that the i-th creation sends to the server.
 func (c *creations[O, C]) newborn(i int) (C, error) {
 	if c.newborns != nil {
 		b := c.newborns[c.scale.Names[i]]
@@ -229,8 +229,8 @@ func (c *creations[O, C]) deleteStrange(ctx context.Context, calls []*creation[C
 	}
 }
 
-// findLost checks on the server whether children exist although their creation failed. It runs after all
-// calls have ended, and makes one list if it must check many children. A child that is found counts as
+// findLost looks on the server for children that may exist although their creation failed. It runs after
+// all calls have ended, and makes one list if it must check many children. A child that is found counts as
 // created. A child that is not found may still appear.
 func (c *creations[O, C]) findLost(ctx context.Context, calls []*creation[C]) {
 	lost := slices.DeleteFunc(slices.Clone(calls), func(e *creation[C]) bool { return !c.isLost(e) })
@@ -250,7 +250,8 @@ func (c *creations[O, C]) findLost(ctx context.Context, calls []*creation[C]) {
 	}
 }
 
-// isLost reports whether a creation failed but this request or an earlier one may have created the child.
+// isLost reports whether a child may exist although its creation failed. This request or an earlier one may
+// have created the child.
 func (c *creations[O, C]) isLost(e *creation[C]) bool {
 	if e.err == nil || e.name.Name == "" || errors.As(e.err, new(notOursError)) {
 		return false
@@ -277,15 +278,16 @@ func (p *pass[O, C]) tellCreated(name string) {
 	p.event(corev1.EventTypeNormal, SuccessfulCreate, "Created "+p.childNoun()+": "+name)
 }
 
-// tellFailed sends an event about a failed creation. It sends none if the namespace is being deleted, or if
-// Spec.New refused to make the child. After the run, a single event reports the refusal.
+// tellFailed sends an event about a failed creation. It sends no event if the namespace is being deleted,
+// or if Spec.New refused to make the child. After the run, a single event reports the refusal.
 func (p *pass[O, C]) tellFailed(err error) {
 	if _, refused := asRefused(err); err != nil && !refused && !namespaceIsGoing(err) {
 		p.event(corev1.EventTypeWarning, FailedCreate, "Error creating: "+err.Error())
 	}
 }
 
-// concludes updates the holds and the errors of the pass after the creations in one namespace have ended.
+// concludes is called after the creations in one namespace have ended. It updates the holds and the errors
+// of the pass.
 func (c *creations[O, C]) concludes(part *part[C]) {
 	namespace, run := part.namespace, part.result
 	c.Failed += len(run.Failed)
@@ -443,7 +445,7 @@ func (p *pass[O, C]) isAnothers(c C) bool {
 type notOursError struct{ error }
 
 func newNotOursError[C Object](c C) error {
-	return notOursError{fmt.Errorf("%q is not the owner's: the server gave it the labels %q and %d owner references", c.GetName(), labels.Set(c.GetLabels()), len(c.GetOwnerReferences()))}
+	return notOursError{fmt.Errorf("%q does not belong to the owner: the server returned it with the labels %q and %d owner references", c.GetName(), labels.Set(c.GetLabels()), len(c.GetOwnerReferences()))}
 }
 
 // letGo leaves a child to the next pass, which releases it because it does not match the owner's selector.
@@ -451,7 +453,7 @@ func newNotOursError[C Object](c C) error {
 // response to the creation, which was lost, would show that a webhook changed the labels.
 func (p *pass[O, C]) letGo(start ledger.Moment, c C) error {
 	p.believe(start, c)
-	return notOursError{fmt.Errorf("%q is there, but its labels %q do not match: it is left alone", c.GetName(), labels.Set(c.GetLabels()))}
+	return notOursError{fmt.Errorf("%q exists, but its labels %q do not match: it is left alone", c.GetName(), labels.Set(c.GetLabels()))}
 }
 
 // deleteStray deletes a child only if it is still a stray. This process or another one may adopt the child
@@ -513,8 +515,8 @@ func (p *pass[O, C]) deletePendingStrays(ctx context.Context) {
 	}
 }
 
-// fewStrays is the maximum number of strays that one pass tries to delete. The remaining strays wait until
-// these are gone.
+// fewStrays is the maximum number of strays that one pass tries to delete. The other strays must wait for
+// later passes.
 const fewStrays = 5
 
 // dropStray deletes a stray. If the deletion fails, dropStray delays the next attempt.

@@ -47,8 +47,8 @@ const (
 // again, or a webhook rejects its deletion.
 func (v *victim[C]) isRefused() bool { return v.isLast && apierrors.IsConflict(v.err) }
 
-// judged sets preconditions so that the victim is deleted only if it still has the UID and resourceVersion
-// of child.
+// judged sets v.Object to child. If child has a UID and a resourceVersion, they become the preconditions of
+// the deletion.
 func (v *victim[C]) judged(child C) {
 	uid, version := child.GetUID(), child.GetResourceVersion()
 	v.Object = child
@@ -110,8 +110,8 @@ func (p *pass[O, C]) delete(ctx context.Context, planned replicas.Scale[C], vict
 	}
 }
 
-// run deletes the victims. It first uses the view of the pass, unless the last pass that deleted children
-// found that its view was old. After a Conflict, or if that view was old, run uses a live list.
+// run deletes the victims on the basis of the view. After a Conflict, run continues with a live list. If
+// the last pass that deleted children found that the cache was old, run uses only a live list.
 func (d *deletions[O, C]) run(ctx context.Context) error {
 	behind := false // whether a list has shown that the view was old
 	if !d.state.behind {
@@ -148,7 +148,7 @@ func (d *deletions[O, C]) err() error {
 	return fmt.Errorf("unable to delete %s: %w", d.childResource.Resource, summarize(slowstart.Result{Failed: d.failures, Err: joined.Errors(errs)}))
 }
 
-// byView deletes the victims as the view shows them, until a call fails with a Conflict.
+// byView deletes the victims on the basis of the view, until a call fails with a Conflict.
 func (d *deletions[O, C]) byView(ctx context.Context) {
 	d.sendBatch(ctx, d.victimsWhere(func(v *victim[C]) bool { return carried(v.Options) == "" }))
 	versioned := d.victimsWhere(func(v *victim[C]) bool { return carried(v.Options) != "" })
@@ -206,7 +206,7 @@ func (p *pass[O, C]) tellDeleted(v replicas.Deletion[C]) {
 	p.event(corev1.EventTypeNormal, SuccessfulDelete, text)
 }
 
-// criteria returns the names of an order's criteria, or nil for the zero order.
+// criteria returns the names of the criteria in an Order, or nil if the Order is the zero value.
 func criteria[C Object](order podrank.Order[C]) (names []string) {
 	for _, c := range order.Criteria() {
 		names = append(names, c.Name())
@@ -255,10 +255,11 @@ func (d *deletions[O, C]) givesUp(v *victim[C]) {
 	d.failures = append(d.failures, slowstart.Failure{Err: v.err})
 }
 
-// retryAfterConflict decides about the victims that remain after a Conflict. It lists the children live, and
-// deletes a victim only if the list shows that the deletion is still required. The limits of the plan and
-// Kind.Prepare apply to these deletions again. The rest of the pass uses the live list as its view. The
-// result behind is true if the earlier view was old, so that the pass may have chosen the wrong victims.
+// retryAfterConflict decides about the victims that remain after a Conflict. It lists the children live,
+// and deletes a victim only if the list shows that the deletion is still required. The limits of the plan
+// and Kind.Prepare apply to these deletions again. The rest of the pass uses the live list as its view. If
+// the earlier view was old or an error occurs, retryAfterConflict returns true, because the pass may have
+// chosen the wrong victims.
 func (d *deletions[O, C]) retryAfterConflict(ctx context.Context) (behind bool) {
 	ours, ended, err := d.oursLive(ctx)
 	if err != nil {
@@ -291,8 +292,8 @@ func (d *deletions[O, C]) retryAfterConflict(ctx context.Context) (behind bool) 
 	return behind
 }
 
-// staying returns the planned deletions that are not among the victims of this pass, or that have failed. It
-// leaves out children that no longer exist or are being deleted.
+// staying drops the victims of this pass from the planned deletions, except those whose deletion failed. It
+// also drops children that no longer exist or are being deleted.
 func (d *deletions[O, C]) staying(planned []replicas.Deletion[C]) []replicas.Deletion[C] {
 	settled, there := sets.New[types.UID](), sets.New[types.UID]()
 	for _, v := range d.victimsWhere(func(v *victim[C]) bool { return v.is != failed }) {
@@ -313,7 +314,6 @@ func (d *deletions[O, C]) isActive(c C) bool {
 	return d.controls(c) && d.snapshot.Rules.MayCount(c) && d.rules.Active(c)
 }
 
-// succeeded returns the active victims whose deletion the server has accepted.
 func (d *deletions[O, C]) succeeded() (succeeded []C) {
 	for _, v := range d.victims {
 		if v.is == deleted && d.rules.Active(v.Object) {
@@ -323,8 +323,8 @@ func (d *deletions[O, C]) succeeded() (succeeded []C) {
 	return succeeded
 }
 
-// stillThere returns the undecided victims that a live list contains, with the state in which the list
-// shows them. The result behind is true if the list shows that a victim does not have to be deleted.
+// stillThere updates the undecided victims from a live list, and returns those that must still be deleted.
+// If a victim does not have to be deleted, the view was old, and behind is true.
 func (d *deletions[O, C]) stillThere(ours, ended []C) (still replicas.Scale[C], behind bool) {
 	live := make(map[types.UID]C, len(ours)+len(ended))
 	for _, c := range slices.Concat(ours, ended) {
@@ -425,8 +425,8 @@ func (d *deletions[O, C]) holdRefused(err error) {
 	}
 }
 
-// growHold doubles the length of a hold on deletions, or sets it to the argument least if that is longer.
-// If an event must report the hold, growHold returns the new length, and otherwise 0.
+// growHold doubles the length of a hold on deletions. The argument least is a lower limit for the new
+// length. If an event must report the hold, growHold returns the new length, and otherwise 0.
 func (d *deletions[O, C]) growHold(reason Reason, key, child string, least time.Duration, why error) (tells time.Duration) {
 	h := d.state.holds.getOrAdd(reason, key)
 	before := h.Wait

@@ -41,10 +41,10 @@ package controller
 //
 // Some rules are in other packages. Package replicas decides how many children there should be, and its
 // type Room limits the creations and deletions of a pass. Package ledger records the results of API calls
-// that the cache does not show yet. It also settles requests that had no answer. Package slowstart limits
-// how fast children are created. A new kind of child or owner requires a new Kind, but no change in this
-// package. If an owner had two kinds of children, one Kind would have to serve both. With two Controllers,
-// each would overwrite the status that the other has written.
+// that the cache does not show yet. It also keeps track of requests that had no answer. Package slowstart
+// limits how fast children are created. A new kind of child or owner requires a new Kind, but no change in
+// this package. If an owner had two kinds of children, one Kind would have to serve both. With two
+// Controllers, each would overwrite the status that the other has written.
 //
 // The effect of a Conflict depends on the call. If a deletion fails with a Conflict, the pass lists the
 // children live and decides again (delete.go, retryAfterConflict). If a status write fails with a Conflict,

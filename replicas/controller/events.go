@@ -25,10 +25,10 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// Handlers handles watch events. It settles expectations and wakes owners, where waking an owner means
-// requesting a pass for this owner. The Handlers of a Controller have no expectations, because each pass
-// checks what the cache shows. If you write your own loop and record its creations and deletions in a
-// Store, use NewHandlers. For example, with client-go:
+// Handlers handles watch events. It updates expectations, and wakes owners by requesting passes for them.
+// The Handlers of a Controller have no expectations, because each pass checks what the cache shows. If you
+// write your own loop and record its creations and deletions in a Store, use NewHandlers. For example, with
+// client-go:
 //
 //	children.AddEventHandler(cache.ResourceEventHandlerFuncs{
 //		AddFunc:    func(obj any) { report(h.ChildAdded(obj)) },
@@ -37,24 +37,25 @@ import (
 //	})
 //
 // Handlers is safe for concurrent use. Events of owners may arrive before or after related events of
-// children, because one cache may be ahead of the other. An event that arrives twice settles a creation or
-// deletion only once. If an Enqueue is passed to a handler, the handler requests passes with it. Otherwise
-// the handler uses the Enqueue that was passed to New or NewHandlers.
+// children, because one cache may be ahead of the other. An event that arrives twice counts only once
+// toward the expectations. If an Enqueue is passed to a handler, the handler requests passes with it.
+// Otherwise the handler uses the Enqueue that was passed to New or NewHandlers.
 //
-// A handler that returns an error has ignored the event. The object is nil or has the wrong type, or a
-// child's controller reference contains the UID of an owner but another kind. In the last case, the Kind is
-// wrong. Log the error and do not retry. A handler does not panic, even if its arguments are invalid.
+// A handler that returns an error has ignored the event. This happens if the object is nil or has the wrong
+// type, or if a child's controller reference contains the UID of an owner but another kind. In the last
+// case, the Kind is wrong. Log the error and do not retry. A handler does not panic, even if its arguments
+// are invalid.
 //
 // The owner of a child is the object that the child's controller reference names. The kind and UID in the
-// reference must be those of the owner. The cache must contain the owner in the child's namespace. If
-// Kind.ClusterScoped is set, the owner must be in no namespace. The API group in the reference is not
-// compared, so pods that were created by ReplicaSets of extensions/v1beta1 keep their owner.
+// reference must be those of the owner. The cache must contain the owner in the child's namespace or, if
+// Kind.ClusterScoped is set, in no namespace. The API group in the reference is not compared, so pods that
+// were created by ReplicaSets of extensions/v1beta1 keep their owner.
 //
 // Differs from Kubernetes (pkg/controller/replicaset/replica_set.go):
-//   - An event settles the expectations of the owner in the child's reference, even if the cache does not
-//     contain that owner.
-//   - Creations are identified by namespace and name, and deletions by UID. An event settles a creation or
-//     deletion for every owner that expects it, even if the child has another owner now.
+//   - An event counts toward the expectations of the owner in the child's reference, even if the cache does
+//     not contain that owner.
+//   - Creations are identified by namespace and name, and deletions by UID. An event counts for every owner
+//     that expects the creation or deletion, even if the child has another owner now.
 //   - If an orphan leaves the cache, the owners whose selectors match it are woken. One of these owners may
 //     have adopted the orphan before the cache showed the adoption.
 //   - An update that changes the UID counts as a deletion and an addition. A cache sends such an update if
@@ -76,9 +77,9 @@ type untyped interface {
 	ownerDeleted(obj any, q Enqueue) error
 }
 
-// NewHandlers returns Handlers that settle the expectations in store, under the key expectations.KeyOf of
-// the owner. The Handlers request passes with enqueue, unless another Enqueue is passed to the handler.
-// NewHandlers returns an error if owners, store or enqueue is nil, or if the Kind is invalid.
+// NewHandlers returns Handlers that update the expectations in store. The key of an owner is the result of
+// expectations.KeyOf. The Handlers request passes with enqueue, unless another Enqueue is passed to the
+// handler. NewHandlers returns an error if owners, store or enqueue is nil, or if the Kind is invalid.
 //
 // NewHandlers uses only the fields Owner, Child, ClusterScoped and Spec of the Kind. It uses only Selector,
 // MinReadySeconds and Rules.Ready of the Spec. The Handlers use MinReadySeconds and Rules.Ready to wake an
@@ -102,11 +103,11 @@ func NewHandlers[O, C Object](kind Kind[O, C], owners OwnerCache[O], store *expe
 	return &Handlers{w, enqueue}, nil
 }
 
-// ChildAdded handles a child that is new to the cache. If the child has an owner, ChildAdded settles the
-// creation and wakes that owner. If the child is an orphan, ChildAdded wakes every owner in its namespace
-// whose selector matches, because one of these owners must adopt the orphan. The selectors of different
-// owners should not match the same child. If the child is already being deleted, for example after a
-// restart of the process, ChildAdded settles the deletion instead.
+// ChildAdded handles a child that is new to the cache. If the child has an owner, ChildAdded marks the
+// creation as observed and wakes that owner. If the child is an orphan, ChildAdded wakes every owner in its
+// namespace whose selector matches, because one of these owners must adopt the orphan. The selectors of
+// different owners should not match the same child. If the child is already being deleted, for example
+// after a restart of the process, ChildAdded marks the deletion as observed instead.
 func (h *Handlers) ChildAdded(obj any, q ...Enqueue) error {
 	w, enqueue, err := h.target(q)
 	if err != nil {
@@ -117,12 +118,12 @@ func (h *Handlers) ChildAdded(obj any, q ...Enqueue) error {
 
 // ChildUpdated handles a child that changed. It wakes the owner and, if the owner changed, the former
 // owner. If the labels or the owner of an orphan changed, ChildUpdated wakes every owner that selects the
-// orphan. The first update with a deletionTimestamp settles the deletion, so a replacement can be created
-// before the child is gone. If a child became ready and its owner has minReadySeconds, the owner is woken
-// again after that time. A work queue may drop this delayed request, because it keeps only the earliest
-// request for an owner. Each pass should therefore request the next pass itself, as a Controller does. For
-// pods, status.NextAvailabilityCheck returns the delay. If both versions have the same resourceVersion, the
-// update is a resync and is ignored. See also Options.StatusDelay.
+// orphan. The first update with a deletionTimestamp marks the deletion as observed, so a replacement can be
+// created before the child is gone. If a child became ready and its owner has minReadySeconds, the owner is
+// woken again after that time. A work queue may drop this delayed request, because it keeps only the
+// earliest request for an owner. Each pass should therefore request the next pass itself, as a Controller
+// does. For pods, status.NextAvailabilityCheck returns the delay. If both versions have the same
+// resourceVersion, the update is a resync and is ignored. See also Options.StatusDelay.
 func (h *Handlers) ChildUpdated(old, cur any, q ...Enqueue) error {
 	w, enqueue, err := h.target(q)
 	if err != nil {
@@ -131,9 +132,10 @@ func (h *Handlers) ChildUpdated(old, cur any, q ...Enqueue) error {
 	return w.childUpdated(old, cur, enqueue)
 }
 
-// ChildDeleted handles a child that left the cache. It settles the deletion and wakes the owner. The
-// argument obj is a child or a tombstone. A tombstone is client-go's cache.DeletedFinalStateUnknown, or any
-// other struct with exactly the fields Key string and Obj any. A pointer to a tombstone is also allowed.
+// ChildDeleted handles a child that left the cache. It marks the deletion as observed and wakes the owner.
+// The argument obj is a child or a tombstone. A tombstone is client-go's cache.DeletedFinalStateUnknown, or
+// any other struct with exactly the fields Key string and Obj any. A pointer to a tombstone is also
+// allowed.
 func (h *Handlers) ChildDeleted(obj any, q ...Enqueue) error {
 	w, enqueue, err := h.target(q)
 	if err != nil {
@@ -186,7 +188,7 @@ func (h *Handlers) target(q []Enqueue) (untyped, Enqueue, error) {
 	return h.watcher, h.enqueue, nil
 }
 
-// A watcher handles the events of a Controller, or of Handlers that NewHandlers has returned. It settles
+// A watcher handles the events of a Controller, or of Handlers that NewHandlers has returned. It updates
 // expectations and wakes owners.
 type watcher[O, C Object] struct {
 	kind     Kind[O, C]
@@ -312,7 +314,7 @@ func (w *watcher[O, C]) ownerDeleted(obj any, q Enqueue) error {
 	return err
 }
 
-// events combines a watcher with the Enqueue for one watch event.
+// events is a watcher together with the Enqueue for one watch event.
 type events[O, C Object] struct {
 	*watcher[O, C]
 	enqueue Enqueue
@@ -336,8 +338,8 @@ func (e events[O, C]) added(c C) {
 	}
 }
 
-// settleCreation settles the creation of c for every owner in the namespace that expects a child with this
-// name. Usually only the owner of c expects the child.
+// settleCreation marks the creation of c as observed for every owner in the namespace that expects a child
+// with this name. Usually only the owner of c expects the child.
 func (e events[O, C]) settleCreation(c C) {
 	if e.store == nil {
 		return
@@ -350,8 +352,8 @@ func (e events[O, C]) settleCreation(c C) {
 	}
 }
 
-// deleting handles an update of a child that is being deleted. If the labels or the owner changed, the
-// deletion is also settled for the owner of the old version (V7).
+// deleting is the handler for updates of a child that is being deleted. If the labels or the owner changed,
+// the deletion is also marked as observed for the owner of the old version (V7).
 func (e events[O, C]) deleting(was, c C) {
 	e.childDeleted(c)
 	if !maps.Equal(was.GetLabels(), c.GetLabels()) || !sameOwner(metav1.GetControllerOfNoCopy(was), metav1.GetControllerOfNoCopy(c)) {
@@ -381,8 +383,8 @@ func (e events[O, C]) wentBack(was, c C) {
 	}
 }
 
-// childDeleted settles the deletion of c for every owner that expects it. Usually only the owner of c
-// expects the deletion.
+// childDeleted marks the deletion of c as observed for every owner that expects it. Usually only the owner
+// of c expects the deletion.
 func (e events[O, C]) childDeleted(c C) {
 	ownKey, owner, found := e.ownerOf(c)
 	id := object.ID(c)
@@ -519,8 +521,8 @@ func (w *watcher[O, C]) specOf(owner O) keptSpec[C] {
 }
 
 // sweepSpecs drops the specs of owners that are gone. Such specs exist if the deletion event of an owner
-// arrived before its spec was stored, or never arrived. sweepSpecs is called when the number of specs has
-// doubled since the last sweep, so that each new spec costs at most two lookups of owners on average.
+// arrived before its spec was stored, or never arrived. A sweep is made only when the number of specs has
+// doubled since the last sweep. On average, each new spec therefore costs at most two lookups of owners.
 func (w *watcher[O, C]) sweepSpecs() {
 	left := 0
 	for _, key := range w.specs.keys() {
@@ -588,7 +590,7 @@ func asObject[T Object](obj any, what string) (T, error) {
 	t, ok := obj.(T)
 	switch {
 	case !ok:
-		return t, fmt.Errorf("controller: %T is no %s: want %s", obj, what, reflect.TypeFor[T]())
+		return t, fmt.Errorf("controller: %s: want %s, got %T", what, reflect.TypeFor[T](), obj)
 	case object.IsNil(t):
 		return t, fmt.Errorf("controller: %s is nil", what)
 	}
@@ -625,7 +627,7 @@ type keptSpecs[C Object] struct {
 	full int // a sweep is due when there are more specs than this
 }
 
-// fewSpecs is the number of specs that must be exceeded before a sweep is made.
+// fewSpecs is the minimum value of keptSpecs.full.
 const fewSpecs = 100
 
 type keptSpec[C Object] struct {
@@ -644,7 +646,7 @@ func (s *keptSpecs[C]) get(owner expectations.Key) (keptSpec[C], bool) {
 	return kept, ok
 }
 
-// keep stores a spec. The result full is true if a sweep is due. After keep has returned true, it returns
+// keep stores a spec, and reports whether a sweep is due. If keep has returned true, further calls return
 // false until fill is called.
 func (s *keptSpecs[C]) keep(owner expectations.Key, kept keptSpec[C]) (full bool) {
 	s.mu.Lock()
@@ -659,7 +661,7 @@ func (s *keptSpecs[C]) keep(owner expectations.Key, kept keptSpec[C]) (full bool
 	return full
 }
 
-// fill ends a sweep. The argument owners is the number of specs that remain.
+// fill must be called at the end of a sweep, with the number of owners whose specs remain.
 func (s *keptSpecs[C]) fill(owners int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

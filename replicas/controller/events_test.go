@@ -286,12 +286,12 @@ func TestEventsRefusesOtherObjects(t *testing.T) {
 		obj  any
 		want string
 	}{
-		{"V13 nothing", nil, "<nil> is no "},
-		{"V13 a string", "default/web-0", "string is no "},
-		{"V13 a nil pod", (*corev1.Pod)(nil), " is n"},
-		{"V13 a nil owner", (*appsv1.ReplicaSet)(nil), " is n"},
-		{"V13 a pod by value", *pod, "v1.Pod is no "},
-		{"V13 a nil tombstone", noTombstone, "is no "},
+		{"V13 nothing", nil, "got <nil>"},
+		{"V13 a string", "default/web-0", "got string"},
+		{"V13 a nil pod", (*corev1.Pod)(nil), ""},
+		{"V13 a nil owner", (*appsv1.ReplicaSet)(nil), ""},
+		{"V13 a pod by value", *pod, "got v1.Pod"},
+		{"V13 a nil tombstone", noTombstone, "got *"},
 		{"V13 a tombstone of nothing", deletedFinalStateUnknown{Key: "default/web-0"}, ""},
 		{"V13 a tombstone of a string", deletedFinalStateUnknown{"default/web-0", "x"}, ""},
 		{"V13 a tombstone of a nil pod", deletedFinalStateUnknown{"default/web-0", (*corev1.Pod)(nil)}, ""},
@@ -327,11 +327,11 @@ func TestEventsRefusesOtherObjects(t *testing.T) {
 	t.Run("V13 the error names the key of the tombstone", func(t *testing.T) {
 		t.Parallel()
 		err := newEventRig().start().ChildDeleted(deletedFinalStateUnknown{"default/web-0", "x"})
-		require.EqualError(t, err, `controller: string is no child: want *v1.Pod, in the tombstone of "default/web-0"`)
+		require.EqualError(t, err, `controller: child: want *v1.Pod, got string, in the tombstone of "default/web-0"`)
 	})
 	t.Run("V13 an owner is not a pod", func(t *testing.T) {
 		t.Parallel()
-		require.EqualError(t, newEventRig().start().ChildAdded(ownerNamed("web", web)), "controller: *v1.ReplicaSet is no child: want *v1.Pod")
+		require.EqualError(t, newEventRig().start().ChildAdded(ownerNamed("web", web)), "controller: child: want *v1.Pod, got *v1.ReplicaSet")
 	})
 }
 

@@ -19,21 +19,21 @@ import (
 )
 
 // A Gate is one reason why a pass held something back. Pass.Gates lists all gates of a pass. If Pass.Gates
-// is empty, the pass held nothing back. A refused call that holds nothing back has no gate. The refusal is
-// then reported only as an error of the pass and as an event.
+// is empty, the pass held nothing back. If the server refuses a call and the refusal holds nothing back,
+// there is no gate. The refusal is then reported only as an error of the pass and as an event.
 //
 // If a gate lasts for a second, the modules replicas/clientgo and replicas/controllerruntime log "Held
 // back". Administrators also see gates in the metric gated_owners, which counts the owners by reason, and
 // in events such as DeletionsHeld. The program replicakit-controller shows the last passes of each owner
-// under /debug/passes, in the format of Pass.String. Authors of a Kind find the gates in Pass.Gates and, to
-// report them in the status, in Outcome.Gates.
+// under /debug/passes, in the format of Pass.String. Authors of a Kind find the gates in Pass.Gates, and in
+// Outcome.Gates for the status.
 type Gate struct {
 	Reason Reason
 	// Stops says what the pass did not do because of the gate. If Stops is 0, the gate is only for
 	// information, for example that the server refused a release.
 	Stops Stops
-	// Since is when the first of the consecutive passes that met this gate began. If API calls led to the
-	// gate, Since is when these calls ended.
+	// Since is the start of the first pass in an unbroken series of passes that met this gate. If API calls
+	// led to the gate, Since is the time at which these calls ended.
 	Since time.Time
 	// Until is the time at which the Controller tries again. If Until is zero, the Controller tries again
 	// when the owner or its children change, or when the functions of the Kind return another result.
@@ -196,7 +196,7 @@ var rows = [reasons]row{
 	StrayLeft: {
 		name: "StrayLeft", step: looks, shortest: time.Second, longest: 5 * time.Minute,
 		ends:     "it is deleted",
-		sentence: "a child that a webhook made useless could not be deleted",
+		sentence: "a new child that a webhook took from the owner could not be deleted",
 	},
 	Paused: {
 		name: "Paused", step: plans, stops: stopsScale, waits: true, atOnce: true, ofSpec: true,
@@ -256,7 +256,7 @@ var rows = [reasons]row{
 	ReleaseUndone: {
 		name: "ReleaseUndone", step: claims, atOnce: true, ofSpec: true,
 		ends: "the owner changes", event: FailedRelease,
-		sentence: "another controller adopts for this owner the children that this one releases",
+		sentence: "another controller gives released children back to this owner",
 	},
 	DeletionInFlight: {
 		name: "DeletionInFlight", step: scales, stops: StopsDeletions, waits: true,
@@ -266,12 +266,12 @@ var rows = [reasons]row{
 	MustStay: {
 		name: "MustStay", step: scales, stops: StopsDeletions, atOnce: true,
 		ends:     "a child no longer has to stay",
-		sentence: "Rules.MustStay keeps children that are too many",
+		sentence: "Rules.MustStay keeps surplus children",
 	},
 	MissingFirst: {
 		name: "MissingFirst", step: scales, stops: StopsDeletions, atOnce: true,
-		ends:     "what is missing is there",
-		sentence: "children that must go, or are in no wanted slot, stay until what is missing is created and enough are available",
+		ends:     "the missing children exist",
+		sentence: "children that must go, or are in no wanted slot, stay until the missing children are created and enough children are available",
 	},
 	MaxDeletions: {
 		name: "MaxDeletions", step: scales, stops: StopsDeletions, atOnce: true,
@@ -286,7 +286,7 @@ var rows = [reasons]row{
 	Conflict: {
 		name: "Conflict", step: scales, stops: StopsDeletions, waits: true, isError: true, ofSpec: true, shortest: 50 * time.Millisecond, longest: time.Minute,
 		ends: "nothing is left to delete, or deletions meet no Conflict", event: DeletionsHeld,
-		sentence: "deletions met a Conflict, and had been chosen from an old view",
+		sentence: "deletions that were chosen from an old view met a Conflict",
 	},
 	ConflictAgain: {
 		name: "ConflictAgain", step: scales, stops: StopsDeletions, waits: true, isError: true, ofSpec: true, shortest: 50 * time.Millisecond, longest: time.Minute,
@@ -311,12 +311,12 @@ var rows = [reasons]row{
 	CreationInFlight: {
 		name: "CreationInFlight", step: scales, stops: StopsCreations, waits: true,
 		ends:     "a read shows whether the call took effect",
-		sentence: "creations without an answer hold their places, so no other children are created in them",
+		sentence: "creations without an answer count as done, so no other children are created in their place",
 	},
 	Author: {
 		name: "Author", step: scales, stops: stopsScale, isError: true, atOnce: true,
-		ends:     "Kind.Prepare says so",
-		sentence: "Kind.Prepare left out what was planned, or failed",
+		ends:     "Kind.Prepare allows the calls",
+		sentence: "Kind.Prepare removed calls from the plan, or failed",
 	},
 	LastRoundEnded: {
 		name: "LastRoundEnded", step: scales, stops: StopsCreations, ofSpec: true, shortest: 10 * time.Second, longest: 5 * time.Minute,
@@ -346,7 +346,7 @@ var rows = [reasons]row{
 	ChangedByWebhook: {
 		name: "ChangedByWebhook", step: scales, stops: StopsCreations, waits: true, isError: true, ofSpec: true, shortest: time.Second, longest: 5 * time.Minute,
 		ends:     "creations succeed",
-		sentence: "a new child came back with other labels or another controller",
+		sentence: "the server returned a new child with other labels or another controller",
 	},
 	NameTaken: {
 		name: "NameTaken", step: scales, stops: StopsCreations, ofSpec: true, shortest: time.Second, longest: time.Minute,
@@ -418,8 +418,9 @@ func (p *pass[O, C]) held(reason Reason, key, object string, children int) bool 
 	return true
 }
 
-// sendEventOnce sends the event of a reason, unless an earlier gate with this reason is still in effect,
-// or this pass has already recorded one with an error. Call sendEventOnce before gate.
+// sendEventOnce sends the event of a reason. It sends nothing if a gate with this reason is still in effect
+// from an earlier pass, or if this pass has already recorded such a gate with an error. Call sendEventOnce
+// before gate.
 func (p *pass[O, C]) sendEventOnce(reason Reason, message string) {
 	if !slices.ContainsFunc(p.standing, func(g Gate) bool { return g.Reason == reason }) &&
 		!slices.ContainsFunc(p.Gates, func(g Gate) bool { return g.Reason == reason && g.Err != nil }) {
@@ -542,8 +543,8 @@ func earliest(a, b time.Duration) time.Duration {
 // A GateChange reports that a gate of an owner has begun, changed or ended.
 type GateChange struct {
 	Gate
-	// Ended is true if the gate no longer holds anything back. If Ended is false, the gate lasts for a
-	// second or longer, or its Err or Stops has changed since an earlier GateChange.
+	// Ended is true if the gate no longer holds anything back. If Ended is false, the gate has lasted for
+	// a second or is expected to, or its Err or Stops has changed since an earlier GateChange.
 	Ended bool
 }
 
@@ -581,7 +582,7 @@ type gateBook struct {
 }
 
 // record replaces the gates of an owner with the gates of a pass, and returns the changes to report. The
-// argument came is the last step that the pass reached. The gates of later steps remain unchanged.
+// last step that the pass reached is given by came. The gates of later steps remain unchanged.
 func (b *gateBook) record(owner types.NamespacedName, is []Gate, came step, now time.Time) (changes []GateChange) {
 	var stand []Gate
 	for i := range is {

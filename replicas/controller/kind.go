@@ -90,19 +90,19 @@ type Kind[O, C Object] struct {
 	// If a call must not be made in this pass, Prepare removes its entry from step.Create, step.Delete or
 	// step.Discard. Prepare may remove any entry, and may modify the lists in place. If Prepare adds an entry,
 	// the Controller sends an InvalidStep event, and creates and deletes nothing. The removed entries are
-	// planned again in the next pass, which runs when a child or the owner changes, or after step.Again. If
-	// Prepare returns an error or panics, nothing is created or deleted. Sync returns the error, unless it is
-	// a RefusedError. If Prepare also sets step.Again, the next pass runs after step.Again instead of the
-	// delay of the rate limiter.
+	// planned again in the next pass, which runs when a child or the owner changes, or after the delay
+	// step.Again. If Prepare returns an error or panics, nothing is created or deleted. Sync returns the
+	// error, unless it is a RefusedError. If Prepare also sets step.Again, the next pass runs after this
+	// delay, and the delay of the rate limiter is not used.
 	//
 	// Prepare may block, for example in calls to the API server. Its ctx ends with the context of Sync, and
 	// after PrepareTimeout at the latest. While Prepare blocks, only this owner and one worker are delayed.
 	// The other functions of a Kind must not block.
 	//
 	// In two cases, one pass may call Prepare more than once. If a deletion in this pass or an earlier one has
-	// met a Conflict, the pass lists the children live, and Prepare gets the rest of the plan for these
-	// children. If a plan only deletes children outside the wanted slots and none of them was deleted, Prepare
-	// gets a second plan, which creates the children of the missing slots.
+	// met a Conflict, the pass lists the children live, and calls Prepare again with these children and
+	// the planned deletions that remain. If a plan only deletes children outside the wanted slots and none
+	// of them was deleted, Prepare gets a second plan, which creates the children of the missing slots.
 	Prepare func(ctx context.Context, owner O, step *Step[C]) error
 
 	// Observe is called at the end of every pass, for example to update metrics or to write logs. Observe may
@@ -146,10 +146,11 @@ type Step[C Object] struct {
 	Later int
 	// InFlight is the number of earlier creations and deletions that had no answer and may still take effect.
 	InFlight int
-	// Results lists the results of the creations and deletions that earlier calls of Prepare have allowed,
-	// except those that a successful call of Prepare has already received. If Prepare returns an error, the
-	// next call gets the same Results again. Results are kept only in memory, so after a restart Prepare must
-	// be able to learn everything important from the children alone.
+	// Results lists the results of the creations and deletions that earlier calls of Prepare have allowed.
+	// Results that a successful call of Prepare has received are not listed again. If Prepare returns an
+	// error, the next call gets the same Results again. Results are kept only in memory, and if the client
+	// panics, those of the pass may be lost. So Prepare must be able to learn everything important from
+	// the children alone.
 	Results []Result[C]
 	// Again is set by Prepare. It is the delay after which Prepare is called again if nothing changes in the
 	// meantime. If Again is 0, no such call is scheduled. A negative value is an error.
@@ -178,8 +179,8 @@ type Result[C Object] struct {
 }
 
 // ErrNotTried is the error of a Result if no call was made. For example, slow start stopped after a failed
-// call, the call was on hold or would have led to too many or too few children, or the child no longer
-// belongs to the owner.
+// call, a necessary live list failed, the call would have led to too many or too few children, or the child
+// no longer belongs to the owner.
 var ErrNotTried = errors.New("the pass did not make the call")
 
 // PrepareTimeout is the timeout of the context that the Controller passes to Kind.Prepare.
@@ -249,7 +250,8 @@ func lingers(c Object) bool {
 	return len(c.GetFinalizers()) > 0
 }
 
-// vanishes reports whether a child is marked for deletion and the server removes it immediately.
+// vanishes reports whether a child is being deleted with a grace period of 0 and without finalizers, so
+// that the server removes the child immediately.
 func vanishes[C Object](c C) bool {
 	grace := c.GetDeletionGracePeriodSeconds()
 	return c.GetDeletionTimestamp() != nil && grace != nil && *grace == 0 && len(c.GetFinalizers()) == 0

@@ -33,8 +33,8 @@ type look[C Object] struct {
 	find    func(ctx context.Context, name types.NamespacedName) (found C, there bool, err error)
 }
 
-// looks returns a look that can find n children. If n more reads keep the pass within fewReads reads, the
-// look reads the children one by one. If they do not, looks lists the children once.
+// looks prepares a look for n children. If the pass then makes at most fewReads reads in all, the look
+// reads the children one by one. If it would make more, looks lists the children once.
 func (p *pass[O, C]) looks(ctx context.Context, n int) look[C] {
 	start := p.state.known.Start()
 	if p.calls.soFar(isRead)+n <= fewReads {
@@ -224,8 +224,8 @@ func (p *pass[O, C]) endLook(ctx context.Context, name string, err error) {
 }
 
 // lookForNames checks which names of creations in flight are used by objects on the server, and returns
-// these names. If the creations with a name could no longer take effect when the check began, the ledger
-// then drops the name.
+// these names. After the check, the ledger drops a name if its creations could no longer take effect when
+// the check began.
 func (p *pass[O, C]) lookForNames(ctx context.Context, due []ledger.Name) (taken sets.Set[string]) {
 	taken = sets.New[string]()
 	if len(due) == 0 {
@@ -281,7 +281,7 @@ func (p *pass[O, C]) lookForDoubted(ctx context.Context, late []unanswered[C]) {
 		switch {
 		case !there || object.ID(found) != id:
 			p.recordMissing(look, id)
-		case !p.shows(found): // the child has changed, for example its owner
+		case !p.shows(found): // the child has changed, and may have another owner
 			p.believe(look.start, found)
 		}
 	}
@@ -292,7 +292,7 @@ func filter[E any](list []E, f func(E) bool) []E {
 	return slices.DeleteFunc(slices.Clone(list), func(e E) bool { return !f(e) })
 }
 
-// shows reports whether the view contains the found child in the same version.
+// shows reports whether the view contains this version of the found child.
 func (p *pass[O, C]) shows(found C) bool {
 	return slices.ContainsFunc(p.view.children, func(c C) bool {
 		return object.ID(c) == object.ID(found) && c.GetResourceVersion() == found.GetResourceVersion()
@@ -308,8 +308,8 @@ func (p *pass[O, C]) isUnlisted(name types.NamespacedName) bool {
 	})
 }
 
-// recordNoName records that the server has no object with the given name. The view may still contain an
-// object with this name, because the watch of the cache may be behind.
+// recordNoName records that a read or list found no object with the given name. The view may still contain
+// an object with this name, because the watch of the cache may be behind.
 func (p *pass[O, C]) recordNoName(l look[C], name types.NamespacedName) {
 	p.state.known.NoneBears(name)
 	for _, c := range p.view.children {

@@ -20,9 +20,9 @@ import (
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
-// incarnationKept is the minimum time for which an owner's state is kept after the owner's last pass. It
-// applies if a new owner with the same name has passes, because the DELETED event of the old owner might
-// never arrive. It also applies if the owner has left the cache and no pass runs for its name.
+// incarnationKept is the minimum time for which an owner's state is kept after the owner's last pass. The
+// DELETED event of an owner might never arrive, so the time applies if passes run for a new owner with the
+// same name. It also applies if the owner has left the cache and no pass runs for its name.
 const incarnationKept = time.Hour
 
 // memory is the state of one owner that is kept between passes. Event handlers also use the fields known,
@@ -65,8 +65,7 @@ type memory[C Object] struct {
 	// leftWait delays the next such read.
 	active   int
 	leftWait backoff.Hold
-	// holds contains the holds that postpone calls. The variable rows in gates.go lists what ends each hold
-	// early.
+	// holds contains the holds that postpone calls. The table in gates.go shows what ends each hold early.
 	holds holds
 
 	perGeneration[C]
@@ -76,17 +75,17 @@ type memory[C Object] struct {
 type perGeneration[C Object] struct {
 	behind   bool                  // the last deletions have shown that the cache is old
 	refused  string                // the message of the last event about a refusal or an error of Kind.Spec
-	aside    map[types.UID]*aside  // children whose adoption or release failed, until they change or a claim succeeds
-	released map[types.UID]release // children that were released, until they are adopted or gone
+	aside    map[types.UID]*aside  // children whose adoption or release failed; kept until the child changes or a claim succeeds
+	released map[types.UID]release // children that were released; kept until the child is adopted or gone
 }
 
-// differing is a status that the server changed before it stored the status, for example because the
-// server drops a field. The Controller does not send the same status again.
+// differing describes a status that the server changed before storing it, for example because the server
+// drops a field. The Controller does not send the same status again.
 type differing struct{ sent, stored any }
 
 // nothingLeft is called when the owner needs no creation or deletion. It drops the holds for a full quota
-// and for Conflicts, so that the next such hold is short again. Holds after failed calls or Retry-After
-// answers, or in a namespace that is being deleted, are dropped only when they have expired.
+// and for Conflicts, so that the next such hold is short again. The holds for failed calls, Retry-After
+// answers and namespaces being deleted are dropped only when they have expired.
 func (s *memory[C]) nothingLeft(now time.Time) {
 	maps.DeleteFunc(s.holds, func(k holdKey, h *hold) bool {
 		switch k.Reason {
@@ -378,9 +377,9 @@ func (r *round) created(made int, first, now time.Time) {
 }
 
 // countEnded counts the children of the round that have ended soon. The argument living is the number of
-// children that are active or have ended without failure, and failed is the number of other children that
-// still exist. The result wait is how long creations must wait. The result ended is the number of children
-// that have ended soon, and made is the size of the round.
+// active children plus those that have ended without failure. The argument failed is the number of all
+// other children that still exist. The result wait is how long creations must wait. The result ended is
+// the number of children that have ended soon, and made is the size of the round.
 func (r *round) countEnded(living, failed int, now time.Time) (wait time.Duration, ended, made int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -393,8 +392,8 @@ func (r *round) countEnded(living, failed int, now time.Time) (wait time.Duratio
 	return r.remaining(now), r.endedSoon, r.size
 }
 
-// replaced counts a child of the round as ended soon, because the Controller has deleted the child to
-// replace it.
+// replaced is called when the Controller has deleted a child to replace it. If the child belongs to the
+// round and the round began at most failedYoung ago, the child counts as ended soon.
 func (r *round) replaced(created, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -434,10 +433,10 @@ func (r *roundOf) remaining(now time.Time) time.Duration {
 }
 
 // ownWrite describes the last status write of an owner. The fields before and after are the
-// resourceVersions of the owner before and after the write. An update event from before to after shows
-// only this write and needs no pass (V15). There was no other write in between, because the server refuses
-// a write to an old version of the owner. The zero value means that there was no write. Passes and event
-// handlers may use an ownWrite concurrently.
+// resourceVersions of the owner before and after the write. An update event whose two objects have these
+// versions shows only this write and needs no pass (V15). There was no other write in between, because the
+// server refuses a write to an old version of the owner. The zero value means that there was no write.
+// Passes and event handlers may use an ownWrite concurrently.
 type ownWrite struct {
 	mu            sync.Mutex
 	before, after string
@@ -456,7 +455,7 @@ func (w *ownWrite) begin(before string) {
 }
 
 // end records the owner's resourceVersion after the write. If the write failed, or if another pass must
-// see the write, after is empty.
+// see the write, the argument after is empty.
 func (w *ownWrite) end(after string) {
 	w.mu.Lock()
 	wake, other := w.wake, w.seen != "" && w.seen != after
@@ -485,15 +484,15 @@ func (w *ownWrite) explains(was, cur metav1.Object, wake func()) bool {
 }
 
 // await is called when a pass begins. From then on, the update event that shows the write must cause
-// another pass, unless the method read finds that the pass already uses the written owner.
+// another pass, unless w.read is called with a version that contains the write.
 func (w *ownWrite) await() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.awaited = true
 }
 
-// read records which version of the owner the pass uses. If this version shows the write, the update event
-// for the write needs no other pass.
+// read is called with the version of the owner that the pass uses. If this version shows the write, the
+// update event for the write needs no other pass.
 func (w *ownWrite) read(version string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -512,11 +511,11 @@ func sameMeta(a, b metav1.Object) bool {
 		equality.Semantic.DeepEqual(a.GetOwnerReferences(), b.GetOwnerReferences())
 }
 
-// readiness records when each child of an owner was first seen ready, or first seen not ready. A pod has
-// this time in its status, but other children do not. The recorded time is never earlier than the real
-// change. Therefore no child counts as available too early, and no child that was ready a moment ago is
-// deleted as unready. The zero value contains no times. Passes and event handlers may use a readiness
-// concurrently.
+// readiness records when each child of an owner was first seen ready, or first seen not ready. The status
+// of a pod contains the time of the change, but the status of other children does not. The recorded time
+// is never earlier than the real change. Therefore no child counts as available too early, and no child
+// that was ready a moment ago is deleted as unready. The zero value contains no times. Passes and event
+// handlers may use a readiness concurrently.
 //
 // Delayed requeues after events cannot replace these times. A work queue keeps only the earliest of
 // several delayed requeues for one owner. Some queues keep none of them if the owner is already due (M5).
@@ -527,14 +526,14 @@ type readiness struct {
 	of map[types.UID]lasting
 }
 
-// lasting records whether a child is ready, and since when.
+// lasting stores whether a child is ready, and since when.
 type lasting struct {
 	ready bool
 	since time.Time
 }
 
-// became records that a child became ready. Event handlers call became, because a pass might not see that
-// a child was unready for a moment.
+// became is called when a child becomes ready, and records the time. Event handlers call became, because a
+// pass might not see that a child was unready for a moment.
 func (r *readiness) became(child types.UID, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -543,8 +542,8 @@ func (r *readiness) became(child types.UID, now time.Time) {
 	}
 }
 
-// since returns the time at which a child became ready or, if ready is false, not ready. If no earlier
-// pass saw the child in that state, since returns now.
+// since returns the time at which a child became ready. If ready is false, since returns the time at which
+// the child became unready. If no earlier pass saw the child in that state, since returns now.
 func (r *readiness) since(child types.UID, ready bool, now time.Time) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -79,8 +79,9 @@ func (p *pass[O, C]) wants(ctx context.Context) bool {
 	return true
 }
 
-// rememberReadiness adds the rules that need to know how long a child has been ready or not ready. A pod's
-// Ready condition contains this time, so pods need these rules only if the Kind has its own Ready rule.
+// rememberReadiness adds the rules that need to know how long a child has been ready or not ready. The
+// Ready condition of a pod contains the time of the change, so pods need these rules only if the Kind has
+// its own Ready rule.
 func (p *pass[O, C]) rememberReadiness() {
 	if _, arePods := any(*new(C)).(*corev1.Pod); arePods && p.spec.Rules.Ready == nil {
 		return
@@ -313,7 +314,7 @@ func (p *pass[O, C]) unread(ctx context.Context, stops Stops, wait time.Duration
 	}
 	g := p.gate(OwnerUnread, "", max(wait, serverDelay([]error{p.OwnerErr})), p.OwnerErr)
 	g.Stops, g.waits = stops, stops == stopsAll
-	return p.failure("reading it before the number is changed: %w", p.OwnerErr)
+	return p.failure("reading it before the number of children is changed: %w", p.OwnerErr)
 }
 
 // ownerAgrees removes deletions and creations from scale if the owner on the server no longer wants the
@@ -386,8 +387,8 @@ func (p *pass[O, C]) childrenLeft() bool {
 	return true
 }
 
-// isOfTerm reports whether the owner of the pass has at least the resourceVersion that the server had for
-// owners when the term began. In this case, no earlier process can have seen a newer version of the owner.
+// isOfTerm reports whether p.Owner has reached the resourceVersion that the server had for owners when the
+// term began. In this case, no earlier process can have seen a newer version of the owner.
 func (p *pass[O, C]) isOfTerm(ctx context.Context) bool {
 	versioner, ok := p.client.(Versioner)
 	if !ok {

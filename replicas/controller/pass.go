@@ -69,7 +69,7 @@ type pass[O, C Object] struct {
 	errs       []error       // what went wrong
 	retryAfter time.Duration // how long the server or a hold delays the next pass after an error
 
-	// The method wants sets these fields.
+	// These fields are set by p.wants.
 	key    expectations.Key
 	cached O // the owner from the cache; Owner may be a newer version from the server
 	state  *memory[C]
@@ -81,7 +81,7 @@ type pass[O, C Object] struct {
 	ownerRead, ownerOld bool
 	remembers           bool // whether the pass records when children become ready, because the children's status does not contain the time
 
-	// The method plan sets these fields.
+	// These fields are set by p.plan.
 	start    ledger.Moment // when the pass began to read the cache
 	snapshot ledger.Snapshot[C]
 	view     view[C]
@@ -138,7 +138,7 @@ func (p *pass[O, C]) nothingToDo(ctx context.Context, planned replicas.Scale[C])
 }
 
 // carryOut makes the calls in scale, which is a part of the plan. Each step of carryOut may remove calls
-// from scale. If a step fails before the calls, carryOut returns false.
+// from scale. If a step before the calls fails, carryOut returns false.
 func (p *pass[O, C]) carryOut(ctx context.Context, planned, scale replicas.Scale[C]) (ok bool) {
 	scale, newborns := p.notHeld(scale) // removes the calls that earlier passes have postponed
 	held := scale.IsZero()
@@ -285,9 +285,9 @@ type Pass[O, C Object] struct {
 	// owner could not be checked or must not adopt. Skipped is the number of creations that slow start did
 	// not try after a failure.
 	Failed, Skipped int
-	// InFlight is the number of names whose creation may have taken effect, or may still take effect.
-	// Creations that the server refused are not included. Later passes send the creations in flight again, or
-	// look for their children on the server.
+	// InFlight is the number of creations, counted by name, that may have taken effect or may still take
+	// effect. Creations that the server refused are not included. Later passes send the creations in
+	// flight again, or look for their children on the server.
 	InFlight int
 	// ViewWasStale reports whether the children were listed live because the cache
 	// was known to be old.
@@ -304,8 +304,8 @@ type Pass[O, C Object] struct {
 	LookErr error
 	// Calls lists the calls to the server in the order of their answers.
 	Calls []Call
-	// GateChanges lists the gates that have lasted for a second, changed or ended. Log one line for each
-	// change.
+	// GateChanges lists the gates that have lasted for a second, have changed or have ended. Log one line
+	// for each change.
 	GateChanges []GateChange
 	// Observed reports whether the children were listed and a plan was made. If Observed is false, the
 	// pass could not compute a status.
@@ -327,8 +327,8 @@ type Pass[O, C Object] struct {
 	Took time.Duration
 }
 
-// Conflicts returns the number of delete calls that failed with a Conflict, except deletions of new
-// children that a webhook made useless.
+// Conflicts returns the number of delete calls that failed with a Conflict. Deletions of new children that
+// do not belong to the owner because a webhook changed them are not counted.
 func (p Pass[O, C]) Conflicts() int {
 	return countCalls(p.Calls, func(c Call) bool { return c.Verb == "Delete" && !c.stray && apierrors.IsConflict(c.Err) })
 }
@@ -340,7 +340,7 @@ func (p Pass[O, C]) LiveLists() int { return countCalls(p.Calls, isList) }
 // cache.
 func (p Pass[O, C]) LiveReads() int { return countCalls(p.Calls, isRead) }
 
-// mostInText is the maximum number of names, of calls and of deletions in the result of String.
+// mostInText is the maximum length of each list of names, calls or deletions in the result of String.
 const mostInText = 20
 
 // String describes the pass in a few lines. The lines show the numbers of wanted and active children, each

@@ -122,7 +122,7 @@ func TestARestoredServer(t *testing.T) {
 				assert.Len(t, r.last.Created, 2)
 				return
 			}
-			requireRestored(t, r, err, `a live list has "a", although an event said that it was deleted`)
+			requireRestored(t, r, err, `a live list has "a", although an event reported its deletion`)
 		})
 	}
 }

@@ -27,8 +27,8 @@ func (p *pass[O, C]) scaleFails(part Stops, err error) {
 	p.unscaled |= part
 }
 
-// setOut sets p.Scale to the calls that the pass is about to make. In the second round, p.Scale keeps the
-// deletions of the first round.
+// setOut stores in p.Scale the calls that the pass is about to make. In the second round, p.Scale keeps
+// the deletions of the first round.
 func (p *pass[O, C]) setOut(scale replicas.Scale[C]) {
 	first := p.Scale
 	if p.Scale = scale; !first.IsZero() {
@@ -54,8 +54,8 @@ func (p *pass[O, C]) missingSlots() replicas.Scale[C] {
 }
 
 // notHeld removes from scale the calls that an earlier pass has postponed, and requests a pass for the
-// time when these calls are due. If the owner is in no namespace, notHeld also returns the new children by
-// name.
+// time when these calls are due. If the owner is in no namespace, the second result maps names to the new
+// children.
 func (p *pass[O, C]) notHeld(scale replicas.Scale[C]) (replicas.Scale[C], map[string]newborn[C]) {
 	if p.ownerOld {
 		p.waitForOwner()
@@ -242,7 +242,7 @@ func (s *Step[C]) check(planned replicas.Scale[C]) error {
 	return &replicas.RefusedError{Reason: InvalidStep, Err: errors.New(why)}
 }
 
-// of returns scale without the calls that Prepare has removed from the step.
+// of returns the calls in scale that Prepare has left in the step.
 func (s *Step[C]) of(scale replicas.Scale[C]) replicas.Scale[C] {
 	left := sets.New(s.Create...)
 	scale.Names = filter(scale.Names, left.Has)
@@ -258,8 +258,9 @@ func (p *pass[O, C]) tellAuthor(is Result[C]) {
 	}
 }
 
-// tellUntried stores ErrNotTried as the result of each call that Prepare has allowed and that is missing from
-// left, the calls that the pass makes. The steps that make the calls store the results of these calls.
+// tellUntried stores ErrNotTried as the result of each call that Prepare has allowed but the pass does not
+// make. The argument left holds the calls that the pass makes. The steps that make the calls store the
+// results of these calls.
 func (p *pass[O, C]) tellUntried(allowed, left replicas.Scale[C]) {
 	if p.kind.Prepare == nil {
 		return
@@ -277,8 +278,8 @@ func (p *pass[O, C]) tellUntried(allowed, left replicas.Scale[C]) {
 	}
 }
 
-// leftOut returns StopsCreations, StopsDeletions or both, depending on which calls in scale are missing
-// from less.
+// leftOut returns StopsCreations if some creations in scale are not in less, StopsDeletions if some
+// deletions are not, or both.
 func leftOut[C Object](scale, less replicas.Scale[C]) (stops Stops) {
 	if less.Create < scale.Create {
 		stops = StopsCreations
@@ -309,7 +310,7 @@ func areLess[C Object](deletions, planned []replicas.Deletion[C]) bool {
 	return true
 }
 
-// keep returns the planned deletions that the list less also contains.
+// keep returns the deletions that are in both planned and less.
 func keep[C Object](planned, less []replicas.Deletion[C]) []replicas.Deletion[C] {
 	wanted := idsOf(less)
 	return slices.DeleteFunc(slices.Clone(planned), func(v replicas.Deletion[C]) bool { return !wanted.Has(object.ID(v.Object)) })
@@ -350,7 +351,7 @@ func (p *pass[O, C]) postponeFailing(scale replicas.Scale[C]) replicas.Scale[C] 
 	return scale
 }
 
-// noteRound adds to the round the children in p.Created from index created on.
+// noteRound adds the children in p.Created[created:] to the round.
 func (p *pass[O, C]) noteRound(created int) {
 	made := p.Created[created:]
 	if !p.backOff || len(made) == 0 {

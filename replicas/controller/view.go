@@ -37,8 +37,8 @@ type view[C Object] struct {
 
 // plan decides what to create, delete, adopt and release. It first uses a view of the cached children and
 // newer facts. If this view is known to be old and there is something to do, plan lists the children live
-// and decides again. If the view may lack the effects of earlier calls, plan does this even if there is
-// nothing to do. The result ok reports whether the pass continues.
+// and decides again. If the view may lack the effects of earlier calls, plan lists the children live even
+// if there is nothing to do. The result ok reports whether the pass continues.
 func (p *pass[O, C]) plan(ctx context.Context) (plan replicas.Plan[C], ok bool) {
 	if !p.readCache(ctx) {
 		return plan, false
@@ -288,8 +288,8 @@ type serverVersion struct {
 	forgotten int // how often forget was called
 }
 
-// askFirst asks the server for the version before any pass needs it. It clears asked, because no pass is
-// waiting for a cache yet.
+// askFirst asks the server for the version before any pass needs it. The field asked is then zero again,
+// because no pass is waiting for a cache yet.
 func (v *serverVersion) askFirst(now func() time.Time, version func() (string, error)) {
 	v.ask(now, version)
 	v.mu.Lock()
@@ -389,7 +389,7 @@ func (p *pass[O, C]) wantedSlots() sets.Set[string] {
 }
 
 // sameSlots reports whether two specs with the same number of slots want the same slots. It compares only
-// the first slots, one for each child plus as many as one plan can fill.
+// the first slots: as many as the view has children, plus the number that one plan can fill.
 func (p *pass[O, C]) sameSlots(a, b *replicas.Spec[C]) bool {
 	if a.Slots == nil || b.Slots == nil {
 		return a.Slots == nil && b.Slots == nil

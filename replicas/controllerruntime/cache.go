@@ -80,10 +80,9 @@ func (v view[O, C]) Children(ctx context.Context, owner O) ([]C, error) {
 	return v.of(ctx, owner)
 }
 
-// of returns the children of the given owners, which must all be in one namespace, and the orphans in
-// that namespace. The cache may change between two lists, so orphans are listed twice, before and after
-// the owned children. A child that is adopted or orphaned between two lists appears in at least one of
-// them.
+// of returns the children of the given owners, and the orphans in the same namespace. All owners must be in
+// one namespace. The cache may change between two lists, so orphans are listed twice, before and after the
+// owned children. A child that is adopted or orphaned between two lists appears in at least one of them.
 func (v view[O, C]) of(ctx context.Context, owners ...O) ([]C, error) {
 	values := []string{noController}
 	for _, owner := range owners {

@@ -105,7 +105,7 @@ func TestAWebhookThatTakesLabelsAwayIsSeen(t *testing.T) {
 				assert.NotContains(t, strings.Join(s.requests, "\n"), "DELETE")
 				return
 			}
-			require.ErrorContains(t, err, "is not the owner's")
+			require.ErrorContains(t, err, "does not belong to the owner")
 			require.Len(t, s.requests, 5)
 			assert.Contains(t, s.requests[0], "GET /apis/example.com/v1/namespaces/default/workers?", "a new process looks live first")
 			assert.Contains(t, s.requests[1], "GET /apis/example.com/v1/namespaces/default/workerpools?limit=1")

@@ -48,8 +48,8 @@ type Options struct {
 	// Watches. docs/adopting.md in this repository says which failures the controller notices, and how
 	// soon.
 	Watches *transport.Watches
-	// Healthz is the name of the health check under which Add registers CheckWatches at the manager's
-	// /healthz endpoint. If Healthz is empty, Add does not register CheckWatches.
+	// Healthz is the name that Add uses to register CheckWatches as a health check at the manager's /healthz
+	// endpoint. If Healthz is empty, Add does not register CheckWatches.
 	Healthz string
 	// Build is a function that can add further watches to the controller. Add calls Build with the
 	// controller's builder, before Add itself adds the watches of owners and children:
@@ -141,9 +141,9 @@ type Reconciler[O, C client.Object] struct {
 }
 
 // New returns a Reconciler for the owners in a cluster. A manager can also be passed as the cluster. New
-// also adds the index from the function Index to the cluster's cache. New ignores the options Cluster,
-// Healthz and Build, and uses only the field RateLimiter of Options.Runtime. You do not have to set
-// Kind.ClusterScoped, because New reads the scope of the owners from the cluster's RESTMapper.
+// also adds an index to the cluster's cache; see Index. New ignores the options Cluster, Healthz and Build,
+// and uses only the field RateLimiter of Options.Runtime. You do not have to set Kind.ClusterScoped,
+// because New reads the scope of the owners from the cluster's RESTMapper.
 //
 // Watch the children with the event handler from ChildEvents. This handler confirms the creations and
 // deletions of earlier passes as soon as their events arrive. Without this handler, each pass confirms

@@ -9,7 +9,7 @@ import (
 	"k8s.io/client-go/tools/record"
 )
 
-// events passes events to a recorder.
+// events is an event sink that passes each event to a recorder.
 type events struct{ recorder record.EventRecorder }
 
 func (e events) Event(owner metav1.Object, eventType, reason, message string) {

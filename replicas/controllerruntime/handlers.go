@@ -90,8 +90,8 @@ func (h *Handlers) made() *controller.Handlers {
 	return h.handlers
 }
 
-// eventHandler returns an event handler that reports each event to watch, and then calls added, updated
-// or deleted with the objects of the event. The argument watch may be nil.
+// eventHandler returns an event handler that reports each event to watch. The handler then calls the
+// function added, updated or deleted with the objects of the event. The argument watch may be nil.
 func eventHandler(
 	watch *follow.Watch,
 	added func(any, ...controller.Enqueue) error,

@@ -27,7 +27,8 @@ func newLimiter(otherwise workqueue.TypedRateLimiter[reconcile.Request]) *limite
 	return &limiter{TypedRateLimiter: otherwise, after: map[reconcile.Request]time.Duration{}}
 }
 
-// next sets the delay before the next retry of a request. Reconcile calls next before it returns an error.
+// next sets the delay before the next retry of a request. Reconcile calls this method before it returns an
+// error.
 func (l *limiter) next(req reconcile.Request, after time.Duration) {
 	if after <= 0 {
 		return
@@ -37,7 +38,7 @@ func (l *limiter) next(req reconcile.Request, after time.Duration) {
 	l.after[req] = after
 }
 
-// Forget discards the delay that was set with next, and calls Forget of the inner rate limiter.
+// Forget discards the delay that the method next has set, and calls Forget of the inner rate limiter.
 func (l *limiter) Forget(req reconcile.Request) {
 	l.mu.Lock()
 	delete(l.after, req)
@@ -45,8 +46,8 @@ func (l *limiter) Forget(req reconcile.Request) {
 	l.TypedRateLimiter.Forget(req)
 }
 
-// When returns the delay that was set with next, and discards it. If no delay was set, When returns the
-// delay of the inner rate limiter.
+// When implements TypedRateLimiter. It returns and discards the delay that the method next has set. If no
+// delay was set, the result is the delay of the inner rate limiter.
 func (l *limiter) When(req reconcile.Request) time.Duration {
 	l.mu.Lock()
 	after, told := l.after[req]

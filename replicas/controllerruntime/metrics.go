@@ -13,7 +13,8 @@ import (
 
 const metricsNamespace = "replicakit_"
 
-// registering prevents two controllers with the same name from registering their metrics at the same time.
+// registering is locked while a controller registers its metrics, because another controller may have the
+// same name.
 var registering sync.Mutex
 
 // registerMetrics registers the metrics of a controller, and replaces those of an earlier controller with

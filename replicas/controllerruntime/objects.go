@@ -31,7 +31,7 @@ func (o objects[T]) check() error {
 
 func (o objects[T]) empty() (T, error) { return newOf[T](o.scheme, o.kind) }
 
-// named returns an empty object with the namespace and name of the argument like.
+// named returns an empty object with the same namespace and name as the argument.
 func (o objects[T]) named(like client.Object) (T, error) {
 	obj, err := o.empty()
 	if err == nil {
@@ -88,8 +88,7 @@ func (o objects[T]) list(ctx context.Context, from client.Reader, items []T, opt
 	return items, list, err
 }
 
-// version lists at most one object, and returns the resourceVersion of the list, which is the server's
-// current resourceVersion.
+// version returns the server's current resourceVersion, which it reads from a list of at most one object.
 func (o objects[T]) version(ctx context.Context, live client.Reader, namespace string) (string, error) {
 	_, list, err := o.list(ctx, live, nil, &client.ListOptions{Namespace: namespace, Limit: 1})
 	if err != nil {

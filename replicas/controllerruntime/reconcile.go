@@ -56,8 +56,7 @@ func (r *Reconciler[O, C]) ChildEvents() handler.EventHandler {
 	return eventHandler(r.followed().Children, made.ChildAdded, made.ChildUpdated, made.ChildDeleted)
 }
 
-// followed returns the Reconciler's watches. If New did not make the Reconciler, followed returns empty
-// Watches.
+// followed returns the Reconciler's watches. If New did not make the Reconciler, the result is empty.
 func (r *Reconciler[O, C]) followed() follow.Watches {
 	if r == nil {
 		return follow.Watches{}

@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// tellVersions sets the functions ownersVersion and childrenVersion of the view, which return the current
-// resourceVersion of the cached owners and of the cached children.
+// tellVersions sets the view's functions ownersVersion and childrenVersion. They return the current
+// resourceVersions of the cached owners and of the cached children.
 func (v *view[O, C]) tellVersions(from cache.Cache) error {
 	owner, err := v.owners.empty()
 	if err != nil {

@@ -42,11 +42,11 @@
 //
 // # Requests without an answer
 //
-// If a request gets no answer, it may still take effect until [Landing] after it was sent. The ledger
-// keeps the names of unanswered creations and the UIDs of unanswered deletions until the outcome of these
-// requests is known. Copy the result of [Ledger.InFlight] into the replicas.Spec. The plan then repeats
-// these requests before it makes any others. The plan also leaves room for the requests that it does not
-// repeat, because they may still succeed.
+// If a request gets no answer, it may still take effect within the time [Landing] after it was sent. The
+// ledger keeps the names of unanswered creations and the UIDs of unanswered deletions until the outcome of
+// these requests is known. Copy the result of [Ledger.InFlight] into the replicas.Spec. The plan then
+// repeats these requests before it makes any others. The plan also takes into account the requests that it
+// does not repeat, because they may still succeed.
 //
 // # Restores
 //

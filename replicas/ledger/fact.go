@@ -17,8 +17,8 @@ type Moment uint64
 
 // A word is one answer from the server about a child.
 type word[C metav1.Object] struct {
-	// Whether the child exists. If not, the child was missing from a list, because it is gone or no
-	// longer matches the list's selector.
+	// Whether the child exists. If false, the child was missing from a list, because it is gone or no longer
+	// matches the list's selector.
 	there    bool
 	child    C      // the child as returned by the server; set only if the child exists
 	version  string // the resourceVersion of the child or, if the child is missing, of the list

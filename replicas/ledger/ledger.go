@@ -44,11 +44,11 @@ type Ledger[C metav1.Object] struct {
 	list     bar
 	selector labels.Selector // the selector of the last View or Listed
 	read     string          // the version of the cache at the last View
-	// If true, every view is stale until the next live list, for example because the cache went back to
-	// an older state.
+	// If true, every view is stale until the next live list. It is set, for example, if the cache went
+	// back to an older state.
 	distrusted bool
-	// The delay of View.Unmet if the cache seems to be newer than a child that is missing from the cache.
-	// See suspect.
+	// The delay before View.Unmet becomes true if the cache seems to be newer than a child that is missing
+	// from the cache. See suspect.
 	passed backoff.Hold
 	hides  bool // the last View omitted a cached child because of the last live list
 	passes bool // a pass has called View but not yet Done
@@ -59,7 +59,7 @@ type entry[C metav1.Object] struct {
 	fact  fact[C]
 	since time.Time // when an answer or a deletion was last recorded
 	doubt doubt
-	shown Moment // the start of the last View that found the child in the cache; 1 if only Left has reported the child
+	shown Moment // the start of the last View that found the child in the cache; 1 if only the method Left has reported the child
 	call  call
 }
 
@@ -81,7 +81,7 @@ type doubt struct {
 
 func (d doubt) any() bool { return !d.sent.IsZero() }
 
-// A bar is the last live list, which shows that some cached children are outdated. If a cached child is
+// A bar is the last live list, which may show that cached children are outdated. If a cached child is
 // older than the list and is missing from the list, the child is gone or no longer counts as a replica.
 // For example, after a watch has stalled and resumed, the cache may still show children that are gone.
 type bar struct {
@@ -95,8 +95,8 @@ func (b bar) excludes(c metav1.Object) bool {
 	return b.hides(idOf(c)) && resourceversion.Older(c.GetResourceVersion(), b.version)
 }
 
-// hides reports whether the child is missing from the list. If so, all versions of the child up to the
-// list's version are outdated.
+// hides reports whether the child is missing from the list. If the child is missing, all its versions up to
+// the list's version are outdated.
 func (b bar) hides(id types.UID) bool { return b.version != "" && !b.children.Has(id) }
 
 func (l *Ledger[C]) patience() time.Duration {
@@ -131,8 +131,8 @@ func (l *Ledger[C]) Told(start Moment, c C, now time.Time) error {
 	return l.told(start, c, none, now)
 }
 
-// Created is like Told, but records the answer to a create call. View.Waits then includes the time to wait
-// until the cache shows the child.
+// Created records the answer to a create call. The parameters and errors are those of Told. After the call
+// of Created, View.Waits includes the time to wait until the cache shows the child.
 func (l *Ledger[C]) Created(start Moment, c C, now time.Time) error {
 	return l.told(start, c, created, now)
 }
@@ -154,9 +154,9 @@ func (l *Ledger[C]) told(start Moment, c C, by call, now time.Time) error {
 	return nil
 }
 
-// Deleted records that the server has accepted the deletion of a child in the view. The child exists until
-// its grace period is over and its finalizers are removed. View.Waits then includes the time to wait until
-// the cache shows that the child is being deleted or gone.
+// Deleted records a delete call that the server has accepted. The parameter id is the UID of a child in the
+// view. This child exists until its grace period is over and its finalizers are removed. View.Waits then
+// includes the time to wait until the cache shows that the child is being deleted or gone.
 func (l *Ledger[C]) Deleted(id types.UID, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -168,7 +168,7 @@ func (l *Ledger[C]) Deleted(id types.UID, now time.Time) {
 }
 
 // Gone records that a child no longer exists, as the answer to a call has shown. The call began at start.
-// Deleted, Gone, Lacked, Left, Doubt and Sure ignore an empty UID.
+// The methods Deleted, Gone, Lacked, Left, Doubt and Sure ignore an empty UID.
 func (l *Ledger[C]) Gone(start Moment, id types.UID, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -286,10 +286,10 @@ func isShownBy(cached, listed metav1.Object) bool {
 	return resourceversion.Reached(cached.GetResourceVersion(), listed.GetResourceVersion())
 }
 
-// tellAbsent records which children are missing from the list. If the Ledger has no fact about a cached child,
-// a new fact is needed only if the list or the child has no numeric version, because View compares numeric
-// versions. A child that does not match the selector is missing from every list, so its absence does not prove
-// that the child is gone.
+// tellAbsent records which children are missing from the list. A cached child without a fact needs a new
+// fact only if the list or the child has no numeric version. In all other cases, View compares the
+// versions. A child that does not match the selector is missing from every list, so its absence does not
+// prove that the child is gone.
 func (l *Ledger[C]) tellAbsent(start Moment, s Snapshot[C], cached map[types.UID]C, now time.Time) {
 	is := fact[C]{word: word[C]{version: l.list.version, at: start}}
 	for id, e := range l.children {
@@ -363,7 +363,7 @@ func (l *Ledger[C]) tidy(id types.UID, e *entry[C]) {
 // Doubt records that a delete call for a child was sent and got no answer. The parameter version is the
 // resourceVersion in the preconditions of the call, or "" if there was none. The doubt ends with the first
 // view in which the child is missing, is being deleted, or has a later version than the one in the
-// preconditions. Deleted, Sure and Landed also end the doubt. A doubt does not end by time alone.
+// preconditions. Deleted, Sure and Landed also end the doubt. A doubt never expires by itself.
 func (l *Ledger[C]) Doubt(id types.UID, version string, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -421,8 +421,8 @@ func (l *Ledger[C]) Landed(began time.Time) {
 	}
 }
 
-// Unanswered returns how much longer an unanswered request can take effect. If there are no unanswered
-// requests, the result is 0. The result is at most Landing, even if the clock was set back.
+// Unanswered returns how much longer any of the unanswered requests can take effect. If there are none, the
+// result is 0. The result is at most Landing, even if the clock was set back.
 func (l *Ledger[C]) Unanswered(now time.Time) (longest time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -438,8 +438,8 @@ func (l *Ledger[C]) Unanswered(now time.Time) (longest time.Duration) {
 	return longest
 }
 
-// setClock replaces every time in the Ledger that is later than now with now. Without this correction,
-// each wait would be too long after the clock was set back.
+// setClock sets all times in the Ledger that lie in the future to now. Without this correction, each wait
+// would be too long after the clock was set back.
 func (l *Ledger[C]) setClock(now time.Time) {
 	for i := range l.names {
 		notAfter(now, &l.names[i].Sent)

@@ -19,12 +19,13 @@ import (
 const Landing = 5 * time.Minute
 
 // firstLook is the first delay before a name is read again from the server. Each later delay is twice as
-// long as the one before it, up to lastLook. There is no need to read a name that is sent again.
+// long as the one before it, up to lastLook. If a creation with the name is sent again, the name need not
+// be read.
 const firstLook, lastLook = time.Second, time.Minute
 
-// A Name is the name of a child whose creation was sent at least once with an unknown result. If another
-// child is needed, send the same name again. Names are unique on the server, so all creations with one
-// name make at most one child.
+// A Name is the name in a create request that was sent at least once and whose result is unknown. If
+// another child is needed, send the same name again. Names are unique on the server, so all creations with
+// one name make at most one child.
 type Name struct {
 	types.NamespacedName
 
@@ -33,8 +34,8 @@ type Name struct {
 	// Bearer says what kind of object has the name, as far as is known.
 	Bearer Bearer
 
-	open    int                 // the number of unsettled creations with this name
-	settled sets.Set[types.UID] // the children for which a creation was settled
+	open    int                 // the number of creations with this name whose result is unknown
+	settled sets.Set[types.UID] // the children that were counted as the result of a creation
 	look    backoff.Hold        // the delay before the name is read again from the server
 }
 
@@ -58,9 +59,9 @@ func (n Name) IsTaken() bool { return n.Bearer == Leaver || n.Bearer == Stranger
 func (n Name) HasLanded(now time.Time) bool { return now.Sub(n.Sent) >= Landing }
 
 // NextLook returns the time to wait before the name is read from the server. If the result is 0 or
-// negative, read the name now. There is no need to read a name that is sent again. While a Replica has
-// the name, no other child can get the name. In this case, the read can wait until all creations with the
-// name have landed.
+// negative, read the name now. If a creation with the name is sent again, the name need not be read. While
+// a Replica has the name, no other child can get the name. In this case, the read can wait until no
+// creation with the name can take effect any more.
 func (n Name) NextLook(now time.Time) time.Duration {
 	if n.Bearer == Replica {
 		return max(landsIn(n.Sent, now), n.look.Remaining(now))
@@ -72,8 +73,8 @@ func (n Name) NextLook(now time.Time) time.Duration {
 // result is 0 or negative if the request can no longer take effect.
 func landsIn(sent, now time.Time) time.Duration { return Landing - max(now.Sub(sent), 0) }
 
-// Sending records that a creation with a name is being sent, or was sent at the time now or earlier. The
-// creation may take effect until Landing after now.
+// Sending records a creation with the given name. The creation is being sent, or was sent no later than
+// now. It may take effect until now.Add(Landing).
 func (l *Ledger[C]) Sending(name types.NamespacedName, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -94,9 +95,9 @@ func (l *Ledger[C]) Refused(name types.NamespacedName) {
 	}
 }
 
-// Bears records what kind of object has a name. A child of the owner settles only one creation with that
-// name, even if Bears is called again for this child. Other creations with the same name stay unsettled,
-// because they did not make that child.
+// Bears records what kind of object has a name. A child of the owner is counted as the result of only one
+// creation with that name, even if Bears is called again for this child. The results of other creations
+// with the same name stay unknown, because they did not make that child.
 func (l *Ledger[C]) Bears(name types.NamespacedName, id types.UID, is Bearer, ours bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -127,10 +128,10 @@ func (l *Ledger[C]) NoneBears(name types.NamespacedName) {
 	}
 }
 
-// Looked records that a name was read from the server between began and now. If no creation with the name
-// could take effect after began, Looked drops the name. If a creation could still take effect, Looked
-// doubles the delay before the next read. The delay ends at the latest when all creations with the name
-// have landed.
+// Looked records that a name was read from the server between the times began and now. If no creation with
+// the name could take effect after the read began, Looked drops the name. If a creation could still take
+// effect, Looked doubles the delay before the next read. The delay ends at the latest when no creation with
+// the name can take effect any more.
 func (l *Ledger[C]) Looked(name types.NamespacedName, began, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -147,16 +148,16 @@ func (l *Ledger[C]) Looked(name types.NamespacedName, began, now time.Time) {
 	}
 }
 
-// Names returns the names of the unsettled creations, in the order in which the names were first sent. The
-// caller owns the slice.
+// Names returns the names of the creations with an unknown result, in the order in which the names were
+// first sent. The caller owns the slice.
 func (l *Ledger[C]) Names() []Name {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.names)
 }
 
-// SentTo returns the namespace of an unsettled creation with the given name. A repeated creation must use
-// the same namespace. If there is no such creation, sent is false.
+// SentTo returns the namespace of the creation with the given name, if the result of this creation is
+// unknown. A repeated creation must use the same namespace. If there is no such creation, sent is false.
 func (l *Ledger[C]) SentTo(name string) (namespace string, sent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -219,8 +220,9 @@ func (l *Ledger[C]) drop(name types.NamespacedName) {
 	l.names = slices.DeleteFunc(l.names, func(n Name) bool { return n.NamespacedName == name })
 }
 
-// resolve updates the Bearer of each name from the children in a view. If no child in the view has a name,
-// its Bearer becomes Nobody, unless its Bearer is Stranger. Views do not always contain Strangers.
+// resolve updates the Bearer of each name from the children in a view. If a name belongs to no child in the
+// view, the Bearer of the name becomes Nobody, unless it is Stranger. Views do not always contain
+// Strangers.
 func (l *Ledger[C]) resolve(children []C, rules Rules[C]) {
 	if len(l.names) == 0 {
 		return

@@ -10,9 +10,9 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 type Owner struct {
 	Is   metav1.Object // the owner as returned by the server; nil if the owner is gone
 	Gone bool          // the owner no longer exists on the server, even if it is still in the cache
-	// Version is the resourceVersion of Is. If the owner is gone, Version is the resourceVersion that the
-	// owner had in the cache. Version is "" if comparing resourceVersions cannot prove that the cache
-	// shows Is.
+	// Version is the resourceVersion of the owner in the field Is. If the owner is gone, Version is the
+	// resourceVersion that the owner had in the cache. Version is "" if comparing resourceVersions cannot
+	// prove that the cache shows the state in the field Is.
 	Version string
 }
 

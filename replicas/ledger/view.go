@@ -77,7 +77,7 @@ func RulesOf[C metav1.Object](owner metav1.Object, kind schema.GroupKind, matchi
 	}}
 }
 
-// Bearer returns the Bearer of the name of c, and whether c is a child of the owner.
+// Bearer classifies the object c, and reports whether c is a child of the owner.
 func (r Rules[C]) Bearer(c C) (is Bearer, ours bool) {
 	switch ours = r.Ours(c); {
 	case r.MayCount(c) && r.Active(c):
@@ -211,8 +211,8 @@ func (o *overlay[C]) lay() {
 	}
 }
 
-// counts makes the view stale and unmet if a fact, list or call that the cache does not show yet is
-// older than Patience.
+// counts is called for a fact, list or call that the cache does not show yet. If it is older than Patience,
+// counts makes the view stale and unmet.
 func (o *overlay[C]) counts(since time.Time) {
 	if o.now.Sub(since) > o.patience() {
 		o.view.Stale, o.view.Unmet = true, true
@@ -349,7 +349,7 @@ func (o *overlay[C]) isMoot(e *entry[C]) bool {
 // shows reports whether the cache is at least as new as the fact about a child that is missing from the
 // cache. This is the case if the cache has reached the version of the fact, or if it contained the child
 // before. If the fact says that the child exists and the version of the cache is known, only the versions
-// are compared. If the child is gone and the last list also shows this, shows returns true, because the
+// are compared. If the child is gone and the last list also shows this, the result is true, because the
 // fact is no longer needed.
 func (o *overlay[C]) shows(id types.UID, e *entry[C]) bool {
 	w := e.fact.word
@@ -476,7 +476,7 @@ func (l *Ledger[C]) isNeeded(e *entry[C]) bool {
 
 // Again returns the time to wait before the next pass if no event arrives. If the view is the same as the
 // cache, Again returns 0. Setting the clock back does not make the wait longer. The creation of a child
-// causes an event, so a created child shortens the wait only after Patience.
+// causes an event, so Again does not shorten the wait for a created child before Patience has passed.
 func (l *Ledger[C]) Again(now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

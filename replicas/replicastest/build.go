@@ -94,13 +94,14 @@ func WithCost[C Object[C]](child C, cost int32) C {
 	})
 }
 
-// Unready returns a copy of a pod that is not ready, and has not been ready since its creation.
+// Unready returns a copy of a pod. The copy is not ready, and has not been ready since its
+// creation.
 func Unready(p *corev1.Pod) *corev1.Pod {
 	return changed(p, func(p *corev1.Pod) { becomeUnready(p, p.CreationTimestamp) })
 }
 
-// changed applies the function change to a copy of an object, and returns the copy. If the object
-// is nil, changed returns nil.
+// changed copies an object, modifies the copy with the given function, and returns the copy. If the
+// object is nil, changed returns nil.
 func changed[T Object[T]](obj T, change func(T)) T {
 	if object.IsNil(obj) {
 		return obj

@@ -18,8 +18,7 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// SetQuota allows at most limit children in a namespace. Finished pods do not
-// count.
+// SetQuota limits the number of children in a namespace. Finished pods do not count.
 func (c *Cluster[O, C]) SetQuota(namespace string, limit int) { c.quota[namespace] = limit }
 
 // Children returns the children that the server has in a namespace, sorted by namespace and name.

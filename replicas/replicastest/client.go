@@ -23,11 +23,11 @@ import (
 
 // A Client makes the API calls of one controller and receives the controller's events. A Client is
 // a controller.Client and a controller.EventSink. Use Fail to make calls fail, and Record to record
-// calls. The callbacks Fault and Done can call Step of other Parts, or panic with a Crash to
-// simulate that the process has died.
+// calls. The callbacks Fault and Done can call Step of other Parts. To simulate the death of the
+// process, they can panic with a Crash.
 type Client[O Object[O], C Object[C]] struct {
-	// Client sends the calls, which may fail. Like a real client, Create decodes the response into
-	// its argument, and so also modifies the maps in it.
+	// Client sends the calls, which may fail. Create modifies its argument and the maps in it, like
+	// a client that decodes the response into the argument.
 	controller.Client[O, C]
 	controller.Versioner
 	// EventSink adds each event to the cluster's Events.
@@ -41,7 +41,7 @@ type Client[O Object[O], C Object[C]] struct {
 	Done func(Call, error)
 
 	cluster *Cluster[O, C]
-	id      int // number among the clients of the cluster
+	id      int // the clients of a cluster are numbered from 1
 	calling *Call
 	rules   []*programmed
 	records []*Record
@@ -95,8 +95,8 @@ type Call struct {
 	Err error
 }
 
-// An effect applies a request to the cluster. It can be called after the caller has stopped
-// waiting. By then, the caller may have changed the objects that it passed to the request.
+// An effect applies a request to the cluster. When an effect is called, the caller of the request
+// may have stopped waiting, and may have changed the objects in the request.
 type effect[T any, O Object[O], C Object[C]] func(context.Context, *Cluster[O, C]) (T, error)
 
 // do makes one call.
@@ -116,8 +116,8 @@ func do[T any, O Object[O], C Object[C]](ctx context.Context, c *Client[O, C], c
 // resends is the maximum number of times that client-go resends a request.
 const resends = 10
 
-// send sends a request. It resends the request while the Fault sets Resend, but at most resends
-// times.
+// send sends a request. While the Fault sets Resend, the request is sent again. The constant
+// resends is the limit.
 func send[T any, O Object[O], C Object[C]](ctx context.Context, c *Client[O, C], call Call, effect effect[T, O, C]) (result T, err error) {
 	n := 0
 	for again := true; again && n <= resends; n++ {

@@ -50,9 +50,9 @@ type Cluster[O Object[O], C Object[C]] struct {
 	// Events lists the events that controllers have sent, in the order in which they were sent.
 	Events []Event
 	// Ready makes a child ready. Ready changes a copy of the child, and the cluster stores that
-	// copy. Ready is called once for each child that is not being deleted, Timing.StartUp after the
-	// child's creation. If Ready is nil, children do not change after their creation. Ready is not
-	// called for pods, which become ready on nodes.
+	// copy. Ready is called once for each child when Timing.StartUp has passed since the child's
+	// creation, unless the child is being deleted. If Ready is nil, children do not change after
+	// their creation. Ready is not called for pods, which become ready on nodes.
 	Ready func(child C)
 	// Mutate may change each child that is created through the API, before Webhook is called.
 	// Mutate may be nil.
@@ -81,7 +81,7 @@ type Cluster[O Object[O], C Object[C]] struct {
 	nodes    []*node
 	tasks    []task[O, C]
 	clients  int            // the number of clients of the cluster
-	landing  *landing[O, C] // the late call that takes effect now; nil if there is none
+	landing  *landing[O, C] // the late call that is taking effect at the moment; nil if there is none
 	hidden
 }
 
@@ -172,7 +172,7 @@ func (c *Cluster[O, C]) newName(namespace, prefix string) string {
 	const longest = 63
 	prefix = prefix[:min(len(prefix), longest-suffixLength)]
 	if c.counting {
-		return fmt.Sprintf("%s%06d", prefix, c.counter+1) // the same number as in the child's UID
+		return fmt.Sprintf("%s%06d", prefix, c.counter+1) // the child's UID will contain the same number
 	}
 	r := rand.New(c.random)
 	for {

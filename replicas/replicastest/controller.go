@@ -39,7 +39,7 @@ type Controller[O Object[O], C Object[C]] struct {
 
 	controller *controller.Controller
 	cluster    *Cluster[O, C]
-	suffix     []int // the remaining digits of the next name, if the cluster is counting
+	suffix     []int // if the cluster is counting, the digits of the next name that random has not returned yet
 	inside     *inside.Controller[controller.Pass[O, C], C]
 	hidden
 }

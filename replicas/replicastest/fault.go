@@ -22,15 +22,15 @@ type Fault struct {
 	// sends a request again after a 429 or 503 with Retry-After, and after a connection was reset.
 	// The resent request gets a Fault of its own.
 	Resend bool
-	// Late is the delay after which a request takes effect although it has failed with Before. The
+	// Late is the delay after which a request that failed with Before still takes effect. The
 	// request takes effect as it was sent, even if its context has ended by then. If Late is 0, the
 	// request never takes effect.
 	Late time.Duration
 }
 
-// Lost returns errors that a call can return although it took effect. These errors come from the
-// server or from a component in front of the server. Lost returns a Timeout, a ServiceUnavailable,
-// an InternalError, a TooManyRequests and a connection reset.
+// Lost returns errors that a call can return even if the call took effect. These errors come from
+// the server or from a component in front of the server. Lost returns a Timeout, a
+// ServiceUnavailable, an InternalError, a TooManyRequests and a connection reset.
 func Lost() []error {
 	return []error{
 		timeout(), apierrors.NewServiceUnavailable("no endpoints"), apierrors.NewInternalError(errors.New("etcd is gone")),
@@ -40,7 +40,7 @@ func Lost() []error {
 
 func timeout() error { return apierrors.NewTimeoutError("the request did not complete in time", 0) }
 
-// A Crash is a panic value that simulates the death of the process during a pass. The functions of
+// A Crash is a panic value that simulates the death of the process during a pass. The callbacks of
 // a Client or Controller may panic with a Crash.
 type Crash struct{}
 

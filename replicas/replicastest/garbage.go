@@ -130,7 +130,7 @@ func (c *Cluster[O, C]) disown(child C, uids ...types.UID) {
 	c.children.write(child, changed)
 }
 
-// ending is the state of the deletion of a namespace.
+// ending is the deletion state of a namespace.
 type ending uint8
 
 const (

@@ -22,15 +22,15 @@ type Rule struct {
 	Err error
 	// If Landed is set, the calls take effect, and only their responses are lost.
 	Landed bool
-	// Late is the delay after which a call takes effect although it has failed. If Late is 0, the
-	// call never takes effect. If Landed is set, Late is ignored.
+	// Late is the delay after which a failed call still takes effect. If Late is 0, the call never
+	// takes effect. If Landed is set, Late is ignored.
 	Late time.Duration
 }
 
 // Fail makes later calls fail according to the rules. The rules replace all rules from earlier
 // calls of Fail, so Fail without arguments removes all rules. If several rules select a call, the
-// first rule that is neither skipping calls nor used up determines the failure. Fault is not called
-// for that call.
+// first rule that does not skip the call and is not used up determines the failure. Fault is not
+// called for that call.
 func (c *Client[O, C]) Fail(rules ...Rule) {
 	c.rules = nil
 	for _, r := range rules {
@@ -38,7 +38,7 @@ func (c *Client[O, C]) Fail(rules ...Rule) {
 	}
 }
 
-// A programmed is a Rule together with the number of calls that the Rule has selected.
+// programmed is a Rule with the number of calls that the Rule has selected.
 type programmed struct {
 	Rule
 	met int

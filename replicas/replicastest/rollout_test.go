@@ -208,7 +208,7 @@ func TestRolloutsThatAreRefused(t *testing.T) {
 		unavailable, surge *intstr.IntOrString
 		change             func(s *workers)
 	}{
-		"maxUnavailable and maxSurge are 0, and 3 must be replaced": {unavailable: number(0), surge: number(0)},
+		"maxUnavailable and maxSurge are 0, and 3 children must be replaced": {unavailable: number(0), surge: number(0)},
 	} {
 		t.Run(text, func(t *testing.T) {
 			t.Parallel()

@@ -73,7 +73,8 @@ func (v *insideView[O, C]) ListFrom(view inside.View, d time.Duration) bool {
 }
 
 // Intact returns an error if an object in a cache was changed, for example by a function of your
-// Kind, or if an event handler returned an error. Call Intact at the end of a test.
+// Kind. Intact also returns an error if an event handler returned one. Call Intact at the end of a
+// test.
 func (v *View[O, C]) Intact() error {
 	return errors.Join(v.ChildWatch.intact(), v.OwnerWatch.intact())
 }
@@ -186,7 +187,7 @@ type event[T any] struct {
 type change uint8
 
 const (
-	there  change = iota // the object exists in the state that the event contains
+	there  change = iota // the object exists, and the event contains its state
 	gone                 // the object was removed
 	missed               // the object was removed while the watch was down
 )
@@ -270,7 +271,7 @@ func (s *Stream[T]) Get(namespace, name string) (T, bool) { return s.cache.get(n
 // namespaces.
 func (s *Stream[T]) In(namespace string) []T { return s.cache.in(namespace) }
 
-// due returns the time of the next event. The second result reports whether there is an event. It
+// due returns the time of the next event. The second result reports whether there is an event, and
 // is false while the watch hangs.
 func (s *Stream[T]) due() (time.Time, bool) {
 	if len(s.queue) == 0 || s.hung {
@@ -367,8 +368,8 @@ func (s *Stream[T]) tellGone(e event[T]) error {
 	return s.OnDelete(e.object.DeepCopy())
 }
 
-// leaves records an error if the cached object was changed since it arrived. It is called just
-// before the cache removes or replaces that object.
+// leaves checks that the cached object has not been changed since it arrived. Call leaves just
+// before the cache removes or replaces the object.
 func (s *Stream[T]) leaves(of T) {
 	namespace, name := of.GetNamespace(), of.GetName()
 	obj, known := s.cache.get(namespace, name)

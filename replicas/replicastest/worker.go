@@ -21,9 +21,9 @@ const (
 // As in client-go's work queues, a name can be queued twice, once for now and once for later.
 type Worker struct {
 	Clock *Clock
-	// Sync processes one name. If the result again is positive, the name is queued again after that
-	// time. If Sync returns an error and again is 0, the name is queued again after a delay that
-	// grows with each error. If Sync is nil, names are dropped.
+	// Sync processes one name. If Sync returns a positive duration, the name is queued again after
+	// that duration. If Sync returns an error and the duration 0, the name is queued again after a
+	// delay that grows with each error. If Sync is nil, names are dropped.
 	Sync func(ctx context.Context, key types.NamespacedName) (again time.Duration, err error)
 
 	queue    []wake

@@ -36,10 +36,10 @@ func (w *World) Run(d time.Duration) {
 	w.Clock.Advance(end.Sub(w.Clock.Now()))
 }
 
-// RunUntil calls Step of the Parts that are due, until done returns true or until no Part is due at
-// or before the time end. RunUntil reports whether done returned true. After RunUntil, the clock
-// shows the time of the last step. If done is nil, RunUntil stops only when no Part is due at or
-// before end.
+// RunUntil calls Step of the Parts that are due, until done returns true. RunUntil also stops when
+// no Part is due at or before end. RunUntil reports whether done returned true. After RunUntil, the
+// clock shows the time of the last step. If done is nil, RunUntil stops only when no Part is due at
+// or before end.
 func (w *World) RunUntil(end time.Time, done func() bool) bool {
 	const busy = 1_000_000
 	for steps := 0; done == nil || !done(); steps++ {
@@ -52,7 +52,7 @@ func (w *World) RunUntil(end time.Time, done func() bool) bool {
 			steps = 0
 		}
 		if steps > busy {
-			panic("replicastest: parts keep each other busy and no time passes")
+			panic("replicastest: the simulated parts never become idle, so no time passes")
 		}
 		part.Step()
 	}

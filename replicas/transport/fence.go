@@ -77,8 +77,8 @@ func NewFence(lease types.NamespacedName, renewDeadline time.Duration) *Fence {
 var errNotWritten = errors.New("not written")
 
 // Wrap returns a RoundTripper that sends requests through next, except for the requests that the Fence
-// refuses. A nil next means http.DefaultTransport. The Fence checks each request just before it passes the
-// request to next, and thus after any delay by client-go's rate limiter. The Fence repeats the check if
+// refuses. A nil next means http.DefaultTransport. The Fence checks each request after any delay by
+// client-go's rate limiter, just before it passes the request to next. The Fence repeats the check if
 // client-go resends the request, and each time that a part of the request's body is read.
 func (f *Fence) Wrap(next http.RoundTripper) http.RoundTripper { return wrap(next, f.trip) }
 
@@ -114,7 +114,7 @@ func (f *Fence) trip(next http.RoundTripper, req *http.Request) (*http.Response,
 	return next.RoundTrip(f.guard(req))
 }
 
-// check calls Check. If Check returns an error, check counts a refused write.
+// check returns the result of Check. If this result is an error, check also counts a refused write.
 func (f *Fence) check() error {
 	err := f.Check()
 	if err != nil {
@@ -242,8 +242,8 @@ func (f *Fence) guard(req *http.Request) *http.Request {
 	return guarded
 }
 
-// A guardedBody is a request body that calls the Fence's check before each read, until the whole body has
-// been read. The server may then act on the request.
+// A guardedBody is a request body that calls the Fence's check before each read. If the length is known, the
+// checks end when the whole body has been read, because the server may then act on the request.
 type guardedBody struct {
 	io.ReadCloser
 	fence *Fence

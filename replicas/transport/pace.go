@@ -29,8 +29,8 @@ const (
 	near       = 0.9
 	growsEvery = time.Second
 	// A call is slow if it takes longer than slower*t + slowerBy, where t is the usual duration of such a
-	// call. If more than three of four calls are slow, the window shrinks. If a slow webhook delays only
-	// some of the calls, the window does not shrink.
+	// call. If more than three quarters of the calls are slow, the window shrinks. If a slow webhook delays
+	// only some of the calls, the window does not shrink.
 	slower, slowerBy = 2, 10 * time.Millisecond
 	// usualFor is the length of a measuring period. The usual duration of a call is that of the fastest
 	// call in the current and the previous period.
@@ -44,7 +44,7 @@ const (
 // A Pace sends calls as fast as the server answers. A constant number of calls per second would be too low
 // for one server and too high for another. Instead, a Pace limits the number of concurrent calls. The limit
 // grows while calls succeed, and is halved if the server is overloaded. The limit also falls if more than
-// three of four calls take longer than usual.
+// three quarters of the calls take longer than usual.
 //
 // A server counts as overloaded if it cannot be reached, or if it responds with 429, 502, 503 or 504 and a
 // body that is not a Status, such as plain text or HTML. API Priority and Fairness and load balancers send
@@ -359,8 +359,8 @@ func isLocal(err error) bool {
 	return errors.Is(err, errNotWritten) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// usual holds the durations of the fastest calls of one kind, which are typical of a server that has
-// little to do.
+// usual holds the durations of the fastest calls of one kind. These durations are typical of a server that
+// has little to do.
 type usual struct {
 	fastest, earlier time.Duration // the fastest call in this period and in the previous period
 	since            time.Time

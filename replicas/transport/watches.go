@@ -67,7 +67,7 @@ func (w *Watches) Wrap(next http.RoundTripper) http.RoundTripper { return wrap(n
 // resource name is often guessed from a Kind.
 //
 // An informer has no method that starts a new list. However, an informer lists its objects if the server
-// responds to a watch request that the requested resourceVersion is too old. Therefore Watches responds to
+// refuses a watch request because the requested resourceVersion is too old. Therefore Watches responds to
 // the informer's requests with 410 Gone, as a server does, until the informer lists or until two minutes
 // have passed.
 func (w *Watches) Relist(resource schema.GroupVersionResource, silent time.Duration) (done func() bool) {
@@ -251,8 +251,8 @@ func answer(req *http.Request, refusal *apierrors.StatusError) (*http.Response, 
 	}, nil
 }
 
-// A body is a response body that calls the function heard after data was read, and the function closed
-// after the body was closed.
+// A body is a response body that calls heard() after data was read, and calls closed() after the body was
+// closed.
 type body struct {
 	io.ReadCloser
 	closed, heard func()

@@ -202,8 +202,7 @@ func (c client[O, C, OL, CL, OC, CC]) ServerChildrenVersion(ctx context.Context,
 	return versionOf(ctx, "children", children.List)
 }
 
-// versionOf lists at most one object, and returns the resourceVersion of the list, which is the server's
-// current resourceVersion.
+// versionOf returns the server's current resourceVersion, which it reads from a list of at most one object.
 func versionOf[L runtime.Object](ctx context.Context, what string, list func(context.Context, metav1.ListOptions) (L, error)) (string, error) {
 	one, err := list(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {

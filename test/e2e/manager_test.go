@@ -658,7 +658,7 @@ func (s *managerServer) restored(t *testing.T) {
 		}, "the manager must see the ready pods")
 	}
 	m.ready()
-	const asked = "The server said which version it is at"
+	const asked = "The server reported its current resourceVersion"
 	before := strings.Count(m.log.String(), asked) // each 20 seconds
 	w.eventually(func(c *assert.CollectT) {
 		assert.Greater(c, strings.Count(m.log.String(), asked), before)

@@ -122,7 +122,7 @@ func TestThePluginSaysWhyItCannotReadACluster(t *testing.T) {
 		"no server":   {"--kubeconfig=" + dir + "/nobody", "connect: connection refused"},
 		"no context":  {"--context=nope", `context "nope" does not exist`},
 		"no config":   {"--kubeconfig=" + dir + "/none", "none: no such file or directory"},
-		"no patience": {"--request-timeout=1ns", "no answer in 1ns: --request-timeout gives more"},
+		"no patience": {"--request-timeout=1ns", "no answer within 1ns: set a longer --request-timeout"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -30,7 +30,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// user is the user and group ID that the Kubernetes manifests also use. No user of a node has this ID.
+// user is the user and group ID that the Kubernetes manifests also use. Nodes have no user with this ID.
 const user = "65532:65532"
 
 func main() {

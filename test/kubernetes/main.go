@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command kubernetes runs Kubernetes' own unit and integration tests with this project's packages, and prints
-// the results. The exit status is 1 if a test fails unexpectedly, or if a test passes that is known to fail.
+// the results. The exit status is 1 if a test unexpectedly fails or unexpectedly passes.
 // The Makefile has the targets kubernetes-unit and kubernetes-integration for this command.
 //
 //	go run . unit integration

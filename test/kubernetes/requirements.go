@@ -3,8 +3,8 @@
 
 //go:build never
 
-// Package main includes this file only for its imports, which keep the modules that Kubernetes' tests need in
-// go.mod. The file is never built.
+// Package main does not need this file. The imports keep modules in go.mod that Kubernetes' tests need. The
+// file is never built.
 package main
 
 import (

@@ -89,7 +89,7 @@ func (f *fleet) passVersions(t *testing.T, n int) (version int) {
 	return version
 }
 
-var heardOf = regexp.MustCompile(`The server said which version it is at" version="([0-9]+)"`)
+var heardOf = regexp.MustCompile(`The server reported its current resourceVersion" version="([0-9]+)"`)
 
 // hasHeardOf waits until the server has told the manager that it has come to a version.
 func (p *process) hasHeardOf(t *testing.T, version int) {

@@ -1,8 +1,8 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command release copies each self-contained example of a module into a program of its own, as a user would
-// do. The release script is in the same folder.
+// Command release copies each self-contained example of a module into a separate program, as a user would do.
+// The release script is in the same folder.
 //
 //	go run . <folder of the module> <folder of the programs>
 package main

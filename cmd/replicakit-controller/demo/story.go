@@ -202,7 +202,7 @@ func (s *story) until(ctx context.Context, what string, done func() bool) error 
 		case <-s.controller.Ended():
 			return s.controller.Err()
 		case <-timeout.C:
-			return fmt.Errorf("waited %v for %s in vain; see %s", patience, what, s.controller.Log())
+			return fmt.Errorf("gave up after waiting %v for %s; see %s", patience, what, s.controller.Log())
 		case <-ticker.C:
 		}
 	}

@@ -65,8 +65,8 @@ func (b *bed) note(measure string, unit unit, value float64) {
 	b.sample = append(b.sample, figure{measure, unit, value})
 }
 
-// reach waits until the counts of the view satisfy the condition come. Then it adds the time since b.began to
-// the sample.
+// reach waits until the given function returns true for the counts of the view. Then it adds the time since
+// b.began to the sample.
 func (b *bed) reach(ctx context.Context, what string, come func(counts) bool) error {
 	if err := b.view.until(ctx, what, come); err != nil {
 		return err
@@ -84,7 +84,7 @@ func (b *bed) tally(ctx context.Context) (tally, error) {
 	return readTally(bytes.NewReader(text))
 }
 
-// quiet waits until no controller has made a call for one second.
+// quiet returns as soon as no controller has made a call for one second.
 func (b *bed) quiet(ctx context.Context) error {
 	last, err := b.tally(ctx)
 	for err == nil {
@@ -102,8 +102,8 @@ func (b *bed) quiet(ctx context.Context) error {
 	return err
 }
 
-// each calls the given function n times and returns the first error. Up to parallel calls run at the same
-// time.
+// each executes call(ctx, i) for every i below n, and returns the first error. The constant parallel limits
+// the number of simultaneous calls.
 func each(ctx context.Context, n int, call func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

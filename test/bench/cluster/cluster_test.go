@@ -36,7 +36,7 @@ func TestParse(t *testing.T) {
 		"-runs=0":          "-runs=0 must be positive",
 		"-scenarios=x":     `-scenarios=x: "x" is not one of ` + strings.Join(scenarioNames(), ","),
 		"-sides=ours,them": `-sides=ours,them: "them" is not one of kubernetes,ours`,
-		"now":              `arguments that are no flags: ["now"]`,
+		"now":              `arguments that are not flags: ["now"]`,
 	} {
 		_, err := parse([]string{args}, "bin")
 		require.EqualError(t, err, message)

@@ -83,15 +83,15 @@ func (b *bed) renew(ctx context.Context) {
 	}
 }
 
-// change makes the pods of the ReplicaSet bystander ready and then not ready. It repeats both steps until ctx
-// ends.
+// change repeats two steps until ctx ends: it makes all pods of the ReplicaSet "bystander" ready, and then
+// not ready.
 func (b *bed) change(ctx context.Context) {
 	for ready := true; ctx.Err() == nil; ready = !ready {
 		_ = b.pace(ctx, len(b.pods), func(ctx context.Context, i int) error { return b.setReady(ctx, b.pods[i].Name, ready) })
 	}
 }
 
-// watchFirst waits until the controller has completed its first pass, which is for the ReplicaSet bystander.
+// watchFirst waits for the end of the controller's first pass, which handles the ReplicaSet "bystander".
 // Then it creates a ReplicaSet and measures how long the controller takes to create the pods.
 func (b *bed) watchFirst(ctx context.Context, c *controller) error {
 	if err := b.awaitCount(ctx, c, syncsMetric, 1); err != nil {

@@ -32,8 +32,8 @@ func prepareOrphans(ctx context.Context, b *bed) (err error) {
 	return err
 }
 
-// runLoss creates a ReplicaSet and then scales it to 0. After each of these changes, it waits until the
-// controller makes no calls for a while, because more pods than wanted can exist until then.
+// runLoss creates a ReplicaSet and then scales it to 0. After each of these changes, it waits for the
+// controller to stop making calls. Until then, more pods than wanted can exist.
 func runLoss(ctx context.Context, b *bed) error {
 	wanted := b.size.pods / 2
 	b.proxy.armed.Store(true)

@@ -93,7 +93,7 @@ func parse(args []string, binaries string) (options, error) {
 		return options{}, err
 	}
 	if fs.NArg() > 0 {
-		return options{}, fmt.Errorf("arguments that are no flags: %q", fs.Args())
+		return options{}, fmt.Errorf("arguments that are not flags: %q", fs.Args())
 	}
 	if opts.runs < 1 {
 		return options{}, fmt.Errorf("-runs=%d must be positive", opts.runs)

@@ -109,8 +109,8 @@ func (b *bed) measureController(ctx context.Context, sc scenario, c *controller)
 	return b.sample, nil
 }
 
-// measure runs the function work. Then it adds to the sample the calls, watch events and CPU time that
-// the API server has counted during the work.
+// measure runs the function work. Then it adds the increase of the API server's
+// counters (calls, watch events and CPU time) to the sample.
 func (b *bed) measure(ctx context.Context, work func(context.Context, *bed) error) error {
 	before, err := b.tally(ctx)
 	if err != nil {

@@ -61,7 +61,7 @@ func readTally(text io.Reader) (tally, error) {
 	return t, nil
 }
 
-// since returns the difference between this tally and an earlier one.
+// since subtracts an earlier tally from this one.
 func (t tally) since(before tally) tally {
 	calls := make(map[string]float64, len(t.calls))
 	for kind, n := range t.calls {
@@ -95,8 +95,8 @@ func parseMetrics(text io.Reader) (map[string]*dto.MetricFamily, error) {
 	return parser.TextToMetricFamilies(text)
 }
 
-// sum adds the values of the metrics for which the function wanted returns true. If wanted is nil, it adds
-// the values of all metrics.
+// sum adds the values of the family's metrics that the filter wanted accepts. A nil filter accepts all
+// metrics.
 func sum(family *dto.MetricFamily, wanted func(*dto.Metric) bool) (total float64) {
 	for _, m := range family.GetMetric() {
 		if wanted != nil && !wanted(m) {

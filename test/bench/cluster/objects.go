@@ -53,7 +53,7 @@ func (b *bed) create(ctx context.Context, rs *appsv1.ReplicaSet) error {
 	return err
 }
 
-// createPods creates n pods. The call of(i) returns the ReplicaSet for the pod with index i.
+// createPods creates n pods. The ReplicaSet of pod i is of(i).
 func (b *bed) createPods(ctx context.Context, n int, owned bool, of func(i int) *appsv1.ReplicaSet) ([]*corev1.Pod, error) {
 	pods := make([]*corev1.Pod, n)
 	err := each(ctx, n, func(ctx context.Context, i int) (err error) {
@@ -69,7 +69,7 @@ func (b *bed) scale(ctx context.Context, name string, replicas int) error {
 	return err
 }
 
-// The ReplicaSet warmUp makes the controller send a few calls of each kind before the measurement starts.
+// Before the measurement, the ReplicaSet "warm-up" makes the controller send a few calls of each kind.
 const (
 	warmUp     = "warm-up"
 	warmUpPods = 50

@@ -69,9 +69,9 @@ func playPause(ctx context.Context, b *bed, start starter) (err error) {
 	return nil
 }
 
-// pause stops the process of the leader when the number of pods has reached moment. After the next leader has
-// created the remaining pods, the process of the first leader continues. The first leader must then exit on
-// its own, because it has lost its lease.
+// pause stops the process of the leader as soon as the number of pods is at least moment. After the next
+// leader has created the remaining pods, the process of the first leader continues. The first leader must
+// then exit on its own, because it has lost its lease.
 func (b *bed) pause(ctx context.Context, leader, next *controller, moment int) error {
 	if err := next.says(ctx, "Attempting to acquire leader lease"); err != nil {
 		return err
@@ -129,7 +129,7 @@ func (b *bed) has(pods int) func(counts) bool {
 	return func(c counts) bool { return c.pods == pods && c.replicas == pods && c.settled == 1 }
 }
 
-// says returns when the log of the program contains the given string.
+// says waits until the log of the program contains the given string.
 func (c *controller) says(ctx context.Context, text string) error {
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
 		log, err := os.ReadFile(c.Log())

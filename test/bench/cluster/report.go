@@ -42,7 +42,7 @@ func (s sample) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// text formats a figure with its unit.
+// text returns a value of this unit as a string, such as "0.50 s" or "12 MiB".
 func (u unit) text(v float64) string {
 	switch u {
 	case wall, cpu:
@@ -124,8 +124,8 @@ func (r *row) isTold() bool {
 	return false
 }
 
-// text formats the median of one side's values. If the values of the runs differ, it adds the lowest and the
-// highest value in parentheses.
+// text returns the median of one side's values as a string. If the values of the runs differ, it adds the
+// lowest and the highest value in parentheses.
 func (r *row) text(side string) string {
 	values := r.values[side]
 	if len(values) == 0 {
@@ -163,7 +163,7 @@ func median(values []float64) float64 {
 // mark is the line just before the table in the page.
 const mark = "<!-- make bench-cluster writes what is below -->\n"
 
-// into returns the page with everything after the mark replaced by these results.
+// into replaces everything after the mark in the page with these results, and returns the new page.
 func (r *results) into(page []byte) ([]byte, error) {
 	before, _, found := strings.Cut(string(page), mark)
 	if !found {

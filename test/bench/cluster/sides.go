@@ -42,8 +42,8 @@ func sideNames() (names []string) {
 	return names
 }
 
-// common lists the flags of both programs in every scenario. rates lists the flags that are added unless the
-// scenario uses the default rate limits.
+// common holds the flags that both programs always get. rates holds the flags that both programs also get
+// unless the scenario uses the default rate limits.
 var (
 	common = []string{"--leader-elect=false", "--authorization-always-allow-paths=/metrics"}
 	rates  = []string{"--kube-api-qps=5000", "--kube-api-burst=5000"}

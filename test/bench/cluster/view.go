@@ -29,7 +29,7 @@ type counts struct {
 	ready       int // sum of status.readyReplicas over all sets
 }
 
-// A history describes how the number of pods has changed since the last call of begin.
+// A history describes how the number of pods has changed since begin was last called.
 type history struct {
 	most, least int       // largest and smallest number of pods at any one time
 	ever        int       // number of pods that existed at some time
@@ -129,8 +129,8 @@ func (v *view) history() history {
 	return v.past
 }
 
-// until waits for the counts to satisfy the condition come. Call this method from only one goroutine at a
-// time.
+// until returns nil as soon as the given function returns true for the counts. Call this method from only one
+// goroutine at a time.
 func (v *view) until(ctx context.Context, what string, come func(counts) bool) error {
 	timeout := time.NewTimer(patience)
 	defer timeout.Stop()

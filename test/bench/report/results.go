@@ -97,8 +97,7 @@ func (r *results) row(name string) (*row, error) {
 	return added, nil
 }
 
-// of returns the median of the given side in the given unit. The result ok is false if this median does
-// not exist.
+// of looks up the median for the given side and unit. The result ok is false if this median does not exist.
 func (r *row) of(side, unit string) (median float64, ok bool) {
 	v, ok := r.medians[unit][side]
 	return v.median, ok
@@ -125,7 +124,7 @@ const (
 	allocs  = "allocs/op"
 )
 
-// text formats the size, for example as "cached, 5,000 pods" or "1 owner, 2 goroutines".
+// text returns the size as a string, for example "cached, 5,000 pods" or "1 owner, 2 goroutines".
 func (r *row) text() string {
 	var parts []string
 	for part := range strings.SplitSeq(r.size, "/") {

@@ -29,7 +29,7 @@ import (
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 )
 
-// GetPodsToDelete is getPodsToDelete of pkg/controller/replicaset. It sorts the slice pods in place.
+// GetPodsToDelete is getPodsToDelete of pkg/controller/replicaset. It sorts the elements of pods in place.
 //
 //go:linkname GetPodsToDelete k8s.io/kubernetes/pkg/controller/replicaset.getPodsToDelete
 func GetPodsToDelete(pods, related []*corev1.Pod, n int) []*corev1.Pod

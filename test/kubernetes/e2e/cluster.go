@@ -117,7 +117,7 @@ type program struct {
 // fast lists the flags that raise the rate limit for the API calls of a program.
 var fast = []string{"--kube-api-qps=5000", "--kube-api-burst=5000"}
 
-// beside returns the programs that run in every cluster. Their kube-controller-manager does not run the two
+// beside returns the programs that run in every cluster. The kube-controller-manager runs without the two
 // controllers that a side provides.
 func beside(c *cluster) []program {
 	return []program{

@@ -77,7 +77,7 @@ func raiseNetwork() error {
 	for _, step := range []struct {
 		name    string
 		request uint
-		address netip.Addr // if zero, the request sets the interface's flags
+		address netip.Addr // zero for SIOCSIFFLAGS, which sets flags and no address
 	}{
 		{"lo", unix.SIOCSIFFLAGS, netip.Addr{}},
 		{"lo:pods", unix.SIOCSIFADDR, machine},

@@ -28,7 +28,7 @@ func parse(args []string) (opts options, err error) {
 		return opts, err
 	}
 	if fs.NArg() > 0 {
-		return opts, fmt.Errorf("arguments that are no flags: %q", fs.Args())
+		return opts, fmt.Errorf("arguments that are not flags: %q", fs.Args())
 	}
 	if *focus != "" {
 		if opts.focus, err = regexp.Compile(*focus); err != nil {

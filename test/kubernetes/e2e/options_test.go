@@ -28,7 +28,7 @@ func TestParseRefuses(t *testing.T) {
 		"-sides=ours,mine": `-sides=ours,mine: "mine" is not one of ours,kubernetes,none`,
 		"-sides=":          `-sides=: "" is not one of ours,kubernetes,none`,
 		"-focus=(":         "-focus: error parsing regexp: missing closing ): `(`",
-		"ours":             `arguments that are no flags: ["ours"]`,
+		"ours":             `arguments that are not flags: ["ours"]`,
 	} {
 		t.Run(args, func(t *testing.T) {
 			t.Setenv("KUBEBUILDER_ASSETS", t.TempDir())

@@ -12,7 +12,7 @@ import (
 
 const controllers = "github.com/replicakit/replicakit/test/kubernetes/integration/controllers/"
 
-const gates = "Kubernetes reads its feature gates in each pass; here they are options, and a controller starts anew when a test switches one"
+const gates = "Kubernetes reads its feature gates in each pass; here the gates are options, and each gate change starts a new controller"
 
 // Suites returns the integration tests.
 func Suites() []upstream.Suite {

@@ -42,7 +42,7 @@ func ReadGinkgo(r io.Reader) ([]Result, error) {
 	return results, nil
 }
 
-// counts reports whether ReadGinkgo returns a result for the spec or the node.
+// counts returns true if ReadGinkgo returns a result for the spec or the node.
 func (s ginkgoSpec) counts() bool {
 	switch s.State {
 	case "skipped", "pending":

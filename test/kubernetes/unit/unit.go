@@ -61,7 +61,7 @@ var controllerSuite = upstream.Suite{
 	From: "pkg/controller",
 	In:   "unit/controller",
 	Unused: []string{
-		"NewFakeControllerExpectationsLookup", // our package controller has its own version
+		"NewFakeControllerExpectationsLookup", // our package controller defines this function itself
 	},
 }
 
@@ -78,7 +78,7 @@ var replicaSetSuite = upstream.Suite{
 			{
 				Test: "TestControllerUpdateStatusWithFailure",
 				Says: []string{"Expected 1 get and 2 updates, got 1 gets 0 updates"},
-				Why:  "our controller patches the status (U3), which the test counts as a get, and repeats this write only after a Conflict (W47)",
+				Why:  "our controller patches the status (U3) and repeats the patch only after a Conflict (W47); the test counts a patch as a get",
 			},
 			{
 				Test: "TestGetPodsToDelete",
@@ -124,7 +124,7 @@ var consistencySuite = upstream.Suite{
 	In:   "unit/consistency",
 }
 
-// inside returns an entry for each test that reads unexported fields.
+// inside returns a Difference for each of the given tests, which read unexported fields.
 func inside(tests ...string) []suite.Difference {
 	left := make([]suite.Difference, len(tests))
 	for i, test := range tests {

@@ -150,7 +150,7 @@ func namesOf(spec *ast.ImportSpec, importPath string) []string {
 	return names
 }
 
-// without returns the names of the functions and types that the suite removes.
+// without collects the names of the functions and types that the suite removes.
 func (s Suite) without() []string {
 	names := slices.Clone(s.Unused)
 	for _, left := range s.LeftOut {

@@ -39,7 +39,7 @@ type Runner struct {
 	Module string
 	// Binaries is the directory that contains etcd.
 	Binaries string
-	// Tests is the time limit for running each suite. The time limit does not include the build.
+	// Tests is the time limit for the run of each suite, without its build.
 	Tests time.Duration
 }
 
@@ -120,7 +120,7 @@ func (r Runner) test(ctx context.Context, binary, scratch, in string) ([]suite.R
 	if readErr != nil {
 		return nil, errors.Join(err, readErr)
 	}
-	if len(results) == 0 || len(results) == 1 && results[0].Test == in { // the only result is that of the package
+	if len(results) == 0 || len(results) == 1 && results[0].Test == in { // only the package has a result
 		return nil, fmt.Errorf("no test ran: %w: %s", err, reason(results))
 	}
 	return results, nil

@@ -13,9 +13,10 @@ import (
 	"time"
 )
 
-// Ours returns the path of a program of this repository, or of its image if the name ends in .tar.
-// The commands make our-programs and make image-of-tests build these files. If the file is older
-// than a source file, Ours returns an error, because the file may lack the latest changes.
+// Ours returns the path of a program of this repository. If the name ends in .tar, it returns the
+// path of the program's image. The commands make our-programs and make image-of-tests build these
+// files. If the file is older than a source file, Ours returns an error, because the file may lack
+// the latest changes.
 func Ours(name string) (string, error) {
 	root, err := Repository()
 	if err != nil {

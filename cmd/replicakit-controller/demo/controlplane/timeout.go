@@ -21,8 +21,8 @@ var processBegan = time.Now()
 // to run. After the call to stop, tests that need the stopped programs fail. If tests still run at
 // the timeout, go test ends the process and prints the stacks of all goroutines.
 //
-// In a TestMain, call flag.Parse before BeforeTimeout. Call the function off when stop is no longer
-// needed. If the program is not a test, or there is no timeout, stop is never called.
+// In a TestMain, call flag.Parse before BeforeTimeout. The function off cancels the call to stop.
+// If the program is not a test, or there is no timeout, stop is never called.
 //
 // Start and StartProgram call BeforeTimeout themselves.
 func BeforeTimeout(stop func()) (off func()) {

@@ -30,13 +30,13 @@ type WorkerPoolSpec struct {
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=0
 	Replicas int32 `json:"replicas"`
-	// Selector says which Workers are the pool's. It cannot be changed.
+	// Selector selects the Workers of the pool. It cannot be changed.
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="selector is immutable"
 	Selector metav1.LabelSelector `json:"selector"`
 	// Template is the template for new Workers. If the template changes, the Workers that were made from
 	// the former template are replaced.
 	Template WorkerTemplate `json:"template"`
-	// MaxUnavailable is how many of Replicas may be not ready while Workers are replaced.
+	// MaxUnavailable is the number of Workers that may be missing or unready while Workers are replaced.
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=1
 	MaxUnavailable int32 `json:"maxUnavailable"`

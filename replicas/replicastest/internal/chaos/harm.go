@@ -18,9 +18,8 @@ import (
 // inexact is the error of an act whose calls, passes or events differ from the expected ones.
 type inexact struct{ error }
 
-// Harm describes the harm that the failure of a story does to running children. It returns "" if the
-// failure does no harm to them. An error that names no rule counts as harm because its effect is
-// unknown.
+// Harm describes the harm to running children if a story fails with err. It returns "" if there is no
+// harm. An error that names no rule counts as harm because its effect is unknown.
 func Harm(err error) string {
 	rule := string(invariant.RuleOf(err))
 	is := func(prefixes ...string) bool {
@@ -41,7 +40,7 @@ func Harm(err error) string {
 	case is("more"):
 		return "a child is doubled"
 	case is("asleep", "unsettled"):
-		return "a child is missing, or too many, for more than five minutes"
+		return "for more than five minutes, there are too few or too many children"
 	}
 	return ""
 }

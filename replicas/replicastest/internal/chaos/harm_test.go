@@ -27,7 +27,7 @@ func TestAFailureIsKeptInOneLine(t *testing.T) {
 	}
 	asleep := broken(2, "scale 2 0 0s; run 0 0 20s; select 3 0 0s; run 0 0 1m", blinkered)
 	twice := broken(1, "scale 2 0 0s; run 0 0 20s; scale 6 0 0s; run 0 0 60ms; snapshot 0 0 0s; run 0 0 20s; behind 0 0 5s; run 0 0 1m", believing)
-	assert.Equal(t, "a child is missing, or too many, for more than five minutes", chaos.Harm(asleep))
+	assert.Equal(t, "for more than five minutes, there are too few or too many children", chaos.Harm(asleep))
 	assert.Equal(t, "a child is doubled", chaos.Harm(twice))
 	assert.Empty(t, chaos.Harm(nil))
 	for seed, err := range []error{errors.New("this\n\tand that"), asleep} {
@@ -35,7 +35,7 @@ func TestAFailureIsKeptInOneLine(t *testing.T) {
 	}
 	kept, err := os.ReadFile(file)
 	require.NoError(t, err)
-	assert.Contains(t, string(kept), "# seeds\n0: harm that no rule names: this and that\n1: a child is missing, or too many, for more than five minutes: ")
+	assert.Contains(t, string(kept), "# seeds\n0: harm that no rule names: this and that\n1: for more than five minutes, there are too few or too many children: ")
 	require.Error(t, chaos.Keep(file+" elsewhere", 3, asleep))
 	known, err := chaos.Known(file)
 	require.NoError(t, err)

@@ -344,7 +344,7 @@ type fault struct {
 	crash      bool            // the process crashes instead of receiving an error
 	after      bool            // the failed calls take effect
 	resend     bool            // the client itself retries the failed requests
-	late       time.Duration   // delay after which failed calls take effect, if after is false; 0 means never
+	late       time.Duration   // if the field after is false, the delay after which failed calls take effect; 0 means never
 	is         failure.Failure // the error of the failed calls
 }
 

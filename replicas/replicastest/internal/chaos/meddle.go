@@ -46,8 +46,8 @@ func meddlers(op Op) meddler {
 	return meddler{verb: verbs[op.N%len(verbs)], after: op.For/time.Millisecond%2 == 0, skip: op.N / len(verbs), do: deeds[op.M%len(deeds)]}
 }
 
-// meddle makes the meddler act at a call, if the call is the one that the meddler waits for. If the
-// meddler acts after the call took effect, all pending events arrive before the answer to the call.
+// meddle lets the meddler act if the meddler waits for this call. If the meddler acts after the
+// call took effect, all pending events arrive before the answer to the call.
 func (r *run) meddle(call replicastest.Call, after bool) {
 	m := &r.meddler
 	if m.do == nil || m.after != after || m.verb != "" && m.verb != call.Verb {

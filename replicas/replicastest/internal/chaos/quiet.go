@@ -26,8 +26,8 @@ type act struct {
 	do                            func(r *run) error
 	creations, deletions, patches int
 	reads, lists                  int
-	statuses, passes              [2]int // limit if the caches report their resourceVersion, and limit if they do not
-	taken                         int    // number of extra creations because a name is taken
+	statuses, passes              [2]int // first the limit for caches that report their resourceVersion, then the limit for other caches
+	taken                         int    // number of creations that fail because a name is taken
 }
 
 func acts() []act {
@@ -82,11 +82,10 @@ func (r *run) quiet() error {
 	return nil
 }
 
-// looked subtracts extra reads from the counts in calls. If the deletion of a pod got no answer, the
+// looked subtracts extra reads from the given counts. If the deletion of a pod got no answer, the
 // controller reads the pod once before it deletes other pods. If there are many of these pods, the
-// controller lists them instead. The argument looks is the number of these pods that the controller
-// had not read before the act. The result is the number of these pods that the controller has still
-// not read after the act.
+// controller lists them instead. The argument looks counts those pods that were unread before the
+// act. The result counts those that are still unread after it.
 func (a act) looked(calls map[string]int, looks int) (left int) {
 	const get, list = "get Pod", "list Pod"
 	if looks > fewReads && calls[list] > a.lists {
@@ -136,7 +135,7 @@ func (a act) judge(s shape, calls map[string]int, passes int, events []replicast
 	return nil
 }
 
-// grow adds n to the replicas of the owner web, and applies the other changes in the same update.
+// grow adds n to the replicas of the owner web, and applies the given functions in the same update.
 func (r *run) grow(n int32, also ...func(*appsv1.ReplicaSet)) error {
 	return r.editOwner("web", func(rs *appsv1.ReplicaSet) {
 		*rs.Spec.Replicas += n

@@ -112,7 +112,7 @@ type run struct {
 	reaper      *reaper // may be nil
 	pause       pause
 	fenced      *podController // the controller that must not write; nil means that all controllers may write
-	races, dice int            // number of calls and cache lists at which other parts will take steps, and the maximum number of these steps
+	races, dice int            // number of points in a pass at which other parts will take steps, and the maximum number of steps at each
 	churn       []replicastest.Part
 	backup      func()
 	backedUp    bool
@@ -222,7 +222,7 @@ func (r *run) runUntil(end time.Time, isCut func() bool) {
 	})
 }
 
-// dead returns the index of the controller that has crashed, which is the one in the middle of a
+// dead returns the index of the controller that has crashed. That controller is in the middle of a
 // pass.
 func (r *run) dead() int {
 	if insideOf(r.controllers[0]).Passing == nil {
@@ -306,7 +306,7 @@ func (r *run) show() {
 	}
 }
 
-// snapshot saves the current state of the cluster. The method behind presents this state as that of
+// snapshot saves the current state of the cluster. Later, run.behind presents this state as that of
 // an outdated API server.
 func (r *run) snapshot() {
 	if r.old != nil {
@@ -330,7 +330,7 @@ func (r *run) behind(op Op) {
 	}
 }
 
-// second starts the second controller, or stops it if it is already running.
+// second starts r.controllers[1], or stops this controller if it is already running.
 func (r *run) second() {
 	if c := r.controllers[1]; c != nil {
 		c.View.Stop()
@@ -363,7 +363,7 @@ func (r *run) ownerStream(n int) inside.Stream {
 	return inside.Of[inside.Stream](r.controller(n).View.OwnerWatch)
 }
 
-// before runs ahead of each call and returns the fault for this call.
+// before returns the fault for a call. It runs before the call is sent.
 func (r *run) before(call replicastest.Call) replicastest.Fault {
 	r.report.Steps++
 	r.race()
@@ -489,8 +489,8 @@ func (r *run) catchUp(n int) {
 	view.OwnerWatch.Resume()
 }
 
-// after runs when a call has been answered. It crashes the process if the current fault is a crash
-// after the call.
+// after crashes the process if the current fault is a crash after the call. It runs when a call has
+// been answered.
 func (r *run) after() {
 	if f := r.fault; f.crash && f.after && f.skip == 0 && f.left > 0 {
 		r.fault = fault{}

@@ -26,7 +26,7 @@ func scenes() []scene {
 		{"backup", "run 1s", "hang-pods", "scale", "force", "hours 400ms", "restore", "relist", "run 20s"},
 		{"scale 4", "run 20s", "hang-pods", "scale 7", "hours 400ms", "force", "force", "hours 400ms", "hours 900ms"},
 		{"hang-pods", "select", "hours 400ms", "orphan", "select", "run 20s", "catch-up"},
-		// A live list shows pods that end before the watch shows them, or pods that return to their owner.
+		// Between a live list and the next event of the watch, pods end or return to their owner.
 		{"scale 2", "run 20s", "hang-pods 0", "scale 6", "run 1s", "hours 400ms", "force 3|force 4|force 5", "run 1s", "catch-up 0", "run 20s"},
 		{"scale 2", "run 20s", "hang-pods 0", "scale 6", "run 2s", "force 4", "force 5", "scale 4", "hours 400ms", "replay 0 0 8s", "run 20s"},
 		{"scale 2", "run 20s", "break-pods 0", "scale 6", "run 2s", "hours 400ms", "force 3|replace 3", "force 4", "force 5", "relist 0", "run 20s"},

@@ -20,7 +20,8 @@ import (
 )
 
 // longestWait is the maximum time for which a controller may postpone work. It equals the longest
-// error back-off. Holds, expectations and delays that the server requests are shorter.
+// error back-off. Other waits are shorter, namely holds, expectations and delays that the server
+// requests.
 const longestWait = 1000 * time.Second
 
 // nextLook is the maximum time between two checks of the cache if the controller knows that the cache
@@ -28,7 +29,7 @@ const longestWait = 1000 * time.Second
 const nextLook = 5 * time.Second
 
 // passedWait is the maximum time for which a controller may still count a pod that has ended. The
-// time begins when the cache is newer than the end of the pod. The limit applies if the cache reports
+// time begins when the cache becomes newer than the pod's end. The limit applies if the cache reports
 // no resourceVersion.
 const passedWait = 10 * time.Second
 
@@ -137,9 +138,9 @@ func (w *watcher) awake(rs *appsv1.ReplicaSet) error {
 }
 
 // hasTime reports whether the controller has had enough time to notice that a pod no longer exists.
-// It checks only pods that the controller still counts. The time begins when an event arrives that
-// is newer than both the end of the pod and the last call that showed the pod. After a restore, this
-// call can be newer than the end.
+// It checks only pods that the controller still counts. The time begins when an event has a higher
+// resourceVersion than both the pod's end and the last call that showed the pod. After a restore, the
+// call may have the higher resourceVersion of the two.
 func (w *watcher) hasTime(key types.NamespacedName, now time.Time) bool {
 	newest := uint64(0)
 	for _, p := range w.controller.View.ChildWatch.In("") {
@@ -161,9 +162,9 @@ func (w *watcher) hasTime(key types.NamespacedName, now time.Time) bool {
 	return told && is && now.Sub(since) > passedWait
 }
 
-// asleep returns the rule that a sleeping owner breaks. AsleepPassed or AsleepUnversioned applies
-// if the controller still counts a pod whose end is older than the cache, because the controller
-// might be unable to notice this end.
+// asleep returns the rule that a sleeping owner breaks. If the controller still counts a pod whose
+// end is older than the cache, the rule is AsleepPassed or AsleepUnversioned. The controller might
+// be unable to notice this end.
 func (w *watcher) asleep() Rule {
 	for uid := range w.unseen() {
 		if _, is := w.checker.truth.pods[uid]; !is && w.passedBy(uid) {
@@ -178,8 +179,8 @@ func (w *watcher) asleep() Rule {
 const clocksGoBack = time.Hour
 
 // isExpecting reports whether the controller still expects effects of its calls for an owner. If a
-// clock was changed, the result is also true for expired expectations, because the pass that
-// handles their expiry may not be due yet.
+// clock was changed, the result is also true for expired expectations. The pass that handles their
+// expiry might not be due yet.
 func (w *watcher) isExpecting(rs *appsv1.ReplicaSet) bool {
 	known := w.ledgers().Ledgers()[expectations.KeyOf(rs)]
 	if known == nil {

@@ -25,7 +25,7 @@ type bill struct {
 
 // budget is the maximum number of calls that the passes of one owner may make in an hour, keyed by
 // verb and kind. These limits apply under any faults, but only if a single process is running. Each
-// number is at most about twice the highest number that a story needed. The most expensive
+// limit is at most about twice the highest number of calls seen in a story. The most expensive
 // situations are:
 //
 //   - If pods change each second and creations are denied, each pass retries one creation.
@@ -68,8 +68,8 @@ func (k *Checker) Calls() map[string]int { return maps.Clone(k.calls) }
 // Passes returns the number of passes so far.
 func (k *Checker) Passes() int { return k.passes }
 
-// Rests returns an error if the controllers have made any calls after an earlier time. The argument
-// since is the result of Calls at that time. Use Rests for a period in which there was no work to do.
+// Rests compares the numbers of calls with an earlier result of Calls. It returns an error if one of
+// the numbers has grown. Use Rests for a period in which there was no work to do.
 func (k *Checker) Rests(since map[string]int) error {
 	for verb, n := range k.calls {
 		rule := Restless

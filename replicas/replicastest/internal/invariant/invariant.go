@@ -15,8 +15,8 @@
 // after it.
 //
 // A pass is judged by the spec that its owner had when the pass began. The pass is excused if the
-// spec changed during the pass, or if the process could not see an earlier change. Each excuse that
-// is not accepted has its own Rule. KnownToFail lists the rules that the controller breaks today.
+// spec changed during the pass, or if the process could not see an earlier change. Each rejected
+// excuse has its own Rule. KnownToFail lists the rules that the controller breaks today.
 //
 // Never more. Replicas are added to an owner only by creations and adoptions. Each creation is judged
 // when it takes effect. The Checker counts the replicas that the controller must know of, including
@@ -43,9 +43,8 @@
 // owner. A status is written only to the owner that it describes, and never to a later owner with the
 // same name.
 //
-// Never for an owner that is being deleted, and never without a lease. If a pass knows that its owner
-// is being deleted, the pass creates, adopts and releases nothing, and deletes only strays. A
-// controller without a lease makes no writes.
+// If a pass knows that its owner is being deleted, the pass creates, adopts and releases nothing, and
+// deletes only strays. A controller without a lease makes no writes.
 //
 // Never asleep. If a controller sees the current state and does not have to wait, a pass is due for
 // each owner that still has unfinished work. See Awake.
@@ -169,7 +168,7 @@ func (k *Checker) Clone(cluster *replicastest.PodCluster, c *podController) *Che
 	return clone
 }
 
-// Describe calls tell with each fact that affects later judgments of the Checker.
+// Describe calls the function tell for each fact that affects later judgments of the Checker.
 func (k *Checker) Describe(tell func(parts ...any)) {
 	for _, w := range k.watchers {
 		listed := instant(0)
@@ -266,7 +265,7 @@ func (k *Checker) wrote(rs *appsv1.ReplicaSet) {
 		w.permitted(call)
 		w.wroteNow = true
 		if passing := w.owner(); passing == nil || passing.UID != rs.UID {
-			w.fail(Anothers, "the status of %s is written for another one of that name", rs.Name)
+			w.fail(Anothers, "the status of %s is written for another object of the same name", rs.Name)
 		} else {
 			w.early(passing, rs)
 			w.deed.says = rs.Status.ObservedGeneration
@@ -320,8 +319,8 @@ type watcher struct {
 	strange     map[types.UID]bool                         // owners for which a webhook has changed a created pod
 	stale       map[types.NamespacedName]time.Time         // for each owner, when its passes began to wait for the cache
 	waited      map[types.NamespacedName]time.Time         // for each owner, when a pass last waited for the cache
-	unshown     map[types.NamespacedName]time.Time         // for each owner, when its passes began to wait for its latest version in the cache
-	versions    map[types.NamespacedName]map[string]string // for each owner, the cache versions in its last pass that did not wait
+	unshown     map[types.NamespacedName]time.Time         // for each owner, when its passes began to wait until it is current in the cache
+	versions    map[types.NamespacedName]map[string]string // for each owner, the versions of the caches in its last pass without a wait
 	passing     map[types.NamespacedName]time.Time         // for each owner, when the controller could first notice that a pod is gone
 	sights      map[types.UID]sight                        // pods that a live list or another call has shown as replicas
 	born        map[types.UID]sight                        // pods that the answer to a creation has shown
@@ -400,7 +399,7 @@ func (w *watcher) adopts(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 		w.fail(Anothers, "pod %s is adopted for %q in a pass for %q", p.Name, controllerOf(p), rs.UID)
 	}
 	if w.looked != rs.UID {
-		w.fail(Anothers, "pod %s is adopted without a live look at %s", p.Name, rs.Name)
+		w.fail(Anothers, "pod %s is adopted without a live read of %s", p.Name, rs.Name)
 	}
 }
 

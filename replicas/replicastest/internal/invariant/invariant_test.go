@@ -58,7 +58,7 @@ func TestCheckerBites(t *testing.T) {
 				err := c.Client.Delete(ctx, p, metav1.DeleteOptions{})
 				return err
 			})
-		}, "web deletes web-1: 2 left and 0 that it cannot know to be gone, wanted 3"},
+		}, "web deletes web-1: 2 left, 0 gone that it cannot know of, wanted 3"},
 		"one that does so, late": {func(c *podController) {
 			c.View.ChildWatch.Lag = time.Minute
 			again := 0
@@ -91,7 +91,7 @@ func TestCheckerBites(t *testing.T) {
 				}
 				return err
 			})
-		}, "pod nobodys is adopted without a live look at web"},
+		}, "pod nobodys is adopted without a live read of web"},
 		"one that changes what its cache holds": {func(c *podController) {
 			inside.Of[*hidden](c).Listed = func() {
 				for _, p := range c.View.ChildWatch.In(namespace) {
@@ -107,7 +107,7 @@ func TestCheckerBites(t *testing.T) {
 				}
 				return err
 			})
-		}, "the status of wiki is written for another one of that name"},
+		}, "the status of wiki is written for another object of the same name"},
 		"one that expects what it did not create": {func(c *podController) {
 			c.Client.Fail(replicastest.Rule{Verb: "create", Times: 1, Err: failure.Forbidden.Of(replicastest.Call{})})
 			passed := c.Passed

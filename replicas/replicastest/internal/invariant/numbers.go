@@ -18,8 +18,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A share is a number of replicas that a rule adds to the total that it checks, or leaves out of
-// this total.
+// A share is a number of replicas and a rule. For creations, the rule counts these replicas. For
+// deletions, it does not.
 type share struct {
 	rule Rule
 	n    int
@@ -32,7 +32,7 @@ func (w *watcher) creates(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	switch {
 	case !ok && w.checker.cluster.Mutate == nil:
 		w.strange[rs.UID] = true
-		w.fail(Anothers, "created pod %s is not one of %s", p.Name, rs.Name)
+		w.fail(Anothers, "created pod %s does not belong to %s", p.Name, rs.Name)
 	case ok:
 		w.notMore(rs, p.Name)
 	default:
@@ -64,8 +64,8 @@ func (w *watcher) notMore(rs *appsv1.ReplicaSet, name string) {
 	}
 }
 
-// known returns the number of replicas that the controller must know of, with one share for each
-// rule. A controller must know of a replica in each of these cases:
+// known counts the replicas that the controller must know of, and returns one share for each rule.
+// A controller must know of a replica in each of these cases:
 //
 //   - The controller's view shows the replica correctly.
 //   - The controller created or adopted the replica.
@@ -141,9 +141,9 @@ func (w *watcher) deletes(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	}
 }
 
-// mayNotKnow reports whether the controller might not know that one of its pods no longer belongs to
-// the owner. Its pods are those that it created or adopted. For a stray, mayNotKnow returns true if
-// the pod has no owner, because a controller may delete strays without an owner.
+// mayNotKnow reports whether the controller might not know that a pod no longer belongs to the owner.
+// The controller must have created or adopted the pod. For a stray, mayNotKnow returns true if the
+// pod has no owner, because a controller may delete strays without an owner.
 func (w *watcher) mayNotKnow(rs *appsv1.ReplicaSet, p *corev1.Pod) bool {
 	if w.strays[p.UID] {
 		return controllerOf(p) == ""
@@ -179,7 +179,7 @@ func (w *watcher) notFewer(rs *appsv1.ReplicaSet, p *corev1.Pod, mustGo int) {
 			sum -= shares[i].n
 		}
 		if sum < wanted {
-			w.fail(rule, "%s deletes %s: %d left and %d that it cannot know to be gone, wanted %d", rs.Name, p.Name, left, phantoms, wanted)
+			w.fail(rule, "%s deletes %s: %d left, %d gone that it cannot know of, wanted %d", rs.Name, p.Name, left, phantoms, wanted)
 			return
 		}
 	}
@@ -203,10 +203,10 @@ func (w *watcher) notFewer(rs *appsv1.ReplicaSet, p *corev1.Pod, mustGo int) {
 	}
 }
 
-// left returns the number n of replicas that remain as far as the controller can know. A replica
-// counts if it exists and no call in flight may delete it. A replica that has ended counts if the
-// controller cannot know of its end. The result excused contains further replicas. Each of its
-// shares names the rule that does not count these replicas as remaining.
+// left counts the replicas that remain as far as the controller can know. The result n counts
+// replicas that exist and that no call in flight may delete. It also counts replicas that have
+// ended, if the controller cannot know of their end. The result excused holds the other replicas,
+// in one share for each rule that does not count them.
 func (w *watcher) left(rs *appsv1.ReplicaSet) (n int, excused []share) {
 	t, listed := &w.checker.truth, w.listed[rs.UID]
 	passed := w.unversioned(FewerPassed, FewerUnversioned)
@@ -294,8 +294,8 @@ func (w *watcher) passedBy(uid types.UID) bool {
 }
 
 // unversioned returns the rule for a pod whose end is older than the cache. If the cache reports a
-// resourceVersion, the controller must notice the end, and unversioned returns known. Otherwise,
-// unversioned returns unknown.
+// resourceVersion, the controller must notice the end, so the result is the rule known. Otherwise,
+// the result is the rule unknown.
 func (w *watcher) unversioned(known, unknown Rule) Rule {
 	if w.controller.RememberWrites && w.controller.View.ChildrenVersion() != "" {
 		return known
@@ -358,7 +358,7 @@ func (w *watcher) done(call replicastest.Call, err error) {
 		w.listedAt[rs.UID] = w.checker.cluster.Clock.Now()
 	case call.Verb == "list":
 		w.listed[rs.UID] = liveList{now, inside.Of[inside.Cluster](w.checker.cluster).Version(), w.pass, selects(rs)}
-		// The requested delays end here, because the list may already show the delayed pods.
+		// The list may already show the delayed pods, so the requested delays no longer apply.
 		maps.DeleteFunc(w.waits, func(p place, _ wait) bool { return p.owner == rs.UID })
 		w.lists(rs)
 		for uid, p := range replicasOf(rs, maps.Values(w.checker.truth.pods)) {

@@ -138,8 +138,8 @@ type denial struct {
 	generation int64
 }
 
-// wait returns the minimum delay of an owner after d.passes refused passes. The result is half of the
-// back-off, because the back-off may have begun before d.last.
+// wait returns the minimum delay for an owner, given the number d.passes of refused passes. The
+// result is half of the back-off, because the back-off may have begun before d.last.
 func (d denial) wait(first, last time.Duration) time.Duration {
 	wait := first
 	for range d.passes - 1 {
@@ -153,7 +153,7 @@ type conflict struct {
 	denial
 
 	owner types.UID
-	pass  int // number of the last of these passes
+	pass  int // number of the last pass with a Conflict
 }
 
 // conflicted records the result of a deletion. It reports whether the deletion followed a Conflict
@@ -178,8 +178,8 @@ func (w *watcher) conflicted(rs *appsv1.ReplicaSet, call replicastest.Call, err 
 // denied updates the number of consecutive refused passes of an owner. The argument tried reports
 // whether the pass made a call of the checked kind. The argument refused reports whether the server
 // refused the last one of these calls. The argument isLeft reports whether the owner still needs
-// calls of this kind. The number is reset if the last call was not refused, if no call was made or
-// is needed, or if the generation changed.
+// calls of this kind. The number is reset if the last call was not refused, or if the generation
+// changed. It is also reset if no call was made and none is needed.
 func (w *watcher) denied(all map[types.UID]denial, pass podPass, tried, refused, isLeft bool) {
 	d := all[pass.Owner.UID]
 	if d.generation != pass.Generation || tried && !refused || !tried && !isLeft {
@@ -191,8 +191,8 @@ func (w *watcher) denied(all map[types.UID]denial, pass podPass, tried, refused,
 	all[pass.Owner.UID] = d
 }
 
-// A missing value records that a delete or patch call did not find a pod. When the time missingKept
-// has passed, the controller may trust its cache again and repeat the call.
+// missing is the record of a delete or patch call that did not find its pod. When the time
+// missingKept has passed, the controller may trust its cache again and repeat the call.
 type missing struct {
 	uid        types.UID // "" if unknown
 	at         time.Time
@@ -245,7 +245,7 @@ func (w *watcher) hurries(rs *appsv1.ReplicaSet, call replicastest.Call, err err
 		if call.Verb == "list" {
 			rule = HastyLists
 		}
-		w.fail(rule, "%s of %s for %s, and the last ones were refused just now", call.Verb, call.Name, rs.Name)
+		w.fail(rule, "%s of %s for %s, although the last ones have just been refused", call.Verb, call.Name, rs.Name)
 	}
 }
 
@@ -347,8 +347,8 @@ func (w *watcher) judgeStale(pass podPass) {
 	}
 }
 
-// judgeUnshown checks that passes do not wait forever for a cache that does not show the latest
-// version of the owner. After a while, the passes must use a live read of the owner.
+// judgeUnshown checks that passes do not wait forever until the cache shows the latest version of
+// the owner. After a while, the passes must use a live read of the owner.
 func (w *watcher) judgeUnshown(pass podPass) {
 	now, rs := w.checker.cluster.Clock.Now(), pass.Owner
 	live, err := w.checker.cluster.GetOwner(context.Background(), rs.Namespace, rs.Name)
@@ -467,7 +467,7 @@ func (w *watcher) blind(rs *appsv1.ReplicaSet) {
 		return
 	}
 	if !queued || due.Sub(now) > longestUnseen {
-		w.fail(Asleep, "%s goes by what its cache does not show, and does not look again", rs.Name)
+		w.fail(Asleep, "%s relies on what its cache does not show, and does not look again", rs.Name)
 	}
 	sinceList, wanted := now.Sub(w.listedAt[rs.UID]), int(*rs.Spec.Replicas)
 	isRight := func(pods []*corev1.Pod) bool { return len(replicasOf(rs, slices.Values(pods))) == wanted }
@@ -491,7 +491,7 @@ func (w *watcher) chance(rs *appsv1.ReplicaSet) {
 	for uid, s := range w.born {
 		since := s.at
 		if waited := w.waited[key]; waited.After(since) {
-			since = waited // the controller did nothing until then
+			since = waited // until then, the controller waited for the cache
 		}
 		if s.owner != rs.UID || w.seen[uid] >= w.made[uid] || w.passedBy(uid) || now.Sub(since) <= longestUnseen || !s.at.After(listed) {
 			continue

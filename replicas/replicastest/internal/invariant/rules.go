@@ -13,7 +13,7 @@ import (
 type Rule string
 
 // The rules about the number of replicas. A pass may use any spec that the owner has had since the
-// pass began. More and Fewer accept all excuses. Each of the other rules here rejects one more
+// pass began. The rules More and Fewer accept all excuses. Each of the other rules here rejects one
 // excuse.
 const (
 	More           Rule = "more"             // after a creation, there are more replicas than the pass wants
@@ -44,7 +44,7 @@ const (
 	Room                 Rule = "room"                  // a pass tries no call that could lead to more or fewer children than are allowed
 	Anothers             Rule = "anothers"              // a controller changes no objects of other owners
 	AnothersListed       Rule = "anothers-listed"       // a controller deletes no pod that stopped matching before the last live list
-	Going                Rule = "going"                 // a controller only deletes strays for an owner that is being deleted
+	Going                Rule = "going"                 // for an owner that is being deleted, the only pod change is the deletion of strays
 	Leaseless            Rule = "leaseless"             // a controller makes no writes without a lease
 	Plan                 Rule = "plan"                  // a plan does not both create and delete, and obeys its limits and the deletion order
 	Expecting            Rule = "expecting"             // a controller expects only the effects of calls that were sent
@@ -67,8 +67,8 @@ const (
 	Status               Rule = "status"                // a status is correct
 	SlowStart            Rule = "slow-start"            // a pass stops creating pods when creations are refused
 	Futile               Rule = "futile"                // a pod that was not found is neither deleted nor patched again
-	HeldOn               Rule = "held-on"               // a hold ends when its reason ends
-	Waits                Rule = "waits"                 // a pass waits only for a cache that lacks something, and not forever
+	HeldOn               Rule = "held-on"               // a pass is no longer held back when the reason for the hold is gone
+	Waits                Rule = "waits"                 // a pass waits for the cache only if the cache lacks something, and not forever
 	Undone               Rule = "undone"                // a pass does all its work if nothing stops it
 )
 
@@ -83,7 +83,7 @@ type Known struct {
 // counted, but they are not errors. A test checks that the controller still breaks each of the rules.
 func KnownToFail() []Known {
 	return []Known{
-		{HastyLists, "after three failed lists, the next list follows within a second", "a failed list would have to delay all other lists"},
+		{HastyLists, "after three failed lists, the next list follows within a second", "a delay of all other lists after a failed list"},
 		{MoreOldSpec, "the controller creates children for the spec in its cache", "nothing, because a later pass deletes the surplus child"},
 	}
 }

@@ -69,7 +69,7 @@ func (w *watcher) swept(namespace string) {
 				continue
 			}
 			if _, ours := replicasOf(rs, slices.Values([]*corev1.Pod{p}))[uid]; !ours {
-				w.fail(Strays, "in the end: %s, which was made for %s, is left", p.Name, rs.Name)
+				w.fail(Strays, "in the end: %s, which was created for %s, still exists", p.Name, rs.Name)
 			}
 		}
 	}

@@ -27,7 +27,7 @@ type instant uint64
 type truth struct {
 	now   instant
 	epoch instant // the instant of the last restore
-	was   moment  // the moment that the last changed pod had before its change
+	was   moment  // the previous moment of the pod that changed last
 	pods  map[types.UID]*corev1.Pod
 	since map[types.UID]moment // the moment of each pod
 	ended map[types.UID]moment // when each deleted pod stopped being active
@@ -35,8 +35,8 @@ type truth struct {
 }
 
 // A moment is the time of the last relevant change of a pod. A change is relevant if it affects the
-// controller reference, the labels, or whether the pod is active. A view of the pod that is at least
-// as new shows all three correctly.
+// controller reference, the labels, or whether the pod is active. If a view of the pod is at least as
+// new as this change, the view shows all three correctly.
 type moment struct {
 	version uint64
 	at      instant
@@ -62,7 +62,8 @@ func (t truth) clone() truth {
 	return clone
 }
 
-// pod records a change of a pod. version is the cluster's latest resourceVersion after the change.
+// pod adds a change of a pod to the history. The argument version is the cluster's latest
+// resourceVersion after the change.
 func (t *truth) pod(before, after *corev1.Pod, version uint64) {
 	t.now++
 	if t.was = (moment{}); before != nil {
@@ -84,7 +85,7 @@ func (t *truth) pod(before, after *corev1.Pod, version uint64) {
 	}
 }
 
-// owner records a change of an owner.
+// owner adds a change of an owner to the history.
 func (t *truth) owner(before, after *appsv1.ReplicaSet) {
 	t.now++
 	is := after
@@ -185,17 +186,17 @@ type record struct {
 	messes  map[types.UID]types.UID // strays whose creation was answered, with the owner of the pass
 	absent  map[types.UID]instant   // pods that a call did not find, with the instant of this call
 	open    map[string]sight        // pods whose creation has an unknown result, keyed by name
-	landed  map[types.UID]bool      // pods in made; true if the call took effect after the controller stopped waiting
+	landed  map[types.UID]bool      // pods of the map made; true if the call took effect after the controller stopped waiting
 	deleted map[types.UID]bool      // pods whose deletion took effect while the controller waited for the answer
 	lost    map[types.UID]bool      // pods whose deletion took effect after the controller stopped waiting
-	seen    map[types.UID]uint64    // pods in made, with the latest resourceVersion that an event showed
+	seen    map[types.UID]uint64    // pods of the map made, with the latest resourceVersion that an event showed
 	fresh   map[types.UID]bool      // pods for which an event arrived during the current pass
 	doubted map[string]types.UID    // pods whose deletion got no answer, keyed by name
 	named   map[string]types.UID    // the last pod that the controller created or adopted under each name
 	asked   map[string]types.UID    // for each pod name, the owner for which the controller last tried to create the pod
 	unsure  map[string]bool         // for each pod name, whether the last creation failed and no call has found the pod since
 	listed  map[types.UID]liveList  // the last live list of each owner, keyed by owner
-	told    map[types.UID]uint64    // pods that a live call has shown, but no event since, with the server's resourceVersion at that time
+	told    map[types.UID]uint64    // pods that no event has shown since a live call, with the server's resourceVersion at that call
 	read    map[types.UID]instant   // for each owner, when it was last read live
 	podRead map[types.UID]instant   // for each pod, when a live call last found it
 }
@@ -209,9 +210,9 @@ type liveList struct {
 }
 
 // hides reports whether a live list can make the controller regard a restored pod as deleted. The
-// list must be older than the last restore, and its resourceVersion must be at least as new as that
-// of the pod's moment. If this list lacked the pod, a controller that does not notice the restore
-// regards the pod as deleted.
+// list must be older than the last restore, and its resourceVersion must be at least as new as the
+// pod's last relevant change. If this list lacked the pod, a controller that does not notice the
+// restore regards the pod as deleted.
 func (l liveList) hides(t *truth, uid types.UID) bool {
 	return l.at < t.epoch && t.since[uid].version <= l.version
 }

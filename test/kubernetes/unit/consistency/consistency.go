@@ -57,7 +57,7 @@ func (s *ConsistencyStore) WroteAt(owner types.NamespacedName, uid types.UID, re
 
 // getWrittenRecord returns nil if our store no longer contains any writes of the owner. To find out, it makes
 // all caches appear to be at resourceVersion 1 and calls EnsureReady. If the store still contains a write,
-// EnsureReady returns an error, or the store gives up waiting for the write.
+// either EnsureReady returns an error or the result of GivenUp increases.
 func (s *ConsistencyStore) getWrittenRecord(owner types.NamespacedName) *ownerRecord {
 	s.wiped = true
 	defer func() { s.wiped = false }()
@@ -76,7 +76,7 @@ type ownerRecord struct {
 
 func newOwnerRecord(uid types.UID) *ownerRecord { return &ownerRecord{ownerUID: uid} }
 
-// WroteAt keeps the write until EnsureReady is called, because only a store can record writes in our code.
+// WroteAt keeps the write until EnsureReady is called, because the store is not known before that call.
 func (r *ownerRecord) WroteAt(resource schema.GroupResource, version string) {
 	r.wrote = append(r.wrote, func(s *ConsistencyStore) {
 		s.WroteAt(types.NamespacedName{Name: "owner"}, r.ownerUID, resource, version)

@@ -32,7 +32,7 @@ func (rsc *ReplicaSetController) named(pod *corev1.Pod) *corev1.Pod {
 	return pod
 }
 
-// namedIn applies named to the object of an event. The object can be a tombstone.
+// namedIn calls named for the pod in the object of an event. The object can be a tombstone.
 func (rsc *ReplicaSetController) namedIn(obj any) any {
 	switch obj := obj.(type) {
 	case *corev1.Pod:
@@ -45,9 +45,9 @@ func (rsc *ReplicaSetController) namedIn(obj any) any {
 	}
 }
 
-// added does the same as named for a pod that a test adds to the cache. The tests choose their own pod names,
-// but our controller expects the names that it has requested. Therefore added first assigns one of the
-// expected names to the pod.
+// added returns named(pod) for a pod that a test adds to the cache. The tests choose their own pod names, but
+// our controller expects the names that it has requested. The method therefore assigns one of the expected
+// names to the pod first.
 func (rsc *ReplicaSetController) added(obj any) any {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {

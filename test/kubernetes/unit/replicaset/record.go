@@ -17,7 +17,7 @@ import (
 	"github.com/replicakit/replicakit/test/kubernetes/unit/controller"
 )
 
-// record presents our controller's ledgers to the tests as Kubernetes' expectations. An expected creation
+// record lets the tests use our controller's ledgers like Kubernetes' expectations. An expected creation
 // counts as observed when the tests' cache contains the pod. An expected deletion counts as observed when an
 // event has reported the deletion. Our controller itself makes both checks in its next pass.
 type record struct{ rsc *ReplicaSetController }
@@ -39,7 +39,7 @@ func (r record) ExpectDeletions(key expectations.Key, uids []types.UID) {
 	}
 }
 
-// CreationObserved marks one of the expected pods as created and deleted again.
+// CreationObserved records that one of the expected pods was created and has since been deleted.
 func (r record) CreationObserved(key expectations.Key) {
 	if names := r.awaited(key); len(names) > 0 {
 		r.ledger(key).Left(types.UID(key.Namespace + "/" + names[0]))

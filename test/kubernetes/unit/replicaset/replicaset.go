@@ -104,7 +104,7 @@ func (rsc *ReplicaSetController) attach(ctx context.Context, owners, pods cache.
 	}
 }
 
-// ignore panics if err is not nil. No test causes such an error.
+// ignore is for errors that no test causes. It panics if err is not nil.
 func ignore(err error) {
 	if err != nil {
 		panic(fmt.Sprintf("replicaset: %v", err))
