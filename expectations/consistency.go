@@ -194,7 +194,7 @@ func (s *ConsistencyStore) GivenUp() uint64 {
 // reads returns the result of ReadVersion for each recorded write of an owner. The map is keyed by
 // write.change. If write.change changes during the call, the map contains only the old number.
 func (s *ConsistencyStore) reads(owner Key) map[uint64]string {
-	writes := s.written(owner)
+	writes := s.writesOf(owner)
 	if len(writes) == 0 {
 		return nil
 	}
@@ -205,7 +205,7 @@ func (s *ConsistencyStore) reads(owner Key) map[uint64]string {
 	return reads
 }
 
-func (s *ConsistencyStore) written(owner Key) []write {
+func (s *ConsistencyStore) writesOf(owner Key) []write {
 	if s == nil {
 		return nil
 	}

@@ -38,11 +38,11 @@ type Writes struct {
 	Now func() time.Time
 
 	mu    sync.Mutex
-	wrote map[types.UID]written
+	wrote map[types.UID]lastWrite
 }
 
-// written describes the last write to an object.
-type written struct {
+// lastWrite describes the last write to an object.
+type lastWrite struct {
 	version string
 	at      time.Time
 }
@@ -56,11 +56,11 @@ func (w *Writes) At(answer metav1.Object) {
 	if object.IsNil(answer) || answer.GetResourceVersion() == "" {
 		return
 	}
-	id, made := object.ID(answer), written{answer.GetResourceVersion(), timeBy(w.Now)}
+	id, made := object.ID(answer), lastWrite{answer.GetResourceVersion(), timeBy(w.Now)}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.wrote == nil {
-		w.wrote = make(map[types.UID]written)
+		w.wrote = make(map[types.UID]lastWrite)
 	}
 	if resourceversion.Older(made.version, w.wrote[id].version) {
 		return

@@ -25,10 +25,10 @@ func Colocation() Criterion[*corev1.Pod] {
 		}
 		count := sync.OnceValue(func() *census { return newCensus(facts.Related) })
 		return &column[*corev1.Pod]{
-			weigh: []weigher[*corev1.Pod]{each(func(p *corev1.Pod) int64 { return -int64(count().on(p.Spec.NodeName)) })}, // (R6)
-			value: func(_ time.Time, _ int, p *corev1.Pod) string { return strconv.Itoa(count().on(p.Spec.NodeName)) },
+			weigh: []weigher[*corev1.Pod]{each(func(p *corev1.Pod) int64 { return -int64(count().activeOn(p.Spec.NodeName)) })}, // (R6)
+			value: func(_ time.Time, _ int, p *corev1.Pod) string { return strconv.Itoa(count().activeOn(p.Spec.NodeName)) },
 			phrase: func(_ time.Time, _ int, p *corev1.Pod) (phrase, detail string) {
-				if count().on(p.Spec.NodeName) == 1 {
+				if count().activeOn(p.Spec.NodeName) == 1 {
 					return victimHere + " replica on " + detailHere, nodeName(p)
 				}
 				return victimHere + " replicas on " + detailHere, nodeName(p)
@@ -60,7 +60,7 @@ func ColocationRanks(pods, related []*corev1.Pod) []int {
 	c, ranks := newCensus(related), make([]int, len(pods))
 	for i, p := range pods {
 		if p != nil {
-			ranks[i] = c.on(p.Spec.NodeName)
+			ranks[i] = c.activeOn(p.Spec.NodeName)
 		}
 	}
 	return ranks
@@ -83,8 +83,8 @@ func newCensus(pods []*corev1.Pod) *census {
 	return c
 }
 
-// on returns the number of active pods on a node.
-func (c *census) on(node string) int {
+// activeOn returns the number of active pods on a node.
+func (c *census) activeOn(node string) int {
 	if i := c.nodes.Find(node); i >= 0 {
 		return int(c.active[i])
 	}

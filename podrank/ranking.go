@@ -63,14 +63,14 @@ func newRanking[T metav1.Object](objs []T, n int, opts Options[T]) *ranking[T] {
 	for i, c := range r.criteria {
 		r.columns[i] = c.open(r.facts)
 	}
-	r.level()
+	r.makeLevelled()
 	r.run(n, true)
 	return r
 }
 
-// level makes the weighers of the columns that have a level function, such as the column of Spread.
+// makeLevelled makes the weighers of the columns that have a level function, such as the column of Spread.
 // These weighers depend on the order of all objects by the other criteria.
-func (r *ranking[T]) level() {
+func (r *ranking[T]) makeLevelled() {
 	for i, col := range r.columns {
 		if col.level == nil {
 			continue
@@ -132,7 +132,7 @@ func (r *ranking[T]) rank(objs []weighed, at int) {
 func (r *ranking[T]) sort(objs []weighed, at, tries int) {
 	const few = 12
 	for ; len(objs) > few && tries > 0 && len(r.found) < r.want; tries-- {
-		lower, equal := part(objs, r.pivot(objs))
+		lower, equal := partition(objs, r.pivot(objs))
 		r.sort(objs[:lower], at, tries-1)
 		r.next(objs[lower:equal], at)
 		objs = objs[equal:]
@@ -176,9 +176,9 @@ func (r *ranking[T]) pivot(objs []weighed) int64 {
 	return sample[min(share+1, len(sample)/2)]
 }
 
-// part moves the objects whose weight is below pivot to the front, followed by the objects whose
+// partition moves the objects whose weight is below pivot to the front, followed by the objects whose
 // weight is equal to pivot. It returns the ends of these two parts.
-func part(objs []weighed, pivot int64) (lower, equal int) {
+func partition(objs []weighed, pivot int64) (lower, equal int) {
 	for heavier := len(objs); equal < heavier; {
 		switch w := objs[equal].weight; {
 		case w == pivot:

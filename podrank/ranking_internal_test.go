@@ -44,7 +44,7 @@ func TestObjectsAreParted(t *testing.T) {
 			t.Parallel()
 			for _, pivot := range []int64{objs[0].weight, objs[len(objs)/2].weight, -1 << 63, 1<<63 - 1} {
 				parted := slices.Clone(objs)
-				lower, equal := part(parted, pivot)
+				lower, equal := partition(parted, pivot)
 				for i, o := range parted {
 					want := -1
 					if i >= lower {

@@ -28,7 +28,7 @@ func Explain[T metav1.Object](owned []T, spec Spec[T]) ([]podrank.Victim[T], err
 	if err != nil {
 		return nil, err
 	}
-	if err := spec.once(active); err != nil {
+	if err := spec.refuseRepeated(active); err != nil {
 		return nil, err
 	}
 	wanted, err := spec.wanted(active)

@@ -42,10 +42,10 @@ func (m *maker[T]) child(i int, names []string) (T, error) {
 		return *new(T), m.failure(i, "New named it %q, and its name must be %q: New must leave the name empty or take the one that it is given, and return another object each time", own, name)
 	}
 	child.SetNamespace(m.namespace(child))
-	if err := m.own(child); err != nil {
+	if err := m.setController(child); err != nil {
 		return *new(T), m.failure(i, "%w", err)
 	}
-	m.name(child, nameAt(names, i))
+	m.setName(child, nameAt(names, i))
 	return child, nil
 }
 
@@ -101,22 +101,22 @@ func (m *maker[T]) namespace(child T) string {
 	return m.owner.GetNamespace()
 }
 
-// name fills in the name and the generateName of a new child. A child with a name also gets a
+// setName fills in the name and the generateName of a new child. A child with a name also gets a
 // generateName, because other tools derive the workload of a child from its generateName. If the
 // parameter name is empty, the child keeps any name or generateName that it already has.
-func (m *maker[T]) name(child T, name string) {
+func (m *maker[T]) setName(child T, setName string) {
 	switch {
-	case name != "":
-		child.SetName(name)
+	case setName != "":
+		child.SetName(setName)
 	case child.GetName() != "" || child.GetGenerateName() != "":
 		return
 	}
 	child.SetGenerateName(generateName(m.base))
 }
 
-// own makes the owner the controller of the child. Afterwards, the child has exactly one reference
+// setController makes the owner the controller of the child. Afterwards, the child has exactly one reference
 // to the owner.
-func (m *maker[T]) own(child T) error {
+func (m *maker[T]) setController(child T) error {
 	owner := object.OwnerOf(m.owner, m.kind.GroupKind())
 	if ref := metav1.GetControllerOfNoCopy(child); ref != nil && !owner.IsNamed(ref, child) {
 		return fmt.Errorf("%s %q controls it", ref.Kind, ref.Name)

@@ -65,7 +65,7 @@ func Manage[T metav1.Object](objs []T, spec Spec[T]) (Plan[T], error) {
 	if err != nil {
 		return Plan[T]{}, err
 	}
-	if err := spec.once(join(all, ended)); err != nil { // objects that the plan ignores may be listed twice
+	if err := spec.refuseRepeated(join(all, ended)); err != nil { // objects that the plan ignores may be listed twice
 		return Plan[T]{}, err
 	}
 	scale, blocked, err := spec.scale(owned, ended, objs, wanted)
@@ -96,7 +96,7 @@ func ScaleTo[T metav1.Object](owned []T, spec Spec[T]) (Scale[T], error) {
 	if err != nil {
 		return Scale[T]{}, err
 	}
-	if err := spec.once(join(active, ended)); err != nil {
+	if err := spec.refuseRepeated(join(active, ended)); err != nil {
 		return Scale[T]{}, err
 	}
 	wanted, err := spec.wanted(owned)
@@ -181,7 +181,7 @@ func (s *Spec[T]) claims(objs []T, wanted slots) (selector.Claims[T], error) {
 	return claimer.Plan(objs)
 }
 
-func (s *Spec[T]) once(children []T) error {
+func (s *Spec[T]) refuseRepeated(children []T) error {
 	if again := repeated(children); len(again) > 0 {
 		child := children[again[0]]
 		return s.failure("child %q (%s) is listed twice", object.Name(child), child.GetUID())

@@ -156,7 +156,7 @@ func (s *Spec[T]) roll(r Room[T], active, staying []T) Room[T] {
 	fromOld += min(old-oldUnready, roll.most-fromOld, roll.spare)
 	fromNew := min(mayGoUnready, roll.surplus)
 	fromNew += min(roll.surplus-fromNew, max(roll.spare-max(fromOld-oldUnready, 0), 0))
-	r.Delete = fromOld + fromNew + len(some(again, func(c T) bool { return roll.mayGoAgain(&r, c) }))
+	r.Delete = fromOld + fromNew + len(filter(again, func(c T) bool { return roll.mayGoAgain(&r, c) }))
 	r.kept = old + roll.surplus - fromOld - fromNew
 	r.roll = roll
 	if s.Slots != nil {
@@ -182,7 +182,7 @@ func (r *rolling[T]) mayGoAgain(room *Room[T], c T) bool {
 func (r *rolling[T]) clamp(room *Room[T], victims []Deletion[T]) []Deletion[T] {
 	isNil := object.NilOf[T]()
 	spare, most, surplus := r.spare, r.most, r.surplus
-	return some(victims, func(v Deletion[T]) bool {
+	return filter(victims, func(v Deletion[T]) bool {
 		if isNil(v.Object) {
 			return false
 		}

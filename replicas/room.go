@@ -139,7 +139,7 @@ func (r *Room[T]) Clamp(scale Scale[T]) Scale[T] {
 	case scale.Names == nil:
 		scale.Create = min(scale.Create, free)
 	default:
-		scale.Names = some(scale.Names, func(name string) bool { return r.creating.Has(name) || take(&free) })
+		scale.Names = filter(scale.Names, func(name string) bool { return r.creating.Has(name) || take(&free) })
 		scale.Create = len(scale.Names)
 	}
 	if r.roll != nil {
@@ -149,12 +149,12 @@ func (r *Room[T]) Clamp(scale Scale[T]) Scale[T] {
 	var surplus, replaced []Deletion[T]
 	isNil := object.NilOf[T]()
 	if left := r.surplus - len(r.deleting); left >= 0 {
-		surplus = some(scale.Delete, func(v Deletion[T]) bool {
+		surplus = filter(scale.Delete, func(v Deletion[T]) bool {
 			return !isNil(v.Object) && r.mayGo(v.Object) && (r.deleting.Has(object.ID(v.Object)) || take(&left))
 		})
 	}
 	if r.replaces {
-		replaced = some(scale.Delete, func(v Deletion[T]) bool { return !isNil(v.Object) && r.mustGo(v.Object) })
+		replaced = filter(scale.Delete, func(v Deletion[T]) bool { return !isNil(v.Object) && r.mustGo(v.Object) })
 	}
 	if scale.Delete = surplus; len(replaced) >= len(surplus) {
 		scale.Delete = replaced
@@ -168,8 +168,8 @@ func take(left *int) bool {
 	return *left >= 0
 }
 
-// some returns the elements for which keep returns true, or nil if there are none.
-func some[E any](list []E, keep func(E) bool) (kept []E) {
+// filter returns the elements for which keep returns true, or nil if there are none.
+func filter[E any](list []E, keep func(E) bool) (kept []E) {
 	for _, e := range list {
 		if keep(e) {
 			kept = append(kept, e)

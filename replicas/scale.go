@@ -216,7 +216,7 @@ func (s *Spec[T]) guarded(victims []podrank.Victim[T]) []Deletion[T] {
 	for i, v := range victims {
 		deletions[i].Victim = v
 		asJudged := !byUID || v.Criterion == discarded || rules.Ready(v.Object)
-		deletions[i].Options.Preconditions = guards[i].of(v.Object, asJudged)
+		deletions[i].Options.Preconditions = guards[i].preconditions(v.Object, asJudged)
 	}
 	return deletions
 }
@@ -236,10 +236,10 @@ type guard struct {
 	version string
 }
 
-// of returns the preconditions for the deletion of a child. The UID prevents the deletion of
+// preconditions returns the preconditions for the deletion of a child. The UID prevents the deletion of
 // another child with the same name. If asJudged is true, the resourceVersion also prevents
 // the deletion of a child that has changed.
-func (g *guard) of(child metav1.Object, asJudged bool) *metav1.Preconditions {
+func (g *guard) preconditions(child metav1.Object, asJudged bool) *metav1.Preconditions {
 	if g.uid = child.GetUID(); g.uid != "" {
 		g.UID = &g.uid
 	}

@@ -197,15 +197,15 @@ func (b *block[T]) judge(r *rule) {
 	objs := b.objs[:b.n]
 	object.Controllers(objs, b.controllers[:])
 	for i, obj := range objs {
-		b.verdicts[i] = r.whose(obj, b.controllers[i])
+		b.verdicts[i] = r.verdictIfMatching(obj, b.controllers[i])
 	}
 	if r.selector != nil {
 		b.matchLabels(r)
 	}
 	for i, obj := range objs {
 		v := &b.verdicts[i]
-		if r.filter != nil && v.stands() && !r.filter(obj) {
-			v.fall()
+		if r.filter != nil && v.isMatch() && !r.filter(obj) {
+			v.mismatch()
 		}
 		if *v == release && (r.deleting || r.keep != nil && r.keep(obj)) {
 			*v = ignore
@@ -218,25 +218,25 @@ func (b *block[T]) judge(r *rule) {
 func (b *block[T]) matchLabels(r *rule) {
 	object.LabelsOf(b.objs[:b.n], b.labels[:])
 	for i := range b.n {
-		if v := &b.verdicts[i]; v.stands() {
+		if v := &b.verdicts[i]; v.isMatch() {
 			if r.equal == nil && !r.selector.Matches(labels.Set(b.labels[i])) || len(b.labels[i]) == 0 && r.equal != nil {
-				v.fall()
+				v.mismatch()
 			}
 		}
 	}
 	for _, want := range r.equal {
 		for i := range b.n {
-			if v := &b.verdicts[i]; v.stands() {
+			if v := &b.verdicts[i]; v.isMatch() {
 				if value, ok := b.labels[i][want.Key]; !ok || value != want.Value {
-					v.fall()
+					v.mismatch()
 				}
 			}
 		}
 	}
 }
 
-// whose determines the verdict on an object, assuming that the object matches.
-func (r *rule) whose(obj metav1.Object, controller *metav1.OwnerReference) verdict {
+// verdictIfMatching determines the verdict on an object, assuming that the object matches.
+func (r *rule) verdictIfMatching(obj metav1.Object, controller *metav1.OwnerReference) verdict {
 	switch {
 	case controller != nil && r.owner.IsNamed(controller, obj):
 		return own
@@ -247,13 +247,13 @@ func (r *rule) whose(obj metav1.Object, controller *metav1.OwnerReference) verdi
 	}
 }
 
-// stands reports whether the verdict is own or adopt, which are the verdicts for objects that
+// isMatch reports whether the verdict is own or adopt, which are the verdicts for objects that
 // match.
-func (v verdict) stands() bool { return v == own || v == adopt }
+func (v verdict) isMatch() bool { return v == own || v == adopt }
 
-// fall changes the verdict for an object that turns out not to match. It replaces own by release,
+// mismatch changes the verdict for an object that turns out not to match. It replaces own by release,
 // and adopt by ignore.
-func (v *verdict) fall() {
+func (v *verdict) mismatch() {
 	if *v == own {
 		*v = release
 	} else {

@@ -39,23 +39,23 @@ func (b *batch) run(ctx context.Context, maxParallel int, fn call) {
 	if maxParallel > 0 {
 		goroutines = min(goroutines, maxParallel)
 	}
-	b.concurrently(ctx, goroutines, fn)
+	b.callInParallel(ctx, goroutines, fn)
 }
 
 // inline makes the calls in the caller's goroutine. If panics are not recovered, the first call
 // that panics ends the batch.
 func (b *batch) inline(ctx context.Context, fn call) {
 	for i := b.start; i < b.end; i++ {
-		b.do(ctx, i, fn)
+		b.callOne(ctx, i, fn)
 		if len(b.panics) > 0 {
 			b.end = i + 1
 		}
 	}
 }
 
-// concurrently makes the calls in several goroutines, and waits for all calls. Each goroutine takes
+// callInParallel makes the calls in several goroutines, and waits for all calls. Each goroutine takes
 // the next index until all indices are taken.
-func (b *batch) concurrently(ctx context.Context, goroutines int, fn call) {
+func (b *batch) callInParallel(ctx context.Context, goroutines int, fn call) {
 	var next atomic.Int64
 	next.Store(int64(b.start))
 	var wg sync.WaitGroup
@@ -71,7 +71,7 @@ func (b *batch) concurrently(ctx context.Context, goroutines int, fn call) {
 			wg.Done()
 		}()
 		for i := int(next.Add(1)) - 1; i < b.end; i = int(next.Add(1)) - 1 {
-			b.do(ctx, i, fn)
+			b.callOne(ctx, i, fn)
 		}
 	}
 	wg.Add(goroutines)
@@ -81,8 +81,8 @@ func (b *batch) concurrently(ctx context.Context, goroutines int, fn call) {
 	wg.Wait()
 }
 
-// do makes one call, and records the failure if the call fails.
-func (b *batch) do(ctx context.Context, i int, fn call) {
+// callOne makes one call, and records the failure if the call fails.
+func (b *batch) callOne(ctx context.Context, i int, fn call) {
 	var err error
 	returned := false
 	defer func() {

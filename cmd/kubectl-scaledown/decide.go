@@ -163,7 +163,7 @@ func (a *answer) decide(objs *objects, w owner, sizes []int32) error {
 		return err
 	}
 	owned := slices.Concat(d.plan.Claims.Owned, d.plan.Claims.Adopt)
-	d.related, d.spec = together(owned, related), spec
+	d.related, d.spec = union(owned, related), spec
 	if err = d.deletePods(owned, related, spec, sizes); err != nil {
 		return err
 	}
@@ -211,9 +211,9 @@ func (d *decision) deletePods(rest, related []*corev1.Pod, spec replicas.PodSpec
 	return nil
 }
 
-// together returns the union of the owned and the related pods, which are then counted on each node.
+// union returns the union of the owned and the related pods, which are then counted on each node.
 // If related is empty, it returns nil.
-func together(owned, related []*corev1.Pod) []*corev1.Pod {
+func union(owned, related []*corev1.Pod) []*corev1.Pod {
 	if len(related) == 0 {
 		return nil
 	}
@@ -271,9 +271,9 @@ func (d *decision) findTie(w window, siblings bool) {
 // first in d.order.
 func (d *decision) victims() int { return len(d.plan.Scale.Delete) }
 
-// certain returns false if the pod at this index of d.order belongs to the tie, so that it may
+// isCertain returns false if the pod at this index of d.order belongs to the tie, so that it may
 // either be deleted or stay.
-func (d *decision) certain(place int) bool {
+func (d *decision) isCertain(place int) bool {
 	return d.tie == nil || place < d.tie.from || place >= d.tie.to
 }
 

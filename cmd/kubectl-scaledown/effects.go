@@ -65,7 +65,7 @@ func (d *decision) staying(counts func(*corev1.Pod) bool) (before, least, most i
 		}
 		before++
 		switch {
-		case !d.certain(i):
+		case !d.isCertain(i):
 			tied++
 		case i >= d.victims():
 			least++
@@ -198,7 +198,7 @@ func (d *decision) position(place int) (position, error) {
 		}
 		at.Reason = fmt.Sprintf("%s is the last that goes, and goes before it: %s", last.Name, inWords(pair[0]))
 	}
-	if !d.certain(place) {
+	if !d.isCertain(place) {
 		at.Goes = fmt.Sprintf("maybe: %d of %d alike go", d.tie.goes, d.tie.to-d.tie.from)
 	}
 	at.First, at.Protect = d.costs(place)
@@ -258,7 +258,7 @@ func (a *answer) compare(after *objects) comparison {
 			gone := !there[v.Object.UID]
 			c.Gone += count(gone)
 			switch goes := place < d.victims(); {
-			case !d.certain(place):
+			case !d.isCertain(place):
 				c.Tied += count(gone)
 			case goes:
 				c.Named++

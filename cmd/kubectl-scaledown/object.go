@@ -129,7 +129,7 @@ func (d *decision) places() []place {
 	var places []place
 	for i, v := range d.order {
 		places = append(places, place{
-			v.Object.Name, v.Object.UID, d.fate(i), v.Criterion, v.Values.Victim, v.Values.Survivor, d.because(i),
+			v.Object.Name, v.Object.UID, d.fate(i), v.Criterion, v.Values.Victim, v.Values.Survivor, d.whyDeleted(i),
 		})
 	}
 	return places

@@ -114,7 +114,7 @@ func (o *options) printSet(out *bytes.Buffer, d *decision) error {
 	}
 	if d.tie != nil {
 		const most = 40
-		fmt.Fprintf(out, "\n%d of these %d pods go, but it is not known which: %s.\n%s\n", d.tie.goes, d.tie.to-d.tie.from, d.tie.cause, some(d.tied(), most))
+		fmt.Fprintf(out, "\n%d of these %d pods go, but it is not known which: %s.\n%s\n", d.tie.goes, d.tie.to-d.tie.from, d.tie.cause, firstOf(d.tied(), most))
 	}
 	if d.related == nil && d.victims() > d.gone && len(d.order) > d.victims() {
 		fmt.Fprintf(out, "\nPods per node are not compared, as %s has no controller such as a Deployment.\n", d.owner)
@@ -142,14 +142,14 @@ func (o *options) printPods(out *bytes.Buffer, d *decision) error {
 	if o.explain {
 		t := o.podTable(d, []string{"#", "GOES"}, "BEFORE THE NEXT BECAUSE OF")
 		for i, v := range d.order {
-			t.addPod(v.Object, !d.certain(i), []any{i + 1, d.fate(i)}, d.because(i))
+			t.addPod(v.Object, !d.isCertain(i), []any{i + 1, d.fate(i)}, d.whyDeleted(i))
 		}
 		return t.print(out)
 	}
 	t := o.podTable(d, nil, "CERTAIN", "REASON")
 	for i, v := range d.plan.Scale.Delete[d.gone:] {
 		certain := "yes"
-		if !d.certain(d.gone + i) {
+		if !d.isCertain(d.gone + i) {
 			certain = d.tie.String()
 		}
 		t.addPod(v.Object, certain != "yes", nil, certain, inWords(v.Victim))
@@ -174,7 +174,7 @@ func (o *options) printReasons(out *bytes.Buffer, d *decision) error {
 			reasons = append(reasons, v.Criterion)
 		}
 		pods[v.Criterion]++
-		certain[v.Criterion] += count(d.certain(d.gone + i))
+		certain[v.Criterion] += count(d.isCertain(d.gone + i))
 	}
 	t := o.table("GO BECAUSE OF", "PODS", "CERTAIN")
 	for _, reason := range reasons {
@@ -191,7 +191,7 @@ func (o *options) printReasons(out *bytes.Buffer, d *decision) error {
 func (o *options) printEffects(out *bytes.Buffer, objs *objects, a *answer) error {
 	zones := o.table("ZONE", "BEFORE", "AFTER")
 	for _, z := range a.zones(objs) {
-		zones.add(false, cmp.Or(z.Name, "<none>"), z.Before, z.after())
+		zones.add(false, cmp.Or(z.Name, "<none>"), z.Before, z.bounds())
 	}
 	budgets, err := a.budgets(objs)
 	if err != nil {
@@ -203,7 +203,7 @@ func (o *options) printEffects(out *bytes.Buffer, objs *objects, a *answer) erro
 		if b.broken() {
 			broken = "yes"
 		}
-		pdbs.add(b.broken(), b.Name, b.Before, b.after(), b.Wanted, broken)
+		pdbs.add(b.broken(), b.Name, b.Before, b.bounds(), b.Wanted, broken)
 	}
 	for _, t := range []*table{zones, pdbs} {
 		if len(t.rows) == 0 {
@@ -217,8 +217,8 @@ func (o *options) printEffects(out *bytes.Buffer, objs *objects, a *answer) erro
 	return nil
 }
 
-// after formats the bounds Least and Most, or a single number if they are equal.
-func (c change) after() string {
+// bounds formats the bounds Least and Most, or a single number if they are equal.
+func (c change) bounds() string {
 	if c.Least == c.Most {
 		return strconv.Itoa(c.Most)
 	}
@@ -294,7 +294,7 @@ func (a *answer) summary() string {
 // is not certain, fate returns how many pods of the tie are deleted.
 func (d *decision) fate(place int) string {
 	switch {
-	case !d.certain(place):
+	case !d.isCertain(place):
 		return d.tie.String()
 	case place < d.victims():
 		return "yes"
@@ -310,8 +310,8 @@ func (t *tie) String() string {
 	return fmt.Sprintf("%d of %d", t.goes, t.to-t.from)
 }
 
-// because(i) returns the reason why the pod at index i is deleted before the next pod.
-func (d *decision) because(i int) string {
+// whyDeleted returns the reason why the pod at index i is deleted before the next pod.
+func (d *decision) whyDeleted(i int) string {
 	if i == len(d.order)-1 {
 		return "the last one"
 	}

@@ -93,7 +93,7 @@ func (o *options) readCluster(ctx context.Context) (*objects, error) {
 		{"pods", namespace, true, true, pages(core.Pods(namespace).List, objs)},
 		{"poddisruptionbudgets", namespace, !o.whyNot, false, pages(client.PolicyV1().PodDisruptionBudgets(namespace).List, objs)},
 		{"nodes", "", !o.whyNot, false, pages(core.Nodes().List, objs)},
-		{"namespaces", "", o.whyNot, false, only(core.Namespaces().Get, namespace)},
+		{"namespaces", "", o.whyNot, false, getOne(core.Namespaces().Get, namespace)},
 		{"resourcequotas", namespace, o.whyNot, false, pages(core.ResourceQuotas(namespace).List, objs)},
 		{"events", namespace, o.whyNot, false, pages(warnings, objs)},
 	} {
@@ -137,9 +137,9 @@ func pages[L interface {
 	}
 }
 
-// only, used instead of pages for namespaces, returns a function that gets one namespace as a list.
+// getOne, used instead of pages for namespaces, returns a function that gets one namespace as a list.
 // Few users have the right to list all namespaces.
-func only(get func(context.Context, string, metav1.GetOptions) (*corev1.Namespace, error), name string) pager.ListPageFunc {
+func getOne(get func(context.Context, string, metav1.GetOptions) (*corev1.Namespace, error), name string) pager.ListPageFunc {
 	return func(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
 		ns, err := get(ctx, name, metav1.GetOptions{})
 		if err != nil {

@@ -214,12 +214,12 @@ func listed(owners []owner, namespace string) string {
 		}
 		list = append(list, text)
 	}
-	return some(list, most)
+	return firstOf(list, most)
 }
 
-// some formats a list with commas. Items beyond the given number are only counted, as in
+// firstOf formats a list with commas. Items beyond the given number are only counted, as in
 // "a, b, and 3 more".
-func some(list []string, most int) string {
+func firstOf(list []string, most int) string {
 	if more := len(list) - most; more > 0 {
 		list = append(slices.Clone(list[:most]), fmt.Sprintf("and %d more", more))
 	}

@@ -142,7 +142,7 @@ func TestWhatIsCertainGoesInEveryOrderOfTheCache(t *testing.T) {
 			}
 			drawn := 0
 			for i, v := range d.order {
-				if !d.certain(i) {
+				if !d.isCertain(i) {
 					drawn += count(gone[v.Object.UID])
 					continue
 				}

@@ -207,7 +207,7 @@ func fewOf(pods []*corev1.Pod) string {
 		}
 		names = append(names, name)
 	}
-	return some(names, few)
+	return firstOf(names, few)
 }
 
 // terminatingFacts returns the lines about pods whose deletion does not finish. These pods belong

@@ -43,11 +43,11 @@ func (t *trimmer) trim(obj any) (any, error) {
 		return obj, nil // a tombstone
 	}
 	pod.ManagedFields = t.mark(pod)
-	pod.Annotations = only(pod.Annotations, corev1.PodDeletionCost)
+	pod.Annotations = keepKey(pod.Annotations, corev1.PodDeletionCost)
 	t.share(&pod.ObjectMeta)
 	pod.Spec = corev1.PodSpec{
 		NodeName:                      pod.Spec.NodeName,
-		TerminationGracePeriodSeconds: none(pod.Spec.TerminationGracePeriodSeconds),
+		TerminationGracePeriodSeconds: zeroOrNil(pod.Spec.TerminationGracePeriodSeconds),
 		InitContainers:                sidecars(pod.Spec.InitContainers),
 	}
 	pod.Status = corev1.PodStatus{
@@ -67,8 +67,8 @@ type trimmed struct {
 	*trimmer
 }
 
-// of wraps a client. It returns a function that creates the trimmed pod client for a namespace.
-func (t *trimmer) of(client kubernetes.Interface) func(namespace string) trimmed {
+// podClients wraps a client. It returns a function that creates the trimmed pod client for a namespace.
+func (t *trimmer) podClients(client kubernetes.Interface) func(namespace string) trimmed {
 	return func(namespace string) trimmed { return trimmed{client.CoreV1().Pods(namespace), t} }
 }
 
@@ -125,7 +125,7 @@ func (t *trimmer) share(meta *metav1.ObjectMeta) {
 	}
 }
 
-func only(annotations map[string]string, key string) map[string]string {
+func keepKey(annotations map[string]string, key string) map[string]string {
 	value, ok := annotations[key]
 	if !ok {
 		return nil
@@ -145,9 +145,9 @@ func readiness(conditions []corev1.PodCondition) []corev1.PodCondition {
 
 var zero = new(int64)
 
-// none returns a shared pointer for a grace period of zero, and nil for any other grace period. The
+// zeroOrNil returns a shared pointer for a grace period of zero, and nil for any other grace period. The
 // controllers read only whether the grace period is zero.
-func none(seconds *int64) *int64 {
+func zeroOrNil(seconds *int64) *int64 {
 	if seconds != nil && *seconds == 0 {
 		return zero
 	}

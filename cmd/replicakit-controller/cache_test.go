@@ -156,7 +156,7 @@ func TestAnswersAreTrimmed(t *testing.T) {
 	pod.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m"}}
 	pod.Spec.Volumes = []corev1.Volume{{Name: "v"}}
 	client := fake.NewClientset(pod.DeepCopy())
-	pods := newTrimmer(unmarked).of(client)(pod.Namespace)
+	pods := newTrimmer(unmarked).podClients(client)(pod.Namespace)
 	want := pod.DeepCopy()
 	_, err := newTrimmer(unmarked).trim(want)
 	require.NoError(t, err)

@@ -70,7 +70,7 @@ func controllers() []controller {
 			return f.Apps().V1().ReplicaSets().Informer()
 		},
 		build: func(ctx context.Context, f informers.SharedInformerFactory, client kubernetes.Interface, set settings, opts clientgo.Options) (*clientgo.Controller, error) {
-			return clientgo.New(ctx, with(set, kinds.ReplicaSets()), typed.NewClient(client.AppsV1().ReplicaSets, set.pods.of(client)),
+			return clientgo.New(ctx, withSettings(set, kinds.ReplicaSets()), typed.NewClient(client.AppsV1().ReplicaSets, set.pods.podClients(client)),
 				f.Apps().V1().ReplicaSets().Informer(), f.Core().V1().Pods().Informer(), opts)
 		},
 	}, {
@@ -92,15 +92,15 @@ func controllers() []controller {
 			return f.Core().V1().ReplicationControllers().Informer()
 		},
 		build: func(ctx context.Context, f informers.SharedInformerFactory, client kubernetes.Interface, set settings, opts clientgo.Options) (*clientgo.Controller, error) {
-			return clientgo.New(ctx, with(set, kinds.ReplicationControllers()), typed.NewClient(client.CoreV1().ReplicationControllers, set.pods.of(client)),
+			return clientgo.New(ctx, withSettings(set, kinds.ReplicationControllers()), typed.NewClient(client.CoreV1().ReplicationControllers, set.pods.podClients(client)),
 				f.Core().V1().ReplicationControllers().Informer(), f.Core().V1().Pods().Informer(), opts)
 		},
 	}}
 }
 
-// with returns a copy of kind that uses the settings. If the order of an owner is invalid, or needs nodes
+// withSettings returns a copy of kind that uses the settings. If the order of an owner is invalid, or needs nodes
 // that are not listed yet, passes of the owner delete no pods. They still do everything else.
-func with[O kinds.Object](set settings, kind kinds.Kind[O, *corev1.Pod]) kinds.Kind[O, *corev1.Pod] {
+func withSettings[O kinds.Object](set settings, kind kinds.Kind[O, *corev1.Pod]) kinds.Kind[O, *corev1.Pod] {
 	original := kind.Spec
 	kind.Spec = func(owner O) (replicas.PodSpec, error) {
 		spec, err := original(owner)

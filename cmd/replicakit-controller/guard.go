@@ -119,7 +119,7 @@ func (g *guard) check(r *http.Request) (code int, err error) {
 	case !client.right:
 		return http.StatusUnauthorized, nil
 	}
-	allowed, err := g.may(ctx, client.user, question{sha256.Sum256([]byte(token)), verb, r.URL.Path})
+	allowed, err := g.isAllowed(ctx, client.user, question{sha256.Sum256([]byte(token)), verb, r.URL.Path})
 	switch {
 	case err != nil:
 		return http.StatusInternalServerError, fmt.Errorf("cannot get the rights of the client from the API server: %w", err)
@@ -168,8 +168,8 @@ func (g *guard) wrongOf(address string) *atomic.Int32 {
 	return wrong
 }
 
-// may reports whether the user has the right to use asked.verb on asked.path.
-func (g *guard) may(ctx context.Context, user authenticationv1.UserInfo, asked question) (bool, error) {
+// isAllowed reports whether the user has the right to use asked.verb on asked.path.
+func (g *guard) isAllowed(ctx context.Context, user authenticationv1.UserInfo, asked question) (bool, error) {
 	if kept, found := g.rights.Get(asked); found {
 		return kept == true, nil
 	}

@@ -133,7 +133,7 @@ func trimNode(obj any) (any, error) {
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion, DeletionTimestamp: node.DeletionTimestamp,
-			Labels: only(node.Labels, corev1.LabelTopologyZone),
+			Labels: keepKey(node.Labels, corev1.LabelTopologyZone),
 		},
 		Spec: corev1.NodeSpec{Unschedulable: node.Spec.Unschedulable, Taints: node.Spec.Taints},
 	}, nil

@@ -57,9 +57,9 @@ func newOrders(opts options) *orders {
 	return o
 }
 
-// of returns the order in the owner's annotation. If the annotation is missing, it returns the order
+// orderFor returns the order in the owner's annotation. If the annotation is missing, it returns the order
 // of --scale-down-order.
-func (o *orders) of(owner metav1.Object) wordedOrder {
+func (o *orders) orderFor(owner metav1.Object) wordedOrder {
 	words, own := owner.GetAnnotations()[podrank.OrderAnnotation]
 	if !own {
 		return o.flag
@@ -102,7 +102,7 @@ func labelOf(words string, err error) string {
 // order returns the order of an owner. Before you delete the pods that this order puts first, call
 // admit.
 func (o *orders) order(owner metav1.Object) podrank.Order[*corev1.Pod] {
-	its := o.of(owner)
+	its := o.orderFor(owner)
 	if its.asksNodes {
 		o.nodes.want(owner.GetUID())
 	}
@@ -113,7 +113,7 @@ func (o *orders) order(owner metav1.Object) podrank.Order[*corev1.Pod] {
 // admit returns false, it also returns the delay before the next attempt. A delay of 0 means no
 // further attempt. The error says why the order is not valid, or why the nodes cannot be listed.
 func (o *orders) admit(kind string, owner metav1.Object) (may bool, again time.Duration, err error) {
-	its := o.of(owner)
+	its := o.orderFor(owner)
 	if its.err != nil {
 		return false, 0, &replicas.RefusedError{Reason: invalidOrder, Err: fmt.Errorf("%s %q: no pod is deleted: annotation %s: %w",
 			kind, owner.GetNamespace()+"/"+owner.GetName(), podrank.OrderAnnotation, its.err)}
@@ -132,6 +132,6 @@ func (o *orders) admit(kind string, owner metav1.Object) (may bool, again time.D
 func (o *orders) passed(controller string, owner metav1.Object, deleted int) {
 	o.nodes.forget(owner.GetUID())
 	if deleted > 0 {
-		o.deletions.WithLabelValues(controller, o.of(owner).label).Add(float64(deleted))
+		o.deletions.WithLabelValues(controller, o.orderFor(owner).label).Add(float64(deleted))
 	}
 }

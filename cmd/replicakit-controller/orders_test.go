@@ -41,7 +41,7 @@ func TestLabelsOfOrders(t *testing.T) {
 	} {
 		owner := newReplicaSet("web", 1)
 		owner.Annotations = map[string]string{podrank.OrderAnnotation: words}
-		assert.Equal(t, label, o.of(owner).label, "%.30q", words)
+		assert.Equal(t, label, o.orderFor(owner).label, "%.30q", words)
 		o.passed("replicaset", owner, 1)
 	}
 	labels := make(chan prometheus.Metric, 10)

@@ -18,8 +18,8 @@ type paces struct {
 	byName map[string]*transport.Pace
 }
 
-// of returns the transport.Pace that all clients with this name share, and creates it if necessary.
-func (p *paces) of(name string, opts options) *transport.Pace {
+// paceFor returns the transport.Pace that all clients with this name share, and creates it if necessary.
+func (p *paces) paceFor(name string, opts options) *transport.Pace {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.byName == nil {

@@ -36,11 +36,11 @@ func keep[O, C kinds.Object](p *passes, kind string, pass kinds.Pass[O, C]) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	path := pass.Name.String()
-	kept := append(slices.Clone(p.of(path)), kind+" "+pass.String())
+	kept := append(slices.Clone(p.passesAt(path)), kind+" "+pass.String())
 	p.owners.Add(path, kept[max(len(kept)-keptPasses, 0):])
 }
 
-func (p *passes) of(path string) []string {
+func (p *passes) passesAt(path string) []string {
 	kept, _ := p.owners.Get(path)
 	all, _ := kept.([]string)
 	return all
@@ -56,7 +56,7 @@ func (p *passes) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	p.mu.Lock()
-	all := p.of(path)
+	all := p.passesAt(path)
 	p.mu.Unlock()
 	if len(all) == 0 {
 		http.Error(w, fmt.Sprintf("no pass of %s is kept. A pass is kept if it changed something, was held back or failed. It is dropped when this process ends, or when %d other owners have had later passes", path, keptOwners), http.StatusNotFound)

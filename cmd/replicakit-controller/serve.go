@@ -103,7 +103,7 @@ func (m *manager) ready() error {
 			errs = append(errs, fmt.Errorf("not listed yet: %s", strings.Join(missing, ", ")))
 			continue
 		}
-		errs = append(errs, w.wrong())
+		errs = append(errs, w.checkWatches())
 	}
 	return errors.Join(errs...)
 }

@@ -40,7 +40,7 @@ func (w *worker) configFor(name string) *rest.Config {
 	config := w.manager.configFor(name)
 	config.Wrap(w.fence.Wrap)
 	config.Wrap(w.writes.wrap)
-	config.Wrap(w.paces.of(name, w.opts).Wrap)
+	config.Wrap(w.paces.paceFor(name, w.opts).Wrap)
 	config.Wrap(clientgo.CapRetryAfter) // wrapped last, because the Pace must see the server's unmodified responses
 	return config
 }
@@ -214,8 +214,8 @@ func (c *cell) missing() []string {
 	return missing
 }
 
-// wrong returns an error if the CheckWatches method of any controller returns one.
-func (c *cell) wrong() error {
+// checkWatches returns an error if the CheckWatches method of any controller returns one.
+func (c *cell) checkWatches() error {
 	errs := make([]error, 0, len(c.controllers))
 	for _, built := range c.controllers {
 		errs = append(errs, built.CheckWatches(nil))

@@ -174,7 +174,7 @@ func (s *scaling) share() {
 		if left == 0 {
 			return
 		}
-		part := s.part(rs)
+		part := s.change(rs)
 		if add > 0 {
 			part = min(part, left)
 		} else {
@@ -186,9 +186,9 @@ func (s *scaling) share() {
 	s.sizes[sorted[0]] = max(0, s.sizes[sorted[0]]+left)
 }
 
-// part returns the number of replicas that the ReplicaSet must gain to keep its proportion. The result is
+// change returns the number of replicas that the ReplicaSet must gain to keep its proportion. The result is
 // negative if the ReplicaSet must shrink.
-func (s *scaling) part(rs *appsv1.ReplicaSet) int32 {
+func (s *scaling) change(rs *appsv1.ReplicaSet) int32 {
 	size := *rs.Spec.Replicas
 	if s.replicas == 0 {
 		return -size

@@ -131,15 +131,15 @@ func (c *calls) soFar(f func(Call) bool) (n int) {
 	return countCalls(c.list, f)
 }
 
-// all returns a copy of c.list, which contains the calls in the order in which they returned.
-func (c *calls) all() []Call {
+// inOrder returns a copy of c.list, which contains the calls in the order in which they returned.
+func (c *calls) inOrder() []Call {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.list)
 }
 
-// about makes the Call for a request about obj. The method calls.record later sets Ended and Err.
-func about(verb string, obj metav1.Object, sent any) Call {
+// newCall makes the Call for a request about obj. The method calls.record later sets Ended and Err.
+func newCall(verb string, obj metav1.Object, sent any) Call {
 	return Call{Verb: verb, Namespace: obj.GetNamespace(), Name: obj.GetName(), body: sent}
 }
 
@@ -152,7 +152,7 @@ func (p *pass[O, C]) askCreate(ctx context.Context, start ledger.Moment, child C
 	if err := p.calls.take(&p.calls.creations, "creation", object.Name(child)); err != nil {
 		return created, p.failure("%w", err)
 	}
-	call, name := about("Create", child, nil), nameOf(child) // the client may change the child
+	call, name := newCall("Create", child, nil), nameOf(child) // the client may change the child
 	err = errNoAnswer
 	defer func() { p.noteCreation(start, name, created, err) }()
 	created, err = p.client.Create(ctx, child)
@@ -195,9 +195,9 @@ func (p *pass[O, C]) askDelete(ctx context.Context, start ledger.Moment, child C
 		}
 	}
 	err = errNoAnswer
-	defer func() { p.noteDeletion(start, object.ID(child), carried(opts), err) }()
+	defer func() { p.noteDeletion(start, object.ID(child), versionOf(opts), err) }()
 	err = p.client.Delete(ctx, child, opts)
-	p.calls.record(about("Delete", child, opts), p.opts.Now(), err)
+	p.calls.record(newCall("Delete", child, opts), p.opts.Now(), err)
 	return err
 }
 
@@ -219,8 +219,8 @@ func hadNoAnswer(err error) bool {
 	return err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && !isRefusal(err) && !errors.Is(err, ErrNoRoom)
 }
 
-// carried returns the resourceVersion in the preconditions of a deletion, or "" if there is none.
-func carried(opts metav1.DeleteOptions) string {
+// versionOf returns the resourceVersion in the preconditions of a deletion, or "" if there is none.
+func versionOf(opts metav1.DeleteOptions) string {
 	if only := opts.Preconditions; only != nil && only.ResourceVersion != nil {
 		return *only.ResourceVersion
 	}
@@ -231,7 +231,7 @@ func carried(opts metav1.DeleteOptions) string {
 // result in the ledger. The caller updates the ledger's separate list of strays.
 func (p *pass[O, C]) askDeleteStray(ctx context.Context, stray C, opts metav1.DeleteOptions) error {
 	err := p.client.Delete(ctx, stray, opts)
-	call := about("Delete", stray, opts)
+	call := newCall("Delete", stray, opts)
 	call.stray = true
 	p.calls.record(call, p.opts.Now(), err)
 	return err
@@ -239,7 +239,7 @@ func (p *pass[O, C]) askDeleteStray(ctx context.Context, stray C, opts metav1.De
 
 func (p *pass[O, C]) askStray(ctx context.Context, stray C) (C, error) {
 	found, err := p.client.Get(ctx, stray.GetNamespace(), stray.GetName())
-	call := about("Get", stray, nil)
+	call := newCall("Get", stray, nil)
 	call.stray = true
 	p.calls.record(call, p.opts.Now(), err)
 	return found, err
@@ -263,7 +263,7 @@ func (p *pass[O, C]) askPatch(ctx context.Context, start ledger.Moment, child C,
 // sendPatch patches a child, possibly as a dry run.
 func (p *pass[O, C]) sendPatch(ctx context.Context, child C, patch selector.Patch, opts metav1.PatchOptions) (C, error) {
 	patched, err := p.client.Patch(ctx, child, patch, opts)
-	call := about("Patch", child, patch)
+	call := newCall("Patch", child, patch)
 	call.dryRun = len(opts.DryRun) > 0
 	p.calls.record(call, p.opts.Now(), err)
 	return patched, err
@@ -271,7 +271,7 @@ func (p *pass[O, C]) sendPatch(ctx context.Context, child C, patch selector.Patc
 
 func (p *pass[O, C]) askStatus(ctx context.Context, owner O, patch selector.Patch) (O, error) {
 	stored, err := p.client.PatchStatus(ctx, owner, patch)
-	p.calls.record(about("PatchStatus", owner, patch), p.opts.Now(), err)
+	p.calls.record(newCall("PatchStatus", owner, patch), p.opts.Now(), err)
 	return stored, err
 }
 
@@ -337,10 +337,10 @@ const (
 // other lists forever.
 const listTimeout = 30 * time.Second
 
-// lists is the type that makes all live lists of a Controller. Passes that need the same namespace and
+// A listLimiter makes all live lists of a Controller. Passes that need the same namespace and
 // selector share one list if all of them asked for it before it began. After a list has failed, further
 // lists are refused for a time that doubles with each failure.
-type lists[C Object] struct {
+type listLimiter[C Object] struct {
 	list   func(ctx context.Context, namespace string, matching labels.Selector) (List[C], error)
 	now    func() time.Time
 	random func(n int) int
@@ -359,8 +359,8 @@ type listCall[C Object] struct {
 	givenUp bool // the pass that made the list was canceled before the list returned
 }
 
-func newLists[O, C Object](client Client[O, C], opts Options) *lists[C] {
-	return &lists[C]{list: client.List, now: opts.Now, random: opts.Random, turns: make(chan struct{}, listsAtOnce)}
+func newLists[O, C Object](client Client[O, C], opts Options) *listLimiter[C] {
+	return &listLimiter[C]{list: client.List, now: opts.Now, random: opts.Random, turns: make(chan struct{}, listsAtOnce)}
 }
 
 // heldError is the error of a pass that asks for a list while live lists are held back. The message
@@ -377,7 +377,7 @@ func (e heldError) Error() string {
 
 // get returns a live list that began after get was called. If the pass that makes a shared list gives up,
 // one of the other passes makes the list instead.
-func (l *lists[C]) get(ctx context.Context, namespace string, matching labels.Selector) (List[C], error) {
+func (l *listLimiter[C]) get(ctx context.Context, namespace string, matching labels.Selector) (List[C], error) {
 	key := namespace + "/" + matching.String()
 	for {
 		call, mine, err := l.join(key)
@@ -400,7 +400,7 @@ func (l *lists[C]) get(ctx context.Context, namespace string, matching labels.Se
 
 // join returns a listCall that has not begun yet. If join has just created this listCall, mine is true, and
 // the caller must make the list.
-func (l *lists[C]) join(key string) (call *listCall[C], mine bool, err error) {
+func (l *listLimiter[C]) join(key string) (call *listCall[C], mine bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if wait := l.failed.Remaining(l.now()); wait > 0 {
@@ -422,7 +422,7 @@ func (l *lists[C]) join(key string) (call *listCall[C], mine bool, err error) {
 }
 
 // make sends the list request as soon as fewer than listsAtOnce other lists are under way.
-func (l *lists[C]) make(ctx context.Context, key string, call *listCall[C], namespace string, matching labels.Selector) {
+func (l *listLimiter[C]) make(ctx context.Context, key string, call *listCall[C], namespace string, matching labels.Selector) {
 	defer close(call.done)
 	call.givenUp = true // until the list has returned
 	begun := false
@@ -460,7 +460,7 @@ func (l *lists[C]) make(ctx context.Context, key string, call *listCall[C], name
 
 // holdAfter holds back further lists after a list has failed, unless the list failed because its pass was
 // canceled. A list that succeeds ends the hold.
-func (l *lists[C]) holdAfter(err error, givenUp bool) {
+func (l *listLimiter[C]) holdAfter(err error, givenUp bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -474,7 +474,7 @@ func (l *lists[C]) holdAfter(err error, givenUp bool) {
 
 // retryIn returns how long a pass must wait after its list has failed or was held back. The delay is partly
 // random, so that the owners do not all list at the same moment.
-func (l *lists[C]) retryIn(err error) time.Duration {
+func (l *listLimiter[C]) retryIn(err error) time.Duration {
 	l.mu.Lock()
 	wait := l.failed.Remaining(l.now())
 	l.mu.Unlock()

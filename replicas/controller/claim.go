@@ -129,7 +129,7 @@ func (p *pass[O, C]) claimer() selector.Claimer[C] {
 			return p.readOwner(ctx)
 		}, owner),
 		Run: func(ctx context.Context, n int, call func(context.Context, int) error) error {
-			return summarize(slowstart.Run(ctx, n, p.all(n), call))
+			return summarize(slowstart.Run(ctx, n, p.allAtOnce(n), call))
 		},
 	}
 }
@@ -293,7 +293,7 @@ func (p *pass[O, C]) invalidReleases(released []C) {
 		return
 	}
 	invalid := map[types.NamespacedName]error{}
-	for _, call := range p.calls.all() {
+	for _, call := range p.calls.inOrder() {
 		if call.Verb == "Patch" && apierrors.IsInvalid(call.Err) {
 			invalid[types.NamespacedName{Namespace: call.Namespace, Name: call.Name}] = call.Err
 		}

@@ -257,7 +257,7 @@ type reconciler[O, C Object] struct {
 	cache  Cache[O, C]
 	opts   Options
 	writes *expectations.ConsistencyStore
-	lists  *lists[C]
+	lists  *listLimiter[C]
 	owners owners[C]
 	term   term
 	// restores is shared with the guard, which wraps the client.
@@ -316,8 +316,8 @@ func (r *reconciler[O, C]) newTerm(ctx context.Context, namespace string) {
 // childNoun returns the kind of the children in lower case, for event messages.
 func (r *reconciler[O, C]) childNoun() string { return strings.ToLower(r.kind.Child.Kind) }
 
-// all returns the slowstart.Options for n calls without slow start.
-func (r *reconciler[O, C]) all(n int) slowstart.Options {
+// allAtOnce returns the slowstart.Options for n calls without slow start.
+func (r *reconciler[O, C]) allAtOnce(n int) slowstart.Options {
 	return slowstart.Options{InitialBatchSize: n, MaxParallel: r.opts.MaxParallel}
 }
 
@@ -376,7 +376,7 @@ func (r *reconciler[O, C]) cacheWentBack(key expectations.Key) {
 // becameReady records when a child of an owner became ready.
 func (r *reconciler[O, C]) becameReady(owner expectations.Key, child C) {
 	if state := r.owners.get(owner); state != nil {
-		state.ready.became(object.ID(child), r.opts.Now())
+		state.ready.setReady(object.ID(child), r.opts.Now())
 	}
 }
 

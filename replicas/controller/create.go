@@ -81,7 +81,7 @@ func (c *creations[O, C]) run(ctx context.Context) {
 		c.tellAuthor(result)
 	}
 	for _, part := range parts {
-		c.concludes(part)
+		c.updateHolds(part)
 	}
 	c.holdSlots()
 }
@@ -135,7 +135,7 @@ func (c *creations[O, C]) sendBatch(ctx context.Context, parts []*part[C]) (call
 		call(parts[0])
 		return calls
 	}
-	slowstart.Run(context.WithoutCancel(ctx), len(parts), c.all(len(parts)), func(_ context.Context, n int) error {
+	slowstart.Run(context.WithoutCancel(ctx), len(parts), c.allAtOnce(len(parts)), func(_ context.Context, n int) error {
 		call(parts[n])
 		return nil
 	})
@@ -190,7 +190,7 @@ func (c *creations[O, C]) afterLook(part *part[C]) (goesOn bool) {
 
 // createOne creates one child. It sends the event immediately, because the other calls may take a long time.
 func (c *creations[O, C]) createOne(ctx context.Context, e *creation[C]) error {
-	if e.sent, e.err = c.newborn(e.i); e.err != nil {
+	if e.sent, e.err = c.childFor(e.i); e.err != nil {
 		if c.spec.Slots != nil {
 			return nil // other slots may succeed
 		}
@@ -207,8 +207,8 @@ func (c *creations[O, C]) createOne(ctx context.Context, e *creation[C]) error {
 	return e.err
 }
 
-// newborn returns the object that the i-th creation sends to the server.
-func (c *creations[O, C]) newborn(i int) (C, error) {
+// childFor returns the object that the i-th creation sends to the server.
+func (c *creations[O, C]) childFor(i int) (C, error) {
 	if c.newborns != nil {
 		b := c.newborns[c.scale.Names[i]]
 		return b.child, b.err
@@ -237,7 +237,7 @@ func (c *creations[O, C]) findLost(ctx context.Context, calls []*creation[C]) {
 	if len(lost) == 0 {
 		return
 	}
-	look := c.looks(ctx, len(lost))
+	look := c.newLook(ctx, len(lost))
 	for _, e := range lost {
 		found, there, err := look.find(ctx, e.name)
 		switch {
@@ -286,9 +286,9 @@ func (p *pass[O, C]) tellFailed(err error) {
 	}
 }
 
-// concludes is called after the creations in one namespace have ended. It updates the holds and the errors
+// updateHolds is called after the creations in one namespace have ended. It updates the holds and the errors
 // of the pass.
-func (c *creations[O, C]) concludes(part *part[C]) {
+func (c *creations[O, C]) updateHolds(part *part[C]) {
 	namespace, run := part.namespace, part.result
 	c.Failed += len(run.Failed)
 	c.Skipped += run.Skipped

@@ -47,9 +47,9 @@ const (
 // again, or a webhook rejects its deletion.
 func (v *victim[C]) isRefused() bool { return v.isLast && apierrors.IsConflict(v.err) }
 
-// judged sets v.Object to child. If child has a UID and a resourceVersion, they become the preconditions of
+// requireVersion sets v.Object to child. If child has a UID and a resourceVersion, they become the preconditions of
 // the deletion.
-func (v *victim[C]) judged(child C) {
+func (v *victim[C]) requireVersion(child C) {
 	uid, version := child.GetUID(), child.GetResourceVersion()
 	v.Object = child
 	if uid != "" && version != "" {
@@ -86,7 +86,7 @@ func (p *pass[O, C]) delete(ctx context.Context, planned replicas.Scale[C], vict
 	for _, deletion := range victims {
 		v := &victim[C]{Deletion: deletion}
 		if p.kind.Prepare != nil { // delete only the version that Kind.Prepare has seen
-			v.judged(v.Object)
+			v.requireVersion(v.Object)
 		}
 		d.victims = append(d.victims, v)
 	}
@@ -150,8 +150,8 @@ func (d *deletions[O, C]) err() error {
 
 // byView deletes the victims on the basis of the view, until a call fails with a Conflict.
 func (d *deletions[O, C]) byView(ctx context.Context) {
-	d.sendBatch(ctx, d.victimsWhere(func(v *victim[C]) bool { return carried(v.Options) == "" }))
-	versioned := d.victimsWhere(func(v *victim[C]) bool { return carried(v.Options) != "" })
+	d.sendBatch(ctx, d.victimsWhere(func(v *victim[C]) bool { return versionOf(v.Options) == "" }))
+	versioned := d.victimsWhere(func(v *victim[C]) bool { return versionOf(v.Options) != "" })
 	for n := min(firstVersioned, d.opts.MaxParallel); len(versioned) > 0 && !d.metConflict(); n *= 2 {
 		batch := versioned[:min(n, len(versioned))]
 		versioned = versioned[len(batch):]
@@ -168,7 +168,7 @@ func (d *deletions[O, C]) sendBatch(ctx context.Context, victims []*victim[C]) {
 	for _, v := range victims {
 		v.err = nil
 	}
-	run := slowstart.Run(ctx, len(victims), d.all(len(victims)), func(ctx context.Context, i int) error {
+	run := slowstart.Run(ctx, len(victims), d.allAtOnce(len(victims)), func(ctx context.Context, i int) error {
 		v := victims[i]
 		v.err = errNoAnswer // the client may panic
 		if v.err = d.askDelete(ctx, d.start, v.Object, v.Options); v.err == nil {
@@ -220,7 +220,7 @@ func (d *deletions[O, C]) lookFor(ctx context.Context, victims []*victim[C]) {
 	if len(victims) == 0 {
 		return
 	}
-	look := d.looks(ctx, len(victims))
+	look := d.newLook(ctx, len(victims))
 	d.start = look.start
 	for _, v := range victims {
 		id := object.ID(v.Object)
@@ -238,7 +238,7 @@ func (d *deletions[O, C]) lookFor(ctx context.Context, victims []*victim[C]) {
 		case err == nil && found.GetDeletionTimestamp() != nil:
 			v.is, v.isSure = deleted, true
 		default:
-			if err == nil && !d.shows(found) { // the child may have another owner now
+			if err == nil && !d.viewHas(found) { // the child may have another owner now
 				d.believe(look.start, found)
 			}
 			d.givesUp(v)
@@ -268,14 +268,14 @@ func (d *deletions[O, C]) retryAfterConflict(ctx context.Context) (behind bool) 
 		return true
 	}
 	still, behind := d.stillThere(ours, ended)
-	sent := d.succeeded() // children that this pass has deleted still count toward the limits, as in the plan
+	sent := d.deletedActive() // children that this pass has deleted still count toward the limits, as in the plan
 	for _, c := range sent {
 		d.view.spec.DeletionsInFlight = append(d.view.spec.DeletionsInFlight, object.ID(c))
 	}
-	scale := d.within(slices.Concat(ours, sent), still)
+	scale := d.clampToRoom(slices.Concat(ours, sent), still)
 	behind = behind || len(scale.Delete) < len(still.Delete)
 	planned := scale
-	planned.Delete, planned.Discard = slices.Concat(scale.Delete, d.staying(d.planned.Delete)), slices.Concat(scale.Discard, d.staying(d.planned.Discard))
+	planned.Delete, planned.Discard = slices.Concat(scale.Delete, d.withoutVictims(d.planned.Delete)), slices.Concat(scale.Discard, d.withoutVictims(d.planned.Discard))
 	scale, err = d.callPrepare(ctx, d.newStep(filter(d.view.children, d.isActive), d.terminating()), planned, scale) // Prepare decides again
 	if err != nil {
 		d.failures = append(d.failures, slowstart.Failure{Err: err})
@@ -292,9 +292,9 @@ func (d *deletions[O, C]) retryAfterConflict(ctx context.Context) (behind bool) 
 	return behind
 }
 
-// staying drops the victims of this pass from the planned deletions, except those whose deletion failed. It
+// withoutVictims drops the victims of this pass from the planned deletions, except those whose deletion failed. It
 // also drops children that no longer exist or are being deleted.
-func (d *deletions[O, C]) staying(planned []replicas.Deletion[C]) []replicas.Deletion[C] {
+func (d *deletions[O, C]) withoutVictims(planned []replicas.Deletion[C]) []replicas.Deletion[C] {
 	settled, there := sets.New[types.UID](), sets.New[types.UID]()
 	for _, v := range d.victimsWhere(func(v *victim[C]) bool { return v.is != failed }) {
 		settled.Insert(object.ID(v.Object))
@@ -314,13 +314,13 @@ func (d *deletions[O, C]) isActive(c C) bool {
 	return d.controls(c) && d.snapshot.Rules.MayCount(c) && d.rules.Active(c)
 }
 
-func (d *deletions[O, C]) succeeded() (succeeded []C) {
+func (d *deletions[O, C]) deletedActive() (deletedActive []C) {
 	for _, v := range d.victims {
 		if v.is == deleted && d.rules.Active(v.Object) {
-			succeeded = append(succeeded, v.Object)
+			deletedActive = append(deletedActive, v.Object)
 		}
 	}
-	return succeeded
+	return deletedActive
 }
 
 // stillThere updates the undecided victims from a live list, and returns those that must still be deleted.
@@ -341,8 +341,8 @@ func (d *deletions[O, C]) stillThere(ours, ended []C) (still replicas.Scale[C], 
 			continue
 		}
 		wasActive, isActive := d.rules.Active(v.Object), d.rules.Active(child)
-		if carried(v.Options) != "" || !isActive { // an ended child is deleted only if it has not changed
-			v.judged(child)
+		if versionOf(v.Options) != "" || !isActive { // an ended child is deleted only if it has not changed
+			v.requireVersion(child)
 		}
 		v.Object = child
 		switch {

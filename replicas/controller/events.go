@@ -255,12 +255,12 @@ func (w *watcher[O, C]) childUpdated(old, cur any, q Enqueue) error {
 	switch {
 	case child.GetResourceVersion() != "" && was.GetResourceVersion() == child.GetResourceVersion(): // V6
 	case was.GetUID() != child.GetUID():
-		e.departed(was) // the cache missed some events
+		e.onGone(was) // the cache missed some events
 		e.added(child)
 	case child.GetDeletionTimestamp() != nil:
-		e.deleting(was, child)
+		e.onDeleting(was, child)
 	default:
-		e.changed(was, child)
+		e.onChanged(was, child)
 	}
 	return nil
 }
@@ -274,7 +274,7 @@ func (w *watcher[O, C]) childDeleted(obj any, q Enqueue) error {
 	if !isTombstone { // a tombstone says only that a list lacked the child
 		w.listener.childEnded(child.GetUID())
 	}
-	events[O, C]{w, q}.departed(child)
+	events[O, C]{w, q}.onGone(child)
 	return nil
 }
 
@@ -329,7 +329,7 @@ func (e events[O, C]) added(c C) {
 	if e.store != nil {
 		e.store.CreationObserved(key, c.GetName())
 	}
-	e.settleCreation(c)
+	e.creationObserved(c)
 	switch {
 	case metav1.GetControllerOfNoCopy(c) == nil:
 		e.wakeSelecting(c)
@@ -338,9 +338,9 @@ func (e events[O, C]) added(c C) {
 	}
 }
 
-// settleCreation marks the creation of c as observed for every owner in the namespace that expects a child
+// creationObserved marks the creation of c as observed for every owner in the namespace that expects a child
 // with this name. Usually only the owner of c expects the child.
-func (e events[O, C]) settleCreation(c C) {
+func (e events[O, C]) creationObserved(c C) {
 	if e.store == nil {
 		return
 	}
@@ -352,17 +352,17 @@ func (e events[O, C]) settleCreation(c C) {
 	}
 }
 
-// deleting is the handler for updates of a child that is being deleted. If the labels or the owner changed,
+// onDeleting is the handler for updates of a child that is being deleted. If the labels or the owner changed,
 // the deletion is also marked as observed for the owner of the old version (V7).
-func (e events[O, C]) deleting(was, c C) {
+func (e events[O, C]) onDeleting(was, c C) {
 	e.childDeleted(c)
 	if !maps.Equal(was.GetLabels(), c.GetLabels()) || !sameOwner(metav1.GetControllerOfNoCopy(was), metav1.GetControllerOfNoCopy(c)) {
 		e.childDeleted(was)
 	}
 }
 
-// departed handles a child that left the cache.
-func (e events[O, C]) departed(c C) {
+// onGone handles a child that left the cache.
+func (e events[O, C]) onGone(c C) {
 	e.childDeleted(c)
 	if metav1.GetControllerOfNoCopy(c) != nil {
 		return
@@ -388,7 +388,7 @@ func (e events[O, C]) wentBack(was, c C) {
 func (e events[O, C]) childDeleted(c C) {
 	ownKey, owner, found := e.ownerOf(c)
 	id := object.ID(c)
-	e.settleCreation(c) // a child that is being deleted, or is gone, must have been created
+	e.creationObserved(c) // a child that is being deleted, or is gone, must have been created
 	e.listener.childLeft(ownKey, id)
 	if e.store != nil {
 		e.store.DeletionObserved(ownKey, id)
@@ -403,8 +403,8 @@ func (e events[O, C]) childDeleted(c C) {
 	}
 }
 
-// changed handles an update of a child that is not being deleted.
-func (e events[O, C]) changed(was, c C) {
+// onChanged handles an update of a child that is not being deleted.
+func (e events[O, C]) onChanged(was, c C) {
 	before, now := metav1.GetControllerOfNoCopy(was), metav1.GetControllerOfNoCopy(c)
 	moved := !sameOwner(before, now)
 	if moved {

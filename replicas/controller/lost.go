@@ -33,16 +33,16 @@ type look[C Object] struct {
 	find    func(ctx context.Context, name types.NamespacedName) (found C, there bool, err error)
 }
 
-// looks prepares a look for n children. If the pass then makes at most fewReads reads in all, the look
-// reads the children one by one. If it would make more, looks lists the children once.
-func (p *pass[O, C]) looks(ctx context.Context, n int) look[C] {
+// newLook prepares a look for n children. If the pass then makes at most fewReads reads in all, the look
+// reads the children one by one. If it would make more, newLook lists the children once.
+func (p *pass[O, C]) newLook(ctx context.Context, n int) look[C] {
 	start := p.state.known.Start()
 	if p.calls.soFar(isRead)+n <= fewReads {
 		return look[C]{start: start, find: p.read}
 	}
 	list, err := p.allLive(ctx, start)
 	return look[C]{start, true, list.ResourceVersion, func(_ context.Context, name types.NamespacedName) (found C, there bool, _ error) {
-		return within(list.Items, name, err)
+		return findNamed(list.Items, name, err)
 	}}
 }
 
@@ -93,9 +93,9 @@ func (p *pass[O, C]) noticeOlder(found ...C) error {
 	return nil
 }
 
-// within returns the child with the given name from the result of a list call. If the list call failed
-// with err, within returns err.
-func within[C Object](items []C, name types.NamespacedName, err error) (found C, there bool, _ error) {
+// findNamed returns the child with the given name from the result of a list call. If the list call failed
+// with err, findNamed returns err.
+func findNamed[C Object](items []C, name types.NamespacedName, err error) (found C, there bool, _ error) {
 	i := slices.IndexFunc(items, func(c C) bool { return !object.IsNil(c) && nameOf(c) == name })
 	if err != nil || i < 0 {
 		return found, false, err
@@ -232,7 +232,7 @@ func (p *pass[O, C]) lookForNames(ctx context.Context, due []ledger.Name) (taken
 		return taken
 	}
 	began := p.opts.Now()
-	look := p.looks(ctx, len(due))
+	look := p.newLook(ctx, len(due))
 	for _, n := range due {
 		found, there, err := look.find(ctx, n.NamespacedName)
 		if p.endLook(ctx, n.Name, err); err != nil {
@@ -243,7 +243,7 @@ func (p *pass[O, C]) lookForNames(ctx context.Context, due []ledger.Name) (taken
 		}
 		switch {
 		case there && n.Bearer == ledger.Replica: // the view contains this child
-			if !p.shows(found) {
+			if !p.viewHas(found) {
 				p.believe(look.start, found)
 			}
 			p.recordName(found)
@@ -269,7 +269,7 @@ func (p *pass[O, C]) lookForDoubted(ctx context.Context, late []unanswered[C]) {
 	if len(late) == 0 {
 		return
 	}
-	look := p.looks(ctx, len(late))
+	look := p.newLook(ctx, len(late))
 	for _, d := range late {
 		id := object.ID(d.child)
 		found, there, err := look.find(ctx, nameOf(d.child))
@@ -281,7 +281,7 @@ func (p *pass[O, C]) lookForDoubted(ctx context.Context, late []unanswered[C]) {
 		switch {
 		case !there || object.ID(found) != id:
 			p.recordMissing(look, id)
-		case !p.shows(found): // the child has changed, and may have another owner
+		case !p.viewHas(found): // the child has changed, and may have another owner
 			p.believe(look.start, found)
 		}
 	}
@@ -292,8 +292,8 @@ func filter[E any](list []E, f func(E) bool) []E {
 	return slices.DeleteFunc(slices.Clone(list), func(e E) bool { return !f(e) })
 }
 
-// shows reports whether the view contains this version of the found child.
-func (p *pass[O, C]) shows(found C) bool {
+// viewHas reports whether the view contains this version of the found child.
+func (p *pass[O, C]) viewHas(found C) bool {
 	return slices.ContainsFunc(p.view.children, func(c C) bool {
 		return object.ID(c) == object.ID(found) && c.GetResourceVersion() == found.GetResourceVersion()
 	})

@@ -392,9 +392,9 @@ func (r *round) countEnded(living, failed int, now time.Time) (wait time.Duratio
 	return r.remaining(now), r.endedSoon, r.size
 }
 
-// replaced is called when the Controller has deleted a child to replace it. If the child belongs to the
+// countReplaced is called when the Controller has deleted a child to replace it. If the child belongs to the
 // round and the round began at most failedYoung ago, the child counts as ended soon.
-func (r *round) replaced(created, now time.Time) {
+func (r *round) countReplaced(created, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.size > r.endedSoon && !created.Before(r.firstMade) && now.Sub(r.hold.Since) <= failedYoung {
@@ -523,22 +523,22 @@ func sameMeta(a, b metav1.Object) bool {
 // of MinReadySeconds causes no delayed requeue either.
 type readiness struct {
 	mu sync.Mutex
-	of map[types.UID]lasting
+	of map[types.UID]readyState
 }
 
-// lasting stores whether a child is ready, and since when.
-type lasting struct {
+// readyState stores whether a child is ready, and since when.
+type readyState struct {
 	ready bool
 	since time.Time
 }
 
-// became is called when a child becomes ready, and records the time. Event handlers call became, because a
+// setReady is called when a child becomes ready, and records the time. Event handlers call setReady, because a
 // pass might not see that a child was unready for a moment.
-func (r *readiness) became(child types.UID, now time.Time) {
+func (r *readiness) setReady(child types.UID, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.of != nil {
-		r.of[child] = lasting{true, now}
+		r.of[child] = readyState{true, now}
 	}
 }
 
@@ -547,10 +547,10 @@ func (r *readiness) became(child types.UID, now time.Time) {
 func (r *readiness) since(child types.UID, ready bool, now time.Time) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.after(child, ready, now)
+	return r.sinceLocked(child, ready, now)
 }
 
-func (r *readiness) after(child types.UID, ready bool, now time.Time) time.Time {
+func (r *readiness) sinceLocked(child types.UID, ready bool, now time.Time) time.Time {
 	if was, is := r.of[child]; is && was.ready == ready && !now.Before(was.since) { // a time after now means that the clock was set back
 		return was.since
 	}
@@ -561,9 +561,9 @@ func (r *readiness) after(child types.UID, ready bool, now time.Time) time.Time 
 func (r *readiness) update(is map[types.UID]bool, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	next := make(map[types.UID]lasting, len(is))
+	next := make(map[types.UID]readyState, len(is))
 	for id, ready := range is {
-		next[id] = lasting{ready, r.after(id, ready, now)}
+		next[id] = readyState{ready, r.sinceLocked(id, ready, now)}
 	}
 	r.of = next
 }

@@ -157,7 +157,7 @@ func (p *pass[O, C]) carryOut(ctx context.Context, planned, scale replicas.Scale
 	}
 	allowed := scale
 	p.holdTaken(ctx, scale)
-	scale = p.within(p.Active, scale) // so that no call leads to too many or too few children
+	scale = p.clampToRoom(p.Active, scale) // so that no call leads to too many or too few children
 	p.tellUntried(allowed, scale)
 	p.lookForLost(ctx, scale)
 	if scale.IsZero() {
@@ -182,7 +182,7 @@ func (p *pass[O, C]) conclude(err error) {
 	}
 	failed := err != nil && !onlyRefused(err)
 	p.wentByRead(failed)
-	p.Err, p.Calls = err, p.calls.all()
+	p.Err, p.Calls = err, p.calls.inOrder()
 	p.requeue(failed)
 }
 

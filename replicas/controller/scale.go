@@ -74,9 +74,9 @@ func (p *pass[O, C]) notHeld(scale replicas.Scale[C]) (replicas.Scale[C], map[st
 	return p.creationsNotHeld(scale)
 }
 
-// within drops from the given scale any calls that would lead to too many or too few children. It allows
+// clampToRoom drops from the given scale any calls that would lead to too many or too few children. It allows
 // the pass to make the remaining calls.
-func (p *pass[O, C]) within(owned []C, scale replicas.Scale[C]) replicas.Scale[C] {
+func (p *pass[O, C]) clampToRoom(owned []C, scale replicas.Scale[C]) replicas.Scale[C] {
 	if scale.IsZero() {
 		return scale
 	}
@@ -154,7 +154,7 @@ func (p *pass[O, C]) callPrepare(ctx context.Context, step Step[C], planned, all
 		return replicas.Scale[C]{}, p.failure("Prepare: %w", withStack(err))
 	}
 	p.state.results = nil
-	cut := step.of(allowed)
+	cut := step.allowedOf(allowed)
 	if stops := leftOut(allowed, cut); stops != 0 {
 		p.gate(Author, "", step.Again, nil).Stops = stops
 	} else if step.Again > 0 {
@@ -242,8 +242,8 @@ func (s *Step[C]) check(planned replicas.Scale[C]) error {
 	return &replicas.RefusedError{Reason: InvalidStep, Err: errors.New(why)}
 }
 
-// of returns the calls in scale that Prepare has left in the step.
-func (s *Step[C]) of(scale replicas.Scale[C]) replicas.Scale[C] {
+// allowedOf returns the calls in scale that Prepare has left in the step.
+func (s *Step[C]) allowedOf(scale replicas.Scale[C]) replicas.Scale[C] {
 	left := sets.New(s.Create...)
 	scale.Names = filter(scale.Names, left.Has)
 	scale.Create = len(scale.Names)
@@ -377,7 +377,7 @@ func (p *pass[O, C]) hasEndedWell(c C) bool {
 func (p *pass[O, C]) noteDeleted(v replicas.Deletion[C]) {
 	switch r, created := &p.state.round, v.Object.GetCreationTimestamp().Time; {
 	case v.Replaced:
-		r.replaced(created, p.Now)
+		r.countReplaced(created, p.Now)
 	case p.rules.Active(v.Object) || p.hasEndedWell(v.Object):
 		r.drop(created)
 	}

@@ -131,7 +131,7 @@ func (p *pass[O, C]) setChildren(children []C) {
 	p.view.wanted = p.wantedSlots()
 	is := p.state.known.InFlight()
 	p.view.spec.CreationsInFlight, p.view.spec.DeletionsInFlight = is.Creations, is.Deletions
-	p.view.spec.Taken = append(p.taken(), is.Taken...)
+	p.view.spec.Taken = append(p.takenNames(), is.Taken...)
 }
 
 // readLive reads the children from the server, so that the pass no longer waits for the cache. The result
@@ -413,9 +413,9 @@ func (p *pass[O, C]) candidates() []C {
 	return slices.DeleteFunc(slices.Clone(p.view.children), func(c C) bool { return !p.controls(c) && !p.snapshot.Rules.MayCount(c) })
 }
 
-// taken returns the names that no new child can have. The result contains the names in Spec.Taken. If the
+// takenNames returns the names that no new child can have. The result contains the names in Spec.Taken. If the
 // spec has slots, the result also contains the names of the candidates and of the slots on hold.
-func (p *pass[O, C]) taken() []string {
+func (p *pass[O, C]) takenNames() []string {
 	names := slices.Clone(p.spec.Taken)
 	if p.spec.Slots == nil {
 		return names

@@ -203,7 +203,7 @@ func (l *Ledger[C]) tell(id types.UID, f fact[C], now time.Time) {
 		return
 	}
 	e := l.entry(id)
-	if l.had(id) {
+	if l.wasCached(id) {
 		f.word.cachedAs = l.known[id]
 	}
 	e.fact, e.since, e.call = e.fact.join(f), now, none
@@ -216,7 +216,7 @@ func (l *Ledger[C]) entry(id types.UID) *entry[C] {
 			l.children = map[types.UID]*entry[C]{}
 		}
 		e = &entry[C]{}
-		if l.had(id) {
+		if l.wasCached(id) {
 			e.shown = l.viewed
 		}
 		l.children[id] = e
@@ -224,8 +224,8 @@ func (l *Ledger[C]) entry(id types.UID) *entry[C] {
 	return e
 }
 
-// had reports whether the cache contained a child when the current pass read the cache.
-func (l *Ledger[C]) had(id types.UID) bool {
+// wasCached reports whether the cache contained a child when the current pass read the cache.
+func (l *Ledger[C]) wasCached(id types.UID) bool {
 	if l.known == nil {
 		l.known = make(map[types.UID]string, len(l.cached))
 		for _, c := range l.cached {
@@ -255,7 +255,7 @@ func (l *Ledger[C]) Listed(start Moment, list List[C], s Snapshot[C], now time.T
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	items := s.Rules.those(list.Items)
+	items := s.Rules.thatMayCount(list.Items)
 	for _, e := range l.children { // the list already shows the effects of these calls
 		e.call = none
 	}

@@ -88,8 +88,8 @@ func (r Rules[C]) Bearer(c C) (is Bearer, ours bool) {
 	return Stranger, false
 }
 
-// those returns the children for which MayCount returns true.
-func (r Rules[C]) those(children []C) []C {
+// thatMayCount returns the children for which MayCount returns true.
+func (r Rules[C]) thatMayCount(children []C) []C {
 	return slices.DeleteFunc(slices.Clone(children), func(c C) bool { return !r.MayCount(c) })
 }
 
@@ -197,7 +197,7 @@ func (o *overlay[C]) lay() {
 	}
 	for _, e := range lacking {
 		if e.fact.gone == 0 {
-			o.counts(e.since)
+			o.markIfLate(e.since)
 			children = append(children, e.fact.word.child)
 		}
 	}
@@ -206,14 +206,14 @@ func (o *overlay[C]) lay() {
 	o.view.Waits = o.waitsFor(o.now)
 	for _, e := range o.children {
 		if e.call != none {
-			o.counts(e.since)
+			o.markIfLate(e.since)
 		}
 	}
 }
 
-// counts is called for a fact, list or call that the cache does not show yet. If it is older than Patience,
-// counts makes the view stale and unmet.
-func (o *overlay[C]) counts(since time.Time) {
+// markIfLate is called for a fact, list or call that the cache does not show yet. If it is older than Patience,
+// markIfLate makes the view stale and unmet.
+func (o *overlay[C]) markIfLate(since time.Time) {
 	if o.now.Sub(since) > o.patience() {
 		o.view.Stale, o.view.Unmet = true, true
 	}
@@ -235,10 +235,10 @@ func (o *overlay[C]) believe(c C) (C, bool) {
 	switch w := e.fact.word; {
 	case e.fact.gone > 0, w.isMissing() && !o.isShown(c, w):
 		e.doubt, e.call = doubt{}, none
-		o.counts(e.since)
+		o.markIfLate(e.since)
 		return c, false
 	case w.there && !o.isShown(c, w):
-		o.counts(e.since)
+		o.markIfLate(e.since)
 		c = w.child
 	default: // the cache shows the fact
 		if e.fact = (fact[C]{}); e.call == created {
@@ -290,7 +290,7 @@ func (o *overlay[C]) isBarred(c C) bool {
 		return false
 	}
 	o.hides = true
-	o.counts(o.list.since)
+	o.markIfLate(o.list.since)
 	return true
 }
 
@@ -311,13 +311,13 @@ func (o *overlay[C]) lacking() (lacking []*entry[C]) {
 		}
 		w := e.fact.word
 		switch {
-		case e.fact.gone == 0 && w.there && !o.shows(id, e) && !o.isMoot(e):
+		case e.fact.gone == 0 && w.there && !o.isSuperseded(id, e) && !o.isMoot(e):
 			if !e.doubt.lasts(w.child) {
 				e.doubt = doubt{}
 			}
 			lacking = append(lacking, e)
 			continue
-		case o.shows(id, e), o.isMoot(e):
+		case o.isSuperseded(id, e), o.isMoot(e):
 			e.fact = fact[C]{}
 		case !o.isAged(e):
 		case !isNumber(w.version): // a list would prove nothing
@@ -346,12 +346,12 @@ func (o *overlay[C]) isMoot(e *entry[C]) bool {
 	return o.isAged(e) && w.there && !o.cache.Rules.MayCount(w.child)
 }
 
-// shows reports whether the cache is at least as new as the fact about a child that is missing from the
+// isSuperseded reports whether the cache is at least as new as the fact about a child that is missing from the
 // cache. This is the case if the cache has reached the version of the fact, or if it contained the child
 // before. If the fact says that the child exists and the version of the cache is known, only the versions
 // are compared. If the child is gone and the last list also shows this, the result is true, because the
 // fact is no longer needed.
-func (o *overlay[C]) shows(id types.UID, e *entry[C]) bool {
+func (o *overlay[C]) isSuperseded(id types.UID, e *entry[C]) bool {
 	w := e.fact.word
 	switch isGone := e.fact.gone > 0 || w.isMissing(); {
 	case e.fact.isEmpty():

@@ -191,7 +191,7 @@ func (c *Cluster[O, C]) deleteChild(old C, opts metav1.DeleteOptions) C {
 	grace := c.life.grace(old, opts)
 	child := c.children.delete(old, grace)
 	if !isFinished(child) {
-		c.after(grace, kill, child)
+		c.doLater(grace, kill, child)
 	}
 	return child
 }

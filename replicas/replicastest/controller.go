@@ -102,9 +102,9 @@ func (c *Controller[O, C]) kind() controller.Kind[O, C] {
 	return kind
 }
 
-// told records the owner and the Scale of a pass. The owner can differ from the owner in the cache,
+// recordPass records the owner and the Scale of a pass. The owner can differ from the owner in the cache,
 // because the pass may have read it from the server.
-func (c *Controller[O, C]) told(owner O, owned []C, s replicas.Scale[C]) {
+func (c *Controller[O, C]) recordPass(owner O, owned []C, s replicas.Scale[C]) {
 	c.inside.Passing = &controller.Pass[O, C]{Owner: owner, Scale: s}
 	if c.inside.Scaling != nil {
 		c.inside.Scaling(owned)
@@ -182,7 +182,7 @@ func (c *Controller[O, C]) pass(ctx context.Context, key types.NamespacedName) (
 	if owner, ok := c.View.OwnerWatch.cache.get(key.Namespace, key.Name); ok {
 		c.inside.Passing = &controller.Pass[O, C]{Owner: owner}
 	}
-	again, err := c.Sync(inside.WithScaling(ctx, c.told), key)
+	again, err := c.Sync(inside.WithScaling(ctx, c.recordPass), key)
 	c.inside.Passing = nil
 	return again, err
 }

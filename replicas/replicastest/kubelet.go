@@ -27,7 +27,7 @@ func (c kubelets[O]) prepare(p *corev1.Pod) {
 
 func (c kubelets[O]) created(p *corev1.Pod) {
 	if c.timing.Schedule > 0 {
-		c.after(c.timing.Schedule, bind, p)
+		c.doLater(c.timing.Schedule, bind, p)
 	}
 }
 
@@ -36,11 +36,11 @@ func (c kubelets[O]) created(p *corev1.Pod) {
 func (c kubelets[O]) resumed(p *corev1.Pod) {
 	switch {
 	case p.DeletionTimestamp != nil:
-		c.after(p.DeletionTimestamp.Sub(c.Clock.Now()), kill, p)
+		c.doLater(p.DeletionTimestamp.Sub(c.Clock.Now()), kill, p)
 	case p.Spec.NodeName == "":
 		c.created(p)
 	case !pod.IsReady(p):
-		c.after(c.timing.StartUp, start, p)
+		c.doLater(c.timing.StartUp, start, p)
 	}
 }
 
@@ -103,14 +103,14 @@ func (c kubelets[O]) bindPod(p *corev1.Pod) {
 		}
 	}
 	if best == nil {
-		c.after(time.Second, bind, p)
+		c.doLater(time.Second, bind, p)
 		return
 	}
 	p = c.change(p, func(p *corev1.Pod, at metav1.Time) {
 		p.Spec.NodeName = best.name
 		setCondition(p, corev1.PodScheduled, corev1.ConditionTrue, at)
 	})
-	c.after(c.timing.StartUp, start, p)
+	c.doLater(c.timing.StartUp, start, p)
 }
 
 func (c kubelets[O]) load(n *node) int {

@@ -68,7 +68,7 @@ func (objects[O, C]) prepare(C) {}
 
 func (c objects[O, C]) created(child C) {
 	if c.Ready != nil {
-		c.after(c.timing.StartUp, start, child)
+		c.doLater(c.timing.StartUp, start, child)
 	}
 }
 
@@ -115,7 +115,7 @@ const (
 	land               // a call takes effect late
 )
 
-func (c *Cluster[O, C]) after(d time.Duration, do job, child C) {
+func (c *Cluster[O, C]) doLater(d time.Duration, do job, child C) {
 	c.later(d, task[O, C]{do: do, child: &child})
 }
 

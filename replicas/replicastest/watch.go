@@ -341,7 +341,7 @@ func (s *Stream[T]) tell(e event[T]) error {
 	if e.is != there {
 		return s.tellGone(e)
 	}
-	s.leaves(e.object)
+	s.checkUnchanged(e.object)
 	obj := e.object.DeepCopy()
 	s.cache.put(obj)
 	s.arrived.put(e.object)
@@ -355,7 +355,7 @@ func (s *Stream[T]) tell(e event[T]) error {
 }
 
 func (s *Stream[T]) tellGone(e event[T]) error {
-	s.leaves(e.object)
+	s.checkUnchanged(e.object)
 	s.cache.drop(e.object)
 	s.arrived.drop(e.object)
 	switch {
@@ -368,9 +368,9 @@ func (s *Stream[T]) tellGone(e event[T]) error {
 	return s.OnDelete(e.object.DeepCopy())
 }
 
-// leaves checks that the cached object has not been changed since it arrived. Call leaves just
+// checkUnchanged checks that the cached object has not been changed since it arrived. Call checkUnchanged just
 // before the cache removes or replaces the object.
-func (s *Stream[T]) leaves(of T) {
+func (s *Stream[T]) checkUnchanged(of T) {
 	namespace, name := of.GetNamespace(), of.GetName()
 	obj, known := s.cache.get(namespace, name)
 	if arrived, _ := s.arrived.get(namespace, name); known && s.err == nil {

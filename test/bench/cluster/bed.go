@@ -68,7 +68,7 @@ func (b *bed) note(measure string, unit unit, value float64) {
 // reach waits until the given function returns true for the counts of the view. Then it adds the time since
 // b.began to the sample.
 func (b *bed) reach(ctx context.Context, what string, come func(counts) bool) error {
-	if err := b.view.until(ctx, what, come); err != nil {
+	if err := b.view.awaitCounts(ctx, what, come); err != nil {
 		return err
 	}
 	b.note(what, wall, time.Since(b.began).Seconds())
@@ -84,8 +84,8 @@ func (b *bed) tally(ctx context.Context) (tally, error) {
 	return readTally(bytes.NewReader(text))
 }
 
-// quiet returns as soon as no controller has made a call for one second.
-func (b *bed) quiet(ctx context.Context) error {
+// awaitQuiet returns as soon as no controller has made a call for one second.
+func (b *bed) awaitQuiet(ctx context.Context) error {
 	last, err := b.tally(ctx)
 	for err == nil {
 		select {
@@ -102,9 +102,9 @@ func (b *bed) quiet(ctx context.Context) error {
 	return err
 }
 
-// each executes call(ctx, i) for every i below n, and returns the first error. The constant parallel limits
+// callAll executes call(ctx, i) for every i below n, and returns the first error. The constant parallel limits
 // the number of simultaneous calls.
-func each(ctx context.Context, n int, call func(ctx context.Context, i int) error) error {
+func callAll(ctx context.Context, n int, call func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	next := make(chan int)

@@ -180,17 +180,17 @@ func TestUntil(t *testing.T) {
 	t.Parallel()
 	v := &view{changed: make(chan struct{}, 1)}
 	go v.update(func() { v.now.pods = 3 })
-	require.NoError(t, v.until(t.Context(), "three pods", func(c counts) bool { return c.pods == 3 }))
+	require.NoError(t, v.awaitCounts(t.Context(), "three pods", func(c counts) bool { return c.pods == 3 }))
 	gone := errors.New("the controller ended")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(gone)
-	require.ErrorIs(t, v.until(ctx, "four pods", func(c counts) bool { return c.pods == 4 }), gone)
+	require.ErrorIs(t, v.awaitCounts(ctx, "four pods", func(c counts) bool { return c.pods == 4 }), gone)
 }
 
 func TestEach(t *testing.T) {
 	t.Parallel()
 	var done [1000]atomic.Int32
-	require.NoError(t, each(t.Context(), len(done), func(_ context.Context, i int) error {
+	require.NoError(t, callAll(t.Context(), len(done), func(_ context.Context, i int) error {
 		done[i].Add(1)
 		return nil
 	}))
@@ -198,7 +198,7 @@ func TestEach(t *testing.T) {
 		require.EqualValues(t, 1, done[i].Load())
 	}
 	failed := errors.New("call 7")
-	require.ErrorIs(t, each(t.Context(), 10, func(_ context.Context, i int) error {
+	require.ErrorIs(t, callAll(t.Context(), 10, func(_ context.Context, i int) error {
 		if i == 7 {
 			return failed
 		}

@@ -40,7 +40,7 @@ func prepareFirst(ctx context.Context, b *bed) (err error) {
 		return err
 	}
 	b.reported = len(b.pods)
-	if err := b.view.until(ctx, "the sets", func(c counts) bool { return c.sets == 2 }); err != nil {
+	if err := b.view.awaitCounts(ctx, "the sets", func(c counts) bool { return c.sets == 2 }); err != nil {
 		return err
 	}
 	return b.forgetWarmUp(ctx)

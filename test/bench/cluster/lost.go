@@ -41,7 +41,7 @@ func runLoss(ctx context.Context, b *bed) error {
 	if err := b.create(ctx, replicaSet(web, wanted)); err != nil {
 		return err
 	}
-	up, err := b.calm(ctx, wanted)
+	up, err := b.awaitCalm(ctx, wanted)
 	if err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func runLoss(ctx context.Context, b *bed) error {
 	if err := b.scale(ctx, web, 0); err != nil {
 		return err
 	}
-	down, err := b.calm(ctx, 0)
+	down, err := b.awaitCalm(ctx, 0)
 	if err != nil {
 		return err
 	}
@@ -59,16 +59,16 @@ func runLoss(ctx context.Context, b *bed) error {
 	return nil
 }
 
-// calm waits until the given number of pods exists and no controller has made a call for three seconds.
+// awaitCalm waits until the given number of pods exists and no controller has made a call for three seconds.
 // It returns the time from b.began to the last change of an object, or 0 if no object changed after
 // b.began.
-func (b *bed) calm(ctx context.Context, pods int) (time.Duration, error) {
+func (b *bed) awaitCalm(ctx context.Context, pods int) (time.Duration, error) {
 	well := b.has(pods)
 	for calm := 0; calm < 3; {
-		if err := b.view.until(ctx, "peace", well); err != nil {
+		if err := b.view.awaitCounts(ctx, "peace", well); err != nil {
 			return 0, err
 		}
-		if err := b.quiet(ctx); err != nil {
+		if err := b.awaitQuiet(ctx); err != nil {
 			return 0, err
 		}
 		if calm++; !well(b.view.counts()) {

@@ -22,7 +22,7 @@ func manyTitle(s size) string {
 
 func (b *bed) createSets(ctx context.Context, n, replicas int) error {
 	b.sets = make([]*appsv1.ReplicaSet, n)
-	return each(ctx, n, func(ctx context.Context, i int) error {
+	return callAll(ctx, n, func(ctx context.Context, i int) error {
 		b.sets[i] = replicaSet(fmt.Sprintf("%s-%04d", web, i), replicas)
 		return b.create(ctx, b.sets[i])
 	})
@@ -74,7 +74,7 @@ func runHold(ctx context.Context, b *bed) error {
 	}
 	b.note("changes each second", number, float64(changes)/time.Since(b.began).Seconds())
 	ready := readyAfter(changes, len(b.pods))
-	return b.view.until(ctx, "the last change in a status", func(c counts) bool { return c.ready == ready })
+	return b.view.awaitCounts(ctx, "the last change in a status", func(c counts) bool { return c.ready == ready })
 }
 
 // becomesReady reports whether the change with the given index makes its pod ready. If not, the change makes
@@ -93,7 +93,7 @@ func readyAfter(changes, pods int) int {
 func (b *bed) pace(ctx context.Context, n int, call func(ctx context.Context, i int) error) error {
 	ticker := time.NewTicker(time.Second / time.Duration(b.size.rate))
 	defer ticker.Stop()
-	return each(ctx, n, func(ctx context.Context, i int) error {
+	return callAll(ctx, n, func(ctx context.Context, i int) error {
 		select {
 		case <-ticker.C:
 			return call(ctx, i)
@@ -132,7 +132,7 @@ func preparePool(ctx context.Context, b *bed) (err error) {
 }
 
 func runPool(ctx context.Context, b *bed) error {
-	err := each(ctx, len(b.pods), func(ctx context.Context, i int) error {
+	err := callAll(ctx, len(b.pods), func(ctx context.Context, i int) error {
 		return b.client.CoreV1().Pods(namespace).Delete(ctx, b.pods[i].Name, metav1.DeleteOptions{})
 	})
 	if err != nil {

@@ -74,7 +74,7 @@ func (b *bed) prepare(ctx context.Context, sc scenario) error {
 			return fmt.Errorf("preparing: %w", err)
 		}
 	}
-	if err := b.quiet(ctx); err != nil {
+	if err := b.awaitQuiet(ctx); err != nil {
 		return err
 	}
 	if c := b.view.counts(); c.pods != len(b.pods) || c.replicas != b.reported {
@@ -89,7 +89,7 @@ func (b *bed) measureController(ctx context.Context, sc scenario, c *controller)
 	if err := b.warmUp(ctx); err != nil {
 		return nil, err
 	}
-	if err := b.quiet(ctx); err != nil {
+	if err := b.awaitQuiet(ctx); err != nil {
 		return nil, err
 	}
 	before, err := c.usage(ctx)
@@ -120,7 +120,7 @@ func (b *bed) measure(ctx context.Context, work func(context.Context, *bed) erro
 	if err := work(ctx, b); err != nil {
 		return err
 	}
-	if err := b.quiet(ctx); err != nil {
+	if err := b.awaitQuiet(ctx); err != nil {
 		return err
 	}
 	after, err := b.tally(ctx)

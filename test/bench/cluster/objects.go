@@ -56,7 +56,7 @@ func (b *bed) create(ctx context.Context, rs *appsv1.ReplicaSet) error {
 // createPods creates n pods. The ReplicaSet of pod i is of(i).
 func (b *bed) createPods(ctx context.Context, n int, owned bool, of func(i int) *appsv1.ReplicaSet) ([]*corev1.Pod, error) {
 	pods := make([]*corev1.Pod, n)
-	err := each(ctx, n, func(ctx context.Context, i int) (err error) {
+	err := callAll(ctx, n, func(ctx context.Context, i int) (err error) {
 		pods[i], err = b.client.CoreV1().Pods(namespace).Create(ctx, podOf(of(i), owned), metav1.CreateOptions{})
 		return err
 	})
@@ -79,13 +79,13 @@ const (
 // ReplicaSet to 0, waits until the pods are gone, and deletes the ReplicaSet.
 func (b *bed) warmUp(ctx context.Context) error {
 	already := len(b.pods)
-	if err := b.view.until(ctx, "the controller", func(c counts) bool { return c.pods == already+warmUpPods }); err != nil {
+	if err := b.view.awaitCounts(ctx, "the controller", func(c counts) bool { return c.pods == already+warmUpPods }); err != nil {
 		return err
 	}
 	if err := b.scale(ctx, warmUp, 0); err != nil {
 		return err
 	}
-	if err := b.view.until(ctx, "the controller", func(c counts) bool { return c.pods == already }); err != nil {
+	if err := b.view.awaitCounts(ctx, "the controller", func(c counts) bool { return c.pods == already }); err != nil {
 		return err
 	}
 	return b.forgetWarmUp(ctx)
@@ -97,5 +97,5 @@ func (b *bed) forgetWarmUp(ctx context.Context) error {
 		return err
 	}
 	already := len(b.pods)
-	return b.view.until(ctx, "the end of the warm-up", func(c counts) bool { return c.sets == sets-1 && c.pods == already })
+	return b.view.awaitCounts(ctx, "the end of the warm-up", func(c counts) bool { return c.sets == sets-1 && c.pods == already })
 }

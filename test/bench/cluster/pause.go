@@ -73,32 +73,32 @@ func playPause(ctx context.Context, b *bed, start starter) (err error) {
 // leader has created the remaining pods, the process of the first leader continues. The first leader must
 // then exit on its own, because it has lost its lease.
 func (b *bed) pause(ctx context.Context, leader, next *controller, moment int) error {
-	if err := next.says(ctx, "Attempting to acquire leader lease"); err != nil {
+	if err := next.awaitLog(ctx, "Attempting to acquire leader lease"); err != nil {
 		return err
 	}
 	b.view.begin()
 	if err := b.scale(ctx, web, b.size.pods); err != nil {
 		return err
 	}
-	if err := b.view.until(ctx, "some pods", func(c counts) bool { return c.pods >= moment }); err != nil {
+	if err := b.view.awaitCounts(ctx, "some pods", func(c counts) bool { return c.pods >= moment }); err != nil {
 		return err
 	}
 	if err := leader.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
-	if err := next.says(ctx, "Successfully acquired lease"); err != nil {
+	if err := next.awaitLog(ctx, "Successfully acquired lease"); err != nil {
 		return err
 	}
-	if err := b.view.until(ctx, "all pods", func(c counts) bool { return c.pods >= b.size.pods }); err != nil {
+	if err := b.view.awaitCounts(ctx, "all pods", func(c counts) bool { return c.pods >= b.size.pods }); err != nil {
 		return err
 	}
 	if err := leader.endsAfterPause(ctx); err != nil {
 		return err
 	}
-	if err := b.view.until(ctx, "the wanted number", b.has(b.size.pods)); err != nil {
+	if err := b.view.awaitCounts(ctx, "the wanted number", b.has(b.size.pods)); err != nil {
 		return err
 	}
-	return b.quiet(ctx)
+	return b.awaitQuiet(ctx)
 }
 
 // endsAfterPause resumes a paused program and waits until the program exits.
@@ -122,15 +122,15 @@ func (b *bed) empty(ctx context.Context) error {
 	if err := b.scale(ctx, web, 0); err != nil {
 		return err
 	}
-	return b.view.until(ctx, "no pods", b.has(0))
+	return b.view.awaitCounts(ctx, "no pods", b.has(0))
 }
 
 func (b *bed) has(pods int) func(counts) bool {
 	return func(c counts) bool { return c.pods == pods && c.replicas == pods && c.settled == 1 }
 }
 
-// says waits until the log of the program contains the given string.
-func (c *controller) says(ctx context.Context, text string) error {
+// awaitLog waits until the log of the program contains the given string.
+func (c *controller) awaitLog(ctx context.Context, text string) error {
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
 		log, err := os.ReadFile(c.Log())
 		if err != nil || strings.Contains(string(log), text) {

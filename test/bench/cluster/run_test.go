@@ -57,11 +57,11 @@ func TestSays(t *testing.T) {
 	c := &controller{}
 	c.Program, err = controlplane.StartProgram("ours", filepath.Join(t.TempDir(), "log"), echo, "the lease is held")
 	require.NoError(t, err)
-	require.NoError(t, c.says(t.Context(), "the lease"))
+	require.NoError(t, c.awaitLog(t.Context(), "the lease"))
 	gone := errors.New("the controller ended")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(gone)
-	require.ErrorIs(t, c.says(ctx, "nobody says this"), gone)
+	require.ErrorIs(t, c.awaitLog(ctx, "nobody says this"), gone)
 }
 
 func TestStop(t *testing.T) {

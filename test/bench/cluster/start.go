@@ -38,7 +38,7 @@ func prepareStart(ctx context.Context, b *bed) (err error) {
 	if err != nil {
 		return err
 	}
-	err = each(ctx, len(b.sets), func(ctx context.Context, i int) error { return b.writeStatus(ctx, b.sets[i]) })
+	err = callAll(ctx, len(b.sets), func(ctx context.Context, i int) error { return b.writeStatus(ctx, b.sets[i]) })
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func prepareStart(ctx context.Context, b *bed) (err error) {
 
 func (b *bed) createCrowd(ctx context.Context) error {
 	b.sets = make([]*appsv1.ReplicaSet, b.size.crowd)
-	return each(ctx, len(b.sets), func(ctx context.Context, i int) error {
+	return callAll(ctx, len(b.sets), func(ctx context.Context, i int) error {
 		b.sets[i] = replicaSet(fmt.Sprintf("%s-%04d", web, i), b.size.perCrowd)
 		furnish(&b.sets[i].Spec.Template)
 		return b.create(ctx, b.sets[i])
@@ -87,13 +87,13 @@ func playStart(ctx context.Context, b *bed, start starter) error {
 }
 
 func (b *bed) watchStart(ctx context.Context, c *controller) error {
-	if err := b.looked(ctx, c, "the first set is looked at", 1); err != nil {
+	if err := b.awaitPasses(ctx, c, "the first set is looked at", 1); err != nil {
 		return err
 	}
-	if err := b.looked(ctx, c, "all sets are looked at", b.size.crowd); err != nil {
+	if err := b.awaitPasses(ctx, c, "all sets are looked at", b.size.crowd); err != nil {
 		return err
 	}
-	if err := b.quiet(ctx); err != nil {
+	if err := b.awaitQuiet(ctx); err != nil {
 		return err
 	}
 	if err := b.noteUsage(ctx, c, "started"); err != nil {
@@ -102,9 +102,9 @@ func (b *bed) watchStart(ctx context.Context, c *controller) error {
 	return b.grow(ctx)
 }
 
-// looked waits until the controller has completed the given number of passes. Then it adds the time since
+// awaitPasses waits until the controller has completed the given number of passes. Then it adds the time since
 // b.began to the sample.
-func (b *bed) looked(ctx context.Context, c *controller, what string, times int) error {
+func (b *bed) awaitPasses(ctx context.Context, c *controller, what string, times int) error {
 	err := b.awaitCount(ctx, c, syncsMetric, times)
 	if err == nil {
 		b.note(what, wall, time.Since(b.began).Seconds())
@@ -147,7 +147,7 @@ func (b *bed) noteUsage(ctx context.Context, c *controller, when string) error {
 // grow scales up every tenth ReplicaSet, and waits until all pods exist and all statuses are up to date.
 func (b *bed) grow(ctx context.Context) error {
 	b.began = time.Now()
-	err := each(ctx, b.size.growing(), func(ctx context.Context, i int) error {
+	err := callAll(ctx, b.size.growing(), func(ctx context.Context, i int) error {
 		return b.scale(ctx, b.sets[i*10].Name, b.size.perCrowd+b.size.growth())
 	})
 	if err != nil {

@@ -129,9 +129,9 @@ func (v *view) history() history {
 	return v.past
 }
 
-// until returns nil as soon as the given function returns true for the counts. Call this method from only one
+// awaitCounts returns nil as soon as the given function returns true for the counts. Call this method from only one
 // goroutine at a time.
-func (v *view) until(ctx context.Context, what string, come func(counts) bool) error {
+func (v *view) awaitCounts(ctx context.Context, what string, come func(counts) bool) error {
 	timeout := time.NewTimer(patience)
 	defer timeout.Stop()
 	for !come(v.counts()) {

@@ -40,7 +40,7 @@ func (r *results) markdown() []byte {
 		"|---|---|--:|--:|--:|--:|--:|--:|--:|\n")
 	last := ""
 	for _, row := range r.rows {
-		if _, ok := row.of(ours, seconds); !ok {
+		if _, ok := row.medianOf(ours, seconds); !ok {
 			continue
 		}
 		title := "" // only the first row of each kind of work has a title
@@ -54,7 +54,7 @@ func (r *results) markdown() []byte {
 		"| kept | number | Kubernetes | ours |\n|---|---|--:|--:|\n")
 	for _, row := range r.rows {
 		for _, unit := range []string{"B/owner", "B/pod"} {
-			if _, ok := row.of(ours, unit); ok {
+			if _, ok := row.medianOf(ours, unit); ok {
 				fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", titles[row.work], row.text(), row.number(kubernetes, unit), row.number(ours, unit))
 			}
 		}
@@ -87,7 +87,7 @@ func (r *row) times(side, other string) string {
 }
 
 func (r *row) number(side, unit string) string {
-	median, ok := r.of(side, unit)
+	median, ok := r.medianOf(side, unit)
 	if !ok {
 		return "–"
 	}

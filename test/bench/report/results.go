@@ -97,8 +97,8 @@ func (r *results) row(name string) (*row, error) {
 	return added, nil
 }
 
-// of looks up the median for the given side and unit. The result ok is false if this median does not exist.
-func (r *row) of(side, unit string) (median float64, ok bool) {
+// medianOf looks up the median for the given side and unit. The result ok is false if this median does not exist.
+func (r *row) medianOf(side, unit string) (median float64, ok bool) {
 	v, ok := r.medians[unit][side]
 	return v.median, ok
 }
@@ -106,8 +106,8 @@ func (r *row) of(side, unit string) (median float64, ok bool) {
 // ratio returns the time of the first side divided by the time of the second side. The result ok is false if
 // one of the two times is unknown.
 func (r *row) ratio(side, other string) (ratio float64, ok bool) {
-	a, aOK := r.of(side, seconds)
-	b, bOK := r.of(other, seconds)
+	a, aOK := r.medianOf(side, seconds)
+	b, bOK := r.medianOf(other, seconds)
 	if !aOK || !bOK || b == 0 {
 		return 0, false
 	}

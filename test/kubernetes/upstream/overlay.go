@@ -28,7 +28,7 @@ func (s Suite) overlay(kubernetes, module, scratch string) (file string, err err
 		return "", err
 	}
 	cut := map[string]bool{}
-	for _, name := range s.without() {
+	for _, name := range s.removedNames() {
 		cut[name] = true
 	}
 	replace := map[string]string{}
@@ -47,7 +47,7 @@ func (s Suite) overlay(kubernetes, module, scratch string) (file string, err err
 		}
 		replace[filepath.Join(module, s.In, filepath.Base(test))] = shown
 	}
-	for _, name := range s.without() {
+	for _, name := range s.removedNames() {
 		if cut[name] {
 			return "", fmt.Errorf("upstream: %s: %s is left out, but is in no file of %s", s.Name, name, s.From)
 		}
@@ -150,8 +150,8 @@ func namesOf(spec *ast.ImportSpec, importPath string) []string {
 	return names
 }
 
-// without collects the names of the functions and types that the suite removes.
-func (s Suite) without() []string {
+// removedNames collects the names of the functions and types that the suite removes.
+func (s Suite) removedNames() []string {
 	names := slices.Clone(s.Unused)
 	for _, left := range s.LeftOut {
 		top, _, _ := strings.Cut(left.Test, "/")

@@ -116,7 +116,7 @@ func ofControllers() map[string]kind {
 		"restart":  {3, func(r *run, op Op) error { r.restart(op.N % 2); return nil }},
 		"snapshot": {3, func(r *run, _ Op) error { r.snapshot(); return nil }},
 		"behind":   {3, func(r *run, op Op) error { r.behind(op); return nil }},
-		"second":   {2, func(r *run, _ Op) error { r.second(); return nil }},
+		"second":   {2, func(r *run, _ Op) error { r.toggleSecond(); return nil }},
 		"skew": {1, func(r *run, op Op) error {
 			r.checker.Skewed = true
 			r.controller(op.N).Skew = time.Duration(op.M-6) * []time.Duration{37 * time.Second, 37 * time.Minute}[op.N%2]

@@ -50,7 +50,7 @@ const fewReads = 3
 // quiet performs all acts one after the other, without faults, and checks what each act costs.
 func (r *run) quiet() error {
 	if r.controllers[1] != nil {
-		r.second()
+		r.toggleSecond()
 	}
 	if r.createOwner("web", 3) == nil {
 		if err := r.pass(calm); err != nil {

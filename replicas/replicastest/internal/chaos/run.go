@@ -259,7 +259,7 @@ func (r *run) start(i int) {
 			return replicastest.Fault{Before: failure.Forbidden.Of(call)}
 		}
 		r.pauses(i)
-		return r.before(call)
+		return r.beforeCall(call)
 	}
 	insideOf(c).Listed = func() {
 		r.race()
@@ -277,7 +277,7 @@ func (r *run) start(i int) {
 		done(call, err)
 		r.meddle(call, true)
 		r.quicken(c)
-		r.after()
+		r.afterCall()
 	}
 	r.controllers[i] = c
 	r.noLag(i)
@@ -330,8 +330,8 @@ func (r *run) behind(op Op) {
 	}
 }
 
-// second starts r.controllers[1], or stops this controller if it is already running.
-func (r *run) second() {
+// toggleSecond starts r.controllers[1], or stops this controller if it is already running.
+func (r *run) toggleSecond() {
 	if c := r.controllers[1]; c != nil {
 		c.View.Stop()
 		r.checker.Drop(c)
@@ -363,8 +363,8 @@ func (r *run) ownerStream(n int) inside.Stream {
 	return inside.Of[inside.Stream](r.controller(n).View.OwnerWatch)
 }
 
-// before returns the fault for a call. It runs before the call is sent.
-func (r *run) before(call replicastest.Call) replicastest.Fault {
+// beforeCall returns the fault for a call. It runs before the call is sent.
+func (r *run) beforeCall(call replicastest.Call) replicastest.Fault {
 	r.report.Steps++
 	r.race()
 	r.meddle(call, false)
@@ -489,9 +489,9 @@ func (r *run) catchUp(n int) {
 	view.OwnerWatch.Resume()
 }
 
-// after crashes the process if the current fault is a crash after the call. It runs when a call has
+// afterCall crashes the process if the current fault is a crash after the call. It runs when a call has
 // been answered.
-func (r *run) after() {
+func (r *run) afterCall() {
 	if f := r.fault; f.crash && f.after && f.skip == 0 && f.left > 0 {
 		r.fault = fault{}
 		panic(replicastest.Crash{})

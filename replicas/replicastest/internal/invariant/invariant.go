@@ -137,7 +137,7 @@ func (k *Checker) Watch(c *podController) {
 	w.unshown, w.waited = map[types.NamespacedName]time.Time{}, map[types.NamespacedName]time.Time{}
 	w.versions, w.passing = map[types.NamespacedName]map[string]string{}, map[types.NamespacedName]time.Time{}
 	w.chosen, w.victims = map[types.UID]bool{}, map[string]types.UID{}
-	w.turned, w.missed = map[types.UID]*corev1.Pod{}, map[string]missing{}
+	w.turned, w.missed = map[types.UID]*corev1.Pod{}, map[string]notFoundCall{}
 	w.quotas, w.conflicts = map[types.UID]denial{}, map[string]conflict{}
 	w.sights, w.born, w.listedAt = map[types.UID]sight{}, map[types.UID]sight{}, map[types.UID]time.Time{}
 	w.inside, w.client = inside.Of[*inside.Controller[podPass, *corev1.Pod]](c), inside.Of[*inside.Client[replicastest.Call]](c.Client)
@@ -310,7 +310,7 @@ type watcher struct {
 	last        map[types.NamespacedName]lastPass
 	deed        deed
 	turned      map[types.UID]*corev1.Pod                  // pods that events changed during the current pass, in the state before the change
-	missed      map[string]missing                         // pods that a delete or patch call did not find, keyed by name
+	missed      map[string]notFoundCall                    // pods that a delete or patch call did not find, keyed by name
 	listFailed  time.Time                                  // time of the last answer to a list
 	listsFailed int                                        // number of consecutive failed lists
 	quotas      map[types.UID]denial                       // for each owner, the consecutive passes in which a full quota refused a creation

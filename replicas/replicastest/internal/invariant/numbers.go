@@ -46,14 +46,14 @@ func (w *watcher) creates(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 func (w *watcher) notMore(rs *appsv1.ReplicaSet, name string) {
 	room := func(rs *appsv1.ReplicaSet) int { return max(int(*rs.Spec.Replicas)-w.checker.Held(rs), 0) }
 	sum, wanted := 0, room(rs)
-	shares := w.known(rs)
+	shares := w.mustKnow(rs)
 	for _, s := range shares {
 		if sum += s.n; sum > wanted {
 			w.fail(s.rule, "%s creates %s: %d known, wanted %d", rs.Name, name, sum, wanted)
 			return
 		}
 	}
-	fits := func(rs *appsv1.ReplicaSet) bool { return w.known(rs)[0].n <= room(rs) }
+	fits := func(rs *appsv1.ReplicaSet) bool { return w.mustKnow(rs)[0].n <= room(rs) }
 	switch t := &w.checker.truth; {
 	case !t.any(rs, w.read[rs.UID], fits):
 		w.fail(MoreReadSpec, "%s creates %s: %d known, but the controller has read that fewer are wanted", rs.Name, name, shares[0].n)
@@ -64,7 +64,7 @@ func (w *watcher) notMore(rs *appsv1.ReplicaSet, name string) {
 	}
 }
 
-// known counts the replicas that the controller must know of, and returns one share for each rule.
+// mustKnow counts the replicas that the controller must know of, and returns one share for each rule.
 // A controller must know of a replica in each of these cases:
 //
 //   - The controller's view shows the replica correctly.
@@ -72,7 +72,7 @@ func (w *watcher) notMore(rs *appsv1.ReplicaSet, name string) {
 //   - The last live list showed the replica.
 //   - The replica existed before the process began.
 //   - A creation in flight may still create the replica.
-func (w *watcher) known(rs *appsv1.ReplicaSet) []share {
+func (w *watcher) mustKnow(rs *appsv1.ReplicaSet) []share {
 	seen := replicasOf(rs, slices.Values(w.controller.View.ChildWatch.In(rs.Namespace)))
 	t, listed := &w.checker.truth, w.listed[rs.UID]
 	shares := []share{{rule: More}, {rule: MoreUnanswered}, {rule: MoreLanded}, {rule: MoreListed}, {rule: MoreNewProcess}, {rule: MoreInFlight}}
@@ -165,7 +165,7 @@ func (w *watcher) mayNotKnow(rs *appsv1.ReplicaSet, p *corev1.Pod) bool {
 // remaining if the controller cannot know that they are gone. The parameter mustGo is the number of
 // pods that this pass has deleted because a rule requires it. These pods also count as remaining.
 func (w *watcher) notFewer(rs *appsv1.ReplicaSet, p *corev1.Pod, mustGo int) {
-	left, shares := w.left(rs)
+	left, shares := w.remaining(rs)
 	left += mustGo
 	sum, wanted := left, int(*rs.Spec.Replicas)
 	for _, s := range shares {
@@ -184,7 +184,7 @@ func (w *watcher) notFewer(rs *appsv1.ReplicaSet, p *corev1.Pod, mustGo int) {
 		}
 	}
 	fits := func(rs *appsv1.ReplicaSet) bool {
-		left, shares := w.left(rs)
+		left, shares := w.remaining(rs)
 		left += mustGo
 		for _, s := range shares {
 			left += s.n
@@ -203,11 +203,11 @@ func (w *watcher) notFewer(rs *appsv1.ReplicaSet, p *corev1.Pod, mustGo int) {
 	}
 }
 
-// left counts the replicas that remain as far as the controller can know. The result n counts
+// remaining counts the replicas that remain as far as the controller can know. The result n counts
 // replicas that exist and that no call in flight may delete. It also counts replicas that have
 // ended, if the controller cannot know of their end. The result excused holds the other replicas,
 // in one share for each rule that does not count them.
-func (w *watcher) left(rs *appsv1.ReplicaSet) (n int, excused []share) {
+func (w *watcher) remaining(rs *appsv1.ReplicaSet) (n int, excused []share) {
 	t, listed := &w.checker.truth, w.listed[rs.UID]
 	passed := w.unversioned(FewerPassed, FewerUnversioned)
 	shares := []share{{}, {rule: FewerNewProcess}, {rule: passed}, {rule: FewerSameName}, {rule: FewerListed}, {rule: FewerInFlight}}

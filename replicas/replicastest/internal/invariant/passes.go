@@ -191,9 +191,9 @@ func (w *watcher) denied(all map[types.UID]denial, pass podPass, tried, refused,
 	all[pass.Owner.UID] = d
 }
 
-// missing is the record of a delete or patch call that did not find its pod. When the time
+// notFoundCall is the record of a delete or patch call that did not find its pod. When the time
 // missingKept has passed, the controller may trust its cache again and repeat the call.
-type missing struct {
+type notFoundCall struct {
 	uid        types.UID // "" if unknown
 	at         time.Time
 	generation int64
@@ -290,7 +290,7 @@ func (w *watcher) misses(rs *appsv1.ReplicaSet, call replicastest.Call, err erro
 		w.fail(Futile, "%s: %s of %s, which was not found %v ago", rs.Name, call.Verb, call.Name, now.Sub(was.at))
 		return
 	}
-	w.missed[call.Name] = missing{uid, now, rs.Generation, k.truth.epoch}
+	w.missed[call.Name] = notFoundCall{uid, now, rs.Generation, k.truth.epoch}
 }
 
 // judgeHold checks that a pass is no longer held back after its owner has changed. If a full quota
