@@ -168,8 +168,8 @@ func (w window) sureByAge(p, q *candidate, since, other time.Time) bool {
 }
 
 // always compares power(a, t) with power(b, t) for all times t in the window. If alike is true, it
-// reports whether the powers are equal at every moment. If alike is false, it reports whether they
-// differ at every moment. The result of power changes only when an age reaches a power of two.
+// reports whether the powers are always equal. If alike is false, it reports whether they are never
+// equal. The result of power changes only when an age reaches a power of two.
 func (w window) always(a, b time.Time, alike bool) bool {
 	if (power(a, w.start) == power(b, w.start)) != alike {
 		return false

@@ -163,7 +163,7 @@ func TestAServerThatIsAway(t *testing.T) {
 	p.says("Waiting for the server")
 	code, text := p.get("/readyz")
 	assert.Equal(t, http.StatusServiceUnavailable, code)
-	assert.Regexp(t, "^"+server.URL+" does not say what it serves: .*EOF\n$", text)
+	assert.Regexp(t, "^"+server.URL+" does not list the resources that it serves: .*EOF\n$", text)
 	for _, path := range []string{"/livez", "/healthz", "/metrics"} {
 		code, _ = p.get(path)
 		assert.Equal(t, http.StatusOK, code, path)
@@ -341,7 +341,7 @@ func TestMissingRights(t *testing.T) {
 	pods("rc", 2)
 	code, text := p.get("/readyz")
 	assert.Equal(t, http.StatusServiceUnavailable, code)
-	assert.Contains(t, text, `whether another controller serves replicasets is not known: replicasets.apps is forbidden: User "rights-user" cannot create`)
+	assert.Contains(t, text, `it is not known whether another controller serves replicasets: replicasets.apps is forbidden: User "rights-user" cannot create`)
 	assert.Contains(t, text, "not listed yet: replicasets\n")
 
 	role.Rules[2].Verbs = []string{"*"}

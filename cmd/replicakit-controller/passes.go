@@ -20,7 +20,7 @@ import (
 const keptOwners, keptPasses = 1000, 5
 
 // passes keeps the last passes of each owner, so that a user can find out why an owner's pods were
-// not created or deleted. Only passes that changed something, were held back or failed are kept.
+// not created or deleted. A pass is kept only if it changed something, was held back or failed.
 type passes struct {
 	mu     sync.Mutex
 	owners *lru.Cache // []string by namespace and name of the owner, oldest pass first

@@ -192,7 +192,7 @@ func (p *pass[O, C]) noteReleases(released []C) {
 		}
 	}
 	for _, c := range released {
-		if id := object.ID(c); p.state.aside[id] == nil { // not set aside after a failed release
+		if id := object.ID(c); p.state.aside[id] == nil { // the release did not fail
 			p.state.released[id] = release{before[id].times + 1, c.GetResourceVersion()}
 		}
 	}

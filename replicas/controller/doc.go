@@ -30,13 +30,13 @@ package controller
 //	claim.go    adoptions and releases
 //	scale.go    the part of a plan that is carried out: holds, Kind.Prepare, the room, pods that fail
 //	lost.go     calls of earlier passes without an answer, and how the pass finds their results
-//	create.go   creations, holds after their failures, and children that a webhook made useless
+//	create.go   creations, holds after their failures, and children that a webhook took from the owner
 //	delete.go   deletions, and what a Conflict means for them
 //	status.go   the counts of the children, and the status write
 //	gates.go    the table of reasons to hold something back, with their delays
 //	ask.go      all calls to the server, what the ledger learns from each, live lists, restores
 //	memory.go   the state of an owner that outlives a pass
-//	events.go   the event handlers: which owners they wake, and what they settle
+//	events.go   the event handlers: which owners they wake, and what they mark as observed
 //	metrics.go, controller.go, client.go and kind.go contain what users of the package see.
 //
 // Some rules are in other packages. Package replicas decides how many children there should be, and its
@@ -59,5 +59,5 @@ package controller
 //
 // If all caches returned their version and all clients were Versioners, some code could be removed. In this
 // package, this code is the second half of the method count in status.go and the type newest in events.go.
-// In package ledger, this code is Snapshot.Newest, Ledger.passed and word.cachedAs. A new process would
-// still list the children of each owner if its cache is behind (view.go, plan).
+// In package ledger, this code is Snapshot.Newest, Ledger.passed and word.cachedAs. A new process
+// whose cache is behind would still list the children of each owner (view.go, plan).

@@ -37,8 +37,8 @@ type memory[C Object] struct {
 
 	// known holds the facts that API calls have revealed but the cache does not show yet. These facts are
 	// about the owner, its children, and the creations and deletions in flight. A fact is dropped when the
-	// cache shows it, or when a newer fact replaces it. This ledger is kept longer than the other fields,
-	// because an owner may leave a filtered cache and return.
+	// cache shows it, or when a newer fact replaces it. If the owner leaves a filtered cache
+	// and returns, known keeps the unanswered requests, and the other fields start empty.
 	known *ledger.Ledger[C]
 	// wrote describes the owner's last status write.
 	wrote ownWrite

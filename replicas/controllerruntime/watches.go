@@ -63,7 +63,7 @@ type following struct {
 func (f following) GetCache() cache.Cache           { return f.cache }
 func (f following) Start(ctx context.Context) error { return f.follow(ctx) }
 
-// watches returns the follow.Watches that check the watches of owners and children in the cache.
+// watches returns the follow.Watches for the owners and children of a cache.
 func (v view[O, C]) watches(from cluster.Cluster, calls caller[O, C], transport *transport.Watches) (follow.Watches, error) {
 	owner, err := v.owners.empty()
 	if err != nil {

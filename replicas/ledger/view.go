@@ -442,8 +442,8 @@ func (o *overlay[C]) suspect(lacking []*entry[C]) {
 // Split divides the active children of the last view according to the facts that are known now. The result
 // come lists the children that were created and that the cache does not show yet. The result leave lists
 // the children that were deleted and that the cache still shows unchanged. Other children that are being
-// deleted or are gone are omitted. The result stay lists all remaining children, and may be the slice
-// children itself.
+// deleted or are gone are omitted. All other children are in the result stay, which
+// may be the same slice as children.
 func (l *Ledger[C]) Split(children []C) (stay, come, leave []C) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -468,8 +468,8 @@ func (l *Ledger[C]) Split(children []C) (stay, come, leave []C) {
 	return stay, come, leave
 }
 
-// isNeeded reports whether the fact in an entry changes the view. For such a fact, Again asks for another
-// pass, so that the fact is dropped even if no event arrives.
+// isNeeded reports whether the fact in an entry changes the view. For such a fact, the method Again
+// requests another pass, so that the fact is dropped even if no event arrives.
 func (l *Ledger[C]) isNeeded(e *entry[C]) bool {
 	return e.fact.gone == 0 && !e.fact.word.isMissing() || e.shown == l.viewed
 }

@@ -110,8 +110,8 @@ func NewPace(perSecond float64, burst int) *Pace {
 	return p
 }
 
-// Wrap returns a RoundTripper that sends each call through next when the call's turn has come. A nil next
-// means http.DefaultTransport. If the context of a waiting call ends, the call returns the context's error.
+// Wrap returns a RoundTripper in which each call waits for its turn before it is sent through next. A nil
+// next means http.DefaultTransport. If the context of a waiting call ends, the call returns the context's error.
 func (p *Pace) Wrap(next http.RoundTripper) http.RoundTripper { return wrap(next, p.trip) }
 
 // State returns the current limit of concurrent calls, and the number of waiting calls.

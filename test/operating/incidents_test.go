@@ -381,7 +381,7 @@ func TestIncidentsOnAServerOfTheirOwn(t *testing.T) {
 			_, err = i.metricsOf(i.manager.address)
 			require.ErrorContains(i.t, err, "500 Internal Server Error")
 			assert.Equal(i.t, []string{"ReplicakitAbsent", "ReplicakitNotScraped"}, i.fires())
-			for path, says := range map[string]string{"/livez": "^ok$", "/readyz": "does not say what it serves"} {
+			for path, says := range map[string]string{"/livez": "^ok$", "/readyz": "does not list the resources that it serves"} {
 				text, _ := i.ask(i.manager.address, path)
 				assert.Regexp(i.t, says, string(text))
 			}

@@ -19,7 +19,7 @@ import (
 type inexact struct{ error }
 
 // Harm describes the harm to running children if a story fails with err. It returns "" if there is no
-// harm. An error that names no rule counts as harm because its effect is unknown.
+// harm. If an error names no rule, its effect is unknown, so Harm assumes the worst.
 func Harm(err error) string {
 	rule := string(invariant.RuleOf(err))
 	is := func(prefixes ...string) bool {

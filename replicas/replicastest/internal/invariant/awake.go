@@ -162,9 +162,9 @@ func (w *watcher) hasTime(key types.NamespacedName, now time.Time) bool {
 	return told && is && now.Sub(since) > passedWait
 }
 
-// asleep returns the rule that a sleeping owner breaks. If the controller still counts a pod whose
-// end is older than the cache, the rule is AsleepPassed or AsleepUnversioned. The controller might
-// be unable to notice this end.
+// asleep returns the rule that a sleeping owner breaks. If the controller still counts a pod that ended
+// before the current state of the cache, the rule is AsleepPassed or AsleepUnversioned. The
+// controller might be unable to notice this end.
 func (w *watcher) asleep() Rule {
 	for uid := range w.unseen() {
 		if _, is := w.checker.truth.pods[uid]; !is && w.passedBy(uid) {

@@ -43,7 +43,7 @@ var budget = map[string]int{
 // the limit breaks the rule CostGone.
 const storm = 300
 
-// pays adds a call to the bill of its owner and checks the limits per hour.
+// pays counts a call of an owner, and checks the limits per hour.
 func (w *watcher) pays(rs *appsv1.ReplicaSet, call replicastest.Call) {
 	k := w.checker
 	verb := call.Verb + " " + call.Kind
