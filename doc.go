@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package replicakit gives an overview of a library for controllers that keep N copies of
-// something. The library splits the logic of Kubernetes' ReplicaSet controller into small packages,
-// which package replicas combines.
+// something. The library splits the logic of Kubernetes' ReplicaSet controller into small packages. Package
+// replicas combines these packages.
 //
 // A controller that keeps N copies runs a loop, and each step of the loop has its own package:
 //
@@ -21,19 +21,19 @@
 //	plan, err := replicas.Manage(pods, spec) // adopt, release, create or delete
 //
 // Package replicas/controller runs one pass of the loop, for owners and children of any kind, and
-// with any client. The package also finds the owners that must be synced after a watch event:
+// with any client. For each watch event, the package also finds the owners that must be synced:
 //
 //	c, err := controller.New(controller.ReplicaSets(), client, cache, queue.AddAfter, controller.Options{})
 //	requeueAfter, err := c.Sync(ctx, key)
 //
-// Package replicas/typed makes the client and the cache for package replicas/controller from
-// client-go's typed clients and informers. The package does not import client-go.
+// Package replicas/typed turns client-go's typed clients and informers into the client and the cache that
+// package replicas/controller needs. The package does not import client-go.
 //
-// Package replicas/ledger remembers the results of API calls on the children until the cache shows
-// these results. Use package replicas/ledger if you write your own loop.
+// After an API call on a child, package replicas/ledger remembers the result until the cache shows it. Use
+// package replicas/ledger if you write your own loop.
 //
-// The modules replicas/clientgo and replicas/controllerruntime run the whole loop with client-go
-// and with controller-runtime. The module replicas/clientgo also contains a complete ReplicaSet
+// The module replicas/clientgo runs the whole loop with client-go, and the module replicas/controllerruntime
+// runs it with controller-runtime. The module replicas/clientgo also contains a complete ReplicaSet
 // controller and a complete ReplicationController manager.
 //
 // These rules hold in every package:

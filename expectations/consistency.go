@@ -15,11 +15,11 @@ import (
 	"github.com/replicakit/replicakit/internal/resourceversion"
 )
 
-// DefaultGiveUpAfter is the maximum time that an owner waits for the cache to show a write if
-// ConsistencyStore.GiveUpAfter is 0 or less.
+// DefaultGiveUpAfter is the maximum time that an owner waits for one write if the field GiveUpAfter
+// of a ConsistencyStore is 0 or less.
 const DefaultGiveUpAfter = 10 * time.Minute
 
-// The delay before a stale cache is checked again starts at shortestRetry, and doubles up to
+// A stale cache is checked again after a delay. The delay starts at shortestRetry and doubles up to
 // longestRetry.
 const (
 	shortestRetry = 50 * time.Millisecond
@@ -28,9 +28,9 @@ const (
 
 // ConsistencyStore remembers the resource versions of the writes that a controller made for each
 // owner, and reports whether the cache shows these writes yet. A ConsistencyStore needs no watch
-// events. Use a ConsistencyStore in addition to a Store, and not instead of one, because a
-// ConsistencyStore does not know about writes whose responses were lost. At the start of each pass,
-// call Ready before you read anything from the cache:
+// events. A ConsistencyStore does not know about writes whose responses were lost. Therefore, use
+// it in addition to a Store, and not instead of a Store. At the start of each pass, call Ready
+// before you read anything from the cache:
 //
 //	if stale, ready := store.Ready(key); !ready {
 //		return requeueAfter(stale.RetryAfter) // no error, since nothing failed
@@ -46,8 +46,8 @@ const (
 // Differs from Kubernetes (pkg/controller/util/consistency, KEP-5647): Ready returns no error for
 // an owner that must wait, so the work queue does not apply its back-off for errors. If the cache
 // never shows a write, or if the resource version of a write cannot be compared, the store gives up
-// on the write and counts it. A write is forgotten as soon as the cache of its resource shows it.
-// Ready and WroteAt may be called at the same time.
+// on the write. GivenUp returns the number of these writes. As soon as the cache shows a write, the
+// store forgets the write. Ready and WroteAt may be called at the same time.
 type ConsistencyStore struct {
 	// ReadVersion returns the resource version that the cache of a resource has reached. If the
 	// result is empty, the version is unknown, and all writes to the resource count as seen.
@@ -61,8 +61,8 @@ type ConsistencyStore struct {
 	// lock while it calls ReadVersion.
 	ReadVersion func(resource schema.GroupResource) string
 
-	// GiveUpAfter is the maximum time that an owner waits for one write. The time is measured from
-	// the first call of Ready that does not find the write in the cache. A value of 0 or less means
+	// GiveUpAfter is the maximum time that an owner waits for one write. The wait begins when Ready
+	// first finds that the write is missing from the cache. A value of 0 or less means
 	// DefaultGiveUpAfter. Set GiveUpAfter before first use.
 	GiveUpAfter time.Duration
 
@@ -76,7 +76,7 @@ type ConsistencyStore struct {
 	changes uint64 // the last number that was assigned to write.change
 }
 
-// A writer holds the latest writes of one incarnation of an owner, one write for each resource.
+// A writer holds the latest write to each resource, for one incarnation of an owner.
 type writer struct {
 	uid    types.UID
 	writes []write
@@ -86,14 +86,15 @@ type write struct {
 	resource schema.GroupResource
 	version  string
 	read     string    // the newest version that was seen in the cache
-	missing  time.Time // when Ready first found the write missing from the cache, or zero
-	change   uint64    // a unique number; replaced when the field version or read changes
+	missing  time.Time // the time when Ready first found that the write is missing from the cache, or zero
+	change   uint64    // unique; gets a new number when the field version or the field read changes
 }
 
 // Stale describes a cache that does not show a write of the owner yet.
 type Stale struct {
-	// Resource is the resource that was written, such as pods. Wrote is the resource version of the
-	// write, and Read is the resource version that the cache has reached.
+	// Resource is the resource that was written, such as pods. The field Wrote holds the resource
+	// version of the write, and the field Read holds the resource version that the cache has
+	// reached.
 	Resource    schema.GroupResource
 	Read, Wrote string
 	// RetryAfter is the delay after which to call Ready again. RetryAfter starts at 50 milliseconds
@@ -106,11 +107,11 @@ func (s Stale) String() string {
 	return fmt.Sprintf("%s: read %s, wrote %s", s.Resource, s.Read, s.Wrote)
 }
 
-// WroteAt records that an owner wrote to a resource, with the resource version that the API server
-// returned for the write. If an owner writes to a resource several times, only the highest version
-// is kept. If two versions cannot be compared, the version of the later write is kept. If the store
-// has a record for the same name with another UID, the new record replaces the old record. If
-// version is empty, WroteAt does nothing.
+// WroteAt records a write of an owner to a resource. The argument version is the resource version
+// that the API server returned for the write. If an owner writes to a resource several times, only
+// the highest version is kept. If two versions cannot be compared, the version of the later write
+// is kept. If the store has a record of an owner with the same name and another UID, WroteAt
+// replaces this record. If the argument version is empty, WroteAt does nothing.
 func (s *ConsistencyStore) WroteAt(owner Key, resource schema.GroupResource, version string) {
 	if s == nil || s.ReadVersion == nil || version == "" {
 		return
@@ -133,19 +134,19 @@ func (s *ConsistencyStore) WroteAt(owner Key, resource schema.GroupResource, ver
 }
 
 // Ready reports whether the caches show all writes of the owner. If a cache does not show a write,
-// the returned Stale describes this cache. If several caches do not show a write, Stale describes
-// the cache of the resource that the owner wrote to first. Ready forgets the writes that the caches
-// show. An owner is also ready if no writes are recorded for it, or if its UID differs from the
-// recorded UID. An empty UID matches any UID.
+// the returned Stale describes this cache. If writes are missing from several caches, Stale
+// describes the cache of the resource that the owner wrote to first. Ready forgets the writes that
+// the caches show. An owner is also ready if no writes are recorded for it, or if its UID differs
+// from the recorded UID. An empty UID matches any UID.
 //
-// Ready gives up on a write if the owner has waited for GiveUpAfter, or if the version of the write
-// or of the cache is not a number. Ready also gives up on a write if the cache has gone back to an
-// older version, for example because etcd was restored from a backup. A cache that has gone back
-// might never reach the version of the write. If Ready gives up on some writes and the caches show
-// all others, Ready returns true, and Stale describes one of the writes that were given up. In this
-// case the cache may be stale, so list from the API server before you act. If Ready returns true
-// and did not give up on any write, Stale is zero. GivenUp returns the number of writes that Ready
-// gave up on.
+// If the owner has waited for a write for the duration GiveUpAfter, Ready gives up on it. Ready
+// also gives up if the version of the write or of the cache is not a number. If the cache has gone
+// back to an older version, for example because etcd was restored from a backup, Ready gives up
+// too. This cache might never reach the version of the write. If Ready gives up on some writes and
+// the caches show all others, Ready returns true. Stale then describes one of the writes that Ready
+// gave up on. In this case the cache may be stale, so list from the API server before you act. If
+// Ready returns true without giving up on a write, Stale is zero. GivenUp returns the number of
+// writes that Ready gave up on.
 func (s *ConsistencyStore) Ready(owner Key) (Stale, bool) {
 	reads := s.reads(owner)
 	if len(reads) == 0 {
@@ -191,8 +192,9 @@ func (s *ConsistencyStore) GivenUp() uint64 {
 	return s.givenUp
 }
 
-// reads returns the result of ReadVersion for each recorded write of an owner. The map is keyed by
-// write.change. If write.change changes during the call, the map contains only the old number.
+// reads calls ReadVersion for each recorded write of an owner, and returns the results. The map is
+// keyed by write.change. If write.change changes during the call, the map contains only its old
+// value.
 func (s *ConsistencyStore) reads(owner Key) map[uint64]string {
 	writes := s.writesOf(owner)
 	if len(writes) == 0 {
@@ -217,8 +219,8 @@ func (s *ConsistencyStore) writesOf(owner Key) []write {
 	return nil
 }
 
-// find returns the record of an owner. If there is no record for the owner's name, or if this
-// record has another UID, find returns nil. The caller holds mu.
+// find returns the record of an owner. If the owner's name has no record, or a record with another
+// UID, find returns nil. The caller holds mu.
 func (s *ConsistencyStore) find(owner Key) *writer {
 	w := s.owners[owner.NamespacedName]
 	if w == nil || owner.UID != "" && owner.UID != w.uid {
@@ -242,10 +244,11 @@ func (s *ConsistencyStore) writerFor(owner Key) *writer {
 	return w
 }
 
-// settle removes the writes that the caches show, and the writes that it gives up on. The result
-// ready is true if no write is missing. If writes are missing, settle returns a Stale for the first
-// missing write. If the map does not contain a write, the write has changed in the meantime. For
-// this write, settle uses the cache version that is stored in write.read. The caller holds mu.
+// settle removes the writes that the caches show. It also removes the writes that the store gives
+// up on. If no write is missing, the result ready is true. Otherwise, settle returns a Stale for
+// the first missing write. If the argument reads has no entry for a write, the write has changed in
+// the meantime. For this write, settle uses the cache version that is stored in write.read. The
+// caller holds mu.
 func (s *ConsistencyStore) settle(w *writer, reads map[uint64]string, now time.Time) (stale Stale, ready bool) {
 	ready = true
 	var gaveUp Stale
@@ -255,7 +258,7 @@ func (s *ConsistencyStore) settle(w *writer, reads map[uint64]string, now time.T
 		if !asked {
 			read = made.read
 		}
-		if !asked && read == "" { // the version was unknown when the write was recorded; try again in the next call
+		if !asked && read == "" { // the cache's version was unknown when the write was recorded, so the next call tries again
 			left = append(left, made)
 			continue
 		}

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package expectations keeps track of the creations and deletions that a controller has started but
-// not yet seen in its cache. A controller that acts before its cache shows these changes creates or
-// deletes too many objects.
+// not yet seen in its cache. If a controller acts before its cache shows these changes, it creates
+// or deletes too many objects.
 //
 // Check the state of the owner before you list its objects. Record creations and deletions before
 // you make the API calls. When a watch event shows a creation or deletion, call CreationObserved or
@@ -18,21 +18,21 @@
 //	exp.Set(key, expectations.Changes{Creations: 3})   // then create three pods; the
 //	                                                   // event handlers call exp.CreationObserved
 //
-// The caller decides which events belong to which owner, calls Lower for API calls that failed, and
-// calls Forget for owners that no longer exist.
+// The caller decides which events belong to which owner. Call Lower for API calls that failed, and
+// call Forget for owners that no longer exist.
 //
 // A [Store] holds one record of creations and deletions for each owner. Creations can be counted or
 // identified by name. Deletions can be counted or identified by UID. [ControllerExpectations] and
 // [UIDTrackingControllerExpectations] are Stores with the method names of Kubernetes. The key of a
 // record can have any comparable type. [Key] is the best choice, because a Key contains the UID of
-// the owner. An owner that is deleted and created again with the same name then starts without a
-// record. Use a separate Store for each controller, each kind of owner and each cluster.
+// the owner. If an owner is deleted and created again with the same name, the new owner then starts
+// without a record. Use a separate Store for each controller, each kind of owner and each cluster.
 //
 // [ConsistencyStore] serves the same purpose, but uses resource versions instead of events. A
 // ConsistencyStore must know the resource version that the cache has reached. You can use a Store
-// and a ConsistencyStore together. [Writes] compares the resource version of a cached object with
-// the resource version of your last write to this object. Writes does not need the version of the
-// cache.
+// and a ConsistencyStore together. The type [Writes] compares the resource version of a cached
+// object with the resource version of your last write to this object. The type Writes does not need
+// the version of the cache.
 //
 // All types of this package are safe for concurrent use.
 //
@@ -52,7 +52,7 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// DefaultTimeout is the timeout that a Store or a Writes uses if its field Timeout is 0 or less.
+// DefaultTimeout is used if the field Timeout of a Store or of a Writes is 0 or less.
 const DefaultTimeout = 5 * time.Minute
 
 // A Key identifies one incarnation of an owner by name and UID. If an owner is deleted and created
@@ -115,15 +115,17 @@ func (s State) String() string {
 // Changes holds the creations and deletions that an owner starts. The zero value contains no
 // changes.
 //
-// The number of creations is Creations plus the number of names in Creating. For example,
-// Changes{Creations: 2, Creating: []string{"web-0"}} means three creations. Deletions and Deleting
-// are added in the same way. Creations and Deletions may be negative, which lowers the sum. Both
-// are limited to the range from -math.MaxInt32 to math.MaxInt32. If a name or UID is listed twice,
-// a Store counts it once. An empty name or UID is only counted, so Deleting: []types.UID{"", ""}
-// has the same effect as Deletions: 2.
+// The number of creations is the field Creations plus the number of names in the field Creating.
+// For example, Changes{Creations: 2, Creating: []string{"web-0"}} means three creations. The fields
+// Deletions and Deleting are added in the same way. The fields Creations and Deletions may be
+// negative. A negative value lowers the sum. Both fields are limited to the range from
+// -math.MaxInt32 to math.MaxInt32. If a name or UID is listed twice, a Store counts it once. An
+// empty name or UID is only counted, so Deleting: []types.UID{"", ""} has the same effect as
+// Deletions: 2.
 type Changes struct {
-	// Creations and Deletions count changes that are not identified by name or UID. Any created
-	// object can be one of the Creations, and any deleted object can be one of the Deletions.
+	// Creations and Deletions are the numbers of changes that are not identified by name or UID.
+	// Any created object can be one of the Creations, and any deleted object can be one of the
+	// Deletions.
 	Creations, Deletions int
 	// Creating holds the names of the objects to create, if the names are known before the API
 	// call. You may use other strings instead of names if you call CreationObserved with the same
@@ -141,8 +143,8 @@ func (c Changes) Total() (creations, deletions int) {
 }
 
 // Names returns the names of objects that you are about to create, for use as Changes.Creating. If
-// an object has no name, because the API server will generate the name, the result contains an
-// empty string and the creation is only counted. Nil objects are skipped.
+// an object has no name yet, for example with generateName, the result contains an empty string,
+// and the creation is only counted. Nil objects are skipped.
 func Names[T metav1.Object](objs []T) []string {
 	var names []string
 	for _, obj := range objs {
@@ -166,12 +168,11 @@ func UIDs[T metav1.Object](objs []T) []types.UID {
 	return uids
 }
 
-// Pending holds the creations and deletions that one owner has started but not yet seen. The names
-// and UIDs in a Pending are sorted. A Pending is a copy, so you may change it. A total is negative
-// if Lower has subtracted more changes than were expected.
+// Pending holds the creations and deletions that one owner has started but not yet seen. The lists
+// of names and UIDs are sorted. A Pending is a copy, so you may change it. A total is negative if
+// Lower has subtracted more changes than were expected.
 type Pending struct {
 	Changes
-	// Since is the time at which the record was made, or at which Add was last called for the
-	// owner.
+	// Since is the time at which the timeout of the record last started.
 	Since time.Time
 }

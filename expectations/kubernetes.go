@@ -5,10 +5,10 @@ package expectations
 
 import "k8s.io/apimachinery/pkg/types"
 
-// ControllerExpectations is a [Store] with the method names of Kubernetes. It replaces the type of
-// the same name in Kubernetes' pkg/controller. Creations and deletions are counted, and not
-// identified by name or UID. The zero value is ready to use. You can also call the methods of the
-// embedded Store, which holds the records.
+// ControllerExpectations is a [Store] with the method names of Kubernetes. You can use it instead
+// of the type with the same name in Kubernetes' pkg/controller. Creations and deletions are
+// counted, and not identified by name or UID. The zero value is ready to use. You can also call the
+// methods of the embedded Store, which holds the records.
 type ControllerExpectations[K comparable] struct{ Store[K] }
 
 // SetExpectations records the number of creations and deletions that an owner expects. The new
@@ -65,22 +65,22 @@ func (e *ControllerExpectations[K]) DeleteExpectations(key K) { e.Forget(key) }
 // The zero value is ready to use.
 //
 // Differs from Kubernetes: deletions are identified by UID and not by name. A pod that is created
-// again with the same name therefore counts as a different pod. ExpectCreations clears UIDs that
-// remain from an earlier call of ExpectDeletions, so a late event for one of these UIDs has no
-// effect. Deletions from SetExpectations or RaiseExpectations are only counted, so DeletionObserved
-// accepts any UID for them.
+// again with the same name therefore counts as a different pod. If UIDs remain from an earlier
+// ExpectDeletions, ExpectCreations clears them. A late event for one of these UIDs then has no
+// effect. The deletions that SetExpectations and RaiseExpectations record are only counted, so
+// DeletionObserved accepts any UID for them.
 type UIDTrackingControllerExpectations[K comparable] struct{ ControllerExpectations[K] }
 
 // ExpectDeletions records that an owner expects the deletion of the objects with these UIDs. The
-// new record replaces the owner's earlier record. A UID that is listed twice counts once. If uids
-// is empty, the owner is Satisfied. ExpectDeletions does not keep the slice.
+// new record replaces the owner's earlier record. A UID that is listed twice counts once. If the
+// list uids is empty, the owner is Satisfied. ExpectDeletions does not keep the slice.
 func (e *UIDTrackingControllerExpectations[K]) ExpectDeletions(key K, uids []types.UID) {
 	e.Set(key, Changes{Deleting: uids})
 }
 
 // DeletionObserved records that the deletion of the object with this UID was seen, and reports
-// whether the owner expected the deletion. If DeletionObserved is called several times for one
-// expected UID, even at the same time, exactly one call returns true and lowers the count.
+// whether the owner expected the deletion. If several calls pass the same expected UID, exactly one
+// of them returns true and lowers the count. The calls may be concurrent.
 func (e *UIDTrackingControllerExpectations[K]) DeletionObserved(key K, uid types.UID) bool {
 	return e.Store.DeletionObserved(key, uid)
 }

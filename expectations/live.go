@@ -14,12 +14,13 @@ import (
 // SyncLive corrects the expired record of an owner, and returns the changes that are still
 // outstanding. To find these changes, SyncLive compares the owner's cached objects with a live list
 // from the API server. A change is outstanding if the API server has made the change and the cache
-// does not show it yet. A creation by name remains outstanding if live contains the object and
-// cached does not. A deletion by UID remains outstanding if cached contains the object and live
-// does not. Any other object that is only in live counts as one creation, and any other object that
-// is only in cached counts as one deletion. These objects count even if their creation or deletion
-// was not expected, because they prove that the cache is stale. All other changes are removed from
-// the record, because their API calls failed or their events were lost.
+// does not show it yet. A creation by name remains outstanding if the list live contains the object
+// and the list cached does not. A deletion by UID remains outstanding if the list cached contains
+// the object and the list live does not. Any other object that only the list live contains counts
+// as one creation. Any other object that only the list cached contains counts as one deletion.
+// These objects count even if their creation or deletion was not expected, because they prove that
+// the cache is stale. All other changes are removed from the record, because their API calls failed
+// or their events were lost.
 //
 // The timeout of the record does not start again. While the cache is stale, the owner therefore
 // stays Expired, and the next pass lists from the API server again. Do not call Forget instead of
@@ -29,8 +30,8 @@ import (
 // SyncLive calls this function for the objects of both lists, so the lists may be read in different
 // ways. For example, you may read the cached objects with an index by owner, and the live objects
 // with a label selector. If an object can appear in only one of the lists, the function must return
-// false for it. Otherwise, the object would keep the owner Expired forever. If counts is nil, every
-// object in both lists counts, so both lists must be selected in the same way.
+// false for it. Otherwise, the object would keep the owner Expired forever. If the parameter counts
+// is nil, all objects count as replicas, so both lists must be selected in the same way.
 //
 // Read the cached objects before the live objects. The list live must be complete. An object
 // without a UID, for example from a fake client, is identified by "namespace/name". Nil objects are
@@ -53,8 +54,8 @@ func SyncLive[K comparable, T metav1.Object](s *Store[K], key K, cached, live []
 	return pending
 }
 
-// beyond returns the objects that are in objs but not in others. Objects for which counts returns
-// false are ignored in both lists.
+// beyond returns the objects that are in objs but not in others. In both lists, it ignores the
+// objects for which the function counts returns false.
 func beyond[T metav1.Object](objs, others []T, counts func(T) bool) (more []T) {
 	isOne := func(obj T) bool { return !object.IsNil(obj) && (counts == nil || counts(obj)) }
 	known := sets.New[types.UID]()
@@ -71,8 +72,9 @@ func beyond[T metav1.Object](objs, others []T, counts func(T) bool) (more []T) {
 	return more
 }
 
-// unproven returns the tokens that are not in proven. It also returns number, lowered by one for
-// each element of proven that is not in tokens. The returned number may be negative.
+// unproven returns the tokens that the set proven does not contain. The first result is the
+// argument number, reduced by one for each element of proven that tokens does not contain. This
+// result may be negative.
 func unproven[T ~string](number int, tokens []T, proven sets.Set[T]) (int, []T) {
 	others := proven.Clone().Delete(tokens...).Len()
 	return number - others, sets.New(tokens...).Difference(proven).UnsortedList()

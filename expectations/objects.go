@@ -19,7 +19,7 @@ func Creating[T metav1.Object](objs ...T) Changes { return Changes{Creating: Nam
 
 // Deleting returns Changes{Deleting: UIDs(objs)}, which identifies the deletions of these objects
 // by UID. Nil objects are skipped. An object without a UID, for example from a fake client, is
-// identified by "namespace/name", and DeletionObserved must be called with this string.
+// identified by "namespace/name". Pass this string to DeletionObserved.
 //
 // If you delete an object that the cache has not shown yet, the cache might never show it. In this
 // case, call Lower for the creation first:
@@ -64,10 +64,10 @@ func Pointers[T any](items []T) []*T {
 	return pointers
 }
 
-// ForgetFunc drops the records of all owners for which drop returns true, such as the owners in a
-// namespace that no longer exists. ForgetFunc calls drop once for each owner that has a record, and
-// does not hold a lock during the call. If drop is nil, ForgetFunc does nothing. ForgetFunc takes
-// O(n) time in the number of owners.
+// ForgetFunc drops the record of each owner for which the function drop returns true. For example,
+// the function may select the owners in a namespace that no longer exists. ForgetFunc calls this
+// function once for each owner that has a record, and does not hold a lock during the call. If drop
+// is nil, ForgetFunc does nothing. ForgetFunc takes O(n) time in the number of owners.
 func (s *Store[K]) ForgetFunc(drop func(K) bool) {
 	if drop == nil {
 		return

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// A record holds the creations and deletions that one owner waits for, the start of the wait, and
-// its timeout.
+// A record holds the creations and deletions that one owner waits for. It also holds the start and
+// the maximum length of the wait.
 type record[K comparable] struct {
 	key      K
 	next     *record[K] // the next record whose key has the same hash, or nil
@@ -35,15 +35,15 @@ func (r *record[K]) outstanding() bool {
 	return r != nil && (int(r.creations) > -len(r.names) || int(r.deletions) > -len(r.uids))
 }
 
-// after computes the state of a record from its age. The record must have outstanding changes. If
-// the state is Waiting, after also returns the time until the record expires. A negative age, which
-// means that the clock went back, counts as 0.
+// after(age, patience) returns the state of a record with the given age and timeout. The record
+// must have outstanding changes. If the state is Waiting, the second result is the time until the
+// record expires. If the clock went back, the age is negative and counts as 0.
 func after(age, patience time.Duration) (State, time.Duration) {
 	left := patience - max(age, 0)
 	if left < 0 {
 		return Expired, 0
 	}
-	return Waiting, min(left, math.MaxInt64-1) + 1 // a record does not expire until its age exceeds the timeout (E3)
+	return Waiting, min(left, math.MaxInt64-1) + 1 // a record expires only when its age exceeds the timeout (E3)
 }
 
 func (r *record[K]) pending() Pending {
@@ -55,7 +55,7 @@ func (r *record[K]) pending() Pending {
 	}}
 }
 
-// lowerOne decrements a number that is above zero, and reports whether the number was above zero.
+// lowerOne decrements the number if it is above zero, and reports whether it was above zero.
 func lowerOne(n *int32) bool {
 	if *n <= 0 {
 		return false
@@ -88,11 +88,11 @@ func insert[T ~string](set *sets.Set[T], tokens []T) (fresh []T, empty int) {
 	return fresh, empty
 }
 
-// An index maps the names of expected creations, or the UIDs of expected deletions, to their
-// owners.
+// An index maps the names of expected creations, or the UIDs of expected deletions, to the owners
+// that expect them.
 type index[T, K comparable] struct {
 	mu   sync.Mutex
-	keys map[T][]K // the owners of each token, in the order in which they were added; no list is empty
+	keys map[T][]K // the owners of each token, oldest entry first; no list is empty
 }
 
 func (x *index[T, K]) get(token T) []K {

@@ -22,9 +22,9 @@ import (
 // copied after first use. All methods are safe for concurrent use, and each method changes a record
 // in one step.
 //
-// A record stays until it is replaced or forgotten, even if the owner is Satisfied or Expired. For
-// an owner without a record, only Set, Add, Try and TryAnyway make a record. All other methods have
-// no effect.
+// A record stays until it is replaced or forgotten, even if the owner is Satisfied or Expired. If
+// an owner has no record, Set, Add, Try and TryAnyway make one. For this owner, all other methods
+// have no effect.
 type Store[K comparable] struct {
 	// Timeout is the time after which a record expires. A value of 0 or less means DefaultTimeout.
 	// Set Timeout before first use.
@@ -33,10 +33,10 @@ type Store[K comparable] struct {
 	// Now returns the current time. Nil means time.Now. Set Now before first use. The Store does
 	// not hold a lock while it calls Now.
 	//
-	// If Now is nil, changes of the wall clock have no effect on records, because the results of
-	// time.Now contain a monotonic clock reading. If Now returns times without a monotonic clock
-	// reading and the clock goes back, records expire later by the same amount. While the clock
-	// stands still, no record expires.
+	// If Now is nil, changes of the wall clock do not affect records. The reason is the monotonic
+	// clock reading in the results of time.Now. Suppose that Now returns times without a monotonic
+	// clock reading. If the clock then goes back, records expire later by the same amount. While
+	// the clock stands still, no record expires.
 	Now func() time.Time
 
 	// Jitter returns a duration that is added to the Timeout of a record. Without Jitter, owners
@@ -64,8 +64,8 @@ func (s *Store[K]) Set(key K, what Changes) {
 
 // Add is like Set, but keeps the changes that are already recorded. The owner then waits for both
 // the old and the new changes. The timeout of the whole record starts again, even if the record has
-// expired. If a total of the old changes is negative, Add first sets this total to 0, so that the
-// negative total does not offset new changes.
+// expired. If the total of the old creations or deletions is negative, Add first sets this total to
+// 0. The negative total then does not offset new changes.
 func (s *Store[K]) Add(key K, what Changes) {
 	made := s.now()
 	sh, r := s.lock(&key)
@@ -97,10 +97,10 @@ func (s *Store[K]) try(key K, what Changes, or State) (found State, remaining ti
 	return found, 0
 }
 
-// Lower subtracts creations and deletions that will never be seen, because their API calls failed
-// or were not made. Names and UIDs that are not outstanding are skipped. The numbers of counted
-// creations and deletions may become negative. A negative number lowers the total, but the names
-// and UIDs stay in the record. The timeout of the record does not start again.
+// Lower subtracts the creations and deletions of API calls that failed or were not made. The cache
+// will never show these changes. Lower skips names and UIDs that are not outstanding. The numbers
+// of counted creations and deletions may become negative. A negative number lowers the total, but
+// the names and UIDs stay in the record. The timeout of the record does not start again.
 func (s *Store[K]) Lower(key K, what Changes) {
 	sh, r := s.lock(&key)
 	defer sh.mu.Unlock()
@@ -137,21 +137,21 @@ func (s *Store[K]) CreationObserved(key K, name string) bool {
 // The result reports whether the record changed.
 //
 // Do not mix counted deletions and UIDs in one record. The deletion of an object often causes two
-// events, an update that sets the deletionTimestamp and a delete event. In a mixed record, the
-// second event would lower the number of counted deletions.
+// events. The first event is an update with a deletionTimestamp, and the second event is the delete
+// event. In a mixed record, the second event would lower the number of counted deletions.
 func (s *Store[K]) DeletionObserved(key K, uid types.UID) bool {
 	sh, r := s.lock(&key)
 	defer sh.mu.Unlock()
 	return r != nil && (s.takeUID(r, uid) || lowerOne(&r.deletions))
 }
 
-// State returns the state of an owner. If the state is Waiting, remaining is the time until the
-// record expires. Requeue the owner after this time, because the missing events might never arrive.
-// If the state is not Waiting, remaining is 0. An owner without a record is Satisfied.
+// State returns the state of an owner. If the state is Waiting, the second result is the time until
+// the record expires. Requeue the owner after this time, because the missing events might never
+// arrive. In any other state, the second result is 0. An owner without a record is Satisfied.
 //
-// Call State before you list the objects, not after. If an object appears in the cache between the
-// list and a later call of State, the object counts as seen but is not in the list. The owner then
-// creates one object too many.
+// Call State before you list the objects, not after. Otherwise, an object may appear in the cache
+// after you list and before you call State. This object counts as seen, but the list does not
+// contain it. The owner then creates one object too many.
 func (s *Store[K]) State(key K) (state State, remaining time.Duration) {
 	sh, r := s.lock(&key)
 	if !r.outstanding() {
@@ -185,16 +185,16 @@ func (s *Store[K]) Deleting(key K, uid types.UID) bool {
 	return r != nil && r.uids.Has(uid)
 }
 
-// OwnersOfCreation returns the owners that expect the creation of an object with this name, in the
-// order in which they recorded the creation. If there are no such owners, the result is nil. When
-// an object with this name appears, call CreationObserved for each of these owners, even if the
-// object belongs to another owner. Names are not unique across namespaces, so skip owners in other
-// namespaces.
+// OwnersOfCreation returns the owners that expect the creation of an object with this name. The
+// owner whose expectation is oldest comes first. If there are no such owners, the result is nil.
+// When an object with this name appears, call CreationObserved for each of these owners, even if
+// the object belongs to another owner. Names are not unique across namespaces, so skip owners in
+// other namespaces.
 func (s *Store[K]) OwnersOfCreation(name string) []K { return s.creating.get(name) }
 
-// OwnersOfDeletion returns the owners that expect the deletion of the object with this UID, in the
-// order in which they recorded the deletion. If there are no such owners, the result is nil. If an
-// object lost its owner reference while it was being deleted, use OwnersOfDeletion to find the
+// OwnersOfDeletion returns the owners that expect the deletion of the object with this UID. The
+// owner whose expectation is oldest comes first. If there are no such owners, the result is nil. If
+// an object lost its owner reference while it was being deleted, use OwnersOfDeletion to find the
 // owners for DeletionObserved. In rare cases the result contains more than one owner, for example
 // if an owner was deleted and created again with the same name. The new owner may adopt and delete
 // an object that the old owner was already deleting.
@@ -227,8 +227,8 @@ func (s *Store[K]) ForgetName(name types.NamespacedName) {
 	}
 }
 
-// All returns an iterator over the owners for which a creation or deletion is outstanding, even if
-// their records have expired. The order of the owners is not specified. The iterator takes a
+// All iterates over the owners that have an outstanding creation or deletion. These include the
+// owners whose records have expired. The order of the owners is not specified. The iterator takes a
 // snapshot when the loop starts. The body of the loop may call any method of the Store, but the
 // iterator does not show changes that are made during the loop. All takes O(n) time in the number
 // of owners.
@@ -249,23 +249,25 @@ func (s *Store[K]) All() iter.Seq2[K, Pending] {
 	}
 }
 
-// Sync removes from an owner's record the creations and deletions that the lists of the owner's
-// objects show. It returns the changes that are still outstanding. Use Sync if your plan takes
-// outstanding creations and deletions into account instead of waiting for them:
+// Sync updates an owner's record from lists of the owner's objects. If the lists show a creation or
+// deletion, Sync removes it from the record. Sync returns the changes that are still outstanding.
+// Use Sync if your plan takes outstanding creations and deletions into account instead of waiting
+// for them:
 //
 //	creations, deletions := expectations.Sync(&exp, key, live, terminating).Total()
 //	missing := want - (len(live) + creations - deletions)
 //
-// A creation by name counts as seen if an object in live or terminating has this name. A deletion
-// by UID counts as seen if no object in live has this UID. An object without a UID, for example
-// from a fake client, is identified by "namespace/name". Counted creations and deletions stay in
-// the record, because the lists do not show which objects were counted. If a deletion must stay in
-// the record until the object is gone, add the objects that are being deleted to the list live.
+// A creation by name counts as seen if an object in the list live or the list terminating has this
+// name. A deletion by UID counts as seen if no object in the list live has this UID. An object
+// without a UID, for example from a fake client, is identified by "namespace/name". Counted
+// creations and deletions stay in the record, because the lists do not show which objects were
+// counted. If a deletion must stay in the record until the object is gone, the list live must also
+// contain the terminating objects.
 //
-// The lists must be complete, and must not be older than the list from which the objects to delete
-// were chosen. For example, with an empty list after a failed read, all deletions would count as
-// seen. Nil objects are skipped. Sync does not keep the lists. Sync takes O(n) time in the length
-// of the lists.
+// The lists must be complete. They must not be older than the list that you used to choose the
+// objects to delete. For example, if a read fails and you pass an empty list, all deletions count
+// as seen. Nil objects are skipped. Sync does not keep the lists. Sync takes O(n) time in the
+// length of the lists.
 func Sync[K comparable, T metav1.Object](s *Store[K], key K, live, terminating []T) Pending {
 	pending, _ := s.Get(key)
 	creating, gone := sets.New(pending.Creating...), sets.New(pending.Deleting...)
@@ -370,9 +372,9 @@ func (s *Store[K]) takeUID(r *record[K], uid types.UID) bool {
 // if another processor held the lock last, so there are far more shards than processors.
 const shards = 256
 
-// A shard holds some of the records of a Store. The map is keyed by the hash of the key of a
-// record. Records with the same hash form a chain. The lock mu protects the map and the records.
-// Code that also needs the lock of an index must acquire the lock of the shard first.
+// A shard holds some of the records of a Store. The map is keyed by the hash of a record's key.
+// Records with the same hash form a chain. The lock mu protects the map and the records. Code that
+// also needs the lock of an index must acquire the lock of the shard first.
 type shard[K comparable] struct {
 	mu      sync.Mutex
 	records map[uint64]*record[K]
@@ -381,7 +383,7 @@ type shard[K comparable] struct {
 // seed is the seed of all hashes in this process.
 var seed = maphash.MakeSeed()
 
-// hashOf returns the same hash for all keys with the same name, so that ForgetName finds the
+// hashOf returns the same hash for all keys with the same name. Therefore, ForgetName finds the
 // records of all incarnations of an owner in one chain.
 func hashOf[K comparable](key *K) uint64 {
 	if name := nameOf(key); name != nil {
@@ -459,7 +461,7 @@ func (sh *shard[K]) outstanding(f func(K, Pending)) {
 	}
 }
 
-// all returns an iterator over the records of a shard. The caller holds the lock of the shard.
+// all iterates over the records of a shard. The caller holds the lock of the shard.
 func (sh *shard[K]) all() iter.Seq[*record[K]] {
 	return func(yield func(*record[K]) bool) {
 		for _, r := range sh.records {

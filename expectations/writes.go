@@ -14,10 +14,10 @@ import (
 	"github.com/replicakit/replicakit/internal/resourceversion"
 )
 
-// Writes remembers the resource version of your last write to each object, and reports whether an
+// A Writes remembers the resource version of your last write to each object. It reports whether an
 // object from the cache is older than this write. Call State before a decision that depends on your
-// own write, for example on a label that you set. Writes needs no watch events. Unlike a
-// [ConsistencyStore], Writes does not need the resource version of the cache.
+// own write, for example on a label that you set. A Writes needs no watch events. Unlike a
+// [ConsistencyStore], a Writes does not need the resource version of the cache.
 //
 //	pod, err = client.Update(ctx, pod)
 //	wrote.At(pod) // the answer
@@ -26,14 +26,14 @@ import (
 //		return requeueAfter(remaining)
 //	}
 //
-// The zero value is empty and ready to use. Writes is safe for concurrent use, and must not be
+// The zero value is empty and ready to use. A Writes is safe for concurrent use, and must not be
 // copied after first use.
 type Writes struct {
 	// Timeout is the maximum time that the state stays Waiting after a write. If the cache still
 	// does not show the write after this time, the state is Expired. A value of 0 or less means
 	// DefaultTimeout. Set Timeout before first use.
 	Timeout time.Duration
-	// Now returns the current time. Nil means time.Now. Set Now before first use. Writes does not
+	// Now returns the current time. Nil means time.Now. Set Now before first use. A Writes does not
 	// hold a lock while it calls Now.
 	Now func() time.Time
 
@@ -47,9 +47,9 @@ type lastWrite struct {
 	at      time.Time
 }
 
-// At remembers the result of a write to an object. The argument answer is the object that the API
-// server returned for the write. If an object is written several times, only the highest resource
-// version is kept. If two versions cannot be compared, the version of the later write is kept. If
+// At records a write to an object. The argument answer is the object that the API server returned
+// for the write. If an object is written several times, only the highest resource version is kept.
+// If two versions cannot be compared, the version of the later write is kept. If the argument
 // answer is nil or has no resource version, At does nothing. An object without a UID, for example
 // from a fake client, is identified by "namespace/name".
 func (w *Writes) At(answer metav1.Object) {
@@ -69,12 +69,12 @@ func (w *Writes) At(answer metav1.Object) {
 }
 
 // State reports whether a cached object shows your last write to this object. If the cached object
-// is older than the write, the state is Waiting, and remaining is the time until the state becomes
-// Expired. Requeue the owner after this time. If the state is Expired, the cache still does not
-// show the write after the timeout, so read the object from the API server. If the cached object is
-// not older than the write, or if the versions cannot be compared, the state is Satisfied and the
-// write is forgotten. The state is also Satisfied if no write to the object is recorded, or if the
-// object is nil.
+// is older than the write, the state is Waiting. The second result is then the time until the state
+// becomes Expired. Requeue the owner after this time. If the cache still does not show the write
+// after the timeout, the state is Expired. In this case, read the object from the API server. If
+// the cached object is not older than the write, the state is Satisfied and the write is forgotten.
+// The same applies if the versions cannot be compared. The state is also Satisfied if no write to
+// the object is recorded, or if the object is nil.
 func (w *Writes) State(cached metav1.Object) (state State, remaining time.Duration) {
 	if object.IsNil(cached) {
 		return Satisfied, 0

@@ -11,16 +11,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ActivePods implements sort.Interface with the order of older Kubernetes releases. The pod to
-// delete first comes first. The order has six criteria, which are node, phase, readiness, ready
-// time, restarts and creation time. The order does not consider the deletion cost and co-location.
-// Times are compared exactly. Later times come first, but the zero time comes before all other
-// times. ActivePods corresponds to the type of the same name in Kubernetes'
+// ActivePods implements sort.Interface with the order of older Kubernetes releases. The first pod
+// in this order is the first pod to delete. The order has six criteria, which are node, phase,
+// readiness, ready time, restarts and creation time. The order ignores the deletion cost and
+// co-location. Times are compared exactly. Later times come first, but the zero time comes before
+// all other times. ActivePods corresponds to the type of the same name in Kubernetes'
 // pkg/controller/controller_utils.go.
 //
-// Pods that do not differ in any of the six criteria count as equal, even if their names differ.
-// sort.Sort does not specify the order of equal pods. A nil pod comes first. To choose pods to
-// delete, use Select, which evaluates each pod once instead of in each comparison.
+// Two pods are equal if they are equal in all six criteria, even if their names differ. The order
+// of equal pods after sort.Sort is not specified. A nil pod comes first. To choose pods to delete,
+// use Select instead, because it does not evaluate the pods again in each comparison.
 type ActivePods []*corev1.Pod
 
 // Len returns the number of pods.
@@ -42,10 +42,10 @@ func (s ActivePods) Less(i, j int) bool {
 var early = []Criterion[*corev1.Pod]{Unassigned(), Phase(), NotReady(), ReadyTime(), Restarts(), SidecarRestarts(), CreationTime()}
 
 // ActivePodsWithRanks implements sort.Interface with Kubernetes' order, which the package comment
-// describes. The pod to delete first comes first. Swap moves each pod together with its rank.
-// ActivePodsWithRanks corresponds to the type of the same name in Kubernetes'
-// pkg/controller/controller_utils.go. To choose pods to delete, use Select, which evaluates each
-// pod once instead of in each comparison.
+// describes. The first pod in this order is the first pod to delete. Swap moves each pod together
+// with its rank. ActivePodsWithRanks corresponds to the type of the same name in Kubernetes'
+// pkg/controller/controller_utils.go. To choose pods to delete, use Select instead, because it does
+// not evaluate the pods again in each comparison.
 //
 // Differs from Kubernetes: the order is total, as the package comment explains. Two pods can be
 // equal only if they have the same UID, namespace and name. A nil pod comes first, and a missing
@@ -56,8 +56,8 @@ type ActivePodsWithRanks struct {
 
 	// Rank holds the rank of each pod, as ColocationRanks returns it. A pod with a higher rank
 	// comes first. Nil means that all ranks are 0. Before you sort, make sure that Rank is nil or
-	// as long as Pods. If Rank is shorter, a pod loses its rank when the pod is swapped to an index
-	// beyond the end of Rank.
+	// has the same length as Pods. If Rank is shorter, a pod loses its rank when the pod is swapped
+	// to an index beyond the end of Rank.
 	Rank []int
 
 	// Now is the time from which ages are computed. If Now is zero, times are compared exactly, as
@@ -96,8 +96,9 @@ func (s ActivePodsWithRanks) Less(i, j int) bool {
 	return c < 0
 }
 
-// beforeRank and afterRank hold the criteria of Kubernetes() before and after Colocation.
-// ActivePodsWithRanks uses its field Rank instead of Colocation.
+// beforeRank holds the criteria of Kubernetes() that come before Colocation, and afterRank holds
+// the criteria that come after Colocation. ActivePodsWithRanks uses its field Rank instead of
+// Colocation.
 var (
 	colocation = index(kubernetes.criteria, "colocation")
 	beforeRank = kubernetes.criteria[:colocation]

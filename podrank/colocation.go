@@ -14,10 +14,10 @@ import (
 	"github.com/replicakit/replicakit/internal/pod"
 )
 
-// Colocation puts pods with more related pods on the same node first. The rank of a pod is the
-// number of active related pods on its node, which ColocationRanks computes from Options.Related.
-// If Related is empty, all ranks are 0. Colocation computes the ranks only once. Spread, in
-// contrast, updates its counts after each victim.
+// Colocation puts the pod with the higher rank first. The rank of a pod is the number of active
+// related pods on its node. The related pods are in Options.Related. ColocationRanks returns the
+// same ranks. If Related is empty, all ranks are 0. Colocation computes the ranks only once.
+// Spread, in contrast, updates its counts after each victim.
 func Colocation() Criterion[*corev1.Pod] {
 	return Criterion[*corev1.Pod]{name: "colocation", open: func(facts Facts[*corev1.Pod]) *column[*corev1.Pod] {
 		if len(facts.Related) == 0 {
@@ -44,15 +44,15 @@ func nodeName(p *corev1.Pod) string {
 	return p.Spec.NodeName
 }
 
-// ColocationRanks returns the rank of each pod, which is the number of active related pods on the
-// pod's node. The pod itself counts if it is in related. A pod is active if it is neither finished
-// nor being deleted. A related pod counts even if it is not ready, as in Kubernetes. (A comment in
-// Kubernetes' pkg/controller/controller_utils.go says that only ready pods count.) Pods without a
-// node count as pods on a node with an empty name. The rank of a nil pod is 0. If there are no
-// pods, the result is nil.
+// ColocationRanks returns the rank of each pod. The rank is the number of active related pods on
+// the pod's node. The pod itself counts if it is in the list related. A pod is active if it is not
+// finished and not being deleted. As in Kubernetes, a related pod counts even if it is not ready.
+// (A comment in Kubernetes' pkg/controller/controller_utils.go says that only ready pods count.)
+// Pods without a node count as pods on a node with an empty name. The rank of a nil pod is 0. If
+// there are no pods, the result is nil.
 //
-// A pod that is listed twice in related counts twice. If you collect the pods of several owners,
-// remove duplicates, as package replicas does.
+// A pod that occurs twice in the list related counts twice. If you collect the pods of several
+// owners, remove duplicates, as package replicas does.
 func ColocationRanks(pods, related []*corev1.Pod) []int {
 	if len(pods) == 0 {
 		return nil
@@ -69,7 +69,7 @@ func ColocationRanks(pods, related []*corev1.Pod) []int {
 // A census holds the number of active pods on each node (L5, L6).
 type census struct {
 	nodes  *distinct.Table // the names of the nodes
-	active []int32         // the number of active pods on each node, with the same indices as nodes
+	active []int32         // the number of active pods on each node, with the same indices as the field nodes
 }
 
 func newCensus(pods []*corev1.Pod) *census {

@@ -19,10 +19,11 @@ func DeletionCost() Criterion[*corev1.Pod] {
 	return Cost[*corev1.Pod]("deletion-cost", corev1.PodDeletionCost) // (R4)
 }
 
-// Cost is like DeletionCost, for objects of any type and with any annotation. The object with the
-// lower cost comes first. The value of the annotation must be a signed 32-bit decimal integer. If
-// an object does not have the annotation, or if the value is invalid, the cost is 0. Check returns
-// an error for an invalid value. If the argument annotation is empty, NewOrder returns an error.
+// Cost is like DeletionCost, but for objects of any type and for any annotation. The object with
+// the lower cost comes first. The value of the annotation must be a signed 32-bit decimal integer.
+// If an object does not have the annotation, or if the value is invalid, the cost is 0. Check
+// returns an error for an invalid value. If the argument annotation is empty, NewOrder returns an
+// error.
 func Cost[T metav1.Object](name, annotation string) Criterion[T] {
 	cost := func(obj T) int64 {
 		n, _ := annotatedCost(obj.GetAnnotations(), annotation)
@@ -47,7 +48,7 @@ func Cost[T metav1.Object](name, annotation string) Criterion[T] {
 // the annotation does not exist. If the value is invalid, ParseDeletionCost returns 0 and an error
 // that quotes the value. Select ignores this error, as Kubernetes does.
 //
-// Differs from Kubernetes: leading zeros are also invalid after a minus sign. For example, both
+// Differs from Kubernetes: leading zeros are invalid even after a minus sign. For example, both
 // "008" and "-008" are invalid. GetDeletionCostFromPodAnnotations in Kubernetes'
 // pkg/apis/core/helper refuses "008", but reads "-008" as -8.
 func ParseDeletionCost(annotations map[string]string) (int32, error) {

@@ -20,14 +20,14 @@ import (
 // A Criterion is one step of an Order. It decides which of two objects comes first, or that the two
 // objects are equal. The functions By, First, ByTime and ByFacts make a Criterion from your own
 // function. Other functions of this package return ready-made criteria. A Criterion is immutable.
-// It is safe for concurrent use if the functions that it was made from are safe for concurrent use.
-// NewOrder refuses the zero Criterion.
+// It is safe for concurrent use if your own functions are safe for concurrent use. NewOrder refuses
+// the zero Criterion.
 type Criterion[T any] struct {
 	name   string
 	err    error // the reason why NewOrder refuses the criterion, or nil
 	phrase string
 	open   func(Facts[T]) *column[T]
-	check  func(T) error // returns an error if the criterion cannot read the object; may be nil
+	check  func(T) error // may be nil; returns an error if the criterion cannot read the object
 }
 
 // Facts holds the data that a criterion may use in addition to the object itself. A criterion must
@@ -41,18 +41,19 @@ type Facts[T any] struct {
 	Related []T
 }
 
-// A column holds the functions of a criterion for the Facts of one selection. A column is
-// immutable, so selections may share a column.
+// A column holds the functions that a criterion uses with the given Facts. A column is immutable,
+// so several calls of Select may share it.
 type column[T any] struct {
-	// weigh holds the weighers of the criterion, in the order in which they are applied. Each
-	// weigher is applied only to objects that have equal weights from all earlier weighers.
+	// weigh lists the weighers of the criterion. The first weigher is applied first. Each later
+	// weigher is applied only to objects to which all earlier weighers have given equal weights.
 	weigh []weigher[T]
-	// level, if not nil, is called before the final ranking, and returns the only weigher of the
-	// column. The argument sorted holds the places of all objects, sorted by the other criteria.
+	// If level is not nil, it is called before the final ranking. It returns the only weigher of
+	// the column. The argument sorted holds the places of all objects, sorted by the other
+	// criteria.
 	level func(sorted []int32) weigher[T]
 	// value returns the object's value for this criterion as a string, for Victim.Values.
 	value func(now time.Time, i int, obj T) string
-	// phrase, if not nil, returns the phrase to use instead of Criterion.phrase, and the detail to
+	// If phrase is not nil, it returns the phrase that replaces Criterion.phrase, and the detail to
 	// insert into this phrase.
 	phrase func(now time.Time, i int, obj T) (phrase, detail string)
 }
@@ -60,14 +61,14 @@ type column[T any] struct {
 // A weigher sets the weights of some objects. The object with the lower weight comes first.
 type weigher[T any] func(facts *Facts[T], objs []weighed)
 
-// weighed is an object with its weight. The field place is the index of the object in
+// A weighed holds the weight and the place of an object. The place is the index of the object in
 // Facts.Objects.
 type weighed struct {
 	weight int64
 	place  int32
 }
 
-// each returns a weigher that calls the function weight for each object.
+// each(weight) returns a weigher that calls the function weight for each object.
 func each[T any](weight func(obj T) int64) weigher[T] {
 	return func(facts *Facts[T], objs []weighed) {
 		for i := range objs {
@@ -102,10 +103,11 @@ const (
 	detailHere   = "{detail}"
 )
 
-// By returns a criterion that puts the object with the lower value first. Strings are compared byte
-// by byte. NaN is lower than any number. To rank the objects, Select calls the given function at
-// most once for each object. Select calls it again for Victim.Values and for each Spread in the
-// order. To put the object with the higher value first, use Criterion.Reverse.
+// By orders objects by their values. The object with the lower value comes first. Strings are
+// compared byte by byte. NaN is lower than any number. To rank the objects, Select calls the given
+// function at most once for each object. Select calls it again for Victim.Values and for each
+// Spread criterion of the order. To put the object with the higher value first, use
+// Criterion.Reverse.
 func By[T any, V cmp.Ordered](name string, value func(T) V) Criterion[T] {
 	c := ByFacts(name, func(Facts[T]) func(T) V { return value })
 	if value == nil {
@@ -114,9 +116,9 @@ func By[T any, V cmp.Ordered](name string, value func(T) V) Criterion[T] {
 	return c
 }
 
-// ByFacts is like By, but the value of an object may also depend on other objects. The function
-// prepare is called once for each call of Select, and returns a function that computes the value of
-// an object. If prepare returns nil, all objects are equal.
+// ByFacts is like By, but the value of an object may also depend on other objects. Select calls the
+// function prepare once. This function returns another function, which computes the value of an
+// object. If prepare returns nil, all objects are equal.
 func ByFacts[T any, V cmp.Ordered](name string, prepare func(Facts[T]) func(T) V) Criterion[T] {
 	c := Criterion[T]{name: name, phrase: name + " " + victimHere + " < " + survivorHere}
 	if prepare == nil {
@@ -142,7 +144,7 @@ func ByFacts[T any, V cmp.Ordered](name string, prepare func(Facts[T]) func(T) V
 
 var errNilFunction = errors.New("function is nil")
 
-// equal makes a column for which all objects are equal.
+// equal() returns a column that treats all objects as equal.
 func equal[T any]() *column[T] {
 	return &column[T]{value: func(time.Time, int, T) string { return "" }}
 }
@@ -167,9 +169,8 @@ func wordOf[V cmp.Ordered]() func(V) int64 {
 	return nil
 }
 
-// ordinals returns a weigher that sorts the values of all objects, and uses the position of an
-// object's value as the weight of the object. The parameter all is a function that returns the
-// values of all objects.
+// ordinals returns a weigher that sorts the values of all objects. The weight of an object is the
+// position of its value. The parameter all is a function that returns the values of all objects.
 func ordinals[T any, V cmp.Ordered](all func() []V) weigher[T] {
 	sort := sync.OnceValues(func() (values, sorted []V) {
 		values = all()
@@ -184,8 +185,8 @@ func ordinals[T any, V cmp.Ordered](all func() []V) weigher[T] {
 	})
 }
 
-// First returns a criterion that puts objects for which the function returns true before all other
-// objects. The comment on By describes how often the function is called.
+// First orders objects by a condition. Objects for which the function returns true come before all
+// other objects. The comment on By describes how often the function is called.
 func First[T any](name string, is func(T) bool) Criterion[T] {
 	no, negative := strings.CutPrefix(name, "not ")
 	if !negative {
@@ -248,8 +249,8 @@ func byInstant[T any](at func(T) time.Time, sign int64) []weigher[T] {
 	return []weigher[T]{each(seconds), each(func(obj T) int64 { return sign * int64(at(obj).Nanosecond()) })}
 }
 
-// Newest returns a criterion that puts newer objects before older objects. Objects without a
-// creation time come before all other objects.
+// Newest orders objects by creation time. Newer objects come before older objects. Objects without
+// a creation time come before all other objects.
 //
 // Newest compares creation times exactly, to the nanosecond. CreationTime follows Kubernetes' rule
 // for pods, which compares ages only roughly.
@@ -257,8 +258,8 @@ func Newest[T metav1.Object]() Criterion[T] {
 	return created[T]("newest", -1, " < ", " > ")
 }
 
-// Oldest returns a criterion that puts older objects before newer objects. Objects without a
-// creation time come before all other objects.
+// Oldest orders objects by creation time. Older objects come before newer objects. Objects without
+// a creation time come before all other objects.
 func Oldest[T metav1.Object]() Criterion[T] {
 	return created[T]("oldest", 1, " > ", " < ")
 }
@@ -281,13 +282,13 @@ func created[T metav1.Object](name string, sign int64, ages, instants string) Cr
 	return Criterion[T]{name: name, open: func(Facts[T]) *column[T] { return col }}
 }
 
-// Name returns the name of the criterion, which Order.String and Victim.Criterion also contain.
+// Name returns the name of the criterion. Order.String and Victim.Criterion use the same name.
 func (c Criterion[T]) Name() string { return c.name }
 
-// Reverse returns a criterion with the opposite order and the same name. For example, the reverse
-// of a criterion that was made with By puts the object with the higher value first. The reverse of
-// a criterion that was made with First puts objects for which the function returns false before all
-// other objects.
+// Reverse returns a criterion with the opposite order and the same name. For example, if By made
+// the criterion, the reverse puts the object with the higher value first. If First made the
+// criterion, the reverse puts objects for which the function returns false before all other
+// objects.
 func (c Criterion[T]) Reverse() Criterion[T] {
 	open := c.open
 	if open == nil {

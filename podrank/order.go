@@ -24,12 +24,13 @@ const (
 	All      = "all"       // no object survives
 )
 
-// An Order is a list of criteria that defines which of two objects comes first. The first criterion
-// in which the two objects differ decides. If the objects do not differ in any criterion, they are
-// ordered by UID, then by namespace, then by name. NewOrder makes an Order. For pods, the zero
-// Order means Kubernetes(). For other objects, the zero Order has only the criterion Newest.
+// An Order is a list of criteria that defines which of two objects comes first. If the two objects
+// differ in several criteria, the first of these criteria decides. If the objects do not differ in
+// any criterion, they are ordered by UID, then by namespace, then by name. NewOrder makes an Order.
+// For pods, the zero Order means Kubernetes(). For other objects, the zero Order has only the
+// criterion Newest.
 //
-// An Order is immutable. It is safe for concurrent use if its criteria are.
+// An Order is immutable. If its criteria are safe for concurrent use, the Order is safe too.
 type Order[T metav1.Object] struct {
 	criteria []Criterion[T]
 }
@@ -62,8 +63,8 @@ func index[T any](criteria []Criterion[T], name string) int {
 	return slices.IndexFunc(criteria, func(c Criterion[T]) bool { return c.name == name })
 }
 
-// Must returns order, or panics with err if err is not nil. Like regexp.MustCompile, Must is for
-// the initialization of package variables.
+// Must returns the given order. If the given error is not nil, it panics with this error. Like
+// regexp.MustCompile, Must is for the initialization of package variables.
 func Must[T metav1.Object](order Order[T], err error) Order[T] {
 	if err != nil {
 		panic(err)
@@ -71,10 +72,9 @@ func Must[T metav1.Object](order Order[T], err error) Order[T] {
 	return order
 }
 
-// Kubernetes returns the order in which Kubernetes' ReplicaSet controller deletes pods. The
-// criteria of this order are Unassigned, Phase, NotReady, DeletionCost, Colocation, ReadyTime,
-// Restarts, SidecarRestarts and CreationTime. The package comment lists the differences from
-// Kubernetes.
+// Kubernetes returns the deletion order of Kubernetes' ReplicaSet controller. The criteria of this
+// order are Unassigned, Phase, NotReady, DeletionCost, Colocation, ReadyTime, Restarts,
+// SidecarRestarts and CreationTime. The package comment lists the differences from Kubernetes.
 func Kubernetes() Order[*corev1.Pod] { return kubernetes }
 
 var kubernetes = Must(NewOrder(
@@ -93,8 +93,8 @@ var kubernetes = Must(NewOrder(
 // name, which are compared last in every Order. For the zero Order, the list is nil.
 func (o Order[T]) Criteria() []Criterion[T] { return slices.Clone(o.criteria) }
 
-// Without returns a copy of the Order without the criteria that have these names. The error is not
-// nil if one of the names is not in the Order, or if no criterion remains.
+// Without copies the Order, and removes the criteria with these names from the copy. It returns an
+// error if the Order does not contain one of the names, or if no criterion remains.
 func (o Order[T]) Without(names ...string) (Order[T], error) {
 	criteria := o.orDefault().Criteria()
 	for _, name := range names {
@@ -107,9 +107,9 @@ func (o Order[T]) Without(names ...string) (Order[T], error) {
 	return NewOrder(criteria...)
 }
 
-// Before returns a copy of the Order in which the given criteria come directly before the criterion
-// with the given name. The error is not nil if the Order does not contain this name, or if NewOrder
-// refuses the result.
+// Before copies the Order, and inserts the given criteria directly before the criterion with the
+// given name. It returns an error if the Order does not contain this name, or if NewOrder refuses
+// the result.
 func (o Order[T]) Before(name string, criteria ...Criterion[T]) (Order[T], error) {
 	all := o.orDefault().Criteria()
 	i := index(all, name)

@@ -5,9 +5,9 @@
 // of criteria. For pods, the function Kubernetes() returns the order that Kubernetes uses. Select
 // returns the n objects that come first in an Order, with the reason why each object was chosen.
 //
-// The caller decides which objects are candidates and how many objects to delete, and makes the
-// delete calls. Do not pass pods that are finished or being deleted, because Select ranks them like
-// all other pods.
+// The caller chooses the candidates and the number of objects to delete, and makes the delete
+// calls. Do not pass pods that are finished or being deleted, because Select ranks them like all
+// other pods.
 //
 //	victims := podrank.Select(active, len(active)-want, podrank.PodOptions{Now: now, Related: related})
 //	for _, v := range victims {
@@ -24,8 +24,8 @@
 //	)
 //	victims := podrank.Select(machines, n, podrank.Options[*Machine]{Order: order})
 //
-// Kubernetes' order consists of the following rules. The first rule in which two pods differ
-// decides:
+// Kubernetes' order consists of the following rules. If two pods differ in several rules, the first
+// of these rules decides:
 //
 //   - A pod without a node comes first.
 //   - A Pending pod comes before an Unknown pod, and an Unknown pod comes before a Running pod.
@@ -37,20 +37,23 @@
 //   - A pod with more sidecar restarts comes first.
 //   - A younger pod comes first.
 //
-// Pods that do not differ in any of these rules are ordered by UID, namespace and name. Kubernetes
-// does not compare ages exactly, but rounds each age in nanoseconds down to a power of two. For
-// example, a pod that is six hours old and a pod that is eight hours old count as equally old.
+// If two pods are equal in all of these rules, they are ordered by UID, namespace and name.
+// Kubernetes does not compare ages exactly, but rounds each age in nanoseconds down to a power of
+// two. For example, a pod that is six hours old and a pod that is eight hours old count as equally
+// old.
 //
 // Differs from Kubernetes: the order is total. If two ages round down to the same power of two, the
-// next criterion decides. In this case, Kubernetes skips the remaining criteria and compares the
-// UIDs, unless the times are equal. In Kubernetes, three pods can therefore form a cycle in which
-// each pod comes before the next, so the victims depend on the order of the list. This package
-// computes the power of two with integers. Kubernetes uses floating-point numbers. Kubernetes'
-// result is wrong for ages of more than 6 days that are only some nanoseconds below a power of two.
-// Kubernetes' result is also wrong for the longest possible age, which is 292 years.
+// next criterion decides. In this case, Kubernetes uses the next criterion only if the two times
+// are equal. Otherwise, Kubernetes skips the remaining criteria and compares the UIDs. In
+// Kubernetes, pod A can therefore come before B, B before C, and C before A. The victims then
+// depend on the order of the list. This package computes the power of two with integers. Kubernetes
+// uses floating-point numbers. Kubernetes' result is wrong for ages of more than 6 days that are
+// only some nanoseconds below a power of two. Kubernetes' result is also wrong for the longest
+// possible age, which is 292 years.
 //
-// All functions are pure and do not change the objects. They are safe for concurrent use if the
-// functions that you pass are safe for concurrent use, and if no goroutine changes the objects.
+// All functions are pure and do not change the objects. They are safe for concurrent use on two
+// conditions. The functions that you pass must be safe for concurrent use, and no goroutine may
+// change the objects.
 package podrank
 
 import (
@@ -66,25 +69,25 @@ import (
 )
 
 // Options holds the settings of Select, Explain and Check. For pods, the zero value means
-// Kubernetes' order without co-location, in which times are compared exactly.
+// Kubernetes' order without co-location and with an exact comparison of times.
 type Options[T metav1.Object] struct {
 	// Now is the time from which ages are computed. If Now is zero, criteria compare times exactly.
 	Now time.Time
 
-	// Related holds the objects that criteria such as Colocation and Spread count. The comments on
-	// these criteria describe the effect of an empty list. The objects are not changed.
+	// Related holds the objects to count for criteria such as Colocation and Spread. The comments
+	// on these criteria describe the effect of an empty list. The objects are not changed.
 	Related []T
 
 	// Order defines which objects are deleted first. For pods, the zero Order means Kubernetes().
 	// For other objects, the zero Order has only the criterion Newest.
 	Order Order[T]
 
-	// MustGo, if not nil, reports whether an object is deleted before all other objects, regardless
-	// of Order. MustGo does not change the number of objects to delete.
+	// MustGo may be nil. If it returns true for an object, this object is deleted before all other
+	// objects, regardless of Order. MustGo does not change the number of objects to delete.
 	MustGo func(T) bool
 
-	// MustStay, if not nil, reports whether an object must not be deleted. If MustGo and MustStay
-	// both return true, the object stays.
+	// MustStay may be nil. If it returns true for an object, this object is not deleted. If MustGo
+	// and MustStay both return true, the object stays.
 	MustStay func(T) bool
 }
 
@@ -114,16 +117,15 @@ func (o *Options[T]) criteria(order Order[T]) []Criterion[T] {
 // that were passed in, not copies. An object that is listed twice is chosen once. Two entries are
 // the same object if their UIDs are equal. Two entries without a UID, for example from a fake
 // client, are the same object if their pointers are equal. If copies of one object differ, the copy
-// that comes first is used. The victims do not depend on the order of the lists, with one
-// exception. If two objects have no UID, have the same namespace and name, and do not differ in any
-// criterion, the object that is listed first comes first. If there are no victims, the result is
-// nil.
+// that comes first in the Order is used. The victims do not depend on the order of the lists, with
+// one exception. If two objects without a UID have the same namespace and name, and are equal in all
+// criteria, their order in the list decides. If there are no victims, the result is nil.
 //
 // A criterion is evaluated only for objects that are equal in all earlier criteria, and only until
 // the first n objects are known. Select therefore takes O(len(objs) + len(related) + n log n) time
-// on average, and never more time than a sort of all objects. If a criterion that was made with By
-// has string or float values, its first evaluation sorts the values of all objects. Spread always
-// sorts all objects.
+// on average. It never takes more time than a sort of all objects. If By made a criterion with
+// string or float values, its first evaluation sorts the values of all objects. Spread always sorts
+// all objects.
 //
 // Differs from Kubernetes: Select does not change the caller's list, and always returns the victims
 // in the order of deletion. In Kubernetes, getPodsToDelete in pkg/controller/replicaset sorts the
@@ -172,10 +174,10 @@ func Explain[T metav1.Object](objs []T, opts Options[T]) []Victim[T] {
 	return victims
 }
 
-// Check returns an error if a criterion of the order cannot read the value of an object, for
-// example a deletion cost that is not a number. The error joins one error for each unreadable
-// value. The message of the error contains the first ten. Select and Explain ignore unreadable
-// values, because the caller must be able to scale down anyway.
+// Check returns an error if a criterion of the order cannot read the value of an object. An example
+// is a deletion cost that is not a number. The error joins one error for each unreadable value. Its
+// message contains the first ten of these errors. Select and Explain ignore unreadable values,
+// because the caller must be able to scale down anyway.
 func Check[T metav1.Object](objs []T, opts Options[T]) error {
 	var errs []error
 	for _, obj := range withoutNil(objs) {

@@ -16,7 +16,7 @@ import (
 	"github.com/replicakit/replicakit/internal/pod"
 )
 
-// The functions below return the criteria for pods that Kubernetes defines in
+// The functions below return Kubernetes' criteria for pods. Kubernetes defines these criteria in
 // pkg/controller/controller_utils.go.
 
 // Unassigned puts pods without a node first.

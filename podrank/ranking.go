@@ -41,8 +41,8 @@ type ranking[T metav1.Object] struct {
 	}
 }
 
-// found holds the place of an object that was found, and the index of the criterion in which this
-// object differs from the object that was found before it.
+// found describes an object that was found. The field differs is the index of the criterion in
+// which this object differs from the previous found object.
 type found struct{ place, differs int32 }
 
 // A step is a weigher, with the index of its criterion.
@@ -108,8 +108,8 @@ func (r *ranking[T]) run(n int, once bool) {
 	r.rank(objs, 0)
 }
 
-// rank finds the first objects among objs. All steps before steps[at] have given these objects
-// equal weights.
+// rank appends the first objects of objs to r.found, and stops when r.found holds r.want objects.
+// All steps before steps[at] have given these objects equal weights.
 func (r *ranking[T]) rank(objs []weighed, at int) {
 	switch {
 	case len(r.found) == r.want:
@@ -126,9 +126,9 @@ func (r *ranking[T]) rank(objs []weighed, at int) {
 	}
 }
 
-// sort finds the first objects among objs. Their weights were set by steps[at]. After too many
-// uneven partitions, sort uses slices.SortFunc for the remaining objects, so that the time never
-// becomes quadratic.
+// sort does the same as rank, but steps[at] has already set the weights of the objects. After too
+// many uneven partitions, sort uses slices.SortFunc for the remaining objects, so that the time
+// never becomes quadratic.
 func (r *ranking[T]) sort(objs []weighed, at, tries int) {
 	const few = 12
 	for ; len(objs) > few && tries > 0 && len(r.found) < r.want; tries-- {
@@ -148,14 +148,14 @@ func (r *ranking[T]) sort(objs []weighed, at, tries int) {
 	}
 }
 
-// next finds the first objects among objs, to which steps[at] has given equal weights.
+// next does the same as rank, for objects to which steps[at] has also given equal weights.
 func (r *ranking[T]) next(objs []weighed, at int) {
 	r.rank(objs, at+1)
 	r.differs = min(r.differs, r.steps[at].criterion)
 }
 
-// lightest returns the number of objects at the front of a sorted list that have the same weight as
-// the first object.
+// lightest returns the number of objects that have the same weight as the first object of a sorted
+// list.
 func lightest(sorted []weighed) int {
 	n := 1
 	for n < len(sorted) && sorted[n].weight == sorted[0].weight {
@@ -176,8 +176,8 @@ func (r *ranking[T]) pivot(objs []weighed) int64 {
 	return sample[min(share+1, len(sample)/2)]
 }
 
-// partition moves the objects whose weight is below pivot to the front, followed by the objects whose
-// weight is equal to pivot. It returns the ends of these two parts.
+// partition moves the objects with weights below the pivot to the front of the list. The objects
+// with a weight equal to the pivot follow. It returns the ends of these two parts.
 func partition(objs []weighed, pivot int64) (lower, equal int) {
 	for heavier := len(objs); equal < heavier; {
 		switch w := objs[equal].weight; {
@@ -195,7 +195,7 @@ func partition(objs []weighed, pivot int64) (lower, equal int) {
 	return lower, equal
 }
 
-// find appends an object to r.found, unless the object was found before.
+// find appends an object to r.found if the object was not found before.
 func (r *ranking[T]) find(place int32) {
 	if len(r.found) == r.want {
 		return

@@ -12,8 +12,9 @@ import (
 
 // OldRevision puts objects of old revisions before objects of the current revision. The revision of
 // an object is the value of its label with the given key. If the object does not have this label,
-// the revision is the value of its annotation with this key. An object that has neither the label
-// nor the annotation counts as old. If key or current is empty, NewOrder returns an error.
+// the revision is the value of its annotation with this key. If an object has no such label and no
+// such annotation, it counts as old. If the argument key or the argument current is empty, NewOrder
+// returns an error.
 func OldRevision[T metav1.Object](key, current string) Criterion[T] {
 	revision := func(obj T) string {
 		if value, ok := obj.GetLabels()[key]; ok {

@@ -16,9 +16,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Spread keeps objects spread evenly over domains, such as nodes or zones. Each victim is taken
-// from the domain with the most remaining objects. Within this domain, the other criteria decide.
-// Objects for which the function returns an empty string share one domain.
+// Spread keeps the objects evenly distributed over domains, such as nodes or zones. Each victim is
+// taken from the domain with the most remaining objects. Within this domain, the other criteria
+// decide. Objects for which the function returns an empty string share one domain.
 //
 // Spread counts the objects in Options.Related. If Related is empty, Spread counts the objects that
 // were passed to Select. Objects that are being deleted do not count.
@@ -67,7 +67,7 @@ func Packed[T metav1.Object](name string, domain func(T) string) Criterion[T] {
 type domains struct {
 	counts map[string]int64
 	of     []string // the domain of each object
-	count  []int64  // for each object, the count by which it is ranked
+	count  []int64  // the count that determines the rank of each object
 }
 
 func newDomains[T metav1.Object](facts Facts[T], domain func(T) string) *domains {
@@ -96,9 +96,9 @@ func countIn[T any](d *domains, name string) func(now time.Time, i int, obj T) s
 
 // Topology is like Spread, but the domains are the values of a node label, such as
 // topology.kubernetes.io/zone. The map contains the label value of each node, keyed by node name.
-// Pods without a node and pods whose node is not in the map share one domain. Check returns an
-// error for pods whose node is not in the map. If the map is empty or contains an empty value,
-// NewOrder returns an error.
+// One domain contains all pods without a node and all pods whose node is not in the map. Check
+// returns an error for pods whose node is not in the map. If the map is empty or contains an empty
+// value, NewOrder returns an error.
 func Topology(name string, values map[string]string) Criterion[*corev1.Pod] {
 	c := Spread(name, func(p *corev1.Pod) string { return values[p.Spec.NodeName] })
 	if len(values) == 0 {

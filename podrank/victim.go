@@ -18,8 +18,8 @@ type Victim[T any] struct {
 
 	// Criterion is the name of the first criterion in which the victim and the first survivor
 	// differ, such as "not-ready". If Options.MustGo or Options.MustStay decided, Criterion is
-	// MustGo or MustStay. If no criterion decided, Criterion is UID or Name, or None if the two
-	// objects do not differ. If no object survives, Criterion is All.
+	// MustGo or MustStay. If no criterion decided, Criterion is UID, Name or None. None means that
+	// the two objects do not differ. If no object survives, Criterion is All.
 	Criterion string
 
 	// Values holds the values of the victim and the first survivor for the criterion. If Criterion
@@ -42,7 +42,7 @@ type Victim[T any] struct {
 	// format. The zero time is shown as "unknown".
 	Values struct{ Victim, Survivor string }
 
-	phrase, detail string // the template for the result of Explain, and the detail in it
+	phrase, detail string // the template for the result of Explain, and the detail to insert into the template
 }
 
 // Explain returns a short explanation of why the victim was chosen instead of the first survivor.
@@ -60,8 +60,8 @@ func (v Victim[T]) Explain() string {
 }
 
 // victim returns the Victim for the object of r.found[i]. The first survivor, if there is one, is
-// the object of r.found[survivor]. The argument c is the index of the criterion in which the two
-// objects differ.
+// the object of r.found[survivor]. The argument c is the index of the first criterion that
+// distinguishes the two objects.
 func (r *ranking[T]) victim(i, survivor, c int) Victim[T] {
 	place := r.found[i].place
 	v := Victim[T]{Object: r.facts.Objects[place]}
@@ -84,8 +84,8 @@ func (r *ranking[T]) victim(i, survivor, c int) Victim[T] {
 	return v
 }
 
-// survivorValue returns the survivor's value under the given criterion. It caches this value, because many
-// victims need the same value.
+// survivorValue returns the survivor's value for the given criterion. The value is cached, because
+// several victims usually need it.
 func (r *ranking[T]) survivorValue(c int, i int32) string {
 	if m := &r.survivor; m.value == "" || m.criterion != c || m.place != i {
 		m.criterion, m.place, m.value = c, i, r.columns[c].value(r.facts.Now, int(i), r.facts.Objects[i])
@@ -93,7 +93,8 @@ func (r *ranking[T]) survivorValue(c int, i int32) string {
 	return r.survivor.value
 }
 
-// byIdentity returns a Victim for two objects that do not differ in any criterion.
+// byIdentity returns the Victim if no criterion distinguishes the two objects. It compares their
+// UIDs, and then their names.
 func byIdentity[T metav1.Object](victim, survivor T) Victim[T] {
 	v := Victim[T]{Object: victim, Criterion: None}
 	if a, b := victim.GetUID(), survivor.GetUID(); a != b {
@@ -112,7 +113,7 @@ func fullName(obj metav1.Object) string { return obj.GetNamespace() + "/" + obj.
 
 const unknownTime = "unknown"
 
-// timeText returns the age of t at the time now. If now is zero, timeText returns the time t
+// timeText formats the age of t, which is now minus t. If now is zero, timeText formats the time t
 // itself.
 func timeText(t, now time.Time) string {
 	switch {

@@ -12,21 +12,21 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// OrderAnnotation is the annotation of ReplicaSets and ReplicationControllers that sets the order
-// in which replicakit-controller deletes their pods. The value of the annotation has the format of
-// ParseOrder.
+// OrderAnnotation is the key of an annotation for ReplicaSets and ReplicationControllers. Its value
+// sets the order for deleting pods in replicakit-controller, in the format of ParseOrder.
 const OrderAnnotation = "replicakit.dev/scale-down-order"
 
-// ErrNoNodes is wrapped by the error that ParseOrder returns if a keyword needs nodes but the
-// function node is nil.
+// ErrNoNodes means that a keyword of ParseOrder needs nodes, but the function that returns nodes is
+// nil. The error that ParseOrder returns wraps ErrNoNodes.
 var ErrNoNodes = errors.New("the keyword needs nodes, but nodes cannot be read")
 
-// leavingTaints holds the keys of the taints that autoscalers set on nodes before they remove the
-// nodes. An autoscaler may set one of these taints without cordoning the node.
+// leavingTaints holds the keys of taints that mark a node for removal by an autoscaler. The
+// autoscaler may set such a taint without cordoning the node.
 var leavingTaints = []string{"ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"}
 
-// words lists the keywords that ParseOrder accepts, with their criteria. If asksNodes is false, the
-// criterion does not call the function node, which may then be nil.
+// words lists the keywords that ParseOrder accepts, with their criteria. If asksNodes is true, the
+// criterion calls its argument, the function that returns nodes. Otherwise, this function may be
+// nil.
 var words = []struct {
 	word      string
 	asksNodes bool
@@ -56,9 +56,9 @@ func OrderWords() []string {
 }
 
 // ParseOrder returns the Order for a comma-separated list of keywords, such as "zones,packed". Use
-// ParseOrder for the values of flags and annotations. Every Order that ParseOrder returns begins
-// with Unassigned, Phase and NotReady, so that pods that do no work always come first. The criteria
-// of the keywords follow. The remaining criteria of Kubernetes' order come last. The keywords are:
+// ParseOrder for the values of flags and annotations. The result always begins with the criteria
+// Unassigned, Phase and NotReady, so pods that do no work come first. Next are the criteria of the
+// keywords, followed by the remaining criteria of Kubernetes' order. The keywords are:
 //
 //	deletion-cost  DeletionCost, if it must come before other keywords
 //	kubernetes     no criterion; used alone, it means Kubernetes' order
@@ -68,12 +68,12 @@ func OrderWords() []string {
 //	packed         Packed by node: nodes are emptied one after the other
 //	zones          Spread by the zone of the node: zones stay balanced
 //
-// The function node returns the node with the given name, or nil if the node is unknown. An unknown
-// node has no zone and is not leaving. The nodes are not changed. The Order is safe for concurrent
-// use if the function node is also safe.
+// The argument node is a function that returns the node with the given name, or nil if the node is
+// unknown. An unknown node has no zone, and the keyword leaving does not apply to it. The nodes are
+// not changed. The Order is safe for concurrent use if this function is safe for concurrent use.
 //
-// ParseOrder returns an error if a keyword is unknown or listed twice. If node is nil and a keyword
-// needs nodes, the error wraps ErrNoNodes.
+// ParseOrder returns an error if a keyword is unknown or listed twice. If the function is nil and a
+// keyword needs nodes, the error wraps ErrNoNodes.
 func ParseOrder(text string, node func(name string) *corev1.Node) (Order[*corev1.Pod], error) {
 	all := Kubernetes().Criteria()
 	behind := index(all, "not-ready") + 1

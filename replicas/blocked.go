@@ -5,17 +5,17 @@ package replicas
 
 import "time"
 
-// A Blocked is the reason why a plan creates and deletes nothing. The zero Blocked means that the
-// plan is not blocked.
+// Blocked says why a plan creates and deletes nothing. The zero value means that the plan is not
+// blocked.
 type Blocked struct {
 	Reason Reason `json:"reason"`
-	// Until is the time at which the expectation expires. Make a new plan at this time or earlier.
-	// Until is set only if Reason is ExpectationsPending.
+	// Until holds the time when the expectation expires, if Reason is ExpectationsPending. Make a
+	// new plan at this time or earlier. With any other Reason, this field is zero.
 	Until time.Time `json:"until,omitzero"`
 }
 
-// String returns the Reason and, if Until is set, also Until. The result for the zero Blocked is
-// "".
+// String returns the reason, followed by the time in Until if this field is set. For the zero
+// value, the result is "".
 func (b Blocked) String() string {
 	if b.Until.IsZero() {
 		return string(b.Reason)
@@ -29,20 +29,19 @@ type Reason string
 // The reasons of Plan.Blocked.
 const (
 	// ExpectationsPending means that earlier creations or deletions have not been observed yet.
-	// Make a new plan when they have been observed, or when the expectation expires. No event
-	// arrives when the expectation expires, so requeue the owner for the time Blocked.Until.
+	// Make a new plan when they have been observed, or when the expectation expires. The expiry
+	// causes no event, so requeue the owner for the time in Blocked.Until.
 	ExpectationsPending Reason = "expectations are pending"
 	// ViewIsStale means that the expectation has expired, so the cache may be stale. A stale view
-	// blocks a plan that would create or delete something. It also blocks a plan after which the
-	// number of children, including Spec.PendingAdoptions, would still differ from Spec.Replicas.
-	// List the children from the API server instead of the cache. Then call Manage with that list
-	// and with Spec.Pending set to expectations.Satisfied. If the list call fails, change nothing.
+	// blocks every plan that would create, delete or discard a child. It also blocks a plan if the
+	// number of children plus Spec.PendingAdoptions differs from Spec.Replicas. List the children
+	// from the API server instead of the cache. Then call Manage with that list and with
+	// Spec.Pending set to expectations.Satisfied. If the list call fails, change nothing.
 	//
 	// Call expectations.SyncLive to correct the owner's record of expectations. The record then
-	// contains only the changes that the cache does not show yet. If the record did not contain
-	// these changes, the next plan would be made from the stale cache. Record the calls of the new
-	// plan with expectations.Store.Add. Do not use Set, because Set would drop the changes that
-	// SyncLive has kept.
+	// contains only the changes that the cache does not show yet. So the next plan is not made from
+	// the stale cache. Use expectations.Store.Add to record the calls of the new plan. Do not use
+	// the method Set, because it would drop the changes that SyncLive has kept.
 	ViewIsStale Reason = "view is stale"
 	// OwnerDeleted means that the owner has a deletionTimestamp and that Spec.Draining returns
 	// false. The garbage collector decides what happens to the owner's children.

@@ -21,10 +21,10 @@ func withoutNil[T metav1.Object](children []T) []T {
 	return slices.DeleteFunc(slices.Clone(children), object.NilOf[T]())
 }
 
-// repeated returns the indices of the objects that have the same UID as an earlier object.
+// repeated finds the objects that have the UID of an earlier object, and returns their indices.
 // Objects without a UID, such as those of fake clients, all count as different.
 func repeated[T metav1.Object](objs []T) []int {
-	if pods, ok := any(objs).([]*corev1.Pod); ok { // the usual case, which needs no method calls
+	if pods, ok := any(objs).([]*corev1.Pod); ok { // pods are the usual case, and reading their fields is faster than calling methods
 		return repeatedBy(pods, func(p *corev1.Pod) string { return string(p.UID) })
 	}
 	return repeatedBy(objs, func(obj T) string { return string(obj.GetUID()) })

@@ -9,17 +9,16 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 )
 
-// Explain returns the children in the order in which they would be deleted. Each entry names the
-// criterion that puts its child before the next one. Children that must stay come last.
-// Scale.Delete contains the first children in this order, except in a rollout or while deletions
-// are in flight.
+// Explain returns the children in deletion order. Each entry names the criterion that ranks its
+// child before the next child. Children that must stay come last. Scale.Delete contains the first
+// children in this order, except in a rollout or while deletions are in flight.
 //
-// The parameter owned is the same as for ScaleTo. To explain a plan, pass the children in its
-// Claims.Owned and Claims.Adopt. Children that are inactive or being deleted are omitted from the
-// result. Explain does not check whether the owner controls the children. Spec.Pending does not
-// affect the result, and Spec.Replicas affects only which slots are wanted. Explain returns the
-// same errors as ScaleTo, except errors about new children, about children to discard, and about a
-// rollout that can never replace a child. If there are no children, the result is nil.
+// The parameter owned lists the owner's children, as for ScaleTo. To explain a plan, pass the
+// children in its Claims.Owned and Claims.Adopt. Children that are inactive or being deleted are
+// omitted from the result. Explain does not check whether the owner controls the children.
+// Spec.Pending does not affect the result, and Spec.Replicas affects only which slots are wanted.
+// Explain returns the errors of ScaleTo, except those about new children, children to discard, and
+// rollouts that can never replace a child. If there are no children, the result is nil.
 func Explain[T metav1.Object](owned []T, spec Spec[T]) ([]podrank.Victim[T], error) {
 	if err := spec.begin(); err != nil {
 		return nil, err

@@ -57,8 +57,8 @@ func nameAt(names []string, i int) string {
 	return ""
 }
 
-// bare builds a child with Spec.New or from the template. The parameter name is the name that the
-// child will have.
+// bare calls Spec.New, or builds the child from the template if Spec.New is nil. The argument is
+// the name that the child will get, or "" if the API server chooses the name.
 func (m *maker[T]) bare(name string) (T, error) {
 	if m.make != nil {
 		return m.make(name)
@@ -72,7 +72,7 @@ func (m *maker[T]) bare(name string) (T, error) {
 }
 
 // check returns an error if a new child would not count as one of the owner's children. Without
-// this error, every plan would create the child again.
+// this check, every plan would create another child.
 func (m *maker[T]) check(child T) error {
 	if object.IsNil(child) {
 		return errors.New("New returned nil")
@@ -103,11 +103,11 @@ func (m *maker[T]) namespace(child T) string {
 
 // setName fills in the name and the generateName of a new child. A child with a name also gets a
 // generateName, because other tools derive the workload of a child from its generateName. If the
-// parameter name is empty, the child keeps any name or generateName that it already has.
-func (m *maker[T]) setName(child T, setName string) {
+// given name is empty, the child keeps any name or generateName that it already has.
+func (m *maker[T]) setName(child T, name string) {
 	switch {
-	case setName != "":
-		child.SetName(setName)
+	case name != "":
+		child.SetName(name)
 	case child.GetName() != "" || child.GetGenerateName() != "":
 		return
 	}

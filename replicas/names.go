@@ -16,13 +16,14 @@ import (
 // name therefore has at most 63 characters and can also be the value of a label (W11).
 const (
 	maxNamePrefix = 58
-	// spareTries is the number of extra calls of Spec.Names per plan, in addition to one call for
-	// each new name and one for each object in the list.
+	// spareTries limits how often one plan calls Spec.Names. A plan may make one call for each new
+	// name, one for each object in the list, and spareTries extra calls.
 	spareTries = 100
 )
 
-// names returns n names for new children. None of these names belongs to an object in objs. Names
-// of creations in flight come first. If Slots is set, the result is the first n elements of free.
+// names chooses the names of n new children. An object in objs has none of these names. The names
+// of creations in flight come first. If Slots is set, the result is the first n elements of the
+// slice free.
 func (s *Spec[T]) names(n int, free []string, objs []T) ([]string, error) {
 	if s.Slots != nil {
 		return free[:n], nil
@@ -60,7 +61,7 @@ func (s *Spec[T]) names(n int, free []string, objs []T) ([]string, error) {
 	return names, nil
 }
 
-// base returns the first part of the names of new children, before the "-".
+// base returns the part before the "-" in the names of new children.
 func (s *Spec[T]) base() string { return cmp.Or(s.BaseName, s.Owner.GetName()) }
 
 // checkNames returns a function that checks the names of children.

@@ -19,9 +19,9 @@ import (
 // A PodPlan is a Plan for pods.
 type PodPlan = Plan[*corev1.Pod]
 
-// A Plan is the result of Manage. A Plan is data, so you can carry it out, log it, or show it as a
-// dry run. It refers to the owner and the children that were passed to Manage, so do not modify
-// these objects. The zero Plan means that there is nothing to do.
+// A Plan is the result of Manage. A Plan is a value that you can carry out, log, or show as a dry
+// run. It refers to the owner and the children that were passed to Manage, so do not modify these
+// objects. The zero Plan means that there is nothing to do.
 type Plan[T metav1.Object] struct {
 	// Claims says which children belong to the owner. Send the patches for the children in Adopt
 	// and Release BEFORE you create or delete anything. The children in Owned and Ignored need no
@@ -29,8 +29,7 @@ type Plan[T metav1.Object] struct {
 	Claims selector.Claims[T]
 	// Scale says what to create and delete AFTER all patches for Claims have succeeded. If one of
 	// these patches failed, call ScaleTo with the children that the owner really has, and use the
-	// result instead of Scale. If you used Scale after an adoption failed, a healthy child could be
-	// deleted.
+	// result instead of Scale. After a failed adoption, Scale could delete a healthy child.
 	Scale Scale[T]
 	// Blocked says why the plan is blocked. The Scale of a blocked plan is zero, even if there are
 	// too few or too many children. If the plan is not blocked, Blocked is zero.
@@ -42,11 +41,11 @@ func (p Plan[T]) IsZero() bool {
 	return len(p.Claims.Adopt) == 0 && len(p.Claims.Release) == 0 && p.Scale.IsZero()
 }
 
-// IsZero reports whether the scale step contains nothing to create, delete or discard.
+// IsZero reports whether the Scale contains nothing to create, delete or discard.
 func (s Scale[T]) IsZero() bool { return s.Create == 0 && len(s.Delete)+len(s.Discard) == 0 }
 
-// String describes the plan in one line, with at most ten children from each list. The wording may
-// change in later releases. The JSON fields that MarshalJSON writes will not change.
+// String describes the plan in one line, with at most ten children from each list. Later releases
+// may change the wording, but not the JSON fields that MarshalJSON writes.
 func (p Plan[T]) String() string {
 	var parts []string
 	if n := len(p.Claims.Adopt); n > 0 {
@@ -63,7 +62,7 @@ func (p Plan[T]) String() string {
 	return strings.Join(parts, "; ")
 }
 
-// String describes the scale step in one line, with at most ten children from each list.
+// String describes the Scale in one line, with at most ten children from each list.
 func (s Scale[T]) String() string {
 	var parts []string
 	if s.Create > 0 {
@@ -124,8 +123,8 @@ func (p Plan[T]) MarshalJSON() ([]byte, error) {
 	})
 }
 
-// MarshalJSON encodes the scale step. Each child is represented by its namespace, name and UID. For
-// a child to delete, the JSON also contains the criterion by which the child was chosen.
+// MarshalJSON encodes the Scale. Each child is represented by its namespace, name and UID. For each
+// child in Delete, the JSON also contains the criterion that decided.
 func (s Scale[T]) MarshalJSON() ([]byte, error) {
 	discard := make([]reference, len(s.Discard))
 	for i, d := range s.Discard {
@@ -152,8 +151,8 @@ func (s Scale[T]) MarshalJSON() ([]byte, error) {
 	}{s.Create, s.Names, victims, discard, s.Deferred, s.Kept, s.MustStay})
 }
 
-// marshal returns the JSON encoding of v, in which the character "<" is not escaped. An encoder
-// that calls MarshalJSON may still escape this character.
+// marshal returns the JSON encoding of v without escaping the character "<". An encoder that calls
+// MarshalJSON may still escape this character.
 func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)

@@ -12,7 +12,7 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// This package sets RefusedError.Reason only to one of these constants or to InvalidRollout.
+// In errors from this package, RefusedError.Reason is one of these constants or InvalidRollout.
 const (
 	InvalidSelector = "InvalidSelector"
 	InvalidReplicas = "InvalidReplicas"
@@ -21,16 +21,17 @@ const (
 )
 
 // A RefusedError means that the spec of the owner object cannot be used. Retrying is useless until
-// the owner changes. Use errors.As to find a RefusedError in an error. Your own functions that
-// build a Spec may also return a RefusedError, if the spec is certainly a mistake. A
-// controller.Controller then reports one event, and does not retry until the owner changes.
+// the owner changes. Use errors.As to find a RefusedError in an error. If your own function builds
+// the Spec, and the owner's spec is certainly a mistake, this function may also return a
+// RefusedError. A controller.Controller then reports one event, and does not retry until the owner
+// changes.
 type RefusedError struct {
 	// Reason is the CamelCase reason of the event that is reported on the owner. Reason is
 	// InvalidSelector, InvalidReplicas, InvalidTemplate, InvalidSlots, InvalidRollout, or a reason
 	// of your own.
 	Reason string
 	// Err describes the mistake, and names the object and the field. If Err is nil, Reason is the
-	// whole message.
+	// only detail in the error message.
 	Err error
 }
 

@@ -21,17 +21,17 @@ import (
 // A child with a controller belongs to the sibling that is its controller. A child without a
 // controller belongs to each sibling whose selector matches the child. In both cases, the child and
 // the sibling must be in the same namespace, unless the sibling is cluster-scoped. The function sel
-// returns the selector of an owner, like selector.ForReplicaSet. If sel returns an error, nil or an
-// empty selector, children without a controller do not belong to that owner. If sel is nil,
-// children without a controller belong to no owner. Two controllers are the same if their UIDs are
-// equal. If controllers have no UIDs, as with fake clients, their namespace, group, kind and name
-// are compared.
+// returns the selector of an owner. For example, selector.ForReplicaSet is such a function. If sel
+// returns an error, nil or an empty selector for an owner, children without a controller do not
+// belong to this owner. If sel is nil, children without a controller belong to no owner. Two
+// controllers are the same if their UIDs are equal. If controllers have no UIDs, as with fake
+// clients, their namespace, group, kind and name are compared.
 //
-// The result keeps the order of the parameter children and contains no nil entries. If the owner is
+// The result contains the children in the order of the input, without nil entries. If the owner is
 // nil or has no controller, the result is nil, even if the owner has children.
 //
-// Differs from Kubernetes: if a pod's controller is not one of the siblings, the pod is left out,
-// even if its labels match.
+// Differs from Kubernetes: if a pod has a controller that is not a sibling, the pod is not in the
+// result, even if its labels match.
 func Related[O, C metav1.Object](owner metav1.Object, owners []O, sel func(O) (labels.Selector, error), children []C) []C {
 	if object.IsNil(owner) {
 		return nil
@@ -70,9 +70,8 @@ type sibling struct {
 	selector labels.Selector
 }
 
-// belongs reports whether a child belongs to one of the siblings (L3). The parameter siblings holds
-// all siblings, keyed by UID. The parameter selecting holds the siblings that have a usable
-// selector.
+// belongs reports whether a child belongs to one of the siblings (L3). The argument siblings holds
+// all siblings, keyed by UID. The argument selecting holds only those with a usable selector.
 func belongs(child metav1.Object, siblings map[types.UID][]sibling, selecting []sibling) bool {
 	if ref := metav1.GetControllerOfNoCopy(child); ref != nil {
 		return slices.ContainsFunc(siblings[ref.UID], func(s sibling) bool { return s.IsNamed(ref, child) && s.Reaches(child) })
@@ -80,9 +79,9 @@ func belongs(child metav1.Object, siblings map[types.UID][]sibling, selecting []
 	return slices.ContainsFunc(selecting, func(s sibling) bool { return s.Reaches(child) && s.selector.Matches(labels.Set(child.GetLabels())) })
 }
 
-// related returns the children that are counted for co-location, or nil if Spec.Related returns no
-// children (L2). The result contains each owned and each related child once. If a child is in both
-// lists, the result contains the object from owned.
+// related returns the children that the co-location criterion counts. If Spec.Related returns no
+// children, the result is nil (L2). Otherwise, the result consists of the owned children, followed
+// by the other children that Spec.Related returns. Each child is in the result once.
 func (s *Spec[T]) related(owned []T) []T {
 	var others []T
 	if s.Related != nil {

@@ -21,13 +21,12 @@ import (
 // and does not change its arguments. The comments on Plan explain how to carry out a plan. Children
 // are pods or objects of any other type.
 //
-// The parameter objs lists the objects from which Manage chooses. Pass all objects of the
-// children's type in the owner's namespace. Pass at least the objects that the owner controls and
-// the objects without a controller. Manage ignores inactive objects, unless they must be discarded.
-// If the owner is in a namespace, Manage also ignores objects in other namespaces. A cluster-scoped
-// owner may have children in any namespace. The plan refers to the objects in objs, and the lists
-// in Plan.Claims keep the order of objs. The order of objs does not affect which objects are
-// deleted.
+// The parameter objs lists the objects that can be children. Pass all objects of the children's
+// type in the owner's namespace. You may omit objects that another owner controls. Manage ignores
+// inactive objects, unless they must be discarded. If the owner is in a namespace, Manage also
+// ignores objects in other namespaces. A cluster-scoped owner may have children in any namespace.
+// The plan refers to the objects in objs, and the lists in Plan.Claims keep the order of objs. The
+// order of objs does not affect which objects are deleted.
 //
 // If Manage returns an error, the plan is zero. The error names the owner and the field. If the
 // owner's own spec is wrong, the error is a *RefusedError. A nil object in objs is an error. A
@@ -81,9 +80,9 @@ func Manage[T metav1.Object](objs []T, spec Spec[T]) (Plan[T], error) {
 // discarded. ScaleTo does not check whether the owner controls the children. If Manage would return a blocked plan,
 // ScaleTo returns the zero Scale.
 //
-// Spec.Selector, Spec.New and Spec.Template are needed only if children must be created. New
-// children avoid only the names of the children in owned and the names in Spec.Taken. ScaleTo
-// returns the same errors as Manage.
+// Spec.Selector, Spec.New and Spec.Template are needed only if children must be created. ScaleTo
+// gives new children none of the names in Spec.Taken or in the list owned. It does not know the
+// names of other objects. ScaleTo returns the same errors as Manage.
 func ScaleTo[T metav1.Object](owned []T, spec Spec[T]) (Scale[T], error) {
 	if err := spec.begin(); err != nil {
 		return Scale[T]{}, err
@@ -115,8 +114,8 @@ func join[T any](a, b []T) []T {
 	return slices.Concat(a, b)
 }
 
-// ended returns the owner's children that must be discarded, sorted by name. The parameter
-// ours is a function that reports whether a child belongs to the owner.
+// ended finds the owner's children that must be discarded, and sorts them by name. The function
+// argument reports whether a child belongs to the owner.
 func (s *Spec[T]) ended(objs []T, ours func(T) bool) (ended []T, err error) {
 	if s.Rules.NoneEnds() {
 		return nil, nil
@@ -145,7 +144,7 @@ func (s *Spec[T]) noneNil(objs []T) error {
 	return nil
 }
 
-// active returns the children that count as replicas.
+// active selects the children that count as replicas.
 func (s *Spec[T]) active(objs []T) ([]T, error) {
 	if err := s.noneNil(objs); err != nil {
 		return nil, err
@@ -159,10 +158,10 @@ func (s *Spec[T]) active(objs []T) ([]T, error) {
 	return active, nil
 }
 
-// counts returns a function that reports whether a child of the owner counts as a replica.
+// counts builds the function that reports whether a child of the owner counts as a replica.
 func (s *Spec[T]) counts() func(T) bool {
 	namespace, isActive := s.Owner.GetNamespace(), s.Rules.active()
-	if s.Rules.Active == nil && s.Rules.NoneEnds() { // the usual case for pods, which needs no method calls
+	if s.Rules.Active == nil && s.Rules.NoneEnds() { // the usual case, where the fields of pods are read without method calls
 		podCounts := func(p *corev1.Pod) bool {
 			return (namespace == "" || namespace == p.Namespace) && pod.IsActive(p)
 		}
@@ -175,7 +174,7 @@ func (s *Spec[T]) counts() func(T) bool {
 	}
 }
 
-// claims decides which children to adopt, release, keep or ignore.
+// claims calls selector.Claimer.Plan to decide which children to adopt, release, keep or ignore.
 func (s *Spec[T]) claims(objs []T, wanted slots) (selector.Claims[T], error) {
 	claimer := selector.Claimer[T]{Owner: s.Owner, Kind: s.Kind, Active: s.counts(), Selector: s.Selector, Filter: s.mayAdopt(objs, wanted)}
 	return claimer.Plan(objs)

@@ -36,14 +36,15 @@ func (s *Spec[T]) rollout() (unavailable, surge int, err error) {
 	case s.Slots != nil && s.MaxSurge != nil && s.MaxSurge.String() != "0" && s.MaxSurge.String() != "0%":
 		return 0, 0, refuse(s.Owner, s.Kind, InvalidRollout, "maxSurge %v: there is no slot for a child beyond replicas", s.MaxSurge)
 	case unavailable+surge == 0 && (isPercent(s.MaxUnavailable) || isPercent(s.MaxSurge)):
-		unavailable = 1 // both limits are rounded to 0, so no child could be replaced
+		unavailable = 1 // both limits were rounded to 0, which would prevent every replacement
 	}
 	return unavailable, surge, nil
 }
 
 func isPercent(value *intstr.IntOrString) bool { return value != nil && value.Type == intstr.String }
 
-// share converts value to a number of children. A percentage is relative to Replicas.
+// share converts MaxUnavailable or MaxSurge to a number of children. A percentage is relative to
+// Replicas.
 func (s *Spec[T]) share(field string, value *intstr.IntOrString, roundUp bool) (int, error) {
 	if value == nil {
 		return 0, nil
@@ -103,27 +104,27 @@ func (s *Spec[T]) checkRollout() error {
 	return err
 }
 
-// rolling is the part of a Room that is used only in a rollout.
+// rolling holds the fields of a Room that only a rollout uses.
 type rolling[T metav1.Object] struct {
 	available func(T) bool
 	spare     int  // the number of available children that may be deleted
-	most      int  // the number of children that must go and that may be deleted now
-	surplus   int  // the number of other children that are surplus and may be deleted
-	again     bool // whether enough new children exist, not counting those whose deletion is in flight
-	enough    bool // whether enough children are available, not counting those whose deletion is in flight
+	most      int  // how many of the children that must go may be deleted now
+	surplus   int  // how many other surplus children may be deleted
+	again     bool // whether enough new children exist; children whose deletion is in flight do not count
+	enough    bool // whether enough children are available; children whose deletion is in flight do not count
 	extra     int  // the number of children that are deleted without a replacement
 }
 
-// roll returns the Room for a rollout, in which some children must go. Let R be the number of
-// wanted children, U be MaxUnavailable, and S be MaxSurge. Children that must go are called old,
-// and all other children are called new. The limits are:
+// roll returns the Room for a rollout, which replaces the children that must go. Let R be the
+// number of wanted children, U be MaxUnavailable, and S be MaxSurge. Children that must go are
+// called old, and all other children are called new. The limits are:
 //
 //	create <= min(R - new, R + S - all)
 //	delete <= all - (R - U) - new ones that are not available, for old ones
 //	delete <= available - (R - U), for those that are available
 //
-// So no plan lowers the number of available children below R - U, and no plan raises the number of
-// all children above R + S. A plan creates no child that the rollout would delete again. With
+// So a plan never lowers the number of available children below R - U. It never raises the number
+// of all children above R + S. A plan creates no child that the rollout would delete again. With
 // Slots, S is 0. If a plan with Slots cannot delete a child, the plan may still fill one empty
 // slot, even above R + S.
 //
@@ -173,7 +174,7 @@ func (s *Spec[T]) roll(r Room[T], active, staying []T) Room[T] {
 	return r
 }
 
-// mayGoAgain reports whether the deletion of c, which is in flight, may be sent again.
+// mayGoAgain reports whether the deletion in flight of the child c may be sent again.
 func (r *rolling[T]) mayGoAgain(room *Room[T], c T) bool {
 	return (room.mustGo(c) || r.again && room.mayGo(c)) && (r.enough || !r.available(c))
 }
@@ -202,7 +203,7 @@ func (r *rolling[T]) clamp(room *Room[T], victims []Deletion[T]) []Deletion[T] {
 	})
 }
 
-// checkReplaces returns an error if a rollout can never replace a child.
+// checkReplaces returns an error if the limits of a rollout will never allow any replacement.
 func (s *Spec[T]) checkReplaces(room Room[T]) error {
 	if room.roll == nil || room.Create+room.Delete > 0 {
 		return nil

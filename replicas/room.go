@@ -11,20 +11,20 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// A Room limits how many children may be created and deleted now. Within these limits, no creation
-// leads to too many children, and no deletion leads to too few children, regardless of how the
-// calls in flight end. RoomOf returns a Room, and docs/guarantee.md describes what a Room
+// A Room limits how many children may be created and deleted now. Within these limits, creations
+// never cause too many children, and deletions never cause too few. This is true whether or not the
+// calls in flight succeed. RoomOf returns a Room, and docs/guarantee.md describes what a Room
 // guarantees. The zero Room allows nothing. A Room is safe for concurrent use if the functions in
 // Spec.Rules are safe for concurrent use.
 type Room[T metav1.Object] struct {
-	// Create and Delete are the maximum numbers of children that a Scale may create and delete if
-	// it repeats all calls in flight. If a Scale does not repeat some of these calls, its limits
-	// are lower. The method Clamp applies the right limits to a Scale.
+	// Create and Delete are the maximum numbers of children to create and to delete for a Scale
+	// that repeats all calls in flight. For a Scale that omits some of these calls, the limits are
+	// lower. The method Clamp applies the right limits to a Scale.
 	Create, Delete int
 
 	places   int                 // the number of free places
 	creating sets.Set[string]    // the names of creations in flight; each creation uses one of the places
-	surplus  int                 // the number of children that are not being deleted, minus the number wanted
+	surplus  int                 // the number of children that are not being deleted, minus Replicas
 	deleting sets.Set[types.UID] // the UIDs of the children whose deletion is in flight
 	rules    Rules[T]
 	held     sets.Set[string] // the wanted slots that are not free; nil without slots
@@ -57,7 +57,7 @@ func RoomOf[T metav1.Object](owned []T, spec Spec[T]) (Room[T], error) {
 	return spec.room(active, wanted), nil
 }
 
-// room returns the Room of the active children. These rules apply:
+// room computes the Room of an owner with these active children. These rules apply:
 //
 //   - Each active child uses one of the Replicas places, even while the child is being deleted.
 //     Each pending adoption and each creation in flight that is not sent again also uses a place.
@@ -82,7 +82,7 @@ func (s *Spec[T]) room(active []T, wanted slots) Room[T] {
 		r.creating = sets.New(s.CreationsInFlight...)
 	}
 	may, again, lost, standIns := len(staying), 0, 0, 0
-	if s.Rules.MustGo != nil || s.Rules.MustStay != nil || len(s.DeletionsInFlight) > 0 { // without these fields, any child may be deleted
+	if s.Rules.MustGo != nil || s.Rules.MustStay != nil || len(s.DeletionsInFlight) > 0 { // if none of these fields is set, any child may be deleted
 		inFlight := sets.New(s.DeletionsInFlight...)
 		r.deleting, may = sets.New[types.UID](), 0
 		for _, c := range staying {
@@ -128,8 +128,8 @@ func (r *Room[T]) mustStay(c T) bool { return r.rules.MustStay != nil && r.rules
 // every child.
 func (r *Room[T]) isOut(c T) bool { return !r.held.Has(c.GetName()) }
 
-// Clamp removes from a Scale the creations and deletions that the Room does not allow. Clamp keeps
-// the calls in flight, and then as many of the other calls as the Room allows, in their order.
+// Clamp removes from a Scale the creations and deletions that the Room does not allow. It keeps the
+// calls in flight. Of the other calls, it keeps the first ones, up to the limits of the Room.
 // Scale.Discard does not change. Deletions of a nil object are removed.
 func (r *Room[T]) Clamp(scale Scale[T]) Scale[T] {
 	free := r.places - len(r.creating)
@@ -162,13 +162,15 @@ func (r *Room[T]) Clamp(scale Scale[T]) Scale[T] {
 	return scale
 }
 
-// take subtracts one from *left, and reports whether *left was positive before the subtraction.
+// take subtracts one from the number that its argument points to. It reports whether the number was
+// positive before.
 func take(left *int) bool {
 	*left--
 	return *left >= 0
 }
 
-// filter returns the elements for which keep returns true, or nil if there are none.
+// filter returns the elements for which the given function returns true. If there are none, the
+// result is nil.
 func filter[E any](list []E, keep func(E) bool) (kept []E) {
 	for _, e := range list {
 		if keep(e) {

@@ -14,20 +14,19 @@ import (
 )
 
 // Rules define how the state of a child is interpreted. For pods, the zero Rules mean the rules of
-// Kubernetes. For other children, the zero Rules mean that a child is active unless it has a
-// deletionTimestamp, and that a child is never ready. The functions must not modify the child.
+// Kubernetes. With the zero Rules, a child that is not a pod is never ready, and is active until it
+// has a deletionTimestamp. The functions must not modify the child.
 type Rules[T metav1.Object] struct {
 	// Active reports whether a child counts as a replica. Children that are not active are ignored.
-	// If Active is nil, a pod is active unless it is finished or being deleted, and any other child
-	// is active unless it is being deleted.
+	// If Active is nil, a child is active unless it is being deleted or is a finished pod.
 	//
 	// Active may also return true for a child that is being deleted. A plan does not delete this
-	// child again, and creates its replacement only after the child is gone. The child does not
-	// count as surplus, so no other child is deleted because of it.
+	// child again, and creates its replacement only after the child is gone. When a plan decides
+	// how many children to delete, it does not count this child.
 	Active func(T) bool
 	// Ready reports whether an active child is ready to do its work. If Ready is nil, a pod is
-	// ready if its Ready condition is True, and any other child is never ready. The deletion of a
-	// pod that is not ready can succeed even if the pod has changed since the plan was made; see
+	// ready if its Ready condition is True, and any other child is never ready. If a pod is not
+	// ready, its deletion can succeed even if the pod has changed since the plan was made; see
 	// Deletion.
 	Ready func(T) bool
 	// MustGo reports whether a child must be deleted even if there are not too many children.
@@ -35,9 +34,10 @@ type Rules[T metav1.Object] struct {
 	// many children, the children that must go count as surplus. For example, if Replicas is 3 and
 	// one of 5 children must go, 2 children are deleted. While fewer than Replicas children exist,
 	// children that must go are kept. So if a full quota or a webhook prevents the creation of a
-	// missing child, the owner does not lose another child. A plan that deletes children creates
-	// none, so a later plan creates the replacement. Spec.MaxUnavailable and Spec.MaxSurge change
-	// this behavior, as described in their comment. If MustGo is nil, no child is required to go.
+	// missing child, the owner does not lose another child. A plan that deletes children creates no
+	// children, so a later plan creates the replacement. Spec.MaxUnavailable and Spec.MaxSurge
+	// change this behavior, as described in their comment. If MustGo is nil, no child is required
+	// to go.
 	MustGo func(T) bool
 	// MustStay reports whether a child must not be deleted. MustStay takes precedence over MustGo,
 	// and a child that must stay still counts as a replica. If MustStay is nil, every child may be
@@ -53,25 +53,25 @@ type Rules[T metav1.Object] struct {
 	// if Discard had returned true for it. A Controller also delays the replacement of a failed
 	// child; see controller.Options.BackOffFailed. If Failed is nil, no child counts as failed.
 	Failed func(T) bool
-	// ReadyWithin is the time within which a child must become ready. A child that has been
-	// unready for at least this time must go, as if MustGo had returned true for it. 0 means no
-	// limit. A ReadyWithin that is negative or below Spec.MinReadySeconds is refused. For children
-	// that are not pods, ReadyWithin is also refused if Ready is nil.
+	// ReadyWithin is the maximum time that a child may be unready. A child that has been unready
+	// for at least this time must go, as if MustGo had returned true for it. If ReadyWithin is 0,
+	// there is no limit. ReadyWithin is refused if it is negative or below Spec.MinReadySeconds.
+	// For children that are not pods, ReadyWithin is also refused if Ready is nil.
 	ReadyWithin time.Duration
-	// NotReadySince returns the time since which a child has not been ready. The zero time means
-	// that this time is unknown, and that ReadyWithin does not apply to the child. If neither
-	// NotReadySince nor Ready is set, the time comes from the Ready condition of the pod. If the
-	// pod has no Ready condition, its creationTimestamp is used. If only Ready is set, a Controller
-	// uses the time at which it first saw that the child was not ready. The Controller forgets
-	// these times when its process restarts. Without a Controller, set NotReadySince if both Ready
-	// and ReadyWithin are set.
+	// NotReadySince returns since when a child has been unready. The zero time means that this time
+	// is unknown, and that ReadyWithin does not apply to the child. If neither NotReadySince nor
+	// Ready is set, the time comes from the Ready condition of the pod. If the pod has no Ready
+	// condition, its creationTimestamp is used. If only Ready is set, a Controller uses the time
+	// when it first observed the child as unready. The Controller forgets these times when its
+	// process restarts. If you set Ready and ReadyWithin without using a Controller, also set
+	// NotReadySince.
 	NotReadySince func(T) time.Time
 	// Available reports whether a child is available. A rollout with Spec.MaxUnavailable or
 	// Spec.MaxSurge uses this result. If Available is nil, a child is available if it has been
 	// ready for at least Spec.MinReadySeconds. If Ready is also nil, the Ready condition of a pod
 	// shows since when the pod has been ready. If Ready is set, a Controller remembers since when
-	// each child has been ready. Without a Controller, set Available if both Ready and
-	// Spec.MinReadySeconds are set.
+	// each child has been ready. If you set Ready and Spec.MinReadySeconds without using a
+	// Controller, also set Available.
 	Available func(T) bool
 	// Order decides which child is deleted first. For pods, the zero Order is Kubernetes' own
 	// order, even if Ready is set. For other children, the zero Order deletes the newest child
@@ -82,11 +82,11 @@ type Rules[T metav1.Object] struct {
 
 var podRules = Rules[*corev1.Pod]{Active: pod.IsActive, Ready: pod.IsReady, NotReadySince: pod.NotReadySince}
 
-// Complete returns a copy of the rules in which nil fields are replaced by the defaults of Active,
-// Ready, NotReadySince and Order. In the result, Active returns false for children to discard. If
-// MustGo, MustStay, Discard, Failed or Available is nil, it stays nil. For children that are not
-// pods, Ready and NotReadySince have no defaults and also stay nil. For pods, the zero Order stays
-// zero, because it already means Kubernetes' own order.
+// Complete returns a copy of the rules with the defaults of Active, Ready, NotReadySince and Order
+// filled in. In the result, Active returns false for children to discard. If MustGo, MustStay,
+// Discard, Failed or Available is nil, it stays nil. For children that are not pods, Ready and
+// NotReadySince have no defaults and also stay nil. For pods, the zero Order stays zero, because it
+// already means Kubernetes' own order.
 func (r Rules[T]) Complete() Rules[T] {
 	r.Active = r.active()
 	pods := rulesOfPods[T]()
@@ -111,8 +111,8 @@ func (r *Rules[T]) Ended(child T) bool {
 // NoneEnds reports whether Discard and Failed are both nil.
 func (r *Rules[T]) NoneEnds() bool { return r.Discard == nil && r.Failed == nil }
 
-// at returns a copy of the rules for the time now. In this copy, MustGo also returns true for
-// children that have been unready for at least ReadyWithin.
+// at returns the rules that apply at the given time. In the returned copy, MustGo also returns true
+// for children that have been unready for at least ReadyWithin.
 func (r Rules[T]) at(now time.Time) Rules[T] {
 	if r.ReadyWithin == 0 {
 		return r

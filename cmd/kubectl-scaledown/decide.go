@@ -22,7 +22,8 @@ import (
 )
 
 // An answer describes what happens if an owner is scaled to the given number of replicas. For a
-// Deployment, the answer contains one decision for each ReplicaSet that has pods or would get some.
+// Deployment, the answer contains one decision for each ReplicaSet that has replicas before or
+// after the scaling.
 type answer struct {
 	owner    owner
 	before   int32 // replicas before this step
@@ -36,7 +37,7 @@ type answer struct {
 }
 
 // A decision describes what a controller does for one ReplicaSet or ReplicationController in one
-// step. The fields plan and order begin with the pods that the earlier steps delete.
+// step. The pods that earlier steps delete come first in plan.Scale.Delete and in order.
 type decision struct {
 	owner    owner
 	before   int32 // replicas before this step
@@ -46,7 +47,7 @@ type decision struct {
 	plan     replicas.PodPlan
 	order    []podrank.Victim[*corev1.Pod] // all pods that count as replicas, in deletion order
 	gone     int                           // number of pods that the earlier steps delete
-	related  []*corev1.Pod                 // the pods that are counted on each node; nil if the order does not compare these counts
+	related  []*corev1.Pod                 // the pods to count on each node; nil if the order does not compare pods per node
 	passes   []pass
 	tie      *tie // nil if it is certain which pods are deleted
 	spec     replicas.PodSpec
@@ -93,8 +94,8 @@ func byUID(p, q *corev1.Pod) int {
 	return cmp.Or(cmp.Compare(p.UID, q.UID), cmp.Compare(p.Name, q.Name))
 }
 
-// decideDeployment adds one decision to the answer for each ReplicaSet that has pods or would get
-// some.
+// decideDeployment adds decisions to the answer, one for each ReplicaSet that has replicas before
+// or after the scaling.
 func (a *answer) decideDeployment(objs *objects, d *appsv1.Deployment, steps []int32) error {
 	if d.Spec.Replicas == nil || *d.Spec.Replicas < 0 {
 		return fmt.Errorf("%s: spec.replicas is nil or negative", a.owner)
@@ -134,8 +135,8 @@ func (a *answer) decideDeployment(objs *objects, d *appsv1.Deployment, steps []i
 	return nil
 }
 
-// settled reports whether no rollout is in progress. This is the case if a single ReplicaSet has
-// all replicas, or if no ReplicaSet has a size above 0.
+// settled reports whether a rollout is finished. It is finished if a single ReplicaSet has all
+// replicas, or if all ReplicaSets have size 0.
 func settled(sizes []int32, replicas int32) bool {
 	some := filter(sizes, func(size int32) bool { return size > 0 })
 	return len(some) == 0 || len(some) == 1 && some[0] == replicas
@@ -146,8 +147,8 @@ func (a *answer) paused() bool {
 	return ok && d.Spec.Paused
 }
 
-// decide adds a decision for the owner w to the answer. The argument sizes lists the numbers of
-// replicas to which the owner is scaled, one after the other.
+// decide adds a decision about the owner w to the answer. The owner is scaled to each of the sizes
+// in turn.
 func (a *answer) decide(objs *objects, w owner, sizes []int32) error {
 	spec, related, err := w.spec(objs)
 	if err != nil {
@@ -211,8 +212,8 @@ func (d *decision) deletePods(rest, related []*corev1.Pod, spec replicas.PodSpec
 	return nil
 }
 
-// union returns the union of the owned and the related pods, which are then counted on each node.
-// If related is empty, it returns nil.
+// union returns the owned and the related pods in one list without duplicates. If there are no
+// related pods, it returns nil.
 func union(owned, related []*corev1.Pod) []*corev1.Pod {
 	if len(related) == 0 {
 		return nil
@@ -236,10 +237,10 @@ func (a *answer) findTies() {
 	}
 }
 
-// findTie sets d.tie if it is not certain which pods are deleted. If pods per node are compared, a
-// tie in an earlier pass makes the number of pods on each node uncertain. Sibling ReplicaSets that
-// shrink at the same time have the same effect. In both cases, findTie relies only on the criteria
-// in coarse.
+// findTie sets d.tie if it is not certain which pods are deleted. If the order compares the number
+// of pods per node, a tie in an earlier pass makes this number uncertain. Sibling ReplicaSets that
+// shrink at the same time have the same effect. In both cases, findTie compares pods only by the
+// criteria in the map coarse.
 func (d *decision) findTie(w window, siblings bool) {
 	if d.related == nil {
 		if t, ok := w.tie(pass{d.order, d.victims()}); ok {
@@ -271,8 +272,8 @@ func (d *decision) findTie(w window, siblings bool) {
 // first in d.order.
 func (d *decision) victims() int { return len(d.plan.Scale.Delete) }
 
-// isCertain returns false if the pod at this index of d.order belongs to the tie, so that it may
-// either be deleted or stay.
+// isCertain reports whether the pod at this index of d.order is outside the tie. A pod of the tie
+// may either be deleted or stay.
 func (d *decision) isCertain(place int) bool {
 	return d.tie == nil || place < d.tie.from || place >= d.tie.to
 }
@@ -300,7 +301,7 @@ func (o owner) scaledByDeployment() string {
 	return fmt.Sprintf("%s belongs to Deployment %s, which resets its replicas. Scale the Deployment, and ask for deployment/%s", o, above.Name, above.Name)
 }
 
-// incomplete returns an error if pods seem to be missing in the input.
+// incomplete returns an error if pods seem to be missing from the input.
 func (a *answer) incomplete() error {
 	var errs []error
 	total := 0

@@ -27,8 +27,8 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 )
 
-// known is the scheme of the kinds that are read from files. Objects of other kinds are only
-// counted.
+// known contains the kinds of objects that the plugin reads from files. Objects of other kinds are
+// only counted.
 var (
 	known   = runtime.NewScheme()
 	decoder = serializer.NewCodecFactory(known).UniversalDeserializer()
@@ -40,7 +40,8 @@ func init() {
 	known.AddKnownTypes(policyv1.SchemeGroupVersion, &policyv1.PodDisruptionBudget{})
 }
 
-// readFiles reads dumps from the named files. In a directory, it reads the same files as kubectl.
+// readFiles reads dumps from the named files. From a directory, it reads the same files as kubectl
+// does.
 func (o *options) readFiles(names []string) (*objects, error) {
 	objs := &objects{origin: "the input"}
 	for _, name := range names {
@@ -78,8 +79,8 @@ func (o *objects) addFile(path string) error {
 	return errors.Join(o.addStream(path, file), file.Close())
 }
 
-// addStream adds the objects of a dump, in JSON or YAML. It also accepts UTF-16, which Windows
-// PowerShell writes.
+// addStream adds the objects of a dump that is written in JSON or YAML. It also accepts UTF-16,
+// because Windows PowerShell writes UTF-16.
 func (o *objects) addStream(name string, r io.Reader) error {
 	in := bufio.NewReader(transform.NewReader(r, unicode.BOMOverride(transform.Nop)))
 	add := o.addYAML
@@ -115,8 +116,8 @@ func (o *objects) addYAML(r io.Reader) error {
 	}
 }
 
-// A jsonStream decodes JSON incrementally. It also keeps the raw JSON until the method text returns
-// it.
+// A jsonStream decodes JSON incrementally. It also keeps the raw JSON of each value until text()
+// has returned it.
 type jsonStream struct {
 	json.Decoder
 
@@ -124,8 +125,8 @@ type jsonStream struct {
 	taken int64        // offset of the first byte that text() has not returned yet
 }
 
-// text returns the raw JSON that was decoded since the last call. The returned slice is valid until
-// the next value is decoded.
+// text returns the raw JSON that was decoded after the previous call to text. The returned slice is
+// valid until the next value is decoded.
 func (s *jsonStream) text() []byte {
 	from := s.taken
 	s.taken = s.InputOffset()
@@ -209,7 +210,8 @@ type leanPod struct {
 }
 
 // addItems adds the items of a list. If an item has no kind and the kind of the list is not known
-// yet, addItems returns the item as raw JSON. The kind of the list may follow after the items.
+// yet, addItems returns the item as raw JSON. In a dump, the kind of a list may come after its
+// items.
 func (o *objects) addItems(s *jsonStream, list metav1.TypeMeta) (unknown [][]byte, err error) {
 	if token, err := s.Token(); err != nil || token == nil {
 		return nil, err

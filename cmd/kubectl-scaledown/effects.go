@@ -19,8 +19,8 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// A change holds a number of pods before and after the scaling. If there are ties, the number after
-// the scaling can be anything from Least to Most.
+// A change compares the number of pods before and after the scaling. If there are ties, the number
+// after the scaling can be any number from Least to Most.
 type change struct {
 	Name   string `json:"name"`
 	Before int    `json:"before"`
@@ -28,8 +28,8 @@ type change struct {
 	Most   int    `json:"most"`
 }
 
-// zones counts the pods in each zone before and after the scaling. If no node has a zone label,
-// zones returns nil.
+// zones returns the number of pods in each zone before and after the scaling. If no node has a zone
+// label, the result is nil.
 func (a *answer) zones(objs *objects) []change {
 	zones := objs.zones()
 	if len(zones) == 0 {
@@ -55,8 +55,8 @@ func (a *answer) zones(objs *objects) []change {
 	return list
 }
 
-// staying counts the pods for which the function counts returns true, before and after the scaling.
-// The number after the scaling is at least the result least, and at most the result most.
+// staying returns the number of pods that the given function selects, before and after the scaling.
+// If there is a tie, the number after the scaling can be any number from least to most.
 func (d *decision) staying(counts func(*corev1.Pod) bool) (before, least, most int) {
 	tied := 0
 	for i, v := range d.order {
@@ -91,8 +91,7 @@ type budget struct {
 // PodDisruptionBudget requires.
 func (b budget) broken() bool { return b.Least < b.Wanted }
 
-// budgets returns a budget for each PodDisruptionBudget that selects pods of a set that is scaled
-// down.
+// budgets returns a budget for each PodDisruptionBudget that selects pods of a scaled-down set.
 func (a *answer) budgets(objs *objects) (list []budget, err error) {
 	for _, pdb := range objs.budgets {
 		sel, err := metav1.LabelSelectorAsSelector(pdb.Spec.Selector)
@@ -151,13 +150,13 @@ func minReady(pdb *policyv1.PodDisruptionBudget, pods int) (n int, err error) {
 }
 
 // A position describes the place of a pod in the deletion order. It says whether and why the pod is
-// deleted, and which deletion costs would change that.
+// deleted, and what two other deletion costs would change.
 type position struct {
 	Name    string   `json:"name"`
 	Place   int      `json:"place"` // counted from 1
 	Of      int      `json:"of"`
 	Goes    string   `json:"goes"`   // yes, no or maybe
-	Reason  string   `json:"reason"` // compares the pod with the first pod that stays or the last pod that is deleted
+	Reason  string   `json:"reason"` // why the pod comes before the first pod that stays, or after the last pod that is deleted
 	First   *costing `json:"first,omitempty"`
 	Protect *costing `json:"protect,omitempty"`
 }
@@ -206,9 +205,9 @@ func (d *decision) position(place int) (position, error) {
 }
 
 // costs returns two deletion costs for the pod at this index of d.order. Deletion costs are
-// compared only among pods with the same assignment, phase and readiness. The cost in first ranks
-// the pod before all of these pods, and the cost in last ranks it after them. If no other pod has
-// the same assignment, phase and readiness, costs returns nil.
+// compared only among pods with the same assignment, phase and readiness. With the first cost, the
+// pod ranks before all of these pods. With the second cost, it ranks after them. If no other pod
+// has the same assignment, phase and readiness, both results are nil.
 func (d *decision) costs(place int) (first, last *costing) {
 	before := map[string]bool{"unassigned": true, "phase": true, "not-ready": true}
 	from, to := place, place+1

@@ -1,22 +1,23 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command kubectl-scaledown shows which pods would be deleted if a Deployment, ReplicaSet or
-// ReplicationController were scaled down, in which order, and why. The command is a kubectl plugin,
-// which kubectl finds on PATH by its name. The plugin changes nothing in the cluster:
+// Command kubectl-scaledown shows the effect of scaling down a Deployment, ReplicaSet or
+// ReplicationController. It lists the pods that would be deleted, in deletion order, with the
+// reasons. The command is a kubectl plugin, and kubectl finds it on PATH by its name. The plugin
+// changes nothing in the cluster:
 //
 //	kubectl scaledown deployment/web --replicas 25
 //
-// The plugin reports a deletion as certain only if the input proves it. Kubernetes' order compares
-// ages only by their power of two, so several pods may rank as equal. kube-controller-manager
-// deletes pods of equal rank in the order of its cache, which the plugin cannot read. The plugin
-// reports these pods as a tie, and lists all pods among which kube-controller-manager chooses.
+// The plugin reports a deletion as certain only if the input proves it. Kubernetes' order rounds
+// ages down to powers of two, so several pods may rank as equal. kube-controller-manager deletes
+// such pods in the order of its cache, but the plugin cannot read this cache. The plugin reports
+// such pods as a tie, and lists all of them.
 //
 // The plugin reads the whole namespace, because Kubernetes' order also counts the pods of sibling
 // ReplicaSets on each node. A controller deletes at most replicas.DefaultBurstReplicas pods in one
-// pass, and then ranks the remaining pods again. The plugin does the same. For a Deployment, the
-// plugin shows only the immediate effect of setting spec.replicas. It does not predict the later
-// steps of a rollout, which continues unless the Deployment is paused.
+// pass, and then ranks the remaining pods again. The plugin simulates these passes. For a
+// Deployment, the plugin shows only the immediate effect of setting spec.replicas. If a rollout
+// then continues, the plugin does not predict its later steps.
 //
 // The exit code is 0 if the plugin gives an answer, and 1 if it reports an error.
 package main
@@ -41,8 +42,7 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}, time.Now))
 }
 
-// run executes the command line and returns the exit code. Tests call run with their own streams
-// and clock.
+// run executes the command line and returns the exit code. Tests pass their own streams and clock.
 func run(ctx context.Context, args []string, streams genericiooptions.IOStreams, now func() time.Time) (code int) {
 	cmd := newCommand(streams, now)
 	cmd.SetArgs(args)

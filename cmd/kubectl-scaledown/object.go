@@ -20,7 +20,7 @@ type scaleDown struct {
 	At       string      `json:"at"`
 	Within   string      `json:"within"`
 	Summary  string      `json:"summary"`
-	Certain  bool        `json:"certain"` // true if no set has a tie
+	Certain  bool        `json:"certain"` // false if any set has a tie
 	Sets     []set       `json:"sets"`
 	Zones    []change    `json:"zones,omitempty"`
 	Budgets  []budget    `json:"budgets,omitempty"`
@@ -46,8 +46,8 @@ type set struct {
 	Order    []place        `json:"order,omitempty"` // with --explain
 }
 
-// drawn is the machine-readable form of a tie. If there are several steps, Goes and Of also include
-// those pods of the tie that the earlier steps delete.
+// drawn is the machine-readable form of a tie. With several steps, the number Goes and the list Of
+// also include the pods of the tie that earlier steps delete.
 type drawn struct {
 	Goes  int      `json:"goes"`
 	Of    []string `json:"of"`
@@ -129,7 +129,7 @@ func (d *decision) places() []place {
 	var places []place
 	for i, v := range d.order {
 		places = append(places, place{
-			v.Object.Name, v.Object.UID, d.fate(i), v.Criterion, v.Values.Victim, v.Values.Survivor, d.whyDeleted(i),
+			v.Object.Name, v.Object.UID, d.fate(i), v.Criterion, v.Values.Victim, v.Values.Survivor, d.whyBefore(i),
 		})
 	}
 	return places

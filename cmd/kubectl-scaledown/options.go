@@ -41,10 +41,10 @@ type options struct {
 	limit    time.Duration // timeout for all reads together; 0 means no timeout
 
 	replicas int32
-	steps    []int32 // from --steps or --replicas; nil means the owner's spec.replicas (with --compare, in the later dump)
+	steps    []int32 // from --steps or --replicas; nil means the owner's spec.replicas (with --compare, that of the later dump)
 	instant  string
-	at       time.Time     // parsed from instant; without --at, the time of the input
-	within   time.Duration // maximum time between at and the scaling
+	at       time.Time     // parsed from instant; without --at, the current time or, with --compare, the time of the first dump
+	within   time.Duration // maximum delay of the scaling after that time
 
 	explain         bool
 	whyNot          bool
@@ -107,7 +107,7 @@ func newCommand(streams genericiooptions.IOStreams, now func() time.Time) *cobra
 	}
 	*o.cluster.Timeout = "30s"
 	o.cluster.WrapConfigFn = func(c *rest.Config) *rest.Config {
-		c.Timeout = 0 // the field limit is the timeout for all requests together
+		c.Timeout = 0 // o.limit is the timeout for all requests together
 		c.QPS = -1    // no rate limit, because the plugin sends only a few list requests
 		c.ContentType, c.AcceptContentTypes = "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf,application/json"
 		return c
@@ -248,14 +248,14 @@ func (o *options) refuse() error {
 	return nil
 }
 
-// several reports whether the options may select more than one owner.
+// several returns true if the options may select more than one owner.
 func (o *options) several() bool { return o.all || o.selector != nil }
 
-// live reports whether the input is read from the cluster instead of from files.
+// live returns true if the input is read from the cluster, and false if it is read from files.
 func (o *options) live() bool { return len(*o.files.Filenames) == 0 }
 
 // setTarget sets the kind and the name from the arguments that are not flags. The arguments may be
-// KIND/NAME, KIND NAME, KIND or NAME, or there may be none.
+// KIND/NAME, KIND NAME, KIND or NAME. If there are none, setTarget does nothing.
 func (o *options) setTarget(words []string) error {
 	var kind, name string
 	switch len(words) {
@@ -320,8 +320,8 @@ func meantFlag(flags *pflag.FlagSet, err error) error {
 	return fmt.Errorf("%w%s", err, didYouMean(unknown.GetSpecifiedName(), names, "--"))
 }
 
-// didYouMean returns a question that suggests the elements of the slice others that are similar to
-// word. If no element is similar, didYouMean returns an empty string.
+// didYouMean compares a misspelled word with the valid words, and returns a question that suggests
+// similar words. If no valid word is similar, didYouMean returns an empty string.
 func didYouMean(word string, others []string, prefix string) string {
 	found := similarTo(word, others)
 	for i := range found {
@@ -337,7 +337,7 @@ func question(words []string) string {
 	return fmt.Sprintf(" (did you mean %s?)", strings.Join(words, ", "))
 }
 
-// similarTo returns at most three elements of the slice others that are similar to word. It uses
+// similarTo returns at most three valid words that are similar to a misspelled word. It uses
 // cobra's suggestions for misspelled commands.
 func similarTo(word string, others []string) []string {
 	cmd := &cobra.Command{SuggestionsMinimumDistance: 2}

@@ -142,7 +142,7 @@ func (o *options) printPods(out *bytes.Buffer, d *decision) error {
 	if o.explain {
 		t := o.podTable(d, []string{"#", "GOES"}, "BEFORE THE NEXT BECAUSE OF")
 		for i, v := range d.order {
-			t.addPod(v.Object, !d.isCertain(i), []any{i + 1, d.fate(i)}, d.whyDeleted(i))
+			t.addPod(v.Object, !d.isCertain(i), []any{i + 1, d.fate(i)}, d.whyBefore(i))
 		}
 		return t.print(out)
 	}
@@ -160,8 +160,8 @@ func (o *options) printPods(out *bytes.Buffer, d *decision) error {
 // many is the minimum number of pods for which printReasons writes a table.
 const many = 200
 
-// printReasons writes the number of pods to delete for each reason. If len(d.order) is less than
-// many, printReasons writes nothing.
+// printReasons writes the number of pods to delete for each reason. If d.order has few pods, it
+// writes nothing; see the constant many.
 func (o *options) printReasons(out *bytes.Buffer, d *decision) error {
 	goes := d.plan.Scale.Delete[d.gone:]
 	if len(d.order) < many || len(goes) == 0 {
@@ -217,7 +217,7 @@ func (o *options) printEffects(out *bytes.Buffer, objs *objects, a *answer) erro
 	return nil
 }
 
-// bounds formats the bounds Least and Most, or a single number if they are equal.
+// bounds returns the number of pods after the scaling. With ties, the result is a range such as "2-5".
 func (c change) bounds() string {
 	if c.Least == c.Most {
 		return strconv.Itoa(c.Most)
@@ -225,8 +225,8 @@ func (c change) bounds() string {
 	return fmt.Sprintf("%d-%d", c.Least, c.Most)
 }
 
-// printPosition writes whether and why a pod is deleted, and which deletion costs would change
-// that.
+// printPosition writes whether and why a pod is deleted, and what two other deletion costs would
+// change.
 func (a *answer) printPosition(out *bytes.Buffer, name string) error {
 	p, err := a.position(name)
 	if err != nil {
@@ -290,8 +290,8 @@ func (a *answer) summary() string {
 	}[a.how]
 }
 
-// fate returns "yes" if the pod at this index of d.order is deleted, and "no" if it stays. If this
-// is not certain, fate returns how many pods of the tie are deleted.
+// fate returns "yes" if the pod at this index of d.order is deleted, and "no" if it stays. If the
+// pod belongs to a tie, fate describes the tie, for example "2 of 5".
 func (d *decision) fate(place int) string {
 	switch {
 	case !d.isCertain(place):
@@ -310,8 +310,9 @@ func (t *tie) String() string {
 	return fmt.Sprintf("%d of %d", t.goes, t.to-t.from)
 }
 
-// whyDeleted returns the reason why the pod at index i is deleted before the next pod.
-func (d *decision) whyDeleted(i int) string {
+// whyBefore returns the reason why the pod at index i comes before the next pod in d.order. Both
+// pods may stay.
+func (d *decision) whyBefore(i int) string {
 	if i == len(d.order)-1 {
 		return "the last one"
 	}

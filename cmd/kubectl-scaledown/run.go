@@ -104,7 +104,7 @@ func (o *options) answersFrom(objs *objects) ([]answer, error) {
 	if err := o.ask(objs); err != nil {
 		return nil, err
 	}
-	slices.SortFunc(objs.pods, byUID) // the plans keep the order of objs.pods, which must not depend on the dump
+	slices.SortFunc(objs.pods, byUID) // sorted, because the plans keep this order, and plans must not depend on the order in the dump
 	owners, err := objs.find(o)
 	if err != nil {
 		return nil, err
@@ -132,8 +132,8 @@ func (o *options) answersFrom(objs *objects) ([]answer, error) {
 	return answers, o.existed(answers)
 }
 
-// existed returns an error if a pod was created after the time of --at. The input is then too new,
-// because it does not contain the pods that existed at that time and have been deleted since.
+// existed returns an error if a pod was created after the time of --at. Such an input is too new,
+// because pods that existed at that time may be missing from it.
 func (o *options) existed(answers []answer) error {
 	for _, a := range answers {
 		for _, d := range a.sets {
@@ -195,7 +195,7 @@ func (o *options) print(objs *objects, answers []answer) error {
 	return err
 }
 
-// colours reports whether the output is a terminal and NO_COLOR is not set.
+// colours returns true if the output is a terminal and the variable NO_COLOR is empty.
 func (o *options) colours() bool {
 	file, ok := o.Out.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd())) && os.Getenv("NO_COLOR") == ""

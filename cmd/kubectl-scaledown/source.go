@@ -121,8 +121,8 @@ func (o *options) readCluster(ctx context.Context) (*objects, error) {
 	return objs, nil
 }
 
-// pages returns a function that gets one page of a list. The first page of the first list sets
-// objs.version, at which the watches of --watch start.
+// pages returns a function that gets one page of a list. The function sets objs.version from the
+// first page of the first list. The watches of --watch start at that version.
 func pages[L interface {
 	metav1.ListInterface
 	runtime.Object
@@ -137,8 +137,8 @@ func pages[L interface {
 	}
 }
 
-// getOne, used instead of pages for namespaces, returns a function that gets one namespace as a list.
-// Few users have the right to list all namespaces.
+// getOne returns a function that gets one namespace, and returns it as a list. Unlike pages, it
+// does not need the right to list all namespaces.
 func getOne(get func(context.Context, string, metav1.GetOptions) (*corev1.Namespace, error), name string) pager.ListPageFunc {
 	return func(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
 		ns, err := get(ctx, name, metav1.GetOptions{})
@@ -167,7 +167,7 @@ func (o *options) connect() (*kubernetes.Clientset, string, error) {
 	return client, namespace, err
 }
 
-// add stores an object, without the fields that the plugin does not need.
+// add stores an object. For most kinds, it first removes fields that the plugin never reads.
 func (o *objects) add(obj runtime.Object) error {
 	switch obj := obj.(type) {
 	case *appsv1.Deployment:
@@ -242,7 +242,7 @@ func (o *objects) newest() (last time.Time) {
 	return last
 }
 
-// changed blocks until a pod or a ReplicaSet has changed since the objects were read.
+// changed waits until a pod or a ReplicaSet has changed since the objects were read.
 func (o *options) changed(ctx context.Context, objs *objects) error {
 	client, namespace, err := o.connect()
 	if err != nil {

@@ -49,8 +49,8 @@ func (t *table) addHeads(heads ...string) {
 	}
 }
 
-// podTable returns an empty table of pods. The arguments before and behind list additional
-// columns, to the left and to the right of the columns that describe a pod.
+// podTable returns an empty table of pods. The caller can add columns to the left and to the right
+// of the columns that describe a pod.
 func (o *options) podTable(d *decision, before []string, behind ...string) *table {
 	t := o.table(before...)
 	t.pods = d.columns()
@@ -140,8 +140,8 @@ func costText(p *corev1.Pod) string {
 	return strconv.Itoa(int(cost))
 }
 
-// onNode returns a function that counts the pods in d.related that are on the same node as a given
-// pod. If d.related is nil, the function returns "<none>".
+// onNode returns a function that counts how many pods of d.related share the node of a given pod.
+// If d.related is nil, the function returns "<none>".
 func (d *decision) onNode() func(*corev1.Pod) string {
 	if d.related == nil {
 		return func(*corev1.Pod) string { return "<none>" }

@@ -76,8 +76,8 @@ type owner struct {
 
 func (o owner) String() string { return o.kind.name + " " + o.GetNamespace() + "/" + o.GetName() }
 
-// spec returns the PodSpec of a ReplicaSet or ReplicationController. The result related lists the
-// related pods, which the order counts on each node.
+// spec returns the PodSpec of a ReplicaSet or ReplicationController. It also returns the related
+// pods, because the order counts them on each node.
 func (o owner) spec(objs *objects) (spec replicas.PodSpec, related []*corev1.Pod, err error) {
 	switch obj := o.Object.(type) {
 	case *appsv1.ReplicaSet:
@@ -180,9 +180,9 @@ func (o *options) describe() string {
 	return text
 }
 
-// likely returns the owners that a user probably means if no name is given. It omits each owner
-// that is controlled by another owner in the list. It also omits owners without replicas, such as
-// old revisions, unless no owner would remain.
+// likely selects the owners that a user probably means by a command without a name. It omits each
+// owner that is controlled by another owner in the list. If any remaining owner has replicas,
+// likely also omits owners without replicas, such as old revisions.
 func likely(owners []owner) []owner {
 	uids := map[any]bool{}
 	for _, w := range owners {
@@ -200,8 +200,8 @@ func likely(owners []owner) []owner {
 }
 
 // listed formats at most twenty owners for an error message, in the form that the command line
-// accepts. If not all owners are in the given namespace, listed adds the namespace of each owner.
-// An empty namespace means the namespace of the first owner.
+// accepts. If any owner is in another namespace than the given one, listed adds the namespace of
+// each owner. An empty namespace means the namespace of the first owner.
 func listed(owners []owner, namespace string) string {
 	const most = 20
 	namespace = cmp.Or(namespace, owners[0].GetNamespace())
@@ -226,7 +226,7 @@ func firstOf(list []string, most int) string {
 	return strings.Join(list, ", ")
 }
 
-// filter returns a new slice with the items for which keep returns true.
+// filter returns a new slice with the items for which the given function returns true.
 func filter[T any](items []T, keep func(T) bool) []T {
 	var kept []T
 	for _, item := range items {

@@ -15,15 +15,15 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 )
 
-// A tie is a group of pods of which only some are deleted. Which of them are deleted cannot be
-// known. The group is order[from:to]. The field goes holds the number of deleted pods.
+// A tie is a group of pods of which only some are deleted, and it cannot be known which ones. The
+// group is order[from:to]. The field goes holds the number of deleted pods.
 type tie struct {
 	from, to, goes int
 	cause
 }
 
-// A cause explains why the deleted pods of a tie cannot be predicted, and how each controller
-// chooses them.
+// A cause explains why the plugin cannot predict which pods of a tie are deleted, and how each
+// controller chooses them.
 type cause struct {
 	Reason     string `json:"reason"`
 	Kubernetes string `json:"kube-controller-manager"`
@@ -45,16 +45,16 @@ func (c cause) String() string {
 	return fmt.Sprintf("%s; kube-controller-manager chooses by %s, replicakit-controller by %s", c.Reason, c.Kubernetes, c.Ours)
 }
 
-// coarse holds the criteria whose values change neither with time nor when other pods are deleted.
-// fine holds the criteria whose values do not change with time.
+// coarse holds the criteria that do not depend on the time or on other pods. fine holds the
+// criteria that do not depend on the time.
 var (
 	coarse = map[string]bool{"unassigned": true, "phase": true, "not-ready": true, "deletion-cost": true}
 	fine   = map[string]bool{"unassigned": true, "phase": true, "not-ready": true, "deletion-cost": true, "colocation": true}
 )
 
-// class returns the bounds of order[from:to], the group of pods around the cut that are equal in
-// all given criteria. The pods in order[:cut] are deleted, and the others stay. The result ok
-// reports whether the group contains pods on both sides of the cut.
+// class compares the pods on both sides of the cut. The pods in order[:cut] are deleted, and the
+// others stay. If the last deleted pod and the first other pod are equal in all given criteria, ok
+// is true. The group of all pods that are equal to these two is then order[from:to].
 func class(order []podrank.Victim[*corev1.Pod], cut int, criteria map[string]bool) (from, to int, ok bool) {
 	if cut <= 0 || cut >= len(order) || criteria[order[cut-1].Criterion] {
 		return cut, cut, false
@@ -69,16 +69,16 @@ func class(order []podrank.Victim[*corev1.Pod], cut int, criteria map[string]boo
 	return from, to, true
 }
 
-// A pass is one pass of a controller over its pods. The field order lists the pods that exist
-// before the pass, in deletion order. The pass deletes order[:cut].
+// A pass is one pass of a controller over its pods. The slice order contains the pods before the
+// pass, in deletion order. The pass deletes order[:cut].
 type pass struct {
 	order []podrank.Victim[*corev1.Pod]
 	cut   int
 }
 
-// tie returns the group of pods that the cut divides. If there is no such group, ok is false. The
-// order of the pods within a group is uncertain. All pods of one group certainly come before all
-// pods of the next group, so the cut divides at most one group.
+// tie divides the pods into groups. The order within a group is uncertain, but each group certainly
+// comes before the next one. So at most one group contains both deleted pods and other pods. tie
+// returns this group. If there is no such group, ok is false.
 func (w window) tie(p pass) (t tie, ok bool) {
 	from, to, ok := class(p.order, p.cut, fine)
 	if !ok {
@@ -141,10 +141,11 @@ func readySince(p *corev1.Pod) time.Time {
 // A window is the period in which the scaling may happen.
 type window struct{ start, end time.Time }
 
-// sure reports whether kube-controller-manager puts p before q throughout the window. The caller
-// has sorted p before q. kube-controller-manager first compares how long the pods have been ready.
-// If they became ready at the same time, it compares their restarts, and then their ages. If two
-// ages differ but have the same power of two, kube-controller-manager compares the UIDs instead.
+// sure returns true if kube-controller-manager puts p before q at all times in the window. The
+// caller has sorted p before q. kube-controller-manager first compares how long the pods have been
+// ready. If they became ready at the same time, it compares their restarts, and then their ages. If
+// two ages differ but have the same power of two, kube-controller-manager compares the UIDs
+// instead.
 func (w window) sure(p, q *candidate) bool {
 	switch {
 	case !p.ready.Equal(q.ready):

@@ -35,8 +35,8 @@ func (o *options) ask(objs *objects) error {
 	return nil
 }
 
-// pod returns the pod with the given name. It returns an error if there is no such pod or more than
-// one.
+// pod returns the pod with the given name. If no pod or several pods have this name, it returns an
+// error.
 func (o *objects) pod(name string) (*corev1.Pod, error) {
 	found := filter(o.pods, func(p *corev1.Pod) bool { return p.Name == name })
 	if len(found) == 1 {
@@ -60,7 +60,7 @@ func (o *options) newOrder(objs *objects) (podrank.Order[*corev1.Pod], error) {
 	for _, n := range objs.nodes {
 		nodes[n.Name] = n
 	}
-	for _, name := range o.cordon { // the node may be missing in the input
+	for _, name := range o.cordon { // the input may lack the node
 		n := &corev1.Node{}
 		if read := nodes[name]; read != nil {
 			n = read.DeepCopy()

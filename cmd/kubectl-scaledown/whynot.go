@@ -22,7 +22,7 @@ import (
 	"github.com/replicakit/replicakit/internal/pod"
 )
 
-// few is the maximum number of pods that one line of --why-not names.
+// few is the maximum number of pod names in one line of --why-not.
 const few = 3
 
 // printWhyNot writes, for each owner, what may keep its controller from creating or deleting pods.
@@ -53,8 +53,8 @@ func (o *options) printWhyNot(out *bytes.Buffer, objs *objects, answers []answer
 	}
 }
 
-// oneLine replaces line breaks and control characters in the text with spaces. Text from the
-// cluster could otherwise contain escape sequences for the terminal.
+// oneLine replaces line breaks and control characters in the text with spaces. Without this, text
+// from the cluster could send escape sequences to the terminal.
 func oneLine(text string) string {
 	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == ' ' || !unicode.IsPrint(r) }), " ")
 }
@@ -298,7 +298,7 @@ func lastSeen(e *corev1.Event) time.Time {
 	return cmp.Or(e.LastTimestamp.Time, e.EventTime.Time, e.CreationTimestamp.Time)
 }
 
-// unknown maps each resource to what the plugin cannot know if it has read no object of that
+// unknown describes, for each resource, what the plugin cannot know without objects of that
 // resource. Only --why-not reads these resources.
 var unknown = map[string]string{
 	"namespaces":     "whether the namespace is being deleted",
@@ -306,7 +306,7 @@ var unknown = map[string]string{
 	"events":         "which warnings there are",
 }
 
-// noteMissing adds a note if a dump has no namespaces, no quotas or no events.
+// noteMissing adds a note if namespaces, quotas or events are missing from a dump.
 func (o *objects) noteMissing() {
 	found := map[string]int{"namespaces": len(o.namespaces), "resourcequotas": len(o.quotas), "events": len(o.events)}
 	for _, kind := range slices.Sorted(maps.Keys(found)) {

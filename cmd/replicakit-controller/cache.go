@@ -16,9 +16,9 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// A trimmer saves memory. It removes all fields of a cached pod that are never read. These include
-// most fields of the spec and of the container statuses. Owners are not trimmed, because the passes
-// read their templates, statuses and managed fields.
+// A trimmer saves memory. It removes from each cached pod all fields that are never read. These
+// include most fields of the spec and of the container statuses. Owners are not trimmed, because
+// the passes read their templates, statuses and managed fields.
 //
 // The pods of one owner share equal values, such as their labels, in memory. This is safe because
 // objects in a cache never change.
@@ -28,7 +28,7 @@ type trimmer struct {
 	common map[types.UID]metav1.ObjectMeta // by UID of the controller
 }
 
-// mostCommon is the maximum number of owners in the map common. A full map is cleared, because some
+// mostCommon is the maximum number of owners in trimmer.common. A full map is cleared, because some
 // of its owners may no longer exist.
 const mostCommon = 10_000
 
@@ -59,9 +59,8 @@ func (t *trimmer) trim(obj any) (any, error) {
 	return pod, nil
 }
 
-// trimmed is a client for the pods in a namespace. The controllers store each pod that a response
-// contains until the pod is in the cache. So the client removes from responses the same fields
-// that the trimmer removes from the cache.
+// trimmed is a client for the pods in a namespace. The controllers keep the pods of responses in
+// memory until these pods are in the cache. So the client also trims the pods of responses.
 type trimmed struct {
 	typedcorev1.PodInterface
 	*trimmer
@@ -154,8 +153,8 @@ func zeroOrNil(seconds *int64) *int64 {
 	return nil
 }
 
-// sidecars keeps the init containers that are always restarted, because only their
-// restarts count.
+// sidecars keeps the init containers with the restart policy Always. The restarts of other init
+// containers are never compared.
 func sidecars(containers []corev1.Container) (kept []corev1.Container) {
 	for i := range containers {
 		c := &containers[i]

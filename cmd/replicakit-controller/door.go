@@ -31,17 +31,17 @@ const (
 	lookFor = 3 * time.Second
 	// lookEvery is the interval between two reads of the probe.
 	lookEvery = lookFor / 6
-	// lookPatience is the time for which the worker retries if the server cannot create a probe. For
-	// example, a webhook may not answer because its own pods do not exist yet. lookPatience is also
-	// the maximum wait while other controllers create pods, because pods alone do not prove that
-	// another controller serves the kind.
+	// lookPatience is the time for which the worker retries if the server cannot create a probe.
+	// For example, a webhook cannot answer before its own pods exist. lookPatience is also the
+	// maximum wait while other controllers create pods. Such pods alone do not prove that another
+	// controller serves the kind.
 	lookPatience = 30 * time.Second
 )
 
-// serveAlone calls begin if no other controller seems to serve the kind, and keeps the probe until
-// ctx is done. If another controller serves the kind, serveAlone returns an error. With
-// --allow-other-controllers, serveAlone calls begin without a check. The worker then only reports
-// later writes of other controllers.
+// serveAlone checks for other controllers of the kind. If it finds none, it calls the function
+// begin, and keeps the probe until ctx is done. If it finds one, it returns an error. With
+// --allow-other-controllers, serveAlone skips the check, and the worker only reports later writes
+// of other controllers.
 func (w *worker) serveAlone(ctx context.Context, c controller, begin func()) error {
 	if w.opts.allowOthers {
 		w.others.begin(time.Now())
@@ -73,13 +73,13 @@ func (w *worker) serveAlone(ctx context.Context, c controller, begin func()) err
 	return nil
 }
 
-// errStoodBack is returned by a manager that had started to work, and ended because it detected
-// another controller.
+// errStoodBack is the error of a manager that has begun to work and then detects another
+// controller.
 var errStoodBack = errors.New("stood back")
 
-// stoodBackShown is the time for which a manager serves its metrics after another controller has
-// made it stop, so that two scrapes show the reason. The lease is released before this time begins.
-// The next leader also detects the other controller.
+// stoodBackShown is the time for which a manager that has stood back still serves its metrics, so
+// that two scrapes show why it stopped. The lease is released before this time begins. The next
+// leader also detects the other controller.
 const stoodBackShown = time.Minute
 
 func (w *worker) isAtWork(found string) error {
@@ -91,7 +91,7 @@ func (w *worker) isAtWork(found string) error {
 		found, strings.Join(names, ","))
 }
 
-// standBack ends the worker immediately, because a changed status has proved that another
+// standBack ends the worker immediately. It is called when a changed status has proved that another
 // controller is at work. Afterwards, only the other controller manages the pods.
 func (w *worker) standBack(ctx context.Context, found string) {
 	err := w.isAtWork(found)
@@ -103,11 +103,12 @@ func (w *worker) standBack(ctx context.Context, found string) {
 	w.others.telling.Go(func() { w.tell(ctx, w.opts.theLease(), otherController, err.Error()) })
 }
 
-// askUntilAnswered calls ask until it succeeds. It returns the probe and, if another controller has
-// written the status of the probe, a description of that write. If the server refuses to create a
-// probe, askUntilAnswered retries without a limit, because the missing right may be granted later;
-// see rights.go. After other errors, it gives up when lookPatience has passed, and returns no probe
-// and no error. The controller then starts although the check has failed.
+// askUntilAnswered repeats the method ask until that method succeeds. It returns the probe. If
+// another controller has written the status of the probe, it also returns a description of that
+// write. If the server refuses to create a probe, askUntilAnswered retries without a limit, because
+// the missing right may be granted later; see rights.go. After other errors, it gives up when
+// lookPatience has passed, and returns no probe and no error. The controller then starts without
+// this check.
 func (w *worker) askUntilAnswered(ctx context.Context, c controller, p prober) (probe metav1.Object, found string, err error) {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "resource", c.resource.Resource, "namespace", w.opts.lease.Namespace)
 	began, known := time.Now(), func() {}
@@ -141,9 +142,9 @@ func isFinal(err error) bool {
 	return isRefusal(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
 }
 
-// ask creates a probe and watches its status for lookFor, or longer while other controllers create
-// pods. It returns the probe and, if a program has written the status, the name of that program. If
-// ask fails, it removes the probe.
+// ask creates a probe and repeatedly reads its status until the time lookFor has passed. While
+// other controllers create pods, it waits longer. It returns the probe. If a program has written
+// the status, it also returns the name of that program. If ask fails, it removes the probe.
 func (w *worker) ask(ctx context.Context, p prober) (probe metav1.Object, by string, err error) {
 	name := w.opts.lease.Name
 	made, err := p.replace(ctx, name)

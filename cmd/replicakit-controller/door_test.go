@@ -186,7 +186,7 @@ func TestBesideKubeControllerManager(t *testing.T) {
 	assert.NotContains(t, ours.log.String(), "Another controller is at work")
 
 	c.kubeControllerManager() // while ours is at work, as after an upgrade of the control plane
-	ours.says(`Another controller is at work, and two controllers create each pod twice: turn these controllers off in one of them" seen="kube-controller-manager wrote the status of Replica`)
+	ours.says(`Another controller is at work, and two controllers create each pod twice: turn these controllers off in one of the two programs" seen="kube-controller-manager wrote the status of Replica`)
 	ours.says("Standing back: this manager makes no further changes, and exits")
 	ours.says("Released the lease")
 	c.saysEvent("kube-system", "Lease", "replicakit-controller", "stood back: another controller is at work: kube-controller-manager wrote the status of ")

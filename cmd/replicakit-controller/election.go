@@ -44,9 +44,10 @@ func (m *manager) leaseIsNowhere(ctx context.Context) bool {
 	return err == nil && !exists
 }
 
-// campaign waits for the lease and then calls work once. When ctx is done, campaign waits until
-// work has returned, and only then releases the lease. The next holder begins to write immediately
-// after the release. If the lease is lost, campaign returns without waiting for work.
+// campaign waits for the lease and then calls the function work once. When ctx is done, campaign
+// waits until work has returned, and only then releases the lease. The next holder begins to write
+// immediately after the release. If the lease is lost, campaign returns immediately, even if work
+// has not returned yet.
 func (m *manager) campaign(ctx context.Context, lock *watchedLock, work func(context.Context) error) error {
 	campaign, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
@@ -61,7 +62,7 @@ func (m *manager) campaign(ctx context.Context, lock *watchedLock, work func(con
 		defer context.AfterFunc(ctx, stop)()
 		err := work(working)
 		if leading.Err() != nil {
-			return // the lease is lost, or work never began
+			return // the lease is lost, or the campaign ended before the work began
 		}
 		worked <- err
 		giveUp()
@@ -121,10 +122,9 @@ func (m *manager) elector(lock resourcelock.Interface, lead func(context.Context
 	})
 }
 
-// release gives up the lease, so that the next holder can begin immediately. The ReleaseOnCancel
-// option of the elector is not suitable. With this option, the elector would also try to release a
-// lease that was lost because the server does not answer. The process would then end only after the
-// lease has expired.
+// release gives up the lease, so that the next holder can begin immediately. The elector's own
+// option ReleaseOnCancel is not suitable, because it would also try to release a lost lease. If the
+// server does not answer, the process would then end only after the lease has expired.
 func release(ctx context.Context, lock resourcelock.Interface) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()

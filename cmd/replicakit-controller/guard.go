@@ -36,8 +36,8 @@ const (
 )
 
 // wrongTokens is the maximum number of wrong tokens per address and minute. The limit protects the
-// API server from too many calls, and the log from too many messages. After the API server has
-// accepted a token, the limit does not apply to that token for the duration rightRemembered.
+// API server from too many calls, and the log from too many messages. If the API server has
+// accepted a token, the limit does not apply to that token for the time rightRemembered.
 const (
 	wrongTokens     = 10
 	rightRemembered = time.Hour
@@ -46,8 +46,8 @@ const (
 // errTooManyTokens is the error for an address that has sent too many wrong tokens.
 var errTooManyTokens = errors.New("too many wrong tokens from this address")
 
-// A guard forwards requests for open paths to inside, the wrapped handler. For all other paths, the
-// guard first asks the API server whether the client has the right to get the path.
+// A guard forwards requests for open paths directly to the wrapped handler. For all other paths,
+// the guard first asks the API server whether the client has the right to get the path.
 type guard struct {
 	logger klog.Logger
 	client kubernetes.Interface
@@ -59,7 +59,7 @@ type guard struct {
 	addresses *cache.LRUExpireCache // *atomic.Int32 by host, the number of wrong tokens in this minute
 }
 
-// A tokenAnswer records whether a token is valid and, if so, to which user it belongs.
+// A tokenAnswer records whether a token is valid, and the user of a valid token.
 type tokenAnswer struct {
 	right bool
 	user  authenticationv1.UserInfo
@@ -73,8 +73,8 @@ type question struct {
 	verb, path string
 }
 
-// newGuard wraps a handler, which is then called only for allowed requests. The argument open lists
-// the paths that need no check.
+// newGuard returns a handler that passes only allowed requests to the given handler. Requests for
+// the open paths are always allowed.
 func newGuard(logger klog.Logger, client kubernetes.Interface, open []string, inside http.Handler) (http.Handler, error) {
 	opened, err := path.NewAuthorizer(open)
 	return &guard{
@@ -83,9 +83,9 @@ func newGuard(logger klog.Logger, client kubernetes.Interface, open []string, in
 	}, err
 }
 
-// ServeHTTP answers 401 if the client is unknown, 403 if the client has no right to get the path,
-// and 429 if its address has sent too many wrong tokens. If the API server does not answer,
-// ServeHTTP answers 500.
+// ServeHTTP answers 401 if the client is unknown, and 403 if the client has no right to get the
+// path. It answers 429 if the client's address has sent too many wrong tokens, and 500 if the API
+// server does not answer.
 func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	code, err := g.check(r)
 	if err != nil {

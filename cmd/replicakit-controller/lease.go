@@ -33,9 +33,9 @@ func (l *watchedLock) Create(ctx context.Context, record resourcelock.LeaderElec
 	return err
 }
 
-// endIfNowhere ends the campaign if the namespace of the lease does not exist. If known is true,
-// err itself proves that the namespace does not exist. If the server forbids access to the lease,
-// err does not show whether the namespace exists, so endIfNowhere calls missing.
+// endIfNowhere ends the campaign if the namespace of the lease does not exist. The caller sets
+// known to true if err itself proves this. If the server forbids access to the lease, err does not
+// show whether the namespace exists, so endIfNowhere calls l.missing.
 func (l *watchedLock) endIfNowhere(ctx context.Context, err error, known bool) {
 	if known || apierrors.IsForbidden(err) && l.missing != nil && l.missing(ctx) {
 		namespace, _, _ := strings.Cut(l.Describe(), "/")
@@ -46,8 +46,7 @@ func (l *watchedLock) endIfNowhere(ctx context.Context, err error, known bool) {
 	}
 }
 
-// Update updates the lease. If the update makes this process the holder, Update sets the field
-// leading.
+// Update updates the lease. If the update makes this process the holder, Update sets l.leading.
 func (l *watchedLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	return l.wrote(record, l.Interface.Update(ctx, record))
 }

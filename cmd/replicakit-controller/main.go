@@ -19,9 +19,9 @@
 // stops making changes, and ends. With --allow-other-controllers, the program skips both checks.
 //
 // Leader election is on by default. With leader election, the program writes only while it can
-// prove that it holds the lease. The proof is the last renewal that the server has accepted. It is
-// valid for the renew deadline, counted from the time at which the renewal was sent. The program
-// ends when another process holds the lease.
+// prove that it holds the lease. The proof is the last renewal that the server has accepted. The
+// proof expires when the renew deadline has passed since that renewal was sent. If another process
+// gets the lease, the program ends.
 //
 // After SIGTERM or SIGINT, no new pass begins. The program waits until all writes in progress have
 // finished, releases the lease, and ends. A second signal ends the program immediately.

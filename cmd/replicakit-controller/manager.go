@@ -41,9 +41,9 @@ type manager struct {
 	controllers []controller // the enabled controllers whose resource the server has
 	config      *rest.Config
 	registry    *prometheus.Registry
-	waiting     set[string]                    // descriptions of what the manager waits for; the manager is ready only if there are none
+	waiting     set[string]                    // descriptions of what the manager waits for; while there are any, the manager is not ready
 	watchdog    *leaderelection.HealthzAdaptor // checks that the leader renews the lease
-	working     set[*cell]                     // empty while this manager does not lead
+	working     set[*cell]                     // the running cells; none while this manager waits for the lease
 
 	foreignWrites *prometheus.CounterVec
 	restored      prometheus.Gauge
@@ -229,8 +229,8 @@ func (m *manager) served(ctx context.Context) ([]controller, error) {
 }
 
 // isServed reports whether the server has the resource of a controller. If the server does not
-// answer, isServed reports that in the log and in /readyz, and retries. If the server rejects the
-// client, isServed returns the error immediately.
+// answer, isServed retries, and shows the error in the log and in /readyz. If the server rejects
+// the client, isServed returns the error immediately.
 func (m *manager) isServed(ctx context.Context, client discovery.DiscoveryInterface, c controller) (found bool, err error) {
 	answered := func() {}
 	defer func() { answered() }()
@@ -254,8 +254,8 @@ func (m *manager) isServed(ctx context.Context, client discovery.DiscoveryInterf
 	}
 }
 
-// isRefusal reports whether the server does not accept this client, or this client does not trust
-// the server. A retry would then fail again.
+// isRefusal reports whether the server rejects this client, or this client distrusts the server. A
+// retry usually fails with the same error.
 func isRefusal(err error) bool {
 	_, strange := errors.AsType[*tls.CertificateVerificationError](err)
 	_, alert := errors.AsType[tls.AlertError](err)

@@ -42,9 +42,9 @@ func newRegistry(m *manager) *prometheus.Registry {
 	return registry
 }
 
-// kept lists prefixes of metric names. Kubernetes' libraries share one registry, and only its
-// metrics with these prefixes are exposed. The other metrics in the shared registry are about API
-// servers, audit, client certificates and the registry itself.
+// kept contains prefixes of metric names. Kubernetes' libraries share one registry. From this
+// registry, only metrics with one of these prefixes are exposed. The other metrics in the shared
+// registry are about API servers, audit, client certificates and the registry itself.
 var kept = []string{
 	"leader_election_",
 	"rest_client_request_duration_seconds",
@@ -52,8 +52,8 @@ var kept = []string{
 	"workqueue_",
 }
 
-// gatherKept gathers the metrics with the prefixes in kept from the registry of Kubernetes'
-// libraries.
+// gatherKept gathers the metrics of Kubernetes' libraries whose names begin with one of the kept
+// prefixes.
 func gatherKept() ([]*dto.MetricFamily, error) {
 	families, err := legacyregistry.DefaultGatherer.Gather()
 	return slices.DeleteFunc(families, func(f *dto.MetricFamily) bool {
@@ -132,7 +132,7 @@ func (t *ownerTotal) add(owner any) {
 	}
 }
 
-// count adds the numbers of one owner. If desired is nil, it counts as 0.
+// count adds the numbers of one owner to the totals. A nil pointer is treated as 0.
 func (t *ownerTotal) count(desired *int32, current, ready, available int32) {
 	if desired != nil {
 		t.desired += int(*desired)

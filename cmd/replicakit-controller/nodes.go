@@ -17,8 +17,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// nodesWait is the delay before a deletion is retried while the nodes have not been listed yet. If
-// the server has refused the list, the delay is nodesRefusedWait.
+// nodesWait is the delay before a deletion is retried if the nodes have not been listed yet. If the
+// server has refused the list, the delay is nodesRefusedWait.
 const (
 	nodesWait        = time.Second
 	nodesRefusedWait = 10 * time.Second
@@ -94,8 +94,8 @@ func (n *nodes) forget(owner types.UID) {
 }
 
 // known reports whether the nodes were listed when the last plan of an owner was made. If they were
-// not, known also returns the delay before the next plan. The error is that of the last failed list
-// or watch, if any.
+// not, it also returns the delay before the next plan. If the nodes are still not listed because a
+// list or watch has failed, it also returns the last such error.
 func (n *nodes) known(owner types.UID) (known bool, again time.Duration, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -37,7 +37,7 @@ type options struct {
 
 	namespaces    []string // empty means all
 	controllers   []string
-	enabled       []controller    // the controllers that the flag selects
+	enabled       []controller    // the controllers that --controllers selects
 	workers       map[string]*int // number of workers, by name of the controller
 	burstReplicas int
 	featureGates  map[string]string
@@ -67,9 +67,8 @@ type options struct {
 	lease         types.NamespacedName
 }
 
-// defaults returns the defaults of Kubernetes (Z2, Z3), except that there is no fixed rate of
-// calls. The lease has its own name, because kube-controller-manager keeps running and holds its
-// own lease.
+// defaults returns the defaults of Kubernetes (Z2, Z3), but without a fixed rate of API calls. The
+// lease has its own name, because kube-controller-manager keeps running and holds its own lease.
 func defaults() options {
 	return options{
 		burst:         30,
@@ -93,7 +92,7 @@ func defaults() options {
 	}
 }
 
-// parse reads the flags. parse returns all invalid values in one error, with one line for each. The
+// parse reads the flags. It reports all invalid values in one error, with one line for each. The
 // text of --help is written to stdout.
 func parse(args []string, stdout io.Writer) (options, error) {
 	opts := defaults()
@@ -144,7 +143,7 @@ func (o *options) flagSet() *pflag.FlagSet {
 	return fs
 }
 
-// addLogFlags adds the log flags of Kubernetes that are not alpha.
+// addLogFlags adds Kubernetes' log flags, except the alpha flags.
 func (o *options) addLogFlags(fs *pflag.FlagSet) {
 	all := pflag.NewFlagSet("", pflag.ContinueOnError)
 	logsapi.AddFlags(o.logging, all)
@@ -201,8 +200,8 @@ func (o *options) validate() error {
 // podDeletionCost is the only feature gate of Kubernetes that this program has.
 const podDeletionCost = "PodDeletionCost"
 
-// deletionCosts reports whether deletion costs are compared. They are compared unless the feature
-// gate turns them off.
+// deletionCosts reports whether deletion costs are compared. By default, they are compared, but the
+// feature gate can turn this off.
 func deletionCosts(gates map[string]string) (costs bool, err error) {
 	costs = true
 	for name, value := range gates {
@@ -280,8 +279,8 @@ func (o *options) validateMetrics() error {
 	return nil
 }
 
-// validateLogging validates the log flags. Its errors contain the names of flags instead of the
-// names of fields that the library uses.
+// validateLogging validates the log flags. Its errors contain the names of flags, instead of the
+// library's field names.
 func (o *options) validateLogging() error {
 	var errs []error
 	for _, err := range logsapi.Validate(o.logging, nil, nil) {

@@ -29,7 +29,7 @@ const invalidOrder = "InvalidScaleDownOrder"
 // keywords, so a cluster rarely reaches this limit.
 const mostOrders = 100
 
-// orders determines the order in which the pods of each owner are deleted.
+// orders determines the deletion order of each owner's pods.
 type orders struct {
 	flag      wordedOrder // the order of --scale-down-order
 	own       *lru.Cache  // cached orders from annotations, by the value of the annotation
@@ -99,8 +99,8 @@ func labelOf(words string, err error) string {
 	return cmp.Or(strings.Join(criteria, ","), kubernetesOrder)
 }
 
-// order returns the order of an owner. Before you delete the pods that this order puts first, call
-// admit.
+// order returns the deletion order of an owner's pods. Call admit before you delete pods in this
+// order.
 func (o *orders) order(owner metav1.Object) podrank.Order[*corev1.Pod] {
 	its := o.orderFor(owner)
 	if its.asksNodes {
@@ -109,9 +109,9 @@ func (o *orders) order(owner metav1.Object) podrank.Order[*corev1.Pod] {
 	return its.order
 }
 
-// admit reports whether the pods that the order of an owner puts first may be deleted. If
-// admit returns false, it also returns the delay before the next attempt. A delay of 0 means no
-// further attempt. The error says why the order is not valid, or why the nodes cannot be listed.
+// admit reports whether pods of an owner may be deleted in the owner's order. If they may not,
+// admit also returns the delay before the next attempt. A delay of 0 means no further attempt. The
+// error says why the order is not valid, or why the nodes cannot be listed.
 func (o *orders) admit(kind string, owner metav1.Object) (may bool, again time.Duration, err error) {
 	its := o.orderFor(owner)
 	if its.err != nil {
@@ -127,8 +127,8 @@ func (o *orders) admit(kind string, owner metav1.Object) (may bool, again time.D
 	return may, again, err
 }
 
-// passed is called at the end of a pass of an owner. It counts the deleted pods in the metrics, and
-// forgets whether the nodes were listed when the plan was made.
+// passed is called at the end of a pass of an owner. It adds the deleted pods to the metrics, and
+// removes the owner from nodes.blind.
 func (o *orders) passed(controller string, owner metav1.Object, deleted int) {
 	o.nodes.forget(owner.GetUID())
 	if deleted > 0 {

@@ -24,8 +24,8 @@ import (
 // otherController is the reason of the events that report another controller at work.
 const otherController = "OtherController"
 
-// tellEvery is the minimum time between two reports about other controllers. The first proof is
-// reported immediately.
+// tellEvery is the minimum time between two reports about other controllers. The first proof of
+// another controller is reported immediately.
 const tellEvery = 10 * time.Minute
 
 // These are the values of the metric label "what".
@@ -49,21 +49,21 @@ func newForeignWrites() *prometheus.CounterVec {
 //
 // Only a changed status proves that another controller is at work. A pod proves nothing, because a
 // user with rights in one namespace can create pods for any owner under the name of any program. If
-// another program creates a pod for an existing owner, the worker reports the pod and may wait
-// longer at the start, but continues to work. A user with rights in one namespace can also write
-// managed fields into owners, but cannot change a status. So the managed fields of a status count
-// only if the status itself has changed.
+// another program creates a pod for an existing owner, the worker reports the pod, but continues to
+// work. Before its first write, the worker may wait longer because of such pods. A user with rights
+// in one namespace can also write managed fields into owners, but cannot change a status. So the
+// managed fields of a status count only if the status itself has changed.
 //
 // The probes exist while the worker is at work, and the worker never writes their statuses. If
-// another controller starts later, its first passes write these statuses, which proves that it is
-// at work.
+// another controller starts later, its first passes write these statuses. Such a write proves that
+// the other controller is at work.
 type others struct {
 	*manager
 	telling sync.WaitGroup
 	proven  func(ctx context.Context, seen string) // called once, at the first proof; nil means that the proof is only reported
 
 	mu        sync.Mutex
-	since     time.Time // only writes after this server time count; if it is zero, no writes count
+	since     time.Time // writes up to this server time are ignored; if it is zero, all writes are ignored
 	proof     bool      // whether there was a proof
 	told      time.Time // the time of the last report
 	lastChild time.Time // the last time at which a child from another controller was seen
@@ -71,8 +71,8 @@ type others struct {
 	probes    map[types.UID]bool
 }
 
-// newOthers returns a value of type others without any detected writes. It sets all counters to 0,
-// so that the first write appears as an increase.
+// newOthers returns a value of type others without any detected writes. It creates all counters, so
+// that the first write appears as an increase from 0.
 func newOthers(m *manager) *others {
 	for _, c := range m.controllers {
 		m.foreignWrites.WithLabelValues(c.queue, aStatus)
@@ -81,8 +81,8 @@ func newOthers(m *manager) *others {
 	return &others{manager: m, owners: map[types.UID]bool{}, probes: map[types.UID]bool{}}
 }
 
-// begin sets the time after which writes count, unless a later time was already set. Managed fields
-// have whole seconds, so a write in the same second does not count.
+// begin sets the time up to which writes are ignored. If a later time was already set, begin does
+// nothing. Managed fields have whole seconds, so all writes in the same second are ignored.
 func (o *others) begin(at time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -105,15 +105,15 @@ func (o *others) isProbe(owner types.UID) bool {
 	return o.probes[owner]
 }
 
-// isNew reports whether a write at this time counts; see begin.
+// isNew reports whether a write at this time is counted; see begin.
 func (o *others) isNew(at time.Time) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return !o.since.IsZero() && at.After(o.since)
 }
 
-// sawChild reports whether a child from another controller was last seen less than the given
-// duration ago.
+// sawChild reports whether a child from another controller was seen recently, within the given
+// duration.
 func (o *others) sawChild(within time.Duration) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -144,9 +144,9 @@ func statusOf(owner metav1.Object) any {
 	return nil
 }
 
-// foreignStatus returns the other program that changed the status of an owner between two versions.
-// If the status has not changed, or this program may have changed it, foreignStatus returns an
-// empty string.
+// foreignStatus compares two versions of an owner. If another program has changed the status,
+// foreignStatus returns the name of that program. If the status is unchanged, or this program may
+// have changed it, foreignStatus returns an empty string.
 func (o *others) foreignStatus(before, after metav1.Object) string {
 	if before.GetUID() != after.GetUID() || equality.Semantic.DeepEqual(statusOf(before), statusOf(after)) {
 		return ""
@@ -173,8 +173,8 @@ func ownStatus(owner metav1.Object) (at time.Time) {
 	return at
 }
 
-// maker returns the other program that created an object. If this program wrote any field of the
-// object, or the managed fields name no program, maker returns an empty string.
+// maker returns the name of the other program that created an object. If this program wrote any
+// field of the object, or the managed fields name no program, maker returns an empty string.
 func maker(object metav1.Object) (by string) {
 	fields := object.GetManagedFields()
 	for i := range fields {
@@ -189,8 +189,8 @@ func maker(object metav1.Object) (by string) {
 }
 
 // mark returns the managed fields to keep for a cached pod. If another program created the pod
-// while the worker was at work, the result contains only the name of that program. Otherwise, or if
-// this manager does not serve the kind of the owner, mark returns nil.
+// while the worker was at work, mark keeps the name of that program. It does so only if this
+// manager serves the kind of the owner. In all other cases, mark returns nil.
 func (o *others) mark(pod *corev1.Pod) []metav1.ManagedFieldsEntry {
 	if !o.isNew(pod.CreationTimestamp.Time) || o.controllerOf(pod) == nil {
 		return nil
@@ -243,8 +243,8 @@ func (o *others) watch(ctx context.Context, factory informers.SharedInformerFact
 	return errors.Join(errs...)
 }
 
-// isNewOwner records that another controller has created a child for an owner. It returns false if
-// a child from another controller was already recorded for the owner.
+// isNewOwner records that another controller has created a child for an owner. It reports whether
+// this is the first record for the owner.
 func (o *others) isNewOwner(owner types.UID) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -259,8 +259,8 @@ func (o *others) isNewOwner(owner types.UID) bool {
 	return true
 }
 
-// report counts a write of another controller. For the first proof, and otherwise at most once per
-// tellEvery, it also logs the write and creates an event.
+// report adds a write of another controller to the metrics. If isToBeTold allows it, report also
+// logs the write and creates an event.
 func (o *others) report(ctx context.Context, c controller, what, by, did string, owner metav1.Object) {
 	o.foreignWrites.WithLabelValues(c.queue, what).Inc()
 	said := fmt.Sprintf("%s %s %s %s/%s", by, did, c.kind, owner.GetNamespace(), owner.GetName())
@@ -271,14 +271,15 @@ func (o *others) report(ctx context.Context, c controller, what, by, did string,
 	if !tell {
 		return
 	}
-	klog.FromContext(ctx).Error(nil, "Another controller is at work, and two controllers create each pod twice: turn these controllers off in one of them", "seen", said)
+	klog.FromContext(ctx).Error(nil, "Another controller is at work, and two controllers create each pod twice: turn these controllers off in one of the two programs", "seen", said)
 	about := corev1.ObjectReference{APIVersion: c.resource.GroupVersion().String(), Kind: c.kind, Namespace: owner.GetNamespace(), Name: owner.GetName(), UID: owner.GetUID()}
 	o.telling.Go(func() {
 		o.tell(ctx, about, otherController, fmt.Sprintf("%s %s this %s, which replicakit-controller serves: two controllers create each pod twice", by, did, c.kind))
 	})
 }
 
-// isToBeTold reports whether a report is due, and whether the write is the first proof.
+// isToBeTold reports whether to log a write, and whether the write is the first proof. The first
+// proof is always logged, and other writes at most once per tellEvery.
 func (o *others) isToBeTold(what string) (tell, prove bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

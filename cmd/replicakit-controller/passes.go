@@ -28,7 +28,7 @@ type passes struct {
 
 func newPasses() *passes { return &passes{owners: lru.New(keptOwners)} }
 
-// keep stores a pass that changed something, was held back or failed.
+// keep stores a pass if the pass changed something, was held back or failed.
 func keep[O, C kinds.Object](p *passes, kind string, pass kinds.Pass[O, C]) {
 	if len(pass.Created)+len(pass.Deleted)+len(pass.Adopted)+len(pass.Released)+len(pass.Gates) == 0 && pass.Err == nil {
 		return

@@ -37,10 +37,11 @@ func newRestored() prometheus.Gauge {
 }
 
 // restores detects that the API server has gone back to an older resourceVersion, for example
-// because its etcd was restored from a backup. Watches break while the server is down, so they
-// might not show the older version. Informers often list again before a controller compares
-// versions. So each manager regularly reads the resourceVersion of the server. A manager that waits
-// for the lease also does so, because the leader often loses the lease and ends while etcd is down.
+// because its etcd was restored from a backup. Watches can miss this, because they break while the
+// server is down. Controllers can also miss it, because informers often list again before a
+// controller compares versions. So each manager regularly reads the resourceVersion of the server.
+// Managers that wait for the lease also do so, because the leader often loses the lease and ends
+// while etcd is down.
 type restores struct {
 	live    func(context.Context) (string, error) // returns the current resourceVersion of the server
 	tell    func(ctx context.Context, note string) error
@@ -82,8 +83,9 @@ func (r *restores) ask(ctx context.Context) {
 	}
 }
 
-// restoredShown is the time for which a manager serves its metrics after a controller has detected
-// a restore, so that two scrapes show the restore. The controllers change nothing during this time.
+// restoredShown is the time after which a manager ends if one of its controllers has detected a
+// restore. During this time, the controllers change nothing, and two scrapes of the metrics show the
+// restore.
 const restoredShown = time.Minute
 
 // restoredServer reports that a controller has detected a restore, and ends the manager after
@@ -102,8 +104,8 @@ func (w *worker) restoredServer(ctx context.Context, proof error) {
 	}()
 }
 
-// versionOf returns a function that gets the current resourceVersion of the server by listing at
-// most one object.
+// versionOf returns a function that gets the server's current resourceVersion. To get it, the
+// function lists at most one object.
 func versionOf(client metadata.Interface, resource schema.GroupVersionResource, namespace string) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		ctx, cancel := context.WithTimeout(ctx, askPatience)

@@ -48,8 +48,8 @@ func (c controller) rights() []right {
 }
 
 // reportMissingRights asks the server which rights are missing, and logs each missing right once.
-// The controllers start anyway. Each controller begins to work when it has its own rights, even if
-// the other controller still lacks some.
+// The controllers start anyway. Each controller begins to work when it has its own rights, and does
+// not wait for the rights of the other controller.
 func (m *manager) reportMissingRights(ctx context.Context) {
 	client, err := m.client("rights")
 	if err != nil {

@@ -53,8 +53,8 @@ func (r *runaways) note(owner types.NamespacedName, made, wanted int, now time.T
 	c.wanted[i] = max(c.wanted[i], wanted)
 }
 
-// count returns the number of runaways. It removes owners for which no children were created in the
-// last runawayMinutes.
+// count returns the number of runaways. It also forgets owners for which no children were created
+// in the last runawayMinutes.
 func (r *runaways) count(now time.Time) (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

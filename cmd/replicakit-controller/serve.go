@@ -40,11 +40,12 @@ type nowhere struct{ net.Listener }
 
 func (nowhere) Close() error { return nil }
 
-// serve answers requests for /metrics, /livez, /healthz, /readyz, /debug/passes and, with
-// --profiling, /debug/pprof, until stop is called. As in Kubernetes, serve uses TLS on every
-// address. The paths of --authorization-always-allow-paths are open to all clients. For all other
-// paths, a client needs the right to get the path. The right is also needed on a loopback address,
-// because other users and other pods can connect to it.
+// serve answers HTTP requests until the returned function is called. The paths are /metrics,
+// /livez, /healthz, /readyz and /debug/passes. With --profiling, serve also answers requests for
+// /debug/pprof. As in Kubernetes, serve uses TLS on every address. The paths of
+// --authorization-always-allow-paths are open to all clients. For all other paths, a client needs
+// the right to get the path. The right is also needed on a loopback address, because other users
+// and other pods can connect to it.
 func (m *manager) serve(ctx context.Context, listener net.Listener) (stop func(), err error) {
 	if !m.opts.metrics() {
 		return func() {}, nil
@@ -91,8 +92,8 @@ func (m *manager) handler(ctx context.Context) (http.Handler, error) {
 }
 
 // ready returns an error while the manager waits for something. It also returns an error while a
-// running controller has not listed all objects, or does not receive their changes. A manager that
-// only waits for the lease is ready to take over.
+// running controller has not listed all objects, or does not receive their changes. While a manager
+// only waits for the lease, ready returns nil.
 func (m *manager) ready() error {
 	var errs []error
 	for _, what := range m.waiting.all() {

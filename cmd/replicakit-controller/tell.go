@@ -34,8 +34,7 @@ func (o *options) theLease() corev1.ObjectReference {
 }
 
 // tell creates an event. If the event cannot be created, tell logs the error. An event can show why
-// a process ended, but a metric cannot, because the metrics of the process are then no longer
-// served.
+// a process has ended. A metric cannot, because the process no longer serves metrics.
 func (m *manager) tell(ctx context.Context, about corev1.ObjectReference, reason, note string) {
 	if err := m.makeEvent(ctx, about, reason, note); err != nil {
 		klog.FromContext(ctx).V(2).Info("An event could not be created", "reason", reason, "err", err)

@@ -164,8 +164,8 @@ func (w *worker) registerer(namespace string) prometheus.Registerer {
 	return w.registry
 }
 
-// run fills the caches. It runs each controller when its channel in admitted is closed, until ctx
-// is done. It returns after the last pass.
+// run fills the caches. It starts each controller when the controller's channel in the map admitted
+// is closed. It returns when ctx is done and the last pass has ended.
 func (c *cell) run(ctx context.Context, admitted map[string]chan struct{}) {
 	defer c.working.add(c)()
 	c.newTerm(ctx)
@@ -190,8 +190,8 @@ func (c *cell) run(ctx context.Context, admitted map[string]chan struct{}) {
 const termPatience = 5 * time.Second
 
 // newTerm lets each controller get the current resourceVersion of the server. Caches that are
-// filled later cannot be older than that resourceVersion, so the first passes do not have to wait.
-// Call newTerm when the lease is held and the caches are still empty.
+// filled later cannot be older than that resourceVersion, so the first passes do not have to wait
+// for newer caches. Call newTerm when the lease is held and the caches are still empty.
 func (c *cell) newTerm(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, termPatience)
 	defer cancel()

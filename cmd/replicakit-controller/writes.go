@@ -15,15 +15,15 @@ import (
 // writeTimeout is the timeout of a write. API servers give up earlier.
 const writeTimeout = time.Minute
 
-// writes ensures that a write in progress continues when its context is done. Without this, the
-// response could be lost, and the next leader would have to find out whether the write succeeded.
-// Reads and watches still end with their contexts.
+// writes is a transport wrapper. It completes each write in progress, even if the context of the
+// write is done. Without this, the response could be lost, and the next leader would have to find
+// out whether the write succeeded. Reads and watches still end with their contexts.
 type writes struct {
 	underWay sync.RWMutex // read-locked by each write
 }
 
-// drain waits until all writes in progress have finished. A write that begins after the call of
-// drain fails immediately.
+// drain waits until all writes in progress have finished. After drain has been called, new writes
+// fail immediately.
 func (w *writes) drain() { w.underWay.Lock() }
 
 var errDrained = errors.New("write not sent: the controllers have ended")

@@ -20,29 +20,29 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// The Deployment controller writes these annotations on a ReplicaSet when it scales the ReplicaSet. The first
-// annotation contains the number of replicas that the Deployment wanted. The second annotation contains the
-// maximum number of replicas that the Deployment allowed.
+// When the Deployment controller scales a ReplicaSet, it writes these annotations on the ReplicaSet. The
+// first annotation contains the number of replicas that the Deployment wanted. The second annotation contains
+// the maximum number of replicas that the Deployment allowed.
 const (
 	desiredAnnotation = "deployment.kubernetes.io/desired-replicas"
 	maxAnnotation     = "deployment.kubernetes.io/max-replicas"
 )
 
-// A How is the rule that determined the sizes of the ReplicaSets.
+// A How identifies the rule that determined the sizes of the ReplicaSets.
 type How string
 
 // These are the rules.
 const (
-	Unscaled    How = "unscaled"    // no size changes: no scaling is needed, a Recreate rollout runs, or the Deployment is being deleted
-	Whole       How = "whole"       // all replicas go to the only ReplicaSet with replicas, or to the newest if none has replicas
+	Unscaled    How = "unscaled"    // no scaling is needed, a Recreate rollout runs, or the Deployment is being deleted
+	Whole       How = "whole"       // the only ReplicaSet with replicas gets all replicas; if none has replicas, the newest gets them
 	Finished    How = "finished"    // all replicas of the newest ReplicaSet are available, so the others are scaled to 0
 	Proportions How = "proportions" // during a rollout, each ReplicaSet grows or shrinks in proportion to its size
 )
 
-// Scale returns the size that each ReplicaSet gets when spec.replicas of the Deployment is set to the
-// argument replicas. The list sets must contain all ReplicaSets that the Deployment controls. Scale does not
-// predict the later steps of a rollout. The field spec.replicas of the Deployment and of each ReplicaSet must
-// not be nil.
+// Scale returns the sizes of the ReplicaSets after a change of the Deployment's spec.replicas. The argument
+// replicas is the new value of spec.replicas. The argument sets must contain all ReplicaSets that the
+// Deployment controls. Scale does not predict the later steps of a rollout. The field spec.replicas of the
+// Deployment and of each ReplicaSet must not be nil.
 func Scale(d *appsv1.Deployment, sets []*appsv1.ReplicaSet, replicas int32) (sizes []int32, how How) {
 	s := newScaling(d, sets, replicas)
 	how = s.run()
@@ -53,8 +53,8 @@ func Scale(d *appsv1.Deployment, sets []*appsv1.ReplicaSet, replicas int32) (siz
 }
 
 // Scaled returns copies of the ReplicaSets with the sizes that Scale returned. Use the copies to predict a
-// second change of spec.replicas. The second prediction is correct only if the Deployment controller makes no
-// other changes in between, for example because the Deployment is paused.
+// second change of spec.replicas. The second prediction assumes that the Deployment controller makes no other
+// changes in between, for example because the Deployment is paused.
 func Scaled(d *appsv1.Deployment, sets []*appsv1.ReplicaSet, replicas int32, sizes []int32) []*appsv1.ReplicaSet {
 	scaled := make([]*appsv1.ReplicaSet, len(sets))
 	for i, rs := range sets {
@@ -116,9 +116,8 @@ func (s *scaling) run() How {
 	return Proportions
 }
 
-// wantedOther reports whether the Deployment wanted a number of replicas other than s.replicas when the
-// ReplicaSet was last scaled. If the annotation is missing, wantedOther compares s.replicas with the
-// Deployment's current spec.replicas.
+// wantedOther reports whether the ReplicaSet was last scaled for a number of replicas other than s.replicas.
+// If the annotation is missing, wantedOther compares s.replicas with the Deployment's current spec.replicas.
 func (s *scaling) wantedOther(rs *appsv1.ReplicaSet) bool {
 	desired, ok := number(rs, desiredAnnotation)
 	if !ok {
@@ -186,8 +185,8 @@ func (s *scaling) share() {
 	s.sizes[sorted[0]] = max(0, s.sizes[sorted[0]]+left)
 }
 
-// change returns the number of replicas that the ReplicaSet must gain to keep its proportion. The result is
-// negative if the ReplicaSet must shrink.
+// change calculates how many replicas the ReplicaSet must gain to keep its proportion. The result is negative
+// if the ReplicaSet must shrink.
 func (s *scaling) change(rs *appsv1.ReplicaSet) int32 {
 	size := *rs.Spec.Replicas
 	if s.replicas == 0 {
@@ -228,8 +227,8 @@ func maxSurge(d *appsv1.Deployment, replicas int32) int32 {
 	return int32(surge)
 }
 
-// number returns the number in an annotation of the Deployment controller. The result ok is false if the
-// annotation is missing or is not a number.
+// number returns the number in an annotation of the Deployment controller. The second result reports whether
+// the annotation exists and is a number.
 func number(rs *appsv1.ReplicaSet, annotation string) (n int32, ok bool) {
 	value, err := strconv.ParseUint(rs.Annotations[annotation], 10, 31)
 	if err != nil {

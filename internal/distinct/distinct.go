@@ -11,11 +11,11 @@ import (
 )
 
 // A Table maps the strings of a list's entries to the indexes of these entries. It is a hash table with open
-// addressing and a fixed size. If all strings differ, it takes about half the time of a map.
+// addressing and a fixed size. If all strings differ, a Table takes about half the time of a map.
 type Table struct {
 	text func(i int) string
-	// A free slot is 0. In a used slot, the lower bits hold the index of an entry plus one. The upper bits
-	// hold some bits of the hash of the entry's string. At least half of the slots are free.
+	// A free slot is 0. In a used slot, the lower bits hold the number i+1, where i is the index of an entry.
+	// The upper bits hold some bits of the hash of the entry's string. At least half of the slots are free.
 	slots []uint32
 	index uint // the number of lower bits in a slot
 }

@@ -21,11 +21,11 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A Failure is a way in which an API call fails.
+// A Failure describes how an API call fails.
 type Failure uint8
 
-// Lost returns the failures that can occur even if the call has taken effect. Each of them can be caused by
-// the server or by a proxy in front of the server.
+// Lost lists the failures that can occur even if the call has taken effect. Each of them can be caused by the
+// server or by a proxy in front of the server.
 func Lost() []Failure {
 	return []Failure{Timeout, ServiceUnavailable, InternalError, TooManyRequests, ConnectionReset}
 }
@@ -41,7 +41,7 @@ const (
 	Invalid                           // 422, because a policy rejects the object as invalid
 	BadRequest                        // 400, because a webhook denies the call with this status code
 	ConnectionReset                   // the connection is reset before a response arrives
-	Failures                          // the number of the failures above
+	Failures                          // the number of constants above
 )
 
 // String returns the name of the failure.
@@ -49,7 +49,7 @@ func (f Failure) String() string {
 	return [...]string{"timeout", "unavailable", "broken", "throttled", "conflict", "forbidden", "rejected", "refused", "cut"}[f%Failures]
 }
 
-// Of returns the error of an API call that fails in this way.
+// Of makes the error that the given API call returns if it fails in this way.
 func (f Failure) Of(call replicastest.Call) error {
 	kind := schema.GroupKind{Kind: call.Kind}
 	plural, _ := meta.UnsafeGuessKindToResource(kind.WithVersion(""))

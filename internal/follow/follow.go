@@ -36,12 +36,12 @@ const (
 	bookmarksNeeded = 3
 )
 
-// Times holds the intervals and limits of a Watch. Tests use shorter times.
+// A Times holds the intervals and limits of a Watch. Tests use shorter times.
 type Times struct {
 	Look   time.Duration // the time between two checks of the cache
 	Ask    time.Duration // the time between two requests to the server
-	Relist time.Duration // the age of a watch at which its objects are listed again
-	Stale  time.Duration // the age of a watch at which it counts as not following the server
+	Relist time.Duration // if a watch is further behind than this, its objects are listed again
+	Stale  time.Duration // if a watch is further behind than this, it counts as not following the server
 }
 
 var usual = Times{Look: 20 * time.Second, Ask: time.Minute, Relist: 150 * time.Second, Stale: 3 * time.Minute}
@@ -62,9 +62,9 @@ type Watch struct {
 	// Live returns the server's resourceVersion for a namespace, or for all namespaces if namespace is "". If
 	// Live is nil, the server's resourceVersion is unknown, and the watch is not checked.
 	Live func(ctx context.Context, namespace string) (string, error)
-	// Namespace is the namespace of the watch, or "" if it watches all namespaces. If the server forbids Live
-	// for all namespaces, Live is called with the namespace that Other returns. Other returns "" if it knows
-	// no namespace.
+	// Namespace is the namespace of the watch, or "" if it watches all namespaces. If the server forbids
+	// requests for all namespaces, Live is called with the namespace that the function Other returns. If this
+	// function knows no namespace, it returns "".
 	Namespace string
 	Other     func(ctx context.Context) string
 	// Relist ends each watch that has been silent for at least the given time, so that its objects are listed
@@ -74,13 +74,13 @@ type Watch struct {
 
 	mu     sync.Mutex
 	times  Times
-	proven time.Time // the watch has reached at least the state that the server had at this time; zero before Follow starts
+	proven time.Time // the watch counts as having reached the server's state at this time; zero before Follow starts
 	asked  []answer  // the server's answers that the watch has not reached yet, oldest first
 	last   time.Time // the time of the last request to the server, or of the start of Follow
 	came   time.Time // the time of the server's last answer, or of the start of Follow
 	err    error     // the error of the last request
 	newest string    // the resourceVersion in the server's last answer
-	ahead  string    // the watch's resourceVersion, if the server was at an older one; "" otherwise
+	ahead  string    // if the watch was ahead of the server, the resourceVersion of the watch; "" otherwise
 
 	relisted time.Time   // the time when the objects were last listed again; zero means never
 	done     func() bool // reports whether the server has answered the new list requests; nil if no answer is pending
@@ -88,15 +88,15 @@ type Watch struct {
 	missed   int         // the number of missed events that the new list has delivered
 	hung     int         // the number of new lists that delivered missed events
 
-	reported bool // whether it was logged that the watch does not follow the server
-	noRight  bool // whether it was logged that a right is missing
+	reported bool // whether the log says that the watch does not follow the server
+	noRight  bool // whether the log says that a right is missing
 
 	events, bookmarks int
 	bookmark          time.Time // the time of the last bookmark
-	seen              [2]sight  // the states at the last check and at the check before
+	seen              [2]sight  // the states at the last two checks, newest first
 }
 
-// An answer records that the server had reached at least this resourceVersion at this time.
+// An answer holds a time, and a resourceVersion that the server had reached at this time.
 type answer struct {
 	at      time.Time
 	version string
@@ -111,17 +111,17 @@ type sight struct {
 // A Log logs a message with an error, or only the message if err is nil.
 type Log func(err error, message string, keysAndValues ...any)
 
-// Updated must be called for each update event. It does the same as Saw, but ignores an event that does not
-// change the resourceVersion, because this event comes from a resync or a list.
+// Updated must be called for each update event. It does the same as Saw, with one exception. If an event does
+// not change the resourceVersion, the event comes from a resync or a list and is ignored.
 func (w *Watch) Updated(old, cur any) {
 	if versionOf(old) != versionOf(cur) {
 		w.Saw(cur)
 	}
 }
 
-// Saw must be called for each event of an object. For a deletion, obj is the object's last state. A value
-// that is not an object is a tombstone, which means that the watch missed the deletion. If the cache's
-// resourceVersion changes without an event, the watch has received a bookmark.
+// Saw must be called for each event of an object. For a deletion, obj is the object's last state. If obj is
+// not an object, it is a tombstone, and the watch has missed the deletion. If the cache's resourceVersion
+// changes without an event, the watch has received a bookmark.
 func (w *Watch) Saw(obj any) {
 	if w == nil {
 		return
@@ -168,8 +168,8 @@ func (w *Watch) begin(times Times) {
 	w.times, w.proven, w.last, w.came = times, now, now, now
 }
 
-// look checks the watch once. It reads the server's resourceVersion if the last request is old enough, and
-// logs whether the watch follows the server. If the watch is too far behind, look calls Relist.
+// look checks the watch once. If the last request is old enough, it reads the server's resourceVersion. It
+// also logs whether the watch follows the server. If the watch is too far behind, it calls Relist.
 func (w *Watch) look(ctx context.Context, log Log) {
 	now := time.Now()
 	if w.isTimeToAsk(now) {
@@ -197,7 +197,7 @@ func (w *Watch) look(ctx context.Context, log Log) {
 func (w *Watch) isTimeToAsk(now time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return now.Sub(w.last) >= w.times.Ask || w.isTimeToRelist(now) // a new list needs a recent answer, to find out which events were missed
+	return now.Sub(w.last) >= w.times.Ask || w.isTimeToRelist(now) // a recent answer shows which events of a new list were missed
 }
 
 func (w *Watch) isTimeToRelist(now time.Time) bool {
@@ -231,8 +231,8 @@ func (w *Watch) ask(ctx context.Context) (string, error) {
 }
 
 // note handles the server's answer to a request. The parameter cached is the resourceVersion that the watch
-// had reached before the request. If this process was paused, or the server did not answer for a long time,
-// the age of the watch starts again at the time of the answer.
+// had reached before the request. This process may have been paused, or the server may not have answered for
+// a long time. In both cases, the age of the watch starts again at the time of the answer.
 func (w *Watch) note(a answer, cached string, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -253,9 +253,9 @@ func (w *Watch) note(a answer, cached string, err error) {
 	}
 }
 
-// catchUp records which of the server's answers the watch has reached, and whether the server has answered a
-// new list request. If two resourceVersions cannot be compared, the watch counts as having reached the
-// answer.
+// catchUp records which of the server's answers the watch has reached. It also records whether the server has
+// answered a new list request. If two resourceVersions cannot be compared, the watch counts as having reached
+// the answer.
 func (w *Watch) catchUp(cached string) {
 	if w.done != nil && w.done() {
 		w.done = nil
@@ -273,9 +273,9 @@ func (w *Watch) catchUp(cached string) {
 }
 
 // noteBookmark counts bookmarks, which change the cache's resourceVersion without an event. The cache reaches
-// a resourceVersion shortly before the handlers receive the event. Therefore noteBookmark compares the
-// resourceVersions of two earlier checks. A new list can also change the resourceVersion without an event,
-// but not every minute.
+// the resourceVersion of an event shortly before the handlers receive the event. Therefore noteBookmark
+// compares the resourceVersions of two earlier checks. A new list can also change the resourceVersion without
+// an event, but not every minute.
 func (w *Watch) noteBookmark(now time.Time, cached string) {
 	last, before := w.seen[0], w.seen[1]
 	w.seen = [2]sight{{cached, w.events}, last}
@@ -290,9 +290,9 @@ func (w *Watch) noteBookmark(now time.Time, cached string) {
 
 func (w *Watch) bookmarked() bool { return w.bookmarks >= bookmarksNeeded }
 
-// age returns the maximum time by which the watch is behind the server, and whether this age is reliable. If
-// the server sends no bookmarks and Relist is nil, the age is not reliable, because a watch of unchanged
-// objects receives no events.
+// age calculates the maximum time by which the watch is behind the server. The second result reports whether
+// this time is reliable. It is not reliable if the server sends no bookmarks and Relist is nil. A watch of
+// unchanged objects then receives nothing.
 func (w *Watch) age(now time.Time) (age time.Duration, known bool) {
 	if w.proven.IsZero() || apierrors.IsForbidden(w.err) {
 		return 0, false
@@ -300,8 +300,8 @@ func (w *Watch) age(now time.Time) (age time.Duration, known bool) {
 	return now.Sub(w.proven), w.bookmarked() || w.Relist != nil
 }
 
-// report logs when the watch no longer follows the server, when the watch follows the server again, and when
-// a right is missing. Each change is logged only once.
+// report logs a message if the watch stops following the server or follows it again. It also logs a missing
+// right. Each change is logged only once.
 func (w *Watch) report(now time.Time, log Log) {
 	if missing := apierrors.IsForbidden(w.err); missing != w.noRight {
 		w.noRight = missing
@@ -320,7 +320,7 @@ func (w *Watch) report(now time.Time, log Log) {
 	}
 }
 
-// wrong returns the error for a watch that does not follow the server.
+// wrong makes the error for a watch that does not follow the server.
 func (w *Watch) wrong(age time.Duration) error {
 	age = age.Round(time.Second)
 	if w.ahead != "" {

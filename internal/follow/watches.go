@@ -14,13 +14,13 @@ import (
 	"github.com/replicakit/replicakit/replicas/transport"
 )
 
-// Watches holds the two watches of a controller. The zero Watches contains no watch.
+// A Watches holds the two watches of a controller. The zero Watches contains no watch.
 type Watches struct{ Owners, Children *Watch }
 
 // A Source describes how a controller's caches are filled.
 type Source struct {
 	// OwnersVersion returns the resourceVersion that the watch of owners has reached. ChildrenVersion does
-	// the same for the watch of children. A nil function means that this resourceVersion is unknown.
+	// the same for the watch of children. If one of these functions is nil, its resourceVersion is unknown.
 	OwnersVersion, ChildrenVersion func() string
 	// Namespace is the namespace of the watches, or "" if they watch all namespaces. If the server forbids
 	// requests for all namespaces, the requests use the namespace of an owner in the cache.
@@ -58,7 +58,7 @@ func New[O, C controller.Object](kind controller.Kind[O, C], client controller.C
 	}
 }
 
-// followed returns the watches for which the server's resourceVersion can be read.
+// followed lists the watches for which the server's resourceVersion can be read.
 func (w Watches) followed() (followed []*Watch) {
 	for _, one := range []*Watch{w.Owners, w.Children} {
 		if one != nil && one.Live != nil {

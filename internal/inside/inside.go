@@ -5,7 +5,7 @@
 // users.
 //
 // A type of replicastest hides a value by embedding Hidden under an unexported name. Only the function Of can
-// return the hidden value, because the method open of a Hidden is not exported:
+// return the hidden value, because the method Hidden.open is not exported:
 //
 //	inside.Of[inside.Stream](view.ChildWatch).Lose()
 package inside
@@ -27,7 +27,7 @@ func Hide(value any) Hidden { return Hidden{value} }
 
 func (h Hidden) open() any { return h.value }
 
-// Of returns the hidden value. If the hidden value is not a T, Of returns the zero T.
+// Of returns the hidden value. If the hidden value is not a T, the result is the zero T.
 func Of[T any](value interface{ open() any }) T {
 	hidden, _ := value.open().(T)
 	return hidden
@@ -42,18 +42,18 @@ type Ledgers[Ledger any] interface {
 	Ledgers() map[expectations.Key]Ledger
 }
 
-// A Controller is hidden in a replicastest.Controller. The fields are hooks, which may be nil, and the state
-// of the current pass. The type parameter Pass is controller.Pass, and C is the type of a child.
+// A Controller is hidden in a replicastest.Controller. Its fields are hooks and the state of the current
+// pass. A hook may be nil. The type parameter Pass is controller.Pass, and C is the type of a child.
 type Controller[Pass, C any] struct {
-	// Listed is called after a pass has listed the children from the cache. Changes that Listed makes do not
-	// affect this list.
+	// Listed is a hook that is called after a pass has listed the children from the cache. Changes that this
+	// hook makes do not affect the list.
 	Listed func()
-	// Scaling is called with the children that a pass counts, before the pass creates or deletes children
-	// according to Passing.Scale.
+	// Scaling is a hook that is called before a pass creates or deletes children according to Passing.Scale.
+	// The argument owned lists the children that the pass counts.
 	Scaling func(owned []C)
 	// Passing is the current pass, or nil. At first, Passing.Owner is the owner from the cache. Shortly
 	// before the pass creates or deletes children, Passing.Owner is set to the owner that the pass uses, and
-	// Passing.Scale is set. After a Crash, Passing is still the interrupted pass.
+	// Passing.Scale is set. After a Crash, the field Passing still holds the interrupted pass.
 	Passing *Pass
 	// Related lists the children that count for co-location. It is nil until the current pass has read these
 	// children.
@@ -69,12 +69,12 @@ type Controller[Pass, C any] struct {
 
 // A Client is hidden in a replicastest.Client. The type parameter Call is replicastest.Call.
 type Client[Call any] struct {
-	// Calling is a function that returns the client's API call that is currently taking effect. If no call is
-	// taking effect, ok is false. During Cluster.Changed, ok reports whether this client causes the change.
-	// The second result is true if the caller no longer waits for the response.
+	// Calling is a function. It returns the API call of this client that is currently taking effect. If no
+	// call is taking effect, ok is false. During Cluster.Changed, ok reports whether this client causes the
+	// change. The second result reports whether the caller has stopped waiting for the response.
 	Calling func() (call Call, late, ok bool)
-	// InFlight returns the client's calls that have returned an error but will still take effect. They are
-	// sorted in the order in which they will take effect.
+	// InFlight returns the client's calls that have returned an error but will still take effect. The call
+	// that will take effect first comes first.
 	InFlight func() []Call
 }
 
@@ -84,9 +84,10 @@ type Cluster interface {
 	// restores the resourceVersion of the cluster, so later writes reuse resourceVersions. It breaks all
 	// watches and does not call Cluster.Changed. It does not restore namespaces that are being deleted.
 	Backup() (restore func())
-	// Churn returns a replicastest.Part that changes an annotation of every child in a namespace again and
-	// again, as probes and agents do. The parameter every is the interval between two changes. The first
-	// change happens after half of the interval. If every is 0 or negative, the interval is one second.
+	// Churn returns a replicastest.Part that repeatedly changes an annotation of every child in a namespace.
+	// Probes and agents make similar changes in a real cluster. The parameter every is the interval between
+	// two changes. The first change happens after half of the interval. If this parameter is 0 or negative,
+	// the interval is one second.
 	Churn(namespace string, every time.Duration) Part
 	// TerminateNamespace deletes a namespace. After this call, no object can be created in the namespace. The
 	// children in the namespace are deleted before the owners.
@@ -109,9 +110,9 @@ type Part interface {
 type View interface {
 	// Synced reports whether the first list of each kind has arrived.
 	Synced() bool
-	// ListFrom fills an empty view with the list that another view received first. The watches of the other
+	// ListFrom fills an empty view with the first list that another view received. The watches of the other
 	// view must have hung since then. Each later event is delayed by d, so the new view behaves as if its
-	// server were behind. ListFrom returns false if the other view has no such list.
+	// server were behind. If a watch of the other view is broken, ListFrom returns false.
 	ListFrom(old View, d time.Duration) bool
 }
 
@@ -134,7 +135,7 @@ type Stream interface {
 	Lose()
 	// Repeat delivers the last event a second time.
 	Repeat()
-	// Replay ends a Hang. The events that the Hang held back arrive one by one, with the given interval
+	// Replay ends a Hang. The events that the Hang delayed then arrive one by one, with the given interval
 	// between them. Newer events arrive after them.
 	Replay(every time.Duration)
 }

@@ -14,8 +14,8 @@ const shown = 10
 
 type joined struct{ errs []error }
 
-// Errors returns an error that wraps all of errs. If errs is empty, Errors returns nil. The slice must not
-// contain nil, and must not be changed later, because the returned error keeps it.
+// Errors returns one error that wraps all errors of the slice errs. If errs is empty, Errors returns nil. The
+// slice must not contain nil. The returned error keeps the slice, so the slice must not be changed later.
 func Errors(errs []error) error {
 	if len(errs) == 0 {
 		return nil

@@ -4,7 +4,7 @@
 // Package mergepatch makes and applies JSON merge patches (RFC 7386) of decoded JSON objects.
 package mergepatch
 
-// Between returns the patch that changes the first object into the second object. The patch contains every
+// Between makes the patch that changes the first object into the second object. The patch contains every
 // field of the second object, and null for each field that exists only in the first object. Therefore the
 // patch also sets fields that did not change, in case the patched object lacks them. A field with the value
 // null counts as absent. The patch shares values with the second object.
@@ -25,8 +25,8 @@ func Between(was, is map[string]any) map[string]any {
 	return patch
 }
 
-// Apply applies the patch to an object and returns the changed object. It can modify the given object and the
-// objects in its fields.
+// Apply applies the patch to an object and returns the changed object. Apply may modify the given object and
+// its nested objects.
 func Apply(to, patch map[string]any) map[string]any {
 	if to == nil {
 		to = map[string]any{}

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// An Owner decides whether an owner reference names a particular object. If the object has a UID, the
+// An Owner checks whether an owner reference refers to a particular object. If the object has a UID, the
 // reference must have the same UID. If the object has no UID, as with a fake client, the reference must have
 // no UID either. In that case, the reference must have the object's group, kind and name, and the child must
 // be in the object's namespace.
@@ -40,8 +40,8 @@ func OwnerOf(obj metav1.Object, kind schema.GroupKind) Owner {
 }
 
 // KindOf returns the object's kind. An object that was read through a typed client does not contain its kind.
-// For such an object, KindOf returns the name of its Go type, which equals the kind, and reports that the
-// group is unknown.
+// For such an object, KindOf returns the name of its Go type, because this name equals the kind. The second
+// result then reports that the group is unknown.
 func KindOf(obj metav1.Object) (kind schema.GroupKind, groupUnknown bool) {
 	if o, ok := obj.(runtime.Object); ok {
 		if gvk := o.GetObjectKind().GroupVersionKind(); gvk.Kind != "" {
@@ -51,7 +51,7 @@ func KindOf(obj metav1.Object) (kind schema.GroupKind, groupUnknown bool) {
 	return schema.GroupKind{Kind: reflect.Indirect(reflect.ValueOf(obj)).Type().Name()}, true
 }
 
-// IsNamed reports whether ref, an owner reference of child, names the owner.
+// IsNamed reports whether the owner reference ref of the child refers to the owner.
 func (o *Owner) IsNamed(ref *metav1.OwnerReference, child metav1.Object) bool {
 	return o.uid == ref.UID && (o.uid != "" || o.isNamedWithoutUID(ref, child))
 }
@@ -76,7 +76,7 @@ func GroupOf(ref *metav1.OwnerReference) string {
 	return gv.Group
 }
 
-// Controls reports whether the child's controller reference names the owner.
+// Controls reports whether the child's controller reference refers to the owner.
 func (o *Owner) Controls(child metav1.Object) bool {
 	ref := metav1.GetControllerOfNoCopy(child)
 	return ref != nil && o.IsNamed(ref, child)

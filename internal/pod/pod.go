@@ -17,14 +17,14 @@ func IsFinished(pod *corev1.Pod) bool {
 	return pod != nil && (pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed)
 }
 
-// IsActive reports whether the pod is neither finished nor being deleted, and therefore counts as a replica
-// (Y6).
+// IsActive reports whether the pod counts as a replica (Y6). A pod counts if it is not finished and not being
+// deleted.
 func IsActive(pod *corev1.Pod) bool {
 	return pod != nil && pod.DeletionTimestamp == nil && !IsFinished(pod)
 }
 
-// IsTerminating reports whether the pod is being deleted and not finished yet
-// (T8).
+// IsTerminating reports whether the pod is being deleted and is still in a phase other than Succeeded and
+// Failed (T8).
 func IsTerminating(pod *corev1.Pod) bool {
 	return pod != nil && pod.DeletionTimestamp != nil && !IsFinished(pod)
 }
@@ -62,16 +62,17 @@ func NotReadySince(pod *corev1.Pod) time.Time {
 	return pod.CreationTimestamp.Time
 }
 
-// IsAvailable reports whether, at the instant now, the pod has been ready for at least minReadySeconds (T5).
+// IsAvailable reports whether the pod is ready, and has been ready for at least minReadySeconds at the
+// instant now (T5).
 func IsAvailable(pod *corev1.Pod, minReadySeconds int32, now time.Time) bool {
 	c := ReadyCondition(pod)
 	return c != nil && c.Status == corev1.ConditionTrue && IsReadySince(c, minReadySeconds, LatestReady(minReadySeconds, now))
 }
 
 // IsReadySince reports whether a pod with the given Ready condition is available. The condition must be True.
-// The pod is available if it became ready at or before the instant that LatestReady returns. If
-// minReadySeconds is 0, every ready pod is available. Otherwise a pod whose Ready condition has no transition
-// time is never available (T6, T7).
+// The argument latest is the result of LatestReady. The pod is available if it became ready at this instant
+// or earlier. If minReadySeconds is 0, every ready pod is available. Otherwise a pod whose Ready condition
+// has no transition time is never available (T6, T7).
 func IsReadySince(ready *corev1.PodCondition, minReadySeconds int32, latest time.Time) bool {
 	return minReadySeconds == 0 || !ready.LastTransitionTime.IsZero() && !ready.LastTransitionTime.After(latest)
 }
@@ -82,8 +83,8 @@ func LatestReady(minReadySeconds int32, now time.Time) time.Time {
 	return now.Add(-time.Duration(minReadySeconds) * time.Second)
 }
 
-// AvailableIn returns the time from now until a ready pod becomes available. AvailableIn returns 0 if the pod
-// is already available, or if it cannot become available without a change of the pod (M1, M3).
+// AvailableIn returns the time from now until a ready pod becomes available. If the pod is already available,
+// the result is 0. The result is also 0 if only a change of the pod can make it available (M1, M3).
 func AvailableIn(pod *corev1.Pod, minReadySeconds int32, now time.Time) time.Duration {
 	c := ReadyCondition(pod)
 	if minReadySeconds <= 0 || c == nil || c.Status != corev1.ConditionTrue || c.LastTransitionTime.IsZero() {

@@ -27,8 +27,8 @@ var Now = time.Date(2026, time.May, 4, 12, 0, 0, 0, time.UTC)
 // An Option changes one pod.
 type Option func(*corev1.Pod)
 
-// Pod returns a running pod on node "node-1" that was created and became ready one hour before Now. The
-// options are then applied in order. The pod's UID is "uid-" followed by its name.
+// Pod returns a running pod on the node "node-1". The pod was created and became ready one hour before Now.
+// The options are then applied in order. The pod's UID is "uid-" followed by its name.
 func Pod(name string, options ...Option) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -122,8 +122,8 @@ func setReady(p *corev1.Pod, value corev1.ConditionStatus, at time.Time) {
 
 // Fleet returns n pods spread over the given number of nodes. Each pod has five conditions, two labels and
 // one container. As in a real cluster, many pods are equal in most criteria of the deletion order. Some pods
-// are pending, unassigned or not ready, some were restarted, and some have a deletion cost. The same
-// arguments always return the same pods.
+// are pending, unassigned or not ready, some were restarted, and some have a deletion cost. Calls with the
+// same arguments return the same pods.
 func Fleet(n, nodes int, seed uint64) []*corev1.Pod {
 	r := rand.New(rand.NewPCG(seed, uint64(n)))
 	pods := make([]*corev1.Pod, n)

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package replicaset gives access to fields of ReplicaSets that k8s.io/api v0.32 does not contain. The other
-// packages use it so that they can be built with k8s.io/api v0.32.
+// packages use package replicaset, so they can be built with k8s.io/api v0.32.
 package replicaset
 
 import (
@@ -12,7 +12,8 @@ import (
 )
 
 // Terminating returns a pointer to the field terminatingReplicas of a status. If k8s.io/api does not have
-// this field, the result points to a new variable that is nil, so writes do not change the status.
+// this field, Terminating returns the address of a new variable with the value nil. A write to this variable
+// does not change the status.
 func Terminating(s *appsv1.ReplicaSetStatus) **int32 {
 	if field := reflect.ValueOf(s).Elem().FieldByName("TerminatingReplicas"); field.IsValid() {
 		return field.Addr().Interface().(**int32) //nolint:forcetypeassert // the field has always had this type

@@ -11,8 +11,8 @@ import (
 )
 
 // Compare compares two resourceVersions. The result is negative if a is older, positive if b is older, and 0
-// if the two are equal. A resourceVersion is a positive decimal number of any length (X7). Any other string
-// is an error.
+// if the two are equal. A resourceVersion is a positive decimal number of any length (X7). For any other
+// string, Compare returns an error.
 func Compare(a, b string) (int, error) {
 	for _, version := range []string{a, b} {
 		if !isVersion(version) {

@@ -32,7 +32,8 @@ type Rules struct {
 	WholeLog   bool // R9: the power of two is calculated from the integer instead of the nearest float64
 }
 
-// Kubernetes holds the rules of Kubernetes itself, and Ours holds the rules of package podrank.
+// The variable Kubernetes holds the rules of Kubernetes itself. The variable Ours holds the rules of package
+// podrank.
 var (
 	Kubernetes = Rules{}
 	Ours       = Rules{true, true, true, true}
@@ -53,7 +54,7 @@ func (r Rules) Compare(p, q Pod, now time.Time) (criterion string, c int) {
 	return "none", 0
 }
 
-// over is the result of a step that ranks two pods as equal and ends the comparison.
+// over is a special result of a step. If a step returns over, the two pods are equal and the comparison ends.
 const over = math.MaxInt
 
 type step struct {

@@ -42,10 +42,10 @@ type Options struct {
 	// the owners' kind in lower case, or "replicationmanager" for ReplicationControllers.
 	Name string
 	// BurstReplicas is the maximum number of children that one pass creates or deletes. The default is the
-	// BurstReplicas of the Kind's Spec. If BurstReplicas is negative, New returns an error.
+	// BurstReplicas that the Kind's function Spec returns. If BurstReplicas is negative, New returns an
+	// error.
 	BurstReplicas int
-	// MaxParallel, ExpectationsTimeout, BackOffFailed, StatusDelay and UnfilteredChildren have the same
-	// meaning as in controller.Options.
+	// MaxParallel and the next four fields have the same meaning as in controller.Options.
 	MaxParallel         int
 	ExpectationsTimeout time.Duration
 	BackOffFailed       *bool
@@ -59,10 +59,11 @@ type Options struct {
 	// Namespace is the namespace that the informers watch. The controller reads the server's current
 	// resourceVersion in the same namespace. The default is all namespaces.
 	Namespace string
-	// Watches records the watch requests of the client that the informers use. If a watch hangs, the
-	// controller ends the watch, and the informer lists its objects again. If Watches is nil, a watch that
-	// hangs is only reported in the log, in the metric replicakit_watch_age_seconds, and by CheckWatches.
-	// docs/adopting.md in this repository says which failures the controller notices, and how soon.
+	// Watches records the watch requests of the informers' client. If a watch hangs, the controller ends the
+	// watch, and the informer lists its objects again. If Watches is nil, the controller cannot end a watch
+	// that hangs. The controller then reports the watch only in the log, in the metric
+	// replicakit_watch_age_seconds, and in the result of CheckWatches. The page docs/adopting.md in this
+	// repository says which failures the controller notices, and how soon.
 	Watches *transport.Watches
 	// Clock is the clock of the controller and of its work queue. The default is the real clock.
 	Clock clock.WithTicker
@@ -71,18 +72,20 @@ type Options struct {
 	// Kubernetes' controllers is used.
 	RateLimiter workqueue.TypedRateLimiter[types.NamespacedName]
 
-	// Events receives the events about owners. If Events is nil, the events are recorded with EventClient.
+	// Events is the sink for events about owners. If Events is nil, the events are recorded with
+	// EventClient.
 	Events controller.EventSink
 	// EventClient is the client that records events while Run is running, for example the CoreV1 client
 	// of a kubernetes.Interface. If both Events and EventClient are nil, no events are recorded.
 	EventClient typedcorev1.EventsGetter
-	// Component is the source of the recorded events. The default is the owners' kind in lower case
-	// followed by "-controller", or "replication-controller" for ReplicationControllers.
+	// Component is the source component of the recorded events. The default is the owners' kind in lower
+	// case with the suffix "-controller". For ReplicationControllers, the default is
+	// "replication-controller".
 	Component string
 
-	// MetricsRegisterer is the registry for the controller's own metrics. Controllers with different Names
-	// may share a registerer. The metrics of a controller replace those of an earlier controller with the
-	// same Name. If MetricsRegisterer is nil, the metrics are not registered.
+	// MetricsRegisterer registers the controller's own metrics. Controllers with different Names may share a
+	// registerer. If an earlier controller had the same Name, its metrics are replaced. If MetricsRegisterer
+	// is nil, the metrics are not registered.
 	MetricsRegisterer prometheus.Registerer
 	// QueueMetrics provides the metrics of the work queue. The default is the provider that was set for the
 	// process with workqueue.SetProvider.
@@ -91,7 +94,7 @@ type Options struct {
 
 // A Controller creates and deletes the children of all owners of one kind, and writes the owners' status.
 // Make a Controller with New, NewReplicaSetController or NewReplicationManager. The zero Controller does
-// nothing, and its Run returns an error.
+// nothing, and its method Run returns an error.
 type Controller struct {
 	kind       string // of the owners
 	childKind  string
@@ -107,10 +110,10 @@ type Controller struct {
 	restored   chan error
 }
 
-// New returns a Controller for all owners in the store of the owners' informer. New adds event handlers and
+// New returns a Controller for all owners in the cache of their informer. New adds event handlers and
 // indexes to both informers, which may be shared and may already be running. Make the client with
-// typed.NewClient. The Controller logs each pass and updates its metrics, and then calls Kind.Observe. New
-// uses ctx only to obtain a logger.
+// typed.NewClient. After each pass, the Controller writes log lines, updates its metrics, and calls
+// Kind.Observe. New uses ctx only to obtain a logger.
 func New[O, C controller.Object](ctx context.Context, kind controller.Kind[O, C], client controller.Client[O, C], owners, children cache.SharedIndexInformer, opts Options) (*Controller, error) {
 	if opts.BurstReplicas < 0 {
 		return nil, fmt.Errorf("clientgo: burst replicas %d is negative", opts.BurstReplicas)
@@ -153,7 +156,8 @@ func (o Options) withDefaults(kind schema.GroupVersionKind) Options {
 	return o
 }
 
-// orElse returns its first argument, or its second argument if the first is nil or holds a nil pointer.
+// orElse returns its first argument. If the first argument is nil or holds a nil pointer, orElse returns
+// the second.
 func orElse[T any](option, otherwise T) T {
 	if isNil(option) {
 		return otherwise
@@ -239,25 +243,24 @@ func withBurst[O, C controller.Object](spec func(O) (replicas.Spec[C], error), b
 }
 
 // Run runs the controller until ctx ends, and then returns nil. If the API server was restored from a
-// backup, Run returns an error that wraps controller.ErrRestored, unless Options.OnRestored is set. After
-// an ErrRestored, the program should exit. Before Run returns, it shuts the queue down, waits for every
-// worker to finish its pass, and stops the event broadcaster. If ctx ends before the caches are filled,
-// Run starts no workers. Call Run only once.
+// backup, Run returns an error that wraps controller.ErrRestored, unless Options.OnRestored is set. If Run
+// returns this error, the program should exit. Before Run returns, it shuts the queue down, waits for every
+// worker to finish its pass, and stops the event broadcaster. If ctx ends before the caches are filled, Run
+// starts no workers. Call Run only once.
 //
 // The argument workers is the number of owners that the controller processes concurrently. Two workers
 // never process the same owner at the same time. If workers is 0, Run starts DefaultWorkers workers. If
 // workers is negative, Run returns an error.
 //
-// If a pass takes longer than a second, for example because a webhook hangs, an additional worker starts
-// in place of the worker of the slow pass. At most 4*workers slow passes run at the same time. While a
-// namespace has a slow pass, the number of passes under way in that namespace is limited to the value of
-// workers.
+// If a pass takes longer than a second, for example because a webhook hangs, an additional worker starts.
+// The worker of the slow pass stops at the end of that pass. At most 4*workers slow passes run at the same
+// time. While a namespace has a slow pass, the number of all passes in that namespace is limited to the
+// argument workers.
 //
 // Differs from Kubernetes: workers start after the event handlers have processed the initial lists. In
-// Kubernetes, workers start earlier, as soon as the caches are filled. If the workers of this controller
-// started that early, the event handlers could mistake children in the initial lists for children that the
-// first passes have created. Another difference is that hanging calls for a few owners do not delay the
-// other owners.
+// Kubernetes, workers start earlier, as soon as the caches are filled. With such an early start, a child in
+// the initial list could be mistaken for a child that the first pass has created. Another difference is
+// that the other owners are not delayed if calls for a few owners hang.
 func (c *Controller) Run(ctx context.Context, workers int) error {
 	if c == nil || c.controller == nil {
 		return errors.New("clientgo: New did not make this Controller")

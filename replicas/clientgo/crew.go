@@ -12,25 +12,24 @@ import (
 )
 
 const (
-	// slowPass is the duration after which a pass counts as slow, and an additional worker is started.
+	// slowPass is the duration after which a pass counts as slow. An additional worker then starts.
 	slowPass = time.Second
 	// slowPerWorker is the maximum number of concurrent slow passes per worker.
 	slowPerWorker = 4
 )
 
-// A crew is the set of workers of a controller. At any time, a crew makes at most slowPerWorker*workers
-// slow passes. The number of its other passes is at most the value of workers.
+// A crew is the set of workers of a controller. A crew for n workers makes at most n normal passes and
+// slowPerWorker*n slow passes at the same time.
 //
 // If a pass takes longer than slowPass, the pass is slow. An additional worker then starts, and the worker
-// of the slow pass stops when that pass ends. Passes are usually slow because an admission webhook hangs
-// for ten to thirty seconds in each call. With a fixed number of workers, a few owners with slow passes
-// would delay all other owners.
+// of the slow pass stops when that pass ends. The usual cause of slow passes is an admission webhook that
+// hangs for ten to thirty seconds in each call. With a fixed number of workers, a few owners with slow
+// passes would delay all other owners.
 //
-// While a namespace has a slow pass, the number of passes under way in that namespace is limited to the
-// value of workers, including the slow passes. Other owners in the namespace wait until one of these passes
-// ends. Therefore, even if all passes in one namespace are slow, workers remain for the other namespaces.
-// If passes are slow only because of a low rate limit of the client, the additional workers are harmless,
-// because they share this rate limit.
+// While a namespace has a slow pass, at most n passes are under way in that namespace, including the slow
+// ones. Other owners in the namespace wait until one of these passes ends. Therefore, even if all passes in
+// one namespace are slow, workers remain for the other namespaces. If passes are slow because the client
+// has a low rate limit, the additional workers do no harm, because they share this limit.
 //
 // Passes have no deadline, because a call that the client has abandoned can still take effect. The API
 // server enforces its own deadline for each call.
@@ -54,7 +53,7 @@ func placeOf(owner types.NamespacedName) place {
 	return place{Namespace: owner.Namespace}
 }
 
-// passes contains the number of passes under way in one place, and the number of slow passes among them.
+// passes stores how many passes are under way in one place, and how many of them are slow.
 type passes struct{ all, slow int }
 
 // A shift is the work of one worker on one owner.
@@ -62,7 +61,7 @@ type shift struct {
 	crew        *crew
 	place       place
 	timer       *time.Timer
-	slow, ended bool // slow means that an additional worker has been started
+	slow, ended bool // whether an additional worker has been started, and whether the pass has ended
 }
 
 func newCrew(workers int) *crew {
@@ -76,8 +75,8 @@ func (c *crew) start(work func()) { c.running.Go(work) }
 func (c *crew) wait() { c.running.Wait() }
 
 // begin registers a new pass for the owner with this key. If too many passes are already under way in the
-// owner's namespace, begin returns nil and postpones the owner until the end of one of these passes. If
-// the new pass becomes slow, replace is called.
+// owner's namespace, begin returns nil and postpones the owner until the end of one of these passes. If the
+// new pass becomes slow, the function replace is called.
 func (c *crew) begin(key types.NamespacedName, replace func()) *shift {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,8 +104,8 @@ func (c *crew) postpone(key types.NamespacedName) {
 	c.putOff[place].Insert(key)
 }
 
-// takesLong marks the pass as slow and calls replace, unless the pass has ended. If there are already too
-// many slow passes, takesLong is called again after the duration slowPass.
+// takesLong marks the pass as slow and calls the function replace, unless the pass has ended. If there are
+// already too many slow passes, takesLong is called again after the duration slowPass.
 func (s *shift) takesLong(replace func()) {
 	c := s.crew
 	c.mu.Lock()

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package clientgo runs a controller.Controller with client-go, for owners and children of any kind. The
-// cache reads from informers, and the client makes its calls with typed clients. A rate-limited work queue
+// controller reads from informers, and makes its API calls with typed clients. A rate-limited work queue
 // contains the owners to process.
 //
 //	factory := informers.NewSharedInformerFactory(client, 12*time.Hour)
@@ -15,10 +15,10 @@
 // returns a controller for any controller.Kind. The function typed.NewClient makes the client that New
 // requires, from the typed clients for owners and for children.
 //
-// The controller patches the status of owners, so its role must allow the verb patch for the status
-// subresource of the owners, for example replicasets/status. The roles of Kubernetes' own controllers allow
-// only update. A transform function of the informers (SetTransform, or informers.WithTransform) may drop
-// fields that the Kind does not read, such as annotations and managedFields.
+// The controller patches the status of owners. Its role must therefore allow the verb patch for their
+// status subresource, for example replicasets/status. The roles of Kubernetes' own controllers allow only
+// update. A transform function of the informers (SetTransform, or informers.WithTransform) may drop fields
+// that the Kind does not read, such as annotations and managedFields.
 //
 // Your program makes the client, sets the rate limits and the user agent, and adds CapRetryAfter. Your
 // program also starts the informers, elects a leader, and serves the metrics. Only one process at a time
@@ -31,14 +31,14 @@
 // Differs from Kubernetes: package controller lists differences that also apply here. This package adds the
 // following differences:
 //   - Log lines about ReplicationControllers contain the kind ReplicationController. At the end of a pass,
-//     the number of children that the pass has created and deleted is logged. A child's event is logged
-//     only if it has queued an owner.
+//     the numbers of created and deleted children are logged. An event of a child is logged only if the
+//     event has queued an owner.
 //   - If the cache does not show the controller's own writes yet, a sync requeues the owner after a short
 //     delay, and returns no error.
 //   - If the server sends a Retry-After, that delay replaces the rate limiter's delay.
-//   - Workers start after the event handlers have processed the initial lists, instead of as soon as the
-//     caches are filled.
-//   - A panic ends only the sync in which it occurs, and the process continues.
-//   - Hanging calls for a few owners do not delay the other owners.
+//   - Workers start only after the event handlers have processed the initial lists. In Kubernetes, they
+//     start as soon as the caches are filled.
+//   - If a sync panics, only that sync ends, and the process continues.
+//   - If calls for a few owners hang, the other owners are not delayed.
 //   - If a handler, an index or a metric cannot be added, New returns an error.
 package clientgo

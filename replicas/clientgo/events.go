@@ -17,8 +17,8 @@ import (
 )
 
 // The event handlers pass each event to the controller, which decides which owner to queue. The handlers
-// log events as pkg/controller/replicaset does in Kubernetes. A child's event is logged only if it has
-// queued an owner.
+// log events as pkg/controller/replicaset does in Kubernetes. An event of a child is logged only if the
+// event has queued an owner.
 
 func (a attachment[O, C]) childHandler(ctx context.Context) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
@@ -114,7 +114,7 @@ func (a attachment[O, C]) logChildDeleted(ctx context.Context, w waking, obj any
 	klog.FromContext(ctx).V(4).Info(a.typed.Child.Kind+" deleted", "deletion_timestamp", deletionTimestamp, logKey(a.typed.Child.Kind), klog.KObj(child))
 }
 
-// logLater logs the delay after which a child that has just become ready is checked for availability (M6).
+// logLater logs the delay until the availability check of a child that has just become ready (M6).
 func (a attachment[O, C]) logLater(ctx context.Context, w waking, obj any) {
 	if child, ok := obj.(C); ok && w.later > 0 {
 		name := logKey(a.typed.Child.Kind)

@@ -18,8 +18,9 @@ const overtakenOften = 5
 
 // logError logs the error of a pass in one line. If the pass was canceled because the program is ending, or
 // if the pass was overtaken, the failure is expected and is logged as information. A pass is overtaken if
-// its only failure is a Conflict for the status, because another client changed the owner during the pass.
-// After overtakenOften consecutive failures of an owner, an overtaken pass is logged as an error.
+// its only failure is a Conflict for the status. In this case, another client has changed the owner during
+// the pass. If overtakenOften passes in a row have failed for the same owner, an overtaken pass is logged
+// as an error.
 func (c *Controller) logError(ctx context.Context, key types.NamespacedName, err error, overtaken bool) {
 	switch {
 	case err == nil:
@@ -32,7 +33,8 @@ func (c *Controller) logError(ctx context.Context, key types.NamespacedName, err
 	}
 }
 
-// oneLine wraps an error and removes the line breaks from its message. Joined errors have such line breaks.
+// oneLine wraps an error, and replaces the line breaks in its message with semicolons. The messages of
+// joined errors contain line breaks.
 type oneLine struct{ error }
 
 func (e oneLine) Error() string { return strings.ReplaceAll(e.error.Error(), "\n", "; ") }

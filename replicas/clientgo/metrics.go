@@ -17,12 +17,12 @@ import (
 	"github.com/replicakit/replicakit/status"
 )
 
-// metrics contains the metrics of a Controller that are not part of controller.Controller.Metrics. All
+// metrics holds the metrics of a Controller, without those that controller.Controller.Metrics returns. All
 // controllers with the same registerer share the collectors.
 type metrics struct {
 	ageRatio       prometheus.Histogram
 	staleSyncSkips *prometheus.CounterVec
-	staleChildren  prometheus.Counter // the counter of staleSyncSkips for children
+	staleChildren  prometheus.Counter // the counter in staleSyncSkips for the children's resource
 	slowPasses     prometheus.Gauge   // Kubernetes has no such metric
 }
 
@@ -65,8 +65,8 @@ type registering struct {
 	err        error
 }
 
-// replace registers a collector. If an earlier controller had the same name, replace first unregisters the
-// collector of that controller.
+// replace registers a collector. If an earlier controller had the same name, the collector of that
+// controller is unregistered first.
 func (r *registering) replace(c collector) {
 	if r.registerer != nil {
 		r.registerer.Unregister(c)

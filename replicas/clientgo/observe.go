@@ -57,8 +57,8 @@ func (a attachment[O, C]) count(pass controller.Pass[O, C]) {
 	}
 }
 
-// logPass logs a pass as pkg/controller/replicaset does in Kubernetes. logError logs the error of the
-// pass.
+// logPass logs a pass in the same way as pkg/controller/replicaset in Kubernetes. The error of the pass is
+// logged by logError instead.
 func (a attachment[O, C]) logPass(logger klog.Logger, pass controller.Pass[O, C]) {
 	defer logger.V(4).Info("Finished syncing", "kind", a.kind, "key", pass.Name, "duration", pass.Took)
 	if isNone(pass.Owner) {

@@ -62,8 +62,8 @@ func (r *recording) start(ctx context.Context) (stop func()) {
 	}
 }
 
-// An endingSink suppresses errors after the controller has ended. Without it, the broadcaster would log an
-// error for each of the last events that it cannot send.
+// An endingSink suppresses errors after the controller has ended. Without an endingSink, the broadcaster
+// would log an error for each event that it can no longer send.
 type endingSink struct {
 	record.EventSink
 	ended atomic.Bool
@@ -95,10 +95,10 @@ func (r *recording) Event(owner metav1.Object, eventType, reason, message string
 }
 
 // spamKey returns the key by which the broadcaster limits the rate of events. Events with the same key
-// share a token bucket with a burst of 25 events and a refill rate of one event per five minutes. As in
-// Kubernetes, the events about creations and deletions of children share one key for each owner and event
-// type. Events with any other reason have a key per reason, so that hundreds of creations or deletions do
-// not suppress an event that is sent only once.
+// share one token bucket. The bucket allows a burst of 25 events, and then one event every five minutes. As
+// in Kubernetes, all events of one type about the creations and deletions of an owner's children share one
+// key. For all other events, the key also contains the reason. Hundreds of creations or deletions therefore
+// do not suppress an event that is sent only once.
 func spamKey(event *corev1.Event) string {
 	about := event.InvolvedObject
 	key := []string{event.Source.Component, event.Source.Host, about.APIVersion, about.Kind, about.Namespace, about.Name, string(about.UID), event.Type}

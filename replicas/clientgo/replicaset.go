@@ -30,8 +30,8 @@ import (
 //	c, err := clientgo.New(ctx, kind, client, rsInformer.Informer(), podInformer.Informer(),
 //		clientgo.Options{EventClient: kubeClient.CoreV1()})
 //
-// Differs from Kubernetes: NewReplicaSetController returns an error if it cannot add a handler or an index
-// because an informer has been stopped.
+// Differs from Kubernetes: if an informer has been stopped, NewReplicaSetController returns an error,
+// because it cannot add handlers and indexes.
 func NewReplicaSetController(ctx context.Context, rsInformer appsinformers.ReplicaSetInformer, podInformer coreinformers.PodInformer, kubeClient kubernetes.Interface, burstReplicas int) (*Controller, error) {
 	if err := checkParts(rsInformer, podInformer, kubeClient); err != nil {
 		return nil, err

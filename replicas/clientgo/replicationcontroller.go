@@ -21,7 +21,7 @@ import (
 //
 // Differs from Kubernetes: objects are not converted to ReplicaSets and back. Pods are ranked by
 // co-location with the pods of sibling ReplicationControllers, whereas Kubernetes never finds these
-// siblings. The Controller remembers its own writes, as it does for ReplicaSets.
+// siblings. The Controller remembers its own writes, as a Controller of ReplicaSets does.
 func NewReplicationManager(ctx context.Context, podInformer coreinformers.PodInformer, rcInformer coreinformers.ReplicationControllerInformer, kubeClient kubernetes.Interface, burstReplicas int) (*Controller, error) {
 	if err := checkParts(rcInformer, podInformer, kubeClient); err != nil {
 		return nil, err

@@ -25,8 +25,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// longestRetryAfter is the maximum time that client-go waits before it resends a request. client-go resends
-// a request up to ten times, so a call waits for at most controller.MaxServerDelay in total.
+// longestRetryAfter is the maximum time that client-go waits before it resends a request. A request is
+// resent up to ten times, so a call waits for at most controller.MaxServerDelay in total.
 const longestRetryAfter = controller.MaxServerDelay / 10
 
 // CapRetryAfter limits how long Retry-After headers can delay one call. The maximum is
@@ -34,10 +34,10 @@ const longestRetryAfter = controller.MaxServerDelay / 10
 //
 //	config.Wrap(clientgo.CapRetryAfter)
 //
-// If a response has a Retry-After header, client-go waits for that time within the call and then resends
-// the request, up to ten times. Any webhook can set this header to any number of seconds. While a call
-// waits, the controller does nothing else for the owner. With CapRetryAfter, a call returns the server's
-// error if the response demands a delay of more than 30 seconds.
+// If a response has a Retry-After header, client-go waits for the requested time and then resends the
+// request. This happens up to ten times within one call. Any webhook can set this header to any number of
+// seconds. While a call waits, the controller does nothing else for the owner. With CapRetryAfter, a call
+// returns the server's error if the response demands a delay of more than 30 seconds.
 //
 // With CapRetryAfter, client-go never resends a create, delete or patch request, because the first request
 // may have taken effect. For example, the response may come from a proxy that stopped waiting for the
@@ -71,7 +71,7 @@ func (c retryAfterCap) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// mayHaveHadAnEffect reports whether a failed request may have taken effect, so that it must not be resent.
+// mayHaveHadAnEffect reports whether a failed request must not be resent, because it may have taken effect.
 // Requests for events can always be resent.
 func mayHaveHadAnEffect(req *http.Request, resp *http.Response) bool {
 	switch req.Method {
@@ -118,5 +118,6 @@ func statusOf(req *http.Request, resp *http.Response, body []byte) metav1.Status
 	return *status
 }
 
-// WrappedRoundTripper returns the wrapped RoundTripper, so that client-go can close its connections.
+// WrappedRoundTripper returns the wrapped RoundTripper. For example, client-go calls this method to close
+// idle connections.
 func (c retryAfterCap) WrappedRoundTripper() http.RoundTripper { return c.next }

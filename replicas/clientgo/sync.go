@@ -41,7 +41,7 @@ func (c *Controller) workOne(ctx context.Context) bool {
 	return c.endShift(shift)
 }
 
-// replaceWorker starts an additional worker in place of the worker of a slow pass.
+// replaceWorker starts an additional worker while another worker is busy with a slow pass.
 func (c *Controller) replaceWorker(ctx context.Context, key types.NamespacedName) {
 	klog.FromContext(ctx).V(2).Info("A sync takes long, so another worker starts", "kind", c.kind, "key", key)
 	c.metrics.slowPasses.Inc()
@@ -49,7 +49,7 @@ func (c *Controller) replaceWorker(ctx context.Context, key types.NamespacedName
 }
 
 // endShift ends a shift, and queues the owners that were postponed because of passes in the same namespace.
-// It reports whether the worker is still needed.
+// The result reports whether the worker is still needed.
 func (c *Controller) endShift(s *shift) bool {
 	goOn, putOff := s.end()
 	if !goOn {
@@ -61,8 +61,8 @@ func (c *Controller) endShift(s *shift) bool {
 	return goOn
 }
 
-// requeue adds the owner to the queue again if another pass is needed. If after > 0, it replaces the rate
-// limiter's delay.
+// requeue adds the owner to the queue again if another pass is needed. If the argument after is positive,
+// this delay is used instead of the rate limiter's delay.
 func (c *Controller) requeue(key types.NamespacedName, after time.Duration, err error) {
 	if errors.Is(err, controller.ErrRestored) { // every further pass would return the same error
 		c.queue.Forget(key)

@@ -38,7 +38,7 @@ type Call struct {
 	Err   error
 
 	body   any  // the options of a delete, or the patch that was sent
-	stray  bool // the object is a stray, a new child that is not the owner's because a webhook changed it
+	stray  bool // the object is a new child that a webhook changed, so the child does not belong to the owner
 	dryRun bool
 }
 
@@ -68,24 +68,24 @@ func (c Call) String() string {
 	return text
 }
 
-// ErrNoRoom is wrapped in the error of a call that the Controller refused to send. The call could have led
-// to more or fewer children than docs/guarantee.md promises. This error indicates a bug in the Controller,
-// so please report it.
+// ErrNoRoom is wrapped in the error of a call that the Controller refused to send. If the call had been
+// sent, the owner could have had more or fewer children than docs/guarantee.md promises. This error
+// indicates a bug in the Controller, so please report it.
 var ErrNoRoom = errors.New("there is no room for this call")
 
-// errNoAnswer is the error of a call that has not returned. It remains the error of the call if the client
-// panics.
+// errNoAnswer is the error of a call that has not returned. If the client panics, errNoAnswer remains the
+// error of the call.
 var errNoAnswer = errors.New("the client did not return")
 
-// calls records the calls of one pass. It is safe for concurrent use.
+// calls holds the record of all API calls of one pass. It is safe for concurrent use.
 type calls struct {
 	mu                   sync.Mutex
 	list                 []Call
 	creations, deletions allowance
 }
 
-// An allowance limits how many calls may be made. The field room is the limit, and the field used counts
-// the calls requested so far.
+// An allowance limits how many calls may be made. It consists of the limit (room) and the number of calls
+// requested so far (used).
 type allowance struct{ room, used int }
 
 // allow sets how many replicas the pass may still create and delete.
@@ -95,7 +95,8 @@ func (c *calls) allow(creations, deletions int) {
 	c.creations, c.deletions = allowance{room: creations}, allowance{room: deletions}
 }
 
-// take counts one call against an allowance. It returns an error if the allowance is used up.
+// take adds one to the number of calls requested from an allowance. If this number exceeds the limit, take
+// returns an error.
 func (c *calls) take(of *allowance, what, name string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,21 +125,22 @@ func countCalls(calls []Call, f func(Call) bool) (n int) {
 	return n
 }
 
-// soFar applies countCalls to the calls that have returned so far in the pass.
+// soFar counts the calls of the pass that have already returned and for which f returns true.
 func (c *calls) soFar(f func(Call) bool) (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return countCalls(c.list, f)
 }
 
-// inOrder returns a copy of c.list, which contains the calls in the order in which they returned.
+// inOrder returns a copy of c.list. Each call is added to the end of c.list when it returns.
 func (c *calls) inOrder() []Call {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.list)
 }
 
-// newCall makes the Call for a request about obj. The method calls.record later sets Ended and Err.
+// newCall returns a Call that describes a request about obj. When the request has ended, calls.record sets
+// Ended and Err.
 func newCall(verb string, obj metav1.Object, sent any) Call {
 	return Call{Verb: verb, Namespace: obj.GetNamespace(), Name: obj.GetName(), body: sent}
 }
@@ -201,8 +203,8 @@ func (p *pass[O, C]) askDelete(ctx context.Context, start ledger.Moment, child C
 	return err
 }
 
-// noteDeletion records in the ledger that a child to delete was not found, or that its deletion had no
-// answer. A deletion without an answer may have taken effect already, or may still take effect.
+// noteDeletion updates the ledger if a delete call did not find the child, or if the call had no answer. A
+// deletion without an answer may have taken effect already, or may still take effect.
 func (p *pass[O, C]) noteDeletion(start ledger.Moment, id types.UID, carried string, err error) {
 	known, now := p.state.known, p.opts.Now()
 	switch {
@@ -227,8 +229,9 @@ func versionOf(opts metav1.DeleteOptions) string {
 	return ""
 }
 
-// askDeleteStray deletes a stray, and askStray reads a stray from the server. Neither function records its
-// result in the ledger. The caller updates the ledger's separate list of strays.
+// askDeleteStray deletes a stray, which is a new child that a webhook took from the owner. askStray reads a
+// stray from the server. Both functions leave the ledger unchanged, because the caller updates the list of
+// strays in the ledger.
 func (p *pass[O, C]) askDeleteStray(ctx context.Context, stray C, opts metav1.DeleteOptions) error {
 	err := p.client.Delete(ctx, stray, opts)
 	call := newCall("Delete", stray, opts)
@@ -287,8 +290,7 @@ func (p *pass[O, C]) askOwner(ctx context.Context) (O, error) {
 	return owner, err
 }
 
-// askList lists the children on the server. Passes for several owners may share one list (see the comment
-// of lists).
+// askList lists the children on the server. Passes for several owners may share one list. See listLimiter.
 func (p *pass[O, C]) askList(ctx context.Context) (List[C], error) {
 	namespace, matching := p.Owner.GetNamespace(), p.spec.Selector
 	list, err := p.lists.get(ctx, namespace, matching)
@@ -299,9 +301,9 @@ func (p *pass[O, C]) askList(ctx context.Context) (List[C], error) {
 	return list, err
 }
 
-// askOwnersVersion returns the resourceVersion that the server has reported for the owners in this term. If
-// the server has not reported one yet, askOwnersVersion asks the server for it. The result is "" if the
-// resourceVersion remains unknown. The method askChildrenVersion does the same for the children.
+// askOwnersVersion returns a resourceVersion that the server has reported for the owners in this term (see
+// NewTerm). If there is none yet, askOwnersVersion asks the server. If the resourceVersion remains unknown,
+// the result is "". The method askChildrenVersion does the same for the children.
 func (p *pass[O, C]) askOwnersVersion(ctx context.Context, of Versioner) string {
 	return p.askVersion(ctx, &p.term.owners, "ServerOwnersVersion", of.ServerOwnersVersion)
 }
@@ -325,9 +327,9 @@ func (p *pass[O, C]) askVersion(ctx context.Context, of *serverVersion, verb str
 // lists of its own Controller.
 const listsAtOnce = 2
 
-// listsWaiting is the maximum number of lists that may wait until another list returns. If listsWaiting is
-// reached, a pass that needs another list immediately receives an error. The owner's next pass then runs
-// after listBusy or a little later. In the meantime, the worker can make passes that need no list.
+// listsWaiting is the maximum number of lists that may wait until another list returns. If that many lists
+// are waiting, a pass that needs another list receives an error immediately. The owner's next pass then
+// runs after listBusy or a little later. In the meantime, the worker can make passes that need no list.
 const (
 	listsWaiting = 2
 	listBusy     = time.Second
@@ -337,8 +339,8 @@ const (
 // other lists forever.
 const listTimeout = 30 * time.Second
 
-// A listLimiter makes all live lists of a Controller. Passes that need the same namespace and
-// selector share one list if all of them asked for it before it began. After a list has failed, further
+// A listLimiter makes the live lists of a Controller. A pass shares a list that another pass has requested
+// if the namespace and selector are the same and the list has not begun. After a list has failed, further
 // lists are refused for a time that doubles with each failure.
 type listLimiter[C Object] struct {
 	list   func(ctx context.Context, namespace string, matching labels.Selector) (List[C], error)
@@ -359,7 +361,7 @@ type listCall[C Object] struct {
 	givenUp bool // the pass that made the list was canceled before the list returned
 }
 
-func newLists[O, C Object](client Client[O, C], opts Options) *listLimiter[C] {
+func newListLimiter[O, C Object](client Client[O, C], opts Options) *listLimiter[C] {
 	return &listLimiter[C]{list: client.List, now: opts.Now, random: opts.Random, turns: make(chan struct{}, listsAtOnce)}
 }
 
@@ -375,8 +377,8 @@ func (e heldError) Error() string {
 	return fmt.Sprintf("live lists are held back for %v, because %s", e.wait.Round(time.Millisecond), e.why)
 }
 
-// get returns a live list that began after get was called. If the pass that makes a shared list gives up,
-// one of the other passes makes the list instead.
+// get returns a live list that began after get was called. If the pass that makes a shared list is
+// canceled, one of the other passes makes the list instead.
 func (l *listLimiter[C]) get(ctx context.Context, namespace string, matching labels.Selector) (List[C], error) {
 	key := namespace + "/" + matching.String()
 	for {
@@ -398,7 +400,7 @@ func (l *listLimiter[C]) get(ctx context.Context, namespace string, matching lab
 	}
 }
 
-// join returns a listCall that has not begun yet. If join has just created this listCall, mine is true, and
+// join returns a listCall that has not begun yet. If there was none, join creates it and returns true, and
 // the caller must make the list.
 func (l *listLimiter[C]) join(key string) (call *listCall[C], mine bool, err error) {
 	l.mu.Lock()
@@ -421,7 +423,7 @@ func (l *listLimiter[C]) join(key string) (call *listCall[C], mine bool, err err
 	return call, true, nil
 }
 
-// make sends the list request as soon as fewer than listsAtOnce other lists are under way.
+// make waits until fewer than listsAtOnce other lists are under way, and then sends the list request.
 func (l *listLimiter[C]) make(ctx context.Context, key string, call *listCall[C], namespace string, matching labels.Selector) {
 	defer close(call.done)
 	call.givenUp = true // until the list has returned
@@ -458,8 +460,9 @@ func (l *listLimiter[C]) make(ctx context.Context, key string, call *listCall[C]
 	l.holdAfter(call.err, call.givenUp)
 }
 
-// holdAfter holds back further lists after a list has failed, unless the list failed because its pass was
-// canceled. A list that succeeds ends the hold.
+// holdAfter is called after a list. If the list has failed, holdAfter holds back further lists. If the list
+// failed because its pass was canceled, holdAfter does nothing. If the list has succeeded, holdAfter ends
+// the hold.
 func (l *listLimiter[C]) holdAfter(err error, givenUp bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -472,7 +475,7 @@ func (l *listLimiter[C]) holdAfter(err error, givenUp bool) {
 	}
 }
 
-// retryIn returns how long a pass must wait after its list has failed or was held back. The delay is partly
+// retryIn returns how long a pass must wait after its list failed or was held back. The delay is partly
 // random, so that the owners do not all list at the same moment.
 func (l *listLimiter[C]) retryIn(err error) time.Duration {
 	l.mu.Lock()
@@ -489,44 +492,44 @@ func (l *listLimiter[C]) retryIn(err error) time.Duration {
 
 // ErrRestored is wrapped in the error of Controller.Sync after the Controller has detected that the API
 // server was restored from a backup. The caches and the Controller then hold a state that the server no
-// longer has. The Controller makes no further changes, and each further call of Sync immediately returns
-// this error. Do not retry. Restart the process, or make a new Controller with new caches.
+// longer has. From then on, the Controller makes no changes, and Sync returns this error immediately. Do
+// not retry. Restart the process, or make a new Controller with new caches.
 //
 // The Controller compares resourceVersions only if they are numbers and belong to the same resource. Each
 // of the following observations proves a restore:
-//   - A live list has an older resourceVersion than another live list that had ended before this list
-//     began.
-//   - A live list or a read returns an older resourceVersion than was known before the call, from the cache
-//     or an earlier response.
+//   - A live list has an older resourceVersion than an earlier live list. The earlier list had ended before
+//     the later list began.
+//   - A live list or a read returns an older resourceVersion than the cache or an earlier response had
+//     shown before the call.
 //   - A live list contains a child whose DELETED event arrived before the list began. This rule applies
 //     only if Options.UnfilteredChildren is set.
 //
-// The resourceVersions of two different objects are never compared. A cache that goes back to an older
-// version proves nothing, because it may now read from another API server that lags behind. An object that
-// is not found proves nothing either.
+// The resourceVersions of two different objects are never compared. If the cache goes back to an older
+// version, this proves nothing, because the cache may now read from an API server that lags behind. If an
+// object is not found, this proves nothing either.
 var ErrRestored = errors.New("the API server was restored from a backup")
 
 // endingsKept is the minimum number of recent DELETED events that are remembered.
 const endingsKept = 2048
 
-// restores records whether the API server of a Controller was restored from a backup.
+// A restores value records whether the API server of a Controller was restored from a backup.
 type restores struct {
 	on   func(error) // Options.OnRestored, or nil
 	told atomic.Bool // whether the event was sent
 
 	mu  sync.Mutex
 	err error // the proof that the server was restored, or nil
-	// ownersListed and childrenListed are the newest resourceVersions of all live lists of owners and
-	// children.
+	// ownersListed is the newest resourceVersion of all live lists of owners. childrenListed is the same
+	// for children.
 	ownersListed, childrenListed string
-	// The map recent contains the UIDs of recently deleted children, with the sequence number of each
-	// DELETED event. When recent contains endingsKept UIDs, these replace the contents of the map older,
-	// and recent becomes empty.
+	// The maps recent and older contain UIDs of deleted children, with the sequence number of each DELETED
+	// event. New UIDs are added to recent. When recent contains endingsKept UIDs, this map replaces older,
+	// and a new map is used as recent.
 	recent, older map[types.UID]int
 	count         int // number of DELETED events so far
 }
 
-// proof returns an error that wraps ErrRestored if the server was restored, and otherwise nil.
+// proof returns nil if no restore was detected, and otherwise an error that wraps ErrRestored.
 func (r *restores) proof() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -548,9 +551,9 @@ func (r *restores) notice(format string, args ...any) error {
 	return err
 }
 
-// compare runs the function list, which makes a live list and returns its resourceVersion. If an earlier
-// list or the cache had already shown a newer resourceVersion, compare records that the server was restored
-// and returns an error.
+// compare calls the given function, which makes a live list and returns the resourceVersion of this list.
+// If an earlier list or the cache has shown a newer resourceVersion, compare records a restore and returns
+// an error.
 func (r *restores) compare(newest *string, what, cached string, list func() (version string, err error)) error {
 	r.mu.Lock()
 	earlier := *newest
@@ -598,8 +601,8 @@ func (r *restores) isEnded(id types.UID, n int) bool {
 	return at > 0 && at <= n
 }
 
-// A guard wraps the Client of a Controller. It compares the resourceVersions of lists, to detect that the
-// server was restored from a backup. After a restore, the guard refuses all writes.
+// A guard wraps the Client of a Controller. It checks the result of each list, to detect whether the server
+// was restored from a backup. When the Controller has detected a restore, the guard refuses all writes.
 type guard[O, C Object] struct {
 	Client[O, C]
 	cache    Cache[O, C]
@@ -678,8 +681,8 @@ func (g versionGuard[O, C]) ServerChildrenVersion(ctx context.Context, namespace
 	return version, err
 }
 
-// noticeOlder compares the version of an object that a call returned with the version that was known before
-// the call. If the returned version is older, noticeOlder records that the server was restored.
+// noticeOlder is called with an object as a call returned it, and with the same object as it was known
+// before the call. If the returned object is older, noticeOlder records a restore and returns an error.
 func (r *restores) noticeOlder(is, shown metav1.Object) error {
 	if is.GetUID() == "" || is.GetUID() != shown.GetUID() || !resourceversion.Older(is.GetResourceVersion(), shown.GetResourceVersion()) {
 		return nil

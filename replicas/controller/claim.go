@@ -28,9 +28,9 @@ import (
 const policyIsFinal = 5 * time.Minute
 
 // claim adopts and releases the children that the plan names, and returns what to create and delete next.
-// The result ok is false if the pass must not create or delete anything. If an orphan was not adopted, or
+// If the second result is false, the pass must create and delete nothing. If an orphan was not adopted, or
 // if the plan contains both adoptions and deletions, claim computes a new scale from the owner's current
-// children. A claim that fails does not undo the claims that succeeded (C13).
+// children. If a claim fails, the claims that succeeded remain in effect (C13).
 func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (scale replicas.Scale[C], ok bool) {
 	claims, orphans, before := plan.Claims, plan.Claims.Adopt, p.state.aside
 	p.state.aside = nil
@@ -44,7 +44,7 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (scale re
 	p.Adopted, p.Released = claimed.Adopted, claimed.Released
 	p.Active = slices.Concat(claims.Owned, p.activeOf(claimed.Adopted))
 	p.Failed += len(claimed.AdoptionPending) + len(claimed.NotReleased)
-	if ctx.Err() == nil { // releases that failed because the context has ended are not reported
+	if ctx.Err() == nil { // if the context has ended, failed releases are not reported
 		p.failedReleases(before, claimed.NotReleased)
 	}
 	if claimed.CanAdoptErr != nil || ctx.Err() != nil {
@@ -74,9 +74,8 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (scale re
 	return p.scaleClaimed(ctx)
 }
 
-// scaleClaimed computes what to create and delete for the children that the owner has after the claims. If
-// the view is old and the scale is not zero, scaleClaimed lists the children live and computes the scale
-// again.
+// scaleClaimed decides what to create and delete, on the basis of the owner's children after the claims. If
+// the view is old and there is something to do, scaleClaimed lists the children live and decides again.
 func (p *pass[O, C]) scaleClaimed(ctx context.Context) (replicas.Scale[C], bool) {
 	isOld, spec := p.view.spec.Pending == expectations.Expired, p.view.spec
 	spec.Pending = expectations.Satisfied
@@ -109,8 +108,9 @@ func (p *pass[O, C]) claimedLive() {
 	p.holdPlaces(undecided)
 }
 
-// holdPlaces adds the number of undecided orphans to Spec.PendingAdoptions, so that no children are created
-// in place of these orphans. If the sum overflows, PendingAdoptions keeps the value that the Kind has set.
+// holdPlaces adds the number of orphans that may still be adopted to Spec.PendingAdoptions. No children are
+// then created in place of these orphans. If the sum overflows, PendingAdoptions keeps the value that the
+// Kind has set.
 func (p *pass[O, C]) holdPlaces(undecided int) {
 	p.view.spec.PendingAdoptions = max(p.spec.PendingAdoptions, p.spec.PendingAdoptions+undecided)
 }
@@ -151,8 +151,8 @@ func (p *pass[O, C]) toTry(before map[types.UID]*aside, children []C) []C {
 	})
 }
 
-// mostReleases is the maximum number of releases of a child that another controller keeps giving back to
-// the owner.
+// mostReleases limits how often the Controller releases a child that another controller keeps giving back
+// to the owner.
 const mostReleases = 3
 
 var errUndone = errors.New("another controller has adopted it for this owner, with another selector: give all owners of one kind the same Kind for children of one kind")
@@ -164,15 +164,15 @@ type release struct {
 	version string
 }
 
-// notUndone omits the children that belong to the owner again after mostReleases releases. Another
-// controller adopts these children for the owner, so further releases would also be undone.
+// notUndone omits the children that were released mostReleases times and belong to the owner again. Another
+// controller adopts these children for the owner, and would also undo further releases.
 func (p *pass[O, C]) notUndone(release []C) []C {
 	if len(p.state.released) == 0 {
 		return release
 	}
 	return filter(release, func(c C) bool {
 		was := p.state.released[object.ID(c)]
-		isUndone := was.times >= mostReleases && was.version != c.GetResourceVersion() // equal versions mean that the cache is old
+		isUndone := was.times >= mostReleases && was.version != c.GetResourceVersion() // if equal, the cache lacks the last release
 		if isUndone {
 			p.sendEventOnce(ReleaseUndone, "Not releasing "+c.GetName()+" again: "+errUndone.Error())
 			p.gate(ReleaseUndone, c.GetName(), 0, errUndone)
@@ -207,9 +207,10 @@ func (p *pass[O, C]) refusedAdoptions(refused []selector.Failure[C]) {
 	}
 }
 
-// refuseAdoption postpones the next attempt to adopt an orphan after the server has refused its adoption.
-// If repeated failures count as the refusal, the argument first is the time of the first failure, so that
-// the next failure immediately counts as a refusal again. If the server's answer was final, first is zero.
+// refuseAdoption is called after the server has refused an adoption, and postpones the next attempt. If
+// repeated failures count as the refusal, the second argument is the time of the first failure. The next
+// failure then counts as a refusal immediately. If the server's answer was final, the second argument is
+// zero.
 func (p *pass[O, C]) refuseAdoption(c C, first time.Time, why error) {
 	hold := backoff.Hold{Since: p.opts.Now(), Wait: AdoptionRefused.row().shortest}
 	p.setAside(c, &aside{Version: c.GetResourceVersion(), First: first, Hold: hold, Reason: AdoptionRefused, Why: why}, nil)
@@ -240,10 +241,10 @@ func (p *pass[O, C]) undecidedAdoptions(ctx context.Context, claimer selector.Cl
 
 func isPolicy(err error) bool { return apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) }
 
-// policyIsAgainstIt reports whether adoptions have probably failed because a policy forbids them. It sends
-// a dry run of an adoption patch for a child that the owner already has. If the dry run succeeds, the
-// Controller has the right to patch children and admission works. In this case, only the adoption of the
-// orphans is forbidden.
+// policyIsAgainstIt reports whether a policy probably forbids the adoptions that failed. It sends a dry run
+// of an adoption patch for a child that the owner already has. If the dry run succeeds, the Controller has
+// the right to patch children and admission works. In this case, only the adoption of the orphans is
+// forbidden.
 func (p *pass[O, C]) policyIsAgainstIt(ctx context.Context, claimer selector.Claimer[C]) bool {
 	if len(p.Active) == 0 {
 		return false
@@ -256,9 +257,9 @@ func (p *pass[O, C]) policyIsAgainstIt(ctx context.Context, claimer selector.Cla
 	return err == nil
 }
 
-// setAside leaves the adoption or release of a child to a later pass, because the last attempt failed. The
-// argument why is the error of an attempt in this pass. It is nil if there was no attempt, or if a.Why
-// already contains the error.
+// setAside is called if the last attempt to adopt or release a child failed, and postpones the next
+// attempt. The last argument is the error of an attempt in this pass. If there was no attempt, or if a.Why
+// already contains the error, the last argument is nil.
 func (p *pass[O, C]) setAside(c C, a *aside, why error) {
 	p.keepAside(object.ID(c), a)
 	a.Why = cmp.Or(why, a.Why)
@@ -286,8 +287,8 @@ func (p *pass[O, C]) sortAside(orphans []C) {
 	}
 }
 
-// invalidReleases delays the next attempt to release a child if the server rejected the release as Invalid.
-// The Claimer counts this child as released, but a policy may have forbidden the release.
+// invalidReleases handles releases that the server rejected as Invalid. It delays the next attempt. The
+// Claimer counts such a child as released, but a policy may have forbidden the release.
 func (p *pass[O, C]) invalidReleases(released []C) {
 	if len(released) == 0 {
 		return

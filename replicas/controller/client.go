@@ -44,8 +44,8 @@ type Client[O, C Object] interface {
 	// Create creates the child in the child's namespace, and returns the child as the server stored it.
 	// Create may modify its argument, because no other code uses that object. Create must send the request
 	// only once. If Create fails and may have sent the request more than once, the error must wrap
-	// ErrResent. For example, client-go repeats a request after a Retry-After header. NoteResent adds
-	// ErrResent to the error in this case.
+	// ErrResent. For example, client-go sends a request again after a Retry-After header. The function
+	// NoteResent adds ErrResent to such an error.
 	Create(ctx context.Context, child C) (C, error)
 	// Delete deletes the child, with the given options and their preconditions.
 	Delete(ctx context.Context, child C, opts metav1.DeleteOptions) error
@@ -71,12 +71,12 @@ type Client[O, C Object] interface {
 }
 
 // A Versioner is a Client that can also return the server's current resourceVersion for owners and for
-// children. A Versioner saves reads in a new process: an owner that was written after the process began
-// does not have to be read from the server. If the cache also returns its version, the new process makes
-// one small list of children instead of a live list for each owner.
+// children. With a Versioner, a new process makes fewer reads. For example, it does not have to read an
+// owner that was written after the process began. If the cache also returns its version, the new process
+// makes one small list of children instead of a live list for each owner.
 type Versioner interface {
 	// ServerOwnersVersion lists the owners in a namespace, and ServerChildrenVersion lists the children.
-	// Both methods return the resourceVersion of their list. If the namespace is "", the list covers all
+	// Each method returns the resourceVersion of its list. If the namespace is "", the list covers all
 	// namespaces. The list must be at least as recent as the call, but may be limited to one object. If the
 	// resourceVersion is not known, the method returns an error or "".
 	ServerOwnersVersion(ctx context.Context, namespace string) (string, error)
@@ -87,10 +87,10 @@ type Versioner interface {
 // server. If Check returns an error, New returns this error.
 type Checker interface{ Check() error }
 
-// errNoObject reports that the client returned neither an object nor an error.
+// errNoObject is the error of a call that succeeded but returned no object.
 var errNoObject = errors.New("the client returned no object")
 
-// A List is the result of a live list.
+// A List is the result of Client.List.
 type List[C Object] struct {
 	Items []C
 	// ResourceVersion is the resourceVersion of the list itself, or "" if it is not known.
@@ -107,8 +107,8 @@ type Cache[O, C Object] interface {
 	// children of other owners, which the Controller ignores.
 	Children(ctx context.Context, owner O) ([]C, error)
 	// Related returns the children for Spec.Related. You can implement this method with the function
-	// replicas.Related. Related is called if the pass may have to delete a child. If Related returns nil or
-	// an error, the pass continues, but pods are not ranked by co-location.
+	// replicas.Related. The Controller calls Related if a pass may have to delete a child. If Related
+	// returns nil or an error, the pass continues, but pods are not ranked by co-location.
 	Related(ctx context.Context, owner O) ([]C, error)
 	// OwnersVersion returns the resourceVersion up to which the cache shows all changes of owners.
 	// ChildrenVersion does the same for children. If the resourceVersion is not known, the method returns
@@ -131,8 +131,9 @@ type OwnerCache[O Object] interface {
 }
 
 // Enqueue requests a pass for an owner after the given time. If after is 0, the pass should run
-// immediately. If several requests for one owner are pending, the earliest of them must lead to a pass. One
-// event may cause several calls of Enqueue. The AddAfter method of a work queue can be used as an Enqueue.
+// immediately. If several requests for one owner are pending, the earliest of them must lead to a pass. For
+// one event, Enqueue may be called several times. The AddAfter method of a work queue can be used as an
+// Enqueue.
 type Enqueue func(owner types.NamespacedName, after time.Duration)
 
 // An EventSink receives the events of a Controller. The argument eventType is corev1.EventTypeNormal or
@@ -142,9 +143,9 @@ type EventSink interface {
 }
 
 // These are the reasons of a Controller's events, with their messages. "Sent once" means that the event is
-// not sent again while the condition lasts. If a spec is refused, the event has the reason of the
-// RefusedError, such as replicas.InvalidSelector, replicas.InvalidReplicas, replicas.InvalidTemplate, or a
-// reason that the Kind defines.
+// not sent again while the condition lasts. If a spec is refused, the reason of the event is the Reason of
+// the RefusedError. Examples are replicas.InvalidSelector, replicas.InvalidReplicas and
+// replicas.InvalidTemplate. A Kind may define other reasons.
 const (
 	SuccessfulCreate = "SuccessfulCreate"  // Created pod: <name>, where pod is the kind of the child in lower case
 	FailedCreate     = "FailedCreate"      // Error creating: <error>
@@ -169,8 +170,8 @@ func nameOf(c metav1.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: c.GetNamespace(), Name: c.GetName()}
 }
 
-// namespaceIsGoing reports whether a create failed because its namespace is
-// being deleted, or is gone already.
+// namespaceIsGoing reports whether a creation failed because the namespace is being deleted or no longer
+// exists.
 func namespaceIsGoing(err error) bool {
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		return true
@@ -183,8 +184,8 @@ func namespaceIsGoing(err error) bool {
 	return details != nil && details.Kind == "namespaces"
 }
 
-// quotaIsFull reports whether a resource quota refused a create. Only the message of the error shows the
-// cause.
+// quotaIsFull reports whether a creation failed because a resource quota is full. Only the message of the
+// error shows the cause.
 func quotaIsFull(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
 }
@@ -215,14 +216,14 @@ func needsFinalizers(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot set blockOwnerDeletion")
 }
 
-// hasNoNamespace reports whether a create failed because the child had no namespace. In this case no child
-// is created, because the client rejects the call or the server does not know the path.
+// hasNoNamespace reports whether a creation failed because the child had no namespace. In this case no
+// child is created, because the client rejects the call or the server does not know the path.
 func hasNoNamespace(err error) bool {
 	return apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) || strings.Contains(err.Error(), "an empty namespace may not be set")
 }
 
-// MaxServerDelay is the longest delay that the server can request with a Retry-After before the next pass
-// for an owner. A longer Retry-After is shortened.
+// MaxServerDelay limits how long a Retry-After from the server can delay an owner's next pass. A longer
+// Retry-After is shortened.
 const MaxServerDelay = 5 * time.Minute
 
 // serverDelay returns the longest Retry-After among the errors, but at most MaxServerDelay. If no error has
@@ -237,7 +238,7 @@ func serverDelay(errs []error) time.Duration {
 	return time.Duration(min(longest, int(MaxServerDelay/time.Second))) * time.Second
 }
 
-// isRefusal reports whether the server refused a call, so that the call has no effect, now or later.
+// isRefusal reports whether the server refused a call. A refused call has no effect, now or later.
 func isRefusal(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err)
 }

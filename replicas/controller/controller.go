@@ -24,29 +24,29 @@ import (
 )
 
 // A Controller maintains the desired number of children for every owner of one kind on one API server. Use
-// New to make a Controller. A zero Controller does nothing, and Sync and the event handlers return errors.
-// Do not copy a Controller. Its methods are safe for concurrent use, except that two calls of Sync for the
-// same owner must not overlap. A work queue ensures this.
+// New to make a Controller. A zero Controller does nothing. Its Sync method and its event handlers return
+// errors. Do not copy a Controller. Its methods are safe for concurrent use, except that two calls of Sync
+// for the same owner must not overlap. A work queue ensures this.
 type Controller struct {
 	hidden
-	reconciler syncer // nil if New did not make the Controller
+	reconciler syncer // nil in a zero Controller
 	handlers   Handlers
 }
 
 // hidden gives this library's own tests access to the ledgers through inside.Ledgers.
 type hidden = inside.Hidden
 
-// A syncer is a reconciler behind an interface that has no type parameters.
+// A syncer hides the type parameters of a reconciler.
 type syncer interface {
 	newTerm(ctx context.Context, namespace string)
 	sync(ctx context.Context, owner types.NamespacedName) (time.Duration, error)
 	metrics() []Sample
 }
 
-// New returns a Controller for the owners of a kind. The Controller's event handlers request passes with
-// enqueue, unless another Enqueue is passed to the handler. New returns an error if client, cache or
-// enqueue is nil, if an option is negative, or if the Kind is invalid. If client is a Checker and Check
-// returns an error, New returns that error.
+// New returns a Controller for the owners of a kind. To request a pass, the Controller's event handlers
+// call enqueue. If another Enqueue is passed to a handler, the handler calls that one instead. New returns
+// an error if client, cache or enqueue is nil, if an option is negative, or if the Kind is invalid. If
+// client is a Checker and Check returns an error, New returns that error.
 func New[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], enqueue Enqueue, opts Options) (*Controller, error) {
 	if err := kind.check(); err != nil {
 		return nil, err
@@ -82,14 +82,14 @@ func New[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], e
 //
 // If err is nil and requeueAfter is positive, call Sync again after that time. If err is not nil and
 // requeueAfter is positive, use requeueAfter instead of the delay of your rate limiter. The server or
-// Kind.Prepare has requested this delay, or it results from the failures so far. If the spec is refused,
-// err is nil, because only a change of the owner can help. An event reports the refusal, and Kind.Observe
-// receives the error. If a method of the client panics, Sync panics too, after the other calls of the batch
-// have ended. If a pass for the owner is already under way, Sync immediately returns an error. Any number
-// of goroutines may call Sync for different owners.
+// Kind.Prepare has requested this delay, or the Controller has computed it from the failures so far. If the
+// spec is refused, err is nil, because only a change of the owner can help. An event reports the refusal,
+// and Kind.Observe receives the error. If a method of the client panics, Sync panics too, after the other
+// calls of the batch have ended. If a pass for the owner is already under way, Sync immediately returns an
+// error. Any number of goroutines may call Sync for different owners.
 //
-// Differs from Kubernetes: a pass combines the cache with the Controller's own writes that the cache does
-// not show yet. Of these writes, only a status write delays the whole pass. If the view is stale, the
+// Differs from Kubernetes: a pass combines the cache with those writes of the Controller that the cache
+// does not show yet. Of these writes, only a status write delays the whole pass. If the view is stale, the
 // children are listed live. The owner is read from the server before children are deleted. The name of a
 // child is chosen before the child is created. Each kind of failure has its own delay. The status is
 // patched instead of replaced, so the cached owner may lack fields. If another controller gives a released
@@ -105,7 +105,7 @@ func (c *Controller) Sync(ctx context.Context, owner types.NamespacedName) (requ
 
 // NewTerm informs the Controller that only this process is active from now on, and that another process may
 // have been active before. Call NewTerm after this process has become the leader, or has taken over a range
-// of owners. Before the Controller's first pass, no call is required.
+// of owners. You do not have to call NewTerm before the Controller's first pass.
 //
 // The caches may be older than the state that the other process saw. The Controller therefore reads from
 // the server once for each owner, before it creates or deletes children of that owner. If the client is a
@@ -159,8 +159,8 @@ func (c *Controller) OwnerAdded(obj any, q ...Enqueue) error {
 
 // OwnerUpdated does what Handlers.OwnerUpdated does, with one exception. OwnerUpdated requests no pass if
 // the update shows only the Controller's own last status write. It still requests a pass if an earlier pass
-// waits for this update, or if the new status changes the result of Kind.Spec in a way that requires a pass.
-// The comment of Kind.Spec lists these changes.
+// waits for this update. The same applies if the new status changes the result of Kind.Spec, and this
+// change requires a pass. The comment of Kind.Spec lists such changes.
 //
 // Differs from Kubernetes: in Kubernetes, each status write leads to another pass.
 func (c *Controller) OwnerUpdated(old, cur any, q ...Enqueue) error {
@@ -186,10 +186,11 @@ type Options struct {
 	// DefaultMaxParallel, and New rejects a negative value. If MaxParallel is 1, the goroutine that called
 	// Sync makes the calls one after the other.
 	MaxParallel int
-	// ExpectationsTimeout is how long passes wait until the cache shows a creation, deletion or status
+	// ExpectationsTimeout is how long passes wait for the cache to show a creation, deletion or status
 	// write. After this time, the cache is considered old. For creations and deletions, the Controller adds
-	// up to a tenth of this time at random, so that owners waiting for the same watch do not all list at
-	// the same moment. The default is expectations.DefaultTimeout, and New rejects a negative value.
+	// a random time of at most a tenth of ExpectationsTimeout. Otherwise, all owners that wait for the same
+	// watch might list at the same moment. The default is expectations.DefaultTimeout, and New rejects a
+	// negative value.
 	ExpectationsTimeout time.Duration
 	// BackOffFailed delays creations if children end soon after they were created, for example because a
 	// node refuses the pods. Children that are created together form a round. If n children of the last
@@ -199,27 +200,27 @@ type Options struct {
 	// which Rules.Discard returns true counts as ended only if it has failed. A child that another owner
 	// has taken over does not count as ended.
 	//
-	// The delay is 10 seconds after the first round with ended children. The delay doubles with each
-	// further round in which children end, up to 5 minutes. If only some children of the round have ended,
-	// the delay is reduced in proportion, but is at least a second. After a round in which no child ends,
-	// the next delay is 10 seconds again. A new generation of the owner ends the delay. If BackOffFailed is
+	// After the first round with ended children, the delay is 10 seconds. With each further round in which
+	// children end, the delay doubles, up to 5 minutes. If only some children of the round have ended, the
+	// delay is reduced in proportion, but is at least a second. After a round in which no child ends, the
+	// next delay is 10 seconds again. A new generation of the owner ends the delay. If BackOffFailed is
 	// false, children are created without this delay, as in Kubernetes. The default is true, except for
 	// pods.
 	BackOffFailed *bool
-	// StatusDelay delays the pass after an update of a child if the update can change only the owner's
-	// status. For example, the child may have become ready. With a StatusDelay of one second, a hundred
-	// such updates per second lead to one status write per second for each owner. An update that changes
-	// the child's labels, owner or deletion is not delayed. An update that changes the result of
-	// Rules.Active, Rules.MustGo, Rules.MustStay or Rules.Ended is not delayed either. If Spec.MaxDeletions
-	// is set, no update is delayed. If Kind.Prepare waits until children are ready, StatusDelay also delays
+	// StatusDelay delays the pass that follows an update of a child, if the update can change only the
+	// owner's status. For example, the child may have become ready. If StatusDelay is one second, an owner
+	// with a hundred such updates per second has one status write per second. If an update changes the
+	// child's labels, owner or deletionTimestamp, the pass is not delayed. The same applies if an update
+	// changes the result of Rules.Active, Rules.MustGo, Rules.MustStay or Rules.Ended. If Spec.MaxDeletions
+	// is set, no pass is delayed. If Kind.Prepare waits until children are ready, StatusDelay also delays
 	// Kind.Prepare. If StatusDelay is 0, no pass is delayed, as in Kubernetes. New rejects a negative
 	// value.
 	StatusDelay time.Duration
 	// UnfilteredChildren says that the cache watches the children without a label or field selector. A
 	// DELETED event of such a watch proves that a child is gone for good. If a live list that begins after
-	// the event contains the child, the server was restored from a backup. If UnfilteredChildren is false,
-	// DELETED events prove nothing, because a watch with a selector also sends such an event for a child
-	// that no longer matches.
+	// the event contains the child, the server was restored from a backup. A watch with a selector also
+	// sends such an event for a child that no longer matches. If UnfilteredChildren is false, DELETED
+	// events therefore prove nothing.
 	UnfilteredChildren bool
 	// OnRestored is called once, when the Controller has detected that the server was restored from a
 	// backup. The error wraps ErrRestored and describes the proof. OnRestored must not block. If OnRestored
@@ -260,7 +261,7 @@ type reconciler[O, C Object] struct {
 	lists  *listLimiter[C]
 	owners owners[C]
 	term   term
-	// restores is shared with the guard, which wraps the client.
+	// restores is also used by the guard that wraps the client.
 	restores *restores
 
 	ownerResource, childResource schema.GroupResource
@@ -276,7 +277,7 @@ func newReconciler[O, C Object](kind Kind[O, C], client Client[O, C], cache Cach
 	client = guarded(client, cache, noticed)
 	r := &reconciler[O, C]{
 		client: client, cache: cache, opts: opts, restores: noticed,
-		lists: newLists(client, opts),
+		lists: newListLimiter(client, opts),
 		owners: owners[C]{patience: func() time.Duration { // partly random, so that not all owners list at the same moment
 			return opts.ExpectationsTimeout + time.Duration(opts.Random(int(opts.ExpectationsTimeout/10/time.Millisecond)+1))*time.Millisecond
 		}},
@@ -295,7 +296,8 @@ func newReconciler[O, C Object](kind Kind[O, C], client Client[O, C], cache Cach
 	return r
 }
 
-// resource returns the GroupResource under which writes of a kind are recorded.
+// resource derives the GroupResource from a kind. The GroupResource is used to record writes, and in
+// messages.
 func resource(kind schema.GroupVersionKind) schema.GroupResource {
 	plural, _ := meta.UnsafeGuessKindToResource(kind)
 	return plural.GroupResource()
@@ -321,9 +323,9 @@ func (r *reconciler[O, C]) allAtOnce(n int) slowstart.Options {
 	return slowstart.Options{InitialBatchSize: n, MaxParallel: r.opts.MaxParallel}
 }
 
-// stateOf returns the state of an owner that is kept between passes. The argument now is the time of the
-// current pass, or zero if stateOf is called outside a pass. In addition, stateOf forgets earlier owners of
-// the same name that have had no pass for a long time.
+// stateOf returns what the Controller remembers about an owner between passes. If stateOf is called during
+// a pass, the second argument is the time of this pass. Otherwise, it is zero. stateOf also forgets other
+// owners with the same name whose last pass was long ago.
 func (r *reconciler[O, C]) stateOf(owner metav1.Object, now time.Time) *memory[C] {
 	key := expectations.KeyOf(owner)
 	state, idle := r.owners.stateOf(key, owner.GetGeneration(), now)
@@ -342,23 +344,24 @@ func (r *reconciler[O, C]) forget(key expectations.Key) {
 	r.owners.forget(key)
 }
 
-// childLeft records in the state of an owner that a child is being deleted, has another owner now, or has
-// left the cache.
+// childLeft is called when a child is being deleted, has another owner now, or has left the cache. It
+// records this in the state of the owner.
 func (r *reconciler[O, C]) childLeft(key expectations.Key, child types.UID) {
 	if state := r.owners.get(key); state != nil {
 		state.known.Left(child)
 	}
 }
 
-// childTaken removes a child from the last round of its former owner, so that the child does not count as
-// ended. Another owner has taken over the child.
+// childTaken is called when another owner has taken over a child. It removes the child from the former
+// owner's last round, so that the child does not count as ended there.
 func (r *reconciler[O, C]) childTaken(key expectations.Key, child C) {
 	if state := r.owners.get(key); state != nil {
 		state.round.drop(child.GetCreationTimestamp().Time)
 	}
 }
 
-// childEnded records a DELETED event of a child, if such an event proves that the child is gone.
+// childEnded is called after a DELETED event of a child. If such events prove that a child is gone,
+// childEnded records the event.
 func (r *reconciler[O, C]) childEnded(child types.UID) {
 	if r.opts.UnfilteredChildren {
 		r.restores.deletedEvent(child)
@@ -373,15 +376,15 @@ func (r *reconciler[O, C]) cacheWentBack(key expectations.Key) {
 	}
 }
 
-// becameReady records when a child of an owner became ready.
+// becameReady records the time at which a child of an owner became ready.
 func (r *reconciler[O, C]) becameReady(owner expectations.Key, child C) {
 	if state := r.owners.get(owner); state != nil {
 		state.ready.setReady(object.ID(child), r.opts.Now())
 	}
 }
 
-// isOwnWrite reports whether an update of an owner shows only the status that the Controller wrote last. It
-// returns false if this status needs another pass, or if a pass waits for the update.
+// isOwnWrite reports whether an update of an owner shows only the status that the Controller wrote last. If
+// this status needs another pass, or if a pass waits for the update, the result is false.
 func (r *reconciler[O, C]) isOwnWrite(was, cur O, wake func()) bool {
 	state := r.owners.get(expectations.KeyOf(cur))
 	return state != nil && state.wrote.explains(was, cur, wake)

@@ -57,7 +57,7 @@ func (p *pass[O, C]) create(ctx context.Context, scale replicas.Scale[C], newbor
 }
 
 // run creates the children in rounds. After each round, run looks on the server for children that may exist
-// although their creation failed. If it finds all children whose creation failed, the slow start continues
+// although their creation failed. If all children whose creation failed are found, the slow start continues
 // where it stopped.
 func (c *creations[O, C]) run(ctx context.Context) {
 	parts := c.parts()
@@ -86,9 +86,9 @@ func (c *creations[O, C]) run(ctx context.Context) {
 	c.holdSlots()
 }
 
-// holdSlots postpones the creations for slots whose names are taken by other objects. A taken name is not
-// an error of the pass, because later passes use other slots until the hold ends. If Spec.New failed for a
-// slot, the pass ends with an error.
+// holdSlots postpones the creations in slots whose names are used by other objects. This is not an error of
+// the pass, because later passes use other slots until the delay is over. If Spec.New failed for a slot,
+// the pass ends with an error.
 func (c *creations[O, C]) holdSlots() {
 	var taken, unmade []error
 	for _, e := range c.each {
@@ -166,8 +166,8 @@ func (c *creations[O, C]) parts() (parts []*part[C]) {
 }
 
 // afterLook updates the result of a part after findLost has run. If findLost has found a child, its
-// creation is no longer a failure. afterLook returns true if the slow start of the part continues. The slow
-// start continues if no failure remains and some creations were not sent.
+// creation is no longer a failure. afterLook reports whether the slow start of the part continues. This is
+// the case if no failure remains and some creations were not sent.
 func (c *creations[O, C]) afterLook(part *part[C]) (goesOn bool) {
 	run := &part.result
 	if len(run.Failed) > 0 {
@@ -216,8 +216,8 @@ func (c *creations[O, C]) childFor(i int) (C, error) {
 	return c.scale.New(i)
 }
 
-// deleteStrange deletes new children that do not belong to the owner because a webhook changed them. If
-// these children were kept, each pass would create more of them.
+// deleteStrange deletes new children that a webhook has changed and that therefore do not belong to the
+// owner. If these children were kept, each pass would create more of them.
 func (c *creations[O, C]) deleteStrange(ctx context.Context, calls []*creation[C]) {
 	for _, e := range calls {
 		if !errors.As(e.err, new(notOursError)) {
@@ -278,16 +278,16 @@ func (p *pass[O, C]) tellCreated(name string) {
 	p.event(corev1.EventTypeNormal, SuccessfulCreate, "Created "+p.childNoun()+": "+name)
 }
 
-// tellFailed sends an event about a failed creation. It sends no event if the namespace is being deleted,
-// or if Spec.New refused to make the child. After the run, a single event reports the refusal.
+// tellFailed sends an event about a failed creation. If the namespace is being deleted, or if Spec.New
+// refused to make the child, no event is sent. After the run, a single event reports the refusal.
 func (p *pass[O, C]) tellFailed(err error) {
 	if _, refused := asRefused(err); err != nil && !refused && !namespaceIsGoing(err) {
 		p.event(corev1.EventTypeWarning, FailedCreate, "Error creating: "+err.Error())
 	}
 }
 
-// updateHolds is called after the creations in one namespace have ended. It updates the holds and the errors
-// of the pass.
+// updateHolds is called after the creations in one namespace have ended. It decides whether further
+// creations in this namespace are put on hold, and records the errors.
 func (c *creations[O, C]) updateHolds(part *part[C]) {
 	namespace, run := part.namespace, part.result
 	c.Failed += len(run.Failed)
@@ -321,8 +321,9 @@ type newborn[C Object] struct {
 	err       error
 }
 
-// creationsNotHeld omits creations in namespaces where creations are on hold, and requests a pass for the
-// end of each hold. If the owner is cluster-scoped, it also returns the children to create, keyed by name.
+// creationsNotHeld removes from the scale the creations in namespaces where creations are on hold. It
+// requests a pass for the end of each hold. If the owner is cluster-scoped, the second result holds the
+// children to create, keyed by name.
 func (p *pass[O, C]) creationsNotHeld(scale replicas.Scale[C]) (replicas.Scale[C], map[string]newborn[C]) {
 	if !p.kind.ClusterScoped {
 		if p.creationsHeld(p.Owner.GetNamespace()) {
@@ -368,8 +369,9 @@ func (p *pass[O, C]) holdCreations(reason Reason, namespace string, why error) *
 	return h
 }
 
-// namespaceEnds puts creations on hold if one of them failed because its namespace is being deleted or is
-// gone. It returns true if all failures have this cause. In that case the pass has no error.
+// namespaceEnds checks whether a creation failed because the namespace is being deleted or is gone. In this
+// case, it puts creations in the namespace on hold. If all failures have this cause, the result is true,
+// and the pass has no error.
 func (p *pass[O, C]) namespaceEnds(namespace string, errs []error) bool {
 	i := slices.IndexFunc(errs, namespaceIsGoing)
 	if i < 0 {
@@ -379,9 +381,8 @@ func (p *pass[O, C]) namespaceEnds(namespace string, errs []error) bool {
 	return !slices.ContainsFunc(errs, func(err error) bool { return err != nil && !namespaceIsGoing(err) })
 }
 
-// holdAfter puts creations on hold after a failure that an immediate retry would probably repeat. These
-// failures are a full quota, a child that a webhook changed, an internal error of the server, and a
-// Retry-After.
+// holdAfter puts creations on hold if an immediate retry would probably fail again. The possible causes are
+// a full quota, a webhook that changed a child, an internal error of the server, and a Retry-After.
 func (p *pass[O, C]) holdAfter(namespace string, errs []error) {
 	if i := slices.IndexFunc(errs, quotaIsFull); i >= 0 {
 		p.holdCreations(QuotaFull, namespace, errs[i]).At = p.inQuota(namespace) + countIn(namespace, p.Created)
@@ -403,8 +404,8 @@ func (p *pass[O, C]) holdFor(reason Reason, key string, d time.Duration, why err
 	p.gate(reason, key, d, why)
 }
 
-// inQuota returns the number of the owner's children that a resource quota counts in a namespace. A child
-// that is being deleted uses quota until it is gone.
+// inQuota returns how many of the owner's children use the resource quota of a namespace. A child that is
+// being deleted uses quota until it is gone.
 func (p *pass[O, C]) inQuota(namespace string) int {
 	return countIn(namespace, p.Active) + countIn(namespace, p.Terminating)
 }
@@ -440,24 +441,24 @@ func (p *pass[O, C]) isAnothers(c C) bool {
 	return metav1.GetControllerOfNoCopy(c) != nil && !p.controls(c)
 }
 
-// A notOursError reports that a new child does not belong to the owner, because its labels or owner
-// references differ from those in the request.
+// A notOursError reports that a new child does not belong to the owner. The labels or owner references of
+// the child differ from those in the request.
 type notOursError struct{ error }
 
 func newNotOursError[C Object](c C) error {
 	return notOursError{fmt.Errorf("%q does not belong to the owner: the server returned it with the labels %q and %d owner references", c.GetName(), labels.Set(c.GetLabels()), len(c.GetOwnerReferences()))}
 }
 
-// letGo leaves a child to the next pass, which releases it because it does not match the owner's selector.
-// The child is not deleted, because a user may have changed its labels after the creation. Only the
-// response to the creation, which was lost, would show that a webhook changed the labels.
+// letGo is called for a child that exists but does not match the owner's selector. The next pass releases
+// this child. The child is not deleted, because a user may have changed its labels after the creation. The
+// lost response to the creation would have shown whether a webhook changed the labels.
 func (p *pass[O, C]) letGo(start ledger.Moment, c C) error {
 	p.believe(start, c)
 	return notOursError{fmt.Errorf("%q exists, but its labels %q do not match: it is left alone", c.GetName(), labels.Set(c.GetLabels()))}
 }
 
-// deleteStray deletes a child only if it is still a stray. This process or another one may adopt the child
-// at any moment.
+// deleteStray deletes a child if the child is still a stray. In the meantime, this process or another one
+// may have adopted the child.
 func (p *pass[O, C]) deleteStray(ctx context.Context, c C) error {
 	if p.isOurs(c) { // the selector has changed, so the child is no longer a stray
 		return nil
@@ -480,7 +481,7 @@ func (p *pass[O, C]) deleteStray(ctx context.Context, c C) error {
 	return p.deleteUnchanged(ctx, found)
 }
 
-// isStray reports whether a child neither belongs to the owner nor is controlled by another owner.
+// isStray reports whether a child does not match the owner's selector and has no other controller.
 func (p *pass[O, C]) isStray(c C) bool {
 	return !p.isOurs(c) && !p.isAnothers(c)
 }
@@ -501,8 +502,8 @@ func (p *pass[O, C]) deleteUnchanged(ctx context.Context, c C) error {
 }
 
 // deletePendingStrays deletes the strays that an earlier pass could not delete. If the spec has no
-// selector, strays cannot be identified, so nothing is deleted. The pass refuses a spec without a selector
-// later.
+// selector, strays cannot be identified, so nothing is deleted. In a later step, the pass refuses such a
+// spec.
 func (p *pass[O, C]) deletePendingStrays(ctx context.Context) {
 	pending := p.state.known.Strays()
 	if object.IsNil(p.spec.Selector) {

@@ -59,8 +59,8 @@ func (v *victim[C]) requireVersion(child C) {
 
 // deletions holds the state of the deletion step of a pass.
 //
-// The preconditions of a delete call may contain the resourceVersion of the victim in the view. If the
-// child has changed since then, for example because it became ready, the call fails with a Conflict.
+// The preconditions of a delete call may contain the resourceVersion that the victim has in the view. If
+// the child has changed since then, for example because it became ready, the call fails with a Conflict.
 // However, children may change faster than the cache can follow. After the first Conflict in a pass, a live
 // list shows which victims must still be deleted. Each of them is then deleted with its resourceVersion
 // from that list. If a deletion fails with a second Conflict, a later pass tries it again. Each pass
@@ -75,12 +75,13 @@ type deletions[O, C Object] struct {
 	start    ledger.Moment       // when the last batch of calls or reads began
 }
 
-// firstVersioned is the size of the first batch of delete calls with a resourceVersion as precondition.
+// firstVersioned is the maximum size of the first batch of delete calls that have a resourceVersion as a
+// precondition.
 const firstVersioned = 16
 
 // delete deletes the victims in parallel, without slow start (D7). Later passes create and delete nothing
-// until the cache shows the deletions (D6, D8). The argument planned may contain further children, which
-// later passes delete.
+// until the cache shows the deletions (D6, D8). The argument planned may also contain children that later
+// passes delete.
 func (p *pass[O, C]) delete(ctx context.Context, planned replicas.Scale[C], victims []replicas.Deletion[C]) {
 	d := &deletions[O, C]{pass: p, planned: planned}
 	for _, deletion := range victims {
@@ -214,8 +215,8 @@ func criteria[C Object](order podrank.Order[C]) (names []string) {
 	return names
 }
 
-// lookFor looks on the server for victims whose deletion may have taken effect. If a victim still exists
-// and is not being deleted, its deletion has failed.
+// lookFor checks on the server whether victims still exist, because their deletion may have taken effect.
+// If a victim still exists and is not being deleted, its deletion has failed.
 func (d *deletions[O, C]) lookFor(ctx context.Context, victims []*victim[C]) {
 	if len(victims) == 0 {
 		return
@@ -257,9 +258,9 @@ func (d *deletions[O, C]) givesUp(v *victim[C]) {
 
 // retryAfterConflict decides about the victims that remain after a Conflict. It lists the children live,
 // and deletes a victim only if the list shows that the deletion is still required. The limits of the plan
-// and Kind.Prepare apply to these deletions again. The rest of the pass uses the live list as its view. If
-// the earlier view was old or an error occurs, retryAfterConflict returns true, because the pass may have
-// chosen the wrong victims.
+// and Kind.Prepare apply to these deletions again. The rest of the pass uses the live list as its view. The
+// result behind is true if the earlier view was old, so that the pass may have chosen the wrong victims. It
+// is also true if the list or Kind.Prepare fails.
 func (d *deletions[O, C]) retryAfterConflict(ctx context.Context) (behind bool) {
 	ours, ended, err := d.oursLive(ctx)
 	if err != nil {
@@ -292,8 +293,8 @@ func (d *deletions[O, C]) retryAfterConflict(ctx context.Context) (behind bool) 
 	return behind
 }
 
-// withoutVictims drops the victims of this pass from the planned deletions, except those whose deletion failed. It
-// also drops children that no longer exist or are being deleted.
+// withoutVictims removes from the planned deletions the children that no longer exist or are being deleted.
+// It also removes the victims of this pass, except the victims whose deletion failed.
 func (d *deletions[O, C]) withoutVictims(planned []replicas.Deletion[C]) []replicas.Deletion[C] {
 	settled, there := sets.New[types.UID](), sets.New[types.UID]()
 	for _, v := range d.victimsWhere(func(v *victim[C]) bool { return v.is != failed }) {
@@ -324,7 +325,7 @@ func (d *deletions[O, C]) deletedActive() (deletedActive []C) {
 }
 
 // stillThere updates the undecided victims from a live list, and returns those that must still be deleted.
-// If a victim does not have to be deleted, the view was old, and behind is true.
+// If some victim no longer has to be deleted, the view was old, and the second result is true.
 func (d *deletions[O, C]) stillThere(ours, ended []C) (still replicas.Scale[C], behind bool) {
 	live := make(map[types.UID]C, len(ours)+len(ended))
 	for _, c := range slices.Concat(ours, ended) {
@@ -377,8 +378,8 @@ func (d *deletions[O, C]) oursLive(ctx context.Context) (ours, ended []C, err er
 }
 
 // holdAfterDeletions puts deletions on hold if the view was old, if the server failed, or if the server
-// requested a delay. Watch events do not end these holds. A hold after an old view or a failure is dropped
-// when later deletions succeed.
+// requested a delay. Watch events do not end these holds. If later deletions succeed, a hold that followed
+// an old view or a failure ends.
 func (d *deletions[O, C]) holdAfterDeletions(behind bool, err error) {
 	var tells time.Duration
 	var errs []error
@@ -425,8 +426,8 @@ func (d *deletions[O, C]) holdRefused(err error) {
 	}
 }
 
-// growHold doubles the length of a hold on deletions. The argument least is a lower limit for the new
-// length. If an event must report the hold, growHold returns the new length, and otherwise 0.
+// growHold doubles the length of a hold on deletions. The new length is at least the given minimum. If an
+// event must report the hold, growHold returns the new length. Otherwise, it returns 0.
 func (d *deletions[O, C]) growHold(reason Reason, key, child string, least time.Duration, why error) (tells time.Duration) {
 	h := d.state.holds.getOrAdd(reason, key)
 	before := h.Wait

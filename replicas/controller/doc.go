@@ -54,8 +54,9 @@ package controller
 // still a stray (create.go, deleteStray).
 //
 // The type reconciler holds the state that outlives a pass and does not belong to one owner. This state
-// consists of the writes that the cache does not show yet (writes), failed live lists (lists), the term,
-// proofs of a restore, the newest event, parsed specs and metrics. It is lost when the process ends.
+// includes the status writes that the cache does not show yet, and the failures of live lists. It also
+// includes the term, the proofs of a restore, the newest event, parsed specs and metrics. When the process
+// ends, this state is lost.
 //
 // If all caches returned their version and all clients were Versioners, some code could be removed. In this
 // package, this code is the second half of the method count in status.go and the type newest in events.go.

@@ -38,18 +38,18 @@ import (
 //
 // Handlers is safe for concurrent use. Events of owners may arrive before or after related events of
 // children, because one cache may be ahead of the other. An event that arrives twice counts only once
-// toward the expectations. If an Enqueue is passed to a handler, the handler requests passes with it.
-// Otherwise the handler uses the Enqueue that was passed to New or NewHandlers.
+// toward the expectations. If an Enqueue is passed to a handler, the handler calls this Enqueue to request
+// passes. Otherwise, it calls the Enqueue that was passed to New or NewHandlers.
 //
 // A handler that returns an error has ignored the event. This happens if the object is nil or has the wrong
-// type, or if a child's controller reference contains the UID of an owner but another kind. In the last
-// case, the Kind is wrong. Log the error and do not retry. A handler does not panic, even if its arguments
-// are invalid.
+// type. It also happens if a child's controller reference contains the UID of an owner but another kind.
+// The Kind that was passed to New or NewHandlers is then wrong. Log the error and do not retry. A handler
+// does not panic, even if its arguments are invalid.
 //
 // The owner of a child is the object that the child's controller reference names. The kind and UID in the
-// reference must be those of the owner. The cache must contain the owner in the child's namespace or, if
-// Kind.ClusterScoped is set, in no namespace. The API group in the reference is not compared, so pods that
-// were created by ReplicaSets of extensions/v1beta1 keep their owner.
+// reference must be those of the owner. The cache must contain the owner. If Kind.ClusterScoped is set, the
+// owner must be in no namespace, and otherwise in the child's namespace. The API group in the reference is
+// not compared, so pods that were created by ReplicaSets of extensions/v1beta1 keep their owner.
 //
 // Differs from Kubernetes (pkg/controller/replicaset/replica_set.go):
 //   - An event counts toward the expectations of the owner in the child's reference, even if the cache does
@@ -60,14 +60,15 @@ import (
 //     have adopted the orphan before the cache showed the adoption.
 //   - An update that changes the UID counts as a deletion and an addition. A cache sends such an update if
 //     a child was deleted and created again with the same name while the watch was broken.
-//   - If one update gives a child to another owner and begins its deletion, the former owner is also woken.
+//   - If one update gives a child to another owner and begins the deletion of the child, the former owner
+//     is also woken.
 //   - Nil labels and empty labels are equal.
 type Handlers struct {
 	watcher untyped
 	enqueue Enqueue
 }
 
-// untyped is a watcher behind an interface that has no type parameters.
+// untyped hides the type parameters of a watcher.
 type untyped interface {
 	childAdded(obj any, q Enqueue) error
 	childUpdated(old, cur any, q Enqueue) error
@@ -78,13 +79,14 @@ type untyped interface {
 }
 
 // NewHandlers returns Handlers that update the expectations in store. The key of an owner is the result of
-// expectations.KeyOf. The Handlers request passes with enqueue, unless another Enqueue is passed to the
-// handler. NewHandlers returns an error if owners, store or enqueue is nil, or if the Kind is invalid.
+// expectations.KeyOf. To request a pass, the Handlers call enqueue. If another Enqueue is passed to a
+// handler, the handler calls that one instead. NewHandlers returns an error if owners, store or enqueue is
+// nil, or if the Kind is invalid.
 //
-// NewHandlers uses only the fields Owner, Child, ClusterScoped and Spec of the Kind. It uses only Selector,
-// MinReadySeconds and Rules.Ready of the Spec. The Handlers use MinReadySeconds and Rules.Ready to wake an
-// owner when a child may have become available. You do not have to register the handlers for owners if
-// other code wakes changed owners and drops the records of deleted owners.
+// NewHandlers uses only the fields Owner, Child, ClusterScoped and Spec of the Kind. Of the Spec, it uses
+// only Selector, MinReadySeconds and Rules.Ready. The Handlers use MinReadySeconds and Rules.Ready to wake
+// an owner when a child may have become available. If other code wakes changed owners and drops the records
+// of deleted owners, you do not have to register the handlers for owners.
 func NewHandlers[O, C Object](kind Kind[O, C], owners OwnerCache[O], store *expectations.Store[expectations.Key], enqueue Enqueue) (*Handlers, error) {
 	if err := kind.check(); err != nil {
 		return nil, err
@@ -104,8 +106,8 @@ func NewHandlers[O, C Object](kind Kind[O, C], owners OwnerCache[O], store *expe
 }
 
 // ChildAdded handles a child that is new to the cache. If the child has an owner, ChildAdded marks the
-// creation as observed and wakes that owner. If the child is an orphan, ChildAdded wakes every owner in its
-// namespace whose selector matches, because one of these owners must adopt the orphan. The selectors of
+// creation as observed and wakes that owner. If the child is an orphan, one of the owners with a matching
+// selector must adopt the child. ChildAdded wakes all such owners in the namespace. The selectors of
 // different owners should not match the same child. If the child is already being deleted, for example
 // after a restart of the process, ChildAdded marks the deletion as observed instead.
 func (h *Handlers) ChildAdded(obj any, q ...Enqueue) error {
@@ -116,14 +118,15 @@ func (h *Handlers) ChildAdded(obj any, q ...Enqueue) error {
 	return w.childAdded(obj, enqueue)
 }
 
-// ChildUpdated handles a child that changed. It wakes the owner and, if the owner changed, the former
-// owner. If the labels or the owner of an orphan changed, ChildUpdated wakes every owner that selects the
-// orphan. The first update with a deletionTimestamp marks the deletion as observed, so a replacement can be
-// created before the child is gone. If a child became ready and its owner has minReadySeconds, the owner is
-// woken again after that time. A work queue may drop this delayed request, because it keeps only the
-// earliest request for an owner. Each pass should therefore request the next pass itself, as a Controller
-// does. For pods, status.NextAvailabilityCheck returns the delay. If both versions have the same
-// resourceVersion, the update is a resync and is ignored. See also Options.StatusDelay.
+// ChildUpdated handles a child that changed. It wakes the child's owner. If the child had another owner
+// before, ChildUpdated also wakes the former owner. If a child became an orphan, or if the labels of an
+// orphan changed, ChildUpdated wakes every owner that selects the orphan. The first update with a
+// deletionTimestamp marks the deletion as observed, so a replacement can be created before the child is
+// gone. If a child became ready and its owner has minReadySeconds, the owner is woken again after that
+// time. A work queue may drop this delayed request, because it keeps only the earliest request for an
+// owner. Each pass should therefore request the next pass itself, as a Controller does. For pods,
+// status.NextAvailabilityCheck returns the delay. If both versions have the same resourceVersion, the
+// update is a resync and is ignored. See also Options.StatusDelay.
 func (h *Handlers) ChildUpdated(old, cur any, q ...Enqueue) error {
 	w, enqueue, err := h.target(q)
 	if err != nil {
@@ -201,7 +204,7 @@ type watcher[O, C Object] struct {
 	statusDelay time.Duration
 }
 
-// A listener receives the facts that an event shows, before the event requests a pass.
+// A listener is informed of what an event shows, before the handler of the event requests a pass.
 type listener[O, C Object] interface {
 	childLeft(owner expectations.Key, child types.UID) // the child is being deleted, has another owner now, or left the cache
 	childTaken(owner expectations.Key, child C)        // another owner has taken over the child
@@ -271,7 +274,7 @@ func (w *watcher[O, C]) childDeleted(obj any, q Enqueue) error {
 		return err
 	}
 	w.newest.saw(child)
-	if !isTombstone { // a tombstone says only that a list lacked the child
+	if !isTombstone { // a tombstone proves only that a list did not contain the child
 		w.listener.childEnded(child.GetUID())
 	}
 	events[O, C]{w, q}.onGone(child)
@@ -314,7 +317,7 @@ func (w *watcher[O, C]) ownerDeleted(obj any, q Enqueue) error {
 	return err
 }
 
-// events is a watcher together with the Enqueue for one watch event.
+// events combines a watcher with the Enqueue that is used for one watch event.
 type events[O, C Object] struct {
 	*watcher[O, C]
 	enqueue Enqueue
@@ -338,7 +341,7 @@ func (e events[O, C]) added(c C) {
 	}
 }
 
-// creationObserved marks the creation of c as observed for every owner in the namespace that expects a child
+// creationObserved marks the creation of c as observed for all owners in the namespace that expect a child
 // with this name. Usually only the owner of c expects the child.
 func (e events[O, C]) creationObserved(c C) {
 	if e.store == nil {
@@ -383,8 +386,8 @@ func (e events[O, C]) wentBack(was, c C) {
 	}
 }
 
-// childDeleted marks the deletion of c as observed for every owner that expects it. Usually only the owner
-// of c expects the deletion.
+// childDeleted marks the deletion of c as observed for every owner that expects this deletion. Usually only
+// the owner of c expects the deletion.
 func (e events[O, C]) childDeleted(c C) {
 	ownKey, owner, found := e.ownerOf(c)
 	id := object.ID(c)
@@ -434,7 +437,7 @@ func (e events[O, C]) ownedChanged(was, c C) {
 	spec, after := e.specOf(owner), time.Duration(0)
 	becameReady := (spec.minReady > 0 || spec.rules.ReadyWithin > 0) && spec.rules.Ready != nil && !spec.rules.Ready(was) && spec.rules.Ready(c)
 	if becameReady {
-		e.listener.becameReady(key, c) // before the owner is woken, because the next pass uses this time
+		e.listener.becameReady(key, c) // called before wake, because the next pass uses the recorded time
 	}
 	if e.statusDelay > 0 && spec.onlyStatusChanges(was, c) {
 		after = e.statusDelay
@@ -520,8 +523,8 @@ func (w *watcher[O, C]) specOf(owner O) keptSpec[C] {
 	return kept
 }
 
-// sweepSpecs drops the specs of owners that are gone. Such specs exist if the deletion event of an owner
-// arrived before its spec was stored, or never arrived. A sweep is made only when the number of specs has
+// sweepSpecs drops the specs of owners that are gone. Such a spec remains if the owner's deletion event did
+// not arrive, or arrived before the spec was stored. A sweep is made only when the number of specs has
 // doubled since the last sweep. On average, each new spec therefore costs at most two lookups of owners.
 func (w *watcher[O, C]) sweepSpecs() {
 	left := 0
@@ -604,7 +607,8 @@ type tombstone struct {
 	Obj any
 }
 
-// unwrap converts the object of a deletion event, or the object in its tombstone.
+// unwrap converts the object of a deletion event. If this object is a tombstone, unwrap converts the object
+// in the tombstone.
 func unwrap[T any](obj any, convert func(any) (T, error)) (t T, isTombstone bool, err error) {
 	shape, v := reflect.TypeFor[tombstone](), reflect.Indirect(reflect.ValueOf(obj))
 	if !v.IsValid() || !v.CanConvert(shape) {

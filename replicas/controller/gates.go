@@ -19,21 +19,22 @@ import (
 )
 
 // A Gate is one reason why a pass held something back. Pass.Gates lists all gates of a pass. If Pass.Gates
-// is empty, the pass held nothing back. If the server refuses a call and the refusal holds nothing back,
-// there is no gate. The refusal is then reported only as an error of the pass and as an event.
+// is empty, the pass held nothing back. Not every refused call leads to a gate. A refusal that holds
+// nothing back is reported only as an error of the pass and as an event.
 //
 // If a gate lasts for a second, the modules replicas/clientgo and replicas/controllerruntime log "Held
-// back". Administrators also see gates in the metric gated_owners, which counts the owners by reason, and
-// in events such as DeletionsHeld. The program replicakit-controller shows the last passes of each owner
-// under /debug/passes, in the format of Pass.String. Authors of a Kind find the gates in Pass.Gates, and in
-// Outcome.Gates for the status.
+// back". Administrators also see gates in events such as DeletionsHeld, and in the metric gated_owners,
+// which counts the owners by reason. The program replicakit-controller shows the last passes of each owner
+// under /debug/passes, in the format of Pass.String. Kind.Observe finds the gates in Pass.Gates, and
+// Kind.Status finds them in Outcome.Gates.
 type Gate struct {
 	Reason Reason
-	// Stops says what the pass did not do because of the gate. If Stops is 0, the gate is only for
-	// information, for example that the server refused a release.
+	// Stops says what the pass did not do because of the gate. If Stops is 0, the gate stopped nothing and
+	// only reports a fact, such as a release that the server refused.
 	Stops Stops
-	// Since is the start of the first pass in an unbroken series of passes that met this gate. If API calls
-	// led to the gate, Since is the time at which these calls ended.
+	// Since is the time at which the gate began. If several passes in a row met this gate, Since is the
+	// start of the first of them. If API calls led to the gate, Since is the time at which these calls
+	// ended.
 	Since time.Time
 	// Until is the time at which the Controller tries again. If Until is zero, the Controller tries again
 	// when the owner or its children change, or when the functions of the Kind return another result.
@@ -44,7 +45,7 @@ type Gate struct {
 	// Err is the error that led to the gate, or nil if there was none.
 	Err error
 
-	// Earlier is true if this pass did not try the work because an earlier pass had postponed it.
+	// Earlier is true if an earlier pass had postponed the work, and this pass therefore did not try it.
 	Earlier bool
 
 	waits bool // the gate keeps the pass from changing the number of children
@@ -103,7 +104,7 @@ func (s Stops) String() string {
 // A Reason says why a pass held something back. The zero Reason means no reason.
 type Reason uint8
 
-// These are the reasons, in the order in which a pass meets them.
+// These are the reasons. The reasons that a pass meets first come first.
 const (
 	OwnWriteNotSeen Reason = 1 + iota
 	OwnerStale
@@ -165,7 +166,7 @@ type row struct {
 	atOnce   bool // the gate is logged immediately, because it lasts until someone acts
 	ofSpec   bool // a new generation of the owner ends the hold
 	shortest time.Duration
-	longest  time.Duration // the length of a hold doubles from shortest to longest
+	longest  time.Duration // the first hold lasts for shortest, and each further hold twice as long, up to longest
 	ends     string        // what ends the hold early
 	event    string        // the reason of the event; "" if there is none
 	sentence string
@@ -375,7 +376,7 @@ func (r Reason) row() row {
 
 // gate records that the pass holds something back. If wait is not 0, gate requests another pass after that
 // time. If err counts as an error of the pass, wait replaces the delay of the rate limiter. The caller may
-// modify the returned Gate until it calls gate again.
+// modify the returned Gate until gate is called again.
 func (p *pass[O, C]) gate(reason Reason, object string, wait time.Duration, err error) *Gate {
 	row := reason.row()
 	g := Gate{Reason: reason, Stops: row.stops, Since: p.Now, Object: object, Err: err, waits: row.waits}
@@ -399,8 +400,8 @@ func (p *pass[O, C]) gate(reason Reason, object string, wait time.Duration, err 
 	return &p.Gates[i]
 }
 
-// held reports whether a hold still lasts. If the hold lasts, held also records its gate. The argument key
-// is a namespace, the name of a slot or child, or the UID of a child.
+// held reports whether the hold with this reason and key still lasts. If it does, a gate is recorded for
+// it. The key is a namespace, the name of a slot or child, the UID of a child, or "".
 func (p *pass[O, C]) held(reason Reason, key, object string, children int) bool {
 	h := p.state.holds[holdKey{reason, key}]
 	if h == nil {
@@ -418,9 +419,9 @@ func (p *pass[O, C]) held(reason Reason, key, object string, children int) bool 
 	return true
 }
 
-// sendEventOnce sends the event of a reason. It sends nothing if a gate with this reason is still in effect
-// from an earlier pass, or if this pass has already recorded such a gate with an error. Call sendEventOnce
-// before gate.
+// sendEventOnce sends the event that belongs to a reason. If a gate with this reason is still in effect
+// from an earlier pass, no event is sent. The same applies if this pass has recorded such a gate with an
+// error. Call sendEventOnce before gate.
 func (p *pass[O, C]) sendEventOnce(reason Reason, message string) {
 	if !slices.ContainsFunc(p.standing, func(g Gate) bool { return g.Reason == reason }) &&
 		!slices.ContainsFunc(p.Gates, func(g Gate) bool { return g.Reason == reason && g.Err != nil }) {
@@ -428,20 +429,21 @@ func (p *pass[O, C]) sendEventOnce(reason Reason, message string) {
 	}
 }
 
-// requeueIn requests another pass after d, or immediately if d is not positive. If a pass makes several
-// requests, the earliest is used. If the pass holds something back, call gate instead.
+// requeueIn requests another pass after d, or immediately if d is not positive. If requeueIn is called
+// several times, the shortest delay is used. If the pass holds something back, use p.gate instead.
 func (p *pass[O, C]) requeueIn(d time.Duration) { p.RequeueAfter = earliest(p.RequeueAfter, max(d, 1)) }
 
-// retryIn sets how long the caller waits before the next pass if this pass ends with an error. If retryIn
-// is called several times, the longest delay is used. If the delay is 0, the rate limiter of the caller
-// decides.
+// retryIn sets the delay before the next pass. The delay is used only if this pass ends with an error. If
+// retryIn is called several times, the longest delay is used. If the delay is 0, the caller's rate limiter
+// determines it.
 func (p *pass[O, C]) retryIn(d time.Duration) { p.retryAfter = max(p.retryAfter, d) }
 
-// retryOnly replaces the delay that retryIn has set. If d is 0, the rate limiter of the caller decides.
+// retryOnly replaces the delay that retryIn has set. If d is 0, the caller's rate limiter determines the
+// delay.
 func (p *pass[O, C]) retryOnly(d time.Duration) { p.retryAfter = d }
 
 // requeue sets RequeueAfter at the end of a pass. If the pass has failed, RequeueAfter is the delay that
-// retryIn has set, or 0 if the rate limiter of the caller decides.
+// retryIn has set. If it is 0, the caller's rate limiter determines the delay.
 func (p *pass[O, C]) requeue(failed bool) {
 	if failed {
 		p.RequeueAfter = p.retryAfter
@@ -455,8 +457,9 @@ func (p *pass[O, C]) requeue(failed bool) {
 	}
 }
 
-// blocks maps the reasons that block a plan to the reasons of gates. It does not contain
-// replicas.ViewIsStale, because for a stale view the pass lists the children live or records another gate.
+// blocks maps each reason that blocks a plan to the reason of the gate for it. The reason
+// replicas.ViewIsStale needs no entry. If the view is stale, the pass lists the children live or records
+// another gate.
 var blocks = map[replicas.Reason]Reason{
 	replicas.ExpectationsPending: CallsNotSeen, replicas.OwnerDeleted: OwnerDeleted, replicas.Paused: Paused,
 }
@@ -475,9 +478,9 @@ const holdIsTold = time.Second
 
 // A hold delays calls for a while. The zero hold delays nothing.
 type hold struct {
-	backoff.Hold // Since is when the calls that led to the hold ended
-	// At is the number of children that existed when the quota was full. The hold ends when there are fewer
-	// children. If the hold is not about a quota, At is 0.
+	backoff.Hold // Since is the end of the calls that led to the hold
+	// At is the owner's number of children when the quota was full. The hold ends when the owner has fewer
+	// children. In a hold for any other reason, At is 0.
 	At  int
 	why error // the error that led to the hold
 }
@@ -543,14 +546,15 @@ func earliest(a, b time.Duration) time.Duration {
 // A GateChange reports that a gate of an owner has begun, changed or ended.
 type GateChange struct {
 	Gate
-	// Ended is true if the gate no longer holds anything back. If Ended is false, the gate has lasted for
-	// a second or is expected to, or its Err or Stops has changed since an earlier GateChange.
+	// Ended is true if the gate no longer holds anything back. If Ended is false, the gate is reported for
+	// the first time, or its Err or Stops has changed. A gate is first reported when it has lasted for a
+	// second, or is expected to last that long.
 	Ended bool
 }
 
-// Log returns the change as a message with keys and values, for a structured log. The keys are reason, why
-// and since. The keys stops, object, until and err are left out if their values are empty. The key until
-// is also left out if the gate has ended.
+// Log returns the change as a message with keys and values, for a structured log. The keys "reason", "why"
+// and "since" are always present. The keys "stops", "object", "until" and "err" are left out if their
+// values are empty. If the gate has ended, "until" is also left out.
 func (c GateChange) Log() (message string, values []any) {
 	if message = "Held back"; c.Ended {
 		message = "No longer held back"
@@ -582,7 +586,7 @@ type gateBook struct {
 }
 
 // record replaces the gates of an owner with the gates of a pass, and returns the changes to report. The
-// last step that the pass reached is given by came. The gates of later steps remain unchanged.
+// argument came is the last step that the pass reached. The gates of later steps remain unchanged.
 func (b *gateBook) record(owner types.NamespacedName, is []Gate, came step, now time.Time) (changes []GateChange) {
 	var stand []Gate
 	for i := range is {
@@ -619,8 +623,8 @@ func (b *gateBook) record(owner types.NamespacedName, is []Gate, came step, now 
 	return changes
 }
 
-// isTold reports whether a gate must be logged. A gate is logged if it has lasted for a second, if its row
-// sets atOnce, or if its hold is a second or longer.
+// isTold reports whether a gate must be logged. A gate is logged if it has lasted for a second, if atOnce
+// is set for its reason, or if its hold lasts a second or longer.
 func (g *Gate) isTold(now time.Time) bool {
 	return now.Sub(g.Since) >= gateIsTold || g.Reason.row().atOnce || g.Reason.row().shortest > 0 && g.Until.Sub(g.Since) >= gateIsTold
 }

@@ -23,31 +23,33 @@ import (
 // A Kind describes how the Controller handles one kind of owner. O and C are the pointer types of owners
 // and children, such as *appsv1.ReplicaSet and *corev1.Pod. The functions ReplicaSets and
 // ReplicationControllers return ready-made Kinds. The functions of a Kind must be safe for concurrent use.
-// A function must not block or modify its arguments unless its comment allows that.
+// A function may block or modify its arguments only if its comment says so.
 type Kind[O, C Object] struct {
 	// Owner and Child are the GroupVersionKinds of the owners and of their children. Required.
 	Owner, Child schema.GroupVersionKind
-	// ClusterScoped is true if the owners are in no namespace. In this case, the New function of the Spec
+	// ClusterScoped is true if the owners have no namespace. In this case, the New function of the Spec
 	// chooses the namespace of each child. The children of one owner may be in one namespace, in several
 	// namespaces, or in no namespace. The Controller adopts orphans in all namespaces, and its live lists
-	// cover all namespaces. If ClusterScoped is false, an owner and its children are in the same namespace. If
-	// ClusterScoped is true and an owner has a namespace, Sync returns an error and does nothing for that
-	// owner. The same applies if ClusterScoped is false and an owner has no namespace.
+	// cover all namespaces. If ClusterScoped is false, an owner and its children are in the same namespace.
+	// If ClusterScoped is true and an owner has a namespace, Sync returns an error and does nothing for
+	// that owner. The same applies if ClusterScoped is false and an owner has no namespace.
 	ClusterScoped bool
 
 	// Spec returns the replicas.Spec of an owner, with the number of wanted children and their selector.
-	// The Controller then sets the fields Owner, Kind, Now, Names, Pending, PendingFor, CreationsInFlight and
-	// DeletionsInFlight of the result. If the field Related is nil, the Controller also sets Related. The
-	// Controller increases PendingAdoptions by the number of adoptions that are not decided yet. It also
-	// appends to Taken the names that other objects use. If the children are not pods, Spec must set New.
+	// The Controller then sets the fields Owner, Kind, Now, Names, Pending, PendingFor, CreationsInFlight
+	// and DeletionsInFlight of the result. If the field Related is nil, the Controller also sets Related.
+	// The Controller increases PendingAdoptions by the number of adoptions that are not decided yet. It
+	// also adds names to the field Taken if other objects use these names. If the children are not pods,
+	// Spec must set New.
 	//
 	// If an error can be fixed only by a change of the owner, Spec should return a *replicas.RefusedError.
-	// The Controller then does nothing until the owner changes. The Controller sends one event for each
-	// generation of the owner and each error message. New and Prepare may also return a RefusedError, which
-	// causes the same event. If New returns a RefusedError, nothing is created. If the Spec has Slots,
-	// however, the other children are still created. If Prepare returns a RefusedError, nothing is created or
-	// deleted. If Spec returns any other error, the Controller sends a FailedSpec event, and Sync returns the
-	// error so that the caller tries again.
+	// The Controller then sends an event, and does nothing until the owner changes. Within one generation
+	// of the owner, another event is sent only if the error message has changed. New and Prepare may also
+	// return a RefusedError. The events are then the same. If New returns a RefusedError and the Spec has
+	// no Slots, nothing is created. If the Spec has Slots, the children of the other slots are still
+	// created. If Prepare returns a RefusedError, nothing is created or deleted. If Spec returns any other
+	// error, the Controller sends a FailedSpec event, and Sync returns the error so that the caller tries
+	// again.
 	//
 	// The result of Spec must depend only on the owner, including the owner's status. After a status write,
 	// the Controller calls Spec again with the updated owner and compares the two results. Another pass
@@ -62,9 +64,9 @@ type Kind[O, C Object] struct {
 	// fresh copy of the owner. If Status is nil, no status is written.
 	Status func(owner O, outcome Outcome[C]) error
 	// StatusOf returns the owner's whole status, or a pointer to the whole status. The Controller compares
-	// this value before and after the call of Status, and writes the new value only if the two differ.
-	// StatusOf must not return only a part of the status, because changes of the other fields would not be
-	// written. If StatusOf is nil, the Controller compares whole owners, which is slower.
+	// the values before and after it calls Status, and writes the status only if they differ. If StatusOf
+	// returned only a part of the status, changes of the other fields would not be written. If StatusOf is
+	// nil, the Controller compares whole owners, which is slower.
 	StatusOf func(owner O) any
 
 	// PatchType is the type of the patches that adopt and release children. Use strategic merge patches for
@@ -78,31 +80,32 @@ type Kind[O, C Object] struct {
 	// create volume claims, to cordon and drain nodes, to keep a quorum, or to postpone a deletion. If Prepare
 	// is nil, the whole plan is carried out.
 	//
-	// Prepare is called in each pass that has computed which children to create and delete, even if the plan
-	// is empty. This allows Prepare to undo what it began for an earlier plan. For example, Prepare may have
-	// cordoned a child that an earlier plan listed for deletion. If step.Delete no longer contains this child
-	// and step.Later is 0, the child is wanted again. Prepare is not called if the pass must first wait for
-	// something, such as the cache. Prepare is also not called if the plan contains deletions and earlier
-	// passes have postponed all calls in the plan. If the plan contains deletions, the Controller first reads
-	// the owner from the server. If this read fails, or if it shows that the owner now wants something else,
-	// Prepare is not called.
+	// Prepare is called in each pass that has computed which children to create and delete, even if the
+	// plan is empty. This allows Prepare to undo what it began for an earlier plan. For example, Prepare
+	// may have cordoned a child that an earlier plan listed for deletion. If step.Delete no longer contains
+	// this child and step.Later is 0, the child is wanted again. Prepare is not called if the pass must
+	// first wait for something, such as the cache. Prepare is also not called if the plan contains
+	// deletions and earlier passes have postponed all calls in the plan. If the plan contains deletions,
+	// the Controller first reads the owner from the server. If the read fails, or shows that the owner now
+	// wants something else, Prepare is not called.
 	//
-	// If a call must not be made in this pass, Prepare removes its entry from step.Create, step.Delete or
-	// step.Discard. Prepare may remove any entry, and may modify the lists in place. If Prepare adds an entry,
-	// the Controller sends an InvalidStep event, and creates and deletes nothing. The removed entries are
-	// planned again in the next pass, which runs when a child or the owner changes, or after the delay
-	// step.Again. If Prepare returns an error or panics, nothing is created or deleted. Sync returns the
-	// error, unless it is a RefusedError. If Prepare also sets step.Again, the next pass runs after this
-	// delay, and the delay of the rate limiter is not used.
+	// To prevent a creation or deletion in this pass, Prepare removes its entry from step.Create,
+	// step.Delete or step.Discard. Prepare may remove any entry, and may modify the lists in place. If
+	// Prepare adds an entry, nothing is created or deleted, and the Controller sends an InvalidStep event.
+	// The next pass plans the removed entries again. It runs when a child or the owner changes, or after
+	// the delay step.Again. If Prepare returns an error or panics, nothing is created or deleted.
+	// Sync returns the error, except for a RefusedError. If Prepare returns an error and sets step.Again,
+	// the next pass runs after step.Again instead of the rate limiter's delay.
 	//
-	// Prepare may block, for example in calls to the API server. Its ctx ends with the context of Sync, and
-	// after PrepareTimeout at the latest. While Prepare blocks, only this owner and one worker are delayed.
-	// The other functions of a Kind must not block.
+	// Prepare may block, for example in calls to the API server. Its ctx ends when the context of Sync
+	// ends, and after PrepareTimeout at the latest. While Prepare blocks, only this owner and one worker
+	// are delayed. The other functions of a Kind must not block.
 	//
-	// In two cases, one pass may call Prepare more than once. If a deletion in this pass or an earlier one has
-	// met a Conflict, the pass lists the children live, and calls Prepare again with these children and
-	// the planned deletions that remain. If a plan only deletes children outside the wanted slots and none
-	// of them was deleted, Prepare gets a second plan, which creates the children of the missing slots.
+	// In two cases, one pass may call Prepare more than once. In the first case, a deletion in this pass or
+	// an earlier one has met a Conflict. The pass then lists the children live, and calls Prepare again
+	// with these children and the remaining deletions. In the second case, a plan only deletes children
+	// outside the wanted slots, and none of them was deleted. Prepare then gets a second plan, which
+	// creates the children of the missing slots.
 	Prepare func(ctx context.Context, owner O, step *Step[C]) error
 
 	// Observe is called at the end of every pass, for example to update metrics or to write logs. Observe may
@@ -130,15 +133,15 @@ func (k Kind[O, C]) check() error {
 type Step[C Object] struct {
 	// Now is the time at which the pass began.
 	Now time.Time
-	// Active lists the owner's active children. A child whose earlier delete call had no answer is left out,
-	// unless the plan deletes the child again. Terminating lists the children that are being deleted and are
-	// not active. The children must not be modified.
+	// Active lists the owner's active children. If an earlier delete call for a child had no answer, the
+	// child is listed only if the plan deletes it again. Terminating lists the children that are being
+	// deleted and are not active. The children must not be modified.
 	Active, Terminating []C
 	// Create lists the names of the children to create.
 	Create []string
 	// Delete lists the children to delete, including those whose deletion was postponed by an earlier pass.
-	// Deletion.Replaced is true if a rule requires that the child is deleted, and false if there are too many
-	// children. Discard lists the children that have ended and are to be cleaned up.
+	// Deletion.Replaced is true if a rule requires the deletion, and false if there are too many children.
+	// Discard lists the children to clean up, for which Rules.Discard or Rules.Failed returns true.
 	Delete, Discard []replicas.Deletion[C]
 	// Later is the number of creations and deletions that are left to later passes. These calls are postponed
 	// because of MaxDeletions or BurstReplicas, or until another child has been created or has become
@@ -147,13 +150,13 @@ type Step[C Object] struct {
 	// InFlight is the number of earlier creations and deletions that had no answer and may still take effect.
 	InFlight int
 	// Results lists the results of the creations and deletions that earlier calls of Prepare have allowed.
-	// Results that a successful call of Prepare has received are not listed again. If Prepare returns an
-	// error, the next call gets the same Results again. Results are kept only in memory, and if the client
-	// panics, those of the pass may be lost. So Prepare must be able to learn everything important from
-	// the children alone.
+	// If Prepare succeeds, these Results are not listed again. If Prepare fails or adds an entry, the next
+	// call gets the same Results again. Results are kept only in memory. They are lost when the process
+	// restarts, and may be lost if the client panics. So Prepare must be able to learn everything important
+	// from the children alone.
 	Results []Result[C]
-	// Again is set by Prepare. It is the delay after which Prepare is called again if nothing changes in the
-	// meantime. If Again is 0, no such call is scheduled. A negative value is an error.
+	// Again is a delay that Prepare may set. After this delay, Prepare is called again, even if nothing has
+	// changed. If Again is 0, no such call is scheduled. A negative value is an error.
 	Again time.Duration
 }
 
@@ -179,8 +182,8 @@ type Result[C Object] struct {
 }
 
 // ErrNotTried is the error of a Result if no call was made. For example, slow start stopped after a failed
-// call, a necessary live list failed, the call would have led to too many or too few children, or the child
-// no longer belongs to the owner.
+// call, or a necessary live list failed. Or the call would have led to too many or too few children, or the
+// child no longer belongs to the owner.
 var ErrNotTried = errors.New("the pass did not make the call")
 
 // PrepareTimeout is the timeout of the context that the Controller passes to Kind.Prepare.
@@ -241,7 +244,7 @@ func terminatingBy[C Object](active func(C) bool) func(C) bool {
 }
 
 // lingers reports whether a child continues to exist after the server has accepted its deletion. This is
-// the case if the child has finalizers, or if the child is a pod that its node must stop first.
+// the case if the child has finalizers, or is a pod that must first stop on its node.
 func lingers(c Object) bool {
 	if pod, ok := c.(*corev1.Pod); ok && pod.Spec.NodeName != "" {
 		grace := pod.Spec.TerminationGracePeriodSeconds
@@ -250,8 +253,8 @@ func lingers(c Object) bool {
 	return len(c.GetFinalizers()) > 0
 }
 
-// vanishes reports whether a child is being deleted with a grace period of 0 and without finalizers, so
-// that the server removes the child immediately.
+// vanishes reports whether the server removes a child immediately, without a grace period. This is the case
+// if the child is being deleted with a grace period of 0, and has no finalizers.
 func vanishes[C Object](c C) bool {
 	grace := c.GetDeletionGracePeriodSeconds()
 	return c.GetDeletionTimestamp() != nil && grace != nil && *grace == 0 && len(c.GetFinalizers()) == 0

@@ -24,8 +24,8 @@ import (
 // children, one list is cheaper.
 const fewReads = 3
 
-// A look finds children on the server by name, either with one read for each child or with one list. The
-// list might not contain a child that exists but does not match the selector.
+// A look is a search for children on the server by name. It makes one read for each child, or one list. A
+// child that exists but does not match the selector may be missing from the list.
 type look[C Object] struct {
 	start   ledger.Moment
 	isList  bool
@@ -33,8 +33,8 @@ type look[C Object] struct {
 	find    func(ctx context.Context, name types.NamespacedName) (found C, there bool, err error)
 }
 
-// newLook prepares a look for n children. If the pass then makes at most fewReads reads in all, the look
-// reads the children one by one. If it would make more, newLook lists the children once.
+// newLook prepares a look for n children. If single reads would increase the reads of this pass to more
+// than fewReads, newLook lists the children once. Otherwise the look reads the children one by one.
 func (p *pass[O, C]) newLook(ctx context.Context, n int) look[C] {
 	start := p.state.known.Start()
 	if p.calls.soFar(isRead)+n <= fewReads {
@@ -103,7 +103,7 @@ func findNamed[C Object](items []C, name types.NamespacedName, err error) (found
 	return items[i], true, nil
 }
 
-// recordMissing records in the ledger that a live read or list did not find a child.
+// recordMissing records in the ledger that a live read or list did not find the child with the given UID.
 func (p *pass[O, C]) recordMissing(l look[C], id types.UID) {
 	if l.isList {
 		p.state.known.Lacked(l.start, id, l.version, p.opts.Now())
@@ -112,9 +112,9 @@ func (p *pass[O, C]) recordMissing(l look[C], id types.UID) {
 	p.state.known.Gone(l.start, id, p.opts.Now())
 }
 
-// holdTaken is called before children are created. It checks whether other objects still have the names of
-// creations in flight. If a name may be free again, its creation may still take effect, so the name counts
-// as one more child.
+// holdTaken is called before children are created. It checks whether other objects still use the names of
+// creations in flight. If the check does not show that a name is in use, the creation with this name may
+// still take effect. This creation then counts as one more child.
 func (p *pass[O, C]) holdTaken(ctx context.Context, scale replicas.Scale[C]) {
 	if scale.Create == 0 {
 		return
@@ -128,10 +128,11 @@ func (p *pass[O, C]) holdTaken(ctx context.Context, scale replicas.Scale[C]) {
 	}
 }
 
-// lookForLost checks on the server whether calls in flight took effect. It skips the calls that scale
-// sends again. A creation is checked when the next read of its name is due, and a deletion when it can no
-// longer take effect. In this pass, all these calls still count as in flight. The next pass uses what
-// lookForLost found. The result hold reports whether these calls hold something back.
+// lookForLost checks on the server whether calls in flight took effect. It skips the calls in scale,
+// because this pass sends them again. A creation is checked when the next read of its name is due. A
+// deletion is checked when it can no longer take effect. In this pass, all these calls still count as in
+// flight. The result of the check is used in the next pass. lookForLost returns true if the pass postpones
+// other creations or deletions because of these calls.
 func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C]) (hold bool) {
 	names, doubted := p.notSent(scale)
 	if len(names)+len(doubted) == 0 {
@@ -169,8 +170,8 @@ type unanswered[C Object] struct {
 	lands time.Duration // how long the deletion may still take effect
 }
 
-// notSent returns the calls in flight that scale does not send again. The creations are returned as names,
-// and the deletions as the active children to delete.
+// notSent returns the calls in flight that this pass does not send again. The creations are returned as
+// names, and the deletions as the active children to delete.
 func (p *pass[O, C]) notSent(scale replicas.Scale[C]) (names []ledger.Name, children []unanswered[C]) {
 	names = filter(p.state.known.Names(), func(n ledger.Name) bool { return !slices.Contains(scale.Names, n.Name) })
 	sent := p.state.known.Doubted()
@@ -186,9 +187,9 @@ func (p *pass[O, C]) notSent(scale replicas.Scale[C]) (names []ledger.Name, chil
 	return names, children
 }
 
-// lookIn returns the delay before the server is next checked for a child. The argument in is the delay if
-// no earlier check failed. After a failed check, the result may be longer. If the result is 0 or less, the
-// check is due now.
+// lookIn returns the delay before the server is next checked for a child. If no earlier check failed, the
+// result is the given delay. After a failed check, the result may be longer. If the result is 0 or less,
+// the check is due now.
 func (p *pass[O, C]) lookIn(name string, in time.Duration) time.Duration {
 	if !p.held(LookFailed, name, name, 0) {
 		return in
@@ -199,8 +200,8 @@ func (p *pass[O, C]) lookIn(name string, in time.Duration) time.Duration {
 }
 
 // endLook handles the result of a lookup by name. If the lookup succeeded, endLook ends the hold of the
-// name. If the lookup failed, endLook lengthens the hold and sends an event. If the lookup failed only
-// because live lists are on hold, endLook postpones the next lookup and sends no event.
+// name. If the lookup failed, endLook lengthens the hold and sends an event. If the lookup failed because
+// live lists are on hold, it is only postponed, and no event is sent.
 func (p *pass[O, C]) endLook(ctx context.Context, name string, err error) {
 	switch {
 	case err == nil:
@@ -249,7 +250,7 @@ func (p *pass[O, C]) lookForNames(ctx context.Context, due []ledger.Name) (taken
 			p.recordName(found)
 		case there:
 			p.turnedUp(look.start, found)
-		case look.isList && p.isUnlisted(n.NamespacedName): // the list does not cover this child, so its name stays taken
+		case look.isList && p.isUnlisted(n.NamespacedName): // the list cannot contain this child, so the name may still be in use
 		default:
 			p.recordNoName(look, n.NamespacedName)
 			if n.IsTaken() { // a creation with this name can be sent again
@@ -299,9 +300,8 @@ func (p *pass[O, C]) viewHas(found C) bool {
 	})
 }
 
-// isUnlisted reports whether the view contains a child with the given name that the owner's live lists do
-// not cover, for example because the child was released. The child may then exist although a live list
-// does not contain it.
+// isUnlisted reports whether a child in the view has the given name, but never appears in the owner's live
+// lists. For example, the child was released. A live list then cannot show whether the child exists.
 func (p *pass[O, C]) isUnlisted(name types.NamespacedName) bool {
 	return slices.ContainsFunc(p.view.children, func(c C) bool {
 		return !object.IsNil(c) && nameOf(c) == name && !p.snapshot.Rules.MayCount(c)

@@ -21,14 +21,15 @@ import (
 )
 
 // incarnationKept is the minimum time for which an owner's state is kept after the owner's last pass. The
-// DELETED event of an owner might never arrive, so the time applies if passes run for a new owner with the
-// same name. It also applies if the owner has left the cache and no pass runs for its name.
+// time applies in two cases. In the first case, passes run for a new owner with the same name. The DELETED
+// event of the old owner might never arrive. In the second case, the owner has left the cache, and no pass
+// runs for its name.
 const incarnationKept = time.Hour
 
-// memory is the state of one owner that is kept between passes. Event handlers also use the fields known,
-// wrote, ready and round, and each of these fields has its own lock. The other fields are used only by the
-// owner's current pass. A memory is dropped when its owner has left the cache and none of the owner's
-// requests can still take effect. See owners.sweep.
+// memory is the state that is kept between the passes of one owner. Four fields have their own locks,
+// because event handlers use them, too. These are known, wrote, ready and round. The other fields are used
+// only by the owner's current pass. A memory is dropped when its owner has left the cache and none of the
+// owner's requests can still take effect. See owners.sweep.
 type memory[C Object] struct {
 	uid        types.UID
 	generation int64
@@ -37,16 +38,17 @@ type memory[C Object] struct {
 
 	// known holds the facts that API calls have revealed but the cache does not show yet. These facts are
 	// about the owner, its children, and the creations and deletions in flight. A fact is dropped when the
-	// cache shows it, or when a newer fact replaces it. If the owner leaves a filtered cache
-	// and returns, known keeps the unanswered requests, and the other fields start empty.
+	// cache shows it, or when a newer fact replaces it. If the owner leaves a filtered cache and returns, known
+	// keeps the unanswered requests and the strays, and the other fields start empty.
 	known *ledger.Ledger[C]
 	// wrote describes the owner's last status write.
 	wrote ownWrite
 	// storedStatus is set if the server changed the last status that was sent to it. The next status write
 	// replaces storedStatus.
 	storedStatus *differing
-	// ownerWait delays the next check of the owner, first in the cache and after some seconds on the server.
-	// ownerWait ends when the cache shows the newest known version of the owner.
+	// ownerWait delays the next check of the owner. The first checks use the cached owner, and later checks
+	// read the owner from the server. ownerWait ends when the cache shows the newest known version of the
+	// owner.
 	ownerWait backoff.Hold
 	// ready holds the time at which each child became ready, or not ready. The time is dropped when the child
 	// is gone.
@@ -133,9 +135,9 @@ func (o *owners[C]) exit(name types.NamespacedName) {
 	o.passing.Delete(name)
 }
 
-// stateOf returns the state of an owner, and drops the part of the state that belongs to another generation.
-// The result idle lists the UIDs of other owners with the same name that have had no pass for
-// incarnationKept. If stateOf is called outside a pass, now is zero and idle is nil.
+// stateOf returns the state of an owner, and drops the part of the state that belongs to another
+// generation. The result idle lists the UIDs of other owners with the same name that have had no pass for
+// incarnationKept. If stateOf is called outside a pass, the argument now is zero, and idle is nil.
 func (o *owners[C]) stateOf(key expectations.Key, generation int64, now time.Time) (s *memory[C], idle []types.UID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -161,9 +163,9 @@ func (o *owners[C]) stateOf(key expectations.Key, generation int64, now time.Tim
 	return s, idle
 }
 
-// newMemory returns a new state for an owner. If the owner has left the cache and returned, former is its
-// old state. The new state then replaces former and keeps its unanswered requests. If there is no old
-// state, former is nil.
+// newMemory returns a new state for an owner. If the owner has left the cache and returned, the argument
+// former is its old state. The new state then replaces the old state, but keeps the unanswered requests. If
+// there is no old state, former is nil.
 func (o *owners[C]) newMemory(key expectations.Key, former *memory[C]) *memory[C] {
 	s := &memory[C]{uid: key.UID, known: &ledger.Ledger[C]{Patience: o.patience()}}
 	if former != nil {
@@ -255,8 +257,8 @@ func (o *owners[C]) forget(key expectations.Key) {
 }
 
 // sweepLeft checks the first name in leavers, and drops the states of the owners with this name that have
-// left the cache. It keeps a state if its last pass is no older than incarnationKept, or if it has a
-// request in flight.
+// left the cache. A state is kept if its last pass is no older than incarnationKept, or if a request is in
+// flight.
 func (o *owners[C]) sweepLeft(now time.Time) {
 	if len(o.leavers) == 0 {
 		return
@@ -277,9 +279,9 @@ func (o *owners[C]) sweepLeft(now time.Time) {
 }
 
 // sweep drops the states of owners with the given name that have left the cache and have no request in
-// flight. The result next is the time until another state can be dropped, or 0 if there is none. sweep
-// must be called only by a pass for the same name, because a pass records its requests in the state only
-// when they end.
+// flight. The result is the time until another such state can be dropped, or 0 if there is no such state.
+// Only a pass for the same name may call sweep. While another pass sends a request, the state does not
+// contain this request yet.
 func (o *owners[C]) sweep(name types.NamespacedName, now time.Time) (next time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -323,27 +325,28 @@ type aside struct {
 }
 
 const (
-	// A child of a round counts as ended soon if it ended within failedYoung, or if someone else deleted it
-	// within goneYoung. After goneYoung, a deletion by a person or a scheduler is considered normal.
+	// A child of a round counts as ended soon if it ended at most failedYoung after the creation. It also
+	// counts if another client deleted it at most goneYoung after the creation. After goneYoung, a deletion
+	// by a person or a scheduler is considered normal.
 	failedYoung, goneYoung = 10 * time.Minute, 30 * time.Second
-	// failedHoldLeast is the minimum hold. It ensures that two rounds have different creation times, because
-	// the server's timestamps have a resolution of one second.
+	// failedHoldLeast is the minimum hold. The server's timestamps have a resolution of one second. If the
+	// hold were shorter, two rounds could have the same creation time.
 	failedHoldLeast = time.Second
 )
 
-// A round counts the children that were created together, and those of them that ended soon. The zero
-// round has no children. A round belongs to one generation of the owner, because a change of the owner may
-// have fixed the reason why its children ended soon.
+// A round contains the number of children that were created together, and how many of them ended soon. The
+// zero round has no children. If the owner's generation changes, the round is reset, because the children of
+// the changed owner may no longer end soon.
 type round struct {
 	mu sync.Mutex
 	roundOf
 }
 
 type roundOf struct {
-	// hold doubles with each consecutive round whose children end soon.
+	// hold is twice as long after each consecutive round with children that ended soon.
 	hold      backoff.Hold
 	firstMade time.Time // the earliest creationTimestamp of the children
-	size      int       // the number of children that drop has not removed
+	size      int       // the number of children, without those that the method drop has removed
 	endedSoon int       // the number of these children that have ended soon
 }
 
@@ -420,7 +423,7 @@ func (r *roundOf) ends(n int) {
 	r.endedSoon = max(r.endedSoon, n)
 }
 
-// remaining returns how long creations must wait. The wait is proportional to the share of the round's
+// remaining returns how long creations must wait. The time is proportional to the fraction of the round's
 // children that ended soon.
 func (r *roundOf) remaining(now time.Time) time.Duration {
 	if r.endedSoon == 0 {
@@ -442,8 +445,8 @@ type ownWrite struct {
 	before, after string
 	underWay      bool
 	awaited       bool // a pass that might not see the write has begun
-	// seen is the resourceVersion in an update event that arrived while the write was under way. If the event
-	// turns out to show another write, wake requests a pass.
+	// seen is the resourceVersion in an update event that arrived while the write was under way. If this
+	// event turns out to show another write, the function wake is called to request a pass.
 	seen string
 	wake func()
 }
@@ -454,8 +457,8 @@ func (w *ownWrite) begin(before string) {
 	w.before, w.after, w.underWay, w.awaited = before, "", before != "", false
 }
 
-// end records the owner's resourceVersion after the write. If the write failed, or if another pass must
-// see the write, the argument after is empty.
+// end records the owner's resourceVersion after the write. The argument is empty if the write failed, or if
+// another pass must see the write.
 func (w *ownWrite) end(after string) {
 	w.mu.Lock()
 	wake, other := w.wake, w.seen != "" && w.seen != after
@@ -466,9 +469,8 @@ func (w *ownWrite) end(after string) {
 	}
 }
 
-// explains reports whether an update event shows only this write. While the write is under way, explains
-// may return true before the answer is known. If the event then turns out to show another write, the
-// method end calls wake.
+// explains reports whether an update event shows only this write. While the write is under way, the result
+// may be true although the event shows another write. The method end then calls wake.
 func (w *ownWrite) explains(was, cur metav1.Object, wake func()) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -483,8 +485,8 @@ func (w *ownWrite) explains(was, cur metav1.Object, wake func()) bool {
 	return w.after == version && version != w.before
 }
 
-// await is called when a pass begins. From then on, the update event that shows the write must cause
-// another pass, unless w.read is called with a version that contains the write.
+// await is called when a pass begins. From then on, the update event for the write causes another pass. If
+// w.read is then called with a version that contains the write, the event causes no other pass.
 func (w *ownWrite) await() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -512,10 +514,10 @@ func sameMeta(a, b metav1.Object) bool {
 }
 
 // readiness records when each child of an owner was first seen ready, or first seen not ready. The status
-// of a pod contains the time of the change, but the status of other children does not. The recorded time
-// is never earlier than the real change. Therefore no child counts as available too early, and no child
-// that was ready a moment ago is deleted as unready. The zero value contains no times. Passes and event
-// handlers may use a readiness concurrently.
+// of a pod contains the time of the change, but the status of other children does not. The recorded time is
+// never earlier than the real change. Therefore a child never counts as available too early, and is never
+// deleted as unready too early. The zero value contains no times. Passes and event handlers may use a
+// readiness concurrently.
 //
 // Delayed requeues after events cannot replace these times. A work queue keeps only the earliest of
 // several delayed requeues for one owner. Some queues keep none of them if the owner is already due (M5).
@@ -542,8 +544,8 @@ func (r *readiness) setReady(child types.UID, now time.Time) {
 	}
 }
 
-// since returns the time at which a child became ready. If ready is false, since returns the time at which
-// the child became unready. If no earlier pass saw the child in that state, since returns now.
+// since returns the time at which a child became ready, or unready if the argument ready is false. If this
+// time is not recorded, the result is now.
 func (r *readiness) since(child types.UID, ready bool, now time.Time) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -17,7 +17,7 @@ type Sample struct {
 	// describes the metric.
 	Name, Help string
 	Type       SampleType
-	// State, Reason or Kind distinguishes samples with the same Name. In metrics about watches, Kind is the
+	// Samples with the same Name differ in State, Reason or Kind. In metrics about watches, Kind is the
 	// kind of the watched objects. If a Name has only one sample, all three fields are empty.
 	State, Reason, Kind string
 	// Value is the value of a Counter or Gauge, or the sum of all values in a Histogram.
@@ -137,7 +137,7 @@ func (m *measures[O, C]) add(p *Pass[O, C]) {
 	}
 }
 
-// standing returns the gates of an owner that were still in effect when its last pass ended.
+// standing returns the gates that were in effect at the end of the owner's last pass.
 func (m *measures[O, C]) standing(owner types.NamespacedName) []Gate {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -121,8 +121,8 @@ func (r *reconciler[O, C]) checkScope(owner O) error {
 }
 
 // refuse sends an event that says why the owner's spec is refused. Within one generation of the owner,
-// refuse sends another event only if the message has changed. The message can change because of
-// annotations, which do not increase the generation.
+// another event is sent only if the message has changed. For example, annotations can change the message
+// without increasing the generation.
 func (p *pass[O, C]) refuse(err error) {
 	if e, ok := asRefused(err); ok && p.state.refused != e.Error() {
 		p.state.refused = e.Error()
@@ -146,8 +146,8 @@ func (p *pass[O, C]) refuseSpec(err error) error {
 	return err
 }
 
-// learn records in the ledger what the last call has shown about the owner. If there is no hold yet, learn
-// begins one.
+// learn records in the ledger what the last call has shown about the owner. If ownerWait is not set yet, it
+// is set to the shortest delay.
 func (p *pass[O, C]) learn(is ledger.Owner) {
 	p.state.known.OwnerTold(is)
 	if hold := &p.state.ownerWait; hold.Wait == 0 {
@@ -155,14 +155,14 @@ func (p *pass[O, C]) learn(is ledger.Owner) {
 	}
 }
 
-// ownerIsShown records that the cached owner is new enough again, and ends the hold.
+// ownerIsShown records that the cached owner is new enough again, and resets ownerWait.
 func (p *pass[O, C]) ownerIsShown() {
 	p.state.known.OwnerTold(ledger.Owner{})
 	p.state.ownerWait = backoff.Hold{}
 }
 
-// holdOwner begins the next hold and returns its length. Each hold is twice as long as the previous one,
-// but at most as long as the argument last.
+// holdOwner begins the next hold and returns its length. Each hold is twice as long as the previous one, up
+// to the given maximum.
 func (p *pass[O, C]) holdOwner(now time.Time, last time.Duration) time.Duration {
 	p.state.ownerWait.Double(now, ownerHoldFirst, last)
 	return p.state.ownerWait.Wait
@@ -203,9 +203,9 @@ func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool
 	return fresh, true
 }
 
-// wentByRead schedules the next read of the owner after a pass that used the owner from the server. If
-// these passes fail, the delay between the reads grows. The caller's rate limiter cannot provide this
-// delay, because the passes between two reads succeed and reset the rate limiter.
+// wentByRead schedules the next read of the owner after a pass that used the owner from the server. If such
+// passes fail, the delay between the reads grows. The caller's rate limiter cannot provide this delay,
+// because the passes between two reads succeed and reset the rate limiter.
 func (p *pass[O, C]) wentByRead(failed bool) {
 	switch {
 	case !p.OwnerWasStale || !p.ownerRead:
@@ -286,8 +286,8 @@ func (p *pass[O, C]) readOwner(ctx context.Context) (O, error) {
 	return fresh, nil
 }
 
-// ownerShown records the version of the owner that a call has returned. The argument same says whether
-// fresh wants the same children as p.Owner.
+// ownerShown records the version of the owner that a call has returned. The argument same says whether this
+// version wants the same children as p.Owner.
 func (p *pass[O, C]) ownerShown(fresh O, same bool) {
 	known := p.state.known.Owner()
 	for _, shown := range []metav1.Object{p.cached, known.Is} {
@@ -336,9 +336,9 @@ func (p *pass[O, C]) ownerAgrees(ctx context.Context, planned, scale replicas.Sc
 
 func deletes[C Object](scale replicas.Scale[C]) bool { return len(scale.Delete)+len(scale.Discard) > 0 }
 
-// mayDelete reports whether the pass may delete children. It returns true if the owner on the server still
-// wants the same children as p.Owner. Without this check, an old spec that wants fewer children could
-// cause deletions.
+// mayDelete reports whether the pass may delete children. This is the case if the owner on the server still
+// wants the same children as p.Owner. Without this check, an old spec that wants fewer children could cause
+// deletions.
 func (p *pass[O, C]) mayDelete(ctx context.Context) bool {
 	if p.ownerRead {
 		return true
@@ -355,10 +355,10 @@ func (p *pass[O, C]) mayDelete(ctx context.Context) bool {
 	return p.ownerRead
 }
 
-// mayCreate reports whether the pass may create children. It reads the owner unless the owner is known to be
-// new enough for this term. One read in a term is enough, because an extra child can be deleted later.
-// mayCreate also reads the owner if childrenLeft returns true. If the read shows that the owner is gone or
-// now wants something else, mayCreate returns false.
+// mayCreate reports whether the pass may create children. If p.Owner is not known to be new enough for this
+// term, mayCreate reads the owner from the server. One read in a term is enough, because an extra child can
+// be deleted later. If childrenLeft returns true, the owner is read again. If the read shows that the owner
+// is gone or now wants something else, mayCreate returns false.
 func (p *pass[O, C]) mayCreate(ctx context.Context) bool {
 	if p.ownerRead || (p.state.ownerTerm == p.inTerm || p.isOfTerm(ctx)) && !p.childrenLeft() {
 		p.state.ownerTerm = p.inTerm
@@ -404,8 +404,9 @@ func (p *pass[O, C]) waitForOwner() {
 	p.holdForOwner(p.state.ownerWait.Remaining(p.opts.Now()))
 }
 
-// wantTheSame reports whether two versions of an owner want the same children. Different generations mean
-// that the specs differ, unless one of the generations is 0 or status writes also increase the generation.
+// wantTheSame reports whether two versions of an owner want the same children. If the generations differ,
+// the specs differ, too. This does not apply if a generation is 0, or if status writes also increase the
+// generation.
 func (p *pass[O, C]) wantTheSame(a, b O) bool {
 	switch {
 	case a.GetResourceVersion() != "" && a.GetResourceVersion() == b.GetResourceVersion():

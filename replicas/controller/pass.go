@@ -45,7 +45,7 @@ func (r *reconciler[O, C]) sync(ctx context.Context, owner types.NamespacedName)
 	}
 	p.conclude(err)
 	p.Took = r.opts.Now().Sub(p.Now)
-	if len(p.Gates)+len(p.standing) > 0 && ctx.Err() == nil { // a canceled pass shows nothing new about gates
+	if len(p.Gates)+len(p.standing) > 0 && ctx.Err() == nil { // if the pass was canceled, its gates may be incomplete
 		r.measures.noteGates(&p.Pass, p.step)
 	}
 	r.measures.add(&p.Pass)
@@ -79,7 +79,7 @@ type pass[O, C Object] struct {
 	// as p.Owner. The field ownerOld is true if a call has shown that the owner is gone, or wants something
 	// else.
 	ownerRead, ownerOld bool
-	remembers           bool // whether the pass records when children become ready, because the children's status does not contain the time
+	remembers           bool // whether the pass records the times at which children become ready, which their status does not contain
 
 	// These fields are set by p.plan.
 	start    ledger.Moment // when the pass began to read the cache
@@ -138,7 +138,8 @@ func (p *pass[O, C]) nothingToDo(ctx context.Context, planned replicas.Scale[C])
 }
 
 // carryOut makes the calls in scale, which is a part of the plan. Each step of carryOut may remove calls
-// from scale. If a step before the calls fails, carryOut returns false.
+// from scale. If Kind.Prepare fails, or if the check of the owner before Kind.Prepare fails, carryOut
+// returns false.
 func (p *pass[O, C]) carryOut(ctx context.Context, planned, scale replicas.Scale[C]) (ok bool) {
 	scale, newborns := p.notHeld(scale) // removes the calls that earlier passes have postponed
 	held := scale.IsZero()
@@ -228,7 +229,7 @@ func (p *pass[O, C]) event(eventType, reason, message string) {
 	}
 }
 
-// fails adds err to the errors of the pass, unless err is nil. The pass continues.
+// fails adds err to the errors of the pass, but ignores a nil error. The pass continues.
 func (p *pass[O, C]) fails(err error) {
 	if err != nil {
 		p.errs = append(p.errs, err)
@@ -248,7 +249,7 @@ func (p *pass[O, C]) failure(format string, args ...any) error {
 	return fmt.Errorf("controller: %s %q: %w", p.kind.Owner.Kind, object.Name(p.Owner), fmt.Errorf(format, args...))
 }
 
-// restored returns an error that names the owner if the server was restored from a backup.
+// restored returns an error if the server was restored from a backup. The error names the owner.
 func (r *reconciler[O, C]) restored(owner types.NamespacedName) error {
 	if proof := r.restores.proof(); proof != nil {
 		return fmt.Errorf("controller: %s %q: %w", r.kind.Owner.Kind, owner, proof)
@@ -268,10 +269,10 @@ type Pass[O, C Object] struct {
 	// Stale identifies the cache that does not show a write of an earlier pass yet. If Stale is not zero, this
 	// pass did nothing.
 	Stale expectations.Stale
-	// Scale lists the creations and deletions that the pass set out to make, without those that Kind.Prepare
-	// removed. In a rollout with MaxUnavailable or MaxSurge, Scale may contain both creations and deletions.
-	// Scale may also contain both if some children had to be deleted but could not be, while other children
-	// were missing.
+	// Scale lists the creations and deletions that the pass set out to make, without those that
+	// Kind.Prepare removed. In a rollout with MaxUnavailable or MaxSurge, Scale may contain both creations
+	// and deletions. Scale may also contain both if children were missing, and no child that had to be
+	// deleted was deleted.
 	Scale replicas.Scale[C]
 	// Adopted and Released list the children that were patched successfully. Released also contains children
 	// that turned out to be gone. AdoptionRejected lists the orphans whose adoption the server refused.
@@ -281,9 +282,9 @@ type Pass[O, C Object] struct {
 	// Created and Deleted list the children that were created and deleted successfully. If a creation returned
 	// an error but the child was then found on the server, Created contains this child, too.
 	Created, Deleted []C
-	// Failed is the number of calls that failed, plus the number of adoptions that were not tried because the
-	// owner could not be checked or must not adopt. Skipped is the number of creations that slow start did
-	// not try after a failure.
+	// Failed is the number of failed calls and of certain adoptions that were not tried. An adoption is
+	// counted here if the owner could not be checked, or must not adopt. Skipped is the number of creations
+	// that slow start did not try after a failure.
 	Failed, Skipped int
 	// InFlight is the number of creations, counted by name, that may have taken effect or may still take
 	// effect. Creations that the server refused are not included. Later passes send the creations in
@@ -292,17 +293,18 @@ type Pass[O, C Object] struct {
 	// ViewWasStale reports whether the children were listed live because the cache
 	// was known to be old.
 	ViewWasStale bool
-	// OwnerWasStale reports whether API calls of the Controller have shown that the cached owner is old. The
-	// owner is then gone, is being deleted, or wants something else, and nothing was created or deleted for
+	// OwnerWasStale reports whether API calls of the Controller have shown that the cached owner is old.
+	// The owner is then gone, is being deleted, or wants something else. Nothing was created or deleted for
 	// the cached owner.
 	OwnerWasStale bool
-	// OwnerErr is the error of a failed read of the owner from the server, or nil. A pass may read the owner
-	// if the cached owner is old, before adoptions, creations and deletions, and after a failed status write.
+	// OwnerErr is the error of a failed read of the owner from the server, or nil. If the cached owner is
+	// old, a pass may read the owner. It may also do so before adoptions, creations and deletions, and
+	// after a failed status write.
 	OwnerErr error
 	// LookErr is set if a creation or deletion had no answer, and the pass could not find out whether it took
 	// effect. The creation or deletion then stays in flight.
 	LookErr error
-	// Calls lists the calls to the server in the order of their answers.
+	// Calls lists the calls to the server, sorted by the time of the answer.
 	Calls []Call
 	// GateChanges lists the gates that have lasted for a second, have changed or have ended. Log one line
 	// for each change.
@@ -316,8 +318,8 @@ type Pass[O, C Object] struct {
 	// StatusErr is the error of a failed status write. If the write succeeded or was not necessary, StatusErr
 	// is nil. If nothing else in the pass failed, Err is equal to StatusErr.
 	StatusErr error
-	// RelatedErr is the error of Cache.Related, or nil. If RelatedErr is not nil, the pass ranked pods without
-	// regard to co-location.
+	// RelatedErr is the error of Cache.Related, or nil. If RelatedErr is not nil, co-location was ignored
+	// when pods were ranked.
 	RelatedErr error
 	// RequeueAfter and Err are the results of Sync, with one exception. If the spec is refused, Err is a
 	// *replicas.RefusedError, although Sync returned no error.
@@ -327,8 +329,8 @@ type Pass[O, C Object] struct {
 	Took time.Duration
 }
 
-// Conflicts returns the number of delete calls that failed with a Conflict. Deletions of new children that
-// do not belong to the owner because a webhook changed them are not counted.
+// Conflicts returns the number of delete calls that failed with a Conflict. If a webhook has changed a new
+// child so that it does not belong to the owner, the deletion of this child is not counted.
 func (p Pass[O, C]) Conflicts() int {
 	return countCalls(p.Calls, func(c Call) bool { return c.Verb == "Delete" && !c.stray && apierrors.IsConflict(c.Err) })
 }

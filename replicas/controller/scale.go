@@ -74,8 +74,8 @@ func (p *pass[O, C]) notHeld(scale replicas.Scale[C]) (replicas.Scale[C], map[st
 	return p.creationsNotHeld(scale)
 }
 
-// clampToRoom drops from the given scale any calls that would lead to too many or too few children. It allows
-// the pass to make the remaining calls.
+// clampToRoom drops from the given scale any calls that would lead to too many or too few children. The
+// pass is then allowed to make as many calls as remain.
 func (p *pass[O, C]) clampToRoom(owned []C, scale replicas.Scale[C]) replicas.Scale[C] {
 	if scale.IsZero() {
 		return scale
@@ -101,7 +101,7 @@ func (p *pass[O, C]) notRefused(deletions []replicas.Deletion[C]) []replicas.Del
 	})
 }
 
-// deletionsHeld reports whether all deletions are on hold, because of this pass or an earlier one.
+// deletionsHeld reports whether this pass or an earlier one has put all deletions on hold.
 func (p *pass[O, C]) deletionsHeld() bool {
 	held := false
 	for _, reason := range []Reason{Conflict, DeletionRetryAfter, DeletionFailed} {
@@ -110,8 +110,8 @@ func (p *pass[O, C]) deletionsHeld() bool {
 	return held
 }
 
-// limits records a gate for each limit, such as MaxDeletions, that leaves creations or deletions to later
-// passes.
+// limits records a gate for each limit that postpones creations or deletions to later passes. An example of
+// a limit is MaxDeletions.
 func (p *pass[O, C]) limits(scale replicas.Scale[C]) {
 	p.Scale.Deferred, p.Scale.Kept, p.Scale.MustStay = scale.Deferred, scale.Kept, scale.MustStay
 	if limit := p.spec.MaxDeletions; scale.Deferred > 0 {
@@ -177,12 +177,14 @@ func (p *pass[O, C]) newStep(active, terminating []C) Step[C] {
 	}
 }
 
-// isThere returns false if this pass has already deleted the child of a planned deletion.
+// isThere reports whether the child of a planned deletion may still exist. The result is false if this pass
+// has already deleted the child.
 func (p *pass[O, C]) isThere(v replicas.Deletion[C]) bool {
 	return !slices.ContainsFunc(p.Deleted, func(c C) bool { return object.ID(c) == object.ID(v.Object) })
 }
 
-// notDoubted removes the children whose delete call had no answer, unless scale deletes them again.
+// notDoubted returns the active children without those whose delete call had no answer. If scale deletes
+// such a child again, the result still contains it.
 func (p *pass[O, C]) notDoubted(active []C, scale replicas.Scale[C]) []C {
 	doubted := p.state.known.Doubted()
 	if len(doubted) == 0 {
@@ -242,7 +244,7 @@ func (s *Step[C]) check(planned replicas.Scale[C]) error {
 	return &replicas.RefusedError{Reason: InvalidStep, Err: errors.New(why)}
 }
 
-// allowedOf returns the calls in scale that Prepare has left in the step.
+// allowedOf returns the calls in scale that Prepare has not removed from the step.
 func (s *Step[C]) allowedOf(scale replicas.Scale[C]) replicas.Scale[C] {
 	left := sets.New(s.Create...)
 	scale.Names = filter(scale.Names, left.Has)
@@ -259,8 +261,8 @@ func (p *pass[O, C]) tellAuthor(is Result[C]) {
 }
 
 // tellUntried stores ErrNotTried as the result of each call that Prepare has allowed but the pass does not
-// make. The argument left holds the calls that the pass makes. The steps that make the calls store the
-// results of these calls.
+// make. These are the calls in allowed that are missing from the second argument. The results of the other
+// calls are stored later, when the calls have been made.
 func (p *pass[O, C]) tellUntried(allowed, left replicas.Scale[C]) {
 	if p.kind.Prepare == nil {
 		return
@@ -278,8 +280,8 @@ func (p *pass[O, C]) tellUntried(allowed, left replicas.Scale[C]) {
 	}
 }
 
-// leftOut returns StopsCreations if some creations in scale are not in less, StopsDeletions if some
-// deletions are not, or both.
+// leftOut compares scale with less, which contains a part of its calls. If creations are missing from less,
+// the result includes StopsCreations. If deletions are missing, the result includes StopsDeletions.
 func leftOut[C Object](scale, less replicas.Scale[C]) (stops Stops) {
 	if less.Create < scale.Create {
 		stops = StopsCreations
@@ -298,7 +300,8 @@ func idsOf[C Object](deletions []replicas.Deletion[C]) sets.Set[types.UID] {
 	return ids
 }
 
-// areLess reports whether each of the deletions was planned and none is listed twice.
+// areLess reports whether all deletions in the first list were planned. If a deletion is listed twice, the
+// result is false.
 func areLess[C Object](deletions, planned []replicas.Deletion[C]) bool {
 	isNil, left := object.NilOf[C](), idsOf(planned)
 	for _, v := range deletions {
@@ -310,14 +313,14 @@ func areLess[C Object](deletions, planned []replicas.Deletion[C]) bool {
 	return true
 }
 
-// keep returns the deletions that are in both planned and less.
+// keep returns the deletions that both lists contain.
 func keep[C Object](planned, less []replicas.Deletion[C]) []replicas.Deletion[C] {
 	wanted := idsOf(less)
 	return slices.DeleteFunc(slices.Clone(planned), func(v replicas.Deletion[C]) bool { return !wanted.Has(object.ID(v.Object)) })
 }
 
-// postponeFailing postpones creations if children of the last round ended soon after they were created. It
-// removes from scale one creation for each of these children. The pass makes the other creations.
+// postponeFailing postpones creations if children of the last round ended soon after they were created. For
+// each of these children, one creation is removed from scale. The pass makes the other creations.
 func (p *pass[O, C]) postponeFailing(scale replicas.Scale[C]) replicas.Scale[C] {
 	if !p.backOff {
 		return scale

@@ -33,17 +33,17 @@ type Outcome[C Object] struct {
 	// Children that the pass created are included. Children that the pass deleted are counted as terminating
 	// or not at all. If ChildrenVersion returns "", only the children in Active and Terminating are counted.
 	Counts status.Counts
-	// Active lists the active children as they were before the pass created or deleted any. Terminating lists
-	// the children that are being deleted and are not active.
+	// Active lists the children that were active before the pass created or deleted children. Terminating
+	// lists the children that are being deleted and are not active.
 	Active, Terminating []C
 	// Desired is the number of children that the owner wanted when the pass began. Generation is the owner's
 	// generation at that time.
 	Desired    int32
 	Generation int64
-	// Gates lists the reasons that have held the pass back so far, in the order of the Reason constants. If
-	// Gates is empty, nothing has held the pass back.
+	// Gates lists what has held the pass back so far, sorted by Reason. If Gates is empty, nothing has held
+	// the pass back.
 	Gates []Gate
-	// ScaleErr is the error of the creations and deletions that failed, or nil if none failed.
+	// ScaleErr is the error of all failed creations and deletions, or nil if none failed.
 	ScaleErr error
 	// Now is the time at which the pass began. The pass judges all children as of that time.
 	Now time.Time
@@ -51,23 +51,23 @@ type Outcome[C Object] struct {
 	unscaled Stops // whether creations, deletions or both have failed
 }
 
-// Waiting reports whether the pass did not change the number of children because something else must
-// happen first. For example, the cache does not show earlier calls yet, a claim failed, a deletion met a
+// Waiting reports whether something else must happen before the Controller can change the number of
+// children. For example, the cache does not show earlier calls yet, a claim failed, a deletion met a
 // Conflict, or the owner is being deleted.
 func (o Outcome[C]) Waiting() bool {
 	return slices.ContainsFunc(o.Gates, func(g Gate) bool { return g.waits || g.Reason.row().waits })
 }
 
-// HeldBack reports whether the pass did not try some creations, deletions or claims because an earlier
-// pass had postponed them.
+// HeldBack reports whether the pass skipped creations, deletions or claims that an earlier pass had
+// postponed.
 func (o Outcome[C]) HeldBack() bool {
 	return slices.ContainsFunc(o.Gates, func(g Gate) bool { return g.Earlier && g.Stops != 0 })
 }
 
 // Failure returns the argument for status.SetFailure, which sets the ReplicaFailure condition. If only
 // deletions failed, Active in the result is greater than Desired, so that the condition's reason is
-// FailedDelete. This is necessary if a rule requires the deletions although there are not too many
-// children.
+// FailedDelete. Otherwise the reason would be wrong if a rule requires the deletions and there are not too
+// many children.
 func (o Outcome[C]) Failure() status.Failure {
 	desired := o.Desired
 	f := status.Failure{
@@ -249,9 +249,9 @@ func (p *pass[O, C]) isDropped(owner, updated O) bool {
 	return d != nil && equality.Semantic.DeepEqual(d.sent, p.statusOf(updated)) && equality.Semantic.DeepEqual(d.stored, p.statusOf(owner))
 }
 
-// stillWants reports whether the owner with its new status wants the same children as before. In this
-// case, no other pass is necessary. The comparison ignores New, Template and Order, because they do not
-// change the number of wanted children.
+// stillWants reports whether the owner with its new status wants the same children as before. In this case,
+// no other pass is necessary. New, Template and Order are not compared, because they do not change the
+// number of wanted children.
 func (p *pass[O, C]) stillWants(written O) bool {
 	is, err := p.specOf(written)
 	return err == nil && p.specsAgree(&p.spec, &is)
@@ -306,8 +306,8 @@ func (p *pass[O, C]) nextAvailable(counted []C) (after time.Duration) {
 	return after
 }
 
-// nextPodAvailable returns the time until the next pod becomes available. It judges the pods as of p.Now,
-// as the counts in the status do, so that no pod is missed.
+// nextPodAvailable returns the time until the next pod becomes available. Both this time and the counts in
+// the status are computed for the time p.Now, so that no pod is missed.
 func (p *pass[O, C]) nextPodAvailable(pods []*corev1.Pod) (after time.Duration) {
 	if p.Counts.Ready == p.Counts.Available {
 		return 0
@@ -321,15 +321,14 @@ func (p *pass[O, C]) nextPodAvailable(pods []*corev1.Pod) (after time.Duration) 
 	return max(after-p.opts.Now().Sub(p.Now), 1)
 }
 
-// count counts the children for the status. If the version of the cache is known, the counts also include what
-// this pass and earlier passes have changed, even if the cache does not show these changes yet (T1). Created
-// children are included, and deleted children are counted as terminating or not at all. If the version is
-// unknown, count uses the children in the cache, except those that turned out to be gone. Later passes also
-// leave out the children that are gone.
+// count computes the numbers of children for the status. If the version of the cache is known, the numbers
+// include the changes of this pass and of earlier passes. This applies even if the cache does not show
+// these changes yet (T1). Created children are included, and deleted children are counted as terminating or
+// not at all. If the version is unknown, only the children in the cache are counted. Children that turned
+// out to be gone are left out, also in later passes.
 //
-// If vanishes returns true for a child, the child is not counted, because its deletion is complete when
-// the server accepts the call. The cache may show the child as terminating for a moment, but the status
-// must not.
+// If the function vanishes returns true for a child, the server has already removed the child. The cache
+// may show the child as terminating for a moment, but the status must not count it.
 func (p *pass[O, C]) count() (counts status.Counts, counted []C) {
 	known, terminates := p.snapshot.Version != "", p.Terminating
 	if known {
@@ -366,7 +365,7 @@ func (p *pass[O, C]) tally(children []C) status.Counts {
 	if p.spec.Template != nil {
 		template = p.spec.Template.Labels
 	}
-	if is := p.spec.Rules; is.Active == nil && is.Ready == nil && is.NoneEnds() { // the usual case, which reads the conditions only once
+	if is := p.spec.Rules; is.Active == nil && is.Ready == nil && is.NoneEnds() { // in the usual case, read the conditions only once
 		return status.CountPods(pods, template, p.spec.MinReadySeconds, p.Now)
 	}
 	rules, _ := any(p.rules).(status.Rules[*corev1.Pod])

@@ -36,9 +36,9 @@ type view[C Object] struct {
 }
 
 // plan decides what to create, delete, adopt and release. It first uses a view of the cached children and
-// newer facts. If this view is known to be old and there is something to do, plan lists the children live
-// and decides again. If the view may lack the effects of earlier calls, plan lists the children live even
-// if there is nothing to do. The result ok reports whether the pass continues.
+// newer facts. If this view is known to be old and there is something to do, the children are listed live,
+// and the decision is made again. If the view may lack the effects of earlier calls, the children are
+// listed live even if there is nothing to do. The result ok reports whether the pass continues.
 func (p *pass[O, C]) plan(ctx context.Context) (plan replicas.Plan[C], ok bool) {
 	if !p.readCache(ctx) {
 		return plan, false
@@ -124,8 +124,8 @@ func (p *pass[O, C]) readCache(ctx context.Context) (ok bool) {
 	return true
 }
 
-// setChildren sets the children of the view. It also sets in the view's spec which calls are in flight,
-// and which names no new child can have.
+// setChildren sets the children of the view. It also adds the calls in flight to the view's spec, and the
+// names that new children cannot have.
 func (p *pass[O, C]) setChildren(children []C) {
 	p.view.children = children
 	p.view.wanted = p.wantedSlots()
@@ -153,8 +153,8 @@ func (p *pass[O, C]) readLive(ctx context.Context) (ok bool) {
 	return true
 }
 
-// unlisted handles a failed live list, without which the pass cannot continue. It sends an event and
-// records a gate.
+// unlisted handles a failed live list. It sends an event and records a gate, because the pass cannot
+// continue without the list.
 func (p *pass[O, C]) unlisted(err error) {
 	reason, wait := ListFailed, p.lists.retryIn(err)
 	if held := (heldError{}); errors.As(err, &held) && held.busy {
@@ -209,7 +209,7 @@ func (p *pass[O, C]) activeOf(children []C) (active []C) {
 	return active
 }
 
-// isNewToTerm reports whether the owner's children have not been checked in this term yet. The cache may
+// isNewToTerm reports whether the owner's children still have to be checked in this term. The cache may
 // then be older than what an earlier process saw.
 func (p *pass[O, C]) isNewToTerm() bool {
 	if p.state.childrenTerm != p.inTerm && p.term.children.reached(p.snapshot.Version) {
@@ -218,9 +218,9 @@ func (p *pass[O, C]) isNewToTerm() bool {
 	return p.state.childrenTerm != p.inTerm
 }
 
-// awaitCache asks the server for its resourceVersion, and returns the delay before the next pass checks
-// whether the cache has reached this version. The result is 0 if the cache has reached the version or
-// takes too long, or if the client or the cache does not support versions.
+// awaitCache asks the server for its resourceVersion. It returns the delay before the next pass checks
+// whether the cache has reached this version. The result is 0 if the cache has reached the version or takes
+// too long, or if the client or the cache does not support versions.
 func (p *pass[O, C]) awaitCache(ctx context.Context) time.Duration {
 	versioner, ok := p.client.(Versioner)
 	if !ok || p.snapshot.Version == "" {
@@ -251,7 +251,7 @@ func (p *pass[O, C]) looked() { p.state.childrenTerm = p.inTerm }
 // the cache reaches the resourceVersion that the server had when the term began.
 const cachePatience = 2 * time.Second
 
-// A term is a period in which only this process is active, for example because it holds a lease. When a
+// A term is a period during which only this process is active, for example because it holds a lease. When a
 // term begins, the caches may be older than what an earlier process saw. The zero value is the first term,
 // before its first pass.
 type term struct {
@@ -262,7 +262,7 @@ type term struct {
 	owners, children serverVersion
 }
 
-// next ends the current term. The next pass begins in a new term.
+// next ends the current term. Passes that begin later belong to a new term.
 func (t *term) next() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -288,7 +288,7 @@ type serverVersion struct {
 	forgotten int // how often forget was called
 }
 
-// askFirst asks the server for the version before any pass needs it. The field asked is then zero again,
+// askFirst asks the server for the version before any pass needs it. The field asked is then reset to zero,
 // because no pass is waiting for a cache yet.
 func (v *serverVersion) askFirst(now func() time.Time, version func() (string, error)) {
 	v.ask(now, version)
@@ -305,8 +305,8 @@ func (v *serverVersion) forget() {
 	v.is, v.asked, v.last = "", time.Time{}, time.Time{}
 }
 
-// known returns the version, or "" if the version is not known. The result asked is the time at which a
-// pass first asked for the version.
+// known returns the version, or "" if the server has not returned it yet. The result asked is the time at
+// which a pass first asked for the version.
 func (v *serverVersion) known() (is string, asked time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -320,8 +320,8 @@ func (v *serverVersion) reached(version string) bool {
 	return resourceversion.Reached(version, is)
 }
 
-// patience returns how long a pass waits before it checks the cache again. If passes have already waited
-// for cachePatience, the result is 0.
+// patience returns the time that a pass waits before it checks the cache again. If passes have already
+// waited for cachePatience, the result is 0.
 func (v *serverVersion) patience(now time.Time) time.Duration {
 	_, asked := v.known()
 	waited := now.Sub(asked)
@@ -331,9 +331,9 @@ func (v *serverVersion) patience(now time.Time) time.Duration {
 	return min(max(waited, 50*time.Millisecond), cachePatience-waited)
 }
 
-// ask requests the version from the server, unless the version is known, another pass is already
-// requesting it, or the last request was less than a second ago. The result is the version, or "" if the
-// version is still unknown.
+// ask requests the version from the server. No request is sent if the version is known, if another pass is
+// already requesting it, or if the last request was less than a second ago. The result is the version, or
+// "" if the version is still unknown.
 func (v *serverVersion) ask(now func() time.Time, version func() (string, error)) string {
 	v.mu.Lock()
 	at := now()
@@ -389,7 +389,8 @@ func (p *pass[O, C]) wantedSlots() sets.Set[string] {
 }
 
 // sameSlots reports whether two specs with the same number of slots want the same slots. It compares only
-// the first slots: as many as the view has children, plus the number that one plan can fill.
+// the first slots. Their number is the number of children in the view plus the number of slots that one
+// plan can fill.
 func (p *pass[O, C]) sameSlots(a, b *replicas.Spec[C]) bool {
 	if a.Slots == nil || b.Slots == nil {
 		return a.Slots == nil && b.Slots == nil
@@ -440,8 +441,8 @@ func (p *pass[O, C]) isSlotTaken(err error) bool {
 	return p.spec.Slots != nil && apierrors.IsAlreadyExists(err)
 }
 
-// holdSlot postpones creations in a slot whose name is used by another object. The hold is necessary
-// because there might be no event when this object is deleted.
+// holdSlot postpones creations for a slot if another object uses the name of the slot. The hold is
+// necessary because there might be no event when this object is deleted.
 func (p *pass[O, C]) holdSlot(name string, err error) {
 	h := p.state.holds.getOrAdd(NameTaken, name)
 	NameTaken.grow(&h.Hold, p.opts.Now())

@@ -80,9 +80,10 @@ func (v view[O, C]) Children(ctx context.Context, owner O) ([]C, error) {
 	return v.of(ctx, owner)
 }
 
-// of returns the children of the given owners, and the orphans in the same namespace. All owners must be in
-// one namespace. The cache may change between two lists, so orphans are listed twice, before and after the
-// owned children. A child that is adopted or orphaned between two lists appears in at least one of them.
+// of(owners) returns the children of these owners, and the orphans in the same namespace. All owners must
+// be in one namespace. The cache may change between two lists, so orphans are listed twice, before and
+// after the owned children. A child that is adopted or orphaned between two lists appears in at least one
+// of them.
 func (v view[O, C]) of(ctx context.Context, owners ...O) ([]C, error) {
 	values := []string{noController}
 	for _, owner := range owners {
@@ -120,9 +121,9 @@ func lastOfEach[C client.Object](children []C) []C {
 	})
 }
 
-// Related returns the pods of the owner and of its siblings, which are needed to rank pods by co-location.
-// If the children are not pods, Related returns nil. In that case, children are ranked by co-location only
-// if Kind.Spec sets Related.
+// Related returns the pods of the owner and of its siblings. These pods are needed to rank pods by
+// co-location. If the children are not pods, Related returns nil. In that case, children are ranked by
+// co-location only if Kind.Spec sets Related.
 func (v view[O, C]) Related(ctx context.Context, owner O) ([]C, error) {
 	ref := metav1.GetControllerOfNoCopy(owner)
 	if ref == nil || !arePods[C]() {

@@ -52,9 +52,9 @@ func checkCluster(from cluster.Cluster) error {
 	return nil
 }
 
-// checkScopes reports whether the owners of a kind are cluster-scoped. If the owners are namespaced and the
-// children are cluster-scoped, checkScopes returns an error, because a namespaced owner can own only
-// objects in its namespace. A nil mapper is treated as a mapper without kinds.
+// checkScopes reports whether the owners of a kind are cluster-scoped. If only the children are
+// cluster-scoped, checkScopes returns an error, because a namespaced owner can own only objects in its
+// namespace. A nil mapper is treated as a mapper without kinds.
 func checkScopes[O, C controller.Object](mapper meta.RESTMapper, kind controller.Kind[O, C]) (clusterScoped bool, err error) {
 	if isNil(mapper) {
 		mapper = meta.NewDefaultRESTMapper(nil)
@@ -130,8 +130,8 @@ func (v *view[O, C]) addIndex(indexer client.FieldIndexer) error {
 	return nil
 }
 
-// checkCache returns an error if the cache lacks the index, or if the cache contains the owners of a
-// namespace but does not cover the children in that namespace.
+// checkCache returns an error if the cache lacks the index. It also returns an error if the cache contains
+// owners in a namespace but does not cover the children there.
 func (v view[O, C]) checkCache(ctx context.Context) error {
 	if _, err := v.byController(ctx, nil, "", noController); err != nil {
 		return err

@@ -17,8 +17,8 @@ import (
 )
 
 // A caller makes the API calls of a controller.Controller. Writes use the cluster's client, and reads
-// bypass the cluster's cache. Before the client decodes a response into an object, it resets the object, so
-// fields that the server has removed are cleared.
+// bypass the cluster's cache. The client resets an object before it decodes a response into that object.
+// Therefore fields that the server has removed are cleared.
 type caller[O, C client.Object] struct {
 	writer   client.Client
 	live     client.Reader
@@ -31,10 +31,10 @@ var (
 	_ controller.Versioner                            = caller[client.Object, client.Object]{}
 )
 
-// NewClient returns a client for a reconcile loop of your own. The client sends writes through writer, and
-// reads through live. The argument live must be a reader that does not use a cache, such as the result of a
-// manager's GetAPIReader. The scheme of writer must know the kinds of owners and children, and the kinds of
-// their lists.
+// NewClient returns a client for a reconcile loop of your own. Writes go through the argument writer, and
+// reads go through the argument live. The argument live must be a reader that does not use a cache, such as
+// the result of a manager's GetAPIReader. The scheme of writer must know the kinds of owners and children,
+// and the kinds of their lists.
 func NewClient[O, C client.Object](writer client.Client, live client.Reader, kind controller.Kind[O, C]) (controller.Client[O, C], error) {
 	if isNil(writer) {
 		return nil, errors.New("controllerruntime: client is nil")

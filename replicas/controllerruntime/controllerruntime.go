@@ -37,22 +37,21 @@ type Options struct {
 	// NeedLeaderElection. Its field Reconciler must be nil. If an error contains a delay, such as a
 	// server's Retry-After, that delay is used instead of the delay of RateLimiter.
 	Runtime runtimecontroller.Options
-	// Controller contains the options of the controller.Controller that makes the passes, such as
-	// MaxParallel and ExpectationsTimeout. If Events is nil, events go to the event recorder of the
-	// Cluster.
+	// Controller contains the options of the underlying controller.Controller, such as MaxParallel and
+	// ExpectationsTimeout. If its field Events is nil, events go to the event recorder of the Cluster.
 	Controller controller.Options
 	// Watches records the watch requests of the Cluster's cache. Before you make the Cluster, wrap its
 	// rest.Config with the Wrap method of Watches. If a watch hangs, the controller ends the watch, and the
-	// cache lists its objects again. If Watches is nil, a watch that hangs is only reported in the log, in
-	// the metric replicakit_watch_age_seconds, and by CheckWatches. All controllers of a Cluster share one
-	// Watches. docs/adopting.md in this repository says which failures the controller notices, and how
-	// soon.
+	// cache lists its objects again. If Watches is nil, the controller cannot end a watch that hangs. The
+	// controller then reports the watch only in the log, in the metric replicakit_watch_age_seconds, and in
+	// the result of CheckWatches. Use the same Watches for all controllers of a Cluster. The page
+	// docs/adopting.md in this repository says which failures the controller notices, and how soon.
 	Watches *transport.Watches
 	// Healthz is the name that Add uses to register CheckWatches as a health check at the manager's /healthz
 	// endpoint. If Healthz is empty, Add does not register CheckWatches.
 	Healthz string
 	// Build is a function that can add further watches to the controller. Add calls Build with the
-	// controller's builder, before Add itself adds the watches of owners and children:
+	// controller's builder, before the watches of owners and children are added:
 	//
 	//	Build: func(b *builder.Builder) error {
 	//		b.Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(ownerOfClaim))
@@ -66,13 +65,13 @@ type Options struct {
 	Build func(b *builder.Builder) error
 }
 
-// Add adds a controller for a kind of owner to the manager. The controller starts with the manager, and
-// works on all owners in the cache. The cluster's scheme must know the kinds of owners and children, and
-// the kinds of their lists. Enable leader election in the manager. Without leader election, two processes
-// are active at the same time during each rolling update of the operator, and create every child twice. If
-// the manager elects no leader, the controller logs one warning when it starts. If the API server was
-// restored from a backup, the manager's Start returns an error that wraps controller.ErrRestored, unless
-// OnRestored of Options.Controller is set.
+// Add makes a controller for one kind of owner, and adds it to the manager. The controller starts with the
+// manager, and works on all owners in the cache. The cluster's scheme must know the kinds of owners and
+// children, and the kinds of their lists. Enable leader election in the manager. Without leader election,
+// two processes are active at the same time during each rolling update of the operator, and create every
+// child twice. If the manager elects no leader, the controller logs one warning when it starts. If the API
+// server was restored from a backup, the manager's Start returns an error that wraps
+// controller.ErrRestored, unless Options.Controller.OnRestored is set.
 func Add[O, C client.Object](mgr manager.Manager, kind controller.Kind[O, C], opts Options) error {
 	if isNil(mgr) {
 		return errors.New("controllerruntime: manager is nil")
@@ -127,10 +126,9 @@ func Add[O, C client.Object](mgr manager.Manager, kind controller.Kind[O, C], op
 		Complete(r)
 }
 
-// A Reconciler reconciles owners. Each call of its method Reconcile makes one pass for an owner. Add makes
-// a Reconciler and adds it to a manager. If you build the controller yourself, for example to add more
-// watches, make the Reconciler with New. The zero Reconciler ignores every event, and its method Reconcile
-// returns an error.
+// A Reconciler reconciles owners. Its method Reconcile makes one pass for an owner. Add makes a Reconciler
+// and adds it to a manager. If you build the controller yourself, for example to add more watches, make the
+// Reconciler with New. The zero Reconciler ignores every event, and its method Reconcile returns an error.
 type Reconciler[O, C client.Object] struct {
 	name       string
 	controller *controller.Controller
@@ -141,18 +139,18 @@ type Reconciler[O, C client.Object] struct {
 }
 
 // New returns a Reconciler for the owners in a cluster. A manager can also be passed as the cluster. New
-// also adds an index to the cluster's cache; see Index. New ignores the options Cluster, Healthz and Build,
-// and uses only the field RateLimiter of Options.Runtime. You do not have to set Kind.ClusterScoped,
+// also adds an index to the cluster's cache; see Index. New ignores the options Cluster, Healthz and Build.
+// From Options.Runtime, New uses only the field RateLimiter. You do not have to set Kind.ClusterScoped,
 // because New reads the scope of the owners from the cluster's RESTMapper.
 //
 // Watch the children with the event handler from ChildEvents. This handler confirms the creations and
 // deletions of earlier passes as soon as their events arrive. Without this handler, each pass confirms
-// them from the cache. A creation is confirmed if the cache contains the child. A deletion is confirmed
-// if the cache does not contain the child, or if the child is being deleted. If you do not use
-// ChildEvents, another watch, such as that of builder.Owns, must cause a pass whenever a child is created
-// or deleted. Without any such watch, the next pass starts only when the expectation expires. Without
-// ChildEvents, a new orphan does not cause a pass, so an owner does not adopt the orphan before its next
-// pass.
+// creations and deletions from the cache. A creation is confirmed if the cache contains the child. A
+// deletion is confirmed if the cache does not contain the child, or if the child is being deleted. If you
+// do not use ChildEvents, another watch, such as that of builder.Owns, must cause a pass whenever a child
+// is created or deleted. Without any such watch, the next pass starts only when the expectation expires.
+// Without ChildEvents, a new orphan does not cause a pass, so an owner adopts the orphan only in the
+// owner's next pass.
 func New[O, C client.Object](from cluster.Cluster, kind controller.Kind[O, C], opts Options) (*Reconciler[O, C], error) {
 	if err := checkCluster(from); err != nil {
 		return nil, fmt.Errorf("controllerruntime: kind %s: %w", kind.Owner.Kind, err)
@@ -219,8 +217,8 @@ func (r *Reconciler[O, C]) NewTerm(ctx context.Context, namespace string) {
 	r.made().NewTerm(ctx, namespace)
 }
 
-// observe returns an observer that logs the changed gates of each pass, and then calls the Kind's own
-// observer.
+// observe returns a function that logs the gate changes of each pass, and then calls the Kind's own Observe
+// function.
 func (r *Reconciler[O, C]) observe(observe func(context.Context, controller.Pass[O, C])) func(context.Context, controller.Pass[O, C]) {
 	return func(ctx context.Context, pass controller.Pass[O, C]) {
 		for _, g := range pass.GateChanges {

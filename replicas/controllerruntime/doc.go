@@ -21,11 +21,12 @@
 //   - get, list and watch owners and children
 //   - create, delete and patch children
 //   - patch the status of owners
-//   - update the finalizers subresource of owners, such as workerpools/finalizers, because children block
-//     the deletion of their owner; a server requires this permission if the admission plugin
-//     OwnerReferencesPermissionEnforcement is on, as on OpenShift
+//   - update the finalizers subresource of owners, such as workerpools/finalizers
 //   - create and patch events
 //   - create, get and update leases
+//
+// Children block the deletion of their owner. Therefore a server requires the permission for finalizers if
+// the admission plugin OwnerReferencesPermissionEnforcement is on, as on OpenShift.
 //
 // # What is read where
 //
@@ -42,9 +43,10 @@
 // A transform of the cache (cache.Options.DefaultTransform, or ByObject.Transform) may drop fields that the
 // Kind does not read, such as annotations and managedFields.
 //
-// You may limit the cache to namespaces, labels or fields. For each owner in the cache, the cache must also
-// hold all children, because a child outside the cache counts as missing. The index and the namespaces of
-// the cache are checked when the manager starts. The labels and fields of the cache are not checked.
+// You may limit the cache to namespaces, labels or fields. If the cache contains an owner, it must also
+// contain all children of that owner, because a child outside the cache counts as missing. The index and
+// the namespaces of the cache are checked when the manager starts. The labels and fields of the cache are
+// not checked.
 //
 // # The version of the cache
 //
@@ -72,27 +74,27 @@
 // In controller-runtime 0.25 and later, a client's reads from the cache can wait until the cache shows the
 // client's own writes (client.CacheOptions.EnableReadYourWritesConsistency). Suppose that this option is
 // on, that all writes of children go through the client, and that all writes succeed. Then a list through
-// the client contains every child that was created, and no child that was deleted. In that case, a loop
-// around replicas.Manage does not need a record of its calls. This package still keeps a record of its
-// calls, because of the following four cases:
+// the client contains every child that was created, and no child that was deleted. In that case, a
+// reconcile loop that calls replicas.Manage does not need a record of its calls. This package still keeps a
+// record of its calls, because of the following four cases:
 //   - A create request gets no response, because it timed out or the connection was lost. The client does
 //     not know that the child was created, so later reads do not wait. The next list does not contain the
 //     child, and the loop creates one child too many. With this package, a child has a name before it is
 //     created, and passes look for the child under that name.
 //   - A watch hangs. Reads through the client then wait until their context ends, which may never happen.
 //     Reads for other owners also wait, because a list waits for every write of its kind. With this
-//     package, an owner has to wait only if the cache does not show the calls for this owner yet. After
-//     five minutes, passes for this owner list the children live.
+//     package, an owner waits only until the cache shows the calls for that owner. After five minutes, the
+//     passes for that owner list the children live.
 //   - The server is restored from a backup. The server's resourceVersions are then older than those that
 //     the client has seen, so reads no longer wait, and no error is returned. With this package, the
-//     program ends if a live list or read is older than an earlier live list or read.
+//     program ends if a live list or read shows an older state than an earlier one.
 //   - A new leader does not know the writes of the previous leader. If the new leader's watch is late, the
 //     new leader creates the same children again. With this package, a new process compares the cache with
 //     the server before it first creates or deletes children.
 //
 // docs/why.md compares a plain loop with this package in each of the four cases. Neither a plain loop nor
-// this package protects you from another process that writes at the same time, such as a previous leader
-// that has not stopped.
+// this package protects you if another process writes at the same time. Such a process may be a previous
+// leader that has not stopped.
 //
 // This package reads the cache directly instead of through the client. Therefore passes never wait in a
 // read, whether or not the option is on.

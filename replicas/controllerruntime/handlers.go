@@ -22,16 +22,16 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// Handlers provides event handlers for a reconcile loop of your own that records its creations and
+// Handlers provides event handlers for your own reconcile loop. The loop must record its creations and
 // deletions in an expectations.Store. Make Handlers with NewHandlers. If Handlers is nil or the zero value,
 // its event handlers ignore every event and log an error.
 type Handlers struct {
 	handlers *controller.Handlers
 }
 
-// NewHandlers returns event handlers that confirm the creations and deletions in store. Each key in store
-// must be the result of expectations.KeyOf for an owner. If an event requires a pass for an owner, the
-// handlers add the owner to the queue that they receive with the event:
+// NewHandlers returns event handlers that confirm creations and deletions in the argument store. Each key
+// in store must be the result of expectations.KeyOf for an owner. If an event requires a pass for an owner,
+// the handlers add the owner to the queue that they receive with the event:
 //
 //	handlers, err := controllerruntime.NewHandlers(mgr.GetClient(), kind, &store)
 //	...
@@ -81,8 +81,8 @@ func (h *Handlers) OwnerEvents() handler.EventHandler {
 	return eventHandler(nil, made.OwnerAdded, made.OwnerUpdated, made.OwnerDeleted)
 }
 
-// made returns the handlers that NewHandlers has set, or nil. The methods of nil handlers return an error
-// for each event.
+// made returns the controller.Handlers that NewHandlers has set. If there are none, the result is nil, and
+// its methods return an error for each event.
 func (h *Handlers) made() *controller.Handlers {
 	if h == nil {
 		return nil
@@ -90,8 +90,8 @@ func (h *Handlers) made() *controller.Handlers {
 	return h.handlers
 }
 
-// eventHandler returns an event handler that reports each event to watch. The handler then calls the
-// function added, updated or deleted with the objects of the event. The argument watch may be nil.
+// eventHandler returns an event handler that reports each event to the argument watch, which may be nil.
+// The handler then calls one of the three functions with the objects of the event.
 func eventHandler(
 	watch *follow.Watch,
 	added func(any, ...controller.Enqueue) error,

@@ -11,9 +11,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// A limiter is a rate limiter that gives precedence to the delay that a pass has returned, for example
-// because of a server's Retry-After. If Reconcile returns an error, controller-runtime ignores the delay in
-// the result and calls the rate limiter instead.
+// A limiter is a rate limiter. If a pass has returned a delay, for example because of a server's
+// Retry-After, the limiter uses that delay. If Reconcile returns an error, controller-runtime ignores the
+// delay in the result and calls the rate limiter instead.
 type limiter struct {
 	workqueue.TypedRateLimiter[reconcile.Request]
 	mu    sync.Mutex
@@ -27,8 +27,8 @@ func newLimiter(otherwise workqueue.TypedRateLimiter[reconcile.Request]) *limite
 	return &limiter{TypedRateLimiter: otherwise, after: map[reconcile.Request]time.Duration{}}
 }
 
-// next sets the delay before the next retry of a request. Reconcile calls this method before it returns an
-// error.
+// next(req, after) sets the delay before the request is retried. Reconcile calls this method before it
+// returns an error.
 func (l *limiter) next(req reconcile.Request, after time.Duration) {
 	if after <= 0 {
 		return
@@ -38,7 +38,7 @@ func (l *limiter) next(req reconcile.Request, after time.Duration) {
 	l.after[req] = after
 }
 
-// Forget discards the delay that the method next has set, and calls Forget of the inner rate limiter.
+// Forget discards the delay that the method next has set, and calls the inner rate limiter's Forget.
 func (l *limiter) Forget(req reconcile.Request) {
 	l.mu.Lock()
 	delete(l.after, req)
@@ -46,8 +46,8 @@ func (l *limiter) Forget(req reconcile.Request) {
 	l.TypedRateLimiter.Forget(req)
 }
 
-// When implements TypedRateLimiter. It returns and discards the delay that the method next has set. If no
-// delay was set, the result is the delay of the inner rate limiter.
+// When implements TypedRateLimiter. If the method next has set a delay, When returns this delay and
+// discards it. If no delay was set, the result is the delay of the inner rate limiter.
 func (l *limiter) When(req reconcile.Request) time.Duration {
 	l.mu.Lock()
 	after, told := l.after[req]

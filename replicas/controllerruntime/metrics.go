@@ -13,8 +13,8 @@ import (
 
 const metricsNamespace = "replicakit_"
 
-// registering is locked while a controller registers its metrics, because another controller may have the
-// same name.
+// registering is the mutex of registerMetrics. Two controllers with the same name must not register their
+// metrics at the same time.
 var registering sync.Mutex
 
 // registerMetrics registers the metrics of a controller, and replaces those of an earlier controller with

@@ -13,14 +13,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// objects creates empty objects and empty lists of one kind, which a client or a cache then fills.
+// objects is a factory for empty objects and empty lists of one kind. A client or a cache then fills them.
 type objects[T client.Object] struct {
 	scheme *runtime.Scheme
 	kind   schema.GroupVersionKind
 }
 
-// check returns an error if the kind or its list kind is not registered in the scheme, or if the kind is
-// registered with another type than T.
+// check returns an error if the scheme does not contain the kind or its list kind. It also returns an error
+// if the kind has another type than T in the scheme.
 func (o objects[T]) check() error {
 	if _, err := o.empty(); err != nil {
 		return err
@@ -68,7 +68,8 @@ func (o objects[T]) get(ctx context.Context, from client.Reader, namespace, name
 	return obj, from.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, obj)
 }
 
-// list lists objects and appends them to items. It returns the extended slice and the list itself.
+// list reads a list of objects, and appends the objects to the argument items. It returns the extended
+// slice and the list itself.
 func (o objects[T]) list(ctx context.Context, from client.Reader, items []T, opts ...client.ListOption) ([]T, client.ObjectList, error) {
 	list, err := o.emptyList()
 	if err != nil {

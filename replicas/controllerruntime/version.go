@@ -26,7 +26,7 @@ func (v *view[O, C]) tellVersions(from cache.Cache) error {
 	return nil
 }
 
-// versionOf returns a function that reports the current resourceVersion of the cached objects of a kind. If
+// versionOf returns a function that reports the resourceVersion that the cache has reached for one kind. If
 // the cache does not report a resourceVersion, the function returns "". Caches of controller-runtime 0.24
 // and later report a resourceVersion, unless the cache is limited to several namespaces.
 func versionOf(from cache.Cache, kind client.Object) func() string {

@@ -53,8 +53,8 @@ func (r *Reconciler[O, C]) CheckWatches(*http.Request) error {
 	return r.watches.Check()
 }
 
-// A following is a Runnable that calls the function follow. A manager starts it together with the caches
-// instead of after them, because even the first watch can hang.
+// A following is a Runnable that calls the function follow. A manager starts this Runnable together with
+// the caches instead of after them, because even the first watch can hang.
 type following struct {
 	cache  cache.Cache
 	follow func(context.Context) error

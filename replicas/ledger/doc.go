@@ -9,8 +9,8 @@
 // A cache shows a past state of the cluster. A live list, the answer to a call, or an event may show a
 // newer state. If a controller forgets the newer state, its next pass makes a plan from the old state in
 // the cache. That plan may create a child that already exists, or delete a child that should stay. So each
-// pass records the answers to its calls in the [Ledger], and makes its plan from the result of
-// [Ledger.View] instead of the cache:
+// pass records the answers to its calls in the [Ledger]. The plan is made from the result of [Ledger.View]
+// instead of from the cache:
 //
 //	start := known.Start()                       // before the cache is read
 //	snapshot.Version = cache.Version()           // before its children
@@ -25,19 +25,19 @@
 //
 // Each answer from the server says either that a child exists in a certain version, or that the child does
 // not exist. The ledger combines all answers about one child into a fact. The answers may be recorded in
-// any order, and an answer may be recorded twice. If two answers differ, the ledger uses the answer whose
-// observation began last, so calls about the same child must not overlap. A child that is gone never
+// any order, and an answer may be recorded twice. If two answers differ, the ledger uses the answer to the
+// call that began last. Therefore calls about the same child must not overlap. A child that is gone never
 // exists again, because the server does not use a UID twice.
 //
-// The ledger drops a fact as soon as the cache shows it. If the cache still does not show a fact after
-// [Ledger.Patience], the fact may be outdated, because the child may have changed in the meantime. The
-// view is then stale, and the children must be listed live before any child is created or deleted.
+// The ledger drops a fact as soon as the cache shows it. If the cache still does not show a fact after the
+// time [Ledger.Patience], the fact may be outdated. The child may have changed in the meantime. The view is
+// then stale, and the children must be listed live before any child is created or deleted.
 //
 // # Waiting
 //
-// A Kubernetes controller creates and deletes nothing until its cache shows all of its own creations and
-// deletions. To wait in the same way, record creations with [Ledger.Created] and deletions with
-// [Ledger.Deleted]. The field [View.Waits] is then the time to wait. Other facts require no waiting,
+// A Kubernetes controller creates and deletes nothing until its cache shows all of the controller's earlier
+// creations and deletions. To wait in the same way, record creations with [Ledger.Created] and deletions
+// with [Ledger.Deleted]. The field [View.Waits] is then the time to wait. Other facts require no waiting,
 // because the view already includes them.
 //
 // # Requests without an answer

@@ -11,8 +11,8 @@ import (
 	"github.com/replicakit/replicakit/internal/resourceversion"
 )
 
-// A Moment identifies the start of an observation. A Moment is not a clock time. It only orders the
-// observations of one Ledger. The method Start returns a new Moment.
+// A Moment identifies the start of an observation, such as a live list. A Moment is not a clock time. It
+// only orders the observations of one Ledger. The method Start returns a new Moment.
 type Moment uint64
 
 // A word is one answer from the server about a child.
@@ -21,7 +21,7 @@ type word[C metav1.Object] struct {
 	// matches the list's selector.
 	there    bool
 	child    C      // the child as returned by the server; set only if the child exists
-	version  string // the resourceVersion of the child or, if the child is missing, of the list
+	version  string // the child's resourceVersion; if the child is missing, the list's resourceVersion
 	cachedAs string // the child's version in the cache when the answer was recorded; "" if the cache did not contain the child
 	at       Moment // when the observation began; 0 if there is no answer
 }

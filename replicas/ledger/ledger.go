@@ -28,27 +28,27 @@ const DefaultPatience = 5 * time.Minute
 // *corev1.Pod. The Ledger keeps references to the objects that are passed to it, but does not modify them.
 // All methods are safe for concurrent use, but only one pass at a time may use a Ledger.
 type Ledger[C metav1.Object] struct {
-	// Patience is the time for which a fact is trusted while the cache does not show it. 0 means
-	// DefaultPatience. Do not change Patience after the first use of the Ledger.
+	// Patience is the time for which the Ledger trusts a fact that the cache does not show. The value 0
+	// means DefaultPatience. Do not change Patience after the first use of the Ledger.
 	Patience time.Duration
 
 	mu       sync.Mutex
 	moment   Moment
 	viewed   Moment               // the start of the last View
 	cached   []C                  // the children in the cache at the last View; nil after Done
-	known    map[types.UID]string // the version of each child in cached; filled on first use
+	known    map[types.UID]string // the versions of the children in the field cached; filled on first use
 	children map[types.UID]*entry[C]
 	names    []Name
 	owner    Owner
 	strays   []C
 	list     bar
-	selector labels.Selector // the selector of the last View or Listed
+	selector labels.Selector // the selector in the last call to View or Listed
 	read     string          // the version of the cache at the last View
 	// If true, every view is stale until the next live list. It is set, for example, if the cache went
 	// back to an older state.
 	distrusted bool
-	// The delay before View.Unmet becomes true if the cache seems to be newer than a child that is missing
-	// from the cache. See suspect.
+	// If the cache seems to be newer than a child that is missing from it, View.Unmet becomes true after
+	// this delay. See suspect.
 	passed backoff.Hold
 	hides  bool // the last View omitted a cached child because of the last live list
 	passes bool // a pass has called View but not yet Done
@@ -59,7 +59,7 @@ type entry[C metav1.Object] struct {
 	fact  fact[C]
 	since time.Time // when an answer or a deletion was last recorded
 	doubt doubt
-	shown Moment // the start of the last View that found the child in the cache; 1 if only the method Left has reported the child
+	shown Moment // the Moment of the last View that found the child in the cache; 1 if only a call to Left has reported the child
 	call  call
 }
 
@@ -81,9 +81,10 @@ type doubt struct {
 
 func (d doubt) any() bool { return !d.sent.IsZero() }
 
-// A bar is the last live list, which may show that cached children are outdated. If a cached child is
-// older than the list and is missing from the list, the child is gone or no longer counts as a replica.
-// For example, after a watch has stalled and resumed, the cache may still show children that are gone.
+// A bar contains the last live list. This list may show that cached children are outdated. If a cached
+// child is older than the list and is missing from the list, the child is gone or no longer counts as a
+// replica. For example, after a watch has stalled and resumed, the cache may still show children that are
+// gone.
 type bar struct {
 	version  string
 	children sets.Set[types.UID]
@@ -115,7 +116,8 @@ func (l *Ledger[C]) Start() Moment {
 	return l.moment
 }
 
-// Done ends a pass and all its observations. The Ledger then drops its references to the cached children.
+// Done must be called at the end of a pass. This ends all observations of the pass. The Ledger then drops
+// its references to the cached children.
 func (l *Ledger[C]) Done() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -125,14 +127,14 @@ func (l *Ledger[C]) Done() {
 	}
 }
 
-// Told records that the server has returned the child c in the answer to a call. The call began at start. Told
-// returns an error if c is nil or has no name, or if start was not returned by Start.
+// Told records that the server has returned the child c in the answer to a call. The parameter start is the
+// Moment at which the call began. Told returns an error if c is nil or has no name, or if start is 0.
 func (l *Ledger[C]) Told(start Moment, c C, now time.Time) error {
 	return l.told(start, c, none, now)
 }
 
-// Created records the answer to a create call. The parameters and errors are those of Told. After the call
-// of Created, View.Waits includes the time to wait until the cache shows the child.
+// Created records the answer to a create call. The parameters and errors are those of Told. From then on,
+// View.Waits includes the time to wait until the cache shows the child.
 func (l *Ledger[C]) Created(start Moment, c C, now time.Time) error {
 	return l.told(start, c, created, now)
 }
@@ -155,7 +157,7 @@ func (l *Ledger[C]) told(start Moment, c C, by call, now time.Time) error {
 }
 
 // Deleted records a delete call that the server has accepted. The parameter id is the UID of a child in the
-// view. This child exists until its grace period is over and its finalizers are removed. View.Waits then
+// view. This child exists until its grace period is over and its finalizers are removed. View.Waits
 // includes the time to wait until the cache shows that the child is being deleted or gone.
 func (l *Ledger[C]) Deleted(id types.UID, now time.Time) {
 	l.mu.Lock()
@@ -167,8 +169,9 @@ func (l *Ledger[C]) Deleted(id types.UID, now time.Time) {
 	e.call, e.since, e.doubt = deleted, now, doubt{}
 }
 
-// Gone records that a child no longer exists, as the answer to a call has shown. The call began at start.
-// The methods Deleted, Gone, Lacked, Left, Doubt and Sure ignore an empty UID.
+// Gone records that, according to the answer to a call, a child no longer exists. The parameter start is
+// the Moment at which the call began. The methods Deleted, Gone, Lacked, Left, Doubt and Sure ignore an
+// empty UID.
 func (l *Ledger[C]) Gone(start Moment, id types.UID, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -176,15 +179,15 @@ func (l *Ledger[C]) Gone(start Moment, id types.UID, now time.Time) {
 }
 
 // Lacked records that a child is missing from a live list of all objects that match the owner's selector.
-// The child is gone or no longer matches the selector. The list call began at start. The parameter version
-// is the resourceVersion of the list, or "" if it is unknown.
+// The child is gone or no longer matches the selector. The parameter start is the Moment at which the list
+// call began. The parameter version is the resourceVersion of the list, or "" if it is unknown.
 func (l *Ledger[C]) Lacked(start Moment, id types.UID, version string, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.tell(id, fact[C]{word: word[C]{version: version, at: max(start, 1)}}, now)
 }
 
-// Left records that, according to an event, a child is being deleted or is no longer one of the owner's
+// Left must be called if an event shows that a child is being deleted, or is no longer one of the owner's
 // children in the cache. Such an event proves that the cache has contained the child, even if no view has
 // shown the child. The event may arrive after the current pass has created the child and before the pass
 // calls Created.
@@ -243,9 +246,9 @@ type List[C metav1.Object] struct {
 	Version string
 }
 
-// Listed records a live list of all objects that match s.Selector. The list call began at start, and s is
-// a Snapshot of the cache that was taken before that call. Listed returns an error if an item, a child in
-// s or a rule is nil, or if start was not returned by Start.
+// Listed records a live list of all objects that match s.Selector. The parameter start is the Moment at
+// which the list call began. The parameter s is a Snapshot of the cache from before that call. Listed
+// returns an error if start is 0, or if an item, a child in s or a rule is nil.
 func (l *Ledger[C]) Listed(start Moment, list List[C], s Snapshot[C], now time.Time) error {
 	if err := s.check(start); err != nil {
 		return err
@@ -288,8 +291,8 @@ func isShownBy(cached, listed metav1.Object) bool {
 
 // tellAbsent records which children are missing from the list. A cached child without a fact needs a new
 // fact only if the list or the child has no numeric version. In all other cases, View compares the
-// versions. A child that does not match the selector is missing from every list, so its absence does not
-// prove that the child is gone.
+// versions. If a child does not match the selector, no list contains the child. Its absence from the list
+// then proves nothing.
 func (l *Ledger[C]) tellAbsent(start Moment, s Snapshot[C], cached map[types.UID]C, now time.Time) {
 	is := fact[C]{word: word[C]{version: l.list.version, at: start}}
 	for id, e := range l.children {
@@ -328,7 +331,7 @@ func (l *Ledger[C]) beginAnew() {
 	l.distrusted = true
 }
 
-// Distrust records that the cache does not show something that it should already show, such as a status
+// Distrust records that the cache lacks a change that it should already contain. An example is a status
 // that an earlier pass has written. All views are stale until the children are listed live.
 func (l *Ledger[C]) Distrust() {
 	l.mu.Lock()
@@ -360,10 +363,10 @@ func (l *Ledger[C]) tidy(id types.UID, e *entry[C]) {
 	}
 }
 
-// Doubt records that a delete call for a child was sent and got no answer. The parameter version is the
-// resourceVersion in the preconditions of the call, or "" if there was none. The doubt ends with the first
-// view in which the child is missing, is being deleted, or has a later version than the one in the
-// preconditions. Deleted, Sure and Landed also end the doubt. A doubt never expires by itself.
+// Doubt records a delete call that was sent and got no answer. The parameter version is the resourceVersion
+// in the preconditions of the call, or "" if there was none. The Ledger keeps this call until a view shows
+// that the child is missing, is being deleted, or is newer than the version in the preconditions. The
+// methods Deleted, Sure and Landed also remove the call. The call never expires by itself.
 func (l *Ledger[C]) Doubt(id types.UID, version string, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -377,8 +380,8 @@ func (l *Ledger[C]) Doubt(id types.UID, version string, now time.Time) {
 	e.doubt = doubt{version, now}
 }
 
-// Sure ends the doubt about a child. Call Sure if the deletion has taken effect, or if no deletion of the
-// child can take effect any more.
+// Sure removes the unanswered delete call for a child. Call Sure if the child's deletion has taken effect,
+// or if no delete call for the child can still take effect.
 func (l *Ledger[C]) Sure(id types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -406,9 +409,9 @@ func (l *Ledger[C]) Doubted() (sent map[types.UID]time.Time) {
 	return sent
 }
 
-// Landed forgets old unanswered requests, because a live list already shows their effects. Call
-// Landed after Listed has recorded a live list. The parameter began is the time at which the list
-// call began. The forgotten requests were sent at least Landing earlier.
+// Landed forgets the unanswered requests that were sent at least five minutes before a live list; see
+// Landing. The list already shows the effects of these requests. Call Landed after Listed has recorded the
+// list. The parameter began is the time at which the list call began.
 func (l *Ledger[C]) Landed(began time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -421,8 +424,8 @@ func (l *Ledger[C]) Landed(began time.Time) {
 	}
 }
 
-// Unanswered returns how much longer any of the unanswered requests can take effect. If there are none, the
-// result is 0. The result is at most Landing, even if the clock was set back.
+// Unanswered returns the maximum time for which an unanswered request can still take effect. If there are
+// none, the result is 0. The result is at most Landing, even if the clock was set back.
 func (l *Ledger[C]) Unanswered(now time.Time) (longest time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -438,8 +441,8 @@ func (l *Ledger[C]) Unanswered(now time.Time) (longest time.Duration) {
 	return longest
 }
 
-// setClock sets all times in the Ledger that lie in the future to now. Without this correction, each wait
-// would be too long after the clock was set back.
+// setClock corrects all times in the Ledger that are later than the argument now. These times are set to
+// now. If the clock was set back, each wait would be too long without this correction.
 func (l *Ledger[C]) setClock(now time.Time) {
 	for i := range l.names {
 		notAfter(now, &l.names[i].Sent)

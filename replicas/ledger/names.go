@@ -19,22 +19,22 @@ import (
 const Landing = 5 * time.Minute
 
 // firstLook is the first delay before a name is read again from the server. Each later delay is twice as
-// long as the one before it, up to lastLook. If a creation with the name is sent again, the name need not
-// be read.
+// long as the one before it, up to lastLook. If a creation with the name is sent again, this read is not
+// needed.
 const firstLook, lastLook = time.Second, time.Minute
 
-// A Name is the name in a create request that was sent at least once and whose result is unknown. If
-// another child is needed, send the same name again. Names are unique on the server, so all creations with
-// one name make at most one child.
+// A Name is the name in a create request with an unknown result. The request was sent at least once. If
+// another child is needed, send a create request with the same name. Names are unique on the server, so all
+// creations with one name make at most one child.
 type Name struct {
 	types.NamespacedName
 
 	// Sent is the time at which the last creation with this name was sent.
 	Sent time.Time
-	// Bearer says what kind of object has the name, as far as is known.
+	// Bearer is the kind of the object that is known to have the name.
 	Bearer Bearer
 
-	open    int                 // the number of creations with this name whose result is unknown
+	open    int                 // the number of create requests with this name and an unknown result
 	settled sets.Set[types.UID] // the children that were counted as the result of a creation
 	look    backoff.Hold        // the delay before the name is read again from the server
 }
@@ -50,18 +50,19 @@ const (
 	Stranger               // an object that is neither a Replica nor a child of the owner; views do not always contain such objects
 )
 
-// IsTaken reports whether the name cannot be sent again now, because an object other than a Replica has
-// the name.
+// IsTaken reports whether an object other than a Replica has the name. Such a name cannot be sent again
+// now.
 func (n Name) IsTaken() bool { return n.Bearer == Leaver || n.Bearer == Stranger }
 
-// HasLanded reports whether no creation with the name can take effect after now. If HasLanded returns
-// true, a read from the server that begins at now shows the final result.
+// HasLanded reports whether all creations with the name were sent at least five minutes before now; see
+// Landing. If so, none of them can take effect later, and a read from the server that begins at now shows
+// the final result.
 func (n Name) HasLanded(now time.Time) bool { return now.Sub(n.Sent) >= Landing }
 
 // NextLook returns the time to wait before the name is read from the server. If the result is 0 or
-// negative, read the name now. If a creation with the name is sent again, the name need not be read. While
-// a Replica has the name, no other child can get the name. In this case, the read can wait until no
-// creation with the name can take effect any more.
+// negative, read the name now. If a creation with the name is sent again, this read is not needed. While a
+// Replica has the name, no other child can get the name. The read can then wait until no creation with the
+// name can still take effect.
 func (n Name) NextLook(now time.Time) time.Duration {
 	if n.Bearer == Replica {
 		return max(landsIn(n.Sent, now), n.look.Remaining(now))
@@ -69,12 +70,12 @@ func (n Name) NextLook(now time.Time) time.Duration {
 	return n.look.Remaining(now)
 }
 
-// landsIn returns how much longer a request can take effect, if it was sent at the time sent. The
-// result is 0 or negative if the request can no longer take effect.
+// landsIn returns how much longer a request can take effect. The parameter sent is the time at which the
+// request was sent. If the request can no longer take effect, the result is 0 or negative.
 func landsIn(sent, now time.Time) time.Duration { return Landing - max(now.Sub(sent), 0) }
 
-// Sending records a creation with the given name. The creation is being sent, or was sent no later than
-// now. It may take effect until now.Add(Landing).
+// Sending must be called for each create request, with the name of the new child. The request is being
+// sent, or was sent no later than now. The request may take effect until now.Add(Landing).
 func (l *Ledger[C]) Sending(name types.NamespacedName, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -86,7 +87,7 @@ func (l *Ledger[C]) Sending(name types.NamespacedName, now time.Time) {
 	n.open, n.Sent, n.look = n.open+1, now, backoff.Hold{}
 }
 
-// Refused records that one creation with a name did not take effect and never will.
+// Refused must be called if one creation with the given name did not take effect and never will.
 func (l *Ledger[C]) Refused(name types.NamespacedName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -95,9 +96,10 @@ func (l *Ledger[C]) Refused(name types.NamespacedName) {
 	}
 }
 
-// Bears records what kind of object has a name. A child of the owner is counted as the result of only one
-// creation with that name, even if Bears is called again for this child. The results of other creations
-// with the same name stay unknown, because they did not make that child.
+// Bears sets the Bearer of the given name. If the parameter ours is true, the object is a child of the
+// owner. This child is counted as the result of one creation with that name. If Bears is called again for
+// the same child, no further creation is counted. The results of other creations with the same name stay
+// unknown, because those creations did not make that child.
 func (l *Ledger[C]) Bears(name types.NamespacedName, id types.UID, is Bearer, ours bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -130,8 +132,8 @@ func (l *Ledger[C]) NoneBears(name types.NamespacedName) {
 
 // Looked records that a name was read from the server between the times began and now. If no creation with
 // the name could take effect after the read began, Looked drops the name. If a creation could still take
-// effect, Looked doubles the delay before the next read. The delay ends at the latest when no creation with
-// the name can take effect any more.
+// effect, Looked doubles the delay before the next read. The delay is at most the time for which a creation
+// can still take effect.
 func (l *Ledger[C]) Looked(name types.NamespacedName, began, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -148,8 +150,8 @@ func (l *Ledger[C]) Looked(name types.NamespacedName, began, now time.Time) {
 	}
 }
 
-// Names returns the names of the creations with an unknown result, in the order in which the names were
-// first sent. The caller owns the slice.
+// Names returns the names of the creations with an unknown result, in the order of the first call to Sending
+// for each name. The caller owns the slice.
 func (l *Ledger[C]) Names() []Name {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -157,7 +159,8 @@ func (l *Ledger[C]) Names() []Name {
 }
 
 // SentTo returns the namespace of the creation with the given name, if the result of this creation is
-// unknown. A repeated creation must use the same namespace. If there is no such creation, sent is false.
+// unknown. A repeated creation must use the same namespace. If there is no such creation, the second result
+// is false.
 func (l *Ledger[C]) SentTo(name string) (namespace string, sent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -177,11 +180,11 @@ func (l *Ledger[C]) Open() []Name {
 // InFlight lists the calls with an unknown result. Such a call may already have taken effect, or may still
 // take effect. Copy the fields of InFlight into a replicas.Spec.
 type InFlight struct {
-	// Creations lists the names from Open that can be sent again, starting with the name that was sent
-	// last. Taken lists the other names from Open. These names belong to other objects, so no creation
-	// with such a name can take effect now.
+	// Creations lists the names in the result of Open that can be sent again. The name that was sent last
+	// comes first. Taken lists all other names in the result of Open. Other objects have these names, so no
+	// creation with such a name can take effect now.
 	Creations, Taken []string
-	// Deletions lists the UIDs from Doubted in sorted order.
+	// Deletions lists the UIDs in the result of Doubted, in sorted order.
 	Deletions []types.UID
 }
 
@@ -220,8 +223,8 @@ func (l *Ledger[C]) drop(name types.NamespacedName) {
 	l.names = slices.DeleteFunc(l.names, func(n Name) bool { return n.NamespacedName == name })
 }
 
-// resolve updates the Bearer of each name from the children in a view. If a name belongs to no child in the
-// view, the Bearer of the name becomes Nobody, unless it is Stranger. Views do not always contain
+// resolve updates the Bearer of each name from the children in a view. If no child in the view has a name,
+// the Bearer of the name becomes Nobody. The value Stranger is kept, because views do not always contain
 // Strangers.
 func (l *Ledger[C]) resolve(children []C, rules Rules[C]) {
 	if len(l.names) == 0 {

@@ -9,24 +9,25 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Stray records the stray c, which must not be nil. A stray is a new object that the server changed during
-// its creation, so that the object is not one of the owner's children. For example, a webhook may remove
-// the labels that the owner's selector requires. A stray must be deleted.
+// Stray records that the object c is a stray. The object must not be nil. A stray is a new object that the
+// server changed when it created the object. Because of the change, the object is not one of the owner's
+// children. For example, a webhook may remove the labels that the owner's selector requires. A stray must
+// be deleted.
 func (l *Ledger[C]) Stray(c C) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.strays = append(l.strays, c)
 }
 
-// NoStray removes an object from the strays, because it was deleted, or because this owner or another
-// owner now controls it.
+// NoStray removes an object from the strays. Call NoStray if the object was deleted, or if any owner now
+// controls it.
 func (l *Ledger[C]) NoStray(id types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.strays = slices.DeleteFunc(l.strays, func(c C) bool { return idOf(c) == id })
 }
 
-// Strays returns the strays in the order in which they were recorded. The caller owns the slice.
+// Strays returns the strays in the order of the calls to Stray. The caller owns the slice.
 func (l *Ledger[C]) Strays() []C {
 	l.mu.Lock()
 	defer l.mu.Unlock()

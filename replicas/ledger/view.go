@@ -26,7 +26,8 @@ type Snapshot[C metav1.Object] struct {
 	// Children, so that Children is at least as new. If the version is unknown, Version is "".
 	Version string
 	// Newest is the highest resourceVersion in the events of all children, or "" if it is unknown. If
-	// Version is unknown, Newest can show that the cache is newer than a child that is missing from it.
+	// Version is unknown, Newest can show that the cache is newer than a child that is missing from the
+	// cache.
 	Newest string
 	// Children lists the owner's children and the orphans. It may also contain children of other owners.
 	Children []C
@@ -52,17 +53,18 @@ func (s Snapshot[C]) check(start Moment) error {
 
 // Rules classify children. All three functions are required.
 type Rules[C metav1.Object] struct {
-	// Ours reports whether the owner controls a child. MayCount reports whether a child can count as a
-	// replica. It must return true only for orphans and for the owner's own children, and only if a list
-	// with the owner's selector contains them. Active reports whether a child is neither finished nor
-	// being deleted.
+	// The function Ours reports whether the owner controls a child. The function MayCount reports whether a
+	// child can count as a replica. MayCount must return false for an object with another controller, and
+	// for an object that a list with the owner's selector does not contain. The function Active returns
+	// false for a child that is finished or being deleted, and true for any other child.
 	Ours, MayCount, Active func(C) bool
 }
 
-// RulesOf returns the rules for an owner of the given kind. The owner's children are the objects that it
-// controls. These children and the orphans can count as replicas if they match the selector. If the
+// RulesOf returns the rules for an owner of the given kind. The owner's children are the objects that the
+// owner controls. These children and the orphans can count as replicas if they match the selector. If the
 // owner is in a namespace, only children in the same namespace count. If the selector is nil, no child
-// counts. If the parameter owner or active is nil, the rules are incomplete, and View returns an error.
+// counts. If one of the parameters owner and active is nil, the rules are incomplete, and View returns an
+// error.
 func RulesOf[C metav1.Object](owner metav1.Object, kind schema.GroupKind, matching labels.Selector, active func(C) bool) Rules[C] {
 	if object.IsNil(owner) {
 		return Rules[C]{}
@@ -95,9 +97,8 @@ func (r Rules[C]) thatMayCount(children []C) []C {
 
 // A View contains the children in their newest known state.
 type View[C metav1.Object] struct {
-	// Children lists the children in the cache with newer facts applied, followed by the children that are
-	// missing from the cache. If the Ledger contains no facts, Children is the same slice as
-	// Snapshot.Children.
+	// Children lists the children in the cache, updated with newer facts. The children that are missing from
+	// the cache follow. If the Ledger contains no facts, Children is the same slice as Snapshot.Children.
 	Children []C
 	// Stale is true if the children must be listed live before any child is created or deleted.
 	Stale bool
@@ -113,7 +114,7 @@ type View[C metav1.Object] struct {
 
 // View applies the facts to the children in the cache, and drops the facts that the cache shows. The
 // parameter start is the Moment at which the caller began to read the cache. View returns an error if a
-// child or a rule is nil, or if start was not returned by Start.
+// child or a rule is nil, or if start is 0.
 func (l *Ledger[C]) View(start Moment, s Snapshot[C], now time.Time) (View[C], error) {
 	if err := s.check(start); err != nil {
 		return View[C]{}, err
@@ -140,8 +141,8 @@ func (l *Ledger[C]) View(start Moment, s Snapshot[C], now time.Time) (View[C], e
 	return v, nil
 }
 
-// passList forgets the last list, once the cache is at least as new as the list. Facts about listed
-// children are also forgotten if they have no numeric version and are not newer than the list.
+// passList forgets the last list. It is called when the cache is at least as new as that list. A fact about
+// a listed child is also forgotten if the fact has no numeric version and is not newer than the list.
 func (l *Ledger[C]) passList() {
 	for id := range l.list.children {
 		if e := l.children[id]; e != nil && !isNumber(e.fact.word.version) && e.fact.gone == 0 && e.fact.word.at <= l.list.start {
@@ -211,8 +212,8 @@ func (o *overlay[C]) lay() {
 	}
 }
 
-// markIfLate is called for a fact, list or call that the cache does not show yet. If it is older than Patience,
-// markIfLate makes the view stale and unmet.
+// markIfLate is called for a fact, list or call that the cache does not show yet. If this fact, list or
+// call is older than Patience, markIfLate sets Stale and Unmet in the view.
 func (o *overlay[C]) markIfLate(since time.Time) {
 	if o.now.Sub(since) > o.patience() {
 		o.view.Stale, o.view.Unmet = true, true
@@ -301,9 +302,9 @@ func (d doubt) lasts(c metav1.Object) bool {
 		(d.version == "" || d.version == is || resourceversion.Older(is, d.version))
 }
 
-// lacking returns the entries of the existing children that are missing from the cache, sorted by the
-// start of their observations. It drops a fact if the cache is at least as new as the fact. It also drops
-// a fact that is older than Patience if no list can confirm the fact.
+// lacking returns the entries of existing children that are missing from the cache. The entries are sorted
+// by the start of their observations. If the cache is at least as new as a fact, lacking drops the fact. A
+// fact that is older than Patience is also dropped if no list can confirm the fact.
 func (o *overlay[C]) lacking() (lacking []*entry[C]) {
 	for id, e := range o.children {
 		if e.shown == o.start {
@@ -339,18 +340,18 @@ func (o *overlay[C]) lacking() (lacking []*entry[C]) {
 
 func (o *overlay[C]) isAged(e *entry[C]) bool { return o.now.Sub(e.since) > o.patience() }
 
-// isMoot reports whether a fact is older than Patience and cannot be confirmed by a list. Lists do not
-// contain children that do not match the selector.
+// isMoot reports whether a fact is older than Patience and cannot be confirmed by a list. If a child does
+// not match the selector, no list contains the child.
 func (o *overlay[C]) isMoot(e *entry[C]) bool {
 	w := e.fact.word
 	return o.isAged(e) && w.there && !o.cache.Rules.MayCount(w.child)
 }
 
-// isSuperseded reports whether the cache is at least as new as the fact about a child that is missing from the
-// cache. This is the case if the cache has reached the version of the fact, or if it contained the child
-// before. If the fact says that the child exists and the version of the cache is known, only the versions
-// are compared. If the child is gone and the last list also shows this, the result is true, because the
-// fact is no longer needed.
+// isSuperseded reports whether the cache is at least as new as the fact about a child that is missing from
+// the cache. This is the case if the cache has reached the version of the fact, or if the cache contained
+// the child before. If the fact says that the child exists and the version of the cache is known, only the
+// versions are compared. If the child is gone and the last list also shows this, the result is true,
+// because the fact is no longer needed.
 func (o *overlay[C]) isSuperseded(id types.UID, e *entry[C]) bool {
 	w := e.fact.word
 	switch isGone := e.fact.gone > 0 || w.isMissing(); {
@@ -367,8 +368,8 @@ func (o *overlay[C]) isSuperseded(id types.UID, e *entry[C]) bool {
 	return e.shown > 0 || resourceversion.Reached(o.cache.Version, w.version)
 }
 
-// byName returns the entries of the children that are missing from the cache, keyed by name. Names are
-// unique on the server, so the older of two children with the same name is gone.
+// byName returns a map from names to the given entries, whose children are missing from the cache. Names
+// are unique on the server, so the older of two children with the same name is gone.
 func (o *overlay[C]) byName(lacking []*entry[C]) map[types.NamespacedName]*entry[C] {
 	named := make(map[types.NamespacedName]*entry[C], len(lacking))
 	for _, e := range lacking {
@@ -381,7 +382,8 @@ func (o *overlay[C]) byName(lacking []*entry[C]) map[types.NamespacedName]*entry
 	return named
 }
 
-// later returns the newer of two children with the same name, and records that the older one is gone.
+// later compares the entries of two children with the same name. It returns the newer entry, and records
+// that the other child is gone.
 func (o *overlay[C]) later(a, b *entry[C]) *entry[C] {
 	v, w := a.fact.word, b.fact.word
 	if order, err := resourceversion.Compare(v.version, w.version); err == nil && order > 0 || err != nil && v.at > w.at {
@@ -392,9 +394,9 @@ func (o *overlay[C]) later(a, b *entry[C]) *entry[C] {
 	return b
 }
 
-// isNoNamesake returns false if the cached child c is gone, because a newer child has the same name. The
-// parameter other is the entry of another child with this name, which is not in the cache, or nil. If the
-// versions do not show which child is newer, the view is stale.
+// isNoNamesake reports whether the cached child c still exists. If a newer child has the same name, c is
+// gone. The parameter other is the entry of a child with this name that is missing from the cache, or nil.
+// If the versions do not show which child is newer, the view is stale.
 func (o *overlay[C]) isNoNamesake(c C, other *entry[C]) bool {
 	if other == nil || other.fact.gone > 0 {
 		return true
@@ -411,17 +413,17 @@ func (o *overlay[C]) isNoNamesake(c C, other *entry[C]) bool {
 	return true
 }
 
-// firstSuspicion is the first delay before suspect makes a view unmet. Each later delay is twice as
+// firstSuspicion is the first delay before the method suspect sets View.Unmet. Each later delay is twice as
 // long as the one before it, up to lastSuspicion.
 const firstSuspicion, lastSuspicion = 5 * time.Second, 5 * time.Minute
 
-// nextLook is the time between two passes while the cache does not show all facts. A cache that lists
-// again after a broken watch may show new facts without an event that causes a pass.
+// nextLook is the time between two passes while the cache does not show all facts. If a watch breaks and
+// the cache lists again, the cache may show new facts without an event that causes a pass.
 const nextLook = 5 * time.Second
 
-// suspect checks whether a cache without a known version seems to be newer than a child that is missing
-// from it. Such a view is stale immediately, but becomes unmet only after a delay. The delay is needed,
-// because Newest may come from the events of another watch.
+// suspect checks whether a cache with an unknown version seems to be newer than a child that is missing
+// from the cache. If so, View.Stale is set immediately, and View.Unmet is set after a delay. The delay is
+// needed because Newest may come from the events of another watch.
 func (o *overlay[C]) suspect(lacking []*entry[C]) {
 	if len(lacking) == 0 || o.cache.Version != "" {
 		o.passed = backoff.Hold{}
@@ -439,11 +441,11 @@ func (o *overlay[C]) suspect(lacking []*entry[C]) {
 	o.view.Unmet = o.view.Unmet || o.passed.Remaining(o.now) <= 0
 }
 
-// Split divides the active children of the last view according to the facts that are known now. The result
-// come lists the children that were created and that the cache does not show yet. The result leave lists
-// the children that were deleted and that the cache still shows unchanged. Other children that are being
-// deleted or are gone are omitted. All other children are in the result stay, which
-// may be the same slice as children.
+// Split divides the active children of the last view into three lists, according to the facts that are
+// known now. The result come contains each child that was created but is not in the cache yet. The result
+// leave contains each child that was deleted but is unchanged in the cache. Other children that are being
+// deleted or are gone are omitted. All remaining children are in the result stay, which may be the same
+// slice as children.
 func (l *Ledger[C]) Split(children []C) (stay, come, leave []C) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -475,8 +477,8 @@ func (l *Ledger[C]) isNeeded(e *entry[C]) bool {
 }
 
 // Again returns the time to wait before the next pass if no event arrives. If the view is the same as the
-// cache, Again returns 0. Setting the clock back does not make the wait longer. The creation of a child
-// causes an event, so Again does not shorten the wait for a created child before Patience has passed.
+// cache, the result is 0. Setting the clock back does not make the wait longer. The creation of a child
+// causes an event. Therefore, for a created child, the wait ends only when Patience has passed.
 func (l *Ledger[C]) Again(now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -493,9 +495,9 @@ func (l *Ledger[C]) Again(now time.Time) time.Duration {
 	return max(l.passed.Remaining(now), min(nextLook, l.patience()))
 }
 
-// Awaited returns the creations and deletions that were recorded with Created and Deleted and that the
-// cache does not show yet. The result creations lists the names of the created children, and deletions
-// lists the UIDs of the deleted children. Both slices are sorted, and the caller owns them.
+// Awaited returns the calls that were recorded with Created or Deleted and that the cache does not show
+// yet. The result creations contains the names of the created children. The result deletions contains the
+// UIDs of the deleted children. Both slices are sorted, and the caller owns them.
 func (l *Ledger[C]) Awaited() (creations []string, deletions []types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -514,7 +516,7 @@ func (l *Ledger[C]) Awaited() (creations []string, deletions []types.UID) {
 }
 
 // Waits returns the maximum time to wait until the cache shows all calls that were recorded with Created
-// and Deleted. If the cache already shows these calls, or if the time is over, Waits returns 0.
+// and Deleted. If the cache already shows these calls, or if the time is over, the result is 0.
 func (l *Ledger[C]) Waits(now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -16,8 +16,8 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// beginning is the default start time of clusters. It is also the time at which pods from NewPod
-// were created and became ready.
+// beginning is the default start time of clusters. Pods that NewPod returns were created at this
+// time, and have been ready since then.
 var beginning = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 // NewReplicaSet returns a ReplicaSet whose pods have the label app=name. The same Deployment
@@ -61,9 +61,9 @@ func NewPod(rs *appsv1.ReplicaSet, name string) *corev1.Pod {
 	return p
 }
 
-// ownedBy returns a copy of a child. The copy is in the owner's namespace, and has one owner
-// reference, which names the owner as its controller. The argument kind is the owner's kind. If the
-// owner is nil, the copy has no owner references.
+// ownedBy returns a copy of a child. The copy is in the owner's namespace. Its only owner reference
+// names the owner as the controller. The third argument is the kind of the owner. If the owner is
+// nil, the copy has no owner references.
 func ownedBy[C Object[C]](child C, owner metav1.Object, kind schema.GroupVersionKind) C {
 	return changed(child, func(child C) {
 		if object.IsNil(owner) {
@@ -81,8 +81,8 @@ func Orphan[C Object[C]](child C) C {
 	return changed(child, func(child C) { child.SetOwnerReferences(nil) })
 }
 
-// WithCost returns a copy of a child whose annotation controller.kubernetes.io/pod-deletion-cost
-// contains the given deletion cost.
+// WithCost returns a copy of a child with the given deletion cost. The copy stores the cost in the
+// annotation controller.kubernetes.io/pod-deletion-cost.
 func WithCost[C Object[C]](child C, cost int32) C {
 	return changed(child, func(child C) {
 		annotations := child.GetAnnotations()
@@ -94,14 +94,13 @@ func WithCost[C Object[C]](child C, cost int32) C {
 	})
 }
 
-// Unready returns a copy of a pod. The copy is not ready, and has not been ready since its
-// creation.
+// Unready returns a copy of a pod. The copy is not ready, and has never been ready.
 func Unready(p *corev1.Pod) *corev1.Pod {
 	return changed(p, func(p *corev1.Pod) { becomeUnready(p, p.CreationTimestamp) })
 }
 
-// changed copies an object, modifies the copy with the given function, and returns the copy. If the
-// object is nil, changed returns nil.
+// changed makes a copy of an object, calls the given function to modify the copy, and returns the
+// copy. If the object is nil, changed returns nil.
 func changed[T Object[T]](obj T, change func(T)) T {
 	if object.IsNil(obj) {
 		return obj

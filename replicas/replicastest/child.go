@@ -37,8 +37,7 @@ func (c *Cluster[O, C]) listChildren(ctx context.Context, namespace string, matc
 }
 
 // CreateChild stores a new child. If the child has no name, CreateChild generates a name from its
-// generateName. If the child is a pod, its status is reset to that of a pod that waits for the
-// scheduler.
+// generateName. If the child is a pod, CreateChild clears its status and sets the phase Pending.
 func (c *Cluster[O, C]) CreateChild(ctx context.Context, namespace string, child C) (C, error) {
 	var none C
 	if object.IsNil(child) {
@@ -196,8 +195,8 @@ func (c *Cluster[O, C]) deleteChild(old C, opts metav1.DeleteOptions) C {
 	return child
 }
 
-// isPending reports whether the child is already being deleted, and opts does not shorten the
-// child's grace period.
+// isPending reports whether a deletion with opts would change nothing. This is the case if the
+// child is already being deleted with the same or a shorter grace period.
 func isPending(child metav1.Object, opts metav1.DeleteOptions) bool {
 	current, want := child.GetDeletionGracePeriodSeconds(), opts.GracePeriodSeconds
 	return current != nil && (want == nil || *want >= *current)

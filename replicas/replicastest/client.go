@@ -37,7 +37,7 @@ type Client[O Object[O], C Object[C]] struct {
 	// request. The result of Fault describes how the request fails. If Fault is nil, only Rules
 	// inject failures.
 	Fault func(Call) Fault
-	// Done is called after each call with the error that the call returned. It may be nil.
+	// Done is called after each call, and receives the call and its error. It may be nil.
 	Done func(Call, error)
 
 	cluster *Cluster[O, C]
@@ -48,7 +48,7 @@ type Client[O Object[O], C Object[C]] struct {
 	hidden
 }
 
-// hidden is used only by this library's own tests.
+// hidden gives this library's own tests access to internals.
 type hidden = inside.Hidden
 
 // NewClient returns a client whose calls do not fail.
@@ -95,8 +95,8 @@ type Call struct {
 	Err error
 }
 
-// An effect applies a request to the cluster. When an effect is called, the caller of the request
-// may have stopped waiting, and may have changed the objects in the request.
+// An effect applies a request to the cluster. The caller of the request may already have stopped
+// waiting, or may have changed the objects in the request.
 type effect[T any, O Object[O], C Object[C]] func(context.Context, *Cluster[O, C]) (T, error)
 
 // do makes one call.
@@ -116,8 +116,8 @@ func do[T any, O Object[O], C Object[C]](ctx context.Context, c *Client[O, C], c
 // resends is the maximum number of times that client-go resends a request.
 const resends = 10
 
-// send sends a request. While the Fault sets Resend, the request is sent again. The constant
-// resends is the limit.
+// send sends a request. If the Fault sets Resend, send repeats the request. The constant resends is
+// the maximum number of repetitions.
 func send[T any, O Object[O], C Object[C]](ctx context.Context, c *Client[O, C], call Call, effect effect[T, O, C]) (result T, err error) {
 	n := 0
 	for again := true; again && n <= resends; n++ {
@@ -164,7 +164,7 @@ func (c *Cluster[O, C]) land(l *landing[O, C]) {
 	c.landing = nil
 }
 
-// call returns a Call for an object in the table.
+// call builds a Call value for a request about one object of the table.
 func (t *table[T]) call(verb, namespace, name string) Call {
 	return Call{
 		Verb: verb, Kind: t.kind.Kind,
@@ -180,11 +180,11 @@ func (t *table[T]) callFor(verb string, obj T) Call {
 	return t.call(verb, obj.GetNamespace(), obj.GetName())
 }
 
-// sent copies an object before it is sent, so that later changes by the caller do not affect the
-// request. If the object is nil, sent returns nil.
+// sent makes a copy of an object for use in a request. Later changes by the caller do not affect
+// the copy. If the object is nil, the result is nil.
 func sent[T Object[T]](obj T) T { return changed(obj, func(T) {}) }
 
-// calls implements the API calls of a Client.
+// calls is the type that implements the API calls of a Client.
 type calls[O Object[O], C Object[C]] struct{ *Client[O, C] }
 
 func (c calls[O, C]) Create(ctx context.Context, child C) (C, error) {

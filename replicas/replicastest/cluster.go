@@ -30,8 +30,8 @@ type Options struct {
 	Clock *Clock
 	// Seed is the seed of the random number generator, for example for UIDs and generated names.
 	Seed uint64
-	// If Counting is set, UIDs and generated names are numbered consecutively, which shows the
-	// order in which objects were created.
+	// If Counting is set, UIDs and generated names contain consecutive numbers. The numbers show
+	// which object was created first.
 	Counting bool
 	// Nodes is the number of nodes at the start. The nodes are named node-1, node-2 and so on.
 	// Only pods need nodes. A pod without a node never becomes ready.
@@ -47,23 +47,23 @@ type Options struct {
 // NewPodCluster and NewCluster make a Cluster.
 type Cluster[O Object[O], C Object[C]] struct {
 	Clock *Clock
-	// Events lists the events that controllers have sent, in the order in which they were sent.
+	// Events lists the events that controllers have sent, oldest first.
 	Events []Event
 	// Ready makes a child ready. Ready changes a copy of the child, and the cluster stores that
-	// copy. Ready is called once for each child when Timing.StartUp has passed since the child's
-	// creation, unless the child is being deleted. If Ready is nil, children do not change after
-	// their creation. Ready is not called for pods, which become ready on nodes.
+	// copy. Ready is called once for each child, when the child has existed for Timing.StartUp. If
+	// the child is being deleted at that time, Ready is not called. If Ready is nil, children do
+	// not change after their creation. Ready is not called for pods, which become ready on nodes.
 	Ready func(child C)
-	// Mutate may change each child that is created through the API, before Webhook is called.
-	// Mutate may be nil.
+	// Mutate is called before Webhook for each child that is created through the API, and may
+	// change the child. Mutate may be nil.
 	Mutate func(child C)
 	// Webhook is called for each child that is created, patched or deleted through the API. If
 	// Webhook returns an error, the call fails with that error. Webhook must not change the child.
 	// If Webhook is nil, all calls are allowed.
 	Webhook func(verb string, child C) error
-	// Changed is called after each change of an object. The argument before is nil if the object
-	// was created, and the argument after is nil if the object was removed. Changed must not change
-	// the objects. Changed may be nil.
+	// Changed is called after each change of an object. If the object was created, the first
+	// argument is nil. If the object was removed, the second argument is nil. Changed must not
+	// change the objects. Changed may be nil.
 	Changed func(before, after metav1.Object)
 
 	kind     controller.Kind[O, C]

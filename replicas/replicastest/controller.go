@@ -39,7 +39,7 @@ type Controller[O Object[O], C Object[C]] struct {
 
 	controller *controller.Controller
 	cluster    *Cluster[O, C]
-	suffix     []int // if the cluster is counting, the digits of the next name that random has not returned yet
+	suffix     []int // the digits that random will still return for the current name; empty if the cluster is not counting
 	inside     *inside.Controller[controller.Pass[O, C], C]
 	hidden
 }
@@ -72,8 +72,8 @@ func (c *Cluster[O, C]) NewControllerWith(opts controller.Options) (*Controller[
 	return ctl, nil
 }
 
-// limited returns the cluster's Kind with a modified Spec. If c.BurstReplicas is not 0, it replaces
-// the BurstReplicas in the result of Spec.
+// limited modifies the Spec in a copy of the cluster's Kind, and returns the copy. If
+// c.BurstReplicas is not 0, it replaces the BurstReplicas in the result of Spec.
 func (c *Controller[O, C]) limited() controller.Kind[O, C] {
 	kind := c.cluster.kind
 	spec := kind.Spec
@@ -89,7 +89,7 @@ func (c *Controller[O, C]) limited() controller.Kind[O, C] {
 	return kind
 }
 
-// kind returns the cluster's Kind, with an Observe that also calls c.observe.
+// kind returns a copy of the cluster's Kind. The copy's Observe also calls c.observe.
 func (c *Controller[O, C]) kind() controller.Kind[O, C] {
 	kind := c.limited()
 	observe := kind.Observe
@@ -102,8 +102,8 @@ func (c *Controller[O, C]) kind() controller.Kind[O, C] {
 	return kind
 }
 
-// recordPass records the owner and the Scale of a pass. The owner can differ from the owner in the cache,
-// because the pass may have read it from the server.
+// recordPass records the owner and the Scale of a pass. If the pass has read the owner from the
+// server, this owner can be newer than the cached owner.
 func (c *Controller[O, C]) recordPass(owner O, owned []C, s replicas.Scale[C]) {
 	c.inside.Passing = &controller.Pass[O, C]{Owner: owner, Scale: s}
 	if c.inside.Scaling != nil {
@@ -120,8 +120,8 @@ func (c *Controller[O, C]) observe(pass controller.Pass[O, C]) {
 	}
 }
 
-// random returns the source of random numbers for names and delays. If the cluster is counting,
-// names are numbered consecutively, and delays are not random.
+// random provides a function that generates the random numbers for names and delays. If the cluster
+// is counting, names are numbered consecutively, and delays are not random.
 func (c *Controller[O, C]) random() func(n int) int {
 	if !c.cluster.counting {
 		return c.cluster.Random
@@ -156,7 +156,8 @@ func digits(n uint64) []int {
 // now returns the time on the controller's clock.
 func (c *Controller[O, C]) now() time.Time { return c.cluster.Clock.Now().Add(c.Skew) }
 
-// Due returns the time of the next event or pass. The second result reports whether there is one.
+// Due returns the time of the next event or pass. The second result reports whether any event or
+// pass is pending.
 func (c *Controller[O, C]) Due() (time.Time, bool) {
 	_, due, ok := c.next()
 	return due, ok

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package replicastest helps you to test your own controller. You can test the plan for a few
-// children, or a whole controller on a simulated cluster in which watches hang and responses are
-// lost.
+// children, or a whole controller on a simulated cluster. In this cluster, watches can hang and
+// responses can be lost.
 //
 // This table shows where to start:
 //
@@ -19,13 +19,12 @@
 // ReplicaSets and pods, and NewCluster makes a cluster of your own types. A cluster simulates the
 // garbage collector and an API server, with UIDs, resource versions, generations, finalizers,
 // preconditions, merge patches, quotas and webhooks. For pods, a cluster also simulates nodes, a
-// scheduler and kubelets. For other children, the function Cluster.Ready makes a child ready. A
-// cluster does not default, validate or convert objects as a real API server does for a CRD. To
-// test defaults, validation or conversion, use a real API server.
+// scheduler and kubelets. For other children, the function Cluster.Ready makes a child ready.
+// Unlike a real API server, a cluster has no CRD schemas, so it does not default, validate or
+// convert custom resources. To test defaults, validation or conversion, use a real API server.
 //
 // The simulation is in memory, uses virtual time and starts no goroutine, so a test runs in the
-// same way each time. Nothing in this package is safe for concurrent use, except the functions
-// that build objects.
+// same way each time. Only the functions that build objects are safe for concurrent use.
 //
 // The zero values of Cluster, Client, View and Controller cannot be used. Call NewPodCluster,
 // NewCluster, NewClient, NewView and NewController instead.

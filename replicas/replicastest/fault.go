@@ -14,17 +14,17 @@ import (
 	"github.com/replicakit/replicakit/slowstart"
 )
 
-// A Fault describes how a request fails. The zero Fault does not make the request fail.
+// A Fault describes how a request fails. With the zero Fault, the request does not fail.
 type Fault struct {
 	Before error // if set, the request has no effect and returns this error
 	After  error // if set, the request takes effect and returns this error
 	// Resend makes the client send the request again instead of returning the error. client-go
-	// sends a request again after a 429 or 503 with Retry-After, and after a connection was reset.
-	// The resent request gets a Fault of its own.
+	// sends a request again after a 429 or 503 with Retry-After, and after a connection reset. The
+	// resent request gets a Fault of its own.
 	Resend bool
 	// Late is the delay after which a request that failed with Before still takes effect. The
-	// request takes effect as it was sent, even if its context has ended by then. If Late is 0, the
-	// request never takes effect.
+	// request then takes effect with its original content, even if its context has ended. If Late
+	// is 0, the request never takes effect.
 	Late time.Duration
 }
 
@@ -47,7 +47,7 @@ type Crash struct{}
 // String returns "the process died".
 func (Crash) String() string { return "the process died" }
 
-// Crashes calls f and reports whether f panicked with a Crash. Any other panic continues.
+// Crashes runs f and reports whether f panicked with a Crash. Any other panic continues.
 func Crashes(f func()) (crashed bool) {
 	defer func() {
 		value := recover()

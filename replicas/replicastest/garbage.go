@@ -22,7 +22,7 @@ var finalizers = map[metav1.DeletionPropagation]string{
 	metav1.DeletePropagationForeground: metav1.FinalizerDeleteDependents,
 }
 
-// collectLater wakes the garbage collector if there is something to collect.
+// collectLater schedules the garbage collector if there is something to collect.
 func (c *Cluster[O, C]) collectLater() {
 	awake := slices.ContainsFunc(c.tasks, func(t task[O, C]) bool { return t.do == sweep })
 	if !awake && c.hasGarbage() {
@@ -30,7 +30,7 @@ func (c *Cluster[O, C]) collectLater() {
 	}
 }
 
-// seekOwners wakes the garbage collector if an owner of the child does not exist.
+// seekOwners schedules the garbage collector if an owner of the child does not exist.
 func (c *Cluster[O, C]) seekOwners(child C) {
 	if len(c.absent(child)) > 0 {
 		c.collectLater()
@@ -44,7 +44,8 @@ func (c *Cluster[O, C]) hasGarbage() bool {
 		})
 }
 
-// isCollected reports whether an owner that is being deleted waits for the garbage collector.
+// isCollected reports whether an owner is being deleted and has a finalizer of the garbage
+// collector.
 func isCollected[O metav1.Object](owner O) bool {
 	return owner.GetDeletionTimestamp() != nil && slices.ContainsFunc(owner.GetFinalizers(), isCollectors)
 }
@@ -103,7 +104,7 @@ func (c *Cluster[O, C]) collectChild(child C) {
 	}
 }
 
-// absent returns the UIDs of those owners of a child that do not exist.
+// absent finds the missing owners of a child, and returns their UIDs.
 func (c *Cluster[O, C]) absent(child C) (uids []types.UID) {
 	namespace := child.GetNamespace()
 	if c.kind.ClusterScoped {
@@ -139,7 +140,8 @@ const (
 	ended                     // the namespace is gone
 )
 
-// TerminateNamespace starts the deletion of a namespace. Every namespace exists from the start.
+// TerminateNamespace starts the deletion of a namespace. Every namespace exists without being
+// created.
 func (c *insideCluster[O, C]) TerminateNamespace(name string) {
 	if name == "" {
 		return
@@ -176,7 +178,7 @@ func (c *Cluster[O, C]) emptyNamespace(name string) {
 	c.later(time.Second, task[O, C]{do: empty, name: name})
 }
 
-// checkNamespace refuses a creation in a namespace that is gone or being terminated.
+// checkNamespace returns an error if the namespace is gone or being terminated.
 func (c *Cluster[O, C]) checkNamespace(resource schema.GroupResource, namespace, name string) error {
 	switch c.ending[namespace] {
 	case ended:

@@ -13,8 +13,8 @@ import (
 	"github.com/replicakit/replicakit/internal/pod"
 )
 
-// kubelets implements life for pods. It simulates a scheduler, nodes with kubelets, and the loss of
-// nodes.
+// kubelets implements the interface life for pods. It simulates a scheduler, nodes with kubelets,
+// and the loss of nodes.
 type kubelets[O Object[O]] struct{ *Cluster[O, *corev1.Pod] }
 
 func (c kubelets[O]) prepare(p *corev1.Pod) {
@@ -129,7 +129,7 @@ func (c kubelets[O]) runs(p *corev1.Pod) bool {
 	return n != nil && n.alive
 }
 
-// change stores a change that the cluster itself makes to a pod, without validation.
+// change modifies a pod on behalf of the cluster, and stores the pod without validation.
 func (c kubelets[O]) change(old *corev1.Pod, change func(p *corev1.Pod, at metav1.Time)) *corev1.Pod {
 	p := old.DeepCopy()
 	change(p, c.timestamp())

@@ -16,7 +16,7 @@ import (
 // parentheses. The defaults of Detect, Evict and Collect are Kubernetes' own defaults.
 type Timing struct {
 	Schedule time.Duration // from a pod's creation until the pod has a node (0.5 s); negative means never
-	StartUp  time.Duration // from the choice of a pod's node, or from the creation of another child, until the child is ready (2 s)
+	StartUp  time.Duration // from the scheduling of a pod, or from the creation of a child of another kind, until the child is ready (2 s)
 	Detect   time.Duration // from the loss of a node until the node's pods are not ready (50 s)
 	Evict    time.Duration // from the end of Detect until the lost node's pods are deleted (5 min)
 	Collect  time.Duration // from the removal of a node until the node's pods are gone (40 s)
@@ -34,14 +34,14 @@ func (t Timing) withDefaults() Timing {
 	}
 }
 
-// A life simulates the changes of children that no API call causes, for example that a pod becomes
-// ready. There is one implementation for pods, and another for all other children.
+// A life simulates changes of children without API calls. For example, a pod becomes ready. There
+// is one implementation for pods, and another for all other children.
 type life[C any] interface {
 	// prepare sets the fields that the API server sets in a new child.
 	prepare(child C)
-	// created creates the first task for a new child.
+	// created is called for a new child, and creates its first task.
 	created(child C)
-	// resumed creates the tasks for a child that was restored from a backup.
+	// resumed is called for a child that was restored from a backup, and creates its tasks.
 	resumed(child C)
 	// isFinished reports whether a child no longer counts for quotas.
 	isFinished(child C) bool
@@ -60,8 +60,8 @@ func lifeOf[O Object[O], C Object[C]](c *Cluster[O, C]) life[C] {
 	return objects[O, C]{c}
 }
 
-// objects implements life for children that are not pods. These children have no grace period, and
-// become ready only if Cluster.Ready is set.
+// objects implements the interface life for children that are not pods. These children have no
+// grace period, and become ready only if Cluster.Ready is set.
 type objects[O Object[O], C Object[C]] struct{ *Cluster[O, C] }
 
 func (objects[O, C]) prepare(C) {}
@@ -96,7 +96,7 @@ func (objects[O, C]) actOnNode(job, string) {}
 type task[O Object[O], C Object[C]] struct {
 	at    time.Time
 	do    job
-	child *C     // the child as it was when the task was made; nil if there is none
+	child *C     // the state of the child when the task was created; nil for a task without a child
 	name  string // the name of a node or a namespace
 	*landing[O, C]
 }

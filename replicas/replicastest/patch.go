@@ -19,8 +19,8 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// A patch contains those fields of a merge patch or a strategic merge patch that are needed to
-// adopt and release children.
+// A patch is a merge patch or a strategic merge patch. It contains only the fields that are needed
+// to adopt and release children.
 type patch struct {
 	Metadata struct {
 		UID               *types.UID   `json:"uid"`
@@ -64,8 +64,7 @@ func isCustom(kind schema.GroupKind) bool {
 	return strings.Contains(kind.Group, ".") && !strings.HasSuffix(kind.Group, ".k8s.io")
 }
 
-// check returns a Conflict if the patch contains a resourceVersion that differs from that of the
-// object.
+// check returns a Conflict if the patch contains a resourceVersion, and the object has another one.
 func (p *patch) check(resource schema.GroupResource, obj metav1.Object) error {
 	if version := p.Metadata.ResourceVersion; version != "" {
 		return checkWritten(resource, &metav1.ObjectMeta{ResourceVersion: version}, obj)
@@ -92,8 +91,8 @@ func (p *patch) apply(obj metav1.Object) {
 	}
 }
 
-// merge applies a strategic merge patch, which adds entries to the lists of an object and removes
-// entries from them.
+// merge applies a strategic merge patch. The patch adds entries to the object's lists, and removes
+// entries.
 func (p *patch) merge(obj metav1.Object) {
 	p.mergeOwners(obj)
 	finalizers := slices.DeleteFunc(slices.Clone(obj.GetFinalizers()), func(f string) bool {

@@ -27,10 +27,10 @@ type Rule struct {
 	Late time.Duration
 }
 
-// Fail makes later calls fail according to the rules. The rules replace all rules from earlier
-// calls of Fail, so Fail without arguments removes all rules. If several rules select a call, the
-// first rule that does not skip the call and is not used up determines the failure. Fault is not
-// called for that call.
+// Fail makes later calls fail according to the rules. Each time, the new rules replace all earlier
+// ones, so Fail without arguments removes all rules. If several rules select a call, the first
+// active rule determines the failure, and Fault is not called. A rule is inactive while it skips
+// calls, and after it has made Times calls fail.
 func (c *Client[O, C]) Fail(rules ...Rule) {
 	c.rules = nil
 	for _, r := range rules {
@@ -38,7 +38,7 @@ func (c *Client[O, C]) Fail(rules ...Rule) {
 	}
 }
 
-// programmed is a Rule with the number of calls that the Rule has selected.
+// programmed holds a Rule and the number of calls that the Rule has selected so far.
 type programmed struct {
 	Rule
 	met int
@@ -76,7 +76,7 @@ func (c *Client[O, C]) faultOf(call Call) Fault {
 	return c.Fault(call)
 }
 
-// A Record is a list of calls, in the order in which they were made.
+// A Record is a list of calls, oldest first.
 type Record struct{ Calls []Call }
 
 // Record returns a Record to which the Client adds all later calls.

@@ -142,8 +142,8 @@ func (t *table[T]) validate(obj, old T) error {
 	return nil
 }
 
-// isFinished reports whether the deletion of an object is complete, which means that the grace
-// period is 0 and there are no finalizers.
+// isFinished reports whether the deletion of an object is complete. The grace period is then 0, and
+// there are no finalizers.
 func isFinished(obj metav1.Object) bool {
 	grace := obj.GetDeletionGracePeriodSeconds()
 	return obj.GetDeletionTimestamp() != nil && grace != nil && *grace == 0 && len(obj.GetFinalizers()) == 0
@@ -223,7 +223,7 @@ func clearStatus(obj any) {
 	}
 }
 
-// orNil returns obj, or a nil interface if known is false.
+// orNil converts obj to an interface. If the second argument is false, the result is nil.
 func orNil[T metav1.Object](obj T, known bool) metav1.Object {
 	if !known {
 		return nil
@@ -262,7 +262,7 @@ func (x *index[T]) drop(obj T) {
 	}
 }
 
-// in returns all objects in a namespace, or in all namespaces if namespace is "".
+// in finds all objects in a namespace. "" means all namespaces.
 func (x index[T]) in(namespace string) []T {
 	var found []T
 	for _, obj := range x {

@@ -79,7 +79,7 @@ func (v *View[O, C]) Intact() error {
 	return errors.Join(v.ChildWatch.intact(), v.OwnerWatch.intact())
 }
 
-// Handle sets the event handlers, so that all later events are passed to the controller.
+// Handle sets event handlers that pass all later events to the controller.
 func (v *View[O, C]) Handle(c *controller.Controller) {
 	v.ChildWatch.OnAdd = func(obj any) error { return c.ChildAdded(obj) }
 	v.ChildWatch.OnUpdate = func(old, obj any) error { return c.ChildUpdated(old, obj) }
@@ -89,7 +89,7 @@ func (v *View[O, C]) Handle(c *controller.Controller) {
 	v.OwnerWatch.OnDelete = func(obj any) error { return c.OwnerDeleted(obj) }
 }
 
-// seen implements the Cache of a View.
+// seen is the Cache of a View.
 type seen[O Object[O], C Object[C]] struct{ *View[O, C] }
 
 func (v seen[O, C]) Owner(_ context.Context, key types.NamespacedName) (O, error) {
@@ -143,9 +143,9 @@ func (v *View[O, C]) Step() {
 	v.ChildWatch.step()
 }
 
-// A Stream is the watch of one kind, and the cache that this watch fills. Events arrive in the
-// order of the writes. As in an informer, an event first changes the cache, and then the handler
-// is called. Do not change objects in the cache.
+// A Stream is the watch of one kind, and the cache that this watch fills. The event of an earlier
+// write arrives before the event of a later one. As in an informer, an event first changes the
+// cache, and then the handler is called. Do not change objects in the cache.
 type Stream[T Object[T]] struct {
 	// Lag is the delay with which new events arrive. No event overtakes another event.
 	Lag time.Duration
@@ -158,7 +158,7 @@ type Stream[T Object[T]] struct {
 
 	table   *table[T]
 	cache   index[T]
-	arrived index[T] // the objects as they arrived, to compare with cache
+	arrived index[T] // unmodified copies of the cached objects
 	version string
 	synced  bool // the first list has arrived
 	broken  bool
@@ -169,8 +169,8 @@ type Stream[T Object[T]] struct {
 	hidden
 }
 
-// A Tombstone represents an object that was deleted, but whose deletion event the watch has missed.
-// Obj is the last known state of the object.
+// A Tombstone represents a deleted object if the watch has missed the deletion event. Obj is the
+// last known state of the object.
 type Tombstone struct {
 	Key string
 	Obj any
@@ -213,7 +213,8 @@ func (s *Stream[T]) Break() { s.queue, s.broken = nil, true }
 // returns no error.
 func (s *Stream[T]) Hang() { s.hung = true }
 
-// Resume makes a watch that hangs continue. The delayed events arrive as soon as their Lag is over.
+// Resume ends a hang, so the watch continues. The delayed events arrive as soon as their Lag is
+// over.
 func (s *Stream[T]) Resume() { s.hung = false }
 
 // Relist lists all objects and starts a new watch from that list. Every object arrives again, even
@@ -368,7 +369,7 @@ func (s *Stream[T]) tellGone(e event[T]) error {
 	return s.OnDelete(e.object.DeepCopy())
 }
 
-// checkUnchanged checks that the cached object has not been changed since it arrived. Call checkUnchanged just
+// checkUnchanged records an error if the cached object was changed after it arrived. Call checkUnchanged just
 // before the cache removes or replaces the object.
 func (s *Stream[T]) checkUnchanged(of T) {
 	namespace, name := of.GetNamespace(), of.GetName()

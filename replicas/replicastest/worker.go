@@ -59,8 +59,9 @@ func (w *Worker) Due() (time.Time, bool) {
 	return next.at, ok
 }
 
-// queued returns the time at which a name is due next, and whether the name is queued. If a name is
-// not queued, there is no pass for the owner until an event queues the name.
+// queued looks up a name. It returns the next time at which the name is due, and whether the name
+// is queued. If a name is not queued, there is no pass for the owner until an event queues the
+// name.
 func (w *Worker) queued(key types.NamespacedName) (time.Time, bool) {
 	var first wake
 	for _, queued := range w.queue {
@@ -71,8 +72,8 @@ func (w *Worker) queued(key types.NamespacedName) (time.Time, bool) {
 	return first.at, !first.at.IsZero()
 }
 
-// next returns the entry that is due first. If several entries are due at the same time, next
-// returns the entry that was queued first.
+// next finds the entry that is due first. If several entries are due at the same time, the result
+// is the entry that was queued first.
 func (w *Worker) next() (next wake, ok bool) {
 	for i, queued := range w.queue {
 		if i == 0 || queued.at.Before(next.at) {

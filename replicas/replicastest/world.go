@@ -13,7 +13,7 @@ import (
 // Worker. A Part acts only when Step is called, so the caller of Step decides what happens next.
 type Part interface {
 	// Due returns the time of the Part's next action. The second result reports whether there is an
-	// action. When another Part acts, it can add actions to this Part.
+	// action. Other Parts can add actions to this Part when they act.
 	Due() (time.Time, bool)
 	// Step performs the Part's next action if that action is due.
 	Step()
@@ -36,10 +36,10 @@ func (w *World) Run(d time.Duration) {
 	w.Clock.Advance(end.Sub(w.Clock.Now()))
 }
 
-// RunUntil calls Step of the Parts that are due, until done returns true. RunUntil also stops when
-// no Part is due at or before end. RunUntil reports whether done returned true. After RunUntil, the
-// clock shows the time of the last step. If done is nil, RunUntil stops only when no Part is due at
-// or before end.
+// RunUntil runs the Parts until the function done returns true. RunUntil also stops if no action is
+// due by the given end time. The result reports whether done returned true. After RunUntil, the
+// clock shows the time of the last step. If the function done is nil, RunUntil stops only if no
+// action is due by the end time.
 func (w *World) RunUntil(end time.Time, done func() bool) bool {
 	const busy = 1_000_000
 	for steps := 0; done == nil || !done(); steps++ {
@@ -59,7 +59,7 @@ func (w *World) RunUntil(end time.Time, done func() bool) bool {
 	return true
 }
 
-// next returns the Part that is due first, and the time at which it is due.
+// next finds the Part that is due first, and the time of its next action.
 func (w *World) next() (first Part, at time.Time) {
 	for _, part := range w.Parts {
 		if object.IsNil(part) {

@@ -18,7 +18,8 @@ package transport
 
 import "net/http"
 
-// A roundTripper calls the function trip for each request. The function can send the request through next.
+// A roundTripper calls the function trip for each request. The function can send the request through the
+// RoundTripper in the field next.
 type roundTripper struct {
 	next http.RoundTripper
 	trip func(next http.RoundTripper, req *http.Request) (*http.Response, error)
@@ -37,14 +38,15 @@ func (r roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	return r.trip(r.next, req)
 }
 
-// WrappedRoundTripper returns the wrapped RoundTripper, so that client-go can close its connections.
+// WrappedRoundTripper returns the wrapped RoundTripper. For example, client-go calls this method to close
+// idle connections.
 func (r roundTripper) WrappedRoundTripper() http.RoundTripper { return r.next }
 
 func isRead(req *http.Request) bool {
 	return req.Method == http.MethodGet || req.Method == http.MethodHead
 }
 
-// isWatch reports whether a request is a watch, which continues until the client or the server ends it.
+// isWatch reports whether a request is a watch. A watch continues until the client or the server ends it.
 func isWatch(req *http.Request) bool {
 	watch := req.URL.Query().Get("watch")
 	return watch == "true" || watch == "1"

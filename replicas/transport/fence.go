@@ -27,25 +27,25 @@ const DefaultRenewDeadline = 10 * time.Second
 // A Fence refuses the writes of a leader that cannot prove that it holds its lease. A process can be
 // paused, for example because its machine sleeps. When the process continues, its lease may have expired,
 // and another process may have become the leader. The elector of the paused process may notice the loss of
-// the lease only after the next write. With a Fence, a write after the loss of the lease is not sent, and
-// returns an error.
+// the lease only after the next write. With a Fence, such a write is not sent, and the call returns an
+// error.
 //
 // The elector sends its requests for the lease through the Fence, which inspects them. No other connection
-// between the Fence and the elector is required. The Fence records when the elector sent the last renewal
-// that the server accepted. If the renew deadline has passed since that time, the Fence refuses writes.
-// Another process takes over the lease only after the lease duration, which must be longer than the renew
-// deadline. The Fence measures the time on the wall clock and on the monotonic clock, and uses the longer
-// of the two times. The wall clock can be set back, and the monotonic clock can stop while a machine
-// sleeps.
+// between the Fence and the elector is required. If the server accepts a renewal, the Fence records the
+// time at which the elector sent the renewal. If the renew deadline has passed since the last such time,
+// the Fence refuses writes. Another process takes over the lease only after the lease duration, which must
+// be longer than the renew deadline. The Fence measures the time on the wall clock and on the monotonic
+// clock, and uses the longer of the two times. The wall clock can be set back, and the monotonic clock can
+// stop while a machine sleeps.
 //
 // After a pause, client-go's elector may release a lease that another process has acquired in the meantime.
 // A third process could then become the leader while the second process is still writing. Therefore the
 // Fence refuses to release a lease that another process holds.
 //
-// Until the process holds the lease for the first time, the Fence allows all writes, because the
-// controllers that need the lease have not started yet. The Fence never refuses a read. The only request
-// for the lease that the Fence refuses is a release while another process holds the lease. The zero Fence
-// has no lease and refuses nothing.
+// Before the process first holds the lease, the Fence allows all writes. At that time, the controllers that
+// need the lease have not started yet. The Fence never refuses a read. Among the requests for the lease,
+// the Fence refuses only the release of a lease that another process holds. The zero Fence has no lease and
+// refuses nothing.
 type Fence struct {
 	lease    types.NamespacedName
 	deadline time.Duration
@@ -53,7 +53,7 @@ type Fence struct {
 	refused  atomic.Int64
 
 	mu     sync.Mutex
-	holder string   // the identity of this process in the lease; "" until it holds the lease for the first time
+	holder string   // the identity of this process in the lease; "" before the process first holds the lease
 	sent   *reading // when the last renewal was sent; nil if the lease is not held
 	other  string   // the other process that held the lease when the lease was last read; "" if there was none
 }
@@ -76,10 +76,10 @@ func NewFence(lease types.NamespacedName, renewDeadline time.Duration) *Fence {
 
 var errNotWritten = errors.New("not written")
 
-// Wrap returns a RoundTripper that sends requests through next, except for the requests that the Fence
-// refuses. A nil next means http.DefaultTransport. The Fence checks each request after any delay by
-// client-go's rate limiter, just before it passes the request to next. The Fence repeats the check if
-// client-go resends the request, and each time that a part of the request's body is read.
+// Wrap returns a RoundTripper that sends each request through the argument next, unless the Fence refuses
+// the request. A nil next means http.DefaultTransport. The Fence checks a request just before the request
+// is sent, after any delay by client-go's rate limiter. The Fence checks the request again if client-go
+// resends it, and each time that a part of its body is read.
 func (f *Fence) Wrap(next http.RoundTripper) http.RoundTripper { return wrap(next, f.trip) }
 
 // Refused returns the number of writes that the Fence has refused.
@@ -114,7 +114,8 @@ func (f *Fence) trip(next http.RoundTripper, req *http.Request) (*http.Response,
 	return next.RoundTrip(f.guard(req))
 }
 
-// check returns the result of Check. If this result is an error, check also counts a refused write.
+// check returns the result of Check. If this result is an error, check also adds one to the number of
+// refused writes.
 func (f *Fence) check() error {
 	err := f.Check()
 	if err != nil {
@@ -144,8 +145,8 @@ func (f *Fence) asksFor(req *http.Request) (asked *coordinationv1.Lease, isLease
 	return asked, req.Method != http.MethodPost || asked != nil && asked.Name == f.lease.Name
 }
 
-// tripOfLease sends a request for the lease, and records whether this process holds the lease according to
-// the response.
+// tripOfLease sends a request for the lease, and records whether, according to the response, this process
+// holds the lease.
 func (f *Fence) tripOfLease(next http.RoundTripper, req *http.Request, asked *coordinationv1.Lease) (*http.Response, error) {
 	sent := f.read() // read the clocks before the request, because the response may be read after a pause
 	if asked != nil && holderOf(asked) == "" || req.Method == http.MethodDelete {
@@ -197,9 +198,9 @@ func (f *Fence) lose() {
 	f.sent = nil
 }
 
-// release records that the process gives up the lease. Call release before the request is sent, because the
-// next holder can acquire the lease as soon as the server has processed the request. If another process
-// held the lease when the lease was last read, release returns an error.
+// release records that the process gives up the lease. Call release before the request is sent. As soon as
+// the server has processed the request, the next holder can acquire the lease. If another process held the
+// lease when the lease was last read, release returns an error.
 func (f *Fence) release() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -224,9 +225,9 @@ func (f *Fence) shown(holder string) {
 	}
 }
 
-// guard returns the request with a body that the Fence checks. An http.Transport reads the body when it has
-// a connection, and reads the body again if it retries the request. A server acts on a request only after
-// it has received the whole body.
+// guard returns the request with its body wrapped in a guardedBody. An http.Transport reads the body when
+// it has a connection. If it retries the request, it reads the body again. A server acts on a request only
+// after it has received the whole body.
 func (f *Fence) guard(req *http.Request) *http.Request {
 	if req.Body == nil || req.Body == http.NoBody {
 		return req
@@ -242,8 +243,8 @@ func (f *Fence) guard(req *http.Request) *http.Request {
 	return guarded
 }
 
-// A guardedBody is a request body that calls the Fence's check before each read. If the length is known, the
-// checks end when the whole body has been read, because the server may then act on the request.
+// A guardedBody is a request body that calls the Fence's check before each read. If the length is known,
+// the checks end when the whole body has been read. From then on, the server may act on the request.
 type guardedBody struct {
 	io.ReadCloser
 	fence *Fence
@@ -306,8 +307,8 @@ func readingOf(t time.Time) reading { return reading{t.Round(0), t.Sub(began)} }
 
 func readClocks() reading { return readingOf(time.Now()) }
 
-// since returns the time that has passed since an earlier reading, according to the clock that shows the
-// longer time.
+// since compares a reading with an earlier one, and returns the time between them. If the two clocks
+// differ, the result is the longer time.
 func (r reading) since(earlier reading) time.Duration {
 	return max(r.wall.Sub(earlier.wall), r.monotonic-earlier.monotonic)
 }

@@ -18,10 +18,11 @@ import (
 )
 
 const (
-	// The window of a Pace is the number of concurrent calls that the Pace allows. firstWindow is the
-	// initial size of the window. leastWindow is the size below which slow calls do not shrink the window.
+	// The window of a Pace is the number of concurrent calls that the Pace allows. The constant firstWindow
+	// is the initial size of the window. The constant leastWindow is the minimum size to which slow calls
+	// can shrink the window.
 	firstWindow, leastWindow = 10, 4
-	// leastEach is the number of concurrent calls that each owner is allowed even if the window is full.
+	// leastEach is the number of concurrent calls that each owner may make even if the window is full.
 	leastEach = 2
 	// If the response to a call shows an overload, the ceiling is set to near*window. Below the ceiling,
 	// the window grows fast. Above the ceiling, the window grows only once per growsEvery, and each time by
@@ -32,10 +33,10 @@ const (
 	// call. If more than three quarters of the calls are slow, the window shrinks. If a slow webhook delays
 	// only some of the calls, the window does not shrink.
 	slower, slowerBy = 2, 10 * time.Millisecond
-	// usualFor is the length of a measuring period. The usual duration of a call is that of the fastest
-	// call in the current and the previous period.
+	// usualFor is the length of a measuring period. The usual duration of a call is the shortest duration in
+	// the current and the previous period.
 	usualFor = time.Minute
-	// mostKinds is the maximum number of kinds of calls that a Pace remembers.
+	// mostKinds is the maximum number of callKinds that a Pace remembers.
 	mostKinds = 1000
 	// longestHold is the maximum delay after a Retry-After, even if the server demands a longer delay.
 	longestHold = 10 * time.Second
@@ -46,21 +47,21 @@ const (
 // grows while calls succeed, and is halved if the server is overloaded. The limit also falls if more than
 // three quarters of the calls take longer than usual.
 //
-// A server counts as overloaded if it cannot be reached, or if it responds with 429, 502, 503 or 504 and a
-// body that is not a Status, such as plain text or HTML. API Priority and Fairness and load balancers send
-// such responses. If the response of an overloaded server has a Retry-After header, the Pace sends no calls
-// during that time, but waits for at most 10 seconds. A Status with one of these codes does not change the
-// limit, because it concerns only one object. For example, it may come from a webhook or refuse an
-// eviction.
+// A server counts as overloaded if it cannot be reached. The same applies if it responds with 429, 502, 503
+// or 504, and the body is not a Status, but plain text or HTML, for example. Such responses come from load
+// balancers, and from API Priority and Fairness. If the response of an overloaded server has a Retry-After
+// header, the Pace sends no calls for the requested time, up to 10 seconds. A Status with one of these
+// codes concerns only one object, so it does not change the limit. Such a Status may come from a webhook,
+// or may refuse an eviction.
 //
-// The usual duration of a call is that of the fastest call of the same kind in the last two minutes. If a
-// server is busy for several minutes, slow calls become usual. After that, the limit falls only if the
-// server is overloaded.
+// The usual duration of a call is the duration of the fastest call of the same kind in the last two
+// minutes. If a server is busy for several minutes, slow calls become usual. After that, the limit falls
+// only if the server is overloaded.
 //
 // The owners of waiting calls take turns, and one call is sent in each turn; see WithOwner. If the limit is
 // reached, each owner is still allowed two concurrent calls, because an admission webhook may be delaying
-// the calls of other owners. This exception does not apply in the first second after an overload. Watches
-// and requests for leases never wait.
+// the calls of other owners. This exception does not apply in the first second after an overload. Watch
+// requests and requests for leases never wait.
 //
 // The zero Pace has no rate limit, and limits calls only according to the server's responses.
 type Pace struct {
@@ -70,31 +71,31 @@ type Pace struct {
 	mu       sync.Mutex
 	window   float64
 	underWay int
-	of       map[types.NamespacedName]int // the calls under way for each owner
-	full     bool                         // whether a call has had to wait since the current count of answers began
+	of       map[types.NamespacedName]int // the number of calls under way for each owner
+	full     bool                         // whether a call had to wait during the current count of answers
 	growing  bool                         // whether the window grows by one with each answer, until the server is slow or overloaded
-	ceiling  float64                      // near*window when the server was last overloaded; 0 if never
+	ceiling  float64                      // near*window at the last overload; 0 if there was none
 	changed  time.Time                    // when the window was last made smaller
 	refused  time.Time                    // when the window was last made smaller because of an overload
-	near     time.Time                    // when the window reached the ceiling after it was last made smaller; zero if not yet
-	grown    time.Time                    // when the window was last made larger above the ceiling
+	near     time.Time                    // when the window, after it last shrank, reached the ceiling; zero if not yet
+	grown    time.Time                    // when the window last grew above the ceiling
 	held     time.Time                    // no call is sent before this time
 	tokens   float64                      // calls that perSecond allows now
 	filled   time.Time
 	timer    *time.Timer
 
-	answers int // answers still needed before the window changes
-	good    int // answers of calls that took effect
-	slow    int // good answers that took longer than usual for their kind of call
+	answers int // the number of answers until the end of the current count
+	good    int // the number of successful answers
+	slow    int // the number of successful answers to slow calls
 	usual   map[callKind]*usual
 
-	owners  []types.NamespacedName // owners with waiting calls, in the order of their turns
+	owners  []types.NamespacedName // owners with waiting calls; the first owner has the next turn
 	waiting map[types.NamespacedName][]*turn
 }
 
 // NewPace returns a Pace that sends at most perSecond calls per second, with bursts of at most burst calls.
-// If perSecond is not a positive finite number, only the server's responses limit the calls, and burst is
-// ignored. If burst is less than 1, a burst of 1 is used. Turn off client-go's own rate limiter:
+// If perSecond is zero, negative, infinite or NaN, only the server's responses limit the calls, and burst
+// is ignored. If burst is less than 1, a burst of 1 is used. Turn off client-go's own rate limiter:
 //
 //	config.QPS = -1
 //	config.Wrap(transport.NewPace(0, 0).Wrap)
@@ -110,8 +111,9 @@ func NewPace(perSecond float64, burst int) *Pace {
 	return p
 }
 
-// Wrap returns a RoundTripper in which each call waits for its turn before it is sent through next. A nil
-// next means http.DefaultTransport. If the context of a waiting call ends, the call returns the context's error.
+// Wrap returns a RoundTripper in which each call waits for its turn before it is sent through the argument
+// next. A nil next means http.DefaultTransport. If the context of a waiting call ends, the call returns the
+// context's error.
 func (p *Pace) Wrap(next http.RoundTripper) http.RoundTripper { return wrap(next, p.trip) }
 
 // State returns the current limit of concurrent calls, and the number of waiting calls.
@@ -126,8 +128,8 @@ func (p *Pace) State() (window, waiting int) {
 
 type ownerKey struct{}
 
-// WithOwner returns a context for the calls about an owner. Owners take turns, and all calls without an
-// owner share one turn. Packages clientgo and controllerruntime set the owner for each pass.
+// WithOwner returns a context for calls that belong to an owner. Owners take turns, and all calls without
+// an owner share one turn. Packages clientgo and controllerruntime set the owner for each pass.
 func WithOwner(ctx context.Context, owner types.NamespacedName) context.Context {
 	return context.WithValue(ctx, ownerKey{}, owner)
 }
@@ -151,9 +153,9 @@ func (p *Pace) trip(next http.RoundTripper, req *http.Request) (*http.Response, 
 	return resp, err
 }
 
-// A turn represents a call that waits for its turn.
+// A turn represents one waiting call.
 type turn struct {
-	come chan struct{} // closed when the turn has come
+	come chan struct{} // closed when the call can be sent
 }
 
 // wait waits until a call for the owner can be sent. If ctx ends before that, wait returns an error.
@@ -201,7 +203,7 @@ func (p *Pace) remove(owner types.NamespacedName, t *turn) {
 	}
 }
 
-// next releases the waiting calls whose turn has come. The lock must be held.
+// next releases all waiting calls that can be sent now. The lock must be held.
 func (p *Pace) next() {
 	for len(p.owners) > 0 {
 		i := p.turn()
@@ -232,7 +234,8 @@ func (p *Pace) next() {
 
 // turn returns the index of the owner whose call is sent next, or -1 if no call can be sent now. If the
 // window is not full, this is the first owner. If the window is full, it is the first owner with fewer than
-// leastEach calls under way. For growsEvery after an overload, a full window allows no further calls.
+// leastEach calls under way. For the time growsEvery after an overload, a full window allows no further
+// calls.
 func (p *Pace) turn() int {
 	if p.underWay < int(p.window) {
 		return 0
@@ -244,7 +247,7 @@ func (p *Pace) turn() int {
 	return slices.IndexFunc(p.owners, func(owner types.NamespacedName) bool { return p.of[owner] < leastEach })
 }
 
-// delay returns how long the next call must wait because of a Retry-After or of perSecond.
+// delay returns how long the next call must wait because of a Retry-After header or the limit perSecond.
 func (p *Pace) delay(now time.Time) time.Duration {
 	if held := p.held.Sub(now); held > 0 || p.perSecond == 0 {
 		return held
@@ -257,7 +260,7 @@ func (p *Pace) delay(now time.Time) time.Duration {
 	return time.Duration((1-p.tokens)/p.perSecond*float64(time.Second)) + 1
 }
 
-// leave records that a call has ended, and releases the waiting calls whose turn has come.
+// leave records that a call has ended, and releases the waiting calls that can be sent now.
 func (p *Pace) leave(owner types.NamespacedName) {
 	p.underWay--
 	if p.of[owner]--; p.of[owner] == 0 {
@@ -316,8 +319,8 @@ func (p *Pace) look() {
 	p.answers, p.good, p.slow, p.full = int(p.window), 0, 0, len(p.owners) > 0
 }
 
-// grow makes the window larger. Near the ceiling, where the server was overloaded before, the window grows
-// slowly.
+// grow makes the window larger. At or above the ceiling, the window grows slowly, because the server was
+// overloaded near this size before.
 func (p *Pace) grow(now time.Time) {
 	if p.ceiling > 0 && p.window >= p.ceiling {
 		if p.near.IsZero() {
@@ -362,11 +365,11 @@ func isLocal(err error) bool {
 // usual holds the durations of the fastest calls of one kind. These durations are typical of a server that
 // has little to do.
 type usual struct {
-	fastest, earlier time.Duration // the fastest call in this period and in the previous period
+	fastest, earlier time.Duration // the durations of the fastest calls in this period and in the previous period
 	since            time.Time
 }
 
-// isExceeded records how long a call took, and reports whether the call was slow.
+// isExceeded records the duration of a call, and reports whether the call was slow.
 func (u *usual) isExceeded(now time.Time, took time.Duration) bool {
 	if now.Sub(u.since) >= usualFor {
 		u.earlier, u.fastest, u.since = u.fastest, took, now

@@ -22,18 +22,18 @@ import (
 )
 
 const (
-	// refusedFor is the maximum time for which an informer's watch requests are refused because it must
-	// list first. The time is limited because the informer may have ended.
+	// refusedFor is the maximum time for which an informer's watch requests are refused. They are refused
+	// until the informer lists its objects, but the informer may have ended.
 	refusedFor = 2 * time.Minute
 	// mostLists is the maximum number of informers that Watches remembers. A client usually has only a few
 	// informers.
 	mostLists = 1000
 )
 
-// Watches records the watch requests of a client, and can make the client's informers list their objects
-// again. A watch that hangs returns no error. It looks like a watch of objects that do not change, so the
-// informer waits until the connection ends. Pass Watches to the Options of replicas/clientgo or
-// replicas/controllerruntime, which notice a watch that hangs.
+// Watches is a record of the watch requests of a client. It can make the client's informers list their
+// objects again. A watch that hangs returns no error. It looks like a watch of objects that do not change,
+// so the informer waits until the connection ends. Set the field Watches in the Options of
+// replicas/clientgo or replicas/controllerruntime. These packages notice a watch that hangs.
 //
 // The zero Watches is ready to use. Watches must not be copied.
 type Watches struct {
@@ -54,22 +54,22 @@ type watching struct {
 	heard atomic.Int64 // when the server last sent data, or when the request was sent
 }
 
-// Wrap returns a RoundTripper that sends requests through next, and records the watch requests. A nil next
-// means http.DefaultTransport.
+// Wrap returns a RoundTripper that sends requests through the argument next, and records the watch
+// requests. A nil next means http.DefaultTransport.
 func (w *Watches) Wrap(next http.RoundTripper) http.RoundTripper { return wrap(next, w.trip) }
 
-// Relist ends the watches of a resource, in all namespaces, if they have sent nothing for the duration
-// silent. The informers of these watches then list their objects. An informer could start a watch with
-// initial events instead of a list, but Watches refuses such a request, because this watch could also hang.
-// Relist does not wait for the lists. The result done reports whether all of these lists have been
-// answered. If Relist has ended no watch, done returns true. If Watches has never seen a watch of the
-// resource, Relist ends the silent watches of all resources with the same group and version, because the
-// resource name is often guessed from a Kind.
+// Relist ends the watches of a resource, in all namespaces, if they have been silent for at least the given
+// duration. The informers of these watches then list their objects. An informer could request a watch with
+// initial events instead of a list. Watches refuses such a request, because this watch could also hang.
+// Relist does not wait for the lists. The returned function reports whether the server has answered all of
+// these lists, or two minutes have passed. If Relist has ended no watch, the function returns true. The
+// resource name is often guessed from a Kind. If Watches has never seen a watch of the resource, Relist
+// therefore ends the silent watches of all resources with the same group and version.
 //
 // An informer has no method that starts a new list. However, an informer lists its objects if the server
 // refuses a watch request because the requested resourceVersion is too old. Therefore Watches responds to
-// the informer's requests with 410 Gone, as a server does, until the informer lists or until two minutes
-// have passed.
+// the informer's requests with 410 Gone, as a server does. It stops when the informer lists its objects, or
+// after two minutes.
 func (w *Watches) Relist(resource schema.GroupVersionResource, silent time.Duration) (done func() bool) {
 	now := time.Now()
 	w.mu.Lock()
@@ -102,8 +102,8 @@ func all(watches map[*watching]struct{}, is func(*watching) bool) bool {
 	return true
 }
 
-// of returns the lists of a resource. If there are none, the result contains the lists of all resources
-// with the same group and version.
+// of(resource) returns the lists of this resource. If there are none, the result contains the lists of all
+// resources with the same group and version.
 func (w *Watches) of(resource schema.GroupVersionResource) (found []*list) {
 	for _, l := range w.lists {
 		if l.resource == resource {
@@ -180,8 +180,8 @@ func expired() *apierrors.StatusError {
 	return apierrors.NewResourceExpired("the watch hung, so its objects must be listed again")
 }
 
-// begin records a watch. If the informer must list its objects first, begin returns an error, which the
-// informer receives in place of the server's response.
+// begin records a watch. If the informer must list its objects first, begin returns an error. The informer
+// receives this error instead of the server's response.
 func (w *Watches) begin(key string, req *http.Request, is *watching) *apierrors.StatusError {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -216,8 +216,8 @@ func (w *Watches) end(key string, is *watching) {
 	}
 }
 
-// resourceOf returns the resource in the path of a list request. A prefix of the path that belongs to the
-// server's address is ignored.
+// resourceOf returns the resource in the path of a list request. If the server's address contains a path,
+// this prefix is ignored.
 func resourceOf(path string) (resource schema.GroupVersionResource) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	n := len(parts)
@@ -236,7 +236,7 @@ func resourceOf(path string) (resource schema.GroupVersionResource) {
 	return resource
 }
 
-// answer returns a response with an error for a request that is not sent to the server.
+// answer makes the error response to a request that is not sent to the server.
 func answer(req *http.Request, refusal *apierrors.StatusError) (*http.Response, error) {
 	status := refusal.Status()
 	status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}

@@ -21,15 +21,15 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// An Informer provides the informer methods that NewCache calls. client-go's cache.SharedIndexInformer
-// implements Informer, with cache.Indexers as M and cache.Indexer as I.
+// An Informer provides the informer methods that NewCache calls. The type cache.SharedIndexInformer of
+// client-go implements Informer, with cache.Indexers as M and cache.Indexer as I.
 type Informer[M any, I Indexer[M]] interface {
 	AddIndexers(indexers M) error
 	GetIndexer() I
 }
 
-// An Indexer provides the methods that a Cache calls to read an informer's store. client-go's cache.Indexer
-// implements Indexer, with cache.Indexers as M. If an Indexer also has the method
+// An Indexer provides the methods that a Cache calls to read an informer's store. The type cache.Indexer of
+// client-go implements Indexer, with cache.Indexers as M. If an Indexer also has the method
 // LastStoreSyncResourceVersion, the Cache reports the resourceVersion that the store has reached. Indexers
 // of client-go 0.36 and later have that method.
 type Indexer[M any] interface {
@@ -41,14 +41,14 @@ type Indexer[M any] interface {
 
 // A Cache reads the stores of two informers, one for owners and one for children. A Cache is a
 // controller.Cache. Both stores are indexed by controller, so the children and the siblings of an owner are
-// found without a scan of the whole store. NewCache makes a Cache. If a Cache was not made by NewCache, its
-// methods return an error. A Cache is safe for concurrent use.
+// found without a scan of the whole store. NewCache makes a Cache. The methods of a zero Cache return an
+// error. A Cache is safe for concurrent use.
 type Cache[O, C controller.Object] struct {
 	kind             controller.Kind[O, C]
 	owners, children store
 }
 
-// A store is an informer's store with the name of the index that finds objects by their controller.
+// A store contains an informer's store, and the name of the index that finds objects by their controller.
 type store struct {
 	from reader
 	by   string
@@ -62,9 +62,9 @@ type reader interface {
 
 var errNotMade = errors.New("typed: NewCache did not make this Cache")
 
-// NewCache returns a Cache that reads the stores of the two informers, and adds an index to each informer.
-// The informers may be shared, and may already be running. The indexes have the names and keys that
-// Kubernetes' own controllers use. If an informer already has an index with the same name and the same
+// NewCache returns a Cache that reads the stores of the two informers. NewCache also adds an index to each
+// informer. The informers may be shared, and may already be running. The indexes have the names and keys
+// that Kubernetes' own controllers use. If an informer already has an index with the same name and the same
 // keys, NewCache uses the existing index. If the existing index has different keys, NewCache keeps it, and
 // adds its own index under a name with the prefix "replicakit.". NewCache uses only the fields Owner,
 // ClusterScoped and Spec of the Kind.
@@ -107,7 +107,7 @@ func (c Cache[O, C]) Owner(_ context.Context, name types.NamespacedName) (owner 
 	return typed[O](obj)
 }
 
-// key returns the key under which a store holds an object.
+// key returns the key of an object in a store.
 func key(namespace, name string) string {
 	if namespace == "" {
 		return name
@@ -115,7 +115,7 @@ func key(namespace, name string) string {
 	return namespace + "/" + name
 }
 
-// namespaceIndexName is client-go's name for the index by namespace, which nearly every informer has.
+// namespaceIndexName is client-go's name for the index by namespace. Nearly every informer has this index.
 const namespaceIndexName = "namespace"
 
 // Owners returns the owners in a namespace, or all owners if namespace is "".
@@ -155,8 +155,8 @@ func (c Cache[O, C]) Children(_ context.Context, owner O) ([]C, error) {
 	return c.candidates(owner)
 }
 
-// Siblings returns the owners that have the same controller as owner, including owner itself. If owner has
-// no controller, Siblings returns an empty list.
+// Siblings returns the owners that have the same controller as the given owner, including that owner
+// itself. If the given owner has no controller, Siblings returns an empty list.
 func (c Cache[O, C]) Siblings(owner O) ([]O, error) {
 	if object.IsNil(owner) {
 		return nil, errors.New("typed: owner is nil")
@@ -212,8 +212,8 @@ func (c Cache[O, C]) orphans(owners []O) ([]C, error) {
 }
 
 // candidates returns the owners' own children and the orphans in the owners' namespaces (Y6). The store may
-// change between two reads, so candidates reads the orphans twice, before and after the owned children. A
-// child that is adopted or orphaned between two reads appears in the result of at least one read.
+// change between two reads, so the orphans are read twice, before and after the owned children. A child
+// that is adopted or orphaned between two reads appears in the result of at least one read.
 func (c Cache[O, C]) candidates(owners ...O) ([]C, error) {
 	before, err := c.orphans(owners)
 	if err != nil {
@@ -253,8 +253,8 @@ func sameObjects[C controller.Object](a, b []C) bool {
 	return !slices.ContainsFunc(b, func(c C) bool { return !known[c] })
 }
 
-// latest merges the views into one list without duplicates. If several views contain a child, latest keeps
-// the copy from the first of these views.
+// latest merges the views into one list without duplicates. If several views contain a child, the result
+// contains the copy from the first of these views.
 func latest[C controller.Object](views ...[]C) []C {
 	var children []C
 	known := map[types.NamespacedName]bool{}
@@ -267,7 +267,7 @@ func latest[C controller.Object](views ...[]C) []C {
 	return children
 }
 
-// byIndex returns the objects that the store's index contains under the key of a controller.
+// byIndex looks up the key of a controller in the store's index, and returns the objects found.
 func byIndex[T any](s store, controller string) ([]T, error) {
 	if s.from == nil {
 		return nil, errNotMade

@@ -51,7 +51,7 @@ func indexChildOfAll(obj any) ([]string, error) {
 	return []string{childKey("", metav1.GetControllerOfNoCopy(child))}, nil
 }
 
-// indexOwner indexes an owner by the UID of its own controller.
+// indexOwner returns the UID of an owner's own controller as the index key.
 func indexOwner(obj any) ([]string, error) {
 	owner, ok := obj.(metav1.Object)
 	if !ok {
@@ -94,8 +94,8 @@ func sameKeys[F ~func(obj any) ([]string, error)](a, b F, probe any) bool {
 	return aErr == nil && bErr == nil && slices.Equal(aKeys, bKeys)
 }
 
-// probes returns sample objects with which newStore compares two indexes. One object has a controller, one
-// has no owner reference, and one has only an owner reference that is not its controller.
+// probes returns the sample objects that newStore uses to compare two indexes. The first object has a
+// controller, and the second has no owner reference. The third has an owner reference but no controller.
 func probes[T controller.Object]() ([]any, error) {
 	kind := reflect.TypeFor[T]()
 	if kind.Kind() != reflect.Pointer {

@@ -145,7 +145,8 @@ func newClient(config *rest.Config) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(config)
 }
 
-// short returns the path relative to the working directory, or path itself if that is shorter.
+// short makes a path relative to the working directory. If the relative path is longer, short
+// returns the given path.
 func short(path string) string {
 	here, err := os.Getwd()
 	if err != nil {

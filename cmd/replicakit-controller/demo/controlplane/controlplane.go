@@ -28,8 +28,8 @@ type ControlPlane struct {
 	off func() // see BeforeTimeout
 }
 
-// Start starts etcd and kube-apiserver from the given directory; see Binaries. The command make
-// cluster-binaries builds them. The map args holds additional arguments of kube-apiserver, by name.
+// Start starts etcd and kube-apiserver from the given directory; see Binaries. To build them, run
+// `make cluster-binaries`. The map args contains additional arguments of kube-apiserver, by name.
 func Start(binaries string, args map[string]string) (*ControlPlane, error) {
 	dir, err := os.MkdirTemp("", "controlplane-")
 	if err != nil {
@@ -45,8 +45,9 @@ func Start(binaries string, args map[string]string) (*ControlPlane, error) {
 	for name, value := range args {
 		server.Configure().Append(name, value)
 	}
-	// envtest removes only directories that it has created. The directories are therefore created
-	// here, so that they still exist when WithoutStore restarts the programs.
+	// If envtest creates the directories of the programs, it also removes them when it stops the
+	// programs. So Start creates them, because WithoutStore restarts the programs with the same
+	// directories.
 	c.env.ControlPlane.Etcd, server.CertDir = &envtest.Etcd{DataDir: filepath.Join(dir, "etcd")}, filepath.Join(dir, "apiserver")
 	err = errors.Join(os.Mkdir(c.env.ControlPlane.Etcd.DataDir, 0o700), os.Mkdir(server.CertDir, 0o700))
 	if err == nil {
@@ -68,7 +69,7 @@ func (c *ControlPlane) Stop() error {
 
 func (c *ControlPlane) end() error { return errors.Join(c.env.Stop(), os.RemoveAll(c.dir)) }
 
-// WithoutStore stops the programs, and passes the data directory of etcd to the function do. It
+// WithoutStore stops the programs, and passes the data directory of etcd to the given function. It
 // then starts the programs again at the same addresses.
 func (c *ControlPlane) WithoutStore(do func(dir string) error) error {
 	server, etcd := c.env.ControlPlane.GetAPIServer(), c.env.ControlPlane.Etcd

@@ -14,9 +14,9 @@ import (
 )
 
 // Ours returns the path of a program of this repository. If the name ends in .tar, it returns the
-// path of the program's image. The commands make our-programs and make image-of-tests build these
-// files. If the file is older than a source file, Ours returns an error, because the file may lack
-// the latest changes.
+// path of the program's image. To build the programs, run `make our-programs`. To build the images,
+// run `make image-of-tests`. If the file is older than a source file, Ours returns an error, because
+// the file may lack the latest changes.
 func Ours(name string) (string, error) {
 	root, err := Repository()
 	if err != nil {

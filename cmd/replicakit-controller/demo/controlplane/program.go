@@ -25,7 +25,8 @@ type Program struct {
 	ended chan struct{}
 }
 
-// StartProgram starts a program and writes its output to the file log. Errors contain the name.
+// StartProgram starts the program at path, and writes its output to the file log. Errors contain the
+// argument name.
 // Ctrl-C does not reach the program, so the caller must stop it. If this process ends first, Linux
 // kills the program.
 func StartProgram(name, log, path string, args ...string) (*Program, error) {
@@ -69,8 +70,8 @@ func (p *Program) Log() string { return p.log }
 // Ended returns a channel that is closed when the process has ended.
 func (p *Program) Ended() <-chan struct{} { return p.ended }
 
-// Err returns an error that says how the program has ended. Call Err only after the channel of
-// Ended is closed.
+// Err returns an error that says how the program has ended. Call Err only after the program has
+// ended; see Ended.
 func (p *Program) Err() error {
 	return fmt.Errorf("%s ended: %v; see %s", p.name, p.cmd.ProcessState, p.log)
 }
@@ -79,8 +80,8 @@ func (p *Program) Err() error {
 func (p *Program) Signal(sig os.Signal) error { return p.cmd.Process.Signal(sig) }
 
 // Stop sends SIGTERM and waits until the process has ended. If the program fails, Stop returns an
-// error. If the program had already ended before the call, Stop returns nil. Use Ended and Err to
-// detect this case.
+// error. If the program ended before Stop is called, Stop returns nil, even if the program failed.
+// To detect this case, see Ended and Err.
 func (p *Program) Stop() error {
 	select {
 	case <-p.ended:

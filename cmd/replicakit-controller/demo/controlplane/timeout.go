@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// margin is the time between the call to stop and the timeout of a test binary. If margin is longer
-// than half the timeout, stop is called after half the timeout.
+// margin is the time that remains of a test's timeout when BeforeTimeout calls its function. At
+// most half of the timeout remains.
 const margin = 30 * time.Second
 
 var processBegan = time.Now()
 
-// BeforeTimeout calls stop shortly before go test ends the process because of its timeout. Deferred
-// calls do not run at the timeout, so programs that the tests have started would otherwise continue
-// to run. After the call to stop, tests that need the stopped programs fail. If tests still run at
-// the timeout, go test ends the process and prints the stacks of all goroutines.
+// BeforeTimeout calls the function stop shortly before the timeout of go test. At the timeout,
+// deferred calls do not run, so programs that the tests have started would continue to run. If
+// tests still need the stopped programs, these tests fail. If tests still run at the timeout, go
+// test ends the process and prints the stacks of all goroutines.
 //
-// In a TestMain, call flag.Parse before BeforeTimeout. The function off cancels the call to stop.
-// If the program is not a test, or there is no timeout, stop is never called.
+// In a TestMain, call flag.Parse before BeforeTimeout. The returned function off cancels the call to
+// stop. If the program is not a test, or has no timeout, BeforeTimeout does nothing.
 //
 // Start and StartProgram call BeforeTimeout themselves.
 func BeforeTimeout(stop func()) (off func()) {

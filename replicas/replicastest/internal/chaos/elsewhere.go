@@ -11,8 +11,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest/internal/invariant"
 )
 
-// elsewhere holds another cluster, in which no faults occur. The owners of both clusters have the
-// same names and UIDs, and their controllers run in the same process. The faults of the first cluster
+// elsewhere is a second cluster without faults. Both clusters have owners with the same names and
+// UIDs. The controllers of both clusters run in the same process. The faults of the first cluster
 // must not affect the other cluster.
 type elsewhere struct {
 	*replicastest.PodCluster
@@ -41,8 +41,8 @@ func newElsewhere(first *replicastest.PodCluster) *elsewhere {
 	return e
 }
 
-// settled checks that the other cluster has its six pods, that no call failed there, and that its
-// invariants hold.
+// settled returns an error if the other cluster does not have six pods, if a call failed there, or
+// if an invariant is broken there.
 func (e *elsewhere) settled() error {
 	if pods := len(e.Children(namespace)); pods != 6 || e.failed > 0 {
 		return fmt.Errorf("chaos: the other cluster has %d pods of 6, and %d calls failed there", pods, e.failed)

@@ -15,11 +15,11 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest/internal/invariant"
 )
 
-// inexact is the error of an act whose calls, passes or events differ from the expected ones.
+// inexact is the error for an act that caused other calls, passes or events than expected.
 type inexact struct{ error }
 
-// Harm describes the harm to running children if a story fails with err. It returns "" if there is no
-// harm. If an error names no rule, its effect is unknown, so Harm assumes the worst.
+// Harm describes the harm to running children if a story fails with err. It returns "" if there is
+// no harm. The effect of an error without a rule is unknown, so Harm treats such an error as harm.
 func Harm(err error) string {
 	rule := string(invariant.RuleOf(err))
 	is := func(prefixes ...string) bool {
@@ -60,7 +60,7 @@ func Keep(file string, seed uint64, err error) error {
 	return errors.Join(write, f.Close())
 }
 
-// Known returns the seeds that Keep has written to a file.
+// Known parses a file that Keep has written, and returns the seeds in it.
 func Known(file string) (sets.Set[uint64], error) {
 	text, err := os.ReadFile(file)
 	known := sets.New[uint64]()

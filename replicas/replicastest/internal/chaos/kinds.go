@@ -18,9 +18,9 @@ import (
 )
 
 // A kind describes one kind of operation. The higher its weight, the more often Generate draws the
-// operation. Generate does not draw operations of weight 0, but scenes and stories written by hand may
-// contain them. The operation "run" has weight 0 because Generate adds it after each operation that it
-// draws.
+// operation. Generate does not draw operations of weight 0. Scenes and manually written stories may
+// contain them. The operation "run" has weight 0, because Generate adds a run after each drawn
+// operation.
 type kind struct {
 	weight int
 	do     func(r *run, op Op) error
@@ -35,7 +35,8 @@ func kinds() map[string]kind {
 	return all
 }
 
-// ofUsers returns the operations that stand for actions of users and of the policies of the cluster.
+// ofUsers returns the operations that simulate users and cluster policies, such as quotas and
+// webhooks.
 func ofUsers() map[string]kind {
 	return map[string]kind{
 		"scale":       {10, func(r *run, op Op) error { return r.editOwner("web", wanting(op.N)) }},
@@ -98,7 +99,7 @@ func ofUsers() map[string]kind {
 	}
 }
 
-// ofNodes returns the operations that stand for events on the nodes.
+// ofNodes returns the operations that simulate events on nodes.
 func ofNodes() map[string]kind {
 	return map[string]kind{
 		"finish":    {1, func(r *run, op Op) error { return r.editPod(op.N, finish) }},
@@ -212,7 +213,7 @@ func unhold(p *corev1.Pod) { p.Finalizers = nil }
 
 func disowned(p *corev1.Pod) { p.OwnerReferences = nil }
 
-// restarted returns a function that sets the restart count of a pod's container or sidecar.
+// restarted makes a function that sets the restart count of a container or sidecar in a pod.
 func restarted(n int) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		if status := []corev1.ContainerStatus{{Name: "web", Ready: true, RestartCount: int32(n / 2)}}; n%2 == 0 {
@@ -227,8 +228,8 @@ func restarted(n int) func(*corev1.Pod) {
 // deletion or discard.
 const vetoed = "example.com/vetoed"
 
-// heldPlaces is the key of an annotation. If an owner has this annotation, its value becomes
-// Spec.PendingAdoptions, so the controller creates that many fewer pods.
+// heldPlaces is the key of an annotation. The value of the annotation becomes
+// Spec.PendingAdoptions, so the controller creates fewer pods.
 const heldPlaces = "example.com/held-places"
 
 func holding(n int) func(*appsv1.ReplicaSet) {
@@ -237,7 +238,7 @@ func holding(n int) func(*appsv1.ReplicaSet) {
 	}
 }
 
-// annotated returns a function that sets or removes an annotation of an owner.
+// annotated makes a function that sets or removes an annotation of an owner.
 func annotated(key string, on bool) func(*appsv1.ReplicaSet) {
 	return func(rs *appsv1.ReplicaSet) {
 		delete(rs.Annotations, key)
@@ -257,7 +258,7 @@ func unready(p *corev1.Pod) {
 	}
 }
 
-// selecting returns a function that changes the selector of an owner and the labels of its template.
+// selecting makes a function that changes the selector of an owner and the labels of its template.
 func selecting(n int) func(*appsv1.ReplicaSet) {
 	return func(rs *appsv1.ReplicaSet) {
 		labels := map[string]string{"app": "web"}
@@ -269,15 +270,15 @@ func selecting(n int) func(*appsv1.ReplicaSet) {
 	}
 }
 
-// templated returns a function that changes the template of an owner.
+// templated makes a function that changes the template of an owner.
 func templated(n int) func(*appsv1.ReplicaSet) {
 	return func(rs *appsv1.ReplicaSet) {
 		metav1.SetMetaDataLabel(&rs.Spec.Template.ObjectMeta, "template", itoa(n))
 	}
 }
 
-// broken returns a function that makes the spec of an owner invalid. The controller then refuses the
-// spec until the function mended repairs it.
+// broken creates a function that makes the spec of an owner invalid. The controller then refuses
+// the spec. The function mended can repair the spec.
 func broken(n int) func(*appsv1.ReplicaSet) {
 	return func(rs *appsv1.ReplicaSet) {
 		if n%2 == 0 {
@@ -295,7 +296,7 @@ func mended(rs *appsv1.ReplicaSet) {
 	rs.Spec.Template.Labels = maps.Clone(rs.Spec.Selector.MatchLabels)
 }
 
-// mark returns a function that sets or removes one of the labels that mustGo and mustStay check.
+// mark makes a function that sets or removes one of the labels that mustGo and mustStay check.
 func mark(label string, on bool) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		delete(p.Labels, label)
@@ -305,7 +306,8 @@ func mark(label string, on bool) func(*corev1.Pod) {
 	}
 }
 
-// deny installs a webhook that denies one verb with one of the usual errors.
+// deny installs a webhook. The webhook denies all calls with one verb, and returns one of the usual
+// errors.
 func (r *run) deny(op Op) {
 	verb := []string{"create", "patch", "delete"}[op.N%3]
 	answers := []failure.Failure{failure.Forbidden, failure.Invalid, failure.BadRequest, failure.Conflict, failure.InternalError}
@@ -340,11 +342,11 @@ type fault struct {
 	blind      bool            // reads that follow a failed call also fail
 	mixed      bool            // every second failed call takes effect
 	then       *fault          // the fault that follows this one; may be nil
-	skip, left int             // number of calls that succeed first, and number of calls that fail after these
+	skip, left int             // number of calls that succeed at first, and number of later calls that fail
 	crash      bool            // the process crashes instead of receiving an error
 	after      bool            // the failed calls take effect
 	resend     bool            // the client itself retries the failed requests
-	late       time.Duration   // if the field after is false, the delay after which failed calls take effect; 0 means never
+	late       time.Duration   // delay until failed calls take effect, if they do not take effect immediately; 0 means never
 	is         failure.Failure // the error of the failed calls
 }
 
@@ -358,8 +360,8 @@ func (r *run) loseAnswer(op Op) {
 	r.fault = fault{skip: op.N / 4, left: 1 + op.M/3, after: true, is: failure.Lost()[op.M%len(failure.Lost())]}
 }
 
-// resend makes the client itself retry the next requests, as client-go does. Depending on op.N, the
-// failed requests take effect or not.
+// resend makes the client itself retry the next requests, as client-go does. The value of op.N
+// decides whether the failed requests take effect.
 func (r *run) resend(op Op) {
 	is := []failure.Failure{failure.TooManyRequests, failure.ConnectionReset, failure.ServiceUnavailable}[op.M%3]
 	r.fault = fault{skip: op.N / 4, left: 1 + op.M/3, after: op.N%3 > 0, resend: true, is: is}
@@ -375,7 +377,7 @@ func (r *run) refuseAgain(op Op) {
 	r.fault = f
 }
 
-// blind drops the answers to the next deletions or creations, and makes the reads after each of these
+// blind makes the next deletions or creations lose their answers. The reads after each of these
 // calls fail. Depending on op.M, all calls take effect immediately, all take effect up to a minute
 // later, or only every second call takes effect.
 func (r *run) blind(op Op) {

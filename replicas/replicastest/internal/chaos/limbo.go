@@ -25,8 +25,8 @@ type limbo struct {
 	sent bool          // the first creation was sent
 }
 
-// inLimbo returns the fault of a call. The second result reports whether the limbo applies to this
-// call.
+// inLimbo returns the fault for a call. If the limbo does not affect the call, the second result is
+// false.
 func (r *run) inLimbo(call replicastest.Call) (replicastest.Fault, bool) {
 	l := &r.limbo
 	if l.left == 0 || call.Verb != "create" {

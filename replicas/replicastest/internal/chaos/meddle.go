@@ -17,7 +17,7 @@ import (
 )
 
 // A meddler is a user who acts once in the middle of a pass. The user acts either before a call is
-// sent, or after the call took effect and before its answer arrives.
+// sent, or between the effect of the call and its answer.
 type meddler struct {
 	verb  string                                     // the verb of the call; "" means any verb
 	after bool                                       // act after the call took effect
@@ -96,7 +96,7 @@ func deliver(c *podController) {
 	}
 }
 
-// named returns the pod with this name in any namespace, or nil.
+// named searches all namespaces for a pod with this name. If there is none, the result is nil.
 func (r *run) named(name string) *corev1.Pod {
 	for _, p := range r.Children("") {
 		if p.Name == name {
@@ -106,7 +106,7 @@ func (r *run) named(name string) *corev1.Pod {
 	return nil
 }
 
-// touch changes an annotation of a pod, so that the pod has a new resourceVersion.
+// touch gives a pod a new resourceVersion by changing an annotation of the pod.
 func (r *run) touch(name string) error {
 	p := r.named(name)
 	if p == nil {
@@ -118,7 +118,7 @@ func (r *run) touch(name string) error {
 	return err
 }
 
-// touchAndEnd touches the named pod and then deletes another pod without a grace period.
+// touchAndEnd changes the named pod, and then deletes another pod with a grace period of 0.
 func (r *run) touchAndEnd(name string, n int) error {
 	if err := r.touch(name); err != nil {
 		return err
@@ -138,7 +138,7 @@ func (r *run) disown(name string) error {
 	return err
 }
 
-// end deletes a pod without a grace period.
+// end deletes a pod with a grace period of 0.
 func (r *run) end(name string) error {
 	p := r.named(name)
 	if p == nil {
@@ -148,7 +148,7 @@ func (r *run) end(name string) error {
 	return err
 }
 
-// take occupies a free name with a pod that has no owner.
+// take creates a pod with this name and without an owner.
 func (r *run) take(name types.NamespacedName) error {
 	if name.Name == "" {
 		return nil
@@ -156,8 +156,8 @@ func (r *run) take(name types.NamespacedName) error {
 	return r.createPod(name.Namespace, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name.Name, Labels: map[string]string{"app": "debug"}}})
 }
 
-// reuse creates a pod that has no owner. It uses the name of a deleted pod that is still in the
-// controller's cache.
+// reuse creates a pod that has no owner. The new pod gets the name of a deleted pod that the
+// controller's cache still contains.
 func (r *run) reuse(n int) error {
 	for _, p := range r.controller(n).View.ChildWatch.In("") {
 		if r.named(p.Name) == nil {
@@ -205,7 +205,7 @@ func (r *run) replaceOwner(op Op) error {
 	return r.createOwner("web", int32(op.N%6))
 }
 
-// restless is a part of the world that annotates both owners at regular intervals, as some agents do.
+// A restless is a Part that annotates both owners at regular intervals, as some agents do.
 type restless struct {
 	*run
 	every time.Duration
@@ -225,7 +225,7 @@ func (o *restless) Step() {
 	}
 }
 
-// stirOwners starts to change the owners every n seconds, or stops the changes if n is 0.
+// stirOwners makes the owners change every n seconds. If n is 0, the changes stop.
 func (r *run) stirOwners(n int) {
 	r.restless = nil
 	if every := time.Duration(n) * time.Second; n > 0 {

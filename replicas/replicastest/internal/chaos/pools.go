@@ -25,7 +25,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A pool is an owner that keeps a number of workers, which are not pods.
+// A pool is an owner whose children are workers. Workers are not pods.
 type pool struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
@@ -59,7 +59,7 @@ func isReady(w *worker) bool { return w.Status.Ready }
 
 func hasEnded(w *worker) bool { return w.Status.Ended }
 
-// workers returns the labels by which the pool selects its workers.
+// workers creates the labels by which a pool selects its workers.
 func workers() map[string]string { return map[string]string{"app": "pool"} }
 
 // poolKind returns the Kind for pools. If slots is true, workers have ordinals. If discards is
@@ -169,9 +169,9 @@ func (p *pools) start() {
 	p.inside.Scaling = p.scaling
 }
 
-// changed checks the workers after each change. The number of workers must never exceed the highest
-// number that the pool ever wanted plus the number of orphans. With slots, each new worker of the
-// pool must also be in a slot that was wanted at some time.
+// changed is called after each change, and checks the workers. The number of workers must never
+// exceed the highest number that the pool ever wanted plus the number of orphans. With slots, each
+// new worker of the pool must also be in a slot that was wanted at some time.
 func (p *pools) changed(before, after metav1.Object) {
 	w, is := after.(*worker)
 	if !is || p.err != nil {
@@ -192,7 +192,7 @@ func (p *pools) slots(n int32) (slots []string) {
 	return slots
 }
 
-// owned returns the active workers of the pool.
+// owned finds the active workers of the pool.
 func (p *pools) owned() (owned []*worker) {
 	for _, w := range p.Children(namespace) {
 		if metav1.GetControllerOf(w) != nil && w.Labels["app"] == "pool" && w.DeletionTimestamp == nil && !hasEnded(w) {
@@ -247,8 +247,8 @@ func (p *pools) scale(n int) error {
 	return err
 }
 
-// orphan creates a worker that has no owner. The pool adopts this worker unless the worker is in a
-// slot that is not wanted.
+// orphan creates a worker that has no owner. If the worker is in an unwanted slot, the pool does
+// not adopt it.
 func (p *pools) orphan(op Op) error {
 	orphan := &worker{ObjectMeta: metav1.ObjectMeta{GenerateName: "orphan-", Labels: maps.Clone(workers())}}
 	if p.shape.slots {
@@ -299,8 +299,8 @@ func (p *pools) user(op Op) error {
 // squatter returns the labels of an object that the pool does not select.
 func squatter() map[string]string { return map[string]string{"app": "other"} }
 
-// fails makes some calls fail. Depending on op.N, a failed call has no effect, takes effect
-// immediately, or takes effect later.
+// fails injects errors into some calls of the pool's controller. Depending on op.N, a failed call
+// has no effect, takes effect immediately, or takes effect later.
 func (p *pools) fails(op Op) {
 	lost := failure.Lost()
 	rule := replicastest.Rule{Skip: op.N / 6, Times: 1 + op.M/3, Err: lost[op.M%len(lost)].Of(replicastest.Call{}), Landed: op.N%3 == 0}
@@ -310,8 +310,8 @@ func (p *pools) fails(op Op) {
 	p.controller.Client.Fail(rule)
 }
 
-// watches applies one change to the watch of workers. It makes the watch hang, lag, list again or
-// resume.
+// watches disturbs or resumes the watch of workers. The watch then hangs, lags, lists again or
+// continues.
 func (p *pools) watches(op Op) {
 	watch := p.controller.View.ChildWatch
 	watch.Lag = lag
@@ -342,8 +342,7 @@ func (p *pools) calm() {
 	p.controller.View.ChildWatch.Relist()
 }
 
-// settled checks that the pool has the workers that it wants, and that its status counts them
-// correctly.
+// settled returns an error if workers are missing or superfluous, or if the pool's status is wrong.
 func (p *pools) settled() error {
 	is, err := p.GetOwner(context.Background(), namespace, "pool")
 	if err != nil || p.err != nil {

@@ -17,9 +17,9 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// An act is an action of a user, together with the calls and passes that it may cause if there are no
-// faults. The numbers of creations, deletions and patches must match exactly. The numbers of passes
-// and of other calls are upper limits. The limits for status writes and passes depend on whether the
+// An act is a user's action, and the calls and passes that this action may cause without faults.
+// The numbers of creations, deletions and patches must match exactly. The numbers of passes and of
+// other calls are upper limits. The limits for status writes and passes depend on whether the
 // caches report their resourceVersion.
 type act struct {
 	name                          string
@@ -47,7 +47,8 @@ func acts() []act {
 // it lists them instead.
 const fewReads = 3
 
-// quiet performs all acts one after the other, without faults, and checks what each act costs.
+// quiet performs all acts one after the other, without faults. It checks the calls, passes and
+// events of each act.
 func (r *run) quiet() error {
 	if r.controllers[1] != nil {
 		r.toggleSecond()
@@ -71,7 +72,7 @@ func (r *run) quiet() error {
 			now[verb] = n - calls[verb]
 			return now[verb] == 0
 		})
-		if doubts > 0 { // a pass costs more if it first deletes the pods whose earlier deletion got no answer
+		if doubts > 0 { // an earlier deletion without an answer is repeated first, which takes extra passes and status writes
 			act.statuses, act.passes = [2]int{act.statuses[0] + 3, act.statuses[1] + 3}, [2]int{act.passes[0] + 3, act.passes[1] + 3}
 		}
 		looks = act.looked(now, looks)
@@ -84,8 +85,9 @@ func (r *run) quiet() error {
 
 // looked subtracts extra reads from the given counts. If the deletion of a pod got no answer, the
 // controller reads the pod once before it deletes other pods. If there are many of these pods, the
-// controller lists them instead. The argument looks counts those pods that were unread before the
-// act. The result counts those that are still unread after it.
+// controller lists them instead. The second argument is the number of these pods that the
+// controller had not read before the act. The result is the number that is still unread after the
+// act.
 func (a act) looked(calls map[string]int, looks int) (left int) {
 	const get, list = "get Pod", "list Pod"
 	if looks > fewReads && calls[list] > a.lists {

@@ -39,8 +39,8 @@ const (
 	lag = 100 * time.Millisecond
 	// settleSteps is the maximum number of steps that the controllers may take to settle.
 	settleSteps = 50_000
-	// mostSteps is the maximum number of steps of a story. Without this limit, a story would never end
-	// if its parts keep each other busy.
+	// mostSteps is the maximum number of steps of a story. If the parts of a story keep each other
+	// busy, only this limit ends the story.
 	mostSteps = 400_000
 	// disputeSteps is the number of steps after which a story with two controllers cuts its long waits
 	// short. If two controllers have different views, they overwrite each other's status ten times a
@@ -53,10 +53,10 @@ type Report struct {
 	Steps  int            // number of steps of the cluster and the controllers, plus the number of calls
 	Faults map[string]int // how often each kind of fault happened
 	Settle int            // number of steps that the cluster took to settle after the last fault
-	// Known counts the violations of the rules in invariant.KnownToFail. These violations do not set
-	// Err.
+	// Known is the number of violations of each rule in invariant.KnownToFail. These violations do
+	// not set Err.
 	Known map[invariant.Rule]int
-	// Calls is the number of calls until the cluster has settled, by verb and kind.
+	// Calls is the number of API calls before the cluster had settled, keyed by verb and kind.
 	Calls map[string]int
 	// Most is the highest number of calls for one owner in one hour, by verb and kind.
 	Most map[string]int
@@ -112,7 +112,7 @@ type run struct {
 	reaper      *reaper // may be nil
 	pause       pause
 	fenced      *podController // the controller that must not write; nil means that all controllers may write
-	races, dice int            // number of points in a pass at which other parts will take steps, and the maximum number of steps at each
+	races, dice int            // number of times that other parts will act during a pass, and the maximum number of steps each time
 	churn       []replicastest.Part
 	backup      func()
 	backedUp    bool
@@ -222,8 +222,7 @@ func (r *run) runUntil(end time.Time, isCut func() bool) {
 	})
 }
 
-// dead returns the index of the controller that has crashed. That controller is in the middle of a
-// pass.
+// dead finds the controller that has crashed in the middle of a pass, and returns its index.
 func (r *run) dead() int {
 	if insideOf(r.controllers[0]).Passing == nil {
 		return 1
@@ -306,8 +305,8 @@ func (r *run) show() {
 	}
 }
 
-// snapshot saves the current state of the cluster. Later, run.behind presents this state as that of
-// an outdated API server.
+// snapshot saves the current state of the cluster. Later, run.behind lists this state, as if an
+// outdated API server had answered.
 func (r *run) snapshot() {
 	if r.old != nil {
 		r.old.Stop()
@@ -402,7 +401,7 @@ func (r *run) beforeCall(call replicastest.Call) replicastest.Fault {
 	return r.hit(f, call)
 }
 
-// hit returns the effect of the fault f on a call, and updates f for the next call.
+// hit converts the fault f into the Fault for a call, and updates f for the next call.
 func (r *run) hit(f *fault, call replicastest.Call) replicastest.Fault {
 	is := replicastest.Fault{Before: f.is.Of(call), Resend: f.resend, Late: f.late}
 	if f.mixed {
@@ -426,7 +425,7 @@ type pause struct {
 	d     time.Duration
 }
 
-// pauses stops the first controller for the duration of the pause, if the pause is due at this call.
+// pauses interrupts the first controller if the pause is due at this call.
 func (r *run) pauses(i int) {
 	if i > 0 || r.pause.after == 0 {
 		return
@@ -459,7 +458,7 @@ func (r *run) pauses(i int) {
 // endPause ends the pause and lets the controller write again, as if it had renewed its lease.
 func (r *run) endPause() { r.pause, r.fenced = pause{}, nil }
 
-// stir starts to change the pods every n seconds, or stops the changes if n is 0.
+// stir makes the pods change every n seconds. If n is 0, the changes stop.
 func (r *run) stir(n int) {
 	r.churn = nil
 	if n > 0 {
@@ -489,8 +488,8 @@ func (r *run) catchUp(n int) {
 	view.OwnerWatch.Resume()
 }
 
-// afterCall crashes the process if the current fault is a crash after the call. It runs when a call has
-// been answered.
+// afterCall runs when a call has been answered. If the current fault is a crash after the call,
+// afterCall crashes the process.
 func (r *run) afterCall() {
 	if f := r.fault; f.crash && f.after && f.skip == 0 && f.left > 0 {
 		r.fault = fault{}
@@ -646,7 +645,7 @@ func (r *run) endNamespace(n int) {
 	}
 }
 
-// loseNode makes another node fail, unless two nodes have already failed.
+// loseNode makes another node fail. At most two nodes fail in a story.
 func (r *run) loseNode() {
 	if lost := r.report.Faults["lost nodes"]; lost < 2 {
 		r.report.Faults["lost nodes"]++
@@ -654,7 +653,7 @@ func (r *run) loseNode() {
 	}
 }
 
-// ofPool calls do with r.pools. It does nothing if there are no pools.
+// ofPool calls the given function with r.pools. If there are no pools, ofPool does nothing.
 func (r *run) ofPool(do func(*pools) error) error {
 	if r.pools == nil {
 		return nil

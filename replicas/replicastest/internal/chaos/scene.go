@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// A scene is a short sequence of operations that are dangerous in combination, but that Generate
-// would rarely draw in this order. Each string names one operation, or several alternatives separated
-// by "|", one of which is chosen at random. The name may be followed by numbers, which set N and M,
-// and by a duration, which sets For. Values that are not given are random.
+// A scene is a short sequence of operations that are dangerous in combination. Generate would
+// rarely draw them in this order. Each string names an operation. If a string names several
+// operations, separated by "|", one of them is chosen at random. Numbers after the name set the
+// fields N and M, and a duration sets the field For. Values that are not given are random.
 type scene []string
 
 // scenes returns all scenes. Generate and Tell use them.
@@ -26,7 +26,8 @@ func scenes() []scene {
 		{"backup", "run 1s", "hang-pods", "scale", "force", "hours 400ms", "restore", "relist", "run 20s"},
 		{"scale 4", "run 20s", "hang-pods", "scale 7", "hours 400ms", "force", "force", "hours 400ms", "hours 900ms"},
 		{"hang-pods", "select", "hours 400ms", "orphan", "select", "run 20s", "catch-up"},
-		// Between a live list and the next event of the watch, pods end or return to their owner.
+		// Between a live list and the next event of the watch, pods are deleted or return to their
+		// owner.
 		{"scale 2", "run 20s", "hang-pods 0", "scale 6", "run 1s", "hours 400ms", "force 3|force 4|force 5", "run 1s", "catch-up 0", "run 20s"},
 		{"scale 2", "run 20s", "hang-pods 0", "scale 6", "run 2s", "force 4", "force 5", "scale 4", "hours 400ms", "replay 0 0 8s", "run 20s"},
 		{"scale 2", "run 20s", "break-pods 0", "scale 6", "run 2s", "hours 400ms", "force 3|replace 3", "force 4", "force 5", "relist 0", "run 20s"},
@@ -74,7 +75,7 @@ func scenes() []scene {
 		{"scale 7", "meddle", "run 200ms", "replace-owner", "run 200ms", "break-sets", "replace-owner", "relist"},
 		{"run 20s", "restart 0", "run 1s", "hang-pods 0", "meddle 3 10 0s|meddle 5 10 0s", "quick 0", "scale 7", "hours 400ms", "create-owner", "run 20s"},
 		{"run 20s", "blind 1 9 4s", "scale 6", "run 110ms", "replace-owner", "run 1m"},
-		// Pods end as soon as they are created.
+		// Pods fail shortly after their creation.
 		{"scale 6", "run 3s", "finish 2", "finish 3", "finish 4", "run 20s"},
 		// Workers that are not ready are deleted.
 		{"scale-pool 3", "run 20s", "scale-pool 7", "run 300ms", "scale-pool 2", "run 5s"},

@@ -17,8 +17,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A shape is the configuration in which a story is played. The shape depends on the seed, so that
-// over many seeds each shape meets all kinds of faults.
+// A shape is the configuration of a story's cluster and controllers. The seed of the story
+// determines the shape. With many seeds, all kinds of faults happen in each shape.
 type shape struct {
 	versions  bool // the caches report their resourceVersion to the controllers
 	elsewhere bool // the process also runs a controller for another cluster
@@ -52,7 +52,7 @@ func shapeOf(seed uint64) shape {
 // other is the name of the second namespace for pods. Only cluster-scoped owners create pods there.
 const other = "other"
 
-// owners returns the namespace of the owners, or "" if they are cluster-scoped.
+// owners gives the namespace for all owners. If they are cluster-scoped, the result is "".
 func (s shape) owners() string {
 	if s.anywhere {
 		return ""
@@ -93,8 +93,8 @@ func (s shape) kind() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 	return kind
 }
 
-// holds returns how many pods an owner may be short of its desired number. The annotation
-// heldPlaces sets this number.
+// holds returns the number of pods by which an owner may fall short of its desired number. The
+// annotation heldPlaces sets this number.
 func holds(rs *appsv1.ReplicaSet) int {
 	n, _ := strconv.Atoi(rs.Annotations[heldPlaces])
 	return n
@@ -130,7 +130,7 @@ func unmark(p *corev1.Pod) {
 	delete(p.Labels, "stay")
 }
 
-// refuses returns a webhook that denies new pods in the second namespace.
+// refuses creates a webhook that denies new pods in the second namespace.
 func refuses(op Op) func(string, *corev1.Pod) error {
 	answers := []failure.Failure{failure.Forbidden, failure.Invalid, failure.BadRequest}
 	return func(verb string, p *corev1.Pod) error {
@@ -143,7 +143,7 @@ func refuses(op Op) func(string, *corev1.Pod) error {
 	}
 }
 
-// newOwner returns an owner of this shape.
+// newOwner returns a new owner with the settings of this shape.
 func (s shape) newOwner(name string, n int32) *appsv1.ReplicaSet {
 	rs := replicastest.NewReplicaSet(namespace, name, n)
 	rs.Namespace = s.owners()

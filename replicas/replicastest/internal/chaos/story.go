@@ -99,13 +99,12 @@ func Generate(seed uint64) Story {
 	return story
 }
 
-// shrinkSteps is the number of steps after which Shrink gives up, which takes about a minute. Shrink
-// needs fewer steps for most stories. However, a story that never ends takes mostSteps steps each
-// time it is played.
+// shrinkSteps is the number of steps after which Shrink gives up. These steps take about a minute.
+// Shrink needs fewer steps for most stories. However, a story that never ends takes mostSteps steps
+// each time it is played.
 const shrinkSteps = 1_000_000
 
-// A Shrunk is a failing story from which Shrink has removed operations that the failure does not
-// need.
+// A Shrunk is a failing story after Shrink has removed unnecessary operations.
 type Shrunk struct {
 	Story   Story
 	Err     error // the error of the shortened story
@@ -133,7 +132,7 @@ func Shrink(story Story, err error, play func(Story) Report) Shrunk {
 	return s
 }
 
-// shorten tries to remove each sequence of size consecutive operations.
+// shorten divides the story into parts of the given size, and tries to remove each part.
 func (s *Shrunk) shorten(size int, play func(Story) Report) {
 	for from := 0; from+size <= len(s.Story) && s.steps <= shrinkSteps; {
 		without := slices.Concat(s.Story[:from], s.Story[from+size:])

@@ -20,25 +20,25 @@ import (
 )
 
 // longestWait is the maximum time for which a controller may postpone work. It equals the longest
-// error back-off. Other waits are shorter, namely holds, expectations and delays that the server
-// requests.
+// error back-off. Other waits are shorter. Examples are holds, expectations, and delays that the
+// server requests.
 const longestWait = 1000 * time.Second
 
-// nextLook is the maximum time between two checks of the cache if the controller knows that the cache
-// is incomplete.
+// nextLook is the maximum time between two cache checks. It applies if the controller knows that
+// its cache is incomplete.
 const nextLook = 5 * time.Second
 
-// passedWait is the maximum time for which a controller may still count a pod that has ended. The
-// time begins when the cache becomes newer than the pod's end. The limit applies if the cache reports
-// no resourceVersion.
+// passedWait is the maximum time for which a controller may still count a pod that no longer
+// exists. The time begins when the cache becomes newer than the pod's removal. The limit applies to
+// caches that report no resourceVersion.
 const passedWait = 10 * time.Second
 
 // A lastPass is the result of the last pass for an owner.
 type lastPass struct {
 	now    time.Time // the time on the controller's clock
 	excuse bool      // the pass waited, a call failed, or a release may have failed
-	// refused is the generation whose spec the controller refused, or 0. The controller does nothing for
-	// the owner until its generation changes.
+	// refused holds the owner's generation if the controller refused the spec, or 0. The controller
+	// then does nothing for the owner until the generation changes.
 	refused int64
 	// failed is true if the pass returned an error. The rate limiter then decides when the next pass
 	// runs.
@@ -47,8 +47,8 @@ type lastPass struct {
 	generation int64
 }
 
-// note records the result of a pass. Unfinished work is excused only if the pass has reported a
-// reason for it.
+// note records the result of a pass. A pass that leaves work unfinished must have reported a
+// reason.
 func (w *watcher) note(pass podPass) {
 	refused, is := int64(0), (*replicas.RefusedError)(nil)
 	if errors.As(pass.Err, &is) {
@@ -67,9 +67,9 @@ func (w *watcher) note(pass podPass) {
 }
 
 // Awake returns an error if an owner in the namespace sleeps. An owner sleeps if it has not reached
-// its final state and no pass for it is due, although its controller sees the current state. If the
-// last pass waited or failed, the next pass must be due within longestWait. Call Awake between two
-// steps of the world.
+// its final state and no pass for it is due. If the controller does not see the current state, the
+// owner does not count as sleeping. If the last pass waited or failed, the next pass must be due
+// within longestWait. Call Awake between two steps of the world.
 func (k *Checker) Awake(namespace string) error {
 	if k.err != nil {
 		return k.err
@@ -102,8 +102,8 @@ func (k *Checker) Awake(namespace string) error {
 	return nil
 }
 
-// awake checks one owner in the state that the controller's caches show. The caches are compared with
-// the server last, because this comparison takes longest.
+// awake checks one owner, based on the controller's caches. The comparison of the caches with the
+// server takes longest, and therefore comes last.
 func (w *watcher) awake(rs *appsv1.ReplicaSet) error {
 	key, now := types.NamespacedName{Namespace: rs.Namespace, Name: rs.Name}, w.checker.cluster.Clock.Now()
 	due, queued := w.inside.Queued(key)
@@ -138,9 +138,9 @@ func (w *watcher) awake(rs *appsv1.ReplicaSet) error {
 }
 
 // hasTime reports whether the controller has had enough time to notice that a pod no longer exists.
-// It checks only pods that the controller still counts. The time begins when an event has a higher
-// resourceVersion than both the pod's end and the last call that showed the pod. After a restore, the
-// call may have the higher resourceVersion of the two.
+// Only pods that the controller still counts are checked. The time begins when the cache contains a
+// resourceVersion that is newer than the pod's removal and newer than the last call that showed the
+// pod. After a restore, this call may be newer than the removal.
 func (w *watcher) hasTime(key types.NamespacedName, now time.Time) bool {
 	newest := uint64(0)
 	for _, p := range w.controller.View.ChildWatch.In("") {
@@ -162,9 +162,9 @@ func (w *watcher) hasTime(key types.NamespacedName, now time.Time) bool {
 	return told && is && now.Sub(since) > passedWait
 }
 
-// asleep returns the rule that a sleeping owner breaks. If the controller still counts a pod that ended
-// before the current state of the cache, the rule is AsleepPassed or AsleepUnversioned. The
-// controller might be unable to notice this end.
+// asleep returns the rule that a sleeping owner breaks. If a pod no longer exists and the cache is
+// newer than its removal, the controller might be unable to notice the removal. If the controller
+// still counts such a pod, the rule is AsleepPassed or AsleepUnversioned.
 func (w *watcher) asleep() Rule {
 	for uid := range w.unseen() {
 		if _, is := w.checker.truth.pods[uid]; !is && w.passedBy(uid) {
@@ -174,8 +174,8 @@ func (w *watcher) asleep() Rule {
 	return Asleep
 }
 
-// clocksGoBack is longer than any time by which a story sets a clock back. When a clock is set back,
-// pods become younger than they were when the status was written, and no event reports this change.
+// clocksGoBack is longer than any time by which a story sets a clock back. When a clock is set
+// back, pods become younger than they were at the last status write. No event reports this change.
 const clocksGoBack = time.Hour
 
 // isExpecting reports whether the controller still expects effects of its calls for an owner. If a

@@ -15,8 +15,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A bill is the key under which calls are counted. It identifies the owner, the hour, and the kind of
-// call.
+// A bill identifies an owner, an hour and a kind of call. The Checker counts the calls for each
+// bill.
 type bill struct {
 	owner types.NamespacedName
 	hour  int64
@@ -39,11 +39,11 @@ var budget = map[string]int{
 	"get ReplicaSet": 800, "status ReplicaSet": 800, "list ReplicaSet": 8,
 }
 
-// storm is the limit for the calls with one verb that a deleted owner may cause in an hour. Reaching
-// the limit breaks the rule CostGone.
+// storm is the hourly limit for the calls of a deleted owner. The limit applies to each kind of
+// call. Reaching the limit breaks the rule CostGone.
 const storm = 300
 
-// pays counts a call of an owner, and checks the limits per hour.
+// pays adds one to the owner's number of calls in this hour, and checks the limits.
 func (w *watcher) pays(rs *appsv1.ReplicaSet, call replicastest.Call) {
 	k := w.checker
 	verb := call.Verb + " " + call.Kind
@@ -68,8 +68,8 @@ func (k *Checker) Calls() map[string]int { return maps.Clone(k.calls) }
 // Passes returns the number of passes so far.
 func (k *Checker) Passes() int { return k.passes }
 
-// Rests compares the numbers of calls with an earlier result of Calls. It returns an error if one of
-// the numbers has grown. Use Rests for a period in which there was no work to do.
+// Rests returns an error if any calls were made after the given result of Calls. Use Rests for a
+// period in which there was no work to do.
 func (k *Checker) Rests(since map[string]int) error {
 	for verb, n := range k.calls {
 		rule := Restless
@@ -83,27 +83,27 @@ func (k *Checker) Rests(since map[string]int) error {
 	return k.err
 }
 
-// Most returns the highest number of calls that the passes of one owner made in one hour, by verb and
-// kind.
+// Most gives the highest number of calls that the passes of one owner made in one hour, keyed by
+// verb and kind.
 func (k *Checker) Most() map[string]int { return k.most }
 
-// A place is an owner and a namespace in which the controller creates its pods. If the server delays
+// A place is an owner together with a namespace for the owner's pods. If the server delays
 // creations in one namespace, the controller still creates pods in the others.
 type place struct {
 	owner     types.UID
 	namespace string
 }
 
-// A wait records a delay of creations that the server requested. It also records the pass that
-// received this request, and the generation of the owner at that time.
+// A wait records that the server requested a delay before further creations. It also records the
+// pass that received the request, and the owner's generation at that time.
 type wait struct {
 	until      time.Time
 	generation int64
 	pass       instant
 }
 
-// hasty checks that no pod is created in a place before the delay that the server requested is over.
-// The delay no longer applies if the owner's generation has changed.
+// hasty checks that a controller observes the delay that the server requested for creations in a
+// place. If the owner's generation has changed, the delay no longer applies.
 func (w *watcher) hasty(rs *appsv1.ReplicaSet, call replicastest.Call, err error) {
 	here := place{rs.UID, call.Namespace}
 	told, is := w.waits[here]
@@ -146,8 +146,7 @@ func (w *watcher) early(rs, after *appsv1.ReplicaSet) {
 	}
 }
 
-// remembered returns the number of entries that a controller keeps for its owners. The entries are
-// not exported, so remembered reads them by reflection.
+// remembered uses reflection to count the entries that a controller keeps for its owners.
 func remembered(c *podController) int {
 	reconciler := reflect.ValueOf(c).Elem().FieldByName("controller").Elem().FieldByName("reconciler").Elem().Elem()
 	return reconciler.FieldByName("owners").FieldByName("m").Len() + reconciler.FieldByName("measures").Elem().FieldByName("was").Len()

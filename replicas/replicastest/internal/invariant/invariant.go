@@ -18,30 +18,31 @@
 // spec changed during the pass, or if the process could not see an earlier change. Each rejected
 // excuse has its own Rule. KnownToFail lists the rules that the controller breaks today.
 //
-// Never more. Replicas are added to an owner only by creations and adoptions. Each creation is judged
-// when it takes effect. The Checker counts the replicas that the controller must know of, including
-// the new one. Their number must not exceed the number that the pass wants. A controller must know of
-// the replicas that its view shows correctly, and of those that it created or adopted itself. If a
-// creation got no answer, the controller still knows the name of the pod. Replicas that the
-// controller cannot know of are not counted. For example, another process created a replica and the
-// watches have not shown it yet, or a creation took effect after its process had ended. It follows
-// that an owner never has more replicas than one of its current passes wants, plus those that the
-// controller cannot know of.
+// Never more. Replicas are added to an owner only by creations and adoptions. Each creation is
+// judged when it takes effect. The Checker counts the replicas that the controller must know of,
+// including the new one. This count must not exceed the number of replicas that the pass wants. A
+// controller must know of the replicas that its view shows correctly, and of those that it created
+// or adopted itself. If a creation got no answer, the controller still knows the name of the pod.
+// Replicas that the controller cannot know of are not counted. For example, the watches have not
+// shown a replica of another process yet. Or a creation took effect after its process had ended.
+// Apart from such replicas, an owner therefore never has more replicas than one of its current
+// passes wants.
 //
-// Never fewer. Each deletion is judged when it takes effect. At least as many replicas must remain as
-// the pass wants. Replicas that ended without the controller's knowledge count as remaining. Replicas
-// that the controller itself has deleted do not count as remaining, even if the deletion got no
-// answer. A deletion that can take effect after its caller has stopped waiting is judged when its
-// call fails. From then on, its pod does not count as remaining.
+// Never fewer. Each deletion is judged when it takes effect. The number of remaining replicas must
+// be at least the number that the pass wants. Replicas that ended without the controller's
+// knowledge count as remaining. Replicas that the controller itself has deleted do not count as
+// remaining, even if the deletion got no answer. If a deletion can take effect after its caller has
+// stopped waiting, the deletion is judged when the call fails. From then on, the pod no longer
+// counts as remaining.
 //
 // Never another's. A controller may delete the pods of its owner. It may also delete three other
-// kinds of pods. The first kind is a pod that the controller last saw as an unready pod of the owner.
-// The deletion of an unready pod often has only the UID as a precondition. This deletion succeeds
-// even if the pod has just been released. The second kind is a pod that the controller created or
-// adopted, if it cannot know yet that the pod has left the owner. The third kind is a stray. A stray
-// is a pod that the controller created and that a webhook changed so that it does not belong to the
-// owner. A status is written only to the owner that it describes, and never to a later owner with the
-// same name.
+// kinds of pods. The first kind is a pod that the controller last saw as an unready pod of the
+// owner. The deletion of an unready pod often has only the UID as a precondition. This deletion
+// succeeds even if the pod has just been released. The second kind is a pod that the controller
+// created or adopted, and that left the owner without the controller's knowledge. The third kind is
+// a stray. A stray is a pod that the controller created for an owner. A webhook changed the pod
+// during its creation, so the pod does not belong to the owner. A status is written only to the
+// owner that it describes, and never to a later owner with the same name.
 //
 // If a pass knows that its owner is being deleted, the pass creates, adopts and releases nothing, and
 // deletes only strays. A controller without a lease makes no writes.
@@ -49,9 +50,9 @@
 // Never asleep. If a controller sees the current state and does not have to wait, a pass is due for
 // each owner that still has unfinished work. See Awake.
 //
-// Never for nothing. A controller may expect the effect of a call only if it has sent the call. When
-// a watch has delivered an object, the controller must no longer expect this object. An expectation
-// that is kept longer makes the controller wait until the expectation expires.
+// Never for nothing. A controller may expect the effect of a call only if it has sent the call.
+// When a watch has delivered an object, the controller must no longer expect this object. If the
+// controller keeps the expectation longer, it waits until the expectation expires.
 package invariant
 
 import (
@@ -79,16 +80,16 @@ type podPass = controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]
 // and the hooks Scaling, Passed and Client.Done of each controller. Call Restored each time a backup
 // is restored.
 type Checker struct {
-	// Delay is the maximum delay of a pass that can change only a status.
+	// Delay is the maximum delay of a pass that has only a status to write.
 	Delay time.Duration
-	// Skewed is true if the clock of a controller was changed. A status may then count pods as available
-	// that are not yet available by the clock of the cluster.
+	// Skewed is true if the clock of a controller was changed. By the cluster's clock, a status may
+	// then count pods as available too early.
 	Skewed bool
 	// BackOff is true if the controllers use Options.BackOffFailed.
 	BackOff bool
 	// Vetoed reports whether Prepare forbids every creation, deletion and discard for an owner.
 	Vetoed func(*appsv1.ReplicaSet) bool
-	// Held returns how many pods an owner may be short of its desired number.
+	// Held returns the number of pods by which an owner may fall short of its desired number.
 	Held func(*appsv1.ReplicaSet) int
 	// Leads reports whether a controller holds the lease that it needs for writes.
 	Leads func(*podController) bool
@@ -200,8 +201,8 @@ func (k *Checker) Describe(tell func(parts ...any)) {
 	}
 }
 
-// Drop stops watching a controller that has ended. Before that, Drop checks that no object in the
-// controller's caches was modified.
+// Drop stops watching a controller that has ended. First, Drop checks that the objects in the
+// controller's caches are unmodified.
 func (k *Checker) Drop(c *podController) {
 	k.watchers = slices.DeleteFunc(k.watchers, func(w *watcher) bool {
 		if w.controller == c {
@@ -211,15 +212,15 @@ func (k *Checker) Drop(c *podController) {
 	})
 }
 
-// intact checks that no object in the caches has been modified since it arrived.
+// intact checks that the objects in the caches have not been modified since they arrived.
 func (w *watcher) intact() {
 	if err := w.controller.View.Intact(); err != nil {
 		w.fail(Intact, "%v", err)
 	}
 }
 
-// changed records a change of an object. If a call of a controller made the change, changed also
-// judges this call.
+// changed is called after each change of an object, and records the change. If a controller's call
+// made the change, this call is judged.
 func (k *Checker) changed(before, after metav1.Object) {
 	wasOwner, _ := before.(*appsv1.ReplicaSet)
 	isOwner, _ := after.(*appsv1.ReplicaSet)
@@ -251,8 +252,8 @@ func (k *Checker) changed(before, after metav1.Object) {
 	}
 }
 
-// wrote checks that a status is written to the owner of the current pass, and not to another owner
-// with the same name.
+// wrote verifies that a status was written to the owner of the current pass, and not to another
+// owner with the same name.
 func (k *Checker) wrote(rs *appsv1.ReplicaSet) {
 	if rs == nil {
 		return
@@ -319,8 +320,8 @@ type watcher struct {
 	strange     map[types.UID]bool                         // owners for which a webhook has changed a created pod
 	stale       map[types.NamespacedName]time.Time         // for each owner, when its passes began to wait for the cache
 	waited      map[types.NamespacedName]time.Time         // for each owner, when a pass last waited for the cache
-	unshown     map[types.NamespacedName]time.Time         // for each owner, when its passes began to wait until it is current in the cache
-	versions    map[types.NamespacedName]map[string]string // for each owner, the versions of the caches in its last pass without a wait
+	unshown     map[types.NamespacedName]time.Time         // for each owner, when its passes began to wait for its newest version in the cache
+	versions    map[types.NamespacedName]map[string]string // for each owner, the resourceVersions of the caches in its last pass without a wait
 	passing     map[types.NamespacedName]time.Time         // for each owner, when the controller could first notice that a pod is gone
 	sights      map[types.UID]sight                        // pods that a live list or another call has shown as replicas
 	born        map[types.UID]sight                        // pods that the answer to a creation has shown
@@ -360,8 +361,9 @@ func (w *watcher) judge(call replicastest.Call, old, now *corev1.Pod) {
 	}
 }
 
-// isStray reports whether a call deletes a pod that the controller created or adopted and that is no
-// longer a replica of the owner. For example, a webhook has changed the labels of the pod.
+// isStray reports whether a call deletes a pod that is no longer a replica of the owner. The
+// controller must have created or adopted this pod. For example, a webhook has changed the labels
+// of the pod.
 func (w *watcher) isStray(rs *appsv1.ReplicaSet, call replicastest.Call, p *corev1.Pod) bool {
 	if call.Verb != "delete" {
 		return false
@@ -371,7 +373,7 @@ func (w *watcher) isStray(rs *appsv1.ReplicaSet, call replicastest.Call, p *core
 	return made && !ours
 }
 
-// permitted checks that a controller writes nothing after its lease has ended. A call that was in
+// permitted verifies that a controller writes nothing after its lease has ended. A call that was in
 // flight when the lease ended may still take effect.
 func (w *watcher) permitted(call replicastest.Call) {
 	if !w.led && !w.checker.Leads(w.controller) {
@@ -380,8 +382,8 @@ func (w *watcher) permitted(call replicastest.Call) {
 }
 
 // wasOurs reports whether the controller last saw a pod as an unready pod of the owner. The
-// controller may have seen the pod in its view. It may also have seen the pod in a live read, if no
-// event for the pod has arrived since.
+// controller may have seen the pod in its view, or in a live read that is newer than all events for
+// the pod.
 func (w *watcher) wasOurs(rs *appsv1.ReplicaSet, p *corev1.Pod) bool {
 	if s := w.sights[p.UID]; w.told[p.UID] > 0 && s.owner == rs.UID && !s.ready {
 		return true
@@ -393,7 +395,8 @@ func (w *watcher) wasOurs(rs *appsv1.ReplicaSet, p *corev1.Pod) bool {
 	return ok && shown.UID == p.UID && controllerOf(shown) == rs.UID && !isReady(shown)
 }
 
-// adopts checks that a controller adopts a pod only after it has read the owner live.
+// adopts judges an adoption. The pod must be adopted for the owner of the pass, after a live read
+// of this owner.
 func (w *watcher) adopts(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	if controllerOf(p) != rs.UID {
 		w.fail(Anothers, "pod %s is adopted for %q in a pass for %q", p.Name, controllerOf(p), rs.UID)
@@ -403,8 +406,8 @@ func (w *watcher) adopts(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	}
 }
 
-// passed judges a pass that has ended, and clears the state that the watcher keeps only during a
-// pass.
+// passed is called after each pass. It judges the pass, and clears the state that the watcher keeps
+// only during a pass.
 func (w *watcher) passed(pass podPass) {
 	w.judgePass(pass)
 	w.note(pass)

@@ -18,15 +18,15 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A share is a number of replicas and a rule. For creations, the rule counts these replicas. For
-// deletions, it does not.
+// A share holds a number of replicas and a rule. If a creation is judged, the rule includes these
+// replicas. If a deletion is judged, the rule leaves them out.
 type share struct {
 	rule Rule
 	n    int
 }
 
-// creates checks a created pod. The pod must belong to the owner of the pass and match its selector,
-// unless a webhook changed the pod. The creation must not give the owner too many pods.
+// creates judges a creation. If no webhook changed the pod, it must belong to the owner of the pass
+// and match the owner's selector. The creation must not give the owner too many pods.
 func (w *watcher) creates(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	_, ok := replicasOf(rs, slices.Values([]*corev1.Pod{p}))[p.UID]
 	switch {
@@ -112,14 +112,14 @@ func (w *watcher) mustKnow(rs *appsv1.ReplicaSet) []share {
 }
 
 // cameBack reports whether a restore brought back a pod that an earlier call did not find. The
-// controller is not required to count this pod even if its view shows the pod, because the view may
-// be older than the call.
+// controller's view may show this pod but be older than the call. Therefore, the controller is not
+// required to count the pod.
 func (w *watcher) cameBack(uid types.UID) bool {
 	at, is := w.absent[uid]
 	return is && at < w.checker.truth.epoch
 }
 
-// deletes checks that a deleted pod belongs to the owner, and that enough pods remain.
+// deletes judges a deletion. The deleted pod must belong to the owner, and enough pods must remain.
 func (w *watcher) deletes(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	since, listed := w.checker.truth.was.at, w.listed[rs.UID]
 	_, own := w.made[p.UID]
@@ -141,9 +141,9 @@ func (w *watcher) deletes(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	}
 }
 
-// mayNotKnow reports whether the controller might not know that a pod no longer belongs to the owner.
-// The controller must have created or adopted the pod. For a stray, mayNotKnow returns true if the
-// pod has no owner, because a controller may delete strays without an owner.
+// mayNotKnow reports whether the controller might still believe that a pod belongs to the owner.
+// The controller must have created or adopted the pod. A controller may delete strays that have no
+// owner, so mayNotKnow returns true for these pods.
 func (w *watcher) mayNotKnow(rs *appsv1.ReplicaSet, p *corev1.Pod) bool {
 	if w.strays[p.UID] {
 		return controllerOf(p) == ""
@@ -203,10 +203,10 @@ func (w *watcher) notFewer(rs *appsv1.ReplicaSet, p *corev1.Pod, mustGo int) {
 	}
 }
 
-// remaining counts the replicas that remain as far as the controller can know. The result n counts
-// replicas that exist and that no call in flight may delete. It also counts replicas that have
-// ended, if the controller cannot know of their end. The result excused holds the other replicas,
-// in one share for each rule that does not count them.
+// remaining computes how many replicas remain as far as the controller can know. The first result
+// includes replicas that exist, except those that a call in flight may delete. It also includes
+// replicas that are gone without the controller's knowledge. The second result contains the other
+// replicas, in one share for each rule that leaves them out.
 func (w *watcher) remaining(rs *appsv1.ReplicaSet) (n int, excused []share) {
 	t, listed := &w.checker.truth, w.listed[rs.UID]
 	passed := w.unversioned(FewerPassed, FewerUnversioned)
@@ -260,14 +260,14 @@ func (w *watcher) remaining(rs *appsv1.ReplicaSet) (n int, excused []share) {
 	return n, shares[1:]
 }
 
-// mayEnd reports whether a call in flight can still delete a pod. A call with a resourceVersion can
-// delete only this version of the pod.
+// mayEnd reports whether a call in flight can still delete a pod. If the call contains a
+// resourceVersion, it can delete only that version of the pod.
 func mayEnd(call replicastest.Call, p *corev1.Pod) bool {
 	return call.Verb == "delete" && p != nil && (call.ResourceVersion == "" || call.ResourceVersion == p.ResourceVersion)
 }
 
-// unseen returns the pods that the controller knows from its own calls and that its watch has not
-// shown since.
+// unseen finds pods that the controller's own calls have shown, but that its watch has not shown
+// since.
 func (w *watcher) unseen() map[types.UID]bool {
 	unseen := map[types.UID]bool{}
 	for uid, version := range w.made {
@@ -281,8 +281,8 @@ func (w *watcher) unseen() map[types.UID]bool {
 	return unseen
 }
 
-// passedBy reports whether the cache is already newer than the end of a pod. If the watch has no
-// resourceVersion, the cache must be synced and no event may be pending.
+// passedBy reports whether the cache is newer than the moment when a pod stopped being active. If
+// the watch has no resourceVersion, the cache must be synced and no event may be pending.
 func (w *watcher) passedBy(uid types.UID) bool {
 	gone, known := w.checker.truth.gone(uid)
 	watch := w.controller.View.ChildWatch
@@ -293,9 +293,9 @@ func (w *watcher) passedBy(uid types.UID) bool {
 	return known && inside.Of[inside.View](w.controller.View).Synced() && !inside.Of[inside.Stream](watch).Hung() && inside.Of[inside.Stream](watch).Pending() == 0 // the first list was empty
 }
 
-// unversioned returns the rule for a pod whose end is older than the cache. If the cache reports a
-// resourceVersion, the controller must notice the end, so the result is the rule known. Otherwise,
-// the result is the rule unknown.
+// unversioned selects the rule for a pod that stopped being active before the current state of the
+// cache. If the cache reports a resourceVersion, the controller must notice this, and the first
+// rule applies. Otherwise, the second rule applies.
 func (w *watcher) unversioned(known, unknown Rule) Rule {
 	if w.controller.RememberWrites && w.controller.View.ChildrenVersion() != "" {
 		return known
@@ -319,7 +319,7 @@ func (w *watcher) sent(call replicastest.Call) {
 	}
 }
 
-// done records the result of a call and checks the rules about calls.
+// done is called after each call. It records the result, and checks the rules about calls.
 func (w *watcher) done(call replicastest.Call, err error) {
 	w.led = w.checker.Leads(w.controller)
 	rs := w.owner()
@@ -407,8 +407,8 @@ func (w *watcher) podNamed(name string) *corev1.Pod {
 	return nil
 }
 
-// found records that a call found a pod. If the pod's creation took effect late, the controller knows
-// of the pod from now on.
+// found is called when a call has found a pod. If the pod's creation took effect late, the
+// controller knows of the pod from now on.
 func (w *watcher) found(rs *appsv1.ReplicaSet, name string) {
 	for uid, p := range w.checker.truth.pods {
 		if p.Name != name {

@@ -15,11 +15,11 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// ranked checks that the pods that a pass deletes come first in the deletion order. Package slowrank
-// computes the order of all owned pods in the simplest way. If an earlier deletion of a victim got no
-// answer, the victim may have any position in the order. Pods whose deletion met a Conflict may be
-// skipped. If all victims were already chosen earlier in the same pass, their order is not checked
-// again.
+// ranked checks that a pass deletes the pods that come first in the deletion order. Package
+// slowrank computes the order of all owned pods in the simplest way. If an earlier deletion of a
+// victim got no answer, the victim may have any position in the order. Pods whose deletion met a
+// Conflict may be skipped. If all victims were already chosen earlier in the same pass, their order
+// is not checked again.
 func (w *watcher) ranked(owned []*corev1.Pod) {
 	pass, related := w.inside.Passing, w.inside.Related
 	if len(pass.Scale.Delete) == 0 {
@@ -64,7 +64,7 @@ func (w *watcher) showsRelated(rs *appsv1.ReplicaSet, owned []*corev1.Pod) bool 
 	})
 }
 
-// siblings returns the owned and the related pods without duplicates. All of these pods count for
+// siblings merges the owned and the related pods, without duplicates. All of these pods count for
 // co-location. The result is nil if there are no related pods.
 func siblings(owned, related []*corev1.Pod) []*corev1.Pod {
 	if len(related) == 0 {

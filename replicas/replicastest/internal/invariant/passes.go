@@ -43,7 +43,7 @@ type deed struct {
 	stuck           bool  // the first status write met a Conflict, and the owner has not been read since
 }
 
-// did records a call of the current pass.
+// did updates the deed after a call of the current pass.
 func (d *deed) did(call replicastest.Call, err error) {
 	switch {
 	case call.Verb == "create" && isQuota(err):
@@ -114,13 +114,13 @@ func (w *watcher) judgePass(pass podPass) {
 	w.judgeReleases(pass)
 }
 
-// mayLand is the maximum time after which a creation that was sent can still take effect.
+// mayLand is the maximum time between the sending of a creation and its effect.
 const mayLand = 5 * time.Minute
 
-// opens returns the name of a pod whose creation for the owner has an unknown result. It returns ""
-// if the results of all creations are known.
+// opens searches for one of the owner's creations with an unknown result, and returns the name of
+// the pod. If all results are known, opens returns "".
 func (w *watcher) opens(rs *appsv1.ReplicaSet) string {
-	if w.checker.Skewed { // mayLand may already be over by the controller's clock
+	if w.checker.Skewed { // by the controller's clock, the time mayLand may already be over
 		return ""
 	}
 	for name, sent := range w.open {
@@ -138,8 +138,8 @@ type denial struct {
 	generation int64
 }
 
-// wait returns the minimum delay for an owner, given the number d.passes of refused passes. The
-// result is half of the back-off, because the back-off may have begun before d.last.
+// wait returns the minimum delay after d.passes refused passes. The result is half of the back-off,
+// because the back-off may have begun before d.last.
 func (d denial) wait(first, last time.Duration) time.Duration {
 	wait := first
 	for range d.passes - 1 {
@@ -175,11 +175,15 @@ func (w *watcher) conflicted(rs *appsv1.ReplicaSet, call replicastest.Call, err 
 	return isHasty
 }
 
-// denied updates the number of consecutive refused passes of an owner. The argument tried reports
-// whether the pass made a call of the checked kind. The argument refused reports whether the server
-// refused the last one of these calls. The argument isLeft reports whether the owner still needs
-// calls of this kind. The number is reset if the last call was not refused, or if the generation
-// changed. It is also reset if no call was made and none is needed.
+// denied updates the number of consecutive refused passes of an owner. The last three arguments
+// describe one kind of call:
+//
+//   - tried is true if the pass made such a call.
+//   - refused is true if the server refused the last of these calls.
+//   - isLeft is true if the owner still needs such calls.
+//
+// The number is reset if the last call was not refused, or if the generation changed. If the pass
+// made no call and the owner needs none, the number is also reset.
 func (w *watcher) denied(all map[types.UID]denial, pass podPass, tried, refused, isLeft bool) {
 	d := all[pass.Owner.UID]
 	if d.generation != pass.Generation || tried && !refused || !tried && !isLeft {
@@ -207,9 +211,9 @@ const (
 	listsApart              = time.Second
 )
 
-// hurries checks that a pass does not repeat calls too soon after a full quota, a Conflict or failed
-// lists. The minimum delays apply even if another event has started the pass. hurries also checks
-// that a pod that was not found is not deleted or patched again.
+// hurries checks that a pass does not repeat calls too soon after a full quota, a Conflict or
+// failed lists. The minimum delays apply even if another event has started the pass. If a call did
+// not find a pod, the pod must also not be deleted or patched again.
 func (w *watcher) hurries(rs *appsv1.ReplicaSet, call replicastest.Call, err error) {
 	if w.checker.Skewed {
 		return
@@ -249,11 +253,11 @@ func (w *watcher) hurries(rs *appsv1.ReplicaSet, call replicastest.Call, err err
 	}
 }
 
-// room returns the number of pods that an owner has lost since its quota was full.
+// room computes how many pods an owner has lost since its quota was full.
 func (w *watcher) room(rs *appsv1.ReplicaSet) (n int) {
 	sel, err := selector.ForReplicaSet(rs)
 	if err != nil || len(w.fresh) > 0 {
-		return 1 // the number of pods is uncertain, so assume that there is room
+		return 1 // the number of pods is uncertain, so assume that the quota is no longer full
 	}
 	for _, p := range w.controller.View.ChildWatch.In(rs.Namespace) {
 		finished := p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
@@ -264,8 +268,8 @@ func (w *watcher) room(rs *appsv1.ReplicaSet) (n int) {
 	return w.full[rs.UID] - n
 }
 
-// misses checks that a pod that was not found is not deleted or patched again. A NotFound error
-// applies only to the UID of that pod, and not to a later pod with the same name.
+// misses checks that a pass does not delete or patch a pod again after a NotFound error. A NotFound
+// error applies only to the UID of that pod, and not to a later pod with the same name.
 func (w *watcher) misses(rs *appsv1.ReplicaSet, call replicastest.Call, err error) {
 	k := w.checker
 	for _, p := range k.truth.pods {
@@ -347,7 +351,7 @@ func (w *watcher) judgeStale(pass podPass) {
 	}
 }
 
-// judgeUnshown checks that passes do not wait forever until the cache shows the latest version of
+// judgeUnshown checks that passes do not wait forever for a cache that lacks the latest version of
 // the owner. After a while, the passes must use a live read of the owner.
 func (w *watcher) judgeUnshown(pass podPass) {
 	now, rs := w.checker.cluster.Clock.Now(), pass.Owner
@@ -366,8 +370,8 @@ func (w *watcher) judgeUnshown(pass podPass) {
 	}
 }
 
-// judgeReleases checks that a pass without errors or waits has released each pod in its cache that no
-// longer matches the selector.
+// judgeReleases checks the releases of a pass without errors or waits. The pass must have released
+// each cached pod that no longer matches the selector.
 func (w *watcher) judgeReleases(pass podPass) {
 	if !pass.Observed || pass.Err != nil || pass.Waiting() || pass.Generation != pass.Owner.Generation || pass.Owner.DeletionTimestamp != nil {
 		return
@@ -395,13 +399,14 @@ func notReleased(pass podPass) sets.Set[string] {
 	return names
 }
 
-// isLeft reports whether an active pod belongs to an owner but does not match its selector.
+// isLeft reports whether an active pod belongs to an owner but does not match the owner's selector.
 func isLeft(rs *appsv1.ReplicaSet, p *corev1.Pod) bool {
 	sel, err := selector.ForReplicaSet(rs)
 	return err == nil && isActive(p) && controllerOf(p) == rs.UID && !sel.Matches(labels.Set(p.Labels))
 }
 
-// releases checks that a pass does not release a pod that matches in the live list of the same pass.
+// releases judges a release. If a pod matched in the live list of the same pass, the pass must not
+// release it.
 func (w *watcher) releases(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	listed := w.listed[rs.UID]
 	leaves := func(rs *appsv1.ReplicaSet) bool { return isLeft(rs, p) } // the pass may use a spec from a live read of the owner
@@ -411,7 +416,8 @@ func (w *watcher) releases(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	w.fail(Anothers, "%s releases %s, which matched in the live list of the same pass", rs.Name, p.Name)
 }
 
-// ends checks that the controller forgets an owner when the owner is removed from the cache.
+// ends is called when an owner is removed from the cache. It checks that the controller has
+// forgotten the owner.
 func (w *watcher) ends(old, obj any) {
 	if t, ok := old.(replicastest.Tombstone); ok {
 		old = t.Obj
@@ -425,21 +431,21 @@ func (w *watcher) ends(old, obj any) {
 	}
 }
 
-// A sight records when a live call showed a pod to a controller, and for which owner.
+// A sight records that a live call showed a pod to a controller, with the time and the owner.
 type sight struct {
 	owner types.UID
 	at    time.Time
 	ready bool // the pod was ready at that time
 }
 
-// sees records that a live call shows a pod.
+// sees adds a sight for a pod that a live call has shown.
 func (w *watcher) sees(rs *appsv1.ReplicaSet, uid types.UID) {
 	w.told[uid] = inside.Of[inside.Cluster](w.checker.cluster).Version()
 	w.sights[uid] = sight{rs.UID, w.checker.cluster.Clock.Now(), isReady(w.checker.truth.pods[uid])}
 }
 
-// lists records the time of a live list of an owner's pods, and removes the older sights of these
-// pods.
+// lists is called after a live list of an owner's pods. It stores the time, and removes the owner's
+// older sights.
 func (w *watcher) lists(rs *appsv1.ReplicaSet) {
 	w.listedAt[rs.UID] = w.checker.cluster.Clock.Now()
 	for uid, s := range w.sights {
@@ -502,8 +508,9 @@ func (w *watcher) chance(rs *appsv1.ReplicaSet) {
 	}
 }
 
-// lacks returns the time at which the controller first learned of a pod that its cache lacks. It
-// returns the zero time if there is no such pod. Pods that a later call did not find are ignored.
+// lacks finds out when the controller first learned of a pod that its cache does not contain. If
+// there is no such pod, the result is the zero time. Pods that a later call did not find are
+// ignored.
 func (w *watcher) lacks(rs *appsv1.ReplicaSet) (since time.Time) {
 	if len(w.sights) == 0 {
 		return since

@@ -31,7 +31,7 @@ const (
 	FewerInFlight    Rule = "fewer-in-flight"   // like Fewer, but does not count pods that an unanswered deletion deleted or may still delete
 	FewerListed      Rule = "fewer-listed"      // like Fewer, but does not count deleted pods that were missing from the last live list
 	FewerSameName    Rule = "fewer-same-name"   // like Fewer, but does not count deleted pods whose names now belong to other replicas
-	FewerPassed      Rule = "fewer-passed"      // like Fewer, but does not count pods whose deletion is older than the cache
+	FewerPassed      Rule = "fewer-passed"      // like Fewer, but does not count deleted pods if the cache is newer than the deletion
 	FewerUnversioned Rule = "fewer-unversioned" // like FewerPassed, for a cache that reports no resourceVersion
 	FewerNewProcess  Rule = "fewer-new-process" // like Fewer, but does not count pods that were deleted before the process began
 	FewerReadSpec    Rule = "fewer-read-spec"   // the controller deletes a replica, but has already read that the owner wants more
@@ -41,16 +41,16 @@ const (
 
 // The other rules.
 const (
-	Room                 Rule = "room"                  // a pass tries no call that could lead to more or fewer children than are allowed
+	Room                 Rule = "room"                  // a pass avoids calls that could lead to too many or too few children
 	Anothers             Rule = "anothers"              // a controller changes no objects of other owners
 	AnothersListed       Rule = "anothers-listed"       // a controller deletes no pod that stopped matching before the last live list
-	Going                Rule = "going"                 // for an owner that is being deleted, the only pod change is the deletion of strays
+	Going                Rule = "going"                 // if an owner is being deleted, its passes change no pods except to delete strays
 	Leaseless            Rule = "leaseless"             // a controller makes no writes without a lease
 	Plan                 Rule = "plan"                  // a plan does not both create and delete, and obeys its limits and the deletion order
 	Expecting            Rule = "expecting"             // a controller expects only the effects of calls that were sent
 	Intact               Rule = "intact"                // a controller does not modify the objects in its caches
 	Asleep               Rule = "asleep"                // a pass is due for each owner that has unfinished work
-	AsleepPassed         Rule = "asleep-passed"         // like Asleep, for a controller that counts a pod whose end is older than the cache
+	AsleepPassed         Rule = "asleep-passed"         // like Asleep, if the controller counts a deleted pod although its cache is newer
 	AsleepUnversioned    Rule = "asleep-unversioned"    // like AsleepPassed, for a cache that reports no resourceVersion
 	Unsettled            Rule = "unsettled"             // each owner reaches its final state
 	UnsettledUnversioned Rule = "unsettled-unversioned" // like Unsettled, in the case of AsleepUnversioned
@@ -62,11 +62,11 @@ const (
 	Restless             Rule = "restless"              // a controller makes no calls if there is no work to do
 	RestlessPatch        Rule = "restless-patch"        // like Restless, for patches of pods
 	Leak                 Rule = "leak"                  // a controller forgets deleted owners
-	Strays               Rule = "strays"                // a controller deletes strays, which a webhook has taken from their owner
-	Ruled                Rule = "ruled"                 // no pod that must stay is deleted, and Prepare allows each creation and deletion
+	Strays               Rule = "strays"                // a controller deletes the pods that a webhook has detached from their owner
+	Ruled                Rule = "ruled"                 // pods that must stay are not deleted, and Prepare allows each creation and deletion
 	Status               Rule = "status"                // a status is correct
 	SlowStart            Rule = "slow-start"            // a pass stops creating pods when creations are refused
-	Futile               Rule = "futile"                // a pod that was not found is neither deleted nor patched again
+	Futile               Rule = "futile"                // after a NotFound error, the pod is neither deleted nor patched again
 	HeldOn               Rule = "held-on"               // a pass is no longer held back when the reason for the hold is gone
 	Waits                Rule = "waits"                 // a pass waits for the cache only if the cache lacks something, and not forever
 	Undone               Rule = "undone"                // a pass does all its work if nothing stops it
@@ -107,7 +107,7 @@ func RuleOf(err error) Rule {
 	return v.rule
 }
 
-// fail counts a violation if the rule is known to fail. For all other rules, fail stores the first
+// fail counts the violations of rules in KnownToFail. For all other rules, fail stores the first
 // violation as the Checker's error.
 func (k *Checker) fail(r Rule, format string, args ...any) {
 	switch {
@@ -118,5 +118,5 @@ func (k *Checker) fail(r Rule, format string, args ...any) {
 	}
 }
 
-// Known returns the number of violations of each rule that is known to fail.
+// Known maps each rule in KnownToFail to its number of violations.
 func (k *Checker) Known() map[Rule]int { return k.known }

@@ -69,8 +69,8 @@ func (w *watcher) listen() {
 	}
 }
 
-// started checks that a pass expects only the effects of calls that were sent. If the pass expected
-// anything else, the next pass would wait for events that never arrive.
+// started verifies that a pass expects only the effects of calls that were sent. If the pass
+// expected anything else, the next pass would wait for events that never arrive.
 func (w *watcher) started(pass podPass) {
 	creations, deletions := w.ledgers().Ledger(expectations.KeyOf(pass.Owner)).Awaited()
 	for _, v := range pass.Scale.Delete {
@@ -85,8 +85,8 @@ func (w *watcher) started(pass podPass) {
 	}
 }
 
-// turns saves the state that a pod had when the current pass began, before an event changes the pod
-// in the cache.
+// turns is called before an event changes a pod in the cache. It saves the state that the pod had
+// when the current pass began.
 func (w *watcher) turns(old any) {
 	if t, ok := old.(replicastest.Tombstone); ok {
 		old = t.Obj
@@ -98,7 +98,7 @@ func (w *watcher) turns(old any) {
 	}
 }
 
-// shown records that an event delivered a pod, or the last state of a deleted pod.
+// shown is called when an event delivers a pod, or the last state of a deleted pod.
 func (w *watcher) shown(obj any) {
 	if p, ok := obj.(*corev1.Pod); ok {
 		w.arrives(p)

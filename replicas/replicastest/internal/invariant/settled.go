@@ -20,9 +20,9 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// Settled returns an error unless the namespace is in its final state. In this state, each
-// ReplicaSet has exactly the pods that it wants, and its status is correct. No pod remains that a
-// ReplicaSet should adopt or release, and no controller waits for anything.
+// Settled returns an error if the namespace is not in its final state. In this state, each
+// ReplicaSet has exactly the pods that it wants, and its status is correct. All necessary adoptions
+// and releases have happened, and no controller waits for anything.
 func (k *Checker) Settled(namespace string) error {
 	if k.err != nil {
 		return k.err
@@ -55,9 +55,9 @@ func (k *Checker) unsettled() Rule {
 	return Unsettled
 }
 
-// swept checks that the controller has deleted all strays of the owners in the namespace. A stray is
-// a pod that the controller created and that a webhook changed so that it does not belong to the
-// owner.
+// swept checks that the controller has deleted all strays of the owners in the namespace. A stray
+// is a pod that the controller created for an owner. A webhook changed the pod during its creation,
+// so the pod does not belong to the owner.
 func (w *watcher) swept(namespace string) {
 	if w.checker.truth.epoch > 0 {
 		return // a restored pod did not exist for a while, so the controller might not know of it
@@ -80,8 +80,8 @@ func isOthers(p *corev1.Pod, owner types.UID) bool {
 	return controllerOf(p) != "" && controllerOf(p) != owner
 }
 
-// settled returns an error unless an owner is in its final state. The argument pods must hold all
-// pods in the owner's namespace.
+// settled returns an error if an owner is not in its final state. The second argument must contain
+// all pods in the owner's namespace.
 func (k *Checker) settled(rs *appsv1.ReplicaSet, pods []*corev1.Pod, now time.Time) error {
 	sel, err := selector.ForReplicaSet(rs)
 	if err != nil || rs.DeletionTimestamp != nil {
@@ -112,7 +112,7 @@ func (k *Checker) settled(rs *appsv1.ReplicaSet, pods []*corev1.Pod, now time.Ti
 	return nil
 }
 
-// stay reports whether an owner has too many replicas only because all of them must stay.
+// stay reports whether an owner has too many replicas, and all of them must stay.
 func (k *Checker) stay(rs *appsv1.ReplicaSet, pods []*corev1.Pod) bool {
 	left, others := 0, 0
 	for _, p := range replicasOf(rs, slices.Values(pods)) {
@@ -157,8 +157,8 @@ func text(s appsv1.ReplicaSetStatus) string {
 		s.ObservedGeneration, s.Replicas, s.FullyLabeledReplicas, s.ReadyReplicas, s.AvailableReplicas, terminating, s.Conditions)
 }
 
-// idle returns an error unless the caches show the current state and the controller no longer waits
-// for events.
+// idle returns an error if the caches do not show the current state, or if the controller still
+// waits for events.
 func (w *watcher) idle(namespace string) error {
 	view := w.controller.View
 	if n := inside.Of[inside.Stream](view.ChildWatch).Pending() + inside.Of[inside.Stream](view.OwnerWatch).Pending(); n > 0 || inside.Of[inside.Stream](view.ChildWatch).Broken() || inside.Of[inside.Stream](view.OwnerWatch).Broken() {

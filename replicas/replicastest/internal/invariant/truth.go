@@ -27,7 +27,7 @@ type instant uint64
 type truth struct {
 	now   instant
 	epoch instant // the instant of the last restore
-	was   moment  // the previous moment of the pod that changed last
+	was   moment  // for the pod that changed last, the moment before this change
 	pods  map[types.UID]*corev1.Pod
 	since map[types.UID]moment // the moment of each pod
 	ended map[types.UID]moment // when each deleted pod stopped being active
@@ -62,7 +62,7 @@ func (t truth) clone() truth {
 	return clone
 }
 
-// pod adds a change of a pod to the history. The argument version is the cluster's latest
+// pod adds a change of a pod to the history. The third argument is the cluster's latest
 // resourceVersion after the change.
 func (t *truth) pod(before, after *corev1.Pod, version uint64) {
 	t.now++
@@ -103,8 +103,8 @@ func isSameSpec(a, b *appsv1.ReplicaSet) bool {
 	return a != nil && a.UID == b.UID && a.Generation == b.Generation && a.DeletionTimestamp.Equal(b.DeletionTimestamp) && maps.Equal(a.Annotations, b.Annotations)
 }
 
-// any reports whether f returns true for a spec that an owner has had since an instant. It skips
-// times at which the owner did not exist or was being deleted.
+// any reports whether f accepts at least one spec that the owner has had since the given instant.
+// It skips times at which the owner did not exist or was being deleted.
 func (t *truth) any(rs *appsv1.ReplicaSet, since instant, f func(*appsv1.ReplicaSet) bool) bool {
 	specs := t.specs[types.NamespacedName{Namespace: rs.Namespace, Name: rs.Name}]
 	for _, spec := range slices.Backward(specs) {
@@ -118,9 +118,9 @@ func (t *truth) any(rs *appsv1.ReplicaSet, since instant, f func(*appsv1.Replica
 	return false
 }
 
-// gone returns the moment at which a pod stopped being active. If the pod still exists, gone
-// returns the moment of its last relevant change. The result known is false if the Checker has no
-// record of the pod, for example because a restore removed the pod.
+// gone finds the moment at which a pod stopped being active. If the pod still exists, the result is
+// the moment of its last relevant change. If the Checker has no record of the pod, for example
+// after a restore, the second result is false.
 func (t *truth) gone(uid types.UID) (m moment, known bool) {
 	if m, known = t.ended[uid]; !known {
 		m, known = t.since[uid]
@@ -129,7 +129,7 @@ func (t *truth) gone(uid types.UID) (m moment, known bool) {
 	return m, known
 }
 
-// restored starts the history again from the current state of the server. It keeps only the earlier
+// restored begins a new history with the current state of the server. It keeps only the earlier
 // specs, and adds the restored owners as new specs. Therefore, a read from before the restore says
 // nothing about the restored owner.
 func (t *truth) restored(owners []*appsv1.ReplicaSet, pods []*corev1.Pod) {
@@ -186,17 +186,17 @@ type record struct {
 	messes  map[types.UID]types.UID // strays whose creation was answered, with the owner of the pass
 	absent  map[types.UID]instant   // pods that a call did not find, with the instant of this call
 	open    map[string]sight        // pods whose creation has an unknown result, keyed by name
-	landed  map[types.UID]bool      // pods of the map made; true if the call took effect after the controller stopped waiting
+	landed  map[types.UID]bool      // created or adopted pods; true if the call took effect after the controller stopped waiting
 	deleted map[types.UID]bool      // pods whose deletion took effect while the controller waited for the answer
 	lost    map[types.UID]bool      // pods whose deletion took effect after the controller stopped waiting
-	seen    map[types.UID]uint64    // pods of the map made, with the latest resourceVersion that an event showed
+	seen    map[types.UID]uint64    // created or adopted pods, with the latest resourceVersion that an event showed
 	fresh   map[types.UID]bool      // pods for which an event arrived during the current pass
 	doubted map[string]types.UID    // pods whose deletion got no answer, keyed by name
 	named   map[string]types.UID    // the last pod that the controller created or adopted under each name
 	asked   map[string]types.UID    // for each pod name, the owner for which the controller last tried to create the pod
 	unsure  map[string]bool         // for each pod name, whether the last creation failed and no call has found the pod since
 	listed  map[types.UID]liveList  // the last live list of each owner, keyed by owner
-	told    map[types.UID]uint64    // pods that no event has shown since a live call, with the server's resourceVersion at that call
+	told    map[types.UID]uint64    // pods that a live call has shown and no later event, with the server's resourceVersion at that call
 	read    map[types.UID]instant   // for each owner, when it was last read live
 	podRead map[types.UID]instant   // for each pod, when a live call last found it
 }
@@ -232,8 +232,8 @@ func (r record) clone() record {
 	}
 }
 
-// did records a change that a call of the controller made. The change is late if the controller was
-// no longer waiting for the answer. The controller cannot know of a late deletion.
+// did stores a change that was made by one of the controller's calls. The change is late if the
+// controller was no longer waiting for the answer. The controller cannot know of a late deletion.
 func (r record) did(call replicastest.Call, late bool, before, after *corev1.Pod) {
 	switch {
 	case call.Verb == "create", call.Verb == "patch" && controllerOf(before) == "":
@@ -248,7 +248,7 @@ func (r record) did(call replicastest.Call, late bool, before, after *corev1.Pod
 	}
 }
 
-// arrives records that a watch delivered a pod to the controller.
+// arrives is called when a watch has delivered a pod to the controller.
 func (r record) arrives(p *corev1.Pod) {
 	delete(r.told, p.UID)
 	delete(r.open, p.Name)
