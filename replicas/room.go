@@ -82,7 +82,7 @@ func (s *Spec[T]) room(active []T, wanted slots) Room[T] {
 		r.creating = sets.New(s.CreationsInFlight...)
 	}
 	may, again, lost, standIns := len(staying), 0, 0, 0
-	if s.Rules.MustGo != nil || s.Rules.MustStay != nil || len(s.DeletionsInFlight) > 0 { // if none of these fields is set, any child may be deleted
+	if s.Rules.MustGo != nil || s.Rules.MustStay != nil || len(s.DeletionsInFlight) > 0 { // if none is set, any child may be deleted
 		inFlight := sets.New(s.DeletionsInFlight...)
 		r.deleting, may = sets.New[types.UID](), 0
 		for _, c := range staying {

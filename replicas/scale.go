@@ -20,9 +20,9 @@ import (
 type PodScale = Scale[*corev1.Pod]
 
 // A Scale says which children to create and delete, so that the owner has the desired number of
-// children. At most one of Create and Delete is set, unless Spec.MaxUnavailable or Spec.MaxSurge is
-// set. If both Create and Delete are set, create before you delete. Discard may be set together
-// with Create or Delete.
+// children. Only a plan with Spec.MaxUnavailable or Spec.MaxSurge can contain both creations and
+// deletions. If a plan contains both, create before you delete. Discard may be set together with
+// Create or Delete.
 type Scale[T metav1.Object] struct {
 	// Create is the number of children to create. Call New to build each child. Record the
 	// expectation BEFORE the first create call, and use slow start for these calls.
@@ -31,8 +31,8 @@ type Scale[T metav1.Object] struct {
 	// New(i) returns. If both Spec.Slots and Spec.Names are nil, Names is also nil. In this case,
 	// the API server chooses the names, so expectations can only count the creations.
 	Names []string
-	// Delete lists the children to delete, in this order. Each entry says why its child is deleted
-	// instead of another one. Record the expectation BEFORE the first delete call.
+	// Delete lists the children in the order of their deletion. Each entry says why its child is
+	// deleted instead of another child. Record the expectation BEFORE the first delete call.
 	Delete []Deletion[T]
 	// Discard lists the children to clean up, sorted by name. For each of these children,
 	// Rules.Discard or Rules.Failed returns true. Record the expectation BEFORE the first delete
@@ -41,14 +41,14 @@ type Scale[T metav1.Object] struct {
 	// child is gone. Spec.BurstReplicas limits Discard separately from Create and Delete.
 	// Spec.MaxDeletions does not limit Discard, because discarded children are not replicas.
 	Discard []Deletion[T]
-	// Deferred is the number of creations, deletions and discards that Spec.BurstReplicas or
-	// Spec.MaxDeletions leaves to later plans. Make a new plan when the effects of this plan have
-	// been observed, or when Spec.MaxDeletions allows more deletions.
+	// Deferred counts the creations, deletions and discards that must wait for a later plan because
+	// of Spec.BurstReplicas or Spec.MaxDeletions. Make a new plan when the effects of this plan
+	// have been observed, or when Spec.MaxDeletions allows more deletions.
 	Deferred int
-	// Kept is the number of children that must go but are kept for now, because another child is
-	// missing or too few children are available. A child must go because of Rules.MustGo or
-	// Rules.ReadyWithin, or because it is outside the wanted slots. Make a new plan when the
-	// missing child exists or more children are available.
+	// Kept is the number of children that must go but are not deleted yet. They are kept while
+	// another child is missing or too few children are available. A child must go because of
+	// Rules.MustGo or Rules.ReadyWithin, or because it is outside the wanted slots. Make a new plan
+	// when the missing child exists or more children are available.
 	Kept int
 	// MustStay is the number of surplus children that are kept because of Rules.MustStay.
 	MustStay int
@@ -74,13 +74,13 @@ type Deletion[T any] struct {
 	Replaced bool
 }
 
-// New returns a new child with the index i, counted from 0. Each call returns a new object, which
-// the caller may modify. New sets the namespace, name, generateName and controller reference of the
+// New builds the child with the index i, counted from 0. Each call returns a new object, which the
+// caller may modify. New sets the namespace, name, generateName and controller reference of the
 // child. If Names is nil, New keeps a name or generateName that Spec.New has set. New is safe for
 // concurrent use if Spec.New is safe for concurrent use.
 //
-// An error of New contains the index i and, if the plan creates any children, also the owner. New
-// returns an error if i is negative or not below Create, or if Spec.New returned
+// An error of New names the index i. If the plan creates children, the error also names the owner.
+// New returns an error if i is not between 0 and Create-1, or if Spec.New returned
 //
 //   - an error or nil,
 //   - a child that was created already,
@@ -98,8 +98,8 @@ func (s Scale[T]) New(i int) (T, error) {
 	return s.maker.child(i, s.Names)
 }
 
-// staying returns the active children that are not being deleted. If Rules.Active is nil, these
-// are all active children.
+// staying selects the active children that are not being deleted. If Rules.Active is nil, no active
+// child is being deleted, so the result is the whole list.
 func (s *Spec[T]) staying(active []T) []T {
 	if s.Rules.Active == nil || !slices.ContainsFunc(active, isDeleted[T]) {
 		return active
@@ -115,10 +115,11 @@ func (s *Spec[T]) burst() int {
 }
 
 // scale decides how many children to create and which children to delete. If nothing may be created
-// or deleted, scale returns the reason as a Blocked. Each child in owned is active and listed once.
-// The children in ended are discarded. No new child gets the name of an object in objs.
+// or deleted, scale returns the reason as a Blocked. The list owned contains only active children,
+// each one once. The children in the list ended are discarded. No new child gets the name of an
+// object in objs.
 //
-// Except in a rollout, a plan that deletes children creates none. An active child that is being
+// Only a rollout both creates and deletes children in one plan. An active child that is being
 // deleted is not replaced before it is gone.
 func (s *Spec[T]) scale(owned, ended, objs []T, wanted slots) (Scale[T], Blocked, error) {
 	none := Scale[T]{}
@@ -162,7 +163,7 @@ func (s *Spec[T]) scale(owned, ended, objs []T, wanted slots) (Scale[T], Blocked
 		scale.Create = create
 		scale.maker = &maker[T]{owner: s.Owner, base: s.base(), kind: s.Kind, selector: s.Selector, template: s.Template, make: s.New}
 	}
-	if len(s.CreationsInFlight)+len(s.DeletionsInFlight) > 0 { // without calls in flight, the scale is always within the limits
+	if len(s.CreationsInFlight)+len(s.DeletionsInFlight) > 0 { // if no call is in flight, the scale is already within the limits
 		scale = room.Clamp(scale)
 	}
 	return scale, Blocked{}, nil
@@ -194,7 +195,7 @@ func (s *Spec[T]) deletions(owned []T, n int, room Room[T]) ([]Deletion[T], erro
 	return victims, nil
 }
 
-// discarded is the Criterion of children that are deleted because they have ended.
+// discarded is the criterion in the Deletion of a child that has ended.
 const discarded = "discarded"
 
 func (s *Spec[T]) discards(ended []T) []Deletion[T] {
@@ -205,7 +206,7 @@ func (s *Spec[T]) discards(ended []T) []Deletion[T] {
 	return s.guarded(victims)
 }
 
-// guarded returns a Deletion with preconditions for each victim.
+// guarded turns each victim into a Deletion with preconditions.
 func (s *Spec[T]) guarded(victims []podrank.Victim[T]) []Deletion[T] {
 	if len(victims) == 0 {
 		return nil
@@ -229,7 +230,7 @@ func (s *Spec[T]) ranking(owned []T) podrank.Options[T] {
 	}
 }
 
-// A guard holds the preconditions of a deletion and the values to which they point.
+// A guard holds the preconditions of a deletion and the values that the preconditions point to.
 type guard struct {
 	metav1.Preconditions
 	uid     types.UID

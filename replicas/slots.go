@@ -28,15 +28,14 @@ const MaxSlots = 1_000_000
 // slots describes the wanted slots. It holds only the names that a plan needs. The zero value
 // describes a spec without slots.
 type slots struct {
-	held    sets.Set[string] // names of wanted slots that belong to an object or are in Spec.Taken
+	held    sets.Set[string] // wanted slots whose names belong to an object or are in Spec.Taken
 	free    []string         // names of the first free wanted slots, at most as many as a plan can fill
 	missing int              // the number of free wanted slots
 }
 
-// wanted returns the wanted slots. It calls Slots at most Replicas times. It stops earlier if it
-// has found the names of all objects in objs, all names in Taken, and as many free slots as a plan
-// can fill. It returns an error if a free slot has an illegal name, or if two slots have the same
-// name.
+// wanted returns the wanted slots. It calls Slots at most Replicas times. It stops as soon as it
+// has found a slot for each name in objs and Taken, and as many free slots as a plan can fill. It
+// returns an error if a free slot has an illegal name, or if two slots have the same name.
 func (s *Spec[T]) wanted(objs []T) (is slots, err error) {
 	if s.Slots == nil {
 		return is, nil
@@ -71,8 +70,8 @@ func (s *Spec[T]) wanted(objs []T) (is slots, err error) {
 	return is, nil
 }
 
-// mayAdopt returns a filter that reports whether an orphan may be adopted. The filter allows one
-// orphan for each wanted slot in which the owner has no active child. Without slots, the filter is
+// mayAdopt returns a filter that reports whether an orphan may be adopted. For each wanted slot
+// without an active child of the owner, the filter allows one orphan. Without slots, the filter is
 // nil.
 func (s *Spec[T]) mayAdopt(objs []T, wanted slots) func(T) bool {
 	if s.Slots == nil {
@@ -134,8 +133,9 @@ func (s *Spec[T]) orderAfter(first ...podrank.Criterion[T]) (podrank.Order[T], e
 	return order, nil
 }
 
-// A slot is a string that consists of the length of a name in hexadecimal digits, followed by the
-// name. Slots are compared as strings, so web-10 is higher than web-9.
+// A slot is a string for comparing names. It consists of the length of the name in hexadecimal
+// digits, followed by the name itself. Slots are compared as strings, so web-10 is higher than
+// web-9.
 type slot string
 
 // String returns the name.
@@ -144,8 +144,8 @@ func (s slot) String() string { return string(s[min(slotLength, len(s)):]) }
 // slotLength is the number of hexadecimal digits at the start of a slot.
 const slotLength = 8
 
-// highestSlot returns the criterion that puts the child in the highest slot first. The criterion
-// ranks only children for which isOut returns true.
+// highestSlot returns a criterion that ranks children by their slots. The child in the highest slot
+// comes first. The criterion ranks only children for which isOut returns true.
 func highestSlot[T metav1.Object](isOut func(T) bool) podrank.Criterion[T] {
 	return podrank.By("highest slot", func(child T) slot {
 		if !isOut(child) {

@@ -40,25 +40,26 @@ type Spec[T metav1.Object] struct {
 	// Owner is the object that owns the children, and is required. A child belongs to the owner if
 	// its controller reference has the owner's UID. If the owner has no UID, as with fake clients,
 	// the group, kind and name are compared instead. If the owner has a deletionTimestamp, nothing
-	// is adopted, released or created, and children are deleted only if the owner has the
-	// Finalizer.
+	// is adopted, released or created. The children of such an owner are deleted only if the owner
+	// has the Finalizer.
 	Owner metav1.Object
 	// Finalizer is the name of a finalizer that keeps a deleted owner until its children are gone.
-	// While an owner with this finalizer is being deleted, all its children are deleted, with the
-	// same rules, order and limits as in any other plan. If the owner also has the finalizer
-	// "orphan", its children are not deleted. You must add the finalizer to the owner, and remove
-	// it when the owner has no children left. If a deleted owner is Paused or its spec is refused,
-	// the owner and its children are kept. "" means no finalizer.
+	// While an owner with this finalizer is being deleted, all its children are deleted. The rules,
+	// the order and the limits are the same as in any other plan. If the owner also has the
+	// finalizer "orphan", its children are not deleted. You must add the finalizer to the owner,
+	// and remove it when the owner has no children left. If a deleted owner is Paused or its spec
+	// is refused, the owner and its children are kept. If Finalizer is empty, no plan deletes the
+	// children of a deleted owner.
 	//
 	// If the owner has the finalizer "foregroundDeletion", the garbage collector also deletes the
 	// children, in its own order.
 	Finalizer string
-	// Kind is the kind of the owner, which is written into the owner references of adopted and
-	// created children. Its Version and Kind are required. Its Group is empty for the core group.
-	// If the owner's TypeMeta contains another group or kind, the Spec is refused.
+	// Kind is the owner's kind. It is written into the owner references of adopted and created
+	// children. The fields Version and Kind are required. The field Group is empty for the core
+	// group. If the owner's TypeMeta contains another group or kind, the Spec is refused.
 	Kind schema.GroupVersionKind
-	// BaseName is the first part of the names of new children, before the "-". "" means the owner's
-	// name. If BaseName is not a legal object name, the Spec is refused.
+	// BaseName is the part before the "-" in the names of new children. If BaseName is empty, the
+	// owner's name is used. If it is not empty and not a legal object name, the Spec is refused.
 	BaseName string
 	// Paused means that nothing is created or deleted. The plan still contains Claims, and its
 	// Blocked has the reason Paused. A Controller still writes the status.
@@ -66,55 +67,56 @@ type Spec[T metav1.Object] struct {
 	// Replicas is the desired number of active children. A negative number is refused.
 	Replicas int32
 	// Slots returns the name of slot i, counted from 0. Set Slots if each child has its own place,
-	// such as an ordinal, a zone or a node. The slots with i below Replicas are called the wanted
-	// slots. Each child has the name of its slot. The function Ordinals returns a function that you
-	// can use as Slots. The Spec is refused if a slot has an illegal name such as "", if two slots
-	// have the same name, or if Replicas is above MaxSlots. A plan calls Slots with ascending i,
-	// and only for as many slots as it needs. So a mistake in a name is found only if the plan
-	// needs that slot. If Slots is nil, no child has its own place.
+	// such as an ordinal, a zone or a node. The first Replicas slots are called the wanted slots.
+	// Each child has the name of its slot. The function Ordinals returns a function that you can
+	// use as Slots. The Spec is refused if a slot has an illegal name such as "", if two slots have
+	// the same name, or if Replicas is above MaxSlots. For each plan, Slots is called with
+	// ascending i, but only until the plan has found the slots that it needs. Mistakes in later
+	// slots are not found. If Slots is nil, no child has its own place.
 	//
-	// A plan creates a child for each empty wanted slot, in the order of the slots. If another
-	// object in the list has the name of the slot, such as a child that is being deleted, the new
-	// child is created after that object is gone. An orphan is adopted only if it has the name of
+	// A plan creates a child for each empty wanted slot, in the order of the slots. If an object in
+	// the list still has the name of the slot, the new child is created after this object is gone.
+	// A child that is being deleted is an example. An orphan is adopted only if it has the name of
 	// an empty wanted slot.
 	//
 	// An active child outside the wanted slots must go, unless MustStay keeps it. Children outside
 	// the wanted slots are deleted before all others. Among those children, the child with the
 	// longest name is deleted first. Names of the same length are deleted in reverse alphabetical
-	// order. So web-10 is deleted before web-9. While a wanted slot is empty, a plan deletes at
-	// most as many children as exist in excess of Replicas. For example, if Replicas is 3 and
-	// web-0, web-2, web-3 and web-4 exist, then web-4 is deleted, web-1 is created, and web-3 is
-	// deleted, in this order. So a quota must allow one child more than Replicas. If two active
+	// order. So web-10 is deleted before web-9. While a wanted slot is empty, a plan does not
+	// reduce the number of children below Replicas. For example, Replicas is 3, and web-0, web-2,
+	// web-3 and web-4 exist. Then the next plans delete web-4, create web-1 and delete web-3, in
+	// this order. So a quota must leave room for one child more than Replicas. If two active
 	// children have the name of the same wanted slot, Manage returns an error. This can happen only
 	// if the owner is cluster-scoped and the children are in different namespaces.
 	//
 	// If Slots is set, Names is not called and PendingAdoptions is ignored. Put the names of
 	// orphans with a pending adoption into Taken instead.
 	Slots func(i int) string
-	// Taken lists names that new children must not get, in addition to the names of the objects in
-	// the list. Each of these names belongs to another object, or another object may still get it.
+	// Taken lists names that new children must not get. The names of the objects in the list need
+	// not be repeated here. Each name in Taken belongs to another object, or another object may
+	// still get this name.
 	Taken []string
 	// Selector decides which objects can be children. A Selector is refused if it is nil, matches
 	// everything, or cannot match any object.
 	Selector labels.Selector
-	// Template is the template of new pods if New is nil. The labels of the template must match
-	// Selector. If the children are not pods, Template is ignored.
+	// Template is the template of new pods. It is used only if New is nil and the children are
+	// pods. The labels of the template must match Selector.
 	Template *corev1.PodTemplateSpec
 	// New returns the object for a new child, and must return a different object with each call.
-	// The parameter name is the name of the child, such as the name of its slot. If the API server
-	// chooses the name, the parameter is "". If the parameter is not "", the returned object must
-	// have that name or no name. New sets the content of the child and its labels, which must match
+	// Its argument is the name of the child, such as the name of its slot. If the API server
+	// chooses the name, the argument is "". Otherwise, the returned object must have the name in
+	// the argument or no name. New sets the content of the child and its labels, which must match
 	// Selector. Scale.New sets the namespace, the name and the controller reference. If New is nil,
-	// pods are built from Template. If New is nil and a child that is not a pod must be created,
-	// Manage returns an error.
+	// pods are built from Template. For children that are not pods, a nil New is an error if a
+	// child must be created.
 	New func(name string) (T, error)
-	// MinReadySeconds is the number of seconds for which a child must have been ready to count as
-	// available. MinReadySeconds affects a plan only if MaxUnavailable or MaxSurge is set. A
-	// negative number is refused.
+	// MinReadySeconds is how many seconds a child must be ready before it counts as available.
+	// MinReadySeconds affects a plan only if MaxUnavailable or MaxSurge is set. A negative number
+	// is refused.
 	MinReadySeconds int32
 	// BurstReplicas is the maximum number of children that one plan creates, deletes or discards.
-	// Later plans do the rest of the work. 0 means DefaultBurstReplicas. A negative number is
-	// refused.
+	// Later plans do the rest of the work. If BurstReplicas is 0, DefaultBurstReplicas is used. A
+	// negative number is refused.
 	BurstReplicas int
 	// MaxDeletions is the maximum number of children that one plan deletes. The limit of
 	// BurstReplicas also applies. MaxDeletions is not a disruption budget, because the next plan
@@ -123,13 +125,13 @@ type Spec[T metav1.Object] struct {
 	// refused.
 	MaxDeletions *int
 	// MaxUnavailable and MaxSurge limit a rollout, which replaces the children that must go because
-	// of Rules.MustGo or Rules.ReadyWithin. No plan of a rollout lowers the number of available
-	// children below Replicas minus MaxUnavailable. No plan of a rollout raises the number of all
-	// children above Replicas plus MaxSurge. There is only one exception: if a plan with Slots
-	// cannot delete a child, the plan may still fill one empty slot. Each of the two limits is a
-	// number or a percentage of Replicas. As in a Deployment, a percentage in MaxUnavailable is
-	// rounded down, and a percentage in MaxSurge is rounded up. If both limits are rounded to 0 and
-	// at least one of them is a percentage, one child may be unavailable.
+	// of Rules.MustGo or Rules.ReadyWithin. A plan of a rollout never lowers the number of
+	// available children below Replicas minus MaxUnavailable. It never raises the number of all
+	// children above Replicas plus MaxSurge, with one exception. If a plan with Slots cannot delete
+	// a child, the plan may still fill one empty slot. Each of the two limits is a number or a
+	// percentage of Replicas. As in a Deployment, a percentage in MaxUnavailable is rounded down,
+	// and a percentage in MaxSurge is rounded up. If both limits are 0 after rounding, and at least
+	// one of them is a percentage, one child may be unavailable.
 	//
 	// A plan of a rollout may both create and delete children. Children that are not ready or not
 	// available are deleted first. With Slots, the order in Rules decides which children are
@@ -138,59 +140,62 @@ type Spec[T metav1.Object] struct {
 	// children outside the wanted slots must also go.
 	//
 	// If only one of the two limits is set, the other is 0. If both are nil, all children that must
-	// go are deleted at the same time. The Spec is refused if a limit is negative, if
-	// MaxUnavailable is above 100%, or if MaxSurge is not 0 and Slots is set. The Spec is also
-	// refused if both limits are 0 and a child that must go could never be deleted.
+	// go are deleted at the same time. The Spec is refused if a limit is negative, or if
+	// MaxUnavailable is above 100%. With Slots, the Spec is also refused if MaxSurge is not 0. The
+	// Spec is also refused if both limits are 0 and a child that must go could never be deleted.
 	MaxUnavailable, MaxSurge *intstr.IntOrString
-	// PendingAdoptions is the number of orphans that the owner may still adopt, because their
-	// adoption is undecided. A plan creates one fewer child for each of these orphans, but does
-	// not delete children because of them. Do not pass these orphans to Manage, because Manage
-	// would plan to adopt them. A negative number is refused.
+	// PendingAdoptions is the number of orphans that may already belong to the owner or may be
+	// adopted later. For each of these orphans, a plan creates one fewer child. The orphans do not
+	// affect deletions. Do not pass these orphans to Manage, because Manage would plan to adopt
+	// them. A negative number is refused.
 	PendingAdoptions int
-	// CreationsInFlight lists the names of creations that got no answer and may still take effect. The method InFlight
-	// of a ledger.Ledger returns such names. A plan repeats a creation if the name begins with the prefix of Names and
-	// no object has the name. Creations are repeated in the order of the slice. Each creation that is not repeated
-	// counts as one more child. With Slots, it does not count, because the child can fill only the slot with its own
-	// name. If another object has the name, the server refuses the creation, so put the name into Taken instead. nil
-	// means that no creation is in flight.
+	// CreationsInFlight lists the names of children whose creation got no response and may still
+	// take effect. The method InFlight of a ledger.Ledger returns such names. A plan repeats a
+	// creation if the name begins with the prefix that is passed to Names, and if no object has the
+	// name. Creations are repeated in the order of the slice. If a creation is not repeated, its
+	// child counts as existing. With Slots, this child does not count, because it can fill only the
+	// slot with its own name. If another object has the name, the server will refuse the creation.
+	// In this case, put the name into Taken instead. If the slice is empty, no creation is in
+	// flight.
 	CreationsInFlight []string
-	// DeletionsInFlight lists the UIDs of children whose deletion got no answer and may still take
-	// effect. When a plan decides how many children to create, it counts these children as
+	// DeletionsInFlight lists the UIDs of children whose deletion got no response and may still
+	// take effect. When a plan decides how many children to create, it counts these children as
 	// existing. When a plan decides how many children to delete, it counts the same children as
 	// already deleted. A plan that deletes children repeats these deletions before any others. A
 	// UID that belongs to no child is ignored. If a child has no UID, as with fake clients, use its
-	// namespace, "/" and its name instead of the UID. nil means that no deletion is in flight.
+	// namespace, "/" and its name instead of the UID. If the slice is empty, no deletion is in
+	// flight.
 	DeletionsInFlight []types.UID
 	// Rules define how the state of a child is interpreted, and which child is deleted first.
 	Rules Rules[T]
 	// Related returns the children of the owner and of its siblings. For example, all ReplicaSets
 	// of one Deployment are siblings. The function Related in this package finds these children.
 	// Kubernetes' own order deletes a pod sooner if more related pods are active on its node. If
-	// Related is nil or returns no children, this criterion is skipped. If Related returns
-	// children, the owned children also count, and a child whose UID is in both lists counts only
-	// once. A plan that deletes children calls Related once, and other plans do not call Related.
+	// Related is nil or returns no children, this criterion is skipped. If it returns children, the
+	// owned children are counted too. A child whose UID is in both lists is counted once. A plan
+	// that deletes children calls Related once, and other plans do not call Related.
 	Related func() []T
-	// Names returns a name for a new child. The name should consist of prefix and at most 5 more
-	// characters. The parameter prefix is BaseName or the owner's name, followed by "-" and
-	// truncated to 58 characters. So a name has at most 63 characters. Names is called again if the
-	// name is in Taken, or if an object in the list or another new child has the name. An illegal
-	// name is an error. In a test with a fake client, the owner's own name may be illegal. For such
-	// an owner, Names may return any name that is not empty. If Names is nil, the API server
-	// chooses the names.
+	// Names returns a name for a new child. The name should consist of the given prefix and at most
+	// 5 other characters. The prefix is BaseName or the owner's name, followed by "-" and truncated
+	// to 58 characters. So the name has at most 63 characters. If the name is in Taken, or belongs
+	// to an object in the list or to another new child, Names is called again. An illegal name is
+	// an error. In a test with a fake client, the owner's own name may be illegal. For such an
+	// owner, Names may return any name that is not empty. If Names is nil, the API server chooses
+	// the names.
 	Names func(prefix string) string
-	// Now is the time at which the plan is made. The zero time is refused.
+	// Now holds the time at which the plan is made. The zero time is refused.
 	Now time.Time
 	// Pending and PendingFor are the results of expectations.Store.State for the owner. Call State
 	// BEFORE you list the children. If Pending is expectations.Waiting, a plan contains Claims, but
 	// creates and deletes nothing.
 	//
 	// If Pending is expectations.Expired, a plan that would create or delete something is blocked
-	// with the reason ViewIsStale. A plan is also blocked if the number of children, including
-	// PendingAdoptions, would still differ from Replicas, for example because of MaxDeletions or
-	// MustStay. Any other plan with nothing to create or delete is not blocked, but a stale list
+	// with the reason ViewIsStale. A plan is also blocked if the number of children plus
+	// PendingAdoptions differs from Replicas. This can happen even if there is nothing to do, for
+	// example because of MaxDeletions or MustStay. Any other plan is not blocked. But a stale list
 	// may contain the right number of children by chance. So if Pending is Expired, list the
-	// children live even if the plan is empty. The live list is not needed if the cached list
-	// already shows all outstanding changes that expectations.Store.Get returns.
+	// children from the API server even if the plan is empty. This list is not needed if the cached
+	// list already shows all outstanding changes that expectations.Store.Get returns.
 	Pending    expectations.State
 	PendingFor time.Duration
 }
@@ -270,7 +275,7 @@ func (s *Spec[T]) checkOwner() error {
 }
 
 // otherKind returns the group and kind in the owner's TypeMeta if they differ from Spec.Kind. If
-// TypeMeta is empty, as in objects from typed caches, otherKind returns "".
+// they are the same, or if TypeMeta is empty as in objects from typed caches, otherKind returns "".
 func (s *Spec[T]) otherKind() string {
 	owner, ok := s.Owner.(runtime.Object)
 	if !ok {
@@ -326,8 +331,8 @@ func (s *Spec[T]) checkReadyWithin() error {
 	return nil
 }
 
-// begin returns an error if ScaleTo cannot use the spec. It also sets Replicas to the result of
-// Wanted, and Rules to the rules at the time Now.
+// begin returns an error if ScaleTo cannot use the spec. It also sets Replicas to the result of the
+// method Wanted, and Rules to the rules that apply at the time in Now.
 func (s *Spec[T]) begin() error {
 	if err := s.checkScale(); err != nil {
 		return err
@@ -406,7 +411,7 @@ func (s *Spec[T]) checkTemplate() error {
 	return nil
 }
 
-// checkName returns an error if no API server accepts the name.
+// checkName returns an error if the name is not a DNS subdomain, as API servers require.
 func checkName(name string) error {
 	if faults := validation.NameIsDNSSubdomain(name, false); len(faults) > 0 {
 		return fmt.Errorf("%s", strings.Join(faults, "; "))
@@ -414,8 +419,8 @@ func checkName(name string) error {
 	return nil
 }
 
-// blocked returns the reason why nothing may be created or deleted, or the zero Blocked. The
-// owner's deletion is checked first, because it is final.
+// blocked returns the reason why nothing may be created or deleted. If there is none, the result is
+// zero. The owner's deletion is checked first, because it cannot be undone.
 func (s *Spec[T]) blocked() Blocked {
 	switch {
 	case s.Owner.GetDeletionTimestamp() != nil && !s.Draining():

@@ -14,16 +14,16 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// CanAdopt returns a function that checks whether the owner may adopt, for use as Claimer.CanAdopt.
-// The owner may adopt if fetch returns an owner that has the same UID and is not being deleted. The
-// function fetch must read the owner from the API server and not from a cache. With a stale cache,
-// an owner that has just been deleted could adopt orphans, and the orphans would be deleted with
-// the owner.
+// CanAdopt returns a function for the field Claimer.CanAdopt. This function checks whether the
+// owner may adopt orphans. Adoption is allowed if fetch returns an object that has the owner's UID
+// and is not being deleted. The function fetch must read the owner from the API server and not from
+// a cache. With a stale cache, an owner that has just been deleted could adopt orphans, and the
+// orphans would be deleted with the owner.
 //
-// The returned function calls fetch only once, with the context of the first call, and remembers
-// the result even if it is an error. So make a new function for every pass. The returned function
-// is safe for concurrent use. Concurrent calls wait for the result of fetch. If fetch is nil, every
-// adoption is allowed. If fetch panics, no adoption is allowed.
+// The returned function calls fetch only once, with the context of its own first call. It remembers
+// the result, even if fetch returned an error. So make a new function for every pass. The returned
+// function is safe for concurrent use. Concurrent calls wait for the result of fetch. If fetch is
+// nil, every adoption is allowed. If fetch panics, no adoption is allowed.
 //
 // If the returned function returns an error, no object is adopted. If you call the returned
 // function yourself, note that a NotFound error refers to the owner and not to an orphan.

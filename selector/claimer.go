@@ -29,8 +29,8 @@ import (
 type Claimer[T metav1.Object] struct {
 	// Owner is the object that claims other objects. Owner is required and is not changed.
 	Owner metav1.Object
-	// Kind is the kind of the owner, which is written to the owner references of adopted objects.
-	// Claim requires Kind. An empty group means the core group.
+	// Kind is the owner's kind. It is written to the owner references of adopted objects. Claim
+	// requires Kind. An empty group means the core group.
 	Kind schema.GroupVersionKind
 
 	// Active reports whether an object is active. Objects that are not active are skipped, and are
@@ -42,15 +42,15 @@ type Claimer[T metav1.Object] struct {
 	// which objects match. If Selector is empty or cannot match any object, Plan and Claim return
 	// an error.
 	Selector labels.Selector
-	// Filter reports whether an object that Selector matches also matches all other requirements of
-	// the owner. Filter is called only for objects that Selector matches. Nil means that there are
-	// no other requirements. Named, All and None are ready-made filters.
+	// Filter reports whether an object meets the owner's other requirements. It is called only for
+	// objects that Selector matches. If Filter is nil, there are no other requirements. Named, All
+	// and None are ready-made filters.
 	//
 	// If Filter returns false for an object of the owner, the object is released, as in Kubernetes.
 	// To prevent this release, let Keep return true for the object.
 	Filter func(T) bool
-	// Keep reports whether the owner keeps an object that belongs to it but does not match, instead
-	// of releasing the object. Nil means that all objects that do not match are released.
+	// Keep decides about objects that belong to the owner but do not match. If Keep returns true,
+	// the object is not released. If Keep is nil, all these objects are released.
 	Keep func(T) bool
 
 	// Finalizers are added to adopted objects and removed from released objects.
@@ -65,24 +65,24 @@ type Claimer[T metav1.Object] struct {
 
 	// CanAdopt is called at most once in each Claim, before the first adoption. If CanAdopt returns
 	// an error, nothing is adopted. The function CanAdopt of this package returns a function for
-	// this field. Nil means that the owner may adopt.
+	// this field. If CanAdopt is nil, the owner may adopt objects.
 	CanAdopt func(context.Context) error
-	// Patch sends a patch of an object to the API server. Patch returns the object from the
-	// response, or nil if the response is not known. Return the errors of your client unchanged, or
-	// wrap them with %w. Claim requires Patch.
+	// Patch sends a patch of an object to the API server. It returns the object in the response, or
+	// nil if this object is not known. Return the errors of your client unchanged, or wrap them
+	// with %w. Claim requires Patch.
 	Patch func(ctx context.Context, obj T, patch Patch) (T, error)
-	// Run calls call(ctx, i) for each i from 0 to n-1, and returns when all calls have ended. If
-	// Run skips calls, it returns the reason as an error. Nil means that the calls are made one
-	// after the other in the order of the list, until ctx is done. For example, Run can use
-	// package slowstart to make 16 calls at a time:
+	// Run makes the calls from call(ctx, 0) to call(ctx, n-1), and returns after all of them have
+	// ended. If Run skips calls, it returns the reason as an error. If Run is nil, the calls are
+	// made one after the other in the order of the list, until ctx is done. For example, Run can
+	// use package slowstart to make 16 calls at a time:
 	//
 	//	Run: func(ctx context.Context, n int, call func(context.Context, int) error) error {
 	//		return slowstart.Run(ctx, n, slowstart.Options{InitialBatchSize: n, MaxParallel: 16}, call).Err
 	//	}
 	//
-	// If the outcome of a patch is not final, call(ctx, i) returns an error. The errors
-	// NotFound and Invalid are final outcomes, for which call(ctx, i) returns nil. If Run
-	// makes calls in parallel, Patch must be safe for concurrent use.
+	// If the outcome of a patch is not final, call(ctx, i) returns an error. An error NotFound or
+	// Invalid is a final outcome, so call(ctx, i) then returns nil. If Run makes calls in parallel,
+	// Patch must be safe for concurrent use.
 	Run func(ctx context.Context, n int, call func(ctx context.Context, i int) error) error
 }
 
@@ -101,10 +101,10 @@ type Claimed[T metav1.Object] struct {
 	Ignored []T
 
 	// Refused lists the orphans whose adoption the API server refused (422, Invalid). Possible
-	// reasons are that another owner has adopted the orphan, that another object now has the name,
-	// or that a policy forbids the adoption. A retry will fail until something changes. Refused
-	// also lists orphans for which the server accepted the patch, but returned an object that
-	// another owner controls.
+	// reasons are that another owner has adopted the orphan, that another object now has the
+	// orphan's name, or that a policy forbids the adoption. A retry will fail until something
+	// changes. Refused also lists orphans for which the server accepted the patch, but returned an
+	// object that another owner controls.
 	Refused []Failure[T]
 	// AdoptionPending lists the orphans that may already belong to the owner or may be adopted
 	// later. Their patches failed with an error other than NotFound and Invalid, had no response,
@@ -114,8 +114,8 @@ type Claimed[T metav1.Object] struct {
 	AdoptionPending []Failure[T]
 	// Gone lists the orphans that no longer exist (404, NotFound).
 	Gone []Failure[T]
-	// NotReleased lists the objects that no longer match, but probably still belong to the owner,
-	// because their release failed or was not tried.
+	// NotReleased lists the objects that should be released, but whose release failed or was not
+	// tried. They probably still belong to the owner.
 	NotReleased []Failure[T]
 	// CanAdoptErr is the error that CanAdopt returned. If CanAdoptErr is not nil, nothing was
 	// adopted.
@@ -153,8 +153,8 @@ func (c Claimer[T]) Claim(ctx context.Context, objs []T) (Claimed[T], error) {
 }
 
 // Apply adopts the objects in claims.Adopt, and then releases the objects in claims.Release. Before
-// you call Apply, you may reorder or shorten the lists of claims. The slices Owned and Ignored of
-// the result are those of claims, not copies.
+// you call Apply, you may reorder or shorten the lists of claims. The result contains the slices
+// claims.Owned and claims.Ignored themselves, not copies.
 func (c Claimer[T]) Apply(ctx context.Context, claims Claims[T]) (Claimed[T], error) {
 	if err := c.check(ctx); err != nil {
 		return Claimed[T]{}, err
@@ -224,8 +224,8 @@ func decided(err error) bool {
 
 var errNotTried = errors.New("not tried")
 
-// send sends a patch for each object. It returns the objects as they are after the patches, and an
-// error for each object that was not patched.
+// send makes one Patch call for each object. It returns the patched objects, and an error for each
+// object that was not patched.
 func (c Claimer[T]) send(ctx context.Context, objs []T, patchFor func(patches, metav1.Object) (Patch, error)) ([]T, []error) {
 	answers, errs := make([]T, len(objs)), slices.Repeat([]error{errNotTried}, len(objs))
 	run := c.Run
@@ -301,7 +301,7 @@ func (c Claimer[T]) failure(format string, args ...any) error {
 	return fmt.Errorf("selector: %s %q: %w", c.Kind.Kind, object.Name(c.Owner), fmt.Errorf(format, args...))
 }
 
-// check returns an error if the Claimer or ctx is invalid, so that no call is possible.
+// check returns an error if no call is possible, because the Claimer or ctx is invalid.
 func (c Claimer[T]) check(ctx context.Context) error {
 	if err := c.patches().check(); err != nil {
 		return err

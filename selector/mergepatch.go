@@ -69,8 +69,8 @@ func (p patches) withController(child metav1.Object, ref metav1.OwnerReference) 
 	return append(refs, ref), nil
 }
 
-// withFinalizers adds the finalizers in more to those in have, and returns the new list. If nothing
-// is added, the result is nil.
+// withFinalizers returns the first list, followed by the finalizers that only the second list
+// contains. If nothing is added, the result is nil.
 func withFinalizers(have, more []string) []string {
 	all := slices.Clone(have)
 	for _, f := range more {
@@ -84,8 +84,8 @@ func withFinalizers(have, more []string) []string {
 	return all
 }
 
-// without returns a copy of list that omits the elements for which drop returns true. If drop
-// returns false for all elements, the result is nil.
+// without removes the elements for which the given function returns true, and returns the rest as a
+// new list. If no element is removed, the result is nil.
 func without[E any](list []E, drop func(E) bool) []E {
 	if !slices.ContainsFunc(list, drop) {
 		return nil

@@ -11,17 +11,16 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// Owners returns the owners that would adopt the orphan child, in the order of the input. When an
+// Owners returns the owners that would adopt the given orphan, in the order of the input. When an
 // orphan appears, a controller must sync these owners. If the result contains several owners, their
 // selectors overlap, and the first owner that adopts the orphan keeps it. You may want to report
 // the overlap to the user.
 //
 // The function sel returns the selector of an owner. ForReplicaSet and ForReplicationController are
-// examples. If sel is nil, Owners returns nil. If child is nil, has no labels or already has a
-// controller, Owners also returns nil. The result does not contain owners that are nil or in
-// another namespace than child. An owner is also left out if sel returns an error, or if its
-// selector is nil, is empty or cannot match any object. The result may contain owners that are
-// being deleted.
+// examples. If sel is nil, Owners returns nil. If the child is nil, has no labels or already has a
+// controller, Owners also returns nil. The result omits owners that are nil or in another namespace
+// than the child. It also omits an owner if sel returns an error, or if its selector is nil, is
+// empty or cannot match any object. The result may contain owners that are being deleted.
 func Owners[O metav1.Object](child metav1.Object, owners []O, sel func(O) (labels.Selector, error)) []O {
 	if sel == nil || object.IsNil(child) || len(child.GetLabels()) == 0 || metav1.GetControllerOfNoCopy(child) != nil {
 		return nil

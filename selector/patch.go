@@ -17,16 +17,16 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// Patch holds the type and the body of a patch, for the Patch method of a client. Functions that
-// return an error return the zero Patch, which must not be sent.
+// Patch holds the type and the body of a patch, for the Patch method of a client. If a function
+// returns an error, it also returns the zero Patch, which must not be sent.
 type Patch struct {
 	Type types.PatchType // the content type of Data
 	Data []byte
 }
 
-// AdoptPatch returns the patch that makes the owner the controller of child, adds the Finalizers
-// and sets the Labels. Claimer.PatchType determines the type of the patch. If child already has a
-// reference to the owner, that reference becomes the controller reference.
+// AdoptPatch returns the patch that makes the owner the controller of the child, adds the
+// Finalizers and sets the Labels. Claimer.PatchType determines the type of the patch. If the child
+// already has a reference to the owner, this reference becomes the controller reference.
 //
 // A strategic merge patch has the same bytes as the patch of Kubernetes' controllers. The API
 // server refuses the patch with Invalid (422) if the child has another controller. The server also
@@ -34,19 +34,19 @@ type Patch struct {
 // child's UID. It is safe to send a strategic merge patch twice.
 //
 // A JSON merge patch can only replace whole lists, so the patch contains all owner references and
-// finalizers of child. It also contains the UID and the resource version of child. If the child has
+// finalizers of the child. It also contains the child's UID and resource version. If the child has
 // changed since it was read, the API server refuses the patch with Conflict (409), so that no
 // change is lost. In this case, read the child again and make a new patch. If the owner has no UID,
 // for example because it is from a fake client, the patch is always a JSON merge patch.
 //
-// If child has no UID or no resource version, the patch does not contain the missing value, and the
-// API server does not check this value. Bytes that are not valid UTF-8 are replaced by U+FFFD.
-// Objects from an API server do not contain invalid bytes.
+// If the child has no UID or no resource version, the patch omits this value, and the API server
+// does not check it. Bytes that are not valid UTF-8 are replaced by U+FFFD. Objects from an API
+// server do not contain invalid bytes.
 //
 // AdoptPatch returns an error if the owner is nil or has no name, if Kind has no version or no
-// kind, or if PatchType is not supported. AdoptPatch also returns an error if child is nil, or if
-// Selector would not match child after the Labels are set. If the patch is a JSON merge patch,
-// AdoptPatch also returns an error if child has another controller.
+// kind, or if PatchType is not supported. AdoptPatch also returns an error if the child is nil, or
+// if Selector would not match it after the Labels are set. For a JSON merge patch, another
+// controller of the child is also an error.
 func (c Claimer[T]) AdoptPatch(child T) (Patch, error) {
 	p := c.patches()
 	if err := p.check(); err != nil {
@@ -56,12 +56,12 @@ func (c Claimer[T]) AdoptPatch(child T) (Patch, error) {
 }
 
 // ReleasePatch returns the patch that removes the Finalizers and every reference to the owner from
-// child. If child has none of these references and finalizers, the patch has no effect. The type of
-// the patch is determined as in AdoptPatch. If the API server returns Invalid, another object now
-// has the child's name, so there is no longer anything to release.
+// the child. If the child has none of these references and finalizers, the patch has no effect. The
+// type of the patch is determined as in AdoptPatch. If the API server returns Invalid, another
+// object now has the child's name, so there is no longer anything to release.
 //
 // ReleasePatch returns an error if the owner is nil or has neither UID nor name, if PatchType is
-// not supported, or if child is nil. Kind is needed only if the owner has no UID.
+// not supported, or if the child is nil. Kind is needed only if the owner has no UID.
 func (c Claimer[T]) ReleasePatch(child T) (Patch, error) {
 	p := c.patches()
 	if err := p.checkRelease(); err != nil {
@@ -70,7 +70,7 @@ func (c Claimer[T]) ReleasePatch(child T) (Patch, error) {
 	return p.release(child)
 }
 
-// patches makes the adopt and release patches of one owner.
+// patches holds the values for the adopt and release patches of one owner.
 type patches struct {
 	owner      metav1.Object
 	kind       schema.GroupVersionKind
@@ -95,7 +95,7 @@ type adoptMetadata struct {
 	Labels          map[string]string       `json:"labels,omitempty"`
 }
 
-// adopt returns the patch that makes the owner the controller of child (C20).
+// adopt returns the patch that makes the owner the controller of the child (C20).
 func (p patches) adopt(child metav1.Object) (Patch, error) {
 	if object.IsNil(child) {
 		return Patch{}, errChildNil
@@ -130,7 +130,7 @@ type deletedOwner struct {
 	UID       types.UID `json:"uid"`
 }
 
-// release returns the patch that removes the owner's references from child (C21).
+// release returns the patch that removes the references to the owner from the child (C21).
 func (p patches) release(child metav1.Object) (Patch, error) {
 	if object.IsNil(child) {
 		return Patch{}, errChildNil

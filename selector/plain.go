@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// arePlain reports whether set contains labels and all of these labels are obviously valid. Plain
-// labels do not need the validation of apimachinery, so that making a selector takes only a third
+// arePlain reports whether the map is not empty and all of its labels are obviously valid. Such
+// labels are not passed to the validation of apimachinery, so making a selector takes only a third
 // of the time. For all other labels, apimachinery does the validation and returns the error.
 func arePlain(set map[string]string) bool {
 	for key, value := range set {
@@ -21,7 +21,8 @@ func arePlain(set map[string]string) bool {
 	return len(set) > 0
 }
 
-// isPlainKey reports whether a key is a plain name, with or without a prefix in lower case.
+// isPlainKey reports whether a key consists of an optional plain prefix in lower case and a plain
+// name.
 func isPlainKey(key string) bool {
 	prefix, name, prefixed := strings.Cut(key, "/")
 	if !prefixed {
@@ -33,7 +34,7 @@ func isPlainKey(key string) bool {
 // isPlain reports whether a string consists of letters and digits, with at most one "-", "_" or "."
 // between two of them. The string must also be short enough for the value of a label.
 func isPlain(text string) bool {
-	between := true // true at the beginning, and after one of these separators
+	between := true // true at the beginning, and after a separator
 	for i := range len(text) {
 		switch c := text[i]; {
 		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':

@@ -27,16 +27,17 @@ type Claims[T metav1.Object] struct {
 	// patch.
 	Release []T
 	// Ignored lists all other objects. These are objects of other owners, and orphans that do not
-	// match, are being deleted or are in another namespace. Ignored also lists the owner's objects
-	// that do not match if Keep returns true for them. If the owner is being deleted, all orphans
-	// and all of the owner's objects that do not match are in Ignored.
+	// match, are being deleted or are in another namespace. If Keep returns true for an object of
+	// the owner that does not match, this object is also in Ignored. If the owner is being deleted,
+	// all orphans are in Ignored. In this case, Ignored also lists the owner's objects that do not
+	// match.
 	Ignored []T
 }
 
-// Plan decides for each object whether the owner owns, should adopt, should release or should
-// ignore the object. In Kubernetes' pkg/controller, ClaimObject makes the same decision for one
-// object. Plan is the dry run of Claim and makes no API calls. Plan requires Owner, and at least
-// one of Selector and Filter. If the owner has no UID, Plan also requires Kind.
+// Plan decides which objects the owner already owns, and which it should adopt, release or ignore.
+// In Kubernetes' pkg/controller, ClaimObject makes the same decision for one object. Plan is the
+// dry run of Claim and makes no API calls. Plan requires Owner, and at least one of Selector and
+// Filter. If the owner has no UID, Plan also requires Kind.
 //
 // An object belongs to the owner whose UID is in the object's controller reference. An object that
 // has no controller reference is an orphan, even if it has other owner references. If neither the
@@ -89,7 +90,7 @@ func (c *Claims[T]) add(obj T, v verdict, n int) {
 	}
 }
 
-// A verdict identifies the list of Claims to which an object is added.
+// A verdict identifies the list in Claims that an object belongs to.
 type verdict uint8
 
 const (
@@ -99,20 +100,20 @@ const (
 	release
 )
 
-// A rule holds the values that determine the verdict on an object. Each call of Plan makes one
-// rule.
+// A rule holds the values that determine the verdict on an object. Each time Plan is called, it
+// makes one rule.
 type rule struct {
 	owner        object.Owner
 	deleting     bool
 	selector     labels.Selector // nil if only the filter decides
-	equal        object.Labels   // the labels that the selector requires, or nil if it has other requirements
+	equal        object.Labels   // the labels that the selector requires, or nil if the selector has other requirements
 	filter, keep func(metav1.Object) bool
 }
 
 // equalities returns the labels that the selector requires, or nil if the selector has other
 // requirements. Direct comparison with these labels reduces the time of a claim to two thirds. If
-// the selector has a type that the caller has defined, equalities returns nil, because the Matches
-// method of the selector may check more than its requirements.
+// the caller has defined the type of the selector, equalities returns nil. The Matches method of
+// such a selector may check more than the requirements.
 func equalities(sel labels.Selector) object.Labels {
 	if reflect.TypeOf(sel) != reflect.TypeOf(labels.NewSelector()) {
 		return nil
@@ -168,7 +169,7 @@ func untyped[T metav1.Object](f func(T) bool) func(metav1.Object) bool {
 
 // blockSize is the maximum number of objects in a block. Each step processes all objects of a block
 // before the next step starts. A block is small enough to stay in the processor's cache between two
-// steps, and large enough that the processor can load several objects in parallel.
+// steps. It is large enough for the processor to load several objects in parallel.
 const blockSize = 32
 
 // A block holds a few objects, with the controller reference, labels and verdict of each object.
@@ -180,7 +181,7 @@ type block[T metav1.Object] struct {
 	verdicts    [blockSize]verdict
 }
 
-// fill fills the block with the active objects of objs.
+// fill stores the active objects of objs in the block.
 func (b *block[T]) fill(objs []T, active func(T) bool) {
 	b.n = 0
 	for _, obj := range objs {
@@ -247,12 +248,12 @@ func (r *rule) verdictIfMatching(obj metav1.Object, controller *metav1.OwnerRefe
 	}
 }
 
-// isMatch reports whether the verdict is own or adopt, which are the verdicts for objects that
-// match.
+// isMatch reports whether this is a verdict for an object that matches. These verdicts are own and
+// adopt.
 func (v verdict) isMatch() bool { return v == own || v == adopt }
 
-// mismatch changes the verdict for an object that turns out not to match. It replaces own by release,
-// and adopt by ignore.
+// mismatch changes the verdict after the object was found not to match. It changes own to release,
+// and adopt to ignore.
 func (v *verdict) mismatch() {
 	if *v == own {
 		*v = release

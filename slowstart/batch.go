@@ -15,14 +15,14 @@ import (
 
 type call = func(ctx context.Context, i int) error
 
-// A batch makes the calls of a Run that have the indices start to end-1.
+// A batch is the part of a Run that makes the calls with the indices start to end-1.
 type batch struct {
 	start, end    int
 	recoverPanics bool
 
 	mu       sync.Mutex
 	failures []Failure
-	panics   []panicked // the panics that are not recovered
+	panics   []panicked // the panics to repeat in the caller of Run
 }
 
 type panicked struct {
@@ -102,8 +102,8 @@ func (b *batch) callOne(ctx context.Context, i int, fn call) {
 	returned = true
 }
 
-// panicked returns p as the error of the call that panicked. If panics are not recovered, panicked
-// also stores p for raise.
+// panicked returns p as the error of call i, which has panicked. If panics are not recovered, it
+// also stores p, so that the method raise can use it.
 func (b *batch) panicked(i int, p *Panic) error {
 	if !b.recoverPanics {
 		b.mu.Lock()
@@ -129,8 +129,8 @@ func (b *batch) record(result *Result) {
 	result.Err = join(b.failures)
 }
 
-// raise panics in the caller of Run if a call panicked. If several calls panicked, raise uses the
-// panic of the call with the lowest index.
+// raise repeats the panic of a call in the goroutine that called Run. If several calls panicked,
+// the panic of the call with the lowest index is repeated.
 func (b *batch) raise(result Result) {
 	if len(b.panics) == 0 {
 		return

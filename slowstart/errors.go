@@ -11,9 +11,9 @@ import (
 	"github.com/replicakit/replicakit/internal/joined"
 )
 
-// A Panic is the value that Run panics with if fn panics. If Options.RecoverPanics is set, Run does
-// not panic, and a Panic is the error of the call. To find out which calls succeeded, a deferred
-// function can recover, read Result, and panic again:
+// A Panic describes a panic in fn. Run panics with a *Panic, or returns the *Panic as the error of
+// the call if Options.RecoverPanics is set. To find out which calls succeeded, a deferred function
+// can recover, read Result, and panic again:
 //
 //	defer func() {
 //		value := recover()
@@ -41,7 +41,7 @@ type Panic struct {
 
 // Error returns a message that contains Value. If Run panicked with p, the message also contains
 // Stack, so that a crashing program prints the stack trace. If Options.RecoverPanics is set, the
-// message does not contain Stack, so that the message fits into a log line or a condition.
+// message omits Stack, so the message fits into a log line or a condition.
 func (p *Panic) Error() string {
 	if p.recovered {
 		return fmt.Sprintf("slowstart: panic in call: %v", p.Value)
@@ -55,8 +55,8 @@ func (p *Panic) Unwrap() error {
 	return err
 }
 
-// stopped returns the error of a Run that stopped because its context was done. The returned error
-// wraps ctx.Err() and context.Cause(ctx).
+// stopped makes the error for a Run that ended early because its context was done. The returned
+// error wraps ctx.Err() and context.Cause(ctx).
 func stopped(ctx context.Context, skipped, count int) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package slowstart makes many calls in growing batches of 1, 2, 4, 8 and so on. For example, a
-// caller that wants 500 pods makes only one call if the API server refuses the first call. If all
-// calls succeed, the 500 calls take nine batches.
+// caller wants to create 500 pods. If the API server refuses the first call, no other call is made.
+// If all calls succeed, the 500 calls take nine batches.
 //
 // The caller decides what a call does, how failures are reported, and whether failed calls are
 // retried:
@@ -35,7 +35,7 @@ import (
 const DefaultInitialBatchSize = 1
 
 // Options holds the settings of a Run. The zero value starts with one call and does not limit the
-// number of parallel calls. A negative field is an error.
+// number of parallel calls. Negative values are errors.
 type Options struct {
 	// InitialBatchSize is the number of calls in the first batch. A value of 0 means
 	// DefaultInitialBatchSize. If InitialBatchSize is larger than the number of calls, all calls
@@ -47,9 +47,9 @@ type Options struct {
 	// made in the caller's goroutine, one after the other in index order.
 	MaxParallel int
 
-	// RecoverPanics turns a panic in a call into the error of that call, which is a *Panic. The
-	// rest of the batch still runs, as after any other error. By default, Run panics in the
-	// goroutine of its caller.
+	// RecoverPanics turns a panic in a call into a *Panic, which is returned as the error of this
+	// call. The rest of the batch still runs, as after any other error. By default, Run panics in
+	// the goroutine of its caller.
 	RecoverPanics bool
 }
 
@@ -80,9 +80,9 @@ type Failure struct {
 	Err   error // the error of the call; never nil
 }
 
-// Rest returns the items whose calls failed or were skipped, in the order of items. The item at
-// index i belongs to call i. Use Rest to find the items whose expectations must be lowered. Rest
-// does not keep the slice. If every call succeeded, the result is nil.
+// Rest returns the items whose calls failed or were skipped, in the order of the input. The item at
+// index i belongs to call i. Use Rest to find the items whose expectations must be lowered. The
+// result is a new slice. If every call succeeded, the result is nil.
 func Rest[T any](r Result, items []T) []T {
 	var rest []T
 	for i, item := range items {
@@ -119,8 +119,8 @@ func Batch(ctx context.Context, count, initialBatchSize int, fn func(ctx context
 // call. A call that ends its goroutine with runtime.Goexit, as t.FailNow does, counts as failed. If
 // MaxParallel is 1, runtime.Goexit ends the caller's goroutine.
 //
-// When Run returns or panics, all calls have ended, and Run leaves no goroutines behind. Several
-// calls of Run are independent of each other. Unless MaxParallel is 1, the calls of a batch run
+// When Run returns or panics, all calls have ended, and Run leaves no goroutines behind. Run keeps
+// no state, and may be called concurrently. If MaxParallel is not 1, the calls of a batch run
 // concurrently, so fn must be safe for concurrent use.
 func Run(ctx context.Context, count int, opts Options, fn func(ctx context.Context, i int) error) Result {
 	if count <= 0 {

@@ -31,9 +31,9 @@ type Failure struct {
 	// message of the condition.
 	Err error
 
-	// Waiting is true if no replica was created or deleted because the owner waits for its earlier
-	// creations and deletions. If Waiting is true and Err is nil, the condition does not change. If
-	// Err is not nil, Waiting is ignored.
+	// Waiting is true if the owner waits for its earlier creations and deletions, and therefore
+	// creates and deletes nothing. If Waiting is true and Err is nil, the condition does not
+	// change. If Err is not nil, Waiting is ignored.
 	Waiting bool
 
 	// Active is the number of active replicas. Desired is the desired number of replicas, or nil if
@@ -51,12 +51,11 @@ type Failure struct {
 }
 
 // SetFailure sets, keeps or removes the ReplicaFailure condition. If Err is not nil, SetFailure
-// removes the old condition and appends a new condition with the status True to the list. If the
-// old condition has the same reason, and the messages differ only in the names of children,
-// SetFailure keeps the old condition. In this case, only the observedGeneration of a
-// metav1.Condition is updated. SetFailure recognizes names that are quoted after the resource name
-// from the API server's error, as in pods "web-0". SetFailure also recognizes names that end with
-// the suffix that the API server adds to a generateName.
+// removes the old condition and appends a new condition with the status True. But SetFailure keeps
+// the old condition if it has the same reason, and if the messages differ only in the names of
+// children. In this case, only the observedGeneration of a metav1.Condition is updated. SetFailure
+// recognizes a name in quotes after the resource of the API server's error, as in pods "web-0". It
+// also recognizes a name by the suffix that the API server adds to a generateName.
 //
 // If Err is nil and Waiting is false, SetFailure removes the condition. If no condition remains,
 // the list becomes nil. The old slice is not modified. If conditions is nil, SetFailure does
@@ -79,8 +78,8 @@ type form[C any] interface {
 	messageOf(c *C) string
 	// failure returns the condition for the failure f.
 	failure(f Failure) C
-	// observe copies the observedGeneration from newer to c, and reports whether the value in c
-	// changed.
+	// observe copies the observedGeneration of the newer condition to c. It reports whether this
+	// changed c.
 	observe(c, newer *C) bool
 }
 
@@ -104,7 +103,7 @@ func setFailure[C any, F form[C]](of F, conditions *[]C, f Failure) {
 	replace(of, conditions, current, failure, same)
 }
 
-// generated matches the end of a name that the API server made from a generateName (P4).
+// generated is a pattern for the end of a name that the API server made from a generateName (P4).
 var generated = regexp.MustCompile(`-[bcdfghjklmnpqrstvwxz2456789]{5}\b`)
 
 // isSameCause reports whether two messages differ at most in the names of children. A webhook may
@@ -124,7 +123,7 @@ func isSameCause(was, is string, err error) bool {
 	return name.ReplaceAllLiteralString(was, "") == name.ReplaceAllLiteralString(is, "")
 }
 
-// known is the form for the types in Condition.
+// known implements the interface form for the types that Condition lists.
 type known[C Condition] struct{}
 
 // failure returns the condition for the failure f (T11).
@@ -161,7 +160,7 @@ func (f Failure) reason() string {
 	return ""
 }
 
-// cut truncates a message to the maximum length of a message in a metav1.Condition.
+// cut truncates a message to the maximum length in a metav1.Condition.
 func cut(message string) string {
 	const longest = 32768
 	if len(message) <= longest {
@@ -186,8 +185,8 @@ func get[C any, F form[C]](of F, conditions []C, conditionType string) *C {
 	return nil
 }
 
-// SetCondition removes the conditions of the same type and appends the given condition to the list.
-// If the first condition of this type has the same status and reason, SetCondition keeps this
+// SetCondition removes the old conditions of the same type and appends the given condition to the
+// list. If the first old condition has the same status and reason, SetCondition keeps this old
 // condition with its message and time. In this case, only the observedGeneration of a
 // metav1.Condition is updated. The old slice is not modified. If conditions is nil, SetCondition
 // does nothing.
@@ -206,8 +205,9 @@ func set[C any, F form[C]](of F, conditions *[]C, condition C) {
 	replace(of, conditions, current, condition, same)
 }
 
-// replace removes all conditions of the same type and appends condition to the list. If same is
-// true, replace keeps the current condition and updates only its observedGeneration.
+// replace removes all conditions of the same type and appends the given condition to the list. If
+// the argument same is true, it keeps the current condition and updates only the
+// observedGeneration.
 func replace[C any, F form[C]](of F, conditions *[]C, current *C, condition C, same bool) {
 	if same {
 		if !of.observe(current, &condition) {

@@ -31,8 +31,9 @@ type Rules[T metav1.Object] struct {
 	Available    func(T) bool // called for ready children; if nil, all of them are available
 }
 
-// Count counts children of any type. A child that is listed twice counts twice, and nil children
-// are skipped. Count does not check who owns the children.
+// Count returns the number of children in each state. The children can have any type. A child that
+// is listed twice counts twice, and nil children are skipped. Count does not check who owns the
+// children.
 func Count[T metav1.Object](children []T, rules Rules[T]) (n Counts) {
 	rules = rules.complete()
 	isNil := object.NilOf[T]()
@@ -53,7 +54,7 @@ func Count[T metav1.Object](children []T, rules Rules[T]) (n Counts) {
 	return n
 }
 
-// complete returns a copy of the rules in which each nil function is replaced by its default.
+// complete returns a copy of the rules with the defaults in place of nil functions.
 func (r Rules[T]) complete() Rules[T] {
 	yes, no := func(T) bool { return true }, func(T) bool { return false }
 	return Rules[T]{

@@ -63,8 +63,8 @@ func NewConditions[C any]() (Conditions[C], error) {
 	return Conditions[C]{f}, nil
 }
 
-// Must returns c, or panics with err if err is not nil. Use Must to initialize a variable with the
-// result of NewConditions.
+// Must returns its first argument. If the second argument is an error, Must panics with this error.
+// Use Must to initialize a variable with the result of NewConditions.
 func Must[C any](c Conditions[C], err error) Conditions[C] {
 	if err != nil {
 		panic(err)
@@ -107,7 +107,7 @@ func (c Conditions[C]) SetFailure(conditions *[]C, f Failure) {
 	}
 }
 
-// own is the form for a condition type of the caller.
+// own implements the interface form for a condition type that the caller has defined.
 type own[C any] struct{ *fields }
 
 func (o own[C]) read(c *C) (conditionType, status, reason string) {

@@ -19,10 +19,9 @@ import (
 // True. A nil pod is not ready.
 func IsPodReady(p *corev1.Pod) bool { return pod.IsReady(p) }
 
-// IsPodAvailable reports whether the pod, at the time now, has been ready for at least
-// minReadySeconds. If minReadySeconds is 0, every ready pod is available. If minReadySeconds is not
-// 0, a pod whose Ready condition has no transition time is never available. A nil pod is not
-// available.
+// IsPodAvailable reports whether the pod has been ready for at least minReadySeconds, up to the
+// given time. If minReadySeconds is 0, every ready pod is available. If minReadySeconds is not 0, a
+// pod whose Ready condition has no transition time is never available. A nil pod is not available.
 func IsPodAvailable(p *corev1.Pod, minReadySeconds int32, now time.Time) bool {
 	return pod.IsAvailable(p, minReadySeconds, now)
 }
@@ -60,12 +59,12 @@ func FilterClaimedPods(owner metav1.Object, selector labels.Selector, pods []*co
 }
 
 // NextAvailabilityCheck returns the time from now until the next ready pod becomes available.
-// Calculate the status again after this time. If there is no pod to wait for, ok is false. Pods
-// that are already available, pods that are not active and nil pods are skipped. If the time is too
-// long for a Duration, the longest Duration is returned.
+// Calculate the status again after this time. If there is no pod to wait for, the second result is
+// false. Pods that are already available, pods that are not active and nil pods are skipped. If the
+// time is too long for a Duration, the longest Duration is returned.
 //
-// Differs from Kubernetes: if no unavailable pod has a transition time, ok is false. In this case,
-// Kubernetes checks again every minReadySeconds, forever.
+// Differs from Kubernetes: if no unavailable pod has a transition time, the second result is false.
+// In this case, Kubernetes checks again every minReadySeconds, forever.
 func NextAvailabilityCheck(pods []*corev1.Pod, minReadySeconds int32, now time.Time) (after time.Duration, ok bool) {
 	for _, p := range pods {
 		if !pod.IsActive(p) {

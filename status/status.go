@@ -56,16 +56,16 @@ type Options struct {
 	// OmitTerminating for servers that drop this field.
 	OmitTerminating bool
 
-	// Waiting is true if no pod was created or deleted because the owner waits for its earlier
-	// creations and deletions. The comment on Failure.Waiting describes the effect.
+	// Waiting is true if the owner waits for its earlier creations and deletions, and therefore
+	// creates and deletes no pods. The comment on Failure.Waiting describes the effect.
 	Waiting bool
 
 	// ManageErr is the error from creating or deleting pods, or nil. The ReplicaFailure condition
 	// reports this error.
 	ManageErr error
 
-	// Now is the time at which the availability of pods is determined. It is also the time of a new
-	// condition. Pass the same time to NextAvailabilityCheck.
+	// Now holds the time for which the availability of pods is determined. It is also the time of a
+	// new condition. Pass the same time to NextAvailabilityCheck.
 	Now time.Time
 }
 
@@ -98,8 +98,8 @@ func Calculate(rs *appsv1.ReplicaSet, active []*corev1.Pod, opts Options) appsv1
 	return status
 }
 
-// CalculateReplicationController is like Calculate, for a ReplicationController. The status of a
-// ReplicationController has no terminatingReplicas. If the template is nil, every pod is fully
+// CalculateReplicationController does the same as Calculate for a ReplicationController. The status
+// of a ReplicationController has no terminatingReplicas. If the template is nil, every pod is fully
 // labeled.
 func CalculateReplicationController(rc *corev1.ReplicationController, active []*corev1.Pod, opts Options) corev1.ReplicationControllerStatus {
 	if rc == nil {
@@ -148,10 +148,10 @@ func terminatingReplicas(rs *appsv1.ReplicaSet, opts Options) *int32 {
 	return n
 }
 
-// NeedsUpdate reports whether newStatus must be written. This is the case if newStatus differs from
-// the status of rs, or if the observedGeneration in the status of rs is not the generation of rs. A
-// nil terminatingReplicas differs from 0, and a nil list of conditions differs from an empty list.
-// The observedGeneration of newStatus is not compared. If rs is nil, the result is false.
+// NeedsUpdate reports whether newStatus must be written. It must be written if it differs from
+// rs.Status, or if rs.Status.ObservedGeneration differs from rs.Generation. A nil
+// terminatingReplicas differs from 0, and a nil list of conditions differs from an empty list. The
+// observedGeneration of newStatus is ignored. If rs is nil, the result is false.
 func NeedsUpdate(rs *appsv1.ReplicaSet, newStatus appsv1.ReplicaSetStatus) bool {
 	if rs == nil {
 		return false
@@ -160,7 +160,7 @@ func NeedsUpdate(rs *appsv1.ReplicaSet, newStatus appsv1.ReplicaSetStatus) bool 
 	return !reflect.DeepEqual(&rs.Status, &newStatus)
 }
 
-// NeedsUpdateReplicationController is NeedsUpdate for a ReplicationController.
+// NeedsUpdateReplicationController does the same as NeedsUpdate for a ReplicationController.
 func NeedsUpdateReplicationController(rc *corev1.ReplicationController, newStatus corev1.ReplicationControllerStatus) bool {
 	if rc == nil {
 		return false

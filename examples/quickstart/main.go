@@ -6,10 +6,10 @@
 //
 //	go run ./examples/quickstart
 //
-// This file contains a complete ReplicaSet controller. The function newKeeper connects its parts. Only the
-// cluster, its watches and the work queue are simulated. A real controller has a client, informers and a
-// rate-limited queue instead. The simulated events are in story.go, and the functions that print are in
-// print.go.
+// This file contains a complete ReplicaSet controller. The function newKeeper connects the parts of the
+// controller. Only the cluster, its watches and the work queue are simulated. A real controller has a
+// client, informers and a rate-limited queue instead. The simulated events are in story.go, and the output
+// functions are in print.go.
 package main
 
 import (
@@ -34,13 +34,13 @@ func main() {
 
 // A keeper makes sure that each ReplicaSet of a cluster has the wanted number of pods.
 type keeper struct {
-	view       *replicastest.View[*appsv1.ReplicaSet, *corev1.Pod] // the objects that the watches have reported, like two informer caches
+	view       *replicastest.View[*appsv1.ReplicaSet, *corev1.Pod] // a cache that the watches update, in place of two informer caches
 	queue      *replicastest.Worker                                // a work queue that never runs two passes for the same owner at once
 	controller *controller.Controller
 }
 
-// newKeeper connects the parts of the controller. The parameter kind contains everything that depends on the
-// kind of the owners. For ReplicaSets, use the kind that controller.ReplicaSets returns.
+// newKeeper connects the parts of the controller. The parameter kind describes the owners and their pods.
+// For ReplicaSets, pass the result of controller.ReplicaSets.
 func newKeeper(cluster *replicastest.PodCluster, client *replicastest.Client[*appsv1.ReplicaSet, *corev1.Pod], kind controller.Kind[*appsv1.ReplicaSet, *corev1.Pod]) (*keeper, error) {
 	view := cluster.NewView()
 	queue := &replicastest.Worker{Clock: cluster.Clock}
@@ -57,6 +57,6 @@ func newKeeper(cluster *replicastest.PodCluster, client *replicastest.Client[*ap
 	}
 
 	view.Handle(c)      // the watches call ChildAdded, OwnerUpdated and the other handlers
-	queue.Sync = c.Sync // the worker of the queue makes the passes
+	queue.Sync = c.Sync // the queue calls Sync for each owner name
 	return &keeper{view, queue, c}, nil
 }

@@ -25,8 +25,8 @@ type narrator struct {
 	now     func() time.Time
 	acts    int
 	began   time.Time // the time at which the current act began
-	waited  int       // number of passes that were held back in the current act
-	why     string    // why the last of these passes was held back
+	waited  int       // number of passes in the current act that had to wait
+	why     string    // why the last of these passes had to wait
 	calls   map[string]int
 	created []error                          // the results of the creations in the current pass
 	victims []replicas.Deletion[*corev1.Pod] // the pods that the current pass deletes
@@ -46,7 +46,8 @@ func (n *narrator) say(what, format string, args ...any) {
 
 func (n *narrator) print(format string, args ...any) { fmt.Fprintf(&n.text, format+"\n", args...) }
 
-// call counts a call to the API server. It also records the result if the call creates a pod.
+// call adds one to the number of API calls with the same verb. If the API call creates a pod, its result is
+// also recorded.
 func (n *narrator) call(call replicastest.Call, err error) {
 	n.calls[call.Verb]++
 	if call.Verb == "create" {
@@ -54,7 +55,7 @@ func (n *narrator) call(call replicastest.Call, err error) {
 	}
 }
 
-// passed is called at the end of each pass and prints the changes that the pass has made.
+// passed prints the changes of a pass. The controller calls this method at the end of each pass.
 func (n *narrator) passed(_ context.Context, pass controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]) {
 	if pass.Waiting() {
 		n.waited++
@@ -75,7 +76,7 @@ func (n *narrator) passed(_ context.Context, pass controller.Pass[*appsv1.Replic
 	n.created, n.victims = nil, nil
 }
 
-// status writes the status of the ReplicaSet.
+// status prints the status of the ReplicaSet.
 func (n *narrator) status(rs *appsv1.ReplicaSet) {
 	s := rs.Status
 	line := []string{
@@ -92,7 +93,8 @@ func (n *narrator) status(rs *appsv1.ReplicaSet) {
 	n.say("status", "%s", strings.Join(line, ", "))
 }
 
-// creations returns a summary of the creations of a slow start. The result of call i is answers[i].
+// creations summarizes the creation calls of a slow start. The error of call i is answers[i], and skipped
+// is the number of calls that were not made.
 func creations(answers []error, skipped int) string {
 	wanted := count(len(answers)+skipped, "pod")
 	refused := 0
@@ -108,7 +110,8 @@ func creations(answers []error, skipped int) string {
 		len(answers)-refused, wanted, batches(len(answers)), count(refused, "call"), skipped)
 }
 
-// batches describes the batches of a slow start. Each batch is twice as large as the batch before.
+// batches returns the sizes of the batches of a slow start as a string. The size doubles from batch to
+// batch, but the last batch can be smaller.
 func batches(calls int) string {
 	if calls == 1 {
 		return ""

@@ -19,8 +19,8 @@ import (
 
 const namespace, name = "default", "web"
 
-// A story runs a controller on a simulated cluster and plays the events. The field err holds the first error
-// of the calls that the user makes.
+// A story runs a controller on a simulated cluster and triggers the events. The field err holds the first
+// error.
 type story struct {
 	*narrator
 	ctx     context.Context
@@ -30,7 +30,7 @@ type story struct {
 	err     error
 }
 
-// tell plays the whole story, and returns its text and the first error.
+// tell runs the whole story, and returns the text to print and the first error.
 func tell() (string, error) {
 	s, err := newStory()
 	if err != nil {
@@ -206,7 +206,7 @@ func (s *story) plan() replicas.PodPlan {
 	return plan
 }
 
-// status writes the ReplicaSet's status from the API server.
+// status reads the ReplicaSet from the API server and prints its status.
 func (s *story) status() {
 	rs, err := s.cluster.GetOwner(s.ctx, namespace, name)
 	s.check(err)
@@ -215,7 +215,7 @@ func (s *story) status() {
 	}
 }
 
-// event writes the last Kubernetes event about the ReplicaSet, without the random name of the pod.
+// event prints the last Kubernetes event about the ReplicaSet. The random name of the pod is omitted.
 func (s *story) event() {
 	if last := len(s.cluster.Events) - 1; last >= 0 {
 		_, why, _ := strings.Cut(s.cluster.Events[last].Message, "forbidden: ")
@@ -224,7 +224,7 @@ func (s *story) event() {
 }
 
 func createReplicaSet(cluster *replicastest.PodCluster, n int32) error {
-	rs := replicastest.NewReplicaSet(namespace, name, n) // has a Deployment, so the deletion order counts the pods of each node
+	rs := replicastest.NewReplicaSet(namespace, name, n) // owned by a Deployment, so the deletion order considers the pods per node
 	rs.Spec.MinReadySeconds = 5
 	_, err := cluster.CreateOwner(context.Background(), rs)
 	return err
@@ -235,7 +235,7 @@ func (s *story) scale(n int32) {
 	s.check(err)
 }
 
-// annotate sets an annotation of the ReplicaSet that the controller ignores.
+// annotate sets an annotation on the ReplicaSet. The controller ignores this annotation.
 func (s *story) annotate() {
 	_, err := s.cluster.EditOwner(s.ctx, namespace, name, func(rs *appsv1.ReplicaSet) {
 		metav1.SetMetaDataAnnotation(&rs.ObjectMeta, "example.com/reviewed", "yes")

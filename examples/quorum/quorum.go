@@ -1,9 +1,9 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package quorum is an operator that you can copy. The operator keeps the members of a Database. Each member
-// is a pod and a volume claim with an ordinal. Members are added and removed one at a time, while a quorum of
-// members stays ready. A ready member hands over its data before it is removed.
+// Package quorum is an operator that you can copy. The operator creates and deletes the members of a
+// Database. Each member has an ordinal, a pod and a volume claim. Members are added and removed one at a
+// time, so that a quorum of members stays ready. A ready member hands over its data before it is removed.
 package quorum
 
 import (
@@ -27,8 +27,8 @@ import (
 
 const (
 	databaseLabel = "quorum.example.com/database"
-	// The operator sets the annotation drain to ask a member to drain, and the agent in the pod answers with
-	// the annotation drained.
+	// To drain a member, the operator sets the first of these annotations on the pod. When the member is
+	// drained, the agent in the pod sets the second annotation.
 	drain, drained = "quorum.example.com/drain", "quorum.example.com/drained"
 	// A Database that is being deleted keeps this finalizer until its last member is gone.
 	finalizer = "quorum.example.com/members"
@@ -77,14 +77,13 @@ type Calls interface {
 	Claim(ctx context.Context, claim *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error)
 	// Annotate sets an annotation of a pod to "true". The patch must contain the pod's UID.
 	Annotate(ctx context.Context, pod *corev1.Pod, annotation string) error
-	// Keep adds the finalizer of this package to the Database if keep is true, and removes the finalizer
-	// otherwise.
+	// Keep adds this package's finalizer to the Database, or removes it if keep is false.
 	Keep(ctx context.Context, db *Database, keep bool) error
 }
 
 type operator struct{ Calls }
 
-// Kind describes a Database to replicakit.
+// Kind returns the controller.Kind for Databases and their pods.
 func Kind(calls Calls) controller.Kind[*Database, *corev1.Pod] {
 	o := operator{calls}
 	return controller.Kind[*Database, *corev1.Pod]{
@@ -136,7 +135,7 @@ func (o operator) oneAtATime(ctx context.Context, db *Database, step *controller
 			unsettled++
 		}
 	}
-	if isGoing { // no client uses the database now
+	if isGoing { // no client uses a Database that is being deleted
 		quorum, unsettled = 0, 0
 	}
 	if unsettled > 0 {
@@ -195,7 +194,8 @@ func member(db *Database, name string) *corev1.Pod {
 }
 
 // DatabaseOf returns the name of the Database that a volume claim belongs to, or an empty name. Use
-// DatabaseOf to watch claims, because a member waits while its claim is being deleted.
+// DatabaseOf in a watch on volume claims. The watch is necessary, because a new member waits until an old
+// claim with the same name is gone.
 func DatabaseOf(claim metav1.Object) (db types.NamespacedName) {
 	if name := claim.GetLabels()[databaseLabel]; name != "" {
 		db = types.NamespacedName{Namespace: claim.GetNamespace(), Name: name}

@@ -62,7 +62,8 @@ func run(args []string) error {
 }
 
 // parse reads the flags. A leader is elected, because two active processes would create every Worker twice.
-// When the manager stops, the leader releases the lease. This is safe because the program then exits.
+// The leader releases the lease when the manager stops. The release is safe, because the program then
+// exits.
 func parse(args []string) (opts manager.Options, kubeconfigs []string, err error) {
 	opts = manager.Options{LeaderElection: true, LeaderElectionID: "workerpool.example.com", LeaderElectionReleaseOnCancel: true}
 	flags := flag.NewFlagSet("workerpool", flag.ContinueOnError)
@@ -123,9 +124,10 @@ func newManager(opts manager.Options, each controllerruntime.Options, configs ..
 	return mgr, nil
 }
 
-// withTransport returns copies of the client configurations with three additional features. The clients make
-// writes only while this process can prove that it holds the lease. Only the server's responses limit the
-// rate of their calls. If a watch hangs, its objects can be listed again.
+// withTransport returns a copy of each client configuration, and a Watches for each copy. Clients with
+// these configurations send writes only while this process can prove that it holds the lease. Their call
+// rate depends only on the server's responses. With a Watches, the objects of a watch that hangs can be
+// listed again.
 func withTransport(opts manager.Options, configs []*rest.Config) (wrapped []*rest.Config, watches []*transport.Watches) {
 	fence := transport.NewFence(types.NamespacedName{Namespace: opts.LeaderElectionNamespace, Name: opts.LeaderElectionID}, ptr.Deref(opts.RenewDeadline, 0))
 	for _, config := range configs {

@@ -30,15 +30,15 @@ func report(p *v1.WorkerPool, o controller.Outcome[*v1.Worker]) error {
 	return nil
 }
 
-// heldBack returns the condition HeldBack, which says whether the controller holds back the creation or
-// deletion of Workers, and why. The message is the same in each pass, because each new message would be a
-// write to the API server.
+// heldBack returns the condition HeldBack. This condition is true while the controller holds back the
+// creation or deletion of Workers. The message depends only on the reason, because each new message would
+// cause a write to the API server.
 func heldBack(o controller.Outcome[*v1.Worker]) metav1.Condition {
 	condition := metav1.Condition{
 		Type: "HeldBack", Status: metav1.ConditionFalse, Reason: "Nothing",
 		ObservedGeneration: o.Generation, LastTransitionTime: metav1.NewTime(o.Now),
 	}
-	// CallsNotSeen is ignored, because this reason appears and disappears with each change.
+	// CallsNotSeen is ignored, because each creation or deletion causes this reason for a short time.
 	if i := slices.IndexFunc(o.Gates, func(g controller.Gate) bool { return g.Stops != 0 && g.Reason != controller.CallsNotSeen }); i >= 0 {
 		condition.Status, condition.Reason, condition.Message = metav1.ConditionTrue, o.Gates[i].Reason.String(), o.Gates[i].Reason.Sentence()
 	}
@@ -57,13 +57,14 @@ func available(p *v1.WorkerPool, o controller.Outcome[*v1.Worker]) metav1.Condit
 	return condition
 }
 
-// revisionLabel is the label with the name of the template that a Worker was made from.
+// revisionLabel is a label on each Worker. Its value is the name of the template from which the Worker was
+// created.
 const revisionLabel = "workerpool.example.com/revision"
 
 // revision returns a name for the pool's current template.
 func revision(p *v1.WorkerPool) string {
 	hash := fnv.New32a()
-	_ = json.NewEncoder(hash).Encode(p.Spec.Template) // neither the encoder nor the hash can fail
+	_ = json.NewEncoder(hash).Encode(p.Spec.Template) // the encoder and the hash always succeed
 	return fmt.Sprintf("%08x", hash.Sum32())
 }
 

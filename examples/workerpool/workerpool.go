@@ -52,9 +52,9 @@ func spec(p *v1.WorkerPool) (workers, error) {
 	}, nil
 }
 
-// rules returns the rules for removing Workers. Workers of another revision, and Workers that do not become
-// ready in time, are replaced. If a pool has too many Workers, Workers of an old revision are removed first,
-// then Workers that are not ready, then the newest Workers.
+// rules returns the rules for removing Workers. Workers are replaced if they have another revision or do
+// not become ready in time. A pool with too many Workers first removes those of an old revision, then those
+// that are not ready, and then the newest.
 func rules(p *v1.WorkerPool) replicas.Rules[*v1.Worker] {
 	current := revision(p)
 	return replicas.Rules[*v1.Worker]{

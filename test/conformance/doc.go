@@ -14,5 +14,6 @@
 //	CONFORMANCE_CASES=20 go test ./...          # twenty times as many
 //	CONFORMANCE_SEED=7 go test ./...            # others
 //
-// A failing test prints the smallest failing input that it has found, and the command that repeats the case.
+// A failing test prints the smallest failing input that it has found. The test also prints a command that
+// repeats the failure.
 package conformance

@@ -1,8 +1,8 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package consumer is an operator that is built with an older release of the Kubernetes libraries than the
-// rest of this repository. The tests run the operator with client-go's fake clients.
+// Package consumer is an operator that is built with older Kubernetes libraries than the rest of this
+// repository. The tests run the operator with client-go's fake clients.
 package consumer
 
 import (
@@ -64,7 +64,7 @@ func handle(informer cache.SharedIndexInformer, added func(any, ...controller.En
 	return err
 }
 
-// work makes a pass for the next key in the queue. It returns false if the queue has been shut down.
+// work runs one pass for the next key in the queue. It returns false when the queue has been shut down.
 func work(ctx context.Context, queue workqueue.TypedDelayingInterface[types.NamespacedName], c *controller.Controller) bool {
 	key, ended := queue.Get()
 	if ended {

@@ -6,9 +6,10 @@
 //
 //	go run . -o archive.tar -tag v0.1.0 directory/linux/amd64/program directory/linux/arm64/program
 //
-// The archive is an OCI layout. The last two directories in the path of a program are its operating system
-// and architecture. The bill of materials, program.cdx.json, must be in the same directory as the program.
-// The same files always give an image with the same digest. To run this command, use make image.
+// The archive is an OCI layout. The last two directories in the path of a program must name its operating
+// system and its architecture. The bill of materials, program.cdx.json, must be in the same directory as
+// the program. For the same files, the image always has the same digest. To run this command, use make
+// image.
 package main
 
 import (
@@ -30,7 +31,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// user is the user and group ID that the Kubernetes manifests also use. Nodes have no user with this ID.
+// user contains a user ID and a group ID. The Kubernetes manifests use the same IDs. Nodes have no user
+// with this ID.
 const user = "65532:65532"
 
 func main() {

@@ -3,8 +3,8 @@
 
 //go:build never
 
-// Package main does not need this file. The imports keep modules in go.mod that Kubernetes' tests need. The
-// file is never built.
+// Package main does not need this file. Because of its imports, go.mod keeps the modules that Kubernetes'
+// tests need. The file is never built.
 package main
 
 import (

@@ -44,8 +44,8 @@ func run(module, to string) error {
 	})
 }
 
-// isFolderOf reports whether the folder belongs to the module and other modules can import the packages in
-// it.
+// isFolderOf reports whether the folder belongs to the module and contains packages that other modules can
+// import.
 func isFolderOf(folder string) bool {
 	_, err := os.Stat(filepath.Join(folder, "go.mod"))
 	name := filepath.Base(folder)

@@ -26,7 +26,7 @@ const namespace = "bench"
 const parallel = 128
 
 // A bed is a control plane that only the bench and the measured controller use. The field view counts the
-// objects in it.
+// objects in this control plane.
 type bed struct {
 	size   size
 	client *clientset.Clientset
@@ -34,9 +34,9 @@ type bed struct {
 	began  time.Time
 	sample sample
 
-	proxy *proxy // stands between the controller and the API server; nil means no proxy
+	proxy *proxy // forwards the controller's calls to the API server; nil if the scenario has no proxy
 
-	// These are the objects that the scenario's function prepare has created.
+	// The scenario's prepare function has created these objects.
 	sets     []*appsv1.ReplicaSet
 	pods     []*corev1.Pod
 	reported int // sum of status.replicas over all ReplicaSets
@@ -84,7 +84,7 @@ func (b *bed) tally(ctx context.Context) (tally, error) {
 	return readTally(bytes.NewReader(text))
 }
 
-// awaitQuiet returns as soon as no controller has made a call for one second.
+// awaitQuiet waits until no controller has made a call for one second.
 func (b *bed) awaitQuiet(ctx context.Context) error {
 	last, err := b.tally(ctx)
 	for err == nil {

@@ -15,9 +15,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// This file contains the scenarios that measure the first change after a controller starts. The change is a
-// new ReplicaSet, which is created immediately after the controller's first pass. In one scenario, the pods
-// of another ReplicaSet change at the same time.
+// The scenarios in this file measure the first change after a controller starts. A ReplicaSet is created
+// immediately after the controller's first pass. In one scenario, the pods of another ReplicaSet change at
+// the same time.
 
 const bystander = "bystander"
 
@@ -61,15 +61,15 @@ func playFirst(busy bool) func(ctx context.Context, b *bed, start starter) error
 			return err
 		}
 		return c.stop(ctx, b.measure(ctx, func(ctx context.Context, b *bed) error {
-			defer clients.Wait() // the clients must stop, because measure waits until the controller makes no calls
+			defer clients.Wait() // measure waits until the controller makes no calls, so the clients must stop changing objects
 			defer stop()
 			return b.watchFirst(ctx, c)
 		}))
 	}
 }
 
-// renew updates a Lease ten times per second until ctx ends. A hundred kubelets update their Leases equally
-// often. Each update increases the server's resourceVersion.
+// renew updates a Lease ten times per second until ctx ends. This is the total rate of updates from a
+// hundred kubelets. Each update increases the server's resourceVersion.
 func (b *bed) renew(ctx context.Context) {
 	leases := b.client.CoordinationV1().Leases(namespace)
 	lease, err := leases.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "node"}}, metav1.CreateOptions{})
@@ -83,16 +83,15 @@ func (b *bed) renew(ctx context.Context) {
 	}
 }
 
-// change repeats two steps until ctx ends: it makes all pods of the ReplicaSet "bystander" ready, and then
-// not ready.
+// change makes all pods of the ReplicaSet "bystander" ready, then not ready, and so on until ctx ends.
 func (b *bed) change(ctx context.Context) {
 	for ready := true; ctx.Err() == nil; ready = !ready {
 		_ = b.pace(ctx, len(b.pods), func(ctx context.Context, i int) error { return b.setReady(ctx, b.pods[i].Name, ready) })
 	}
 }
 
-// watchFirst waits for the end of the controller's first pass, which handles the ReplicaSet "bystander".
-// Then it creates a ReplicaSet and measures how long the controller takes to create the pods.
+// watchFirst waits until the controller has completed a pass for the ReplicaSet "bystander". Then it
+// creates a ReplicaSet and measures how long the controller takes to create the pods.
 func (b *bed) watchFirst(ctx context.Context, c *controller) error {
 	if err := b.awaitCount(ctx, c, syncsMetric, 1); err != nil {
 		return err

@@ -11,8 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 )
 
-// This file contains the scenarios in which a proxy between the controller and the API server loses
-// responses.
+// In the scenarios of this file, a proxy between the controller and the API server loses responses.
 
 // lossShare is the probability that the proxy loses the response to a creation, deletion or patch of a pod.
 const lossShare = 0.3
@@ -23,7 +22,7 @@ func lossTitle(how string) func(size) string {
 	}
 }
 
-// orphans returns the number of pods that are created before the ReplicaSet that selects them.
+// orphans returns the number of pods that already exist when the ReplicaSet is created.
 func (s size) orphans() int { return s.pods / 20 }
 
 func prepareOrphans(ctx context.Context, b *bed) (err error) {
@@ -32,8 +31,8 @@ func prepareOrphans(ctx context.Context, b *bed) (err error) {
 	return err
 }
 
-// runLoss creates a ReplicaSet and then scales it to 0. After each of these changes, it waits for the
-// controller to stop making calls. Until then, more pods than wanted can exist.
+// runLoss creates a ReplicaSet and then scales it to 0. After each of these two changes, it calls
+// awaitCalm, because more pods than wanted can exist for some time.
 func runLoss(ctx context.Context, b *bed) error {
 	wanted := b.size.pods / 2
 	b.proxy.armed.Store(true)

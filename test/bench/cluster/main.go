@@ -109,7 +109,7 @@ func parse(args []string, binaries string) (options, error) {
 	return opts, err
 }
 
-// choose splits a comma-separated list. It returns an error if an entry is not a known name.
+// choose splits a comma-separated list. It returns an error if the list contains an unknown name.
 func choose(flag, asked string, known []string) ([]string, error) {
 	chosen := strings.Split(asked, ",")
 	for _, name := range chosen {
@@ -120,8 +120,8 @@ func choose(flag, asked string, known []string) ([]string, error) {
 	return chosen, nil
 }
 
-// measureAll measures each chosen scenario with each chosen side, opts.runs times. The order of the sides
-// changes from run to run.
+// measureAll measures each chosen scenario opts.runs times with each chosen program. The order of the
+// programs changes from run to run.
 func measureAll(ctx context.Context, opts options, all *results, out io.Writer) error {
 	for i := range opts.runs {
 		for _, sc := range scenarios {

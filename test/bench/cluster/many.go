@@ -62,8 +62,8 @@ func prepareHold(ctx context.Context, b *bed) (err error) {
 	return err
 }
 
-// runHold makes one pod ready at a time, and takes each pod from the next ReplicaSet in turn. When all pods
-// are ready, it makes them not ready in the same order.
+// runHold makes the pods ready one at a time, and alternates between the ReplicaSets. When all pods are
+// ready, it makes them not ready in the same order.
 func runHold(ctx context.Context, b *bed) error {
 	changes := int(b.size.length.Seconds() * float64(b.size.rate))
 	err := b.pace(ctx, changes, func(ctx context.Context, i int) error {
@@ -77,8 +77,8 @@ func runHold(ctx context.Context, b *bed) error {
 	return b.view.awaitCounts(ctx, "the last change in a status", func(c counts) bool { return c.ready == ready })
 }
 
-// becomesReady reports whether the change with the given index makes its pod ready. If not, the change makes
-// the pod not ready.
+// becomesReady reports whether the change with the given index makes a pod ready. All other changes make a
+// pod not ready.
 func becomesReady(change, pods int) bool { return change/pods%2 == 0 }
 
 // readyAfter returns the number of ready pods after the given number of changes.

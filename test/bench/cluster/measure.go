@@ -12,7 +12,8 @@ import (
 	"github.com/replicakit/replicakit/cmd/replicakit-controller/demo/controlplane"
 )
 
-// measure runs one scenario with one side on a new control plane, and returns the measured values.
+// measure runs one scenario with one of the two programs on a new control plane, and returns the measured
+// values.
 func measure(ctx context.Context, opts options, sc scenario, sd side) (got sample, err error) {
 	plane, err := controlplane.Start(opts.binaries, nil)
 	if err != nil {
@@ -83,8 +84,9 @@ func (b *bed) prepare(ctx context.Context, sc scenario) error {
 	return nil
 }
 
-// measureController measures a controller during the scenario. The measurement starts after the warm-up, when
-// the controller has seen all objects. The measurement ends when the controller no longer makes calls.
+// measureController measures a controller during the scenario. The measurement starts after the warm-up. By
+// then, the controller has seen all objects. The measurement ends as soon as the controller has stopped
+// making calls.
 func (b *bed) measureController(ctx context.Context, sc scenario, c *controller) (sample, error) {
 	if err := b.warmUp(ctx); err != nil {
 		return nil, err
@@ -109,8 +111,8 @@ func (b *bed) measureController(ctx context.Context, sc scenario, c *controller)
 	return b.sample, nil
 }
 
-// measure runs the function work. Then it adds the increase of the API server's
-// counters (calls, watch events and CPU time) to the sample.
+// measure runs the given function and waits until the controller makes no calls. Then it adds to the sample
+// how much the API server's counters have increased.
 func (b *bed) measure(ctx context.Context, work func(context.Context, *bed) error) error {
 	before, err := b.tally(ctx)
 	if err != nil {

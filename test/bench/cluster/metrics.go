@@ -26,7 +26,7 @@ var kinds = []string{
 // update, and our controller sends a patch.
 const statusWrites = "writes of replicasets/status"
 
-// A tally holds the counters of an API server since the server started.
+// A tally holds the values of an API server's counters. Each counter starts at 0 when the server starts.
 type tally struct {
 	calls   map[string]float64 // by kind
 	refused float64            // number of these calls that the server refused
@@ -61,7 +61,7 @@ func readTally(text io.Reader) (tally, error) {
 	return t, nil
 }
 
-// since subtracts an earlier tally from this one.
+// since returns the difference between this tally and an earlier tally.
 func (t tally) since(before tally) tally {
 	calls := make(map[string]float64, len(t.calls))
 	for kind, n := range t.calls {
@@ -70,7 +70,6 @@ func (t tally) since(before tally) tally {
 	return tally{calls: calls, refused: t.refused - before.refused, sent: t.sent - before.sent, cpu: t.cpu - before.cpu}
 }
 
-// writes returns the number of calls that are not reads.
 func (t tally) writes() (n float64) {
 	for kind, calls := range t.calls {
 		if verb, _, _ := strings.Cut(kind, " "); verb != "GET" && verb != "LIST" {
@@ -80,8 +79,8 @@ func (t tally) writes() (n float64) {
 	return n
 }
 
-// readCount returns the value of a work queue metric for the queue of ReplicaSets. For a histogram, this is
-// the number of observations. The queue and its metrics have the same names in both programs.
+// readCount returns the value of a work queue metric for the queue of ReplicaSets. The value of a histogram
+// is the number of its observations. The queue and its metrics have the same names in both programs.
 func readCount(text io.Reader, metric string) (float64, error) {
 	families, err := parseMetrics(text)
 	if err != nil {
@@ -95,8 +94,8 @@ func parseMetrics(text io.Reader) (map[string]*dto.MetricFamily, error) {
 	return parser.TextToMetricFamilies(text)
 }
 
-// sum adds the values of the family's metrics that the filter wanted accepts. A nil filter accepts all
-// metrics.
+// sum returns the sum of the values of the family's metrics. If a filter is given, the sum contains only
+// the metrics for which the filter returns true.
 func sum(family *dto.MetricFamily, wanted func(*dto.Metric) bool) (total float64) {
 	for _, m := range family.GetMetric() {
 		if wanted != nil && !wanted(m) {

@@ -53,7 +53,7 @@ func (b *bed) create(ctx context.Context, rs *appsv1.ReplicaSet) error {
 	return err
 }
 
-// createPods creates n pods. The ReplicaSet of pod i is of(i).
+// createPods creates n pods. The given function returns the ReplicaSet of pod i.
 func (b *bed) createPods(ctx context.Context, n int, owned bool, of func(i int) *appsv1.ReplicaSet) ([]*corev1.Pod, error) {
 	pods := make([]*corev1.Pod, n)
 	err := callAll(ctx, n, func(ctx context.Context, i int) (err error) {

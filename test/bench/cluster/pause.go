@@ -16,7 +16,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 )
 
-// This file contains the scenario in which a leader is paused for longer than the duration of its lease.
+// In this file's scenario, a leader is paused for longer than the duration of its lease.
 
 var shortLease = []string{
 	"--leader-elect=true", "--leader-elect-lease-duration=8s", "--leader-elect-renew-deadline=6s", "--leader-elect-retry-period=1s",
@@ -69,9 +69,9 @@ func playPause(ctx context.Context, b *bed, start starter) (err error) {
 	return nil
 }
 
-// pause stops the process of the leader as soon as the number of pods is at least moment. After the next
-// leader has created the remaining pods, the process of the first leader continues. The first leader must
-// then exit on its own, because it has lost its lease.
+// pause stops the leader's process as soon as the given number of pods exists. The next leader then creates
+// the remaining pods. After that, the stopped process continues. That process must exit on its own, because
+// it has lost its lease.
 func (b *bed) pause(ctx context.Context, leader, next *controller, moment int) error {
 	if err := next.awaitLog(ctx, "Attempting to acquire leader lease"); err != nil {
 		return err
@@ -117,7 +117,6 @@ func (c *controller) endsAfterPause(ctx context.Context) error {
 	}
 }
 
-// empty scales the ReplicaSet to 0 and waits until all pods are gone.
 func (b *bed) empty(ctx context.Context) error {
 	if err := b.scale(ctx, web, 0); err != nil {
 		return err

@@ -21,7 +21,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// A fault changes the response to an API call that has already taken effect.
+// A fault changes the response to an API call. The call itself has already taken effect.
 type fault func(answer *http.Response)
 
 // cut closes the connection instead of sending the response.
@@ -30,7 +30,8 @@ func cut(answer *http.Response) {
 	panic(http.ErrAbortHandler)
 }
 
-// tooMany replaces the response with status code 429 and a Retry-After of one second.
+// tooMany replaces the response with an empty response. The new response has the status code 429 and a
+// Retry-After of one second.
 func tooMany(answer *http.Response) {
 	_ = answer.Body.Close()
 	answer.StatusCode, answer.Status = http.StatusTooManyRequests, ""

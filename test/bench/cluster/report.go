@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// unit is the unit of a figure and determines its format.
+// unit is the unit of a measured value. The unit determines how the value is formatted.
 type unit uint8
 
 const (
@@ -29,7 +29,7 @@ type figure struct {
 	value   float64
 }
 
-// A sample holds the values that were measured for one side in one run of one scenario.
+// A sample holds the measured values of one run of a scenario.
 type sample []figure
 
 func (s sample) String() string {
@@ -42,7 +42,7 @@ func (s sample) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// text returns a value of this unit as a string, such as "0.50 s" or "12 MiB".
+// text formats a value of this unit, for example as "0.50 s" or "12 MiB".
 func (u unit) text(v float64) string {
 	switch u {
 	case wall, cpu:
@@ -69,7 +69,7 @@ type results struct {
 	rows []*row
 }
 
-// A row holds the values of one measure in one scenario.
+// A row of the table holds all values of one measured quantity in one scenario.
 type row struct {
 	scenario, measure string
 	unit              unit
@@ -124,8 +124,8 @@ func (r *row) isTold() bool {
 	return false
 }
 
-// text returns the median of one side's values as a string. If the values of the runs differ, it adds the
-// lowest and the highest value in parentheses.
+// text formats the median of one program's values. If the formatted values differ between the runs, the
+// lowest and highest values follow in parentheses.
 func (r *row) text(side string) string {
 	values := r.values[side]
 	if len(values) == 0 {
@@ -160,10 +160,10 @@ func median(values []float64) float64 {
 	return (sorted[middle-1] + sorted[middle]) / 2
 }
 
-// mark is the line just before the table in the page.
+// mark is the last line of the page before the results.
 const mark = "<!-- make bench-cluster writes what is below -->\n"
 
-// into replaces everything after the mark in the page with these results, and returns the new page.
+// into returns the given page with these results in place of everything after the mark.
 func (r *results) into(page []byte) ([]byte, error) {
 	before, _, found := strings.Cut(string(page), mark)
 	if !found {

@@ -49,12 +49,12 @@ type size struct {
 	pods   int // pods of one large set
 	sets   int // small sets
 	perSet int // pods of each small set
-	held   int // large sets in the scenario named "hold"
+	held   int // large ReplicaSets in the scenario named "hold"
 	rate   int // changes a second
 	length time.Duration
 
-	crowd    int // sets that exist when a controller starts
-	perCrowd int // pods of each of these sets
+	crowd    int // number of ReplicaSets that exist when a controller starts
+	perCrowd int // number of pods of each of these ReplicaSets
 }
 
 var full = size{pods: 1000, sets: 2000, perSet: 5, held: 10, rate: 100, length: time.Minute, crowd: 2000, perCrowd: 75}

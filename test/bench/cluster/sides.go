@@ -42,8 +42,8 @@ func sideNames() (names []string) {
 	return names
 }
 
-// common holds the flags that both programs always get. rates holds the flags that both programs also get
-// unless the scenario uses the default rate limits.
+// common holds the flags that both programs always get. rates holds additional flags that raise the rate
+// limits. If the scenario uses the default rate limits, the programs do not get these flags.
 var (
 	common = []string{"--leader-elect=false", "--authorization-always-allow-paths=/metrics"}
 	rates  = []string{"--kube-api-qps=5000", "--kube-api-burst=5000"}
@@ -60,7 +60,7 @@ func manager(opts options, address, port string) (path string, args []string) {
 	return opts.controller, append([]string{"--metrics-bind-address=" + net.JoinHostPort(address, port)}, common...)
 }
 
-// A controller is the running program of a side.
+// A controller is a running process of one of the two programs.
 type controller struct {
 	*controlplane.Program
 	dir     string // directory of the kubeconfig and the log
@@ -69,10 +69,10 @@ type controller struct {
 	mayEnd atomic.Bool // set if the program is expected to exit on its own
 }
 
-// A starter starts the program of the measured side.
+// A starter starts the program that is being measured.
 type starter func() (*controller, error)
 
-// start starts the side's program for a scenario, with the given kubeconfig.
+// start starts the program with the given kubeconfig and the flags for the scenario.
 func (s side) start(ctx context.Context, opts options, kubeconfig []byte, sc scenario) (*controller, error) {
 	const address = "127.0.0.1"
 	port, err := freePort(ctx, address)
@@ -98,8 +98,8 @@ func (s side) start(ctx context.Context, opts options, kubeconfig []byte, sc sce
 	return &controller{Program: program, dir: dir, metrics: "https://" + net.JoinHostPort(address, port) + "/metrics"}, nil
 }
 
-// stop stops the program. If the measurement succeeded or was interrupted, it deletes the log. Otherwise it
-// keeps the log and returns the cause of the failure.
+// stop stops the program. If the measurement succeeded or was interrupted, stop deletes the log. If the
+// measurement failed, stop keeps the log and returns the cause.
 func (c *controller) stop(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	_ = c.Stop() // kube-controller-manager returns an error even after a normal shutdown
@@ -154,7 +154,7 @@ func (c *controller) usage(ctx context.Context) (used usage, err error) {
 // syncsMetric is a histogram with one observation for each pass.
 const syncsMetric = "workqueue_work_duration_seconds"
 
-// count reads a work queue metric of the program; see readCount.
+// count returns the value of a work queue metric of the program; see readCount.
 func (c *controller) count(ctx context.Context, metric string) (float64, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.metrics, nil)
 	if err != nil {

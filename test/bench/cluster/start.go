@@ -14,17 +14,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// This file contains the scenario in which many objects already exist when the controller starts.
+// In this file's scenario, many objects already exist when the controller starts.
 
-const pollInterval = 50 * time.Millisecond // between two reads of the controller's metrics
+const pollInterval = 50 * time.Millisecond // time between two reads of the controller's metrics
 
 func startTitle(s size) string {
 	return fmt.Sprintf("a controller starts on %s pods of %s ReplicaSets; then %s of these get %d more each",
 		grouped(s.crowd*s.perCrowd), grouped(s.crowd), grouped(s.growing()), s.growth())
 }
 
-// growing returns the number of ReplicaSets that are scaled up. growth returns the number of pods that each
-// of them gains.
+// growing returns the number of ReplicaSets that are scaled up. growth returns the number of pods that are
+// added to each of these ReplicaSets.
 func (s size) growing() int { return s.crowd / 10 }
 func (s size) growth() int  { return max(s.perCrowd/10, 1) }
 
@@ -55,7 +55,7 @@ func (b *bed) createCrowd(ctx context.Context) error {
 	})
 }
 
-// furnish sets the fields of a pod template that pods in a real cluster usually have.
+// furnish sets the fields that are usually set in the pod templates of a real cluster.
 func furnish(template *corev1.PodTemplateSpec) {
 	template.Annotations = map[string]string{"prometheus.io/scrape": "true", "kubectl.kubernetes.io/restartedAt": "2026-05-04T12:00:00Z"}
 	main := &template.Spec.Containers[0]
@@ -116,7 +116,7 @@ func (b *bed) awaitPasses(ctx context.Context, c *controller, what string, times
 func (b *bed) awaitCount(ctx context.Context, c *controller, metric string, count int) error {
 	deadline := time.Now().Add(patience)
 	for {
-		n, err := c.count(ctx, metric) // count fails until the program serves the metric
+		n, err := c.count(ctx, metric) // returns an error until the program serves the metric
 		if err == nil && n >= float64(count) {
 			return nil
 		}
@@ -131,7 +131,7 @@ func (b *bed) awaitCount(ctx context.Context, c *controller, metric string, coun
 	}
 }
 
-// noteUsage adds to the sample the resources that the program has used since it started.
+// noteUsage adds the resource usage of the program since its start to the sample.
 func (b *bed) noteUsage(ctx context.Context, c *controller, when string) error {
 	used, err := c.usage(ctx)
 	if err != nil {

@@ -24,16 +24,16 @@ const patience = 5 * time.Minute
 type counts struct {
 	pods, owned int
 	sets        int
-	settled     int // sets whose status reports the current generation and spec.replicas pods
-	replicas    int // sum of status.replicas over all sets
-	ready       int // sum of status.readyReplicas over all sets
+	settled     int // number of ReplicaSets whose status reports the current generation and spec.replicas pods
+	replicas    int // sum of status.replicas over all ReplicaSets
+	ready       int // sum of status.readyReplicas over all ReplicaSets
 }
 
-// A history describes how the number of pods has changed since begin was last called.
+// A history describes how the number of pods has changed since the last call to the method begin.
 type history struct {
-	most, least int       // largest and smallest number of pods at any one time
-	ever        int       // number of pods that existed at some time
-	last        time.Time // time of the last change of a set or a pod
+	most, least int       // maximum and minimum number of pods at the same time
+	ever        int       // total number of pods that have existed
+	last        time.Time // time of the last change to a ReplicaSet or a pod
 }
 
 // A view counts the objects in the caches of its informers.
@@ -129,7 +129,7 @@ func (v *view) history() history {
 	return v.past
 }
 
-// awaitCounts returns nil as soon as the given function returns true for the counts. Call this method from only one
+// awaitCounts waits until the given function returns true for the counts. Call this method from only one
 // goroutine at a time.
 func (v *view) awaitCounts(ctx context.Context, what string, come func(counts) bool) error {
 	timeout := time.NewTimer(patience)

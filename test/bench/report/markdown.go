@@ -15,7 +15,7 @@ import (
 //go:embed intro.md
 var intro string
 
-// titles maps each kind of work to its title.
+// titles contains a title for each kind of work.
 var titles = map[string]string{
 	"Choose":          "choose a tenth of the pods",
 	"ChooseComposed":  "the same by an order composed of the same criteria",
@@ -62,7 +62,7 @@ func (r *results) markdown() []byte {
 	return []byte(b.String())
 }
 
-// timed formats the row for the table of times.
+// timed returns this row in the format of the table "Time".
 func (r *row) timed(title string) string {
 	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %s | %s → %s | %s → %s |\n",
 		title, r.text(), r.time(kubernetes), r.time(ours), r.times(kubernetes, ours),
@@ -94,7 +94,7 @@ func (r *row) number(side, unit string) string {
 	return thousands(strconv.FormatFloat(median, 'f', 0, 64))
 }
 
-// duration formats a number of seconds with three digits and a suitable unit.
+// duration converts a number of seconds to a string with about three digits and a suitable unit.
 func duration(s float64) string {
 	for _, unit := range []struct {
 		name    string
@@ -107,7 +107,7 @@ func duration(s float64) string {
 	return digits(s/1e-9) + " ns"
 }
 
-// digits formats a number with three digits.
+// digits converts a number to a string with at least three digits.
 func digits(v float64) string {
 	after := 2 - int(math.Floor(math.Log10(max(v, 1))))
 	return strconv.FormatFloat(v, 'f', max(after, 0), 64)

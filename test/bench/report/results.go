@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// results holds the medians of all benchmarks, in the order in which the benchmarks ran.
+// results holds the medians of all benchmarks. The rows have the same order as benchstat's output.
 type results struct {
 	config map[string]string // settings of all runs, such as "kubernetes" and "cpu"
 	rows   []*row
@@ -97,14 +97,15 @@ func (r *results) row(name string) (*row, error) {
 	return added, nil
 }
 
-// medianOf looks up the median for the given side and unit. The result ok is false if this median does not exist.
+// medianOf looks up the median for the given side and unit. The second result reports whether this median
+// exists.
 func (r *row) medianOf(side, unit string) (median float64, ok bool) {
 	v, ok := r.medians[unit][side]
 	return v.median, ok
 }
 
-// ratio returns the time of the first side divided by the time of the second side. The result ok is false if
-// one of the two times is unknown.
+// ratio divides the time of the first side by the time of the second side. The second result reports
+// whether this is possible.
 func (r *row) ratio(side, other string) (ratio float64, ok bool) {
 	a, aOK := r.medianOf(side, seconds)
 	b, bOK := r.medianOf(other, seconds)

@@ -1,9 +1,9 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package upstream gives the tests access to unexported functions and fields of Kubernetes' ReplicaSet
-// and Deployment controllers. The functions are not copies. The comment of each function names the
-// function of k8s.io/kubernetes to which it is linked, or the field that it returns.
+// Package upstream gives the tests access to unexported functions and fields of Kubernetes' ReplicaSet and
+// Deployment controllers. The functions are not copies. Some functions are linked to functions of
+// k8s.io/kubernetes, and the others return fields. The comments give the original names.
 package upstream
 
 import (
@@ -29,7 +29,7 @@ import (
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 )
 
-// GetPodsToDelete is getPodsToDelete of pkg/controller/replicaset. It sorts the elements of pods in place.
+// GetPodsToDelete is getPodsToDelete of pkg/controller/replicaset. It also sorts the first slice in place.
 //
 //go:linkname GetPodsToDelete k8s.io/kubernetes/pkg/controller/replicaset.getPodsToDelete
 func GetPodsToDelete(pods, related []*corev1.Pod, n int) []*corev1.Pod
@@ -70,7 +70,7 @@ func ClaimPods(c *replicaset.ReplicaSetController, ctx context.Context, rs *apps
 //go:linkname RelatedPods k8s.io/kubernetes/pkg/controller/replicaset.(*ReplicaSetController).getIndirectlyRelatedPods
 func RelatedPods(c *replicaset.ReplicaSetController, logger klog.Logger, rs *appsv1.ReplicaSet) ([]*corev1.Pod, error)
 
-// UpdatePod is the method updatePod of ReplicaSetController, which handles update events of pods.
+// UpdatePod is the method updatePod of ReplicaSetController. This method handles update events of pods.
 //
 //go:linkname UpdatePod k8s.io/kubernetes/pkg/controller/replicaset.(*ReplicaSetController).updatePod
 func UpdatePod(c *replicaset.ReplicaSetController, logger klog.Logger, old, cur any)

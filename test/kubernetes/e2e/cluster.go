@@ -29,8 +29,8 @@ var stages []byte
 // nodes is the number of nodes in a cluster. No spec needs more nodes.
 const nodes = 6
 
-// A cluster is a Kubernetes cluster in which kwok replaces the kubelets. A side provides the controllers of
-// ReplicaSets and ReplicationControllers. All other components are those of a usual cluster.
+// A cluster is a Kubernetes cluster with kwok in place of the kubelets. Only the programs of the given side
+// run controllers for ReplicaSets and ReplicationControllers. All other components are the usual ones.
 type cluster struct {
 	dir        string // directory of the kubeconfig and the logs
 	kubeconfig string
@@ -117,8 +117,8 @@ type program struct {
 // fast lists the flags that raise the rate limit for the API calls of a program.
 var fast = []string{"--kube-api-qps=5000", "--kube-api-burst=5000"}
 
-// beside returns the programs that run in every cluster. The kube-controller-manager runs without the two
-// controllers that a side provides.
+// beside returns the programs that run in every cluster. This kube-controller-manager does not run the
+// controllers of ReplicaSets and ReplicationControllers.
 func beside(c *cluster) []program {
 	return []program{
 		{"kwok", []string{
@@ -168,7 +168,7 @@ func (c *cluster) stop() {
 // podNetwork contains the IP addresses of all pods. Each node has 256 of these addresses.
 var podNetwork = netip.MustParsePrefix("10.244.0.0/16")
 
-// machine is the IP address of all programs outside pods, in addition to 127.0.0.1.
+// machine is the IP address of all programs outside pods. These programs also have the address 127.0.0.1.
 var machine = netip.MustParseAddr("10.244.255.254")
 
 // nodePods returns the IP addresses of one node's pods.

@@ -53,8 +53,7 @@ func enter() error {
 	return nil
 }
 
-// mountProc mounts a /proc that shows the new process namespace, because programs read their CPU time from
-// /proc.
+// mountProc mounts /proc for the new process namespace. Programs need /proc to read their CPU time.
 func mountProc() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("making mounts private: %w", err)
@@ -77,7 +76,7 @@ func raiseNetwork() error {
 	for _, step := range []struct {
 		name    string
 		request uint
-		address netip.Addr // zero for SIOCSIFFLAGS, which sets flags and no address
+		address netip.Addr // not set for SIOCSIFFLAGS, because this request needs no address
 	}{
 		{"lo", unix.SIOCSIFFLAGS, netip.Addr{}},
 		{"lo:pods", unix.SIOCSIFADDR, machine},

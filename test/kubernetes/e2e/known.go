@@ -29,8 +29,8 @@ func (o options) focusOf(sd side) *regexp.Regexp {
 	return aboutAll
 }
 
-// known returns the known results of the specs. If the flag -focus is set, the result contains only the specs
-// that the flag selects.
+// known returns the suite for this side, with the expected results of its specs. If the flag -focus is set,
+// the suite contains only the specs that the flag selects.
 func (o options) known(sd side, ran []suite.Result) suite.Suite {
 	s := suite.Suite{Name: "end to end, " + sd.title, Specs: specsOfAll, LeftOut: leftOut}
 	if !sd.works() {

@@ -64,8 +64,8 @@ const isolated = "REPLICAKIT_E2E_ISOLATED"
 // errInterrupted is returned if the run was interrupted.
 var errInterrupted = errors.New("interrupted")
 
-// inDirectory calls work with a new directory for logs. The directory is kept only if work returns an error
-// other than errInterrupted.
+// inDirectory calls the given function with a new directory for logs. If the function succeeds or returns
+// errInterrupted, the directory is removed.
 func inDirectory(work func(dir string) error) error {
 	dir, err := os.MkdirTemp("", "replicakit-e2e-")
 	if err != nil {

@@ -73,7 +73,7 @@ func (o options) runSpecs(ctx context.Context, sd side, dir string) ([]suite.Res
 	return suite.ReadGinkgo(file)
 }
 
-// ginkgo runs the specs and writes the report. It returns an error even if only a spec fails. The report
+// ginkgo runs the specs and writes the report. If a spec fails, ginkgo also returns an error. The report
 // shows which specs failed.
 func (c *cluster) ginkgo(ctx context.Context, opts options, sd side, report string) error {
 	log, err := os.Create(filepath.Join(c.dir, "ginkgo.log"))

@@ -24,8 +24,8 @@ type ginkgoSpec struct {
 	CapturedGinkgoWriterOutput string
 }
 
-// ReadGinkgo reads a report of ginkgo --json-report. It returns no result for a spec that did not run. It
-// returns a result for a setup or cleanup node, such as BeforeSuite, only if the node failed.
+// ReadGinkgo reads a report of ginkgo --json-report. Specs that did not run are omitted. Setup and cleanup
+// nodes, such as BeforeSuite, are included only if they failed.
 func ReadGinkgo(r io.Reader) ([]Result, error) {
 	var report ginkgoReport
 	if err := json.NewDecoder(r).Decode(&report); err != nil {
@@ -42,7 +42,7 @@ func ReadGinkgo(r io.Reader) ([]Result, error) {
 	return results, nil
 }
 
-// counts returns true if ReadGinkgo returns a result for the spec or the node.
+// counts reports whether ReadGinkgo returns a result for the spec or the node.
 func (s ginkgoSpec) counts() bool {
 	switch s.State {
 	case "skipped", "pending":

@@ -20,15 +20,15 @@ type event struct {
 type run struct {
 	output strings.Builder
 	action string
-	// inner is the number of tests inside this test or package. inBad is the number of these tests that did
-	// not pass.
+	// inner is the number of all sub-tests of this test, or of all tests of this package. inBad is the
+	// number of those that did not pass.
 	inner, inBad int
 }
 
 // ReadGoTest reads the output of go test -json. It returns one result for each test without sub-tests, and
-// for each test that fails although all its sub-tests pass. If a package fails without a failing test, for
-// example because it does not build, the result names the package instead. A skipped test counts as a test
-// that has not passed.
+// for each test that fails although all its sub-tests pass. A package can fail although no test fails, for
+// example because the package does not build. Then ReadGoTest returns one result with the name of the
+// package. A skipped test counts as not passed.
 func ReadGoTest(r io.Reader) ([]Result, error) {
 	runs := map[string]*run{}
 	var order []string

@@ -16,20 +16,20 @@ import (
 
 // A Suite is a set of tests with their known results.
 type Suite struct {
-	// Name is the name in the table.
+	// Name is the name of the suite in the table.
 	Name string
 	// Specs is the number of tests that must run. Any other number is reported as news.
 	Specs int
 	// Differences lists the tests that run but are known to fail.
 	Differences []Difference
-	// LeftOut lists the tests that do not run. Specs does not count these tests.
+	// LeftOut lists the tests that do not run. These tests are not included in the number Specs.
 	LeftOut []Difference
-	// Instead describes a difference between our code and Kubernetes' code that no test notices. If there is
-	// no such difference, Instead is empty.
+	// The text in Instead describes how our code differs from Kubernetes' code if no test detects the
+	// difference. Otherwise the text is empty.
 	Instead string
 }
 
-// A Difference describes a test that does not pass or does not run, and the reason.
+// A Difference names a test that fails or does not run, and gives the reason.
 type Difference struct {
 	// Test is the full name of the test, such as "TestX/row".
 	Test string
@@ -38,7 +38,7 @@ type Difference struct {
 	// of the strings, the failure is also reported as news. These checks distinguish the rows of a table test
 	// without sub-tests. If Says is empty, any failure is accepted.
 	Says []string
-	// Why is the reason. Print writes it below the table.
+	// Why is the reason. Print writes this reason below the table.
 	Why string
 }
 
@@ -87,7 +87,7 @@ func (s Suite) Judge(results []Result) Verdict {
 	return v
 }
 
-// news returns a description of the result if it is unexpected, or "" otherwise.
+// news returns a description of an unexpected result, or "" for an expected result.
 func (s Suite) news(r Result) string {
 	i := slices.IndexFunc(s.Differences, func(d Difference) bool { return d.Test == r.Test })
 	switch {
@@ -106,9 +106,9 @@ func (s Suite) news(r Result) string {
 // long, because an API server logs hundreds of lines when it starts.
 const tailLines = 50
 
-// excerpt returns the last lines of an output. It prepends the earlier lines that test files have printed. A
-// test prints its error before the API server stops, and a stopping API server logs more than tailLines
-// lines.
+// excerpt returns the last lines of an output, and all earlier lines that test files have printed. These
+// earlier lines can contain a test's error, because the API server logs more than tailLines lines when it
+// stops after the test.
 func excerpt(output string) string {
 	lines := strings.SplitAfter(output, "\n")
 	cut := max(0, len(lines)-tailLines)

@@ -10,7 +10,7 @@ import (
 	"github.com/replicakit/replicakit/test/kubernetes/upstream"
 )
 
-// here holds the import path prefix of our packages that replace Kubernetes' packages.
+// This is the prefix of the import paths of our packages that replace Kubernetes' packages.
 const here = "github.com/replicakit/replicakit/test/kubernetes/unit/"
 
 // Each of these reasons applies to several differences.
@@ -124,7 +124,7 @@ var consistencySuite = upstream.Suite{
 	In:   "unit/consistency",
 }
 
-// inside returns a Difference for each of the given tests, which read unexported fields.
+// inside returns a Difference for each of the given tests. These tests read unexported fields.
 func inside(tests ...string) []suite.Difference {
 	left := make([]suite.Difference, len(tests))
 	for i, test := range tests {

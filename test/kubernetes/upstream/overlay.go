@@ -60,9 +60,9 @@ func (s Suite) overlay(kubernetes, module, scratch string) (file string, err err
 	return file, os.WriteFile(file, content, 0o600)
 }
 
-// rewrite replaces imports and removes the functions and types whose names are keys of cut. It also removes
-// imports that only the removed code needs. Line numbers stay the same. For each removed function or type,
-// rewrite sets the value in cut to false.
+// rewrite replaces imports, and removes the functions and types whose names are keys of the map cut. It
+// also removes imports that only the removed code needs. Line numbers stay the same. For each removed
+// function or type, rewrite sets the value in this map to false.
 func rewrite(source []byte, imports map[string]string, cut map[string]bool) ([]byte, error) {
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, "", source, parser.SkipObjectResolution)
@@ -111,8 +111,8 @@ func rewrite(source []byte, imports map[string]string, cut map[string]bool) ([]b
 	return out, nil
 }
 
-// nameOf returns the name that a suite uses for a declaration. This is the name of the function, or the name
-// of the type if the declaration is a method or a single type.
+// nameOf returns the name that a suite uses for a declaration. For a function or a single type, this is its
+// own name. For a method, this is the name of the receiver type.
 func nameOf(decl ast.Decl) string {
 	switch decl := decl.(type) {
 	case *ast.FuncDecl:

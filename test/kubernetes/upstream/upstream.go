@@ -24,10 +24,10 @@ import (
 // A Suite defines which tests run in which package.
 type Suite struct {
 	suite.Suite
-	// From is the directory in k8s.io/kubernetes that contains the tests. In is the directory in this module
-	// that contains the package in which the tests run.
+	// From is the directory of the tests in k8s.io/kubernetes. In is the directory, in this module, of the
+	// package that runs the tests.
 	From, In string
-	// Imports maps packages that the tests import to their replacements.
+	// Imports contains the replacements for import paths of the tests.
 	Imports map[string]string
 	// Unused lists functions and types that only removed tests need.
 	Unused []string
@@ -39,12 +39,12 @@ type Runner struct {
 	Module string
 	// Binaries is the directory that contains etcd.
 	Binaries string
-	// Tests is the time limit for the run of each suite, without its build.
+	// Tests is the time limit for running one suite. The time for building the suite is not included.
 	Tests time.Duration
 }
 
-// Run builds and runs the suite. When Run returns, all programs that it started have ended, and all files
-// outside Go's caches have been removed.
+// Run builds and runs the suite. When Run returns, all programs that it started have ended. All files that
+// it created outside Go's caches have been removed.
 func (r Runner) Run(ctx context.Context, s Suite) (verdict suite.Verdict, err error) {
 	defer func() {
 		if err != nil {
@@ -138,8 +138,8 @@ func reason(results []suite.Result) string {
 // patience is the maximum time that a program may take to exit after SIGTERM.
 const patience = 10 * time.Second
 
-// command returns a go command that runs in the directory of the module. The command has its own process
-// group, so that the function output can kill its child processes.
+// command returns a go command that runs in the directory of the module. The command runs in a new process
+// group, so that the function output can kill all processes of this group.
 func (r Runner) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = r.Module
@@ -149,8 +149,8 @@ func (r Runner) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// output runs the command and returns its output. It then kills all processes that the command has not
-// stopped, for example after a panic in a test.
+// output runs the command and returns its output. If child processes still run after the command, for
+// example after a panic in a test, output kills them.
 func output(cmd *exec.Cmd) ([]byte, error) {
 	out, err := cmd.CombinedOutput()
 	if cmd.Process != nil {

@@ -1,7 +1,7 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package v1 has the API types of the operator, which are WorkerPool and Worker.
+// Package v1 contains the operator's API types WorkerPool and Worker.
 //
 // +kubebuilder:object:generate=true
 // +groupName=workerpool.example.com

@@ -24,9 +24,9 @@ type WorkerPool struct {
 	Status WorkerPoolStatus `json:"status,omitzero"`
 }
 
-// A WorkerPoolSpec says what is wanted.
+// A WorkerPoolSpec is the wanted state of a WorkerPool.
 type WorkerPoolSpec struct {
-	// Replicas is how many Workers are wanted.
+	// Replicas is the wanted number of Workers.
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=0
 	Replicas int32 `json:"replicas"`
@@ -59,7 +59,8 @@ type WorkerPoolStatus struct {
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// Selector is the selector in the form that the scale subresource needs.
 	Selector string `json:"selector,omitempty"`
-	// Conditions are Available, HeldBack and, while Workers cannot be created or deleted, ReplicaFailure.
+	// Conditions contains Available and HeldBack. While Workers cannot be created or deleted, it also
+	// contains ReplicaFailure.
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
@@ -96,7 +97,7 @@ type WorkerSpec struct {
 	Image string `json:"image"`
 }
 
-// A WorkerStatus says how a Worker is.
+// A WorkerStatus is the current state of a Worker.
 type WorkerStatus struct {
 	Ready bool `json:"ready,omitempty"`
 }

@@ -1,5 +1,6 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replicaset is the package in which the tests of k8s.io/kubernetes/test/integration/replicaset run.
+// Package replicaset is empty. The tests of k8s.io/kubernetes/test/integration/replicaset run in this
+// package.
 package replicaset

@@ -1,6 +1,6 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replicationcontroller is the package in which the tests of
-// k8s.io/kubernetes/test/integration/replicationcontroller run.
+// Package replicationcontroller is empty. The tests of
+// k8s.io/kubernetes/test/integration/replicationcontroller run in this package.
 package replicationcontroller

@@ -21,7 +21,7 @@ type LastSyncRVGetter interface{ LastStoreSyncResourceVersion() string }
 type ConsistencyStore struct {
 	*expectations.ConsistencyStore
 
-	// wiped makes all caches appear to be at resourceVersion 1.
+	// If wiped is true, all caches appear to be at resourceVersion 1.
 	wiped bool
 }
 
@@ -50,7 +50,7 @@ func (s *ConsistencyStore) EnsureReady(owner types.NamespacedName) error {
 	return nil
 }
 
-// WroteAt calls WroteAt of our store.
+// WroteAt calls the same method of our store.
 func (s *ConsistencyStore) WroteAt(owner types.NamespacedName, uid types.UID, resource schema.GroupResource, version string) {
 	s.ConsistencyStore.WroteAt(expectations.Key{NamespacedName: owner, UID: uid}, resource, version)
 }

@@ -56,7 +56,8 @@ func (m *PodControllerRefManager) ClaimPods(ctx context.Context, pods []*corev1.
 	return claimed.Ours(), err
 }
 
-// GenerateDeleteOwnerRefStrategicMergeBytes returns our release patch, which removes only the first owner.
+// GenerateDeleteOwnerRefStrategicMergeBytes returns our release patch. The patch removes only the first of
+// the given owners.
 func GenerateDeleteOwnerRefStrategicMergeBytes(pod types.UID, owners []types.UID, finalizers ...string) ([]byte, error) {
 	claimer := selector.Claimer[*corev1.Pod]{
 		Owner:      &metav1.ObjectMeta{Name: "owner", UID: owners[0]},

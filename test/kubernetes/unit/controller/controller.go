@@ -98,9 +98,9 @@ func findMinNextPodAvailabilitySimpleCheck(pods []*corev1.Pod, minReadySeconds i
 	return &after, nil
 }
 
-// FindMinNextPodAvailabilityCheck calls our status.NextAvailabilityCheck, which returns a delay from the time
-// at which the status was calculated. It converts this result to a delay from the current time, as a work
-// queue needs it.
+// FindMinNextPodAvailabilityCheck calls our status.NextAvailabilityCheck. That result is a delay that
+// starts when the status was calculated. A work queue needs a delay that starts now, so the result is
+// converted.
 func FindMinNextPodAvailabilityCheck(pods []*corev1.Pod, minReadySeconds int32, evaluated time.Time, now clock.PassiveClock) *time.Duration {
 	after, ok := status.NextAvailabilityCheck(pods, minReadySeconds, evaluated)
 	if !ok {

@@ -33,39 +33,40 @@ func NewFakeControllerExpectationsLookup(timeout time.Duration) (*ControllerExpe
 	return &ControllerExpectations{ours}, clock
 }
 
-// SetExpectations calls SetExpectations of our expectations.
+// SetExpectations calls the same method of our expectations.
 func (e *ControllerExpectations) SetExpectations(_ klog.Logger, key string, add, del int) {
 	e.ours.SetExpectations(key, add, del)
 }
 
-// CreationObserved calls CreationObserved of our expectations.
+// CreationObserved calls the same method of our expectations.
 func (e *ControllerExpectations) CreationObserved(_ klog.Logger, key string) {
 	e.ours.CreationObserved(key)
 }
 
-// DeletionObserved calls DeletionObserved of our expectations.
+// DeletionObserved calls the same method of our expectations.
 func (e *ControllerExpectations) DeletionObserved(_ klog.Logger, key string) {
 	e.ours.DeletionObserved(key)
 }
 
-// SatisfiedExpectations calls SatisfiedExpectations of our expectations.
+// SatisfiedExpectations calls the same method of our expectations.
 func (e *ControllerExpectations) SatisfiedExpectations(_ klog.Logger, key string) bool {
 	return e.ours.SatisfiedExpectations(key)
 }
 
-// GetExpectations calls GetExpectations of our expectations.
+// GetExpectations calls the same method of our expectations.
 func (e *ControllerExpectations) GetExpectations(key string) (*ControlleeExpectations, bool, error) {
 	adds, dels, ok := e.ours.GetExpectations(key)
 	return &ControlleeExpectations{int64(adds), int64(dels)}, ok, nil
 }
 
-// ControlleeExpectations is a copy of the numbers of expected creations and deletions of one owner.
+// ControlleeExpectations contains two numbers for one owner: the expected creations and the expected
+// deletions.
 type ControlleeExpectations struct{ add, del int64 }
 
-// Add adds the given numbers to the copy.
+// Add adds the given numbers to these two numbers.
 func (e *ControlleeExpectations) Add(add, del int64) { e.add, e.del = e.add+add, e.del+del }
 
-// Fulfilled reports whether no creation and no deletion is still expected.
+// Fulfilled reports whether both numbers are 0 or negative.
 func (e *ControlleeExpectations) Fulfilled() bool { return e.add <= 0 && e.del <= 0 }
 
 // GetExpectations returns the two numbers.
@@ -100,7 +101,7 @@ func NewUIDTrackingControllerExpectations(*ControllerExpectations) *UIDTrackingC
 	}
 }
 
-// ExpectDeletions calls ExpectDeletions of our expectations.
+// ExpectDeletions calls the same method of our expectations.
 func (e *UIDTrackingControllerExpectations) ExpectDeletions(_ klog.Logger, key string, pods []string) {
 	uids := make([]types.UID, len(pods))
 	for i, pod := range pods {
@@ -109,27 +110,27 @@ func (e *UIDTrackingControllerExpectations) ExpectDeletions(_ klog.Logger, key s
 	e.Ours.ExpectDeletions(e.Key(key), uids)
 }
 
-// CreationObserved calls CreationObserved of our expectations.
+// CreationObserved calls the same method of our expectations.
 func (e *UIDTrackingControllerExpectations) CreationObserved(_ klog.Logger, key string) {
 	e.Ours.CreationObserved(e.Key(key))
 }
 
-// DeletionObserved calls DeletionObserved of our expectations.
+// DeletionObserved calls the same method of our expectations.
 func (e *UIDTrackingControllerExpectations) DeletionObserved(_ klog.Logger, key, pod string) {
 	e.Ours.DeletionObserved(e.Key(key), types.UID(pod))
 }
 
-// SatisfiedExpectations calls SatisfiedExpectations of our expectations.
+// SatisfiedExpectations calls the same method of our expectations.
 func (e *UIDTrackingControllerExpectations) SatisfiedExpectations(_ klog.Logger, key string) bool {
 	return e.Ours.SatisfiedExpectations(e.Key(key))
 }
 
-// DeleteExpectations calls DeleteExpectations of our expectations.
+// DeleteExpectations calls the same method of our expectations.
 func (e *UIDTrackingControllerExpectations) DeleteExpectations(_ klog.Logger, key string) {
 	e.Ours.DeleteExpectations(e.Key(key))
 }
 
-// GetExpectations calls GetExpectations of our expectations.
+// GetExpectations calls the same method of our expectations.
 func (e *UIDTrackingControllerExpectations) GetExpectations(key string) (*ControlleeExpectations, bool, error) {
 	pending, ok := e.Ours.Get(e.Key(key))
 	adds, dels := pending.Total()

@@ -20,8 +20,9 @@ import (
 )
 
 // named returns a copy of the pod. The UID of the copy consists of the pod's namespace and name. If our
-// controller created the pod, the copy has the name that our controller chose. The UID is needed because some
-// tests report deletions of pods without a UID, and because TestDeletionTimestamp creates the same pod twice.
+// controller created the pod, the copy has the name that our controller chose. Some tests report the
+// deletion of a pod without a UID, and TestDeletionTimestamp creates the same pod twice. Therefore the copy
+// needs this UID.
 func (rsc *ReplicaSetController) named(pod *corev1.Pod) *corev1.Pod {
 	if pod == nil {
 		return nil
@@ -45,9 +46,9 @@ func (rsc *ReplicaSetController) namedIn(obj any) any {
 	}
 }
 
-// added returns named(pod) for a pod that a test adds to the cache. The tests choose their own pod names, but
-// our controller expects the names that it has requested. The method therefore assigns one of the expected
-// names to the pod first.
+// added handles a pod that a test adds to the cache. The test has chosen the pod's name, but our controller
+// expects one of the names that the controller has requested. Therefore added assigns an expected name to
+// the pod and then returns named(pod).
 func (rsc *ReplicaSetController) added(obj any) any {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {

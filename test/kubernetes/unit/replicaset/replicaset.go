@@ -104,7 +104,7 @@ func (rsc *ReplicaSetController) attach(ctx context.Context, owners, pods cache.
 	}
 }
 
-// ignore is for errors that no test causes. It panics if err is not nil.
+// ignore panics if err is not nil. None of the tests causes such an error.
 func ignore(err error) {
 	if err != nil {
 		panic(fmt.Sprintf("replicaset: %v", err))

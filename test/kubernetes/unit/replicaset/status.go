@@ -34,17 +34,17 @@ func DefaultReplicaSetControllerFeatures() ReplicaSetControllerFeatures {
 	return ReplicaSetControllerFeatures{EnableStatusTerminatingReplicas: true}
 }
 
-// GetCondition calls GetCondition of our package status.
+// GetCondition calls our status.GetCondition.
 func GetCondition(status appsv1.ReplicaSetStatus, conditionType appsv1.ReplicaSetConditionType) *appsv1.ReplicaSetCondition {
 	return ours.GetCondition(status.Conditions, conditionType)
 }
 
-// SetCondition calls SetCondition of our package status.
+// SetCondition calls our status.SetCondition.
 func SetCondition(status *appsv1.ReplicaSetStatus, condition appsv1.ReplicaSetCondition) {
 	ours.SetCondition(&status.Conditions, condition)
 }
 
-// RemoveCondition calls RemoveCondition of our package status.
+// RemoveCondition calls our status.RemoveCondition.
 func RemoveCondition(status *appsv1.ReplicaSetStatus, conditionType appsv1.ReplicaSetConditionType) {
 	ours.RemoveCondition(&status.Conditions, conditionType)
 }

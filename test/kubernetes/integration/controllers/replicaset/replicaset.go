@@ -34,7 +34,7 @@ const BurstReplicas = replicas.DefaultBurstReplicas
 // controller manager would be restarted with different flags.
 type ReplicaSetController struct {
 	make func(gates) *clientgo.Controller
-	// first is the first controller, which is created before the informers start.
+	// first holds the controller that is created before the informers start.
 	first *clientgo.Controller
 	with  gates
 }
@@ -49,7 +49,7 @@ func currentGates() gates {
 	}
 }
 
-// kind returns our kind for ReplicaSets, with the options that correspond to the gates.
+// kind returns our controller.Kind for ReplicaSets. The gates determine the deletion order and the status.
 func (g gates) kind() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 	kind := controller.ReplicaSets()
 	if !g.podDeletionCost {
