@@ -124,10 +124,10 @@ func newManager(opts manager.Options, each controllerruntime.Options, configs ..
 	return mgr, nil
 }
 
-// withTransport returns a copy of each client configuration, and a Watches for each copy. Clients with
-// these configurations send writes only while this process can prove that it holds the lease. Their call
-// rate depends only on the server's responses. With a Watches, the objects of a watch that hangs can be
-// listed again.
+// withTransport returns a copy of each client configuration, and a transport.Watches for each copy. Clients
+// with these configurations send writes only while this process can prove that it holds the lease. Their
+// call rate depends only on the server's responses. The controllers use the transport.Watches to end
+// watches that hang.
 func withTransport(opts manager.Options, configs []*rest.Config) (wrapped []*rest.Config, watches []*transport.Watches) {
 	fence := transport.NewFence(types.NamespacedName{Namespace: opts.LeaderElectionNamespace, Name: opts.LeaderElectionID}, ptr.Deref(opts.RenewDeadline, 0))
 	for _, config := range configs {

@@ -41,9 +41,8 @@ type Options struct {
 	// Name is the controller's name in its own metrics and in the metrics of its work queue. The default is
 	// the owners' kind in lower case, or "replicationmanager" for ReplicationControllers.
 	Name string
-	// BurstReplicas is the maximum number of children that one pass creates or deletes. The default is the
-	// BurstReplicas that the Kind's function Spec returns. If BurstReplicas is negative, New returns an
-	// error.
+	// BurstReplicas is the maximum number of children that one pass creates or deletes. The default is
+	// Spec.BurstReplicas, as Kind.Spec returns it. If BurstReplicas is negative, New returns an error.
 	BurstReplicas int
 	// MaxParallel and the next four fields have the same meaning as in controller.Options.
 	MaxParallel         int

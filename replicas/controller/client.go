@@ -184,8 +184,8 @@ func namespaceIsGoing(err error) bool {
 	return details != nil && details.Kind == "namespaces"
 }
 
-// quotaIsFull reports whether a creation failed because a resource quota is full. Only the message of the
-// error shows the cause.
+// quotaIsFull reports whether a creation failed because a resource quota is full. The server reports this
+// only in the text of the error.
 func quotaIsFull(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
 }

@@ -166,8 +166,8 @@ func (c *creations[O, C]) parts() (parts []*part[C]) {
 }
 
 // afterLook updates the result of a part after findLost has run. If findLost has found a child, its
-// creation is no longer a failure. afterLook reports whether the slow start of the part continues. This is
-// the case if no failure remains and some creations were not sent.
+// creation does not count as a failure. afterLook returns true if no failure remains and some creations
+// were not sent. The slow start of the part then continues.
 func (c *creations[O, C]) afterLook(part *part[C]) (goesOn bool) {
 	run := &part.result
 	if len(run.Failed) > 0 {

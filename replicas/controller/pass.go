@@ -45,7 +45,7 @@ func (r *reconciler[O, C]) sync(ctx context.Context, owner types.NamespacedName)
 	}
 	p.conclude(err)
 	p.Took = r.opts.Now().Sub(p.Now)
-	if len(p.Gates)+len(p.standing) > 0 && ctx.Err() == nil { // if the pass was canceled, its gates may be incomplete
+	if len(p.Gates)+len(p.standing) > 0 && ctx.Err() == nil { // a canceled pass may not have found all of its gates
 		r.measures.noteGates(&p.Pass, p.step)
 	}
 	r.measures.add(&p.Pass)

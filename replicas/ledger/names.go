@@ -74,8 +74,8 @@ func (n Name) NextLook(now time.Time) time.Duration {
 // request was sent. If the request can no longer take effect, the result is 0 or negative.
 func landsIn(sent, now time.Time) time.Duration { return Landing - max(now.Sub(sent), 0) }
 
-// Sending must be called for each create request, with the name of the new child. The request is being
-// sent, or was sent no later than now. The request may take effect until now.Add(Landing).
+// Sending must be called for each create request, with the name of the new child. The argument
+// now must not be earlier than the time of the request. The request may take effect until now.Add(Landing).
 func (l *Ledger[C]) Sending(name types.NamespacedName, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -203,7 +203,7 @@ func (c cache[O, C]) Children(ctx context.Context, owner O) ([]C, error) {
 	return children, err
 }
 
-// Related returns the children of siblings, and records these children for tests.
+// Related returns the children of the sibling owners, and keeps this list for tests.
 func (c cache[O, C]) Related(ctx context.Context, owner O) ([]C, error) {
 	related, err := c.Cache.Related(ctx, owner)
 	c.controller.inside.Related = related

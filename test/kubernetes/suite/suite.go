@@ -106,9 +106,9 @@ func (s Suite) news(r Result) string {
 // long, because an API server logs hundreds of lines when it starts.
 const tailLines = 50
 
-// excerpt returns the last lines of an output, and all earlier lines that test files have printed. These
-// earlier lines can contain a test's error, because the API server logs more than tailLines lines when it
-// stops after the test.
+// excerpt returns the last lines of an output, and all earlier lines that test files have printed. A
+// test's error may be in these earlier lines, because the API server stops after the test and then logs
+// more than tailLines lines.
 func excerpt(output string) string {
 	lines := strings.SplitAfter(output, "\n")
 	cut := max(0, len(lines)-tailLines)

@@ -114,12 +114,12 @@ func (a act) judge(s shape, calls map[string]int, passes int, events []replicast
 	most := map[string]int{"get Pod": a.taken, "list Pod": a.lists, "get ReplicaSet": a.reads, "status ReplicaSet": statuses}
 	for verb, n := range map[string]int{create: a.creations + a.taken, remove: a.deletions, patch: a.patches} {
 		if calls[verb] != n {
-			return fmt.Errorf("chaos: %s: %d calls %q, want %d", a.name, calls[verb], verb, n)
+			return fmt.Errorf("chaos: %s: %d %q calls, want %d", a.name, calls[verb], verb, n)
 		}
 	}
 	for verb, n := range most {
 		if calls[verb] > n {
-			return fmt.Errorf("chaos: %s: %d calls %q, want at most %d", a.name, calls[verb], verb, n)
+			return fmt.Errorf("chaos: %s: %d %q calls, want at most %d", a.name, calls[verb], verb, n)
 		}
 	}
 	if passes > mostPasses {

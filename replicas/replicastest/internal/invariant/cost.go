@@ -15,8 +15,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A bill identifies an owner, an hour and a kind of call. The Checker counts the calls for each
-// bill.
+// A bill is the key under which the Checker counts calls: the owner, the hour and the kind of call.
 type bill struct {
 	owner types.NamespacedName
 	hour  int64
@@ -55,10 +54,10 @@ func (w *watcher) pays(rs *appsv1.ReplicaSet, call replicastest.Call) {
 	k.bills[b]++
 	k.most[verb] = max(k.most[verb], k.bills[b])
 	if k.bills[b] == storm && !k.truth.any(rs, w.read[rs.UID], func(*appsv1.ReplicaSet) bool { return true }) {
-		w.fail(CostGone, "%s: %d calls %q in an hour, although the controller has read that the owner is gone", rs.Name, storm, verb)
+		w.fail(CostGone, "%s: %d %q calls in an hour, although the controller has read that the owner is gone", rs.Name, storm, verb)
 	}
 	if k.bills[b] == budget[verb]+1 {
-		w.fail(Cost, "%s: more than %d calls %q in an hour", rs.Name, budget[verb], verb)
+		w.fail(Cost, "%s: more than %d %q calls in an hour", rs.Name, budget[verb], verb)
 	}
 }
 

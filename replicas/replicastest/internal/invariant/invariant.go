@@ -310,7 +310,7 @@ type watcher struct {
 	waits       map[place]wait
 	last        map[types.NamespacedName]lastPass
 	deed        deed
-	turned      map[types.UID]*corev1.Pod                  // pods that events changed during the current pass, in the state before the change
+	turned      map[types.UID]*corev1.Pod                  // old states of the pods whose events came during the current pass
 	missed      map[string]notFoundCall                    // pods that a delete or patch call did not find, keyed by name
 	listFailed  time.Time                                  // time of the last answer to a list
 	listsFailed int                                        // number of consecutive failed lists
