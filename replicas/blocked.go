@@ -34,9 +34,10 @@ const (
 	ExpectationsPending Reason = "expectations are pending"
 	// ViewIsStale means that the expectation has expired, so the cache may be stale. A stale view
 	// blocks every plan that would create, delete or discard a child. It also blocks a plan if the
-	// number of children plus Spec.PendingAdoptions differs from Spec.Replicas. List the children
-	// from the API server instead of the cache. Then call Manage with that list and with
-	// Spec.Pending set to expectations.Satisfied. If the list call fails, change nothing.
+	// number of children, including those in Claims.Adopt, plus Spec.PendingAdoptions differs from
+	// Spec.Replicas. List the children from the API server instead of the cache. Then call Manage
+	// with that list and with Spec.Pending set to expectations.Satisfied. If the list call fails,
+	// change nothing.
 	//
 	// Call expectations.SyncLive to correct the owner's record of expectations. The record then
 	// contains only the changes that the cache does not show yet. So the next plan is not made from

@@ -21,9 +21,9 @@ const (
 	spareTries = 100
 )
 
-// names chooses the names of n new children. An object in objs has none of these names. The names
-// of creations in flight come first. If Slots is set, the result is the first n elements of the
-// slice free.
+// names chooses the names of n new children. No object in objs has one of these names. The names of
+// creations in flight come first. If Slots is set, the result is the first n elements of the slice
+// free.
 func (s *Spec[T]) names(n int, free []string, objs []T) ([]string, error) {
 	if s.Slots != nil {
 		return free[:n], nil

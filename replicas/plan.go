@@ -124,7 +124,7 @@ func (p Plan[T]) MarshalJSON() ([]byte, error) {
 }
 
 // MarshalJSON encodes the Scale. Each child is represented by its namespace, name and UID. For each
-// child in Delete, the JSON also contains the criterion that decided.
+// child in Delete, the JSON also contains the criterion by which it was chosen.
 func (s Scale[T]) MarshalJSON() ([]byte, error) {
 	discard := make([]reference, len(s.Discard))
 	for i, d := range s.Discard {

@@ -116,7 +116,7 @@ func (s *Spec[T]) burst() int {
 
 // scale decides how many children to create and which children to delete. If nothing may be created
 // or deleted, scale returns the reason as a Blocked. The list owned contains only active children,
-// each one once. The children in the argument ended are discarded. No new child gets the name of
+// each of them once. The children in the argument ended are discarded. No new child gets the name of
 // an object in objs.
 //
 // Only a rollout both creates and deletes children in one plan. An active child that is being

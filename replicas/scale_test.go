@@ -69,30 +69,30 @@ func TestScaleCounts(t *testing.T) {
 	t.Parallel()
 	none, two := 0, 2
 	for name, s := range map[string]step{
-		"those that must go do though none is in surplus":          {have: 3, must: 1, want: 3, remove: 1},
-		"they are part of the surplus":                             {have: 5, must: 1, want: 3, remove: 2},
-		"they may be more than the surplus":                        {have: 5, must: 3, want: 4, remove: 3},
-		"what is missing is created first":                         {have: 3, must: 1, want: 5, create: 2, kept: 1},
-		"what must go waits for one that is going, too":            {have: 2, must: 1, going: 1, want: 3, kept: 1},
-		"and for one that may be adopted":                          {have: 2, must: 1, held: 1, want: 3, kept: 1},
-		"a burst caps them":                                        {have: 9, must: 5, want: 9, burst: 2, remove: 2, deferred: 3},
-		"what must stay is not deleted":                            {have: 5, stay: 4, want: 0, remove: 1},
-		"it counts as a replica":                                   {have: 5, stay: 5, want: 5},
-		"what must both go and stay stays":                         {have: 3, both: 3, want: 3},
-		"no more is deleted than the budget allows":                {have: 9, want: 3, max: &two, remove: 2, deferred: 4},
-		"a budget of none stops what must go":                      {have: 3, must: 2, want: 3, max: &none, deferred: 2},
-		"a budget of none stops no creation":                       {have: 3, must: 2, want: 5, max: &none, create: 2, kept: 2},
-		"a held place is not filled":                               {have: 1, held: 1, want: 3, create: 1},
-		"more held places than are missing create nothing":         {have: 1, held: 5, want: 3},
-		"nor do as many as there can be":                           {have: 5, stay: 5, held: math.MaxInt, want: 3},
-		"nothing is deleted because of held places":                {have: 3, held: 5, want: 3},
-		"a surplus is deleted whatever places are held":            {have: 5, held: 2, want: 3, remove: 2},
-		"creations beyond the burst are for later":                 {held: 1, burst: 2, want: 6, create: 2, deferred: 3},
-		"nothing is for later that may never be deleted, as it is": {have: 4, stay: 3, want: 0, burst: 1, remove: 1},
-		"one that is being deleted is of the surplus":              {have: 2, going: 1, want: 2},
-		"it is not deleted again, whatever it is":                  {have: 3, going: 4, want: 2, remove: 1},
-		"nor is it replaced before it is gone":                     {have: 2, going: 1, want: 3},
-		"it is no more than that":                                  {have: 2, going: 1, want: 4, create: 1},
+		"those that must go do though none is in surplus":                 {have: 3, must: 1, want: 3, remove: 1},
+		"they are part of the surplus":                                    {have: 5, must: 1, want: 3, remove: 2},
+		"they may be more than the surplus":                               {have: 5, must: 3, want: 4, remove: 3},
+		"what is missing is created first":                                {have: 3, must: 1, want: 5, create: 2, kept: 1},
+		"what must go waits for one that is going, too":                   {have: 2, must: 1, going: 1, want: 3, kept: 1},
+		"and for one that may be adopted":                                 {have: 2, must: 1, held: 1, want: 3, kept: 1},
+		"a burst caps them":                                               {have: 9, must: 5, want: 9, burst: 2, remove: 2, deferred: 3},
+		"what must stay is not deleted":                                   {have: 5, stay: 4, want: 0, remove: 1},
+		"it counts as a replica":                                          {have: 5, stay: 5, want: 5},
+		"what must both go and stay stays":                                {have: 3, both: 3, want: 3},
+		"no more is deleted than the budget allows":                       {have: 9, want: 3, max: &two, remove: 2, deferred: 4},
+		"a budget of none stops what must go":                             {have: 3, must: 2, want: 3, max: &none, deferred: 2},
+		"a budget of none stops no creation":                              {have: 3, must: 2, want: 5, max: &none, create: 2, kept: 2},
+		"a held place is not filled":                                      {have: 1, held: 1, want: 3, create: 1},
+		"more pending adoptions than children are missing create nothing": {have: 1, held: 5, want: 3},
+		"nor do as many as there can be":                                  {have: 5, stay: 5, held: math.MaxInt, want: 3},
+		"nothing is deleted because of pending adoptions":                 {have: 3, held: 5, want: 3},
+		"a surplus is deleted whatever places are held":                   {have: 5, held: 2, want: 3, remove: 2},
+		"creations beyond the burst are for later":                        {held: 1, burst: 2, want: 6, create: 2, deferred: 3},
+		"nothing is for later that may never be deleted, as it is":        {have: 4, stay: 3, want: 0, burst: 1, remove: 1},
+		"one that is being deleted is of the surplus":                     {have: 2, going: 1, want: 2},
+		"it is not deleted again, whatever it is":                         {have: 3, going: 4, want: 2, remove: 1},
+		"nor is it replaced before it is gone":                            {have: 2, going: 1, want: 3},
+		"it is no more than that":                                         {have: 2, going: 1, want: 4, create: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -196,7 +196,7 @@ func TestScaleRefuses(t *testing.T) {
 		want   string
 	}{
 		"a negative limit":                {func(s *replicas.Spec[*worker]) { s.MaxDeletions = &negative }, "max deletions -1 is negative"},
-		"a negative number of places":     {func(s *replicas.Spec[*worker]) { s.PendingAdoptions = -1 }, "held places -1 is negative"},
+		"a negative number of adoptions":  {func(s *replicas.Spec[*worker]) { s.PendingAdoptions = -1 }, "pending adoptions -1 is negative"},
 		"nothing that makes a new worker": {func(s *replicas.Spec[*worker]) { s.New = nil }, "New is nil, and *replicas_test.worker is not a pod"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -71,13 +71,13 @@ type Spec[T metav1.Object] struct {
 	// Each child has the name of its slot. The function Ordinals returns a function that you can
 	// use as Slots. The Spec is refused if a slot has an illegal name such as "", if two slots have
 	// the same name, or if Replicas is above MaxSlots. For each plan, Slots is called with
-	// ascending i, but only until the plan has found the slots that it needs. Mistakes in later
-	// slots are not found. If Slots is nil, no child has its own place.
+	// ascending i, but only until the plan has found the slots that it needs. Mistakes in the names
+	// of other slots may not be found. If Slots is nil, no child has its own place.
 	//
 	// A plan creates a child for each empty wanted slot, in the order of the slots. If an object in
 	// the list still has the name of the slot, the new child is created after this object is gone.
-	// A child that is being deleted is an example. An orphan is adopted only if it has the name of
-	// an empty wanted slot.
+	// For example, the object may be a child that is being deleted. An orphan is adopted only if it
+	// has the name of an empty wanted slot.
 	//
 	// An active child outside the wanted slots must go, unless MustStay keeps it. Children outside
 	// the wanted slots are deleted before all others. Among those children, the child with the
@@ -190,12 +190,13 @@ type Spec[T metav1.Object] struct {
 	// creates and deletes nothing.
 	//
 	// If Pending is expectations.Expired, a plan that would create or delete something is blocked
-	// with the reason ViewIsStale. A plan is also blocked if the number of children plus
-	// PendingAdoptions differs from Replicas. This can happen even if there is nothing to do, for
-	// example because of MaxDeletions or MustStay. Any other plan is not blocked. But a stale list
-	// may contain the right number of children by chance. So if Pending is Expired, list the
-	// children from the API server even if the plan is empty. This list is not needed if the cached
-	// list already shows all outstanding changes that expectations.Store.Get returns.
+	// with the reason ViewIsStale. A plan is also blocked if the number of children, including those
+	// in Claims.Adopt, plus PendingAdoptions differs from Replicas. This can happen even if there is
+	// nothing to do, for example because of MaxDeletions or MustStay. Other plans are not blocked for
+	// this reason. But a stale list may contain the right number of children by chance. So if Pending
+	// is Expired, list the children from the API server even if the plan is empty. This list is not
+	// needed if the cached list already shows all outstanding changes that expectations.Store.Get
+	// returns.
 	Pending    expectations.State
 	PendingFor time.Duration
 }
@@ -301,7 +302,7 @@ func (s *Spec[T]) checkScale() error {
 	case s.MaxDeletions != nil && *s.MaxDeletions < 0:
 		return s.failure("max deletions %d is negative", *s.MaxDeletions)
 	case s.PendingAdoptions < 0:
-		return s.failure("held places %d is negative", s.PendingAdoptions)
+		return s.failure("pending adoptions %d is negative", s.PendingAdoptions)
 	case s.BaseName != "" && checkName(s.BaseName) != nil:
 		return s.failure("base name %q: %w", s.BaseName, checkName(s.BaseName))
 	case s.Now.IsZero():

@@ -22,7 +22,7 @@ type batch struct {
 
 	mu       sync.Mutex
 	failures []Failure
-	panics   []panicked // the panics to repeat in the caller of Run
+	panics   []panicked // the panics that are not recovered; see raise
 }
 
 type panicked struct {

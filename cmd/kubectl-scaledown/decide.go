@@ -37,7 +37,7 @@ type answer struct {
 }
 
 // A decision describes what a controller does for one ReplicaSet or ReplicationController in one
-// step. The pods that earlier steps delete come first in plan.Scale.Delete and in order.
+// step. Both plan.Scale.Delete and the slice order begin with the pods that earlier steps delete.
 type decision struct {
 	owner    owner
 	before   int32 // replicas before this step
@@ -175,7 +175,7 @@ func (a *answer) decide(objs *objects, w owner, sizes []int32) error {
 // deletePods simulates the passes of a controller. Each pass deletes at most
 // replicas.DefaultBurstReplicas pods, and the next pass ranks the remaining pods again.
 func (d *decision) deletePods(rest, related []*corev1.Pod, spec replicas.PodSpec, sizes []int32) (err error) {
-	spec.Related = func() []*corev1.Pod { return related } // without the pods that earlier passes have deleted
+	spec.Related = func() []*corev1.Pod { return related } // only the pods that earlier passes have not deleted
 	if len(d.plan.Scale.Delete) == 0 {
 		d.order, err = replicas.Explain(rest, spec)
 		return err
@@ -239,7 +239,7 @@ func (a *answer) findTies() {
 
 // findTie sets d.tie if it is not certain which pods are deleted. If the order compares the number
 // of pods per node, a tie in an earlier pass makes this number uncertain. Sibling ReplicaSets that
-// shrink at the same time have the same effect. In both cases, findTie compares pods only by the
+// shrink at the same time also make it uncertain. In both cases, findTie compares pods only by the
 // criteria in the map coarse.
 func (d *decision) findTie(w window, siblings bool) {
 	if d.related == nil {

@@ -55,8 +55,9 @@ func (a *answer) zones(objs *objects) []change {
 	return list
 }
 
-// staying returns the number of pods that the given function selects, before and after the scaling.
-// If there is a tie, the number after the scaling can be any number from least to most.
+// staying counts the pods before and after the scaling. It counts only pods for which the given
+// function returns true. If there is a tie, the number after the scaling can be any number from
+// least to most.
 func (d *decision) staying(counts func(*corev1.Pod) bool) (before, least, most int) {
 	tied := 0
 	for i, v := range d.order {
@@ -150,7 +151,7 @@ func minReady(pdb *policyv1.PodDisruptionBudget, pods int) (n int, err error) {
 }
 
 // A position describes the place of a pod in the deletion order. It says whether and why the pod is
-// deleted, and what two other deletion costs would change.
+// deleted, and what would happen with two other deletion costs.
 type position struct {
 	Name    string   `json:"name"`
 	Place   int      `json:"place"` // counted from 1

@@ -46,8 +46,8 @@ type set struct {
 	Order    []place        `json:"order,omitempty"` // with --explain
 }
 
-// drawn is the machine-readable form of a tie. With several steps, the number Goes and the list Of
-// also include the pods of the tie that earlier steps delete.
+// drawn is the machine-readable form of a tie. If earlier steps delete pods of the tie, the fields
+// Goes and Of include these pods too.
 type drawn struct {
 	Goes  int      `json:"goes"`
 	Of    []string `json:"of"`

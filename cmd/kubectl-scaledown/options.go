@@ -41,10 +41,10 @@ type options struct {
 	limit    time.Duration // timeout for all reads together; 0 means no timeout
 
 	replicas int32
-	steps    []int32 // from --steps or --replicas; nil means the owner's spec.replicas (with --compare, that of the later dump)
+	steps    []int32 // from --steps or --replicas; nil means the owner's spec.replicas, which --compare reads from the later dump
 	instant  string
-	at       time.Time     // parsed from instant; without --at, the current time or, with --compare, the time of the first dump
-	within   time.Duration // maximum delay of the scaling after that time
+	at       time.Time     // parsed from instant; by default the current time, or the time of the first dump if --compare is set
+	within   time.Duration // maximum delay between that time and the scaling
 
 	explain         bool
 	whyNot          bool
@@ -337,8 +337,8 @@ func question(words []string) string {
 	return fmt.Sprintf(" (did you mean %s?)", strings.Join(words, ", "))
 }
 
-// similarTo returns at most three valid words that are similar to a misspelled word. It uses
-// cobra's suggestions for misspelled commands.
+// similarTo returns at most three valid words that are similar to a misspelled word. To find them,
+// it calls cobra's function that suggests commands.
 func similarTo(word string, others []string) []string {
 	cmd := &cobra.Command{SuggestionsMinimumDistance: 2}
 	slices.Sort(others)

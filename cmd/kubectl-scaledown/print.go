@@ -217,7 +217,7 @@ func (o *options) printEffects(out *bytes.Buffer, objs *objects, a *answer) erro
 	return nil
 }
 
-// bounds returns the number of pods after the scaling. With ties, the result is a range such as "2-5".
+// bounds returns the number of pods after the scaling. With ties, the result may be a range such as "2-5".
 func (c change) bounds() string {
 	if c.Least == c.Most {
 		return strconv.Itoa(c.Most)
@@ -225,8 +225,8 @@ func (c change) bounds() string {
 	return fmt.Sprintf("%d-%d", c.Least, c.Most)
 }
 
-// printPosition writes whether and why a pod is deleted, and what two other deletion costs would
-// change.
+// printPosition writes whether and why a pod is deleted, and what would happen with two other
+// deletion costs.
 func (a *answer) printPosition(out *bytes.Buffer, name string) error {
 	p, err := a.position(name)
 	if err != nil {

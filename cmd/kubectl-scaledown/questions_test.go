@@ -179,7 +179,7 @@ func TestComparesWithWhatWasLater(t *testing.T) {
 	assert.Equal(t, &comparison{Gone: 15, Certain: 14, Named: 15, Kept: gone[:1], Others: []string{"web-5d9c7b6f4d-4dfk4"}}, object.Compared)
 	tied := try(zoned, "--replicas=3", "--compare", path)
 	assert.Contains(t, tied.stdout, "6 pods went since.\n0 of the 0 that were certain did.\n6 of the 6 that were a tie did, and 3 were to go.\n")
-	assert.Contains(t, try(zoned, "--compare", path).stderr, "error: --compare: no ReplicaSet shop/web with spec.replicas in the later dump: say --replicas\n")
+	assert.Contains(t, try(zoned, "--compare", path).stderr, "error: --compare: no ReplicaSet shop/web with spec.replicas in the later dump: give --replicas\n")
 }
 
 func TestManyPodsStartWithASummary(t *testing.T) {

@@ -104,7 +104,7 @@ func (o *options) answersFrom(objs *objects) ([]answer, error) {
 	if err := o.ask(objs); err != nil {
 		return nil, err
 	}
-	slices.SortFunc(objs.pods, byUID) // sorted, because the plans keep this order, and plans must not depend on the order in the dump
+	slices.SortFunc(objs.pods, byUID) // the plans keep this order, and must not depend on the order in the dump
 	owners, err := objs.find(o)
 	if err != nil {
 		return nil, err
@@ -249,5 +249,5 @@ func wantedAfter(after *objects, w owner) ([]int32, error) {
 			return []int32{*later.replicas}, nil
 		}
 	}
-	return nil, fmt.Errorf("--compare: no %s with spec.replicas in the later dump: say --replicas", w)
+	return nil, fmt.Errorf("--compare: no %s with spec.replicas in the later dump: give --replicas", w)
 }

@@ -45,7 +45,7 @@ func (c cause) String() string {
 	return fmt.Sprintf("%s; kube-controller-manager chooses by %s, replicakit-controller by %s", c.Reason, c.Kubernetes, c.Ours)
 }
 
-// coarse holds the criteria that do not depend on the time or on other pods. fine holds the
+// coarse holds the criteria that do not depend on the time or on other pods. The map fine holds the
 // criteria that do not depend on the time.
 var (
 	coarse = map[string]bool{"unassigned": true, "phase": true, "not-ready": true, "deletion-cost": true}
@@ -53,8 +53,8 @@ var (
 )
 
 // class compares the pods on both sides of the cut. The pods in order[:cut] are deleted, and the
-// others stay. If the last deleted pod and the first other pod are equal in all given criteria, ok
-// is true. The group of all pods that are equal to these two is then order[from:to].
+// others stay. If the last deleted pod and the first pod that stays are equal in all given
+// criteria, ok is true. Then order[from:to] contains all pods that are equal to these two.
 func class(order []podrank.Victim[*corev1.Pod], cut int, criteria map[string]bool) (from, to int, ok bool) {
 	if cut <= 0 || cut >= len(order) || criteria[order[cut-1].Criterion] {
 		return cut, cut, false
@@ -168,9 +168,9 @@ func (w window) sureByAge(p, q *candidate, since, other time.Time) bool {
 	return p.uid < q.uid || w.always(since, other, false)
 }
 
-// always compares power(a, t) with power(b, t) for all times t in the window. If alike is true, it
-// reports whether the powers are always equal. If alike is false, it reports whether they are never
-// equal. The result of power changes only when an age reaches a power of two.
+// always is a check over all times t in the window. If alike is true, it reports whether power(a, t)
+// and power(b, t) are always equal. If alike is false, it reports whether they are never equal. The
+// result of power changes only when an age reaches a power of two.
 func (w window) always(a, b time.Time, alike bool) bool {
 	if (power(a, w.start) == power(b, w.start)) != alike {
 		return false

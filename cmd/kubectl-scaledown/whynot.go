@@ -298,8 +298,8 @@ func lastSeen(e *corev1.Event) time.Time {
 	return cmp.Or(e.LastTimestamp.Time, e.EventTime.Time, e.CreationTimestamp.Time)
 }
 
-// unknown describes, for each resource, what the plugin cannot know without objects of that
-// resource. Only --why-not reads these resources.
+// unknown maps each resource to what the plugin cannot know without objects of that resource. Only
+// --why-not reads these resources.
 var unknown = map[string]string{
 	"namespaces":     "whether the namespace is being deleted",
 	"resourcequotas": "whether a quota is full",

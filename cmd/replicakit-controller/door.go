@@ -40,8 +40,8 @@ const (
 
 // serveAlone checks for other controllers of the kind. If it finds none, it calls the function
 // begin, and keeps the probe until ctx is done. If it finds one, it returns an error. With
-// --allow-other-controllers, serveAlone skips the check, and the worker only reports later writes
-// of other controllers.
+// --allow-other-controllers, serveAlone calls begin without this check, and the worker only reports
+// later writes of other controllers.
 func (w *worker) serveAlone(ctx context.Context, c controller, begin func()) error {
 	if w.opts.allowOthers {
 		w.others.begin(time.Now())
@@ -77,9 +77,9 @@ func (w *worker) serveAlone(ctx context.Context, c controller, begin func()) err
 // controller.
 var errStoodBack = errors.New("stood back")
 
-// stoodBackShown is the time for which a manager that has stood back still serves its metrics, so
-// that two scrapes show why it stopped. The lease is released before this time begins. The next
-// leader also detects the other controller.
+// stoodBackShown is the time for which a manager still serves its metrics after errStoodBack. In
+// this time, two scrapes show why it stopped. The lease is released before this time begins. The
+// next leader also detects the other controller.
 const stoodBackShown = time.Minute
 
 func (w *worker) isAtWork(found string) error {

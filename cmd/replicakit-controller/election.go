@@ -99,7 +99,7 @@ func newIdentity() (string, error) {
 }
 
 // lock returns a resource lock with its own client. The requests of this client do not wait behind
-// other requests, and time out before the lease expires. The fence reads these requests to learn
+// other requests. They time out before the lease expires. The fence reads these requests to learn
 // when the lease was renewed.
 func (m *manager) lock(identity string) (resourcelock.Interface, error) {
 	config := rest.CopyConfig(m.config)

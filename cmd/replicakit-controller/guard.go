@@ -36,8 +36,8 @@ const (
 )
 
 // wrongTokens is the maximum number of wrong tokens per address and minute. The limit protects the
-// API server from too many calls, and the log from too many messages. If the API server has
-// accepted a token, the limit does not apply to that token for the time rightRemembered.
+// API server from too many calls, and the log from too many messages. After the API server has
+// accepted a token, the limit does not apply to that token until rightRemembered has passed.
 const (
 	wrongTokens     = 10
 	rightRemembered = time.Hour
@@ -54,9 +54,9 @@ type guard struct {
 	open   authorizer.Authorizer
 	inside http.Handler
 
-	tokens    *cache.LRUExpireCache // *tokenAnswer by hash of the token
-	rights    *cache.LRUExpireCache // bool by question
-	addresses *cache.LRUExpireCache // *atomic.Int32 by host, the number of wrong tokens in this minute
+	tokens    *cache.LRUExpireCache // from the hash of a token to its *tokenAnswer
+	rights    *cache.LRUExpireCache // from a question to a bool
+	addresses *cache.LRUExpireCache // from a host to its number of wrong tokens in this minute, an *atomic.Int32
 }
 
 // A tokenAnswer records whether a token is valid, and the user of a valid token.

@@ -34,8 +34,8 @@ func (l *watchedLock) Create(ctx context.Context, record resourcelock.LeaderElec
 }
 
 // endIfNowhere ends the campaign if the namespace of the lease does not exist. The caller sets
-// known to true if err itself proves this. If the server forbids access to the lease, err does not
-// show whether the namespace exists, so endIfNowhere calls l.missing.
+// known to true if err itself proves that the namespace is missing. If the server forbids access to
+// the lease, err does not show whether the namespace exists, so endIfNowhere calls l.missing.
 func (l *watchedLock) endIfNowhere(ctx context.Context, err error, known bool) {
 	if known || apierrors.IsForbidden(err) && l.missing != nil && l.missing(ctx) {
 		namespace, _, _ := strings.Cut(l.Describe(), "/")

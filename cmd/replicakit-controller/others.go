@@ -121,7 +121,7 @@ func (o *others) sawChild(within time.Duration) bool {
 }
 
 // statusWriter returns the program that last wrote a status, and the time of that write. It ignores
-// one program, named by the argument except. If no other program has written the status,
+// the program that the argument except names. If no other program has written the status,
 // statusWriter returns an empty string.
 func statusWriter(fields []metav1.ManagedFieldsEntry, except string) (by string, at time.Time) {
 	for i := range fields {

@@ -23,7 +23,7 @@ const keptOwners, keptPasses = 1000, 5
 // not created or deleted. A pass is kept only if it changed something, was held back or failed.
 type passes struct {
 	mu     sync.Mutex
-	owners *lru.Cache // []string by namespace and name of the owner, oldest pass first
+	owners *lru.Cache // from the namespace and name of an owner to its passes, a []string with the oldest first
 }
 
 func newPasses() *passes { return &passes{owners: lru.New(keptOwners)} }

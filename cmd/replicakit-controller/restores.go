@@ -75,7 +75,7 @@ func (r *restores) ask(ctx context.Context) {
 	logger.V(4).Info("The server reported its current resourceVersion", "version", version)
 	if resourceversion.Older(version, before) {
 		r.noticed.SetToCurrentTime()
-		r.untold = fmt.Sprintf("the API server went back from version %s to %s: it was restored from a backup", before, version)
+		r.untold = fmt.Sprintf("the API server went back from resourceVersion %s to %s: it was restored from a backup", before, version)
 		logger.Error(nil, "The API server was restored from a backup", "from", before, "to", version)
 	}
 	if r.untold != "" && r.tell(ctx, r.untold) == nil { // retried later, because a server that has just started may refuse the event
@@ -83,9 +83,9 @@ func (r *restores) ask(ctx context.Context) {
 	}
 }
 
-// restoredShown is the time after which a manager ends if one of its controllers has detected a
-// restore. During this time, the controllers change nothing, and two scrapes of the metrics show the
-// restore.
+// restoredShown is the time for which a manager still runs after one of its controllers has detected
+// a restore. During this time, the controllers change nothing, and two scrapes of the metrics show
+// the restore.
 const restoredShown = time.Minute
 
 // restoredServer reports that a controller has detected a restore, and ends the manager after

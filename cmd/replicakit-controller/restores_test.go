@@ -61,7 +61,7 @@ func TestARestoredServerIsNoticed(t *testing.T) {
 				require.Len(t, story.answers, asked)
 				var told []string
 				for _, versions := range story.told {
-					told = append(told, "the API server went back from version "+versions+": it was restored from a backup")
+					told = append(told, "the API server went back from resourceVersion "+versions+": it was restored from a backup")
 				}
 				assert.Equal(t, told, notes)
 				var metric dto.Metric

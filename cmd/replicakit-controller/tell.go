@@ -14,8 +14,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// tellPatience is the timeout for the creation of an event. A process that ends waits at most this
-// long for its last event.
+// tellPatience is the timeout for the creation of an event. Before a process ends, it waits at most
+// this long for its last event.
 const tellPatience = 5 * time.Second
 
 // leaseLost is the reason of the event that a manager creates when it ends because it has lost the

@@ -164,8 +164,8 @@ func (w *worker) registerer(namespace string) prometheus.Registerer {
 	return w.registry
 }
 
-// run fills the caches. It starts each controller when the controller's channel in the map admitted
-// is closed. It returns when ctx is done and the last pass has ended.
+// run fills the caches. The map admitted has a channel for each controller. When that channel is
+// closed, run starts the controller. run returns when ctx is done and the last pass has ended.
 func (c *cell) run(ctx context.Context, admitted map[string]chan struct{}) {
 	defer c.working.add(c)()
 	c.newTerm(ctx)

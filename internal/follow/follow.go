@@ -197,7 +197,7 @@ func (w *Watch) look(ctx context.Context, log Log) {
 func (w *Watch) isTimeToAsk(now time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return now.Sub(w.last) >= w.times.Ask || w.isTimeToRelist(now) // a recent answer shows which events of a new list were missed
+	return now.Sub(w.last) >= w.times.Ask || w.isTimeToRelist(now) // before a new list, ask; the answer shows which events were missed
 }
 
 func (w *Watch) isTimeToRelist(now time.Time) bool {

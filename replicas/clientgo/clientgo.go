@@ -253,13 +253,13 @@ func withBurst[O, C controller.Object](spec func(O) (replicas.Spec[C], error), b
 //
 // If a pass takes longer than a second, for example because a webhook hangs, an additional worker starts.
 // The worker of the slow pass stops at the end of that pass. At most 4*workers slow passes run at the same
-// time. While a namespace has a slow pass, the number of all passes in that namespace is limited to the
-// argument workers.
+// time. While a namespace has a slow pass, the argument workers also limits the number of passes in that
+// namespace.
 //
 // Differs from Kubernetes: workers start after the event handlers have processed the initial lists. In
 // Kubernetes, workers start earlier, as soon as the caches are filled. With such an early start, a child in
-// the initial list could be mistaken for a child that the first pass has created. Another difference is
-// that the other owners are not delayed if calls for a few owners hang.
+// the initial list could be mistaken for a child that the first pass has created. Also, if calls for a few
+// owners hang, the other owners are not delayed.
 func (c *Controller) Run(ctx context.Context, workers int) error {
 	if c == nil || c.controller == nil {
 		return errors.New("clientgo: New did not make this Controller")

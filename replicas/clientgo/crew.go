@@ -53,7 +53,7 @@ func placeOf(owner types.NamespacedName) place {
 	return place{Namespace: owner.Namespace}
 }
 
-// passes stores how many passes are under way in one place, and how many of them are slow.
+// passes contains the number of passes under way in one place, and the number of slow ones among them.
 type passes struct{ all, slow int }
 
 // A shift is the work of one worker on one owner.
@@ -123,8 +123,8 @@ func (s *shift) takesLong(replace func()) {
 	replace()
 }
 
-// end unregisters a pass. The result goOn reports whether the worker of the pass should start another
-// pass. The result putOff lists the owners that begin has postponed and that can now be queued again.
+// end unregisters a pass. The result goOn reports whether the worker of the pass should start another pass.
+// The result putOff lists the postponed owners that can now be queued again.
 func (s *shift) end() (goOn bool, putOff []types.NamespacedName) {
 	c := s.crew
 	c.mu.Lock()

@@ -71,7 +71,7 @@ func (c retryAfterCap) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// mayHaveHadAnEffect reports whether a failed request must not be resent, because it may have taken effect.
+// mayHaveHadAnEffect reports whether a failed request may have taken effect and must not be resent.
 // Requests for events can always be resent.
 func mayHaveHadAnEffect(req *http.Request, resp *http.Response) bool {
 	switch req.Method {

@@ -38,7 +38,7 @@ type Call struct {
 	Err   error
 
 	body   any  // the options of a delete, or the patch that was sent
-	stray  bool // the object is a new child that a webhook changed, so the child does not belong to the owner
+	stray  bool // the object is a stray; see askDeleteStray
 	dryRun bool
 }
 
@@ -95,8 +95,7 @@ func (c *calls) allow(creations, deletions int) {
 	c.creations, c.deletions = allowance{room: creations}, allowance{room: deletions}
 }
 
-// take adds one to the number of calls requested from an allowance. If this number exceeds the limit, take
-// returns an error.
+// take adds one call to an allowance. If the number of calls then exceeds the limit, take returns an error.
 func (c *calls) take(of *allowance, what, name string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -125,7 +124,7 @@ func countCalls(calls []Call, f func(Call) bool) (n int) {
 	return n
 }
 
-// soFar counts the calls of the pass that have already returned and for which f returns true.
+// soFar counts the calls that this pass has completed and for which f returns true.
 func (c *calls) soFar(f func(Call) bool) (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -229,9 +228,9 @@ func versionOf(opts metav1.DeleteOptions) string {
 	return ""
 }
 
-// askDeleteStray deletes a stray, which is a new child that a webhook took from the owner. askStray reads a
-// stray from the server. Both functions leave the ledger unchanged, because the caller updates the list of
-// strays in the ledger.
+// askDeleteStray deletes a stray. A stray is a new child that a webhook changed so that it does not belong
+// to the owner. askStray reads a stray from the server. Both functions leave the ledger unchanged, because
+// the caller updates the list of strays in the ledger.
 func (p *pass[O, C]) askDeleteStray(ctx context.Context, stray C, opts metav1.DeleteOptions) error {
 	err := p.client.Delete(ctx, stray, opts)
 	call := newCall("Delete", stray, opts)
@@ -301,7 +300,7 @@ func (p *pass[O, C]) askList(ctx context.Context) (List[C], error) {
 	return list, err
 }
 
-// askOwnersVersion returns a resourceVersion that the server has reported for the owners in this term (see
+// askOwnersVersion returns a resourceVersion of the owners. The server has reported it in this term (see
 // NewTerm). If there is none yet, askOwnersVersion asks the server. If the resourceVersion remains unknown,
 // the result is "". The method askChildrenVersion does the same for the children.
 func (p *pass[O, C]) askOwnersVersion(ctx context.Context, of Versioner) string {
@@ -329,7 +328,8 @@ const listsAtOnce = 2
 
 // listsWaiting is the maximum number of lists that may wait until another list returns. If that many lists
 // are waiting, a pass that needs another list receives an error immediately. The owner's next pass then
-// runs after listBusy or a little later. In the meantime, the worker can make passes that need no list.
+// runs after the delay listBusy, or a little later. In the meantime, the worker can make passes that need
+// no list.
 const (
 	listsWaiting = 2
 	listBusy     = time.Second
@@ -339,9 +339,9 @@ const (
 // other lists forever.
 const listTimeout = 30 * time.Second
 
-// A listLimiter makes the live lists of a Controller. A pass shares a list that another pass has requested
-// if the namespace and selector are the same and the list has not begun. After a list has failed, further
-// lists are refused for a time that doubles with each failure.
+// A listLimiter makes the live lists of a Controller. Passes that need the same namespace and selector
+// share one list, unless that list has already begun. After a list has failed, further lists are refused
+// for a time that doubles with each failure.
 type listLimiter[C Object] struct {
 	list   func(ctx context.Context, namespace string, matching labels.Selector) (List[C], error)
 	now    func() time.Time
@@ -423,7 +423,8 @@ func (l *listLimiter[C]) join(key string) (call *listCall[C], mine bool, err err
 	return call, true, nil
 }
 
-// make waits until fewer than listsAtOnce other lists are under way, and then sends the list request.
+// make sends the list request. If listsAtOnce other lists are under way, make first waits until one of them
+// returns.
 func (l *listLimiter[C]) make(ctx context.Context, key string, call *listCall[C], namespace string, matching labels.Selector) {
 	defer close(call.done)
 	call.givenUp = true // until the list has returned
@@ -476,7 +477,7 @@ func (l *listLimiter[C]) holdAfter(err error, givenUp bool) {
 }
 
 // retryIn returns how long a pass must wait after its list failed or was held back. The delay is partly
-// random, so that the owners do not all list at the same moment.
+// random, to spread the lists over time.
 func (l *listLimiter[C]) retryIn(err error) time.Duration {
 	l.mu.Lock()
 	wait := l.failed.Remaining(l.now())
@@ -499,8 +500,8 @@ func (l *listLimiter[C]) retryIn(err error) time.Duration {
 // of the following observations proves a restore:
 //   - A live list has an older resourceVersion than an earlier live list. The earlier list had ended before
 //     the later list began.
-//   - A live list or a read returns an older resourceVersion than the cache or an earlier response had
-//     shown before the call.
+//   - The cache or a response shows a resourceVersion, and a live list or a read that begins later returns
+//     an older one.
 //   - A live list contains a child whose DELETED event arrived before the list began. This rule applies
 //     only if Options.UnfilteredChildren is set.
 //
@@ -523,8 +524,8 @@ type restores struct {
 	// for children.
 	ownersListed, childrenListed string
 	// The maps recent and older contain UIDs of deleted children, with the sequence number of each DELETED
-	// event. New UIDs are added to recent. When recent contains endingsKept UIDs, this map replaces older,
-	// and a new map is used as recent.
+	// event. New UIDs are added to recent. When the map recent contains endingsKept UIDs, it replaces the
+	// map older, and recent is set to a new map.
 	recent, older map[types.UID]int
 	count         int // number of DELETED events so far
 }
@@ -681,8 +682,8 @@ func (g versionGuard[O, C]) ServerChildrenVersion(ctx context.Context, namespace
 	return version, err
 }
 
-// noticeOlder is called with an object as a call returned it, and with the same object as it was known
-// before the call. If the returned object is older, noticeOlder records a restore and returns an error.
+// noticeOlder compares an object that a call returned with the version that was known before the call. If
+// the returned object is older, noticeOlder records a restore and returns an error.
 func (r *restores) noticeOlder(is, shown metav1.Object) error {
 	if is.GetUID() == "" || is.GetUID() != shown.GetUID() || !resourceversion.Older(is.GetResourceVersion(), shown.GetResourceVersion()) {
 		return nil

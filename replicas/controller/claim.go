@@ -108,7 +108,7 @@ func (p *pass[O, C]) claimedLive() {
 	p.holdPlaces(undecided)
 }
 
-// holdPlaces adds the number of orphans that may still be adopted to Spec.PendingAdoptions. No children are
+// holdPlaces adds to Spec.PendingAdoptions the number of orphans that may still be adopted. No children are
 // then created in place of these orphans. If the sum overflows, PendingAdoptions keeps the value that the
 // Kind has set.
 func (p *pass[O, C]) holdPlaces(undecided int) {
@@ -135,8 +135,9 @@ func (p *pass[O, C]) claimer() selector.Claimer[C] {
 }
 
 // toTry returns the children to adopt or release in this pass. If the last adoption or release of a child
-// failed, toTry omits the child until a delay is over. The delay ends early if the child or the owner's
-// generation changes. When a child no longer needs to be adopted or released, its failure is forgotten.
+// failed, toTry omits the child until a delay is over. The delay ends early if the child changes, or if the
+// owner has a new generation. When a child no longer needs to be adopted or released, its failure is
+// forgotten.
 func (p *pass[O, C]) toTry(before map[types.UID]*aside, children []C) []C {
 	if len(before) == 0 {
 		return children
@@ -172,7 +173,7 @@ func (p *pass[O, C]) notUndone(release []C) []C {
 	}
 	return filter(release, func(c C) bool {
 		was := p.state.released[object.ID(c)]
-		isUndone := was.times >= mostReleases && was.version != c.GetResourceVersion() // if equal, the cache lacks the last release
+		isUndone := was.times >= mostReleases && was.version != c.GetResourceVersion() // if equal, the cache does not show the release
 		if isUndone {
 			p.sendEventOnce(ReleaseUndone, "Not releasing "+c.GetName()+" again: "+errUndone.Error())
 			p.gate(ReleaseUndone, c.GetName(), 0, errUndone)
@@ -207,10 +208,10 @@ func (p *pass[O, C]) refusedAdoptions(refused []selector.Failure[C]) {
 	}
 }
 
-// refuseAdoption is called after the server has refused an adoption, and postpones the next attempt. If
-// repeated failures count as the refusal, the second argument is the time of the first failure. The next
-// failure then counts as a refusal immediately. If the server's answer was final, the second argument is
-// zero.
+// refuseAdoption is called after the server has refused an adoption, and postpones the next attempt. If the
+// server's answer was final, the second argument is zero. Otherwise, repeated failures count as a refusal,
+// and the second argument is the time of the first failure. The next failure then counts as a refusal
+// immediately.
 func (p *pass[O, C]) refuseAdoption(c C, first time.Time, why error) {
 	hold := backoff.Hold{Since: p.opts.Now(), Wait: AdoptionRefused.row().shortest}
 	p.setAside(c, &aside{Version: c.GetResourceVersion(), First: first, Hold: hold, Reason: AdoptionRefused, Why: why}, nil)

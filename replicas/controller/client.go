@@ -159,7 +159,7 @@ const (
 	FailedList       = "FailedList"        // Error listing: <error>. The view is old, and a live list failed. Sent once.
 	FailedLook       = "FailedLook"        // Error looking for pods: <error>. An earlier call had no answer. Sent once.
 	FailedRelated    = "FailedRelatedPods" // Error listing related pods: <error>. Sent once.
-	FailedStatus     = "FailedStatus"      // Error writing the status: <error>, with the missing permission. Sent once.
+	FailedStatus     = "FailedStatus"      // Error writing the status: <error>. The error names the missing permission. Sent once.
 	FailedSpec       = "FailedSpec"        // Kind.Spec failed: <error>. The pass is tried again. Sent once for each generation and text.
 	InvalidStep      = "InvalidStep"       // <why the Step is invalid>. Nothing is created or deleted. Sent once for each generation and text.
 	Panicked         = "Panicked"          // A function of the Kind or the client panicked, and the log has the stack: <value>
@@ -313,8 +313,8 @@ func NoteResent(ctx context.Context, send func(ctx context.Context) error) error
 // maxReasonsTold is the maximum number of different failures in the message of a summary.
 const maxReasonsTold = 10
 
-// A summary is the error of a batch of calls, with a short message. For example, if a quota refuses sixteen
-// pods, the message contains the reason once instead of sixteen times.
+// A summary combines the errors of several calls in a short message. For example, if a quota refuses
+// sixteen pods, the message contains the reason once instead of sixteen times.
 type summary struct {
 	error
 	text string

@@ -76,9 +76,9 @@ func New[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], e
 
 // Sync makes one pass for an owner. The pass adopts and releases children, creates or deletes children, and
 // writes the status. Creations use slow start. If the cache does not show the last status that the
-// Controller wrote, the pass only requests another pass. The pass never creates or deletes children on the
-// basis of a view that is known to be stale. A lost response never leads to an extra child. The page
-// docs/pass.md in this repository says when a pass reads from the server, and lists all delays.
+// Controller wrote, the pass does nothing except request another pass. The pass never creates or deletes
+// children on the basis of a view that is known to be stale. A lost response never leads to an extra child.
+// The page docs/pass.md in this repository says when a pass reads from the server, and lists all delays.
 //
 // If err is nil and requeueAfter is positive, call Sync again after that time. If err is not nil and
 // requeueAfter is positive, use requeueAfter instead of the delay of your rate limiter. The server or
@@ -159,7 +159,7 @@ func (c *Controller) OwnerAdded(obj any, q ...Enqueue) error {
 
 // OwnerUpdated does what Handlers.OwnerUpdated does, with one exception. OwnerUpdated requests no pass if
 // the update shows only the Controller's own last status write. It still requests a pass if an earlier pass
-// waits for this update. The same applies if the new status changes the result of Kind.Spec, and this
+// waits for this update. It also requests a pass if the new status changes the result of Kind.Spec and this
 // change requires a pass. The comment of Kind.Spec lists such changes.
 //
 // Differs from Kubernetes: in Kubernetes, each status write leads to another pass.
@@ -188,9 +188,9 @@ type Options struct {
 	MaxParallel int
 	// ExpectationsTimeout is how long passes wait for the cache to show a creation, deletion or status
 	// write. After this time, the cache is considered old. For creations and deletions, the Controller adds
-	// a random time of at most a tenth of ExpectationsTimeout. Otherwise, all owners that wait for the same
-	// watch might list at the same moment. The default is expectations.DefaultTimeout, and New rejects a
-	// negative value.
+	// a random time of at most a tenth of ExpectationsTimeout. Without this time, the passes of many owners
+	// might list at the same moment. The default is expectations.DefaultTimeout, and New rejects a negative
+	// value.
 	ExpectationsTimeout time.Duration
 	// BackOffFailed delays creations if children end soon after they were created, for example because a
 	// node refuses the pods. Children that are created together form a round. If n children of the last
@@ -210,11 +210,11 @@ type Options struct {
 	// StatusDelay delays the pass that follows an update of a child, if the update can change only the
 	// owner's status. For example, the child may have become ready. If StatusDelay is one second, an owner
 	// with a hundred such updates per second has one status write per second. If an update changes the
-	// child's labels, owner or deletionTimestamp, the pass is not delayed. The same applies if an update
-	// changes the result of Rules.Active, Rules.MustGo, Rules.MustStay or Rules.Ended. If Spec.MaxDeletions
-	// is set, no pass is delayed. If Kind.Prepare waits until children are ready, StatusDelay also delays
-	// Kind.Prepare. If StatusDelay is 0, no pass is delayed, as in Kubernetes. New rejects a negative
-	// value.
+	// child's labels, owner or deletionTimestamp, the pass is not delayed. If an update changes the result
+	// of Rules.Active, Rules.MustGo, Rules.MustStay or Rules.Ended, the pass is not delayed either. If
+	// Spec.MaxDeletions is set, no pass is delayed. If Kind.Prepare waits until children are ready,
+	// StatusDelay also delays Kind.Prepare. If StatusDelay is 0, no pass is delayed, as in Kubernetes. New
+	// rejects a negative value.
 	StatusDelay time.Duration
 	// UnfilteredChildren says that the cache watches the children without a label or field selector. A
 	// DELETED event of such a watch proves that a child is gone for good. If a live list that begins after
@@ -224,8 +224,8 @@ type Options struct {
 	UnfilteredChildren bool
 	// OnRestored is called once, when the Controller has detected that the server was restored from a
 	// backup. The error wraps ErrRestored and describes the proof. OnRestored must not block. If OnRestored
-	// is nil, Run of replicas/clientgo and the manager of replicas/controllerruntime end with this error.
-	// If neither module is used, Sync returns the error.
+	// is nil, the Run method of replicas/clientgo and the manager of replicas/controllerruntime end with
+	// this error. If neither module is used, Sync returns the error.
 	OnRestored func(error)
 }
 
@@ -261,7 +261,7 @@ type reconciler[O, C Object] struct {
 	lists  *listLimiter[C]
 	owners owners[C]
 	term   term
-	// restores is also used by the guard that wraps the client.
+	// restores is shared with the guard that wraps the client.
 	restores *restores
 
 	ownerResource, childResource schema.GroupResource
@@ -278,7 +278,7 @@ func newReconciler[O, C Object](kind Kind[O, C], client Client[O, C], cache Cach
 	r := &reconciler[O, C]{
 		client: client, cache: cache, opts: opts, restores: noticed,
 		lists: newListLimiter(client, opts),
-		owners: owners[C]{patience: func() time.Duration { // partly random, so that not all owners list at the same moment
+		owners: owners[C]{patience: func() time.Duration { // partly random, to spread the lists over time
 			return opts.ExpectationsTimeout + time.Duration(opts.Random(int(opts.ExpectationsTimeout/10/time.Millisecond)+1))*time.Millisecond
 		}},
 		ownerResource: resource(kind.Owner), childResource: resource(kind.Child),
@@ -296,8 +296,8 @@ func newReconciler[O, C Object](kind Kind[O, C], client Client[O, C], cache Cach
 	return r
 }
 
-// resource derives the GroupResource from a kind. The GroupResource is used to record writes, and in
-// messages.
+// resource derives the GroupResource from a kind. The Controller uses the GroupResource in messages and in
+// the records of status writes.
 func resource(kind schema.GroupVersionKind) schema.GroupResource {
 	plural, _ := meta.UnsafeGuessKindToResource(kind)
 	return plural.GroupResource()
@@ -324,8 +324,8 @@ func (r *reconciler[O, C]) allAtOnce(n int) slowstart.Options {
 }
 
 // stateOf returns what the Controller remembers about an owner between passes. If stateOf is called during
-// a pass, the second argument is the time of this pass. Otherwise, it is zero. stateOf also forgets other
-// owners with the same name whose last pass was long ago.
+// a pass, the second argument is the time of this pass. Otherwise, it is zero. If other owners with the
+// same name had their last pass long ago, stateOf also forgets them.
 func (r *reconciler[O, C]) stateOf(owner metav1.Object, now time.Time) *memory[C] {
 	key := expectations.KeyOf(owner)
 	state, idle := r.owners.stateOf(key, owner.GetGeneration(), now)
@@ -360,8 +360,8 @@ func (r *reconciler[O, C]) childTaken(key expectations.Key, child C) {
 	}
 }
 
-// childEnded is called after a DELETED event of a child. If such events prove that a child is gone,
-// childEnded records the event.
+// childEnded is called after a DELETED event of a child. If Options.UnfilteredChildren is set, childEnded
+// records the event.
 func (r *reconciler[O, C]) childEnded(child types.UID) {
 	if r.opts.UnfilteredChildren {
 		r.restores.deletedEvent(child)

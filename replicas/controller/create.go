@@ -279,7 +279,7 @@ func (p *pass[O, C]) tellCreated(name string) {
 }
 
 // tellFailed sends an event about a failed creation. If the namespace is being deleted, or if Spec.New
-// refused to make the child, no event is sent. After the run, a single event reports the refusal.
+// refused to make the child, no event is sent. The refusal is reported later, in a single event.
 func (p *pass[O, C]) tellFailed(err error) {
 	if _, refused := asRefused(err); err != nil && !refused && !namespaceIsGoing(err) {
 		p.event(corev1.EventTypeWarning, FailedCreate, "Error creating: "+err.Error())

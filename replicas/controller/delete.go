@@ -30,7 +30,7 @@ type victim[C Object] struct {
 	replicas.Deletion[C]
 	is     fate
 	err    error // the error of the last delete call
-	isLast bool  // err is the error of the second and last delete call, which follows a Conflict
+	isLast bool  // the victim was chosen for a second and last delete call, after a Conflict
 	isSure bool  // a response or a read by name has shown that the child is being deleted or gone
 }
 
@@ -111,8 +111,8 @@ func (p *pass[O, C]) delete(ctx context.Context, planned replicas.Scale[C], vict
 	}
 }
 
-// run deletes the victims on the basis of the view. After a Conflict, run continues with a live list. If
-// the last pass that deleted children found that the cache was old, run uses only a live list.
+// run deletes the victims on the basis of the view. After a Conflict, run continues with a live list. If an
+// earlier pass has set d.state.behind, run begins with the live list.
 func (d *deletions[O, C]) run(ctx context.Context) error {
 	behind := false // whether a list has shown that the view was old
 	if !d.state.behind {
@@ -258,9 +258,9 @@ func (d *deletions[O, C]) givesUp(v *victim[C]) {
 
 // retryAfterConflict decides about the victims that remain after a Conflict. It lists the children live,
 // and deletes a victim only if the list shows that the deletion is still required. The limits of the plan
-// and Kind.Prepare apply to these deletions again. The rest of the pass uses the live list as its view. The
-// result behind is true if the earlier view was old, so that the pass may have chosen the wrong victims. It
-// is also true if the list or Kind.Prepare fails.
+// apply again, and Kind.Prepare is called again. The rest of the pass uses the live list as its view.
+// retryAfterConflict returns true if the earlier view was old, so that the pass may have chosen the wrong
+// victims. It also returns true if the list or Kind.Prepare fails.
 func (d *deletions[O, C]) retryAfterConflict(ctx context.Context) (behind bool) {
 	ours, ended, err := d.oursLive(ctx)
 	if err != nil {
@@ -293,8 +293,8 @@ func (d *deletions[O, C]) retryAfterConflict(ctx context.Context) (behind bool) 
 	return behind
 }
 
-// withoutVictims removes from the planned deletions the children that no longer exist or are being deleted.
-// It also removes the victims of this pass, except the victims whose deletion failed.
+// withoutVictims returns the planned deletions, without the children that no longer exist or are being
+// deleted. It also leaves out the victims of this pass, except the victims whose deletion failed.
 func (d *deletions[O, C]) withoutVictims(planned []replicas.Deletion[C]) []replicas.Deletion[C] {
 	settled, there := sets.New[types.UID](), sets.New[types.UID]()
 	for _, v := range d.victimsWhere(func(v *victim[C]) bool { return v.is != failed }) {
@@ -378,8 +378,8 @@ func (d *deletions[O, C]) oursLive(ctx context.Context) (ours, ended []C, err er
 }
 
 // holdAfterDeletions puts deletions on hold if the view was old, if the server failed, or if the server
-// requested a delay. Watch events do not end these holds. If later deletions succeed, a hold that followed
-// an old view or a failure ends.
+// requested a delay. Watch events do not end these holds. A hold ends early if later deletions succeed,
+// unless the server requested the delay.
 func (d *deletions[O, C]) holdAfterDeletions(behind bool, err error) {
 	var tells time.Duration
 	var errs []error

@@ -48,8 +48,9 @@ import (
 //
 // The owner of a child is the object that the child's controller reference names. The kind and UID in the
 // reference must be those of the owner. The cache must contain the owner. If Kind.ClusterScoped is set, the
-// owner must be in no namespace, and otherwise in the child's namespace. The API group in the reference is
-// not compared, so pods that were created by ReplicaSets of extensions/v1beta1 keep their owner.
+// owner must be in no namespace. Otherwise, it must be in the child's namespace. The API group in the
+// reference is not compared, so pods that were created by ReplicaSets of extensions/v1beta1 keep their
+// owner.
 //
 // Differs from Kubernetes (pkg/controller/replicaset/replica_set.go):
 //   - An event counts toward the expectations of the owner in the child's reference, even if the cache does
@@ -196,7 +197,7 @@ func (h *Handlers) target(q []Enqueue) (untyped, Enqueue, error) {
 type watcher[O, C Object] struct {
 	kind     Kind[O, C]
 	from     OwnerCache[O]
-	store    *expectations.Store[expectations.Key] // the argument of NewHandlers; nil in a Controller, which has ledgers instead
+	store    *expectations.Store[expectations.Key] // the Store passed to NewHandlers; nil in a Controller, which uses ledgers instead
 	specs    keptSpecs[C]
 	newest   newest
 	listener listener[O, C]
@@ -204,7 +205,7 @@ type watcher[O, C Object] struct {
 	statusDelay time.Duration
 }
 
-// A listener is informed of what an event shows, before the handler of the event requests a pass.
+// A listener is informed of watch events. The handlers call its methods before they request passes.
 type listener[O, C Object] interface {
 	childLeft(owner expectations.Key, child types.UID) // the child is being deleted, has another owner now, or left the cache
 	childTaken(owner expectations.Key, child C)        // another owner has taken over the child

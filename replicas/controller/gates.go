@@ -29,7 +29,7 @@ import (
 // Kind.Status finds them in Outcome.Gates.
 type Gate struct {
 	Reason Reason
-	// Stops says what the pass did not do because of the gate. If Stops is 0, the gate stopped nothing and
+	// Stops lists the parts of the pass that the gate stopped. If Stops is 0, the gate stopped nothing and
 	// only reports a fact, such as a release that the server refused.
 	Stops Stops
 	// Since is the time at which the gate began. If several passes in a row met this gate, Since is the
@@ -104,7 +104,7 @@ func (s Stops) String() string {
 // A Reason says why a pass held something back. The zero Reason means no reason.
 type Reason uint8
 
-// These are the reasons. The reasons that a pass meets first come first.
+// These are the reasons, in the order in which a pass meets them.
 const (
 	OwnWriteNotSeen Reason = 1 + iota
 	OwnerStale
@@ -166,7 +166,7 @@ type row struct {
 	atOnce   bool // the gate is logged immediately, because it lasts until someone acts
 	ofSpec   bool // a new generation of the owner ends the hold
 	shortest time.Duration
-	longest  time.Duration // the first hold lasts for shortest, and each further hold twice as long, up to longest
+	longest  time.Duration // the first hold has the length shortest; the length then doubles, up to the value of longest
 	ends     string        // what ends the hold early
 	event    string        // the reason of the event; "" if there is none
 	sentence string
@@ -420,8 +420,8 @@ func (p *pass[O, C]) held(reason Reason, key, object string, children int) bool 
 }
 
 // sendEventOnce sends the event that belongs to a reason. If a gate with this reason is still in effect
-// from an earlier pass, no event is sent. The same applies if this pass has recorded such a gate with an
-// error. Call sendEventOnce before gate.
+// from an earlier pass, no event is sent. If this pass has recorded such a gate with an error, no event is
+// sent either. Call sendEventOnce before gate.
 func (p *pass[O, C]) sendEventOnce(reason Reason, message string) {
 	if !slices.ContainsFunc(p.standing, func(g Gate) bool { return g.Reason == reason }) &&
 		!slices.ContainsFunc(p.Gates, func(g Gate) bool { return g.Reason == reason && g.Err != nil }) {
@@ -457,7 +457,7 @@ func (p *pass[O, C]) requeue(failed bool) {
 	}
 }
 
-// blocks maps each reason that blocks a plan to the reason of the gate for it. The reason
+// blocks contains the gate's reason for each replicas.Reason that blocks a plan. The reason
 // replicas.ViewIsStale needs no entry. If the view is stale, the pass lists the children live or records
 // another gate.
 var blocks = map[replicas.Reason]Reason{
@@ -478,7 +478,7 @@ const holdIsTold = time.Second
 
 // A hold delays calls for a while. The zero hold delays nothing.
 type hold struct {
-	backoff.Hold // Since is the end of the calls that led to the hold
+	backoff.Hold // Since is the time when the hold began, after the calls that led to it
 	// At is the owner's number of children when the quota was full. The hold ends when the owner has fewer
 	// children. In a hold for any other reason, At is 0.
 	At  int
@@ -585,8 +585,8 @@ type gateBook struct {
 	lasted durations // durations of the gates that have ended
 }
 
-// record replaces the gates of an owner with the gates of a pass, and returns the changes to report. The
-// argument came is the last step that the pass reached. The gates of later steps remain unchanged.
+// record replaces the gates of an owner with the gates of a pass, and returns the changes to report. If
+// the pass did not reach a step, the gates of this step remain unchanged.
 func (b *gateBook) record(owner types.NamespacedName, is []Gate, came step, now time.Time) (changes []GateChange) {
 	var stand []Gate
 	for i := range is {

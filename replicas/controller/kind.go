@@ -45,11 +45,11 @@ type Kind[O, C Object] struct {
 	// If an error can be fixed only by a change of the owner, Spec should return a *replicas.RefusedError.
 	// The Controller then sends an event, and does nothing until the owner changes. Within one generation
 	// of the owner, another event is sent only if the error message has changed. New and Prepare may also
-	// return a RefusedError. The events are then the same. If New returns a RefusedError and the Spec has
-	// no Slots, nothing is created. If the Spec has Slots, the children of the other slots are still
-	// created. If Prepare returns a RefusedError, nothing is created or deleted. If Spec returns any other
-	// error, the Controller sends a FailedSpec event, and Sync returns the error so that the caller tries
-	// again.
+	// return a RefusedError. The Controller then sends events by the same rules. If New returns a
+	// RefusedError and the Spec has no Slots, nothing is created. If the Spec has Slots, the children of
+	// the other slots are still created. If Prepare returns a RefusedError, nothing is created or
+	// deleted. If Spec returns any other error, the Controller sends a FailedSpec event, and Sync returns
+	// the error so that the caller tries again.
 	//
 	// The result of Spec must depend only on the owner, including the owner's status. After a status write,
 	// the Controller calls Spec again with the updated owner and compares the two results. Another pass
@@ -63,10 +63,10 @@ type Kind[O, C Object] struct {
 	// that has counted the children. If the status write fails with a Conflict, Status is called again with a
 	// fresh copy of the owner. If Status is nil, no status is written.
 	Status func(owner O, outcome Outcome[C]) error
-	// StatusOf returns the owner's whole status, or a pointer to the whole status. The Controller compares
-	// the values before and after it calls Status, and writes the status only if they differ. If StatusOf
-	// returned only a part of the status, changes of the other fields would not be written. If StatusOf is
-	// nil, the Controller compares whole owners, which is slower.
+	// StatusOf returns the owner's whole status, or a pointer to the whole status. The Controller
+	// compares the owner's old and new status, and writes the new one only if they differ. If StatusOf
+	// returned only a part of the status, changes of the other fields would not be written. If StatusOf
+	// is nil, the Controller compares whole owners, which is slower.
 	StatusOf func(owner O) any
 
 	// PatchType is the type of the patches that adopt and release children. Use strategic merge patches for
@@ -143,9 +143,9 @@ type Step[C Object] struct {
 	// Deletion.Replaced is true if a rule requires the deletion, and false if there are too many children.
 	// Discard lists the children to clean up, for which Rules.Discard or Rules.Failed returns true.
 	Delete, Discard []replicas.Deletion[C]
-	// Later is the number of creations and deletions that are left to later passes. These calls are postponed
-	// because of MaxDeletions or BurstReplicas, or until another child has been created or has become
-	// available. If Later is 0, Delete contains all children that have to be deleted.
+	// Later is the number of creations and deletions that are left to later passes. Some of these calls
+	// exceed MaxDeletions or BurstReplicas. Others wait until another child has been created or has
+	// become available. If Later is 0, Delete contains all children that have to be deleted.
 	Later int
 	// InFlight is the number of earlier creations and deletions that had no answer and may still take effect.
 	InFlight int
@@ -181,9 +181,9 @@ type Result[C Object] struct {
 	Err error
 }
 
-// ErrNotTried is the error of a Result if no call was made. For example, slow start stopped after a failed
-// call, or a necessary live list failed. Or the call would have led to too many or too few children, or the
-// child no longer belongs to the owner.
+// ErrNotTried is the error of a Result if no call was made. For example, a failed call stopped slow
+// start, or a necessary live list failed. In other cases, the call would have led to too many or too few
+// children, or the child no longer belongs to the owner.
 var ErrNotTried = errors.New("the pass did not make the call")
 
 // PrepareTimeout is the timeout of the context that the Controller passes to Kind.Prepare.

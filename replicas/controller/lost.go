@@ -33,8 +33,8 @@ type look[C Object] struct {
 	find    func(ctx context.Context, name types.NamespacedName) (found C, there bool, err error)
 }
 
-// newLook prepares a look for n children. If single reads would increase the reads of this pass to more
-// than fewReads, newLook lists the children once. Otherwise the look reads the children one by one.
+// newLook prepares a look for n children. If this pass would make more than fewReads single reads,
+// newLook lists the children once. Otherwise the look reads the children one by one.
 func (p *pass[O, C]) newLook(ctx context.Context, n int) look[C] {
 	start := p.state.known.Start()
 	if p.calls.soFar(isRead)+n <= fewReads {
@@ -73,9 +73,9 @@ func (p *pass[O, C]) read(ctx context.Context, name types.NamespacedName) (found
 	return found, err == nil, err
 }
 
-// noticeOlder compares the view with children that the server returned. If the server has an older version
-// of a child than the view, the server was restored from a backup. noticeOlder then records the restore
-// and returns an error.
+// noticeOlder compares the view with children that the server returned. If the server's version of a
+// child is older than the version in the view, the server was restored from a backup. noticeOlder then
+// records the restore and returns an error.
 func (p *pass[O, C]) noticeOlder(found ...C) error {
 	isNil, live := object.NilOf[C](), make(map[types.UID]C, len(found))
 	for _, c := range found {
@@ -201,7 +201,7 @@ func (p *pass[O, C]) lookIn(name string, in time.Duration) time.Duration {
 
 // endLook handles the result of a lookup by name. If the lookup succeeded, endLook ends the hold of the
 // name. If the lookup failed, endLook lengthens the hold and sends an event. If the lookup failed because
-// live lists are on hold, it is only postponed, and no event is sent.
+// live lists are on hold, endLook postpones it and sends no event.
 func (p *pass[O, C]) endLook(ctx context.Context, name string, err error) {
 	switch {
 	case err == nil:
@@ -225,8 +225,8 @@ func (p *pass[O, C]) endLook(ctx context.Context, name string, err error) {
 }
 
 // lookForNames checks which names of creations in flight are used by objects on the server, and returns
-// these names. After the check, the ledger drops a name if its creations could no longer take effect when
-// the check began.
+// these names. If the creations with a name could no longer take effect when the check began, the ledger
+// then drops the name.
 func (p *pass[O, C]) lookForNames(ctx context.Context, due []ledger.Name) (taken sets.Set[string]) {
 	taken = sets.New[string]()
 	if len(due) == 0 {

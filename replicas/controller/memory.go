@@ -26,10 +26,10 @@ import (
 // runs for its name.
 const incarnationKept = time.Hour
 
-// memory is the state that is kept between the passes of one owner. Four fields have their own locks,
-// because event handlers use them, too. These are known, wrote, ready and round. The other fields are used
-// only by the owner's current pass. A memory is dropped when its owner has left the cache and none of the
-// owner's requests can still take effect. See owners.sweep.
+// memory is the state that is kept between the passes of one owner. The fields round, ready, wrote and
+// known have their own locks, because event handlers use them, too. The other fields are used only by the
+// owner's current pass. A memory is dropped when its owner has left the cache and none of the owner's
+// requests can still take effect. See owners.sweep.
 type memory[C Object] struct {
 	uid        types.UID
 	generation int64
@@ -38,8 +38,8 @@ type memory[C Object] struct {
 
 	// known holds the facts that API calls have revealed but the cache does not show yet. These facts are
 	// about the owner, its children, and the creations and deletions in flight. A fact is dropped when the
-	// cache shows it, or when a newer fact replaces it. If the owner leaves a filtered cache and returns, known
-	// keeps the unanswered requests and the strays, and the other fields start empty.
+	// cache shows it, or when a newer fact replaces it. If the owner leaves a filtered cache and returns,
+	// the unanswered requests and the strays stay in known. The other fields start empty.
 	known *ledger.Ledger[C]
 	// wrote describes the owner's last status write.
 	wrote ownWrite
@@ -53,8 +53,8 @@ type memory[C Object] struct {
 	// ready holds the time at which each child became ready, or not ready. The time is dropped when the child
 	// is gone.
 	ready readiness
-	// round counts the children that were created last, and how many of them ended soon. A round ends
-	// when the next round begins, or when the owner has a new generation.
+	// round holds the number of children in the latest round, and how many of them ended soon. A round
+	// ends when the next round begins, or when the owner has a new generation.
 	round round
 	// results holds the Results of the next Step. They are kept until a call of Kind.Prepare succeeds.
 	results []Result[C]
@@ -75,7 +75,7 @@ type memory[C Object] struct {
 
 // perGeneration is the part of the state that is dropped when the owner's generation changes.
 type perGeneration[C Object] struct {
-	behind   bool                  // the last deletions have shown that the cache is old
+	behind   bool                  // whether the last deletions have shown that the cache is old
 	refused  string                // the message of the last event about a refusal or an error of Kind.Spec
 	aside    map[types.UID]*aside  // children whose adoption or release failed; kept until the child changes or a claim succeeds
 	released map[types.UID]release // children that were released; kept until the child is adopted or gone
@@ -200,8 +200,9 @@ func (o *owners[C]) awaitWrite(name types.NamespacedName) {
 	}
 }
 
-// isKnownOld reports whether a call has shown that the cached owner is old. In this case, upToDate decides
-// which owner the pass uses, so the pass does not wait until the cache shows the Controller's last write.
+// isKnownOld reports whether a call has shown that the cached owner is old. In this case, the pass does
+// not wait until the cache shows the Controller's last write. Instead, upToDate decides which owner the
+// pass uses.
 func (o *owners[C]) isKnownOld(name types.NamespacedName) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -335,15 +336,15 @@ const (
 )
 
 // A round contains the number of children that were created together, and how many of them ended soon. The
-// zero round has no children. If the owner's generation changes, the round is reset, because the children of
-// the changed owner may no longer end soon.
+// zero round has no children. If the owner's generation changes, the round is reset, because the children
+// of the changed owner may last longer.
 type round struct {
 	mu sync.Mutex
 	roundOf
 }
 
 type roundOf struct {
-	// hold is twice as long after each consecutive round with children that ended soon.
+	// hold doubles from round to round if children of each round end soon.
 	hold      backoff.Hold
 	firstMade time.Time // the earliest creationTimestamp of the children
 	size      int       // the number of children, without those that the method drop has removed
@@ -379,10 +380,10 @@ func (r *round) created(made int, first, now time.Time) {
 	r.roundOf = next
 }
 
-// countEnded counts the children of the round that have ended soon. The argument living is the number of
-// active children plus those that have ended without failure. The argument failed is the number of all
-// other children that still exist. The result wait is how long creations must wait. The result ended is
-// the number of children that have ended soon, and made is the size of the round.
+// countEnded counts the children of the round that have ended soon. The arguments count children that
+// were created since the round began and are not being deleted. Children that are active or have ended
+// without failure are counted in living, and all others in failed. The results are the time that
+// creations must wait, the number of children that have ended soon, and the size of the round.
 func (r *round) countEnded(living, failed int, now time.Time) (wait time.Duration, ended, made int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -435,16 +436,16 @@ func (r *roundOf) remaining(now time.Time) time.Duration {
 	return max(left, 0)
 }
 
-// ownWrite describes the last status write of an owner. The fields before and after are the
-// resourceVersions of the owner before and after the write. An update event whose two objects have these
-// versions shows only this write and needs no pass (V15). There was no other write in between, because the
-// server refuses a write to an old version of the owner. The zero value means that there was no write.
-// Passes and event handlers may use an ownWrite concurrently.
+// ownWrite describes the last status write of an owner. The fields before and after hold the owner's old
+// and new resourceVersion. An update event whose two objects have these versions shows only this write
+// and needs no pass (V15). There was no other write in between, because the server refuses a write to an
+// old version of the owner. The zero value means that there was no write. Passes and event handlers may
+// use an ownWrite concurrently.
 type ownWrite struct {
 	mu            sync.Mutex
 	before, after string
 	underWay      bool
-	awaited       bool // a pass that might not see the write has begun
+	awaited       bool // whether a pass has begun that might not see the write
 	// seen is the resourceVersion in an update event that arrived while the write was under way. If this
 	// event turns out to show another write, the function wake is called to request a pass.
 	seen string

@@ -23,7 +23,7 @@ import (
 
 // wants determines the owner and the Spec that the pass uses, and reports whether the pass continues.
 func (p *pass[O, C]) wants(ctx context.Context) bool {
-	p.owners.awaitWrite(p.Name) // before the cache is read, because the cache may change meanwhile
+	p.owners.awaitWrite(p.Name) // must come before the read of the cache, because the cache may change at any time
 	stale, ready := p.writes.Ready(expectations.Key{NamespacedName: p.Name})
 	if !ready && p.owners.isKnownOld(p.Name) {
 		stale, ready = expectations.Stale{}, true

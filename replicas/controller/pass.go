@@ -45,7 +45,7 @@ func (r *reconciler[O, C]) sync(ctx context.Context, owner types.NamespacedName)
 	}
 	p.conclude(err)
 	p.Took = r.opts.Now().Sub(p.Now)
-	if len(p.Gates)+len(p.standing) > 0 && ctx.Err() == nil { // a canceled pass may not have found all of its gates
+	if len(p.Gates)+len(p.standing) > 0 && ctx.Err() == nil { // a canceled pass might not have found all of its gates
 		r.measures.noteGates(&p.Pass, p.step)
 	}
 	r.measures.add(&p.Pass)
@@ -271,8 +271,8 @@ type Pass[O, C Object] struct {
 	Stale expectations.Stale
 	// Scale lists the creations and deletions that the pass set out to make, without those that
 	// Kind.Prepare removed. In a rollout with MaxUnavailable or MaxSurge, Scale may contain both creations
-	// and deletions. Scale may also contain both if children were missing, and no child that had to be
-	// deleted was deleted.
+	// and deletions. If children were missing and no active child was deleted, Scale may also contain
+	// both.
 	Scale replicas.Scale[C]
 	// Adopted and Released list the children that were patched successfully. Released also contains children
 	// that turned out to be gone. AdoptionRejected lists the orphans whose adoption the server refused.

@@ -37,7 +37,7 @@ func (p *pass[O, C]) setOut(scale replicas.Scale[C]) {
 }
 
 // mayFillSlots reports whether the pass creates the children of missing slots. This is the case if the
-// plan only deletes children outside the wanted slots, and none of these children was deleted.
+// plan contains deletions but no creations, and the pass has deleted no active child.
 func (p *pass[O, C]) mayFillSlots(ctx context.Context, planned replicas.Scale[C]) bool {
 	isOld := p.state.behind && !p.HeldBack() // the deletions of this pass have shown that the view is old
 	return p.view.spec.Slots != nil && planned.Create == 0 && len(planned.Delete) > 0 && !slices.ContainsFunc(p.Deleted, p.rules.Active) && !isOld && ctx.Err() == nil
@@ -74,8 +74,8 @@ func (p *pass[O, C]) notHeld(scale replicas.Scale[C]) (replicas.Scale[C], map[st
 	return p.creationsNotHeld(scale)
 }
 
-// clampToRoom drops from the given scale any calls that would lead to too many or too few children. The
-// pass is then allowed to make as many calls as remain.
+// clampToRoom drops from the given scale any calls that would lead to too many or too few children. It
+// then limits the creations and deletions of the pass to the number that remains.
 func (p *pass[O, C]) clampToRoom(owned []C, scale replicas.Scale[C]) replicas.Scale[C] {
 	if scale.IsZero() {
 		return scale
@@ -261,8 +261,8 @@ func (p *pass[O, C]) tellAuthor(is Result[C]) {
 }
 
 // tellUntried stores ErrNotTried as the result of each call that Prepare has allowed but the pass does not
-// make. These are the calls in allowed that are missing from the second argument. The results of the other
-// calls are stored later, when the calls have been made.
+// make. The second argument contains the calls that the pass makes. Their results are stored later, when
+// the calls have been made.
 func (p *pass[O, C]) tellUntried(allowed, left replicas.Scale[C]) {
 	if p.kind.Prepare == nil {
 		return
@@ -280,8 +280,8 @@ func (p *pass[O, C]) tellUntried(allowed, left replicas.Scale[C]) {
 	}
 }
 
-// leftOut compares scale with less, which contains a part of its calls. If creations are missing from less,
-// the result includes StopsCreations. If deletions are missing, the result includes StopsDeletions.
+// leftOut compares a scale with a part of this scale, named less. If creations are missing from less, the
+// result includes StopsCreations. If deletions are missing, the result includes StopsDeletions.
 func leftOut[C Object](scale, less replicas.Scale[C]) (stops Stops) {
 	if less.Create < scale.Create {
 		stops = StopsCreations

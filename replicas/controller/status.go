@@ -26,7 +26,7 @@ import (
 	"github.com/replicakit/replicakit/status"
 )
 
-// An Outcome contains the results of a pass from which Kind.Status computes an owner's status.
+// An Outcome contains the results of a pass. Kind.Status computes an owner's status from these results.
 type Outcome[C Object] struct {
 	// Counts holds the numbers of children, as counted by the Rules of the Spec. If Cache.ChildrenVersion
 	// returns a version, Counts includes the effects of the pass, even if the cache does not show them yet.
@@ -66,8 +66,7 @@ func (o Outcome[C]) HeldBack() bool {
 
 // Failure returns the argument for status.SetFailure, which sets the ReplicaFailure condition. If only
 // deletions failed, Active in the result is greater than Desired, so that the condition's reason is
-// FailedDelete. Otherwise the reason would be wrong if a rule requires the deletions and there are not too
-// many children.
+// FailedDelete. This matters if a rule requires the deletions although there are not too many children.
 func (o Outcome[C]) Failure() status.Failure {
 	desired := o.Desired
 	f := status.Failure{
@@ -209,7 +208,7 @@ func (p *pass[O, C]) statusOf(owner O) any {
 	return p.kind.StatusOf(owner)
 }
 
-// sendStatus sends a status patch, and records what the answer shows about the owner.
+// sendStatus sends a status patch, and records the version of the owner that the server returns.
 func (p *pass[O, C]) sendStatus(ctx context.Context, owner O, patch selector.Patch) (O, error) {
 	stored := ""
 	p.state.wrote.begin(owner.GetResourceVersion())
@@ -242,8 +241,8 @@ func (p *pass[O, C]) sendStatus(ctx context.Context, owner O, patch selector.Pat
 	return written, nil
 }
 
-// isDropped reports whether the same status was sent before, and the owner still has the status that the
-// server stored instead.
+// isDropped reports whether the new status was already sent, and the server stored the owner's current
+// status instead.
 func (p *pass[O, C]) isDropped(owner, updated O) bool {
 	d := p.state.storedStatus
 	return d != nil && equality.Semantic.DeepEqual(d.sent, p.statusOf(updated)) && equality.Semantic.DeepEqual(d.stored, p.statusOf(owner))
@@ -306,8 +305,8 @@ func (p *pass[O, C]) nextAvailable(counted []C) (after time.Duration) {
 	return after
 }
 
-// nextPodAvailable returns the time until the next pod becomes available. Both this time and the counts in
-// the status are computed for the time p.Now, so that no pod is missed.
+// nextPodAvailable returns the time until the next pod becomes available. nextPodAvailable and the counts
+// in the status use the same time p.Now, so that no pod is missed.
 func (p *pass[O, C]) nextPodAvailable(pods []*corev1.Pod) (after time.Duration) {
 	if p.Counts.Ready == p.Counts.Available {
 		return 0

@@ -28,8 +28,8 @@ type view[C Object] struct {
 	// children holds the children in the cache, updated with newer facts from the ledger.
 	children []C
 	wanted   sets.Set[string] // see wantedSlots
-	unmet    bool             // children may be missing from the view, or the view may contain children that are gone
-	begins   bool             // the view counts as old only because the children have not been checked in this term yet
+	unmet    bool             // whether the view may omit existing children, or contain children that are gone
+	begins   bool             // whether the children have not been checked in this term yet, and nothing else suggests that the view is old
 	// spec is the Spec of the owner. It also contains the calls in flight, the taken names and the undecided
 	// adoptions.
 	spec replicas.Spec[C]
@@ -64,8 +64,8 @@ func (p *pass[O, C]) plan(ctx context.Context) (plan replicas.Plan[C], ok bool) 
 	return p.manage()
 }
 
-// isUnsure reports whether Prepare would get a view that may be old, although the pass no longer waits for
-// the cache. In this case, the version of the cache is unknown, or the pass has waited long enough.
+// isUnsure reports whether Prepare would get a view that may be old. If so, the version of the cache is
+// unknown, or the pass has waited long enough.
 func (p *pass[O, C]) isUnsure() bool {
 	return p.kind.Prepare != nil && p.view.spec.Pending == expectations.Expired && (!p.view.begins || p.term.children.patience(p.opts.Now()) <= 0)
 }
@@ -288,7 +288,7 @@ type serverVersion struct {
 	forgotten int // how often forget was called
 }
 
-// askFirst asks the server for the version before any pass needs it. The field asked is then reset to zero,
+// askFirst asks the server for the version before any pass needs it. It then resets v.asked to zero,
 // because no pass is waiting for a cache yet.
 func (v *serverVersion) askFirst(now func() time.Time, version func() (string, error)) {
 	v.ask(now, version)
@@ -305,8 +305,8 @@ func (v *serverVersion) forget() {
 	v.is, v.asked, v.last = "", time.Time{}, time.Time{}
 }
 
-// known returns the version, or "" if the server has not returned it yet. The result asked is the time at
-// which a pass first asked for the version.
+// known returns the version, or "" if the server has not returned it yet. The second result is the time
+// at which a pass first asked for the version.
 func (v *serverVersion) known() (is string, asked time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

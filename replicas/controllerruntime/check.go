@@ -54,7 +54,7 @@ func checkCluster(from cluster.Cluster) error {
 
 // checkScopes reports whether the owners of a kind are cluster-scoped. If only the children are
 // cluster-scoped, checkScopes returns an error, because a namespaced owner can own only objects in its
-// namespace. A nil mapper is treated as a mapper without kinds.
+// namespace. A nil mapper is treated as a mapper that knows no kinds.
 func checkScopes[O, C controller.Object](mapper meta.RESTMapper, kind controller.Kind[O, C]) (clusterScoped bool, err error) {
 	if isNil(mapper) {
 		mapper = meta.NewDefaultRESTMapper(nil)

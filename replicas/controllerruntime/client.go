@@ -31,8 +31,8 @@ var (
 	_ controller.Versioner                            = caller[client.Object, client.Object]{}
 )
 
-// NewClient returns a client for a reconcile loop of your own. Writes go through the argument writer, and
-// reads go through the argument live. The argument live must be a reader that does not use a cache, such as
+// NewClient returns a client for a reconcile loop of your own. The client writes with the argument writer,
+// and reads with the argument live. The argument live must be a reader that does not use a cache, such as
 // the result of a manager's GetAPIReader. The scheme of writer must know the kinds of owners and children,
 // and the kinds of their lists.
 func NewClient[O, C client.Object](writer client.Client, live client.Reader, kind controller.Kind[O, C]) (controller.Client[O, C], error) {

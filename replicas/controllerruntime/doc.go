@@ -25,8 +25,9 @@
 //   - create and patch events
 //   - create, get and update leases
 //
-// Children block the deletion of their owner. Therefore a server requires the permission for finalizers if
-// the admission plugin OwnerReferencesPermissionEnforcement is on, as on OpenShift.
+// The permission for finalizers is required if the admission plugin OwnerReferencesPermissionEnforcement is
+// on, as on OpenShift. The plugin checks this permission because children block the deletion of their
+// owner.
 //
 // # What is read where
 //
@@ -87,7 +88,7 @@
 //     passes for that owner list the children live.
 //   - The server is restored from a backup. The server's resourceVersions are then older than those that
 //     the client has seen, so reads no longer wait, and no error is returned. With this package, the
-//     program ends if a live list or read shows an older state than an earlier one.
+//     program ends if a live list or read shows an older state than an earlier list or read.
 //   - A new leader does not know the writes of the previous leader. If the new leader's watch is late, the
 //     new leader creates the same children again. With this package, a new process compares the cache with
 //     the server before it first creates or deletes children.

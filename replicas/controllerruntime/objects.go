@@ -20,7 +20,7 @@ type objects[T client.Object] struct {
 }
 
 // check returns an error if the scheme does not contain the kind or its list kind. It also returns an error
-// if the kind has another type than T in the scheme.
+// if the scheme's type for the kind is not T.
 func (o objects[T]) check() error {
 	if _, err := o.empty(); err != nil {
 		return err
@@ -31,7 +31,7 @@ func (o objects[T]) check() error {
 
 func (o objects[T]) empty() (T, error) { return newOf[T](o.scheme, o.kind) }
 
-// named returns an empty object with the same namespace and name as the argument.
+// named returns a new object that contains only the namespace and the name of the argument.
 func (o objects[T]) named(like client.Object) (T, error) {
 	obj, err := o.empty()
 	if err == nil {

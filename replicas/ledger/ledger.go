@@ -36,7 +36,7 @@ type Ledger[C metav1.Object] struct {
 	moment   Moment
 	viewed   Moment               // the start of the last View
 	cached   []C                  // the children in the cache at the last View; nil after Done
-	known    map[types.UID]string // the versions of the children in the field cached; filled on first use
+	known    map[types.UID]string // the versions of the cached children; filled on first use
 	children map[types.UID]*entry[C]
 	names    []Name
 	owner    Owner
@@ -47,11 +47,11 @@ type Ledger[C metav1.Object] struct {
 	// If true, every view is stale until the next live list. It is set, for example, if the cache went
 	// back to an older state.
 	distrusted bool
-	// If the cache seems to be newer than a child that is missing from it, View.Unmet becomes true after
-	// this delay. See suspect.
+	// If a child is missing although the cache seems to be newer than the child, View.Unmet becomes true
+	// after this delay. See suspect.
 	passed backoff.Hold
-	hides  bool // the last View omitted a cached child because of the last live list
-	passes bool // a pass has called View but not yet Done
+	hides  bool // whether the last View omitted a cached child because of the last live list
+	passes bool // whether a pass has called View but not yet Done
 }
 
 // An entry holds everything that the Ledger knows about one child.
@@ -59,7 +59,7 @@ type entry[C metav1.Object] struct {
 	fact  fact[C]
 	since time.Time // when an answer or a deletion was last recorded
 	doubt doubt
-	shown Moment // the Moment of the last View that found the child in the cache; 1 if only a call to Left has reported the child
+	shown Moment // the Moment of the last View that found the child in the cache; 1 if no View has found it, but Left was called
 	call  call
 }
 
@@ -169,9 +169,9 @@ func (l *Ledger[C]) Deleted(id types.UID, now time.Time) {
 	e.call, e.since, e.doubt = deleted, now, doubt{}
 }
 
-// Gone records that, according to the answer to a call, a child no longer exists. The parameter start is
-// the Moment at which the call began. The methods Deleted, Gone, Lacked, Left, Doubt and Sure ignore an
-// empty UID.
+// Gone records that a child no longer exists, as the answer to a call has shown. The parameter start is the
+// Moment at which the call began. The methods Deleted, Gone, Lacked, Left, Doubt and Sure ignore an empty
+// UID.
 func (l *Ledger[C]) Gone(start Moment, id types.UID, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -247,8 +247,8 @@ type List[C metav1.Object] struct {
 }
 
 // Listed records a live list of all objects that match s.Selector. The parameter start is the Moment at
-// which the list call began. The parameter s is a Snapshot of the cache from before that call. Listed
-// returns an error if start is 0, or if an item, a child in s or a rule is nil.
+// which the list call began. The parameter s is a Snapshot of the cache, read before that call began.
+// Listed returns an error if start is 0, or if an item, a child in s or a rule is nil.
 func (l *Ledger[C]) Listed(start Moment, list List[C], s Snapshot[C], now time.Time) error {
 	if err := s.check(start); err != nil {
 		return err
@@ -424,8 +424,8 @@ func (l *Ledger[C]) Landed(began time.Time) {
 	}
 }
 
-// Unanswered returns the maximum time for which an unanswered request can still take effect. If there are
-// none, the result is 0. The result is at most Landing, even if the clock was set back.
+// Unanswered returns the maximum time for which an unanswered request can still take effect. If there is no
+// such request, the result is 0. The result is at most Landing, even if the clock was set back.
 func (l *Ledger[C]) Unanswered(now time.Time) (longest time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -441,8 +441,8 @@ func (l *Ledger[C]) Unanswered(now time.Time) (longest time.Duration) {
 	return longest
 }
 
-// setClock corrects all times in the Ledger that are later than the argument now. These times are set to
-// now. If the clock was set back, each wait would be too long without this correction.
+// setClock sets the times in the Ledger that are in the future to the current time. If the clock was set
+// back, each wait would be too long without this correction.
 func (l *Ledger[C]) setClock(now time.Time) {
 	for i := range l.names {
 		notAfter(now, &l.names[i].Sent)
@@ -460,7 +460,7 @@ func notAfter(now time.Time, t *time.Time) {
 	}
 }
 
-var errStart = errors.New("ledger: start is not from Start")
+var errStart = errors.New("ledger: start was not returned by Start")
 
 func idOf(c metav1.Object) types.UID { return object.ID(c) }
 

@@ -36,14 +36,14 @@ func TestBadInput(t *testing.T) {
 		err  error
 		want string
 	}{
-		{"a view without a start", view(0, ledger.Snapshot[kid]{Rules: rules}), "ledger: start is not from Start"},
+		{"a view without a start", view(0, ledger.Snapshot[kid]{Rules: rules}), "ledger: start was not returned by Start"},
 		{"a view without rules", view(start, ledger.Snapshot[kid]{}), "ledger: one of Rules is nil"},
 		{"a view of a nil child", view(start, ledger.Snapshot[kid]{Rules: rules, Children: []kid{a, nil}}), "ledger: children[1] is nil"},
-		{"a list without a start", listed(0, ledger.Snapshot[kid]{Rules: rules}), "ledger: start is not from Start"},
+		{"a list without a start", listed(0, ledger.Snapshot[kid]{Rules: rules}), "ledger: start was not returned by Start"},
 		{"a list without rules", listed(start, ledger.Snapshot[kid]{}, a), "ledger: one of Rules is nil"},
 		{"a list with a nil child", listed(start, ledger.Snapshot[kid]{Rules: rules}, a, nil), "ledger: items[1] is nil"},
 		{"a list after a cache with a nil child", listed(start, ledger.Snapshot[kid]{Rules: rules, Children: []kid{nil}}, a), "ledger: children[0] is nil"},
-		{"an answer without a start", known.Told(0, a, began), "ledger: start is not from Start"},
+		{"an answer without a start", known.Told(0, a, began), "ledger: start was not returned by Start"},
 		{"an answer of a nil child", known.Told(start, nil, began), "ledger: a child is nil"},
 		{"an answer without a name", known.Told(start, &metav1.PartialObjectMetadata{}, began), "ledger: a child without a name"},
 	} {

@@ -55,14 +55,14 @@ const (
 func (n Name) IsTaken() bool { return n.Bearer == Leaver || n.Bearer == Stranger }
 
 // HasLanded reports whether all creations with the name were sent at least five minutes before now; see
-// Landing. If so, none of them can take effect later, and a read from the server that begins at now shows
-// the final result.
+// Landing. If so, none of them can take effect later, and a read from the server that begins at the time
+// now shows the final result.
 func (n Name) HasLanded(now time.Time) bool { return now.Sub(n.Sent) >= Landing }
 
 // NextLook returns the time to wait before the name is read from the server. If the result is 0 or
 // negative, read the name now. If a creation with the name is sent again, this read is not needed. While a
-// Replica has the name, no other child can get the name. The read can then wait until no creation with the
-// name can still take effect.
+// Replica has the name, no other child can get the name. The read can then wait until HasLanded returns
+// true.
 func (n Name) NextLook(now time.Time) time.Duration {
 	if n.Bearer == Replica {
 		return max(landsIn(n.Sent, now), n.look.Remaining(now))
@@ -74,8 +74,8 @@ func (n Name) NextLook(now time.Time) time.Duration {
 // request was sent. If the request can no longer take effect, the result is 0 or negative.
 func landsIn(sent, now time.Time) time.Duration { return Landing - max(now.Sub(sent), 0) }
 
-// Sending must be called for each create request, with the name of the new child. The argument
-// now must not be earlier than the time of the request. The request may take effect until now.Add(Landing).
+// Sending must be called for each create request, with the name of the new child. The parameter now is the
+// time of the request or a later time. The request may take effect until now.Add(Landing).
 func (l *Ledger[C]) Sending(name types.NamespacedName, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -96,10 +96,10 @@ func (l *Ledger[C]) Refused(name types.NamespacedName) {
 	}
 }
 
-// Bears sets the Bearer of the given name. If the parameter ours is true, the object is a child of the
-// owner. This child is counted as the result of one creation with that name. If Bears is called again for
-// the same child, no further creation is counted. The results of other creations with the same name stay
-// unknown, because those creations did not make that child.
+// Bears records what kind of object has the given name; see Bearer. If the parameter ours is true, the
+// object is a child of the owner. This child is counted as the result of one creation with that name. If
+// Bears is called again for the same child, no further creation is counted. The results of other creations
+// with the same name stay unknown, because those creations did not make that child.
 func (l *Ledger[C]) Bears(name types.NamespacedName, id types.UID, is Bearer, ours bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -130,10 +130,10 @@ func (l *Ledger[C]) NoneBears(name types.NamespacedName) {
 	}
 }
 
-// Looked records that a name was read from the server between the times began and now. If no creation with
-// the name could take effect after the read began, Looked drops the name. If a creation could still take
-// effect, Looked doubles the delay before the next read. The delay is at most the time for which a creation
-// can still take effect.
+// Looked records that a name was read from the server. The parameters began and now are the start and the
+// end of the read. If no creation with the name could take effect after the read began, Looked drops the
+// name. If a creation could still take effect, Looked doubles the delay before the next read. The delay is
+// at most the time for which a creation can still take effect.
 func (l *Ledger[C]) Looked(name types.NamespacedName, began, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -180,11 +180,11 @@ func (l *Ledger[C]) Open() []Name {
 // InFlight lists the calls with an unknown result. Such a call may already have taken effect, or may still
 // take effect. Copy the fields of InFlight into a replicas.Spec.
 type InFlight struct {
-	// Creations lists the names in the result of Open that can be sent again. The name that was sent last
-	// comes first. Taken lists all other names in the result of Open. Other objects have these names, so no
-	// creation with such a name can take effect now.
+	// Creations contains the names in the result of Open that can be sent again. The name that was sent
+	// last comes first. Taken contains all other names in the result of Open. Other objects have these
+	// names, so no creation with such a name can take effect now.
 	Creations, Taken []string
-	// Deletions lists the UIDs in the result of Doubted, in sorted order.
+	// Deletions contains the UIDs in the result of Doubted, in sorted order.
 	Deletions []types.UID
 }
 
@@ -223,8 +223,8 @@ func (l *Ledger[C]) drop(name types.NamespacedName) {
 	l.names = slices.DeleteFunc(l.names, func(n Name) bool { return n.NamespacedName == name })
 }
 
-// resolve updates the Bearer of each name from the children in a view. If no child in the view has a name,
-// the Bearer of the name becomes Nobody. The value Stranger is kept, because views do not always contain
+// resolve updates the Bearer of each name from the children in a view. If no child in the view has that
+// name, its Bearer becomes Nobody. The value Stranger is kept, because views do not always contain
 // Strangers.
 func (l *Ledger[C]) resolve(children []C, rules Rules[C]) {
 	if len(l.names) == 0 {

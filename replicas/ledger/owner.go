@@ -9,10 +9,10 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // zero Owner means that the cache contains the newest known state.
 type Owner struct {
 	Is   metav1.Object // the owner as returned by the server; nil if the owner is gone
-	Gone bool          // the owner no longer exists on the server, even if it is still in the cache
+	Gone bool          // true if the owner no longer exists on the server, even if it is still in the cache
 	// Version is the resourceVersion of the owner in the field Is. If the owner is gone, Version is the
-	// resourceVersion that the owner had in the cache. If a comparison of resourceVersions cannot prove that
-	// the cache shows this state, Version is "".
+	// resourceVersion that the owner had in the cache. If resourceVersions cannot prove that the cache
+	// shows this state, Version is "".
 	Version string
 }
 

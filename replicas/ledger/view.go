@@ -22,8 +22,8 @@ import (
 
 // A Snapshot is the content of a cache at one moment.
 type Snapshot[C metav1.Object] struct {
-	// Version is the resourceVersion up to which Children includes all changes. Read Version before
-	// Children, so that Children is at least as new. If the version is unknown, Version is "".
+	// Version is a resourceVersion. Children includes all changes up to this resourceVersion. Read Version
+	// before Children, so that Children is at least as new. If the version is unknown, Version is "".
 	Version string
 	// Newest is the highest resourceVersion in the events of all children, or "" if it is unknown. If
 	// Version is unknown, Newest can show that the cache is newer than a child that is missing from the
@@ -97,8 +97,9 @@ func (r Rules[C]) thatMayCount(children []C) []C {
 
 // A View contains the children in their newest known state.
 type View[C metav1.Object] struct {
-	// Children lists the children in the cache, updated with newer facts. The children that are missing from
-	// the cache follow. If the Ledger contains no facts, Children is the same slice as Snapshot.Children.
+	// Children lists the children in the cache, updated with newer facts. After them come the children that
+	// are missing from the cache. If the Ledger contains no facts, Children is the same slice as
+	// Snapshot.Children.
 	Children []C
 	// Stale is true if the children must be listed live before any child is created or deleted.
 	Stale bool
@@ -368,8 +369,8 @@ func (o *overlay[C]) isSuperseded(id types.UID, e *entry[C]) bool {
 	return e.shown > 0 || resourceversion.Reached(o.cache.Version, w.version)
 }
 
-// byName returns a map from names to the given entries, whose children are missing from the cache. Names
-// are unique on the server, so the older of two children with the same name is gone.
+// byName returns the given entries in a map. The keys are the names of the entries' children. Names are
+// unique on the server, so the older of two children with the same name is gone.
 func (o *overlay[C]) byName(lacking []*entry[C]) map[types.NamespacedName]*entry[C] {
 	named := make(map[types.NamespacedName]*entry[C], len(lacking))
 	for _, e := range lacking {
@@ -382,8 +383,8 @@ func (o *overlay[C]) byName(lacking []*entry[C]) map[types.NamespacedName]*entry
 	return named
 }
 
-// later compares the entries of two children with the same name. It returns the newer entry, and records
-// that the other child is gone.
+// later(a, b) compares the entries of two children with the same name. It returns the entry of the newer
+// child, and records that the older child is gone.
 func (o *overlay[C]) later(a, b *entry[C]) *entry[C] {
 	v, w := a.fact.word, b.fact.word
 	if order, err := resourceversion.Compare(v.version, w.version); err == nil && order > 0 || err != nil && v.at > w.at {
@@ -395,8 +396,9 @@ func (o *overlay[C]) later(a, b *entry[C]) *entry[C] {
 }
 
 // isNoNamesake reports whether the cached child c still exists. If a newer child has the same name, c is
-// gone. The parameter other is the entry of a child with this name that is missing from the cache, or nil.
-// If the versions do not show which child is newer, the view is stale.
+// gone. The parameter other is the entry of a child that has the same name and is missing from the cache.
+// If there is no such child, other is nil. If the versions do not show which child is newer, the view is
+// stale.
 func (o *overlay[C]) isNoNamesake(c C, other *entry[C]) bool {
 	if other == nil || other.fact.gone > 0 {
 		return true
@@ -442,9 +444,9 @@ func (o *overlay[C]) suspect(lacking []*entry[C]) {
 }
 
 // Split divides the active children of the last view into three lists, according to the facts that are
-// known now. The result come contains each child that was created but is not in the cache yet. The result
-// leave contains each child that was deleted but is unchanged in the cache. Other children that are being
-// deleted or are gone are omitted. All remaining children are in the result stay, which may be the same
+// known now. The second list contains each child that was created but is not in the cache yet. The third
+// list contains each child that was deleted but is unchanged in the cache. Other children that are being
+// deleted or are gone are omitted. All remaining children are in the first list, which may be the same
 // slice as children.
 func (l *Ledger[C]) Split(children []C) (stay, come, leave []C) {
 	l.mu.Lock()

@@ -196,7 +196,7 @@ func (c *Cluster[O, C]) deleteChild(old C, opts metav1.DeleteOptions) C {
 }
 
 // isPending reports whether a deletion with opts would change nothing. This is the case if the
-// child is already being deleted with the same or a shorter grace period.
+// child is already being deleted, and opts does not set a shorter grace period.
 func isPending(child metav1.Object, opts metav1.DeleteOptions) bool {
 	current, want := child.GetDeletionGracePeriodSeconds(), opts.GracePeriodSeconds
 	return current != nil && (want == nil || *want >= *current)

@@ -23,8 +23,8 @@ import (
 
 // A Client makes the API calls of one controller and receives the controller's events. A Client is
 // a controller.Client and a controller.EventSink. Use Fail to make calls fail, and Record to record
-// calls. The callbacks Fault and Done can call Step of other Parts. To simulate the death of the
-// process, they can panic with a Crash.
+// calls. The callbacks Fault and Done can call the method Step of other Parts. To simulate the
+// death of the process, they can panic with a Crash.
 type Client[O Object[O], C Object[C]] struct {
 	// Client sends the calls, which may fail. Create modifies its argument and the maps in it, like
 	// a client that decodes the response into the argument.
@@ -33,9 +33,9 @@ type Client[O Object[O], C Object[C]] struct {
 	// EventSink adds each event to the cluster's Events.
 	controller.EventSink
 
-	// Fault is called before a request is sent or resent, unless a Rule from Fail applies to the
-	// request. The result of Fault describes how the request fails. If Fault is nil, only Rules
-	// inject failures.
+	// Fault is called before a request is sent or resent, unless a Rule that was passed to Fail
+	// applies to the request. The result of Fault describes how the request fails. If Fault is nil,
+	// only Rules inject failures.
 	Fault func(Call) Fault
 	// Done is called after each call, and receives the call and its error. It may be nil.
 	Done func(Call, error)
@@ -116,8 +116,7 @@ func do[T any, O Object[O], C Object[C]](ctx context.Context, c *Client[O, C], c
 // resends is the maximum number of times that client-go resends a request.
 const resends = 10
 
-// send sends a request. If the Fault sets Resend, send repeats the request. The constant resends is
-// the maximum number of repetitions.
+// send sends a request. If the Fault sets Resend, send repeats the request.
 func send[T any, O Object[O], C Object[C]](ctx context.Context, c *Client[O, C], call Call, effect effect[T, O, C]) (result T, err error) {
 	n := 0
 	for again := true; again && n <= resends; n++ {

@@ -39,7 +39,7 @@ type Controller[O Object[O], C Object[C]] struct {
 
 	controller *controller.Controller
 	cluster    *Cluster[O, C]
-	suffix     []int // the digits that random will still return for the current name; empty if the cluster is not counting
+	suffix     []int // the remaining digits of the current name's suffix; empty if the cluster is not counting
 	inside     *inside.Controller[controller.Pass[O, C], C]
 	hidden
 }
@@ -72,8 +72,8 @@ func (c *Cluster[O, C]) NewControllerWith(opts controller.Options) (*Controller[
 	return ctl, nil
 }
 
-// limited modifies the Spec in a copy of the cluster's Kind, and returns the copy. If
-// c.BurstReplicas is not 0, it replaces the BurstReplicas in the result of Spec.
+// limited returns a copy of the cluster's Kind. If c.BurstReplicas is not 0, it replaces the
+// BurstReplicas of every Spec.
 func (c *Controller[O, C]) limited() controller.Kind[O, C] {
 	kind := c.cluster.kind
 	spec := kind.Spec

@@ -14,7 +14,7 @@ import (
 	"github.com/replicakit/replicakit/slowstart"
 )
 
-// A Fault describes how a request fails. With the zero Fault, the request does not fail.
+// A Fault describes how a request fails. The zero Fault causes no failure.
 type Fault struct {
 	Before error // if set, the request has no effect and returns this error
 	After  error // if set, the request takes effect and returns this error
@@ -22,9 +22,9 @@ type Fault struct {
 	// sends a request again after a 429 or 503 with Retry-After, and after a connection reset. The
 	// resent request gets a Fault of its own.
 	Resend bool
-	// Late is the delay after which a request that failed with Before still takes effect. The
-	// request then takes effect with its original content, even if its context has ended. If Late
-	// is 0, the request never takes effect.
+	// Late delays the effect of a request that fails with Before. The request later takes effect
+	// with its original content, even if its context has ended by then. If Late is 0, the request
+	// never takes effect.
 	Late time.Duration
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/replicakit/replicakit/internal/pod"
 )
 
-// kubelets implements the interface life for pods. It simulates a scheduler, nodes with kubelets,
-// and the loss of nodes.
+// kubelets simulates a scheduler, nodes with kubelets, and the loss of nodes. It implements the
+// interface life.
 type kubelets[O Object[O]] struct{ *Cluster[O, *corev1.Pod] }
 
 func (c kubelets[O]) prepare(p *corev1.Pod) {

@@ -16,7 +16,7 @@ import (
 // parentheses. The defaults of Detect, Evict and Collect are Kubernetes' own defaults.
 type Timing struct {
 	Schedule time.Duration // from a pod's creation until the pod has a node (0.5 s); negative means never
-	StartUp  time.Duration // from the scheduling of a pod, or from the creation of a child of another kind, until the child is ready (2 s)
+	StartUp  time.Duration // time until a scheduled pod, or a new child of another kind, is ready (2 s)
 	Detect   time.Duration // from the loss of a node until the node's pods are not ready (50 s)
 	Evict    time.Duration // from the end of Detect until the lost node's pods are deleted (5 min)
 	Collect  time.Duration // from the removal of a node until the node's pods are gone (40 s)
@@ -60,8 +60,8 @@ func lifeOf[O Object[O], C Object[C]](c *Cluster[O, C]) life[C] {
 	return objects[O, C]{c}
 }
 
-// objects implements the interface life for children that are not pods. These children have no
-// grace period, and become ready only if Cluster.Ready is set.
+// objects implements the interface life. It simulates children that are not pods. These children
+// have no grace period, and become ready only if Cluster.Ready is set.
 type objects[O Object[O], C Object[C]] struct{ *Cluster[O, C] }
 
 func (objects[O, C]) prepare(C) {}
@@ -122,7 +122,7 @@ func (c *Cluster[O, C]) doLater(d time.Duration, do job, child C) {
 func (c *Cluster[O, C]) later(d time.Duration, t task[O, C]) {
 	t.at = c.Clock.Now().Add(d)
 	i, _ := slices.BinarySearchFunc(c.tasks, t, func(other, t task[O, C]) int {
-		return cmp.Or(other.at.Compare(t.at), -1) // after the other tasks that are due at the same time
+		return cmp.Or(other.at.Compare(t.at), -1) // t comes after the other tasks that are due at the same time
 	})
 	c.tasks = slices.Insert(c.tasks, i, t)
 }

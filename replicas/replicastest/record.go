@@ -15,8 +15,8 @@ type Rule struct {
 	Verb, Kind, Name string
 	// Skip is the number of selected calls that the Rule ignores at first.
 	Skip int
-	// Times is the number of calls that fail after the skipped calls. If Times is 0, all of them
-	// fail.
+	// Times is the number of selected calls that fail after the skipped calls. If Times is 0, all
+	// further selected calls fail.
 	Times int
 	// Err is the error that the call returns. The default is a timeout.
 	Err error
@@ -27,10 +27,10 @@ type Rule struct {
 	Late time.Duration
 }
 
-// Fail makes later calls fail according to the rules. Each time, the new rules replace all earlier
-// ones, so Fail without arguments removes all rules. If several rules select a call, the first
-// active rule determines the failure, and Fault is not called. A rule is inactive while it skips
-// calls, and after it has made Times calls fail.
+// Fail makes later calls fail according to the rules. The new rules replace all earlier ones, so
+// Fail without arguments removes all rules. If several rules select a call, the first active rule
+// determines the failure, and Fault is not called. A rule is inactive while it skips calls. If
+// Times is positive, the rule is also inactive after it has made Times calls fail.
 func (c *Client[O, C]) Fail(rules ...Rule) {
 	c.rules = nil
 	for _, r := range rules {

@@ -158,7 +158,7 @@ type Stream[T Object[T]] struct {
 
 	table   *table[T]
 	cache   index[T]
-	arrived index[T] // unmodified copies of the cached objects
+	arrived index[T] // the cached objects as they arrived, to detect changes in the cache
 	version string
 	synced  bool // the first list has arrived
 	broken  bool

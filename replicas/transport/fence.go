@@ -32,11 +32,11 @@ const DefaultRenewDeadline = 10 * time.Second
 //
 // The elector sends its requests for the lease through the Fence, which inspects them. No other connection
 // between the Fence and the elector is required. If the server accepts a renewal, the Fence records the
-// time at which the elector sent the renewal. If the renew deadline has passed since the last such time,
-// the Fence refuses writes. Another process takes over the lease only after the lease duration, which must
-// be longer than the renew deadline. The Fence measures the time on the wall clock and on the monotonic
-// clock, and uses the longer of the two times. The wall clock can be set back, and the monotonic clock can
-// stop while a machine sleeps.
+// time at which the elector sent the renewal. If the renew deadline has passed since the last recorded
+// time, the Fence refuses writes. Another process takes over the lease only after the lease duration, which
+// must be longer than the renew deadline. The Fence measures the time on the wall clock and on the
+// monotonic clock, and uses the longer of the two times. The wall clock can be set back, and the monotonic
+// clock can stop while a machine sleeps.
 //
 // After a pause, client-go's elector may release a lease that another process has acquired in the meantime.
 // A third process could then become the leader while the second process is still writing. Therefore the
@@ -145,8 +145,8 @@ func (f *Fence) asksFor(req *http.Request) (asked *coordinationv1.Lease, isLease
 	return asked, req.Method != http.MethodPost || asked != nil && asked.Name == f.lease.Name
 }
 
-// tripOfLease sends a request for the lease, and records whether, according to the response, this process
-// holds the lease.
+// tripOfLease sends a request for the lease. From the response, it records whether this process holds the
+// lease.
 func (f *Fence) tripOfLease(next http.RoundTripper, req *http.Request, asked *coordinationv1.Lease) (*http.Response, error) {
 	sent := f.read() // read the clocks before the request, because the response may be read after a pause
 	if asked != nil && holderOf(asked) == "" || req.Method == http.MethodDelete {

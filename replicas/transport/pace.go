@@ -48,7 +48,7 @@ const (
 // three quarters of the calls take longer than usual.
 //
 // A server counts as overloaded if it cannot be reached. The same applies if it responds with 429, 502, 503
-// or 504, and the body is not a Status, but plain text or HTML, for example. Such responses come from load
+// or 504, and the body is not a Status but, for example, plain text. Such responses come from load
 // balancers, and from API Priority and Fairness. If the response of an overloaded server has a Retry-After
 // header, the Pace sends no calls for the requested time, up to 10 seconds. A Status with one of these
 // codes concerns only one object, so it does not change the limit. Such a Status may come from a webhook,
@@ -77,7 +77,7 @@ type Pace struct {
 	ceiling  float64                      // near*window at the last overload; 0 if there was none
 	changed  time.Time                    // when the window was last made smaller
 	refused  time.Time                    // when the window was last made smaller because of an overload
-	near     time.Time                    // when the window, after it last shrank, reached the ceiling; zero if not yet
+	near     time.Time                    // when the window reached the ceiling after it last shrank; zero if not yet
 	grown    time.Time                    // when the window last grew above the ceiling
 	held     time.Time                    // no call is sent before this time
 	tokens   float64                      // calls that perSecond allows now
@@ -203,7 +203,7 @@ func (p *Pace) remove(owner types.NamespacedName, t *turn) {
 	}
 }
 
-// next releases all waiting calls that can be sent now. The lock must be held.
+// next() releases all waiting calls that can be sent now. The lock must be held.
 func (p *Pace) next() {
 	for len(p.owners) > 0 {
 		i := p.turn()
@@ -232,7 +232,7 @@ func (p *Pace) next() {
 	}
 }
 
-// turn returns the index of the owner whose call is sent next, or -1 if no call can be sent now. If the
+// turn() returns the index of the owner whose call is sent next, or -1 if no call can be sent now. If the
 // window is not full, this is the first owner. If the window is full, it is the first owner with fewer than
 // leastEach calls under way. For the time growsEvery after an overload, a full window allows no further
 // calls.
@@ -275,7 +275,7 @@ func (p *Pace) learn(kind callKind, sent, now time.Time, resp *http.Response, er
 		p.hold(now, resp.Header.Get("Retry-After"))
 	}
 	switch {
-	case !sent.After(p.changed), isLocal(err): // sent before the window last shrank, or failed locally
+	case !sent.After(p.changed), isLocal(err): // the call was sent before the window last shrank, or failed locally
 		return
 	case err != nil:
 		p.refused = now
@@ -313,8 +313,8 @@ func (p *Pace) learn(kind callKind, sent, now time.Time, resp *http.Response, er
 	p.look()
 }
 
-// look starts a new count of answers. The count is complete when the number of answers has reached the size
-// of the window.
+// look() starts a new count of answers. The count is complete when the number of answers has reached the
+// size of the window.
 func (p *Pace) look() {
 	p.answers, p.good, p.slow, p.full = int(p.window), 0, 0, len(p.owners) > 0
 }

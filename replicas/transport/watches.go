@@ -23,7 +23,7 @@ import (
 
 const (
 	// refusedFor is the maximum time for which an informer's watch requests are refused. They are refused
-	// until the informer lists its objects, but the informer may have ended.
+	// until the informer lists its objects. The limit is needed because the informer may have ended.
 	refusedFor = 2 * time.Minute
 	// mostLists is the maximum number of informers that Watches remembers. A client usually has only a few
 	// informers.
@@ -41,7 +41,7 @@ type Watches struct {
 	lists map[string]*list // keyed by path, selectors and accepted types
 }
 
-// A list records the list and watch requests of one informer.
+// A list is the record of one informer's list and watch requests.
 type list struct {
 	resource schema.GroupVersionResource
 	stale    time.Time // a new list is required until this time; zero if none is required
@@ -61,8 +61,8 @@ func (w *Watches) Wrap(next http.RoundTripper) http.RoundTripper { return wrap(n
 // Relist ends the watches of a resource, in all namespaces, if they have been silent for at least the given
 // duration. The informers of these watches then list their objects. An informer could request a watch with
 // initial events instead of a list. Watches refuses such a request, because this watch could also hang.
-// Relist does not wait for the lists. The returned function reports whether the server has answered all of
-// these lists, or two minutes have passed. If Relist has ended no watch, the function returns true. The
+// Relist does not wait for the lists. The returned function returns true if the server has answered all of
+// these lists, or if two minutes have passed. If Relist has ended no watch, the function returns true. The
 // resource name is often guessed from a Kind. If Watches has never seen a watch of the resource, Relist
 // therefore ends the silent watches of all resources with the same group and version.
 //

@@ -289,7 +289,7 @@ func allTyped[T any](found []any) (_ []T, err error) {
 	return objects, nil
 }
 
-// typed converts an object from a store to the type T, or returns an error if the object has another type.
+// typed returns an object from a store as a T, or an error if the object has another type.
 func typed[T any](obj any) (T, error) {
 	t, ok := obj.(T)
 	if !ok {

@@ -51,7 +51,7 @@ func TestAPrometheusSeesARestoredServer(t *testing.T) {
 	eventually(t, func(c *assert.CollectT) {
 		out, err := f.bash(t.Context(), commands[0])
 		require.NoError(c, err, out)
-		assert.Regexp(c, `ServerRestored +lease/`+name+` +the API server went back from version [0-9]+ to [0-9]+: it was restored from a backup`, out)
+		assert.Regexp(c, `ServerRestored +lease/`+name+` +the API server went back from resourceVersion [0-9]+ to [0-9]+: it was restored from a backup`, out)
 	})
 	host, err := os.Hostname()
 	require.NoError(t, err)

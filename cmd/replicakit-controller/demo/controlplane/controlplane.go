@@ -46,7 +46,7 @@ func Start(binaries string, args map[string]string) (*ControlPlane, error) {
 		server.Configure().Append(name, value)
 	}
 	// If envtest creates the directories of the programs, it also removes them when it stops the
-	// programs. So Start creates them, because WithoutStore restarts the programs with the same
+	// programs. Start creates them itself, because WithoutStore restarts the programs with the same
 	// directories.
 	c.env.ControlPlane.Etcd, server.CertDir = &envtest.Etcd{DataDir: filepath.Join(dir, "etcd")}, filepath.Join(dir, "apiserver")
 	err = errors.Join(os.Mkdir(c.env.ControlPlane.Etcd.DataDir, 0o700), os.Mkdir(server.CertDir, 0o700))

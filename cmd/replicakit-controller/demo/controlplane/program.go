@@ -26,9 +26,8 @@ type Program struct {
 }
 
 // StartProgram starts the program at path, and writes its output to the file log. Errors contain the
-// argument name.
-// Ctrl-C does not reach the program, so the caller must stop it. If this process ends first, Linux
-// kills the program.
+// given name. Ctrl-C does not reach the program, so the caller must stop it. If this process ends
+// first, Linux kills the program.
 func StartProgram(name, log, path string, args ...string) (*Program, error) {
 	output, err := os.Create(log)
 	if err != nil {

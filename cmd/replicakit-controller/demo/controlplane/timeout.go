@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// margin is the time that remains of a test's timeout when BeforeTimeout calls its function. At
-// most half of the timeout remains.
+// margin is the time between the call to stop and the timeout of go test; see BeforeTimeout. If half
+// of the timeout is shorter than margin, BeforeTimeout uses that half instead.
 const margin = 30 * time.Second
 
 var processBegan = time.Now()
@@ -21,8 +21,8 @@ var processBegan = time.Now()
 // tests still need the stopped programs, these tests fail. If tests still run at the timeout, go
 // test ends the process and prints the stacks of all goroutines.
 //
-// In a TestMain, call flag.Parse before BeforeTimeout. The returned function off cancels the call to
-// stop. If the program is not a test, or has no timeout, BeforeTimeout does nothing.
+// In a TestMain, call flag.Parse before BeforeTimeout. To cancel the call to stop, call the returned
+// function off. If the program is not a test, or has no timeout, BeforeTimeout does nothing.
 //
 // Start and StartProgram call BeforeTimeout themselves.
 func BeforeTimeout(stop func()) (off func()) {

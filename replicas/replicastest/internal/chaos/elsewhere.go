@@ -11,9 +11,9 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest/internal/invariant"
 )
 
-// elsewhere is a second cluster without faults. Both clusters have owners with the same names and
-// UIDs. The controllers of both clusters run in the same process. The faults of the first cluster
-// must not affect the other cluster.
+// elsewhere is a second cluster. It has no faults. Both clusters have owners with the same names
+// and UIDs. The controllers of both clusters run in the same process. The faults of the first
+// cluster must not affect the other cluster.
 type elsewhere struct {
 	*replicastest.PodCluster
 	controller *podController

@@ -15,11 +15,11 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest/internal/invariant"
 )
 
-// inexact is the error for an act that caused other calls, passes or events than expected.
+// inexact is the error for an act whose calls, passes or events differ from the expected ones.
 type inexact struct{ error }
 
 // Harm describes the harm to running children if a story fails with err. It returns "" if there is
-// no harm. The effect of an error without a rule is unknown, so Harm treats such an error as harm.
+// no harm. An inexact error is no harm. Any other error that names no rule counts as harm.
 func Harm(err error) string {
 	rule := string(invariant.RuleOf(err))
 	is := func(prefixes ...string) bool {

@@ -346,7 +346,7 @@ type fault struct {
 	crash      bool            // the process crashes instead of receiving an error
 	after      bool            // the failed calls take effect
 	resend     bool            // the client itself retries the failed requests
-	late       time.Duration   // delay until failed calls take effect, if they do not take effect immediately; 0 means never
+	late       time.Duration   // delay after which calls that failed without effect still take effect; 0 means never
 	is         failure.Failure // the error of the failed calls
 }
 
@@ -377,9 +377,9 @@ func (r *run) refuseAgain(op Op) {
 	r.fault = f
 }
 
-// blind makes the next deletions or creations lose their answers. The reads after each of these
-// calls fail. Depending on op.M, all calls take effect immediately, all take effect up to a minute
-// later, or only every second call takes effect.
+// blind drops the answers to the next deletions or creations. The reads after each of these calls
+// fail. Depending on op.M, all calls take effect immediately, all take effect up to a minute later,
+// or only every second call takes effect.
 func (r *run) blind(op Op) {
 	f := fault{verb: []string{"delete", "create"}[op.N%2], skip: op.N / 6, left: 1 + op.M/3, is: failure.Timeout, blind: true}
 	switch op.M % 3 {

@@ -14,8 +14,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A limbo is a fault that affects the next creation. The creation times out and takes effect late,
-// and the new pod is then deleted immediately. The controller might see neither the pod nor its
+// A limbo is a fault that affects the next creation. The creation times out and takes effect late.
+// The new pod is then deleted immediately. The controller might see neither the pod nor its
 // deletion for a long time. Meanwhile, the controller retries the creation with the same name, and
 // so creates a second pod of this name. Events of the first pod then arrive while the controller
 // waits for the second pod.

@@ -20,7 +20,7 @@ import (
 // sent, or between the effect of the call and its answer.
 type meddler struct {
 	verb  string                                     // the verb of the call; "" means any verb
-	after bool                                       // act after the call took effect
+	after bool                                       // the user acts after the call has taken effect
 	skip  int                                        // number of calls with this verb to ignore first
 	do    func(r *run, call replicastest.Call) error // nil means that no user acts
 }

@@ -170,15 +170,15 @@ func (p *pools) start() {
 }
 
 // changed is called after each change, and checks the workers. The number of workers must never
-// exceed the highest number that the pool ever wanted plus the number of orphans. With slots, each
-// new worker of the pool must also be in a slot that was wanted at some time.
+// exceed the highest number that the pool ever wanted plus the number of orphans. If workers have
+// slots, each new worker of the pool must also be in a slot that was wanted at some time.
 func (p *pools) changed(before, after metav1.Object) {
 	w, is := after.(*worker)
 	if !is || p.err != nil {
 		return
 	}
 	if was, _ := before.(*worker); was == nil && p.shape.slots && metav1.GetControllerOf(w) != nil && !slices.Contains(p.slots(p.most), w.Name) {
-		p.err = fmt.Errorf("chaos: worker %s is created, but at most %d slots were ever wanted", w.Name, p.most)
+		p.err = fmt.Errorf("chaos: worker %s is created, although the pool never wanted more than %d slots", w.Name, p.most)
 	}
 	if n, most := len(p.owned()), p.most+p.orphans; n > int(most) {
 		p.err = fmt.Errorf("chaos: the pool has %d workers, want at most %d", n, most)
@@ -203,8 +203,9 @@ func (p *pools) owned() (owned []*worker) {
 }
 
 // scaling checks which workers a pass deletes and discards. Prepare must have allowed each deletion.
-// With slots, the pass may delete only workers in slots that are not wanted. Without slots, the pass
-// must delete unready workers before ready ones. The pass may discard only workers that have ended.
+// If workers have slots, the pass may delete only workers in slots that are not wanted. Otherwise,
+// the pass must delete unready workers before ready ones. The pass may discard only workers that
+// have ended.
 func (p *pools) scaling(owned []*worker) {
 	pass := p.inside.Passing
 	for _, v := range pass.Scale.Delete {
@@ -277,7 +278,7 @@ func (p *pools) user(op Op) error {
 		_, err := p.DeleteChild(context.Background(), namespace, name, metav1.DeleteOptions{})
 		return err
 	case 1:
-		if p.shape.slots { // without slots, the new process would not know about creations in flight
+		if p.shape.slots { // if workers had no slots, the new process would not know about creations in flight
 			p.controller.View.Stop()
 			p.start()
 		}

@@ -72,7 +72,7 @@ func (r *run) quiet() error {
 			now[verb] = n - calls[verb]
 			return now[verb] == 0
 		})
-		if doubts > 0 { // an earlier deletion without an answer is repeated first, which takes extra passes and status writes
+		if doubts > 0 { // the controller first repeats a deletion that got no answer, and needs extra passes and status writes
 			act.statuses, act.passes = [2]int{act.statuses[0] + 3, act.statuses[1] + 3}, [2]int{act.passes[0] + 3, act.passes[1] + 3}
 		}
 		looks = act.looked(now, looks)

@@ -42,9 +42,9 @@ const (
 	// mostSteps is the maximum number of steps of a story. If the parts of a story keep each other
 	// busy, only this limit ends the story.
 	mostSteps = 400_000
-	// disputeSteps is the number of steps after which a story with two controllers cuts its long waits
-	// short. If two controllers have different views, they overwrite each other's status ten times a
-	// second.
+	// disputeSteps is the number of steps after which a story with two controllers shortens its
+	// long waits. If two controllers have different views, they overwrite each other's status ten
+	// times a second.
 	disputeSteps = 4_000
 )
 
@@ -56,7 +56,7 @@ type Report struct {
 	// Known is the number of violations of each rule in invariant.KnownToFail. These violations do
 	// not set Err.
 	Known map[invariant.Rule]int
-	// Calls is the number of API calls before the cluster had settled, keyed by verb and kind.
+	// Calls is the number of API calls until the cluster had settled, keyed by verb and kind.
 	Calls map[string]int
 	// Most is the highest number of calls for one owner in one hour, by verb and kind.
 	Most map[string]int
@@ -67,7 +67,7 @@ type Report struct {
 // settles.
 func Run(seed uint64, story Story) Report { return RunSpoiled(seed, story, nil) }
 
-// RunSpoiled is like Run, but it calls spoil with each controller that starts. The function spoil may
+// RunSpoiled is like Run, but calls the function spoil with each new controller. The function may
 // change the controller.
 func RunSpoiled(seed uint64, story Story, spoil func(*podController)) Report {
 	return newRun(seed, spoil).tell(story)
@@ -101,7 +101,7 @@ type run struct {
 	fault       fault
 	meddler     meddler
 	quick       int                  // number of calls whose answers will arrive only after all pending events
-	sudden      int                  // number of times that all pending events will arrive just after a pass has listed the cache
+	sudden      int                  // number of times that the method surprise will deliver all pending events
 	relabelled  types.NamespacedName // the last relabelled pod
 	restless    *restless            // changes owners at intervals; may be nil
 	isBlind     bool                 // reads fail until the next call that is not a read
@@ -554,7 +554,7 @@ func (r *run) settle() error {
 	}
 	for _, c := range r.controllers {
 		if c != nil {
-			c.Skew = max(c.Skew, 0) // a clock that is ahead is not set back, because that would lengthen all waits
+			c.Skew = max(c.Skew, 0) // setting a clock back would lengthen all waits, so a clock that is ahead stays ahead
 			c.View.ChildWatch.Lag, c.View.OwnerWatch.Lag = lag, lag
 			r.refreshed(c)
 		}
@@ -636,7 +636,7 @@ func (r *run) noLag(n int) {
 	view.ChildWatch.Lag, view.OwnerWatch.Lag = lag, lag
 }
 
-// relist lists owners and pods again, which also repairs a broken watch.
+// relist lists owners and pods again. This also repairs a broken watch.
 func (r *run) relist(n int) { r.refreshed(r.controller(n)) }
 
 func (r *run) endNamespace(n int) {

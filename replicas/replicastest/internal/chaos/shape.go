@@ -26,7 +26,7 @@ type shape struct {
 	backOff   bool
 	delay     time.Duration // Options.StatusDelay
 	ruled     bool          // labels decide which pods must be deleted and which must stay
-	slow      bool          // if ruled is also true, only one deletion at a time is allowed
+	slow      bool          // only one deletion at a time is allowed, if the field ruled is also true
 	prepares  bool          // the Kind has Prepare, so each deletion carries a resourceVersion
 	anywhere  bool          // owners are cluster-scoped, and their pods are in two namespaces
 	pools     bool          // the run also has a pool, whose children are not pods
@@ -52,7 +52,7 @@ func shapeOf(seed uint64) shape {
 // other is the name of the second namespace for pods. Only cluster-scoped owners create pods there.
 const other = "other"
 
-// owners gives the namespace for all owners. If they are cluster-scoped, the result is "".
+// owners returns the namespace of all owners, or "" if owners are cluster-scoped.
 func (s shape) owners() string {
 	if s.anywhere {
 		return ""

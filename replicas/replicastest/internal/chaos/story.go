@@ -100,11 +100,11 @@ func Generate(seed uint64) Story {
 }
 
 // shrinkSteps is the number of steps after which Shrink gives up. These steps take about a minute.
-// Shrink needs fewer steps for most stories. However, a story that never ends takes mostSteps steps
-// each time it is played.
+// Shrink needs fewer steps for most stories. However, a story that never ends reaches the limit
+// mostSteps each time it is played.
 const shrinkSteps = 1_000_000
 
-// A Shrunk is a failing story after Shrink has removed unnecessary operations.
+// A Shrunk is a failing story from which Shrink has removed unnecessary operations.
 type Shrunk struct {
 	Story   Story
 	Err     error // the error of the shortened story
@@ -115,8 +115,8 @@ type Shrunk struct {
 
 // Shrink shortens a story that failed with err. It tries to remove halves of the story, then
 // quarters, and so on down to single operations. A part is removed if the remaining story still
-// breaks the same rule. Shrink retries each size until the story gets no shorter. It gives up when
-// all plays together have taken more than shrinkSteps steps.
+// breaks the same rule. Shrink retries each size until the story gets no shorter. It gives up after
+// a total of more than shrinkSteps steps.
 func Shrink(story Story, err error, play func(Story) Report) Shrunk {
 	s := Shrunk{Story: story, Err: err}
 	for size := len(story) / 2; size > 0; {

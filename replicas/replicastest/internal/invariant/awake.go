@@ -20,8 +20,7 @@ import (
 )
 
 // longestWait is the maximum time for which a controller may postpone work. It equals the longest
-// error back-off. Other waits are shorter. Examples are holds, expectations, and delays that the
-// server requests.
+// error back-off. Holds, expectations, and delays that the server requests are shorter.
 const longestWait = 1000 * time.Second
 
 // nextLook is the maximum time between two cache checks. It applies if the controller knows that
@@ -29,16 +28,16 @@ const longestWait = 1000 * time.Second
 const nextLook = 5 * time.Second
 
 // passedWait is the maximum time for which a controller may still count a pod that no longer
-// exists. The time begins when the cache becomes newer than the pod's removal. The limit applies to
-// caches that report no resourceVersion.
+// exists. The time begins when the cache becomes newer than the moment when the pod stopped being
+// active. The limit applies to caches that report no resourceVersion.
 const passedWait = 10 * time.Second
 
 // A lastPass is the result of the last pass for an owner.
 type lastPass struct {
 	now    time.Time // the time on the controller's clock
 	excuse bool      // the pass waited, a call failed, or a release may have failed
-	// refused holds the owner's generation if the controller refused the spec, or 0. The controller
-	// then does nothing for the owner until the generation changes.
+	// refused holds the owner's generation if the controller refused the spec; otherwise it is 0.
+	// After a refusal, the controller does nothing for the owner until the generation changes.
 	refused int64
 	// failed is true if the pass returned an error. The rate limiter then decides when the next pass
 	// runs.
@@ -47,8 +46,8 @@ type lastPass struct {
 	generation int64
 }
 
-// note records the result of a pass. A pass that leaves work unfinished must have reported a
-// reason.
+// note records the result of a pass. If the pass has reported a reason for unfinished work, this
+// work is excused.
 func (w *watcher) note(pass podPass) {
 	refused, is := int64(0), (*replicas.RefusedError)(nil)
 	if errors.As(pass.Err, &is) {
@@ -138,9 +137,10 @@ func (w *watcher) awake(rs *appsv1.ReplicaSet) error {
 }
 
 // hasTime reports whether the controller has had enough time to notice that a pod no longer exists.
-// Only pods that the controller still counts are checked. The time begins when the cache contains a
-// resourceVersion that is newer than the pod's removal and newer than the last call that showed the
-// pod. After a restore, this call may be newer than the removal.
+// Only pods that the controller still counts are checked. The time begins when a pod in the cache
+// has a newer resourceVersion than two events. The first is the moment when the missing pod stopped
+// being active. The second is the last call that showed the missing pod. After a restore, the call
+// may be the newer one.
 func (w *watcher) hasTime(key types.NamespacedName, now time.Time) bool {
 	newest := uint64(0)
 	for _, p := range w.controller.View.ChildWatch.In("") {
@@ -162,9 +162,9 @@ func (w *watcher) hasTime(key types.NamespacedName, now time.Time) bool {
 	return told && is && now.Sub(since) > passedWait
 }
 
-// asleep returns the rule that a sleeping owner breaks. If a pod no longer exists and the cache is
-// newer than its removal, the controller might be unable to notice the removal. If the controller
-// still counts such a pod, the rule is AsleepPassed or AsleepUnversioned.
+// asleep returns the rule that a sleeping owner breaks. If the cache is newer than the moment when a
+// pod stopped being active, the controller might be unable to notice that the pod no longer exists.
+// If the controller still counts such a pod, the rule is AsleepPassed or AsleepUnversioned.
 func (w *watcher) asleep() Rule {
 	for uid := range w.unseen() {
 		if _, is := w.checker.truth.pods[uid]; !is && w.passedBy(uid) {
@@ -174,8 +174,8 @@ func (w *watcher) asleep() Rule {
 	return Asleep
 }
 
-// clocksGoBack is longer than any time by which a story sets a clock back. When a clock is set
-// back, pods become younger than they were at the last status write. No event reports this change.
+// clocksGoBack is an upper bound for how far stories set clocks back. When a clock is set back,
+// pods become younger than they were at the last status write. No event reports this change.
 const clocksGoBack = time.Hour
 
 // isExpecting reports whether the controller still expects effects of its calls for an owner. If a

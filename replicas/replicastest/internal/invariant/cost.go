@@ -48,7 +48,7 @@ func (w *watcher) pays(rs *appsv1.ReplicaSet, call replicastest.Call) {
 	verb := call.Verb + " " + call.Kind
 	k.calls[verb]++
 	if len(k.watchers) > 1 {
-		return // no limit applies, because two controllers with different views overwrite each other's status forever
+		return // two controllers with different views overwrite each other's status forever, so no limit applies
 	}
 	b := bill{types.NamespacedName{Namespace: rs.Namespace, Name: rs.Name}, k.cluster.Clock.Now().Unix() / 3600, verb}
 	k.bills[b]++
@@ -67,8 +67,8 @@ func (k *Checker) Calls() map[string]int { return maps.Clone(k.calls) }
 // Passes returns the number of passes so far.
 func (k *Checker) Passes() int { return k.passes }
 
-// Rests returns an error if any calls were made after the given result of Calls. Use Rests for a
-// period in which there was no work to do.
+// Rests returns an error if any calls were made since Calls returned the given counts. Use Rests
+// for a period in which there was no work to do.
 func (k *Checker) Rests(since map[string]int) error {
 	for verb, n := range k.calls {
 		rule := Restless

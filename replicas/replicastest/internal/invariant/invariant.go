@@ -15,18 +15,19 @@
 // after it.
 //
 // A pass is judged by the spec that its owner had when the pass began. The pass is excused if the
-// spec changed during the pass, or if the process could not see an earlier change. Each rejected
-// excuse has its own Rule. KnownToFail lists the rules that the controller breaks today.
+// spec changed during the pass, or if the process could not see an earlier change. For each excuse
+// that does not hold, there is a separate Rule. KnownToFail lists the rules that the controller
+// breaks today.
 //
 // Never more. Replicas are added to an owner only by creations and adoptions. Each creation is
 // judged when it takes effect. The Checker counts the replicas that the controller must know of,
 // including the new one. This count must not exceed the number of replicas that the pass wants. A
-// controller must know of the replicas that its view shows correctly, and of those that it created
-// or adopted itself. If a creation got no answer, the controller still knows the name of the pod.
-// Replicas that the controller cannot know of are not counted. For example, the watches have not
-// shown a replica of another process yet. Or a creation took effect after its process had ended.
-// Apart from such replicas, an owner therefore never has more replicas than one of its current
-// passes wants.
+// controller must know of the replicas whose current state is in its view, and of those that it
+// created or adopted itself. If a creation got no answer, the controller still knows the name of
+// the pod. Replicas that the controller cannot know of are not counted. One example is a replica of
+// another process that the watches have not shown yet. Another is a replica whose creation took
+// effect after its process had ended. Apart from such replicas, an owner never has more replicas
+// than the highest number that one of its current passes wants.
 //
 // Never fewer. Each deletion is judged when it takes effect. The number of remaining replicas must
 // be at least the number that the pass wants. Replicas that ended without the controller's
@@ -36,13 +37,13 @@
 // counts as remaining.
 //
 // Never another's. A controller may delete the pods of its owner. It may also delete three other
-// kinds of pods. The first kind is a pod that the controller last saw as an unready pod of the
-// owner. The deletion of an unready pod often has only the UID as a precondition. This deletion
-// succeeds even if the pod has just been released. The second kind is a pod that the controller
-// created or adopted, and that left the owner without the controller's knowledge. The third kind is
-// a stray. A stray is a pod that the controller created for an owner. A webhook changed the pod
-// during its creation, so the pod does not belong to the owner. A status is written only to the
-// owner that it describes, and never to a later owner with the same name.
+// kinds of pods. The first kind is a pod that was unready and belonged to the owner when the
+// controller last saw the pod. The deletion of an unready pod often has only the UID as a
+// precondition. This deletion succeeds even if the pod has just been released. The second kind is a
+// pod that the controller created or adopted, and that left the owner without the controller's
+// knowledge. The third kind is a stray. A stray is a pod that the controller created for an owner.
+// A webhook changed the pod during its creation, so the pod does not belong to the owner. A status
+// is written only to the owner that it describes, and never to a later owner with the same name.
 //
 // If a pass knows that its owner is being deleted, the pass creates, adopts and releases nothing, and
 // deletes only strays. A controller without a lease makes no writes.
@@ -310,7 +311,7 @@ type watcher struct {
 	waits       map[place]wait
 	last        map[types.NamespacedName]lastPass
 	deed        deed
-	turned      map[types.UID]*corev1.Pod                  // old states of the pods whose events came during the current pass
+	turned      map[types.UID]*corev1.Pod                  // states at the start of the current pass, for pods whose events came during it
 	missed      map[string]notFoundCall                    // pods that a delete or patch call did not find, keyed by name
 	listFailed  time.Time                                  // time of the last answer to a list
 	listsFailed int                                        // number of consecutive failed lists
@@ -320,8 +321,8 @@ type watcher struct {
 	strange     map[types.UID]bool                         // owners for which a webhook has changed a created pod
 	stale       map[types.NamespacedName]time.Time         // for each owner, when its passes began to wait for the cache
 	waited      map[types.NamespacedName]time.Time         // for each owner, when a pass last waited for the cache
-	unshown     map[types.NamespacedName]time.Time         // for each owner, when its passes began to wait for its newest version in the cache
-	versions    map[types.NamespacedName]map[string]string // for each owner, the resourceVersions of the caches in its last pass without a wait
+	unshown     map[types.NamespacedName]time.Time         // for each owner, when its passes began to wait for a newer version in the cache
+	versions    map[types.NamespacedName]map[string]string // for each owner, the caches' resourceVersions in its last pass without a wait
 	passing     map[types.NamespacedName]time.Time         // for each owner, when the controller could first notice that a pod is gone
 	sights      map[types.UID]sight                        // pods that a live list or another call has shown as replicas
 	born        map[types.UID]sight                        // pods that the answer to a creation has shown
@@ -381,9 +382,9 @@ func (w *watcher) permitted(call replicastest.Call) {
 	}
 }
 
-// wasOurs reports whether the controller last saw a pod as an unready pod of the owner. The
-// controller may have seen the pod in its view, or in a live read that is newer than all events for
-// the pod.
+// wasOurs reports whether a pod was unready and belonged to the owner when the controller last saw
+// the pod. The controller may have seen the pod in its view, or in a live read that is newer than
+// all events for the pod.
 func (w *watcher) wasOurs(rs *appsv1.ReplicaSet, p *corev1.Pod) bool {
 	if s := w.sights[p.UID]; w.told[p.UID] > 0 && s.owner == rs.UID && !s.ready {
 		return true

@@ -18,8 +18,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A share holds a number of replicas and a rule. If a creation is judged, the rule includes these
-// replicas. If a deletion is judged, the rule leaves them out.
+// A share holds a number of replicas and a rule. For creations, the rule counts these replicas. For
+// deletions, the rule does not count them.
 type share struct {
 	rule Rule
 	n    int
@@ -112,8 +112,8 @@ func (w *watcher) mustKnow(rs *appsv1.ReplicaSet) []share {
 }
 
 // cameBack reports whether a restore brought back a pod that an earlier call did not find. The
-// controller's view may show this pod but be older than the call. Therefore, the controller is not
-// required to count the pod.
+// controller's view may show this pod in a state from before the call. Therefore, the controller is
+// not required to count the pod.
 func (w *watcher) cameBack(uid types.UID) bool {
 	at, is := w.absent[uid]
 	return is && at < w.checker.truth.epoch
@@ -206,7 +206,7 @@ func (w *watcher) notFewer(rs *appsv1.ReplicaSet, p *corev1.Pod, mustGo int) {
 // remaining computes how many replicas remain as far as the controller can know. The first result
 // includes replicas that exist, except those that a call in flight may delete. It also includes
 // replicas that are gone without the controller's knowledge. The second result contains the other
-// replicas, in one share for each rule that leaves them out.
+// replicas, divided into one share for each rule. A rule does not count the replicas in its share.
 func (w *watcher) remaining(rs *appsv1.ReplicaSet) (n int, excused []share) {
 	t, listed := &w.checker.truth, w.listed[rs.UID]
 	passed := w.unversioned(FewerPassed, FewerUnversioned)
@@ -233,7 +233,7 @@ func (w *watcher) remaining(rs *appsv1.ReplicaSet) (n int, excused []share) {
 	}
 	for uid := range w.made {
 		if _, is := shown[uid]; w.fresh[uid] && !is {
-			shown[uid] = nil // the controller knows the pod from its call, and events during the pass came too late
+			shown[uid] = nil // the controller created or adopted the pod, and the pod's events came too late for this pass
 		}
 	}
 	for uid, p := range shown {
@@ -293,9 +293,9 @@ func (w *watcher) passedBy(uid types.UID) bool {
 	return known && inside.Of[inside.View](w.controller.View).Synced() && !inside.Of[inside.Stream](watch).Hung() && inside.Of[inside.Stream](watch).Pending() == 0 // the first list was empty
 }
 
-// unversioned selects the rule for a pod that stopped being active before the current state of the
-// cache. If the cache reports a resourceVersion, the controller must notice this, and the first
-// rule applies. Otherwise, the second rule applies.
+// unversioned selects one of the two given rules if the cache is newer than the moment when a pod
+// stopped being active. If the cache reports a resourceVersion, the controller must notice this, so
+// the first rule applies. Otherwise, the second rule applies.
 func (w *watcher) unversioned(known, unknown Rule) Rule {
 	if w.controller.RememberWrites && w.controller.View.ChildrenVersion() != "" {
 		return known

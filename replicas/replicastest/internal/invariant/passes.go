@@ -27,7 +27,7 @@ import (
 )
 
 // longestUnseen is the maximum time for which a controller may wait for a change that its cache does
-// not show. It is twice the lifetime of an expectation plus one minute.
+// not show. It is twice the lifetime of an expectation, plus one minute.
 const longestUnseen = 11 * time.Minute
 
 // A deed records what the current pass has done so far.
@@ -65,7 +65,7 @@ func (d *deed) did(call replicastest.Call, err error) {
 		d.stuck = d.updates == 1 && apierrors.IsConflict(err)
 	case call.Verb == "get" && call.Kind == "ReplicaSet":
 		d.stuck = false
-	case err == nil: // the call is a successful read, which may have found the pods
+	case err == nil: // a successful read may have found the created pods
 		d.others, d.refused, d.full = d.others+d.refused, 0, false
 	}
 }
@@ -120,7 +120,7 @@ const mayLand = 5 * time.Minute
 // opens searches for one of the owner's creations with an unknown result, and returns the name of
 // the pod. If all results are known, opens returns "".
 func (w *watcher) opens(rs *appsv1.ReplicaSet) string {
-	if w.checker.Skewed { // by the controller's clock, the time mayLand may already be over
+	if w.checker.Skewed { // by the controller's clock, the maximum time may already be over
 		return ""
 	}
 	for name, sent := range w.open {
@@ -212,8 +212,8 @@ const (
 )
 
 // hurries checks that a pass does not repeat calls too soon after a full quota, a Conflict or
-// failed lists. The minimum delays apply even if another event has started the pass. If a call did
-// not find a pod, the pod must also not be deleted or patched again.
+// failed lists. The minimum delays apply even if another event has started the pass. hurries also
+// checks that a pod is not deleted or patched again too soon after a NotFound error.
 func (w *watcher) hurries(rs *appsv1.ReplicaSet, call replicastest.Call, err error) {
 	if w.checker.Skewed {
 		return
@@ -224,7 +224,7 @@ func (w *watcher) hurries(rs *appsv1.ReplicaSet, call replicastest.Call, err err
 	}
 	since := func(d denial) time.Duration { return now.Sub(d.last) }
 	switch quota := w.quotas[rs.UID]; {
-	case call.Verb == "create" && rs.Namespace == "": // not checked, because each namespace has its own slow start and quota
+	case call.Verb == "create" && rs.Namespace == "": // not checked: each namespace has its own slow start and quota
 	case call.Verb == "create":
 		if d := w.deed; d.refused > d.others+1 {
 			w.fail(SlowStart, "%s: in one pass, %d creations are refused and %d are not", rs.Name, d.refused, d.others)
@@ -323,7 +323,7 @@ func (w *watcher) judgeHold(pass podPass) {
 	}
 }
 
-// counted returns how many pods of the owner a quota counts after a pass.
+// counted returns the number of the owner's pods that use the quota after a pass.
 func counted(pass podPass) int {
 	return len(pass.Active) + len(pass.Terminating) + len(pass.Created)
 }
@@ -370,8 +370,8 @@ func (w *watcher) judgeUnshown(pass podPass) {
 	}
 }
 
-// judgeReleases checks the releases of a pass without errors or waits. The pass must have released
-// each cached pod that no longer matches the selector.
+// judgeReleases checks the releases of a pass that had no error and did not wait. The pass must
+// have released each cached pod that no longer matches the selector.
 func (w *watcher) judgeReleases(pass podPass) {
 	if !pass.Observed || pass.Err != nil || pass.Waiting() || pass.Generation != pass.Owner.Generation || pass.Owner.DeletionTimestamp != nil {
 		return

@@ -28,7 +28,7 @@ const (
 	MoreOldSpec    Rule = "more-old-spec"    // the owner wanted fewer replicas before the pass began
 
 	Fewer            Rule = "fewer"             // after a deletion, there are fewer replicas than the pass wants
-	FewerInFlight    Rule = "fewer-in-flight"   // like Fewer, but does not count pods that an unanswered deletion deleted or may still delete
+	FewerInFlight    Rule = "fewer-in-flight"   // like Fewer, but does not count pods that an unanswered call has deleted or may still delete
 	FewerListed      Rule = "fewer-listed"      // like Fewer, but does not count deleted pods that were missing from the last live list
 	FewerSameName    Rule = "fewer-same-name"   // like Fewer, but does not count deleted pods whose names now belong to other replicas
 	FewerPassed      Rule = "fewer-passed"      // like Fewer, but does not count deleted pods if the cache is newer than the deletion
@@ -50,17 +50,17 @@ const (
 	Expecting            Rule = "expecting"             // a controller expects only the effects of calls that were sent
 	Intact               Rule = "intact"                // a controller does not modify the objects in its caches
 	Asleep               Rule = "asleep"                // a pass is due for each owner that has unfinished work
-	AsleepPassed         Rule = "asleep-passed"         // like Asleep, if the controller counts a deleted pod although its cache is newer
+	AsleepPassed         Rule = "asleep-passed"         // like Asleep, if the controller counts a pod whose deletion is older than the cache
 	AsleepUnversioned    Rule = "asleep-unversioned"    // like AsleepPassed, for a cache that reports no resourceVersion
 	Unsettled            Rule = "unsettled"             // each owner reaches its final state
-	UnsettledUnversioned Rule = "unsettled-unversioned" // like Unsettled, in the case of AsleepUnversioned
+	UnsettledUnversioned Rule = "unsettled-unversioned" // like Unsettled, if a sleeping owner would break AsleepUnversioned
 	Cost                 Rule = "cost"                  // the number of calls for an owner in an hour is limited
 	CostGone             Rule = "cost-gone"             // the hourly limit for calls is lower for a deleted owner
 	Needless             Rule = "needless"              // a status is written only if it has changed
 	Hasty                Rule = "hasty"                 // a refused call is not repeated too soon
 	HastyLists           Rule = "hasty-lists"           // a failed list is not repeated too soon
 	Restless             Rule = "restless"              // a controller makes no calls if there is no work to do
-	RestlessPatch        Rule = "restless-patch"        // like Restless, for patches of pods
+	RestlessPatch        Rule = "restless-patch"        // a controller patches no pods if there is no work to do
 	Leak                 Rule = "leak"                  // a controller forgets deleted owners
 	Strays               Rule = "strays"                // a controller deletes the pods that a webhook has detached from their owner
 	Ruled                Rule = "ruled"                 // pods that must stay are not deleted, and Prepare allows each creation and deletion
@@ -118,5 +118,5 @@ func (k *Checker) fail(r Rule, format string, args ...any) {
 	}
 }
 
-// Known maps each rule in KnownToFail to its number of violations.
+// Known returns the number of violations of each rule in KnownToFail.
 func (k *Checker) Known() map[Rule]int { return k.known }

@@ -27,7 +27,7 @@ type instant uint64
 type truth struct {
 	now   instant
 	epoch instant // the instant of the last restore
-	was   moment  // the previous moment of the pod that changed last
+	was   moment  // for the pod that changed last, its entry in the map since before that change
 	pods  map[types.UID]*corev1.Pod
 	since map[types.UID]moment // the moment of each pod
 	ended map[types.UID]moment // when each deleted pod stopped being active
@@ -130,8 +130,8 @@ func (t *truth) gone(uid types.UID) (m moment, known bool) {
 }
 
 // restored begins a new history with the current state of the server. It keeps only the earlier
-// specs, and adds the restored owners as new specs. Therefore, a read from before the restore says
-// nothing about the restored owner.
+// specs, and adds the restored owners as new specs. All reads from before the restore are older
+// than these new specs.
 func (t *truth) restored(owners []*appsv1.ReplicaSet, pods []*corev1.Pod) {
 	now, specs := t.now+1, t.specs
 	*t = newTruth()
@@ -177,7 +177,7 @@ func isAdoptable(rs *appsv1.ReplicaSet, p *corev1.Pod) bool {
 	return err == nil && controllerOf(p) == "" && sel.Matches(labels.Set(p.Labels))
 }
 
-// A record holds the actions of one controller and the effects that were shown to it.
+// A record holds the actions of one controller and the effects that this controller has seen.
 type record struct {
 	began   instant                 // when the process began
 	pass    int                     // number of passes so far
@@ -196,7 +196,7 @@ type record struct {
 	asked   map[string]types.UID    // for each pod name, the owner for which the controller last tried to create the pod
 	unsure  map[string]bool         // for each pod name, whether the last creation failed and no call has found the pod since
 	listed  map[types.UID]liveList  // the last live list of each owner, keyed by owner
-	told    map[types.UID]uint64    // pods that a live call has shown and no later event, with the server's resourceVersion at that call
+	told    map[types.UID]uint64    // pods shown by a live call but by no later event, with the server's resourceVersion at that call
 	read    map[types.UID]instant   // for each owner, when it was last read live
 	podRead map[types.UID]instant   // for each pod, when a live call last found it
 }
