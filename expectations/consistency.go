@@ -15,8 +15,7 @@ import (
 	"github.com/replicakit/replicakit/internal/resourceversion"
 )
 
-// DefaultGiveUpAfter is the maximum time that an owner waits for one write if the field GiveUpAfter
-// of a ConsistencyStore is 0 or less.
+// DefaultGiveUpAfter is used if the field GiveUpAfter of a ConsistencyStore is 0 or less.
 const DefaultGiveUpAfter = 10 * time.Minute
 
 // A stale cache is checked again after a delay. The delay starts at shortestRetry and doubles up to
@@ -36,8 +35,8 @@ const (
 //		return requeueAfter(stale.RetryAfter) // no error, since nothing failed
 //	}
 //
-// Call WroteAt for every write whose response contains a resource version. Examples are creates,
-// adoptions, releases, status updates, and deletes of objects that continue to exist during their
+// Call WroteAt for every write whose response contains a resource version. Examples are creations,
+// adoptions, releases, status updates, and deletions of objects that continue to exist during their
 // grace period.
 //
 // A zero or nil ConsistencyStore remembers nothing, so Ready returns true for every owner. A
@@ -76,7 +75,7 @@ type ConsistencyStore struct {
 	changes uint64 // the last number that was assigned to write.change
 }
 
-// A writer holds the latest write to each resource, for one incarnation of an owner.
+// A writer holds the latest writes of one incarnation of an owner, one for each resource.
 type writer struct {
 	uid    types.UID
 	writes []write
@@ -87,7 +86,7 @@ type write struct {
 	version  string
 	read     string    // the newest version that was seen in the cache
 	missing  time.Time // the time when Ready first found that the write is missing from the cache, or zero
-	change   uint64    // unique; gets a new number when the field version or the field read changes
+	change   uint64    // a unique number; changes when the field version or the field read changes
 }
 
 // Stale describes a cache that does not show a write of the owner yet.
@@ -139,14 +138,14 @@ func (s *ConsistencyStore) WroteAt(owner Key, resource schema.GroupResource, ver
 // the caches show. An owner is also ready if no writes are recorded for it, or if its UID differs
 // from the recorded UID. An empty UID matches any UID.
 //
-// If the owner has waited for a write for the duration GiveUpAfter, Ready gives up on it. Ready
-// also gives up if the version of the write or of the cache is not a number. If the cache has gone
-// back to an older version, for example because etcd was restored from a backup, Ready gives up
-// too. This cache might never reach the version of the write. If Ready gives up on some writes and
-// the caches show all others, Ready returns true. Stale then describes one of the writes that Ready
-// gave up on. In this case the cache may be stale, so list from the API server before you act. If
-// Ready returns true without giving up on a write, Stale is zero. GivenUp returns the number of
-// writes that Ready gave up on.
+// If the owner has waited for a write for the duration GiveUpAfter, Ready gives up on the write.
+// Ready also gives up if the version of the write or of the cache is not a number. If the cache has
+// gone back to an older version, for example because etcd was restored from a backup, Ready gives
+// up too. This cache might never reach the version of the write. If Ready gives up on some writes
+// and the caches show all others, Ready returns true. Stale then describes one of the writes that
+// Ready gave up on. In this case the cache may be stale, so list from the API server before you
+// act. If Ready returns true without giving up on a write, Stale is zero. GivenUp returns the
+// number of writes that Ready gave up on.
 func (s *ConsistencyStore) Ready(owner Key) (Stale, bool) {
 	reads := s.reads(owner)
 	if len(reads) == 0 {
@@ -192,9 +191,8 @@ func (s *ConsistencyStore) GivenUp() uint64 {
 	return s.givenUp
 }
 
-// reads calls ReadVersion for each recorded write of an owner, and returns the results. The map is
-// keyed by write.change. If write.change changes during the call, the map contains only its old
-// value.
+// reads returns the result of ReadVersion for each recorded write of an owner. The map is keyed by
+// write.change. If write.change changes during the call, the map contains only its old value.
 func (s *ConsistencyStore) reads(owner Key) map[uint64]string {
 	writes := s.writesOf(owner)
 	if len(writes) == 0 {
@@ -219,8 +217,8 @@ func (s *ConsistencyStore) writesOf(owner Key) []write {
 	return nil
 }
 
-// find returns the record of an owner. If the owner's name has no record, or a record with another
-// UID, find returns nil. The caller holds mu.
+// find returns the record of an owner. If the owner's name has no record, or if the record has
+// another UID, find returns nil. The caller holds mu.
 func (s *ConsistencyStore) find(owner Key) *writer {
 	w := s.owners[owner.NamespacedName]
 	if w == nil || owner.UID != "" && owner.UID != w.uid {

@@ -173,6 +173,6 @@ func UIDs[T metav1.Object](objs []T) []types.UID {
 // Lower has subtracted more changes than were expected.
 type Pending struct {
 	Changes
-	// Since is the time at which the timeout of the record last started.
+	// Since is the time at which the current timeout of the record started.
 	Since time.Time
 }

@@ -67,8 +67,8 @@ func (e *ControllerExpectations[K]) DeleteExpectations(key K) { e.Forget(key) }
 // Differs from Kubernetes: deletions are identified by UID and not by name. A pod that is created
 // again with the same name therefore counts as a different pod. If UIDs remain from an earlier
 // ExpectDeletions, ExpectCreations clears them. A late event for one of these UIDs then has no
-// effect. The deletions that SetExpectations and RaiseExpectations record are only counted, so
-// DeletionObserved accepts any UID for them.
+// effect. SetExpectations and RaiseExpectations count deletions without their UIDs, so
+// DeletionObserved accepts any UID for these deletions.
 type UIDTrackingControllerExpectations[K comparable] struct{ ControllerExpectations[K] }
 
 // ExpectDeletions records that an owner expects the deletion of the objects with these UIDs. The

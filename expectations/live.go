@@ -54,8 +54,8 @@ func SyncLive[K comparable, T metav1.Object](s *Store[K], key K, cached, live []
 	return pending
 }
 
-// beyond returns the objects that are in objs but not in others. In both lists, it ignores the
-// objects for which the function counts returns false.
+// beyond returns the objects that are in objs but not in others. In both lists, it ignores each
+// object obj for which counts(obj) is false.
 func beyond[T metav1.Object](objs, others []T, counts func(T) bool) (more []T) {
 	isOne := func(obj T) bool { return !object.IsNil(obj) && (counts == nil || counts(obj)) }
 	known := sets.New[types.UID]()
@@ -73,8 +73,8 @@ func beyond[T metav1.Object](objs, others []T, counts func(T) bool) (more []T) {
 }
 
 // unproven returns the tokens that the set proven does not contain. The first result is the
-// argument number, reduced by one for each element of proven that tokens does not contain. This
-// result may be negative.
+// argument number minus the number of elements of proven that are not in tokens. This result may be
+// negative.
 func unproven[T ~string](number int, tokens []T, proven sets.Set[T]) (int, []T) {
 	others := proven.Clone().Delete(tokens...).Len()
 	return number - others, sets.New(tokens...).Difference(proven).UnsortedList()

@@ -92,7 +92,7 @@ func insert[T ~string](set *sets.Set[T], tokens []T) (fresh []T, empty int) {
 // that expect them.
 type index[T, K comparable] struct {
 	mu   sync.Mutex
-	keys map[T][]K // the owners of each token, oldest entry first; no list is empty
+	keys map[T][]K // the owners that expect each token, oldest entry first; no list is empty
 }
 
 func (x *index[T, K]) get(token T) []K {

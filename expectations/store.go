@@ -368,8 +368,8 @@ func (s *Store[K]) takeUID(r *record[K], uid types.UID) bool {
 	return true
 }
 
-// shards is the number of shards of a Store. Each shard has its own lock. Acquiring a lock is slow
-// if another processor held the lock last, so there are far more shards than processors.
+// shards is the number of shards of a Store. Each shard has its own lock. There are far more shards
+// than processors, because a lock that moves to another processor is slow to acquire.
 const shards = 256
 
 // A shard holds some of the records of a Store. The map is keyed by the hash of a record's key.

@@ -20,7 +20,7 @@ import (
 //
 // Two pods are equal if they are equal in all six criteria, even if their names differ. The order
 // of equal pods after sort.Sort is not specified. A nil pod comes first. To choose pods to delete,
-// use Select instead, because it does not evaluate the pods again in each comparison.
+// use Select instead, because Select does not evaluate the pods again in each comparison.
 type ActivePods []*corev1.Pod
 
 // Len returns the number of pods.
@@ -55,7 +55,7 @@ type ActivePodsWithRanks struct {
 	Pods []*corev1.Pod
 
 	// Rank holds the rank of each pod, as ColocationRanks returns it. A pod with a higher rank
-	// comes first. Nil means that all ranks are 0. Before you sort, make sure that Rank is nil or
+	// comes first. If Rank is nil, all ranks are 0. Before you sort, make sure that Rank is nil or
 	// has the same length as Pods. If Rank is shorter, a pod loses its rank when the pod is swapped
 	// to an index beyond the end of Rank.
 	Rank []int

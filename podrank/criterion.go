@@ -17,11 +17,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A Criterion is one step of an Order. It decides which of two objects comes first, or that the two
-// objects are equal. The functions By, First, ByTime and ByFacts make a Criterion from your own
-// function. Other functions of this package return ready-made criteria. A Criterion is immutable.
-// It is safe for concurrent use if your own functions are safe for concurrent use. NewOrder refuses
-// the zero Criterion.
+// A Criterion is one step of an Order. It decides which of two objects comes first, or whether they
+// are equal. The functions By, First, ByTime and ByFacts make a Criterion from your own function.
+// Other functions of this package return ready-made criteria. A Criterion is immutable. It is safe
+// for concurrent use if your own functions are safe for concurrent use. NewOrder refuses the zero
+// Criterion.
 type Criterion[T any] struct {
 	name   string
 	err    error // the reason why NewOrder refuses the criterion, or nil
@@ -44,8 +44,8 @@ type Facts[T any] struct {
 // A column holds the functions that a criterion uses with the given Facts. A column is immutable,
 // so several calls of Select may share it.
 type column[T any] struct {
-	// weigh lists the weighers of the criterion. The first weigher is applied first. Each later
-	// weigher is applied only to objects to which all earlier weighers have given equal weights.
+	// weigh contains the weighers of the criterion, in the order of use. Each weigher is applied
+	// only to objects that got equal weights from all earlier weighers.
 	weigh []weigher[T]
 	// If level is not nil, it is called before the final ranking. It returns the only weigher of
 	// the column. The argument sorted holds the places of all objects, sorted by the other
@@ -103,11 +103,11 @@ const (
 	detailHere   = "{detail}"
 )
 
-// By orders objects by their values. The object with the lower value comes first. Strings are
-// compared byte by byte. NaN is lower than any number. To rank the objects, Select calls the given
-// function at most once for each object. Select calls it again for Victim.Values and for each
-// Spread criterion of the order. To put the object with the higher value first, use
-// Criterion.Reverse.
+// By returns a criterion that orders objects by their values. The object with the lower value comes
+// first. Strings are compared byte by byte. NaN is lower than any number. To rank the objects,
+// Select calls the given function at most once for each object. Select calls it again for
+// Victim.Values and for each Spread criterion of the order. To put the object with the higher value
+// first, use Criterion.Reverse.
 func By[T any, V cmp.Ordered](name string, value func(T) V) Criterion[T] {
 	c := ByFacts(name, func(Facts[T]) func(T) V { return value })
 	if value == nil {
@@ -157,8 +157,8 @@ func valuesOf[T, V any](objs []T, value func(T) V) []V {
 	return values
 }
 
-// wordOf returns a function that converts a value of type V to a weight, or nil if V is not an
-// integer type.
+// wordOf returns a function that converts a value of type V to a weight. If V is not an integer
+// type, the result is nil.
 func wordOf[V cmp.Ordered]() func(V) int64 {
 	switch kind := reflect.TypeFor[V]().Kind(); {
 	case kind >= reflect.Int && kind <= reflect.Int64:
@@ -185,8 +185,8 @@ func ordinals[T any, V cmp.Ordered](all func() []V) weigher[T] {
 	})
 }
 
-// First orders objects by a condition. Objects for which the function returns true come before all
-// other objects. The comment on By describes how often the function is called.
+// First returns a criterion for a condition. Objects for which the function returns true come
+// before all other objects. The comment on By describes how often the function is called.
 func First[T any](name string, is func(T) bool) Criterion[T] {
 	no, negative := strings.CutPrefix(name, "not ")
 	if !negative {
@@ -249,8 +249,8 @@ func byInstant[T any](at func(T) time.Time, sign int64) []weigher[T] {
 	return []weigher[T]{each(seconds), each(func(obj T) int64 { return sign * int64(at(obj).Nanosecond()) })}
 }
 
-// Newest orders objects by creation time. Newer objects come before older objects. Objects without
-// a creation time come before all other objects.
+// Newest returns a criterion that puts the object with the later creation time first. Objects
+// without a creation time come before all other objects.
 //
 // Newest compares creation times exactly, to the nanosecond. CreationTime follows Kubernetes' rule
 // for pods, which compares ages only roughly.
@@ -258,8 +258,8 @@ func Newest[T metav1.Object]() Criterion[T] {
 	return created[T]("newest", -1, " < ", " > ")
 }
 
-// Oldest orders objects by creation time. Older objects come before newer objects. Objects without
-// a creation time come before all other objects.
+// Oldest returns a criterion that puts the object with the earlier creation time first. Objects
+// without a creation time come before all other objects.
 func Oldest[T metav1.Object]() Criterion[T] {
 	return created[T]("oldest", 1, " > ", " < ")
 }

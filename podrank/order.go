@@ -93,8 +93,8 @@ var kubernetes = Must(NewOrder(
 // name, which are compared last in every Order. For the zero Order, the list is nil.
 func (o Order[T]) Criteria() []Criterion[T] { return slices.Clone(o.criteria) }
 
-// Without copies the Order, and removes the criteria with these names from the copy. It returns an
-// error if the Order does not contain one of the names, or if no criterion remains.
+// Without returns a copy of the Order that lacks the criteria with these names. It returns an error
+// if the Order does not contain one of the names, or if no criterion remains.
 func (o Order[T]) Without(names ...string) (Order[T], error) {
 	criteria := o.orDefault().Criteria()
 	for _, name := range names {
@@ -107,9 +107,9 @@ func (o Order[T]) Without(names ...string) (Order[T], error) {
 	return NewOrder(criteria...)
 }
 
-// Before copies the Order, and inserts the given criteria directly before the criterion with the
-// given name. It returns an error if the Order does not contain this name, or if NewOrder refuses
-// the result.
+// Before returns a copy of the Order with the given criteria inserted directly before the criterion
+// with the given name. It returns an error if the Order does not contain this name, or if NewOrder
+// refuses the result.
 func (o Order[T]) Before(name string, criteria ...Criterion[T]) (Order[T], error) {
 	all := o.orDefault().Criteria()
 	i := index(all, name)

@@ -148,7 +148,7 @@ func (r *ranking[T]) sort(objs []weighed, at, tries int) {
 	}
 }
 
-// next does the same as rank, for objects to which steps[at] has also given equal weights.
+// next is like rank, but for objects that also got equal weights from steps[at].
 func (r *ranking[T]) next(objs []weighed, at int) {
 	r.rank(objs, at+1)
 	r.differs = min(r.differs, r.steps[at].criterion)

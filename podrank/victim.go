@@ -37,7 +37,7 @@ type Victim[T any] struct {
 	//	uid               9c2e1f...   a0b1c2...
 	//	name              default/a   default/b
 	//
-	// A time is shown as an age in whole seconds, which time.ParseDuration can read. The age is
+	// A time is shown as an age in whole seconds, in the format of time.ParseDuration. The age is
 	// negative if the time is in the future. If Options.Now is zero, times are shown in RFC 3339
 	// format. The zero time is shown as "unknown".
 	Values struct{ Victim, Survivor string }

@@ -13,7 +13,8 @@ import (
 )
 
 // OrderAnnotation is the key of an annotation for ReplicaSets and ReplicationControllers. Its value
-// sets the order for deleting pods in replicakit-controller, in the format of ParseOrder.
+// is a list of keywords for ParseOrder, and sets the order in which replicakit-controller deletes
+// pods.
 const OrderAnnotation = "replicakit.dev/scale-down-order"
 
 // ErrNoNodes means that a keyword of ParseOrder needs nodes, but the function that returns nodes is
@@ -24,9 +25,8 @@ var ErrNoNodes = errors.New("the keyword needs nodes, but nodes cannot be read")
 // autoscaler may set such a taint without cordoning the node.
 var leavingTaints = []string{"ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"}
 
-// words lists the keywords that ParseOrder accepts, with their criteria. If asksNodes is true, the
-// criterion calls its argument, the function that returns nodes. Otherwise, this function may be
-// nil.
+// words contains the keywords that ParseOrder accepts, with their criteria. If asksNodes is true,
+// the criterion calls the function that returns nodes. Otherwise, this function may be nil.
 var words = []struct {
 	word      string
 	asksNodes bool
@@ -69,8 +69,9 @@ func OrderWords() []string {
 //	zones          Spread by the zone of the node: zones stay balanced
 //
 // The argument node is a function that returns the node with the given name, or nil if the node is
-// unknown. An unknown node has no zone, and the keyword leaving does not apply to it. The nodes are
-// not changed. The Order is safe for concurrent use if this function is safe for concurrent use.
+// unknown. An unknown node has no zone, and the keyword "leaving" does not apply to it. The nodes
+// are not changed. The Order is safe for concurrent use if this function is safe for concurrent
+// use.
 //
 // ParseOrder returns an error if a keyword is unknown or listed twice. If the function is nil and a
 // keyword needs nodes, the error wraps ErrNoNodes.

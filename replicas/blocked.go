@@ -40,9 +40,10 @@ const (
 	// change nothing.
 	//
 	// Call expectations.SyncLive to correct the owner's record of expectations. The record then
-	// contains only the changes that the cache does not show yet. So the next plan is not made from
-	// the stale cache. Use expectations.Store.Add to record the calls of the new plan. Do not use
-	// the method Set, because it would drop the changes that SyncLive has kept.
+	// contains only the changes that the cache does not show yet. While it contains a change, the
+	// next plan is not made from the stale cache. Use expectations.Store.Add to record the calls of
+	// the new plan. Do not use the method Set, because it would drop the changes that SyncLive has
+	// kept.
 	ViewIsStale Reason = "view is stale"
 	// OwnerDeleted means that the owner has a deletionTimestamp and that Spec.Draining returns
 	// false. The garbage collector decides what happens to the owner's children.

@@ -57,7 +57,7 @@ func nameAt(names []string, i int) string {
 	return ""
 }
 
-// bare calls Spec.New, or builds the child from the template if Spec.New is nil. The argument is
+// bare returns a new child from Spec.New, or from the template if Spec.New is nil. The argument is
 // the name that the child will get, or "" if the API server chooses the name.
 func (m *maker[T]) bare(name string) (T, error) {
 	if m.make != nil {

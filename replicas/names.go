@@ -16,14 +16,14 @@ import (
 // name therefore has at most 63 characters and can also be the value of a label (W11).
 const (
 	maxNamePrefix = 58
-	// spareTries limits how often one plan calls Spec.Names. A plan may make one call for each new
-	// name, one for each object in the list, and spareTries extra calls.
+	// spareTries limits how often one plan calls Spec.Names. A plan may call it once for each new
+	// name, once for each object in the list, and spareTries more times.
 	spareTries = 100
 )
 
 // names chooses the names of n new children. No object in objs has one of these names. The names of
-// creations in flight come first. If Slots is set, the result is the first n elements of the slice
-// free.
+// creations in flight come first. If Slots is set, the result is the first n elements of the
+// argument free.
 func (s *Spec[T]) names(n int, free []string, objs []T) ([]string, error) {
 	if s.Slots != nil {
 		return free[:n], nil

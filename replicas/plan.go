@@ -28,8 +28,9 @@ type Plan[T metav1.Object] struct {
 	// API call.
 	Claims selector.Claims[T]
 	// Scale says what to create and delete AFTER all patches for Claims have succeeded. If one of
-	// these patches failed, do not use Scale. Use the result of ScaleTo for the children that the
-	// owner really has. After a failed adoption, Scale could delete a healthy child.
+	// these patches failed, do not use Scale. Instead, call ScaleTo with the children that the
+	// owner really has, and use the result. After a failed adoption, Scale could delete a healthy
+	// child.
 	Scale Scale[T]
 	// Blocked says why the plan is blocked. The Scale of a blocked plan is zero, even if there are
 	// too few or too many children. If the plan is not blocked, Blocked is zero.

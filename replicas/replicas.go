@@ -115,7 +115,7 @@ func join[T any](a, b []T) []T {
 }
 
 // ended finds the owner's children that must be discarded, and sorts them by name. The function
-// argument reports whether a child belongs to the owner.
+// ours reports whether a child belongs to the owner.
 func (s *Spec[T]) ended(objs []T, ours func(T) bool) (ended []T, err error) {
 	if s.Rules.NoneEnds() {
 		return nil, nil
@@ -174,7 +174,8 @@ func (s *Spec[T]) counts() func(T) bool {
 	}
 }
 
-// claims calls selector.Claimer.Plan to decide which children to adopt, release, keep or ignore.
+// claims decides which children to adopt, release, keep or ignore, by calling
+// selector.Claimer.Plan.
 func (s *Spec[T]) claims(objs []T, wanted slots) (selector.Claims[T], error) {
 	claimer := selector.Claimer[T]{Owner: s.Owner, Kind: s.Kind, Active: s.counts(), Selector: s.Selector, Filter: s.mayAdopt(objs, wanted)}
 	return claimer.Plan(objs)

@@ -124,9 +124,9 @@ type rolling[T metav1.Object] struct {
 //	delete <= available - (R - U), for those that are available
 //
 // So a plan never lowers the number of available children below R - U. It never raises the number
-// of all children above R + S. A plan creates no child that the rollout would delete again. With
-// Slots, S is 0. If a plan with Slots cannot delete a child, the plan may still fill one empty
-// slot, even above R + S.
+// of all children above R + S. A plan creates no child that a later plan of the rollout would
+// delete. With Slots, S is 0. If a plan with Slots cannot delete a child, the plan may still fill
+// one empty slot, even above R + S.
 //
 // The limit for create counts children whose deletion is in flight. The limits for delete do not
 // count these children. If Rules.Active returns true for a child that is being deleted, the

@@ -17,9 +17,9 @@ import (
 // guarantees. The zero Room allows nothing. A Room is safe for concurrent use if the functions in
 // Spec.Rules are safe for concurrent use.
 type Room[T metav1.Object] struct {
-	// Create and Delete are the maximum numbers of children to create and to delete for a Scale
-	// that repeats all calls in flight. For a Scale that omits some of these calls, the limits are
-	// lower. The method Clamp applies the right limits to a Scale.
+	// Create and Delete are the maximum numbers of children that a Scale may create and delete if
+	// it repeats all calls in flight. If it omits some of these calls, the limits are lower. The
+	// method Clamp applies the right limits to a Scale.
 	Create, Delete int
 
 	places   int                 // the number of free places
@@ -27,12 +27,12 @@ type Room[T metav1.Object] struct {
 	surplus  int                 // the number of children that are not being deleted, minus Replicas
 	deleting sets.Set[types.UID] // the UIDs of the children whose deletion is in flight
 	rules    Rules[T]
-	held     sets.Set[string] // the wanted slots that are not free; nil without slots
+	held     sets.Set[string] // the wanted slots that are not free; nil if Slots is not set
 	replaces bool             // whether all children that must go may be deleted now
 	must     int              // the number of children that must go
 	kept     int              // the number of children that must go but are kept, because another child is missing
 	stuck    int              // the number of surplus children that must stay
-	roll     *rolling[T]      // nil without MaxUnavailable and MaxSurge
+	roll     *rolling[T]      // nil if no rollout limits the Room
 }
 
 // RoomOf returns the Room of an owner. The parameter owned lists the owner's children. Inactive

@@ -58,13 +58,13 @@ type Rules[T metav1.Object] struct {
 	// there is no limit. ReadyWithin is refused if it is negative or below Spec.MinReadySeconds.
 	// For children that are not pods, ReadyWithin is also refused if Ready is nil.
 	ReadyWithin time.Duration
-	// NotReadySince returns since when a child has been unready. The zero time means that this time
-	// is unknown, and that ReadyWithin does not apply to the child. If neither NotReadySince nor
-	// Ready is set, the time comes from the Ready condition of the pod. If the pod has no Ready
-	// condition, its creationTimestamp is used. If only Ready is set, a Controller uses the time
-	// when it first observed the child as unready. The Controller forgets these times when its
-	// process restarts. If you set Ready and ReadyWithin without using a Controller, also set
-	// NotReadySince.
+	// NotReadySince returns the time since which a child has been unready. The zero time means that
+	// this time is unknown, and that ReadyWithin does not apply to the child. If neither
+	// NotReadySince nor Ready is set, the time comes from the Ready condition of the pod. If the
+	// pod has no Ready condition, its creationTimestamp is used. If only Ready is set, a Controller
+	// uses the time when it first observed the child as unready. The Controller forgets these times
+	// when its process restarts. If you set Ready and ReadyWithin without using a Controller, also
+	// set NotReadySince.
 	NotReadySince func(T) time.Time
 	// Available reports whether a child is available. A rollout with Spec.MaxUnavailable or
 	// Spec.MaxSurge uses this result. If Available is nil, a child is available if it has been

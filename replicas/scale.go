@@ -27,23 +27,23 @@ type Scale[T metav1.Object] struct {
 	// Create is the number of children to create. Call New to build each child. Record the
 	// expectation BEFORE the first create call, and use slow start for these calls.
 	Create int
-	// Names lists the names of the children to create. Names[i] is the name of the child that
+	// Names contains the names of the children to create. Names[i] is the name of the child that
 	// New(i) returns. If both Spec.Slots and Spec.Names are nil, Names is also nil. In this case,
 	// the API server chooses the names, so expectations can only count the creations.
 	Names []string
-	// Delete lists the children in the order of their deletion. Each entry says why its child is
+	// Delete contains the children in the order of their deletion. Each entry says why its child is
 	// deleted instead of another child. Record the expectation BEFORE the first delete call.
 	Delete []Deletion[T]
-	// Discard lists the children to clean up, sorted by name. For each of these children,
+	// Discard contains the children to clean up, sorted by name. For each of these children,
 	// Rules.Discard or Rules.Failed returns true. Record the expectation BEFORE the first delete
 	// call. Discarded children may be deleted before or after new children are created. But if a
 	// new child has the same name as a discarded child, create the new child after the discarded
 	// child is gone. Spec.BurstReplicas limits Discard separately from Create and Delete.
 	// Spec.MaxDeletions does not limit Discard, because discarded children are not replicas.
 	Discard []Deletion[T]
-	// Deferred counts the creations, deletions and discards that must wait for a later plan because
-	// of Spec.BurstReplicas or Spec.MaxDeletions. Make a new plan when the effects of this plan
-	// have been observed, or when Spec.MaxDeletions allows more deletions.
+	// Deferred is the number of creations, deletions and discards that must wait for a later plan
+	// because of Spec.BurstReplicas or Spec.MaxDeletions. Make a new plan when the effects of this
+	// plan have been observed, or when Spec.MaxDeletions allows more deletions.
 	Deferred int
 	// Kept is the number of children that must go but are not deleted yet. They are kept while
 	// another child is missing or too few children are available. A child must go because of
@@ -79,8 +79,9 @@ type Deletion[T any] struct {
 // child. If Names is nil, New keeps a name or generateName that Spec.New has set. New is safe for
 // concurrent use if Spec.New is safe for concurrent use.
 //
-// An error of New names the index i. If the plan creates children, the error also names the owner.
-// New returns an error if i is not between 0 and Create-1, or if Spec.New returned
+// If New returns an error, the error contains the index i. If the plan creates children, the error
+// also names the owner. New returns an error if i is not between 0 and Create-1, or if Spec.New
+// returned
 //
 //   - an error or nil,
 //   - a child that was created already,
@@ -116,8 +117,8 @@ func (s *Spec[T]) burst() int {
 
 // scale decides how many children to create and which children to delete. If nothing may be created
 // or deleted, scale returns the reason as a Blocked. The list owned contains only active children,
-// each of them once. The children in the argument ended are discarded. No new child gets the name of
-// an object in objs.
+// each of them once. The argument ended contains the children to discard. No new child gets the
+// name of an object in objs.
 //
 // Only a rollout both creates and deletes children in one plan. An active child that is being
 // deleted is not replaced before it is gone.

@@ -92,9 +92,9 @@ type Spec[T metav1.Object] struct {
 	// If Slots is set, Names is not called and PendingAdoptions is ignored. Put the names of
 	// orphans with a pending adoption into Taken instead.
 	Slots func(i int) string
-	// Taken lists names that new children must not get. The names of the objects in the list need
-	// not be repeated here. Each name in Taken belongs to another object, or another object may
-	// still get this name.
+	// Taken contains names that new children must not get. The names of the objects in the list
+	// need not be repeated here. Each name in Taken belongs to another object, or another object
+	// may still get this name.
 	Taken []string
 	// Selector decides which objects can be children. A Selector is refused if it is nil, matches
 	// everything, or cannot match any object.
@@ -153,10 +153,9 @@ type Spec[T metav1.Object] struct {
 	// take effect. The method InFlight of a ledger.Ledger returns such names. A plan repeats a
 	// creation if the name begins with the prefix that is passed to Names, and if no object has the
 	// name. Creations are repeated in the order of the slice. If a creation is not repeated, its
-	// child counts as existing. With Slots, this child does not count, because it can fill only the
-	// slot with its own name. If another object has the name, the server will refuse the creation.
-	// In this case, put the name into Taken instead. If the slice is empty, no creation is in
-	// flight.
+	// child counts as existing, except with Slots. With Slots, the child can fill only the slot
+	// with its own name. If another object has the name, the server will refuse the creation. In
+	// this case, put the name into Taken instead. If the slice is empty, no creation is in flight.
 	CreationsInFlight []string
 	// DeletionsInFlight lists the UIDs of children whose deletion got no response and may still
 	// take effect. When a plan decides how many children to create, it counts these children as
@@ -194,9 +193,9 @@ type Spec[T metav1.Object] struct {
 	// in Claims.Adopt, plus PendingAdoptions differs from Replicas. This can happen even if there is
 	// nothing to do, for example because of MaxDeletions or MustStay. Other plans are not blocked for
 	// this reason. But a stale list may contain the right number of children by chance. So if Pending
-	// is Expired, list the children from the API server even if the plan is empty. This list is not
-	// needed if the cached list already shows all outstanding changes that expectations.Store.Get
-	// returns.
+	// is Expired, list the children from the API server even if the plan is empty. You may skip
+	// this list call if the cached list already shows all outstanding changes that
+	// expectations.Store.Get returns.
 	Pending    expectations.State
 	PendingFor time.Duration
 }

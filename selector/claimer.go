@@ -34,9 +34,9 @@ type Claimer[T metav1.Object] struct {
 	Kind schema.GroupVersionKind
 
 	// Active reports whether an object is active. Objects that are not active are skipped, and are
-	// not in any list of the result. Nil means that all objects are active. For pods, Active should
-	// return false if a pod is finished or being deleted, because Kubernetes' controllers skip
-	// these pods.
+	// not in any list of the result. If Active is nil, all objects are active. For pods, Active
+	// should return false if a pod is finished or being deleted, because Kubernetes' controllers
+	// skip these pods.
 	Active func(T) bool
 	// Selector matches the labels of the owner's objects. If Selector is nil, only Filter decides
 	// which objects match. If Selector is empty or cannot match any object, Plan and Claim return
@@ -57,7 +57,7 @@ type Claimer[T metav1.Object] struct {
 	Finalizers []string
 	// Labels are set on adopted objects, and overwrite existing values of the same labels. Released
 	// objects keep these labels. If Selector would not match an orphan after the labels are set,
-	// the orphan is not adopted, and Claim returns an error. Nil means that no labels are set.
+	// the orphan is not adopted, and Claim returns an error. If Labels is nil, no labels are set.
 	Labels map[string]string
 	// PatchType is types.StrategicMergePatchType or types.MergePatchType. Custom resources need
 	// types.MergePatchType. An empty string means types.StrategicMergePatchType.
@@ -89,32 +89,32 @@ type Claimer[T metav1.Object] struct {
 // Claimed contains the outcome for each object. Every active object is in exactly one list, and
 // each list is in the order of the input.
 type Claimed[T metav1.Object] struct {
-	// Owned lists the matching objects that already belonged to the owner. Adopted lists the
+	// Owned contains the matching objects that already belonged to the owner. Adopted contains the
 	// objects that the owner has adopted. These are the objects that Patch returned, or the objects
 	// of the input if Patch returned nil.
 	Owned, Adopted []T
-	// Released lists the objects that no longer belong to the owner. It includes objects that no
-	// longer exist (404, NotFound), and objects whose names now belong to other objects (422,
-	// Invalid).
+	// Released contains the objects that no longer belong to the owner. It also contains objects
+	// that no longer exist (404, NotFound), and objects whose names now belong to other objects
+	// (422, Invalid).
 	Released []T
-	// Ignored lists all other objects; see Claims.Ignored.
+	// Ignored contains all other objects; see Claims.Ignored.
 	Ignored []T
 
-	// Refused lists the orphans whose adoption the API server refused (422, Invalid). Possible
+	// Refused contains the orphans whose adoption the API server refused (422, Invalid). Possible
 	// reasons are that another owner has adopted the orphan, that another object now has the
 	// orphan's name, or that a policy forbids the adoption. A retry will fail until something
-	// changes. Refused also lists orphans for which the server accepted the patch, but returned an
-	// object that another owner controls.
+	// changes. Refused also contains orphans for which the server accepted the patch, but returned
+	// an object that another owner controls.
 	Refused []Failure[T]
-	// AdoptionPending lists the orphans that may already belong to the owner or may be adopted
+	// AdoptionPending contains the orphans that may already belong to the owner or may be adopted
 	// later. Their patches failed with an error other than NotFound and Invalid, had no response,
 	// or were not sent. Patches are not sent if CanAdopt returns an error or Run skips the call.
-	// AdoptionPending also lists orphans for which the server accepted the patch, but returned an
-	// object without a controller. This can happen if a webhook removes owner references.
+	// AdoptionPending also contains orphans for which the server accepted the patch, but returned
+	// an object without a controller. This can happen if a webhook removes owner references.
 	AdoptionPending []Failure[T]
-	// Gone lists the orphans that no longer exist (404, NotFound).
+	// Gone contains the orphans that no longer exist (404, NotFound).
 	Gone []Failure[T]
-	// NotReleased lists the objects that should be released, but whose release failed or was not
+	// NotReleased contains the objects that should be released, but whose release failed or was not
 	// tried. They probably still belong to the owner.
 	NotReleased []Failure[T]
 	// CanAdoptErr is the error that CanAdopt returned. If CanAdoptErr is not nil, nothing was
@@ -301,7 +301,7 @@ func (c Claimer[T]) failure(format string, args ...any) error {
 	return fmt.Errorf("selector: %s %q: %w", c.Kind.Kind, object.Name(c.Owner), fmt.Errorf(format, args...))
 }
 
-// check returns an error if no call is possible, because the Claimer or ctx is invalid.
+// check returns an error if the Claimer or ctx is invalid.
 func (c Claimer[T]) check(ctx context.Context) error {
 	if err := c.patches().check(); err != nil {
 		return err

@@ -84,8 +84,8 @@ func withFinalizers(have, more []string) []string {
 	return all
 }
 
-// without removes the elements for which the given function returns true, and returns the rest as a
-// new list. If no element is removed, the result is nil.
+// without returns a new list of the elements for which the given function returns false. If the
+// function returns false for all elements, the result is nil.
 func without[E any](list []E, drop func(E) bool) []E {
 	if !slices.ContainsFunc(list, drop) {
 		return nil

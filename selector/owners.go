@@ -18,8 +18,8 @@ import (
 //
 // The function sel returns the selector of an owner. ForReplicaSet and ForReplicationController are
 // examples. If sel is nil, Owners returns nil. If the child is nil, has no labels or already has a
-// controller, Owners also returns nil. The result omits owners that are nil or in another namespace
-// than the child. It also omits an owner if sel returns an error, or if its selector is nil, is
+// controller, Owners also returns nil. The result omits owners that are nil or in a namespace other
+// than the child's. It also omits an owner if sel returns an error, or if its selector is nil, is
 // empty or cannot match any object. The result may contain owners that are being deleted.
 func Owners[O metav1.Object](child metav1.Object, owners []O, sel func(O) (labels.Selector, error)) []O {
 	if sel == nil || object.IsNil(child) || len(child.GetLabels()) == 0 || metav1.GetControllerOfNoCopy(child) != nil {

@@ -18,19 +18,19 @@ import (
 // Claims contains the decision for each object. Every active object is in exactly one list, and
 // each list is in the order of the input. The lists are new, but the objects are not copied.
 type Claims[T metav1.Object] struct {
-	// Owned lists the owner's objects that match. These objects do not need an API call.
+	// Owned contains the owner's objects that match. These objects do not need an API call.
 	Owned []T
-	// Adopt lists the orphans that match. An orphan does not belong to the owner until the API
+	// Adopt contains the orphans that match. An orphan does not belong to the owner until the API
 	// server has accepted the adopt patch.
 	Adopt []T
-	// Release lists the owner's objects that no longer match. Each of these objects needs a release
-	// patch.
+	// Release contains the owner's objects that no longer match. Each of these objects needs a
+	// release patch.
 	Release []T
-	// Ignored lists all other objects. These are objects of other owners, and orphans that do not
-	// match, are being deleted or are in another namespace. If Keep returns true for an object of
-	// the owner that does not match, this object is also in Ignored. If the owner is being deleted,
-	// all orphans are in Ignored. In this case, Ignored also lists the owner's objects that do not
-	// match.
+	// Ignored contains all other objects. These are objects of other owners, and orphans that do
+	// not match, are being deleted or are in another namespace. If Keep returns true for an object
+	// of the owner that does not match, this object is also in Ignored. If the owner is being
+	// deleted, all orphans are in Ignored. In this case, Ignored also contains the owner's objects
+	// that do not match.
 	Ignored []T
 }
 

@@ -20,11 +20,11 @@
 //
 // Differs from Kubernetes: if a selector is nil, empty or invalid, or cannot match any object, the
 // caller gets an error, and nothing is adopted or released. If the selector is nil, Kubernetes'
-// controller releases all of its pods. If the selector is empty, it adopts every orphan in the
-// namespace. If the API server refuses an adoption with Invalid, Claim returns no error, and the
-// orphan is in Claimed.Refused. API calls may be made in parallel, and their errors are wrapped, so
-// that errors.As finds them. Adopted objects are returned as the API server returned them.
-// Claimer.Keep can prevent the release of an object that the filter does not match.
+// controller releases all of its pods. If the selector is empty, Kubernetes' controller adopts
+// every orphan in the namespace. If the API server refuses an adoption with Invalid, Claim returns
+// no error, and the orphan is in Claimed.Refused. API calls may be made in parallel, and their
+// errors are wrapped, so that errors.As finds them. Adopted objects are returned as the API server
+// returned them. Claimer.Keep can prevent the release of an object that the filter does not match.
 //
 // Every function is safe for concurrent use and does not change its input.
 package selector

@@ -55,7 +55,7 @@ func (p *Panic) Unwrap() error {
 	return err
 }
 
-// stopped makes the error for a Run that ended early because its context was done. The returned
+// stopped returns the error for a Run that ended early because its context was done. The returned
 // error wraps ctx.Err() and context.Cause(ctx).
 func stopped(ctx context.Context, skipped, count int) error {
 	err, cause := ctx.Err(), context.Cause(ctx)

@@ -15,9 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Condition lists the condition types that the functions of this package support. They are the
-// condition types of ReplicaSets and ReplicationControllers, and metav1.Condition, which your own
-// status type may use. For any other condition type, use Conditions.
+// Condition contains the condition types that the functions of this package support. They are the
+// condition types of ReplicaSets and ReplicationControllers, and metav1.Condition for your own
+// status types. For any other condition type, use Conditions.
 type Condition interface {
 	appsv1.ReplicaSetCondition | corev1.ReplicationControllerCondition | metav1.Condition
 }
@@ -53,9 +53,9 @@ type Failure struct {
 // SetFailure sets, keeps or removes the ReplicaFailure condition. If Err is not nil, SetFailure
 // removes the old condition and appends a new condition with the status True. But SetFailure keeps
 // the old condition if it has the same reason, and if the messages differ only in the names of
-// children. In this case, only the observedGeneration of a metav1.Condition is updated. SetFailure
-// recognizes a name in quotes after the resource of the API server's error, as in pods "web-0". It
-// also recognizes a name by the suffix that the API server adds to a generateName.
+// children. In this case, only the observedGeneration of a metav1.Condition is updated. In an error
+// from the API server, SetFailure recognizes a name in quotes after the resource, as in pods
+// "web-0". It also recognizes a name by the suffix that the API server adds to a generateName.
 //
 // If Err is nil and Waiting is false, SetFailure removes the condition. If no condition remains,
 // the list becomes nil. The old slice is not modified. If conditions is nil, SetFailure does
@@ -123,7 +123,7 @@ func isSameCause(was, is string, err error) bool {
 	return name.ReplaceAllLiteralString(was, "") == name.ReplaceAllLiteralString(is, "")
 }
 
-// known implements the interface form for the types that Condition lists.
+// known implements the interface form for the types that Condition contains.
 type known[C Condition] struct{}
 
 // failure returns the condition for the failure f (T11).

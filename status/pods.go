@@ -19,9 +19,10 @@ import (
 // True. A nil pod is not ready.
 func IsPodReady(p *corev1.Pod) bool { return pod.IsReady(p) }
 
-// IsPodAvailable reports whether the pod has been ready for at least minReadySeconds, up to the
-// given time. If minReadySeconds is 0, every ready pod is available. If minReadySeconds is not 0, a
-// pod whose Ready condition has no transition time is never available. A nil pod is not available.
+// IsPodAvailable reports whether the pod is ready, and has been ready for at least minReadySeconds
+// at the given time. If minReadySeconds is 0, every ready pod is available. If minReadySeconds is
+// not 0, a pod whose Ready condition has no transition time is never available. A nil pod is not
+// available.
 func IsPodAvailable(p *corev1.Pod, minReadySeconds int32, now time.Time) bool {
 	return pod.IsAvailable(p, minReadySeconds, now)
 }

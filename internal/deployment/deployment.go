@@ -116,8 +116,9 @@ func (s *scaling) run() How {
 	return Proportions
 }
 
-// wantedOther reports whether the ReplicaSet was last scaled for a number of replicas other than s.replicas.
-// If the annotation is missing, wantedOther compares s.replicas with the Deployment's current spec.replicas.
+// wantedOther reports whether the number in the ReplicaSet's desired-replicas annotation differs from
+// s.replicas. If the annotation is missing, wantedOther compares s.replicas with the Deployment's current
+// spec.replicas.
 func (s *scaling) wantedOther(rs *appsv1.ReplicaSet) bool {
 	desired, ok := number(rs, desiredAnnotation)
 	if !ok {

@@ -24,8 +24,8 @@ import (
 // A Failure describes how an API call fails.
 type Failure uint8
 
-// Lost lists the failures that can occur even if the call has taken effect. Each of them can be caused by the
-// server or by a proxy in front of the server.
+// Lost returns the failures that can occur even if the call has taken effect. Each of them can be caused by
+// the server or by a proxy in front of the server.
 func Lost() []Failure {
 	return []Failure{Timeout, ServiceUnavailable, InternalError, TooManyRequests, ConnectionReset}
 }
@@ -49,7 +49,7 @@ func (f Failure) String() string {
 	return [...]string{"timeout", "unavailable", "broken", "throttled", "conflict", "forbidden", "rejected", "refused", "cut"}[f%Failures]
 }
 
-// Of makes the error that the given API call returns if it fails in this way.
+// Of returns the error of the given API call if the call fails in this way.
 func (f Failure) Of(call replicastest.Call) error {
 	kind := schema.GroupKind{Kind: call.Kind}
 	plural, _ := meta.UnsafeGuessKindToResource(kind.WithVersion(""))

@@ -28,7 +28,7 @@ import (
 const (
 	// askPatience is the timeout of a request for the server's resourceVersion.
 	askPatience = 10 * time.Second
-	// mostAsked is the maximum number of the server's answers that a Watch keeps while the watch hangs.
+	// mostAsked is the maximum number of answers from the server that a Watch keeps while the watch hangs.
 	mostAsked = 20
 	// backOff is the maximum time that an informer waits between the end of a watch and a new list.
 	backOff = 30 * time.Second
@@ -48,7 +48,7 @@ var usual = Times{Look: 20 * time.Second, Ask: time.Minute, Relist: 150 * time.S
 
 type timesKey struct{}
 
-// WithTimes returns a context that makes Follow use the given times. Only tests call WithTimes.
+// WithTimes returns a context that contains the times for Follow. Only tests call WithTimes.
 func WithTimes(ctx context.Context, times Times) context.Context {
 	return context.WithValue(ctx, timesKey{}, times)
 }
@@ -74,13 +74,13 @@ type Watch struct {
 
 	mu     sync.Mutex
 	times  Times
-	proven time.Time // the watch counts as having reached the server's state at this time; zero before Follow starts
+	proven time.Time // the watch counts as complete up to this time; zero before Follow starts
 	asked  []answer  // the server's answers that the watch has not reached yet, oldest first
 	last   time.Time // the time of the last request to the server, or of the start of Follow
 	came   time.Time // the time of the server's last answer, or of the start of Follow
 	err    error     // the error of the last request
 	newest string    // the resourceVersion in the server's last answer
-	ahead  string    // if the watch was ahead of the server, the resourceVersion of the watch; "" otherwise
+	ahead  string    // the resourceVersion of the watch if the watch was ahead of the server; "" otherwise
 
 	relisted time.Time   // the time when the objects were last listed again; zero means never
 	done     func() bool // reports whether the server has answered the new list requests; nil if no answer is pending
@@ -232,7 +232,7 @@ func (w *Watch) ask(ctx context.Context) (string, error) {
 
 // note handles the server's answer to a request. The parameter cached is the resourceVersion that the watch
 // had reached before the request. This process may have been paused, or the server may not have answered for
-// a long time. In both cases, the age of the watch starts again at the time of the answer.
+// a long time. In both cases, the watch counts as complete up to the time of the answer.
 func (w *Watch) note(a answer, cached string, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -290,8 +290,8 @@ func (w *Watch) noteBookmark(now time.Time, cached string) {
 
 func (w *Watch) bookmarked() bool { return w.bookmarks >= bookmarksNeeded }
 
-// age calculates the maximum time by which the watch is behind the server. The second result reports whether
-// this time is reliable. It is not reliable if the server sends no bookmarks and Relist is nil. A watch of
+// age returns the time by which the watch may be behind the server. The second result reports whether this
+// time is reliable. It is not reliable if the server sends no bookmarks and Relist is nil. A watch of
 // unchanged objects then receives nothing.
 func (w *Watch) age(now time.Time) (age time.Duration, known bool) {
 	if w.proven.IsZero() || apierrors.IsForbidden(w.err) {
@@ -320,7 +320,7 @@ func (w *Watch) report(now time.Time, log Log) {
 	}
 }
 
-// wrong makes the error for a watch that does not follow the server.
+// wrong returns the error for a watch that does not follow the server.
 func (w *Watch) wrong(age time.Duration) error {
 	age = age.Round(time.Second)
 	if w.ahead != "" {

@@ -58,7 +58,7 @@ func New[O, C controller.Object](kind controller.Kind[O, C], client controller.C
 	}
 }
 
-// followed lists the watches for which the server's resourceVersion can be read.
+// followed returns the watches for which the server's resourceVersion can be read.
 func (w Watches) followed() (followed []*Watch) {
 	for _, one := range []*Watch{w.Owners, w.Children} {
 		if one != nil && one.Live != nil {

@@ -33,8 +33,8 @@ func Of[T any](value interface{ open() any }) T {
 	return hidden
 }
 
-// Ledgers is hidden in a controller.Controller. Each ledger holds the known facts about the children of one
-// owner. The type parameter Ledger is *ledger.Ledger.
+// Ledgers is the value that a controller.Controller hides. Each ledger holds the known facts about the
+// children of one owner. The type parameter Ledger is *ledger.Ledger.
 type Ledgers[Ledger any] interface {
 	// Ledger returns the ledger of an owner. If the owner has no ledger, Ledger creates one.
 	Ledger(owner expectations.Key) Ledger
@@ -42,8 +42,8 @@ type Ledgers[Ledger any] interface {
 	Ledgers() map[expectations.Key]Ledger
 }
 
-// A Controller is hidden in a replicastest.Controller. Its fields are hooks and the state of the current
-// pass. A hook may be nil. The type parameter Pass is controller.Pass, and C is the type of a child.
+// A Controller is the value that a replicastest.Controller hides. Its fields are hooks and the state of the
+// current pass. A hook may be nil. The type parameter Pass is controller.Pass, and C is the type of a child.
 type Controller[Pass, C any] struct {
 	// Listed is a hook that is called after a pass has listed the children from the cache. Changes that this
 	// hook makes do not affect the list.
@@ -55,8 +55,8 @@ type Controller[Pass, C any] struct {
 	// before the pass creates or deletes children, Passing.Owner is set to the owner that the pass uses, and
 	// Passing.Scale is set. After a Crash, the field Passing still holds the interrupted pass.
 	Passing *Pass
-	// Related lists the children that count for co-location. It is nil until the current pass has read these
-	// children.
+	// Related contains the children that count for co-location. It is nil until the current pass has read
+	// these children.
 	Related []C
 	// Ledgers wraps the Ledgers value of the controller.Controller.
 	Ledgers Hidden
@@ -67,18 +67,18 @@ type Controller[Pass, C any] struct {
 	Queued func(types.NamespacedName) (time.Time, bool)
 }
 
-// A Client is hidden in a replicastest.Client. The type parameter Call is replicastest.Call.
+// A Client is the value that a replicastest.Client hides. The type parameter Call is replicastest.Call.
 type Client[Call any] struct {
 	// Calling is a function. It returns the API call of this client that is currently taking effect. If no
 	// call is taking effect, ok is false. During Cluster.Changed, ok reports whether this client causes the
 	// change. The second result reports whether the caller has stopped waiting for the response.
 	Calling func() (call Call, late, ok bool)
-	// InFlight returns the client's calls that have returned an error but will still take effect. The call
-	// that will take effect first comes first.
+	// InFlight returns the client's calls that have returned an error but will still take effect. The calls
+	// are sorted by the time at which they will take effect.
 	InFlight func() []Call
 }
 
-// A Cluster is hidden in a replicastest.Cluster.
+// A Cluster is the value that a replicastest.Cluster hides.
 type Cluster interface {
 	// Backup saves the objects of the cluster, and returns a function that restores them. The function also
 	// restores the resourceVersion of the cluster, so later writes reuse resourceVersions. It breaks all
@@ -106,7 +106,7 @@ type Part interface {
 	Step()
 }
 
-// A View is hidden in a replicastest.View.
+// A View is the value that a replicastest.View hides.
 type View interface {
 	// Synced reports whether the first list of each kind has arrived.
 	Synced() bool
@@ -116,7 +116,7 @@ type View interface {
 	ListFrom(old View, d time.Duration) bool
 }
 
-// A Stream is hidden in a replicastest.Stream.
+// A Stream is the value that a replicastest.Stream hides.
 type Stream interface {
 	// Broken reports whether the watch is broken, and Hung reports whether the watch hangs.
 	Broken() bool

@@ -5,9 +5,9 @@
 package mergepatch
 
 // Between makes the patch that changes the first object into the second object. The patch contains every
-// field of the second object, and null for each field that exists only in the first object. Therefore the
-// patch also sets fields that did not change, in case the patched object lacks them. A field with the value
-// null counts as absent. The patch shares values with the second object.
+// field of the second object, and null for each field that exists only in the first object. Fields that did
+// not change are also in the patch, because the patched object may lack them. A field with the value null
+// counts as absent. The patch shares values with the second object.
 func Between(was, is map[string]any) map[string]any {
 	patch := map[string]any{}
 	for k, v := range is {

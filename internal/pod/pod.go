@@ -23,8 +23,7 @@ func IsActive(pod *corev1.Pod) bool {
 	return pod != nil && pod.DeletionTimestamp == nil && !IsFinished(pod)
 }
 
-// IsTerminating reports whether the pod is being deleted and is still in a phase other than Succeeded and
-// Failed (T8).
+// IsTerminating reports whether the pod is being deleted and is not finished (T8).
 func IsTerminating(pod *corev1.Pod) bool {
 	return pod != nil && pod.DeletionTimestamp != nil && !IsFinished(pod)
 }

@@ -54,7 +54,8 @@ func (r Rules) Compare(p, q Pod, now time.Time) (criterion string, c int) {
 	return "none", 0
 }
 
-// over is a special result of a step. If a step returns over, the two pods are equal and the comparison ends.
+// over is a special result of a step. If a step returns the value over, the two pods are equal and the
+// comparison ends.
 const over = math.MaxInt
 
 type step struct {
