@@ -69,7 +69,7 @@ func annotatedCost(annotations map[string]string, key string) (cost int32, ok bo
 	}
 	digits := strings.TrimPrefix(value, "-")
 	if digits != "0" && (digits == "" || digits[0] < '1') {
-		return 0, false // an empty string, a second sign, a space or a leading zero (W38)
+		return 0, false // an empty string, a second + or -, a space or a leading zero (W38)
 	}
 	n, err := strconv.ParseInt(value, 10, 32)
 	if err != nil {

@@ -5,7 +5,7 @@ package podrank
 
 import corev1 "k8s.io/api/core/v1"
 
-// NodeLeaving puts a pod first if leaving(name) is true for the name of its node. For example, the
+// NodeLeaving puts a pod first if leaving returns true for the name of its node. For example, the
 // function may return true for nodes that are cordoned or drained. The function is not called for
 // pods without a node.
 func NodeLeaving(leaving func(node string) bool) Criterion[*corev1.Pod] {

@@ -20,10 +20,11 @@ import (
 // a cache. With a stale cache, an owner that has just been deleted could adopt orphans, and the
 // orphans would be deleted with the owner.
 //
-// Only the first call of the returned function calls fetch, with the same context. The returned
-// function remembers the result, even if fetch returned an error. So make a new function for every
-// pass. The returned function is safe for concurrent use. Concurrent calls wait for the result of
-// fetch. If fetch is nil, every adoption is allowed. If fetch panics, no adoption is allowed.
+// Only the first call of the returned function calls fetch, and passes its own context to fetch.
+// The returned function remembers the result, even if fetch returned an error. So make a new
+// function for every pass. The returned function is safe for concurrent use. Concurrent calls wait
+// for the result of fetch. If fetch is nil, every adoption is allowed. If fetch panics, no adoption
+// is allowed.
 //
 // If the returned function returns an error, no object is adopted. If you call the returned
 // function yourself, note that a NotFound error refers to the owner and not to an orphan.

@@ -168,7 +168,7 @@ func (w window) sureByAge(p, q *candidate, since, other time.Time) bool {
 	return p.uid < q.uid || w.always(since, other, false)
 }
 
-// always is a check over all times t in the window. If alike is true, it reports whether power(a, t)
+// always checks all times t in the window. If alike is true, it reports whether power(a, t)
 // and power(b, t) are always equal. If alike is false, it reports whether they are never equal. The
 // result of power changes only when an age reaches a power of two.
 func (w window) always(a, b time.Time, alike bool) bool {

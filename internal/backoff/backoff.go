@@ -13,8 +13,8 @@ type Hold struct {
 	Wait  time.Duration
 }
 
-// Double restarts the Hold at the instant now and doubles its length. The new length is limited to the range
-// from the argument first to the argument last.
+// Double restarts the Hold at the instant now and doubles its length. The new length is at least first and at
+// most last.
 func (h *Hold) Double(now time.Time, first, last time.Duration) {
 	h.Since, h.Wait = now, min(max(2*h.Wait, first), last)
 }

@@ -74,7 +74,7 @@ type Client[Call any] struct {
 	// change. The second result reports whether the caller has stopped waiting for the response.
 	Calling func() (call Call, late, ok bool)
 	// InFlight returns the client's calls that have returned an error but will still take effect. The calls
-	// are sorted by the time at which they will take effect.
+	// are sorted by the time at which they will take effect, earliest first.
 	InFlight func() []Call
 }
 

@@ -62,7 +62,7 @@ func (w *Watches) Wrap(next http.RoundTripper) http.RoundTripper { return wrap(n
 // duration. The informers of these watches then list their objects. An informer could request a watch with
 // initial events instead of a list. Watches refuses such a request, because this watch could also hang.
 // Relist does not wait for the lists. The returned function returns true if the server has answered all of
-// these lists, or if two minutes have passed. If Relist has ended no watch, the function returns true. The
+// these lists, or if two minutes have passed. If Relist did not end any watch, the function returns true. The
 // resource name is often guessed from a Kind. If Watches has never seen a watch of the resource, Relist
 // therefore ends the silent watches of all resources with the same group and version.
 //

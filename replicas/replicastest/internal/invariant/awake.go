@@ -162,8 +162,8 @@ func (w *watcher) hasTime(key types.NamespacedName, now time.Time) bool {
 	return told && is && now.Sub(since) > passedWait
 }
 
-// asleep returns the rule that a sleeping owner breaks. If the cache is newer than the moment when a
-// pod stopped being active, the controller might be unable to notice that the pod no longer exists.
+// asleep returns the rule that a sleeping owner breaks. If the cache already includes the end
+// of a pod, the controller might be unable to notice that the pod no longer exists.
 // If the controller still counts such a pod, the rule is AsleepPassed or AsleepUnversioned.
 func (w *watcher) asleep() Rule {
 	for uid := range w.unseen() {

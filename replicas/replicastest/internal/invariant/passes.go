@@ -211,8 +211,8 @@ const (
 	listsApart              = time.Second
 )
 
-// hurries checks that a pass does not repeat calls too soon after a full quota, a Conflict or
-// failed lists. The minimum delays apply even if another event has started the pass. hurries also
+// hurries checks that a pass does not repeat calls too soon after a refusal by a quota, a
+// Conflict or failed lists. The minimum delays apply even if another event has started the pass. hurries also
 // checks that a pod is not deleted or patched again too soon after a NotFound error.
 func (w *watcher) hurries(rs *appsv1.ReplicaSet, call replicastest.Call, err error) {
 	if w.checker.Skewed {

@@ -56,8 +56,8 @@ func (k *Checker) unsettled() Rule {
 }
 
 // swept checks that the controller has deleted all strays of the owners in the namespace. A stray
-// is a pod that the controller created for an owner. A webhook changed the pod during its creation,
-// so the pod does not belong to the owner.
+// is a pod that does not belong to its owner, because a webhook changed the pod when the controller
+// created it.
 func (w *watcher) swept(namespace string) {
 	if w.checker.truth.epoch > 0 {
 		return // a restored pod did not exist for a while, so the controller might not know of it
