@@ -36,8 +36,8 @@ func (p *pass[O, C]) setOut(scale replicas.Scale[C]) {
 	}
 }
 
-// mayFillSlots reports whether the pass creates the children of missing slots. This is the case if the
-// plan contains deletions but no creations, and the pass has deleted no active child.
+// mayFillSlots reports whether the pass creates the children of missing slots. The Spec must have Slots, the
+// plan must contain deletions but no creations, and the pass must have deleted no active child.
 func (p *pass[O, C]) mayFillSlots(ctx context.Context, planned replicas.Scale[C]) bool {
 	isOld := p.state.behind && !p.HeldBack() // the deletions of this pass have shown that the view is old
 	return p.view.spec.Slots != nil && planned.Create == 0 && len(planned.Delete) > 0 && !slices.ContainsFunc(p.Deleted, p.rules.Active) && !isOld && ctx.Err() == nil
