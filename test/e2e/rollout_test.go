@@ -63,7 +63,8 @@ type fleet interface {
 }
 
 // The same rollouts by Kubernetes' Deployment controller, on ReplicaSets, and by a Kind with MaxUnavailable and
-// MaxSurge, on a real server: with ours there are never fewer available pods, never more pods at once, and no more are made.
+// MaxSurge, on a real server: with ours there are never fewer available pods and never more pods at once. Ours makes
+// only as many pods of the last image as the fleet lacks, and none of another image after the first of them.
 func TestRolloutsBesideADeployment(t *testing.T) {
 	t.Parallel()
 	own, err := startCluster(20 * time.Second)
@@ -95,26 +96,30 @@ func TestRolloutsBesideADeployment(t *testing.T) {
 			least, most := s.bounds() // either side may by chance stay within them
 			assert.GreaterOrEqual(t, ours.fewest, min(theirs.fewest, least), "available at each moment")
 			assert.LessOrEqual(t, ours.most, max(theirs.most, most), "at once")
-			inTheMiddle := 0 // of a change, one side may have come further than the other
-			if len(s.steps) > 1 {
-				inTheMiddle = s.unavailable.IntValue() + s.surge.IntValue()
+			image := s.steps[len(s.steps)-1].image
+			first := slices.Index(ours.made, image)
+			assert.Subset(t, []string{image}, ours.made[first:], "images, from the first pod of the last one")
+			lacked := s.replicas
+			if image == "one" { // each pod of "two" took the place of one of "one", and some places were still empty
+				lacked = first + s.unavailable.IntValue()
 			}
-			assert.LessOrEqual(t, ours.made, theirs.made+inTheMiddle, "pods made")
+			assert.LessOrEqual(t, len(ours.made[first:]), lacked, "pods made of the last image")
 		})
 	}
 }
 
 // A rollingResult is what a rollout did, by the server's own order of events.
 type rollingResult struct {
-	mu                 sync.Mutex
-	pods               map[types.UID]*corev1.Pod
-	began              bool // the rollout
-	fewest, most, made int
-	took               time.Duration
+	mu           sync.Mutex
+	pods         map[types.UID]*corev1.Pod
+	began        bool // the rollout
+	fewest, most int
+	made         []string // the images of the pods that were made, in order
+	took         time.Duration
 }
 
 func (r *rollingResult) String() string {
-	return fmt.Sprintf("%d to %d at once, %d made, %v", r.fewest, r.most, r.made, r.took.Round(100*time.Millisecond))
+	return fmt.Sprintf("%d to %d at once, %d made, %v", r.fewest, r.most, len(r.made), r.took.Round(100*time.Millisecond))
 }
 
 // play has a kubelet, which takes a while for each pod, and lets the story happen.
@@ -138,7 +143,7 @@ func (r *rollingResult) play(w *world, f fleet, s rollingStory) {
 	f.create(w.t, s)
 	w.eventually(func(c *assert.CollectT) { assert.Equal(c, s.replicas, r.ready("one")) }, "the fleet is there")
 	r.mu.Lock()
-	r.began, r.fewest, r.most, r.made = true, len(r.pods), len(r.pods), 0
+	r.began, r.fewest, r.most, r.made = true, len(r.pods), len(r.pods), nil
 	r.mu.Unlock()
 	began := time.Now()
 	for _, pod := range r.some(s.lost) {
@@ -162,7 +167,7 @@ func (r *rollingResult) sees(pod *corev1.Pod, gone bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.pods[pod.UID] == nil && !gone && pod.DeletionTimestamp == nil {
-		r.made++
+		r.made = append(r.made, pod.Spec.Containers[0].Image)
 	}
 	r.pods[pod.UID] = pod
 	if gone || pod.DeletionTimestamp != nil {
