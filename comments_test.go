@@ -17,16 +17,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// exports are a package's top-level names, the exported functions among them, and the
-// fields and methods of its types.
+// exports holds the names that a package declares. The field functions holds the exported functions outside tests.
+// The field members holds methods, struct fields and parameters.
 type exports struct{ names, functions, members map[string]bool }
 
 func (e exports) have(name, member string) bool {
 	return e.names[name] && (member == "" || e.members[member])
 }
 
-// A comment that says expectations.Store.State or, in package slowstart,
-// Options.MaxParallel names something that exists.
+// Each name such as expectations.Store.State in a comment must exist. In a comment of package slowstart, a name
+// without a package, such as Options.MaxParallel, must exist in slowstart. The same holds for the other packages.
 func TestCommentsNameWhatExists(t *testing.T) {
 	t.Parallel()
 	exported := map[string]exports{}
@@ -64,7 +64,7 @@ func commentsOf(t *testing.T, dir string) (texts []string) {
 	return texts
 }
 
-// A source is a file of a package.
+// A source is a parsed Go file of a package.
 type source struct {
 	*ast.File
 

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// pages returns the pages for users, by name.
+// pages returns the text of each page for users, keyed by the path of the file.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
@@ -32,7 +32,8 @@ func pages(t *testing.T) map[string]string {
 	return texts
 }
 
-// Code of a page stands in a test, which is compiled and run.
+// If a page marks a piece of code as "code of FILE", FILE must contain the same code. FILE is compiled, and most
+// of these files are tests.
 func TestPagesShowCodeOfTests(t *testing.T) {
 	t.Parallel()
 	quote := regexp.MustCompile("(?s)<!-- code of (\\S+) -->\n```go\n(.*?)```\n")
@@ -50,13 +51,13 @@ func TestPagesShowCodeOfTests(t *testing.T) {
 	assert.GreaterOrEqual(t, found, 5)
 }
 
-// unindented is code without the tabs at the beginnings of its lines.
+// unindented returns code without the tabs at the beginnings of its lines.
 func unindented(code string) string {
 	return regexp.MustCompile(`(?m)^\t+`).ReplaceAllString(code, "")
 }
 
-// A link to a file of the repository leads to one, and one within a page to a
-// heading of that page.
+// A link to a file of the repository must lead to an existing file or directory. A link within a page must lead to
+// a heading of this page.
 func TestLinksLeadSomewhere(t *testing.T) {
 	t.Parallel()
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
@@ -75,7 +76,7 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
-// anchors are those that GitHub gives the headings of a page.
+// anchors returns the anchors that GitHub gives to the headings of a page.
 func anchors(text string) []string {
 	var list []string
 	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(text, -1) {
@@ -85,7 +86,7 @@ func anchors(text string) []string {
 	return list
 }
 
-// What a page calls expectations.Store or controller.Kind exists.
+// If a page contains a name such as expectations.Store or controller.Kind, the name must exist.
 func TestPagesNameWhatExists(t *testing.T) {
 	t.Parallel()
 	exported := map[string]exports{}
@@ -105,7 +106,8 @@ func TestPagesNameWhatExists(t *testing.T) {
 	assert.Greater(t, seen, 100)
 }
 
-// A make target of a page is one of the Makefile, and what go runs or tests is there.
+// Each make target that a page names must be in the Makefile. Each directory that a page passes to go run or go
+// test must exist.
 func TestPagesCallWhatExists(t *testing.T) {
 	t.Parallel()
 	makefile, err := os.ReadFile("Makefile")
@@ -122,7 +124,7 @@ func TestPagesCallWhatExists(t *testing.T) {
 			assert.True(t, targets[m[1]], "%s calls make %s", page, m[1])
 		}
 		if page == "docs/ports.md" {
-			continue // its commands are for other repositories
+			continue // the commands on this page are for other repositories
 		}
 		for _, m := range directory.FindAllStringSubmatch(text, -1) {
 			seen++
@@ -132,7 +134,7 @@ func TestPagesCallWhatExists(t *testing.T) {
 	assert.Greater(t, seen, 50)
 }
 
-// Each target that is no file is in the list that make help prints.
+// make help must list each phony target of the Makefile.
 func TestMakeHelpListsTheTargets(t *testing.T) {
 	t.Parallel()
 	makefile, err := os.ReadFile("Makefile")
@@ -147,7 +149,7 @@ func TestMakeHelpListsTheTargets(t *testing.T) {
 	}
 }
 
-// The metrics that a page names are somewhere in the code.
+// Each metric that a page names must occur in the code.
 func TestPagesNameMetricsOfTheCode(t *testing.T) {
 	t.Parallel()
 	var code strings.Builder
@@ -168,8 +170,8 @@ func TestPagesNameMetricsOfTheCode(t *testing.T) {
 	}
 }
 
-// The lowest versions are those that the modules require, and each has its row among those
-// that are tested.
+// The page docs/fit.md must name the versions in the go.mod files as the lowest versions. The page
+// docs/versions.md must list each of the lowest versions as tested.
 func TestPagesSayTheLowestVersions(t *testing.T) {
 	t.Parallel()
 	texts := pages(t)

@@ -29,7 +29,8 @@ func goList(t *testing.T, args ...string) []string {
 	return strings.Fields(goTool(t, ".", append([]string{"list"}, args...)...))
 }
 
-// goTool runs a go command with the versions of the module's own go.mod, whatever workspace the tests run in.
+// goTool runs a go command outside any workspace, so that the versions come from the module's own go.mod. The
+// result is the output of the command.
 func goTool(t *testing.T, dir string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", args...)
@@ -48,14 +49,14 @@ func TestRootRequiresThreeModules(t *testing.T) {
 	assert.Contains(t, string(mod), "\ngo 1.25.0\n", "the oldest toolchain that can build the library")
 }
 
-// Modules on one release of Kubernetes agree on what its libraries are made with: where
-// they differ, all of these are compiled once more.
+// If two modules use the same release of Kubernetes, they must use the same versions of the golang.org/x and
+// go-openapi modules. Otherwise, the packages of Kubernetes are compiled again for each version.
 func TestModulesOnOneReleaseAgree(t *testing.T) {
 	t.Parallel()
 	required := regexp.MustCompile(`(?m)^(?:replace)?\s+(?:\S+ => )?(golang\.org/x/\S+|github\.com/go-openapi/\S+) (v\S+)`)
 	release := regexp.MustCompile(`\bk8s\.io/apimachinery (v\S+)`)
 	type needed struct{ release, module string }
-	first := map[needed][2]string{} // its version, and where
+	first := map[needed][2]string{} // the version of the module, and the first directory that requires it
 	for _, dir := range makeVariable(t, "MODULES") {
 		text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
 		require.NoError(t, err)
@@ -65,7 +66,7 @@ func TestModulesOnOneReleaseAgree(t *testing.T) {
 		}
 		versions := map[string]string{}
 		for _, m := range required.FindAllStringSubmatch(string(text), -1) {
-			versions[m[1]] = m[2] // what replaces comes last
+			versions[m[1]] = m[2] // replace directives come last, so they take precedence
 		}
 		for name, version := range versions {
 			n := needed{of[1], name}
@@ -78,7 +79,8 @@ func TestModulesOnOneReleaseAgree(t *testing.T) {
 	assert.NotEmpty(t, first)
 }
 
-// Only slowstart and the effects start goroutines.
+// The packages below start no goroutines. Only slowstart and the packages that work with the API server may start
+// goroutines.
 func TestOnlySlowStartStartsGoroutines(t *testing.T) {
 	t.Parallel()
 	starts := regexp.MustCompile(`(?m)^\s*go (func|[a-zA-Z_.]+\()`)
@@ -87,7 +89,8 @@ func TestOnlySlowStartStartsGoroutines(t *testing.T) {
 	}
 }
 
-// A pass calls the client in one file: there the ledger gets to know of it.
+// In package controller, only the file ask.go calls the client. The file ask.go also records the results in the
+// ledger.
 func TestOnlyAskCallsTheClient(t *testing.T) {
 	t.Parallel()
 	calls := regexp.MustCompile(`(?m)^[^/\n]*\b[cC]lient\.(Create|Delete|Patch|PatchStatus|Get|GetOwner|List)\b`)
@@ -103,7 +106,7 @@ func TestOnlyAskCallsTheClient(t *testing.T) {
 	assert.Greater(t, found, 5)
 }
 
-// assertNoMatch checks that no file of a package has such code.
+// assertNoMatch checks that no file of a package, except tests, matches the pattern code.
 func assertNoMatch(t *testing.T, name string, code *regexp.Regexp) {
 	t.Helper()
 	for _, file := range goList(t, "-f", `{{join .GoFiles "\n"}}`, "./"+name) {
@@ -113,19 +116,19 @@ func assertNoMatch(t *testing.T, name string, code *regexp.Regexp) {
 	}
 }
 
-// packages are those that others import, nested modules included.
+// packages lists the public packages, including those in nested modules.
 var packages = append([]string{
 	"replicas", "replicas/ledger", "replicas/controller", "replicas/transport", "replicas/typed", "replicas/replicastest", "replicas/clientgo", "replicas/controllerruntime",
 }, primitives...)
 
-// withoutOutput are the examples that need a cluster: they are compiled and not run.
+// withoutOutput lists the examples that are compiled but not run, because they need a cluster.
 var withoutOutput = map[string]bool{
 	"replicas/clientgo: Example":          true,
 	"replicas/controllerruntime: Example": true,
 }
 
-// An example can be copied into an empty module: it has all that it needs in its file.
-// make release-check copies each out and builds it.
+// Each example must be complete in its own file, so that users can copy it into an empty module. The command make
+// release-check copies each example and builds it.
 func TestExamplesStandAlone(t *testing.T) {
 	t.Parallel()
 	for _, dir := range packages {
@@ -154,7 +157,7 @@ func examplesOf(t *testing.T, dir string) (examples []*doc.Example) {
 	return examples
 }
 
-// Each function that a newcomer may call is called in an example.
+// Each exported function of the public packages must be called in an example.
 func TestExamplesCallEachFunction(t *testing.T) {
 	t.Parallel()
 	called := map[string]bool{}
@@ -177,7 +180,8 @@ func TestExamplesCallEachFunction(t *testing.T) {
 	}
 }
 
-// The ids of docs/behaviour.md are for those who work on the library.
+// Doc comments must not contain the ids of docs/behaviour.md, because these ids are only for people who work on
+// the library.
 func TestDocCommentsHaveNoIDs(t *testing.T) {
 	t.Parallel()
 	id := regexp.MustCompile(`([(]|[:,] )[A-Z][0-9]{1,2}[,)]`)
@@ -188,12 +192,12 @@ func TestDocCommentsHaveNoIDs(t *testing.T) {
 	}
 }
 
-// A workflow runs each command of the README and of test/README.md. It calls the command, or
-// something that needs it. What workflows call can be run by hand.
+// A workflow must run each make target that README.md and test/README.md name, directly or through a target that
+// needs it. Each target that a workflow runs must be in the Makefile, so that people can also run it.
 func TestEachCommandIsRun(t *testing.T) {
 	t.Parallel()
 	makefile := read(t, "Makefile")
-	rules := map[string]string{} // what each target needs, and does
+	rules := map[string]string{} // the prerequisites and the recipe of each target
 	for _, m := range regexp.MustCompile(`(?m)^([a-z][a-z0-9-]*):(.*\n(?:\t.*\n)*)`).FindAllStringSubmatch(makefile, -1) {
 		rules[m[1]] = m[2]
 	}
@@ -237,7 +241,7 @@ func TestEachCommandIsRun(t *testing.T) {
 	assert.Greater(t, named, 20)
 }
 
-// makeCalls returns the targets that a script has make build, by itself or by .ci/parts.
+// makeCalls returns the make targets that a script runs, directly or with .ci/parts.
 func makeCalls(script string) (targets []string) {
 	for _, m := range regexp.MustCompile(`(?:\bmake|\$\(MAKE\)|"\$MAKE")(?: --[a-z-]+)* ([a-z][a-z0-9-]*)`).FindAllStringSubmatch(script, -1) {
 		targets = append(targets, m[1])
@@ -256,7 +260,7 @@ func workflows(t *testing.T) []string {
 	return files
 }
 
-// weekly returns the targets that the weekly workflow makes.
+// weekly returns the targets that the weekly workflow runs.
 func weekly(t *testing.T) []string {
 	t.Helper()
 	matrix := regexp.MustCompile(`target: \[([^]]*)\]`).FindStringSubmatch(read(t, ".github/workflows/weekly.yml"))
@@ -264,7 +268,7 @@ func weekly(t *testing.T) []string {
 	return strings.FieldsFunc(matrix[1], func(r rune) bool { return r == ',' || unicode.IsSpace(r) })
 }
 
-// The table of test/README.md has a row for each target that takes long, in their order.
+// The table in test/README.md must have a row for each target of the weekly workflow, in the same order.
 func TestEachLongTargetHasItsRow(t *testing.T) {
 	t.Parallel()
 	_, table, _ := strings.Cut(read(t, "test/README.md"), "\n| command | Kubernetes | commit | date | minutes | figures |\n")

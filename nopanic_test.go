@@ -47,15 +47,15 @@ type (
 	key   = expectations.Key
 )
 
-// The types of an informer, as client-go declares them.
+// These types have the same form as the types of a client-go informer.
 type (
 	indexFunc func(obj any) ([]string, error)
 	indexers  map[string]indexFunc
 	store     struct{ typed.Indexer[indexers] }
 )
 
-// functions are the exported functions, generic ones for pods and for a mixed
-// list.
+// functions holds the exported functions, keyed by name. Many generic functions have two instances, one for pods
+// and one for mixed lists.
 var functions = map[string][]any{
 	"controller.New":                          {controller.New[set, pod]},
 	"controller.NewHandlers":                  {controller.NewHandlers[set, pod]},
@@ -158,7 +158,8 @@ var functions = map[string][]any{
 	"typed.NewClient":                         {typed.NewClient[set, pod, *appsv1.ReplicaSetList, *corev1.PodList, typed.OwnerClient[set, *appsv1.ReplicaSetList], typed.ChildClient[pod, *corev1.PodList]]},
 }
 
-// kinds are the exported types, whose zero values and whose methods are tried.
+// kinds holds values of the exported types, keyed by name. TestNothingPanics calls the methods of each value, and of
+// other values of the same type.
 var kinds = map[string][]any{
 	"controller.Controller":                          {controller.Controller{}, *careful()},
 	"controller.Enqueue":                             {controller.Enqueue(nil)},
@@ -239,15 +240,15 @@ var kinds = map[string][]any{
 	"typed.Cache":                                    {typed.Cache[set, pod]{}},
 }
 
-// roomy is a Room in which anything may go.
+// roomy returns a Room that allows the deletion of children.
 func roomy() replicas.Room[mixed] {
 	spec := replicas.Spec[mixed]{Owner: &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "web"}}, Kind: appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), Now: time.Unix(1, 0)}
 	room, _ := replicas.RoomOf([]mixed{&corev1.Pod{}, &corev1.Pod{}}, spec)
 	return room
 }
 
-// made are the types of which only a constructor makes values that are of use: what
-// it makes is tried.
+// made returns values of types that are useful only if a constructor made them, keyed by the name of the type.
+// TestNothingPanics calls the methods of these values.
 func made() map[string]any {
 	cluster := replicastest.NewPodCluster(replicastest.Options{Nodes: 2})
 	view := cluster.NewView()
@@ -258,14 +259,15 @@ func made() map[string]any {
 	}
 }
 
-// panicking are those whose purpose it is to panic.
+// panicking lists the functions that panic on purpose. TestNothingPanics does not call them.
 var panicking = []string{"podrank.Must", "status.Must"}
 
-// positions are methods of sort.Interface, which take places in a list as an index
-// of a slice does.
+// positions lists the methods of sort.Interface that take indices. An index out of range may panic, as with a
+// slice, so TestNothingPanics does not call these methods.
 var positions = []string{"Less", "Swap"}
 
-// Whatever is nil, zero, or a nil pointer in an interface: nothing panics.
+// No exported function or method panics if its arguments are nil, zero, or nil pointers in an interface. The
+// functions in panicking and the methods in positions are exceptions. The test passes no nil context.Context.
 func TestNothingPanics(t *testing.T) {
 	t.Parallel()
 	for name, instances := range functions {
@@ -276,11 +278,11 @@ func TestNothingPanics(t *testing.T) {
 			}
 		})
 	}
-	for name, zeros := range kinds {
+	for name, samples := range kinds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for _, zero := range zeros {
-				for _, receiver := range values(reflect.TypeOf(zero), 2) {
+			for _, sample := range samples {
+				for _, receiver := range append(values(reflect.TypeOf(sample), 2), reflect.ValueOf(sample)) {
 					pointer := reflect.New(receiver.Type())
 					pointer.Elem().Set(receiver)
 					for i := range pointer.NumMethod() {
@@ -292,7 +294,7 @@ func TestNothingPanics(t *testing.T) {
 			}
 		})
 	}
-	for name, receiver := range made() { // they share a cluster, which is not for concurrent use
+	for name, receiver := range made() { // these values share a cluster, which must not be used concurrently
 		t.Run(name, func(t *testing.T) {
 			v := reflect.ValueOf(receiver)
 			for i := range v.NumMethod() {
@@ -311,7 +313,8 @@ func TestNothingPanics(t *testing.T) {
 	})
 }
 
-// No function and no type of a public package is missing above.
+// The lists functions, kinds, made and panicking must together contain every exported function and type of the
+// packages below, except interfaces. The lists must not contain other names.
 func TestNothingPanicsKnowsAll(t *testing.T) {
 	t.Parallel()
 	var found []string
@@ -336,7 +339,7 @@ func TestNothingPanicsKnowsAll(t *testing.T) {
 	}
 }
 
-// exportedBy returns the exported functions and types, but for interfaces.
+// exportedBy returns the exported functions and types in a declaration, except methods and interfaces.
 func exportedBy(decl ast.Decl) (names []string) {
 	switch d := decl.(type) {
 	case *ast.FuncDecl:
@@ -357,7 +360,8 @@ func exportedBy(decl ast.Decl) (names []string) {
 	return names
 }
 
-// throwAt calls f with values of all kinds, in every combination if they are few.
+// throwAt calls f with many combinations of argument values. If there are at most 400 combinations, throwAt tries
+// all of them.
 func throwAt(t *testing.T, name string, f reflect.Value) {
 	t.Helper()
 	var choices [][]reflect.Value
@@ -401,7 +405,7 @@ func survives(t *testing.T, name string, f reflect.Value, args []reflect.Value) 
 	return true
 }
 
-// values are what a careless caller may pass.
+// values returns the values of a type that a careless caller may pass.
 func values(of reflect.Type, depth int) []reflect.Value {
 	found := []reflect.Value{reflect.Zero(of)}
 	if made := samples(of); made != nil {
@@ -434,7 +438,8 @@ func values(of reflect.Type, depth int) []reflect.Value {
 	return found
 }
 
-// filled returns structs of ours with something careless in every field.
+// filled returns structs of the given type. Each exported field has one of the values that the function values
+// returns. If the type belongs to another module, filled returns nil.
 func filled(of reflect.Type, depth int) (found []reflect.Value) {
 	if !strings.HasPrefix(of.PkgPath(), module) {
 		return nil
@@ -452,7 +457,8 @@ func filled(of reflect.Type, depth int) (found []reflect.Value) {
 	return found
 }
 
-// samples are the values of an interface, and of what cannot be any value.
+// samples returns the values to try for some interface types and a few other types, such as time.Time. For all
+// other types, samples returns nil.
 func samples(of reflect.Type) []reflect.Value {
 	var list []any
 	var none *appsv1.ReplicaSet
@@ -472,7 +478,7 @@ func samples(of reflect.Type) []reflect.Value {
 		list = []any{nil, errors.New("x"), (*replicas.RefusedError)(nil)}
 	case reflect.TypeFor[controller.Client[set, pod]](), reflect.TypeFor[controller.Cache[set, pod]](), reflect.TypeFor[controller.OwnerCache[set]](), reflect.TypeFor[controller.EventSink]():
 		list = []any{nil, careless{}, (*careless)(nil)}
-	case reflect.TypeFor[*expectations.Store[key]](): // as a receiver
+	case reflect.TypeFor[*expectations.Store[key]](): // must not be nil, like a receiver
 		list = []any{&expectations.Store[key]{}}
 	case reflect.TypeFor[time.Time]():
 		list = []any{time.Time{}, time.Unix(1, 0)}
@@ -488,7 +494,7 @@ func samples(of reflect.Type) []reflect.Value {
 	return found
 }
 
-// careful returns a Controller whose client and caches are not.
+// careful returns a Controller whose client and cache have the type careless.
 func careful() *controller.Controller {
 	c, err := controller.New(controller.ReplicaSets(), careless{}, careless{}, func(types.NamespacedName, time.Duration) {}, controller.Options{})
 	if err != nil {
@@ -497,7 +503,7 @@ func careful() *controller.Controller {
 	return c
 }
 
-// handlers returns Handlers whose caches are careless.
+// handlers returns Handlers whose cache of owners has the type careless.
 func handlers() *controller.Handlers {
 	h, err := controller.NewHandlers(controller.ReplicaSets(), careless{}, &expectations.Store[key]{}, func(types.NamespacedName, time.Duration) {})
 	if err != nil {
@@ -506,8 +512,8 @@ func handlers() *controller.Handlers {
 	return h
 }
 
-// careless is a selector whose methods a nil pointer does not survive, and a
-// client and caches that answer with nothing, or with nil among others.
+// careless is a labels.Selector, a client, a cache and an EventSink. On a nil *careless, every method panics. Most
+// methods of the client and the cache return nil, or lists that contain nil.
 type careless struct{ labels.Selector }
 
 func (careless) Create(context.Context, pod) (pod, error) { return nil, nil }

@@ -15,7 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The README is read in minutes. What an import brings is counted, and so are Kubernetes' defects.
+// The README and docs/why.md must be short. The README must state the right numbers of imported packages and of
+// Kubernetes' defects. The versions of Go and of Kubernetes' libraries in the README must be right too.
 func TestTheREADMECounts(t *testing.T) {
 	t.Parallel()
 	readme := pages(t)["README.md"]
@@ -38,8 +39,8 @@ func TestTheREADMECounts(t *testing.T) {
 	assert.Contains(t, highest, "| apimachinery v"+lowest[2]+".")
 }
 
-// What is better, on a real API server: both sides of each row are beside each other
-// on the page that measured them.
+// Each row of the README's table for a real API server must have the figures of test/bench/cluster.md. On that
+// page, the two figures of a row must be next to each other.
 func TestTheREADMEQuotesTheServer(t *testing.T) {
 	t.Parallel()
 	texts := pages(t)
@@ -55,7 +56,7 @@ func TestTheREADMEQuotesTheServer(t *testing.T) {
 	}
 }
 
-// How fast it is: each row is one of docs/benchmarks.md.
+// Each row of the README's benchmark table must have the figures of a row in docs/benchmarks.md.
 func TestTheREADMEQuotesTheBenchmarks(t *testing.T) {
 	t.Parallel()
 	texts := pages(t)
@@ -70,7 +71,8 @@ func TestTheREADMEQuotesTheBenchmarks(t *testing.T) {
 	}
 }
 
-// Everything is compared with one release of Kubernetes. The README names that of its figures, as the page of all figures does.
+// The modules test and test/binaries/kubernetes must use the release in the Makefile's KUBERNETES_VERSION. Each
+// release of Kubernetes that the README names must also be in test/bench/cluster.md.
 func TestTheREADMENamesTheRelease(t *testing.T) {
 	t.Parallel()
 	release := makeVariable(t, "KUBERNETES_VERSION")[0]
@@ -105,7 +107,7 @@ func makeVariable(t *testing.T, name string) []string {
 	return words
 }
 
-// Which package answers which question: all packages of the root module do.
+// docs/loop.md must have a row for each public package of the root module.
 func TestTheLoopListsThePackages(t *testing.T) {
 	t.Parallel()
 	page := pages(t)["docs/loop.md"]
@@ -117,8 +119,8 @@ func TestTheLoopListsThePackages(t *testing.T) {
 	}
 }
 
-// How many facts there are, how many of them are not for a library, and how many are
-// defects.
+// test/README.md must state the right number of facts that are not for this library, and the right number of
+// Kubernetes' defects.
 func TestFactsAreCounted(t *testing.T) {
 	t.Parallel()
 	texts := pages(t)

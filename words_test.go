@@ -17,11 +17,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// mostUnplain is how many expressions that made readers read twice there may be in 1,000 words of comments. It may
-// only become less.
+// mostUnplain is the maximum number of unplain expressions in 1,000 words of comments. This maximum may only be
+// lowered.
 const mostUnplain = 0.4
 
-// unplain are these expressions, with what to write.
+// unplain lists expressions that made people read a sentence twice. The field write says what to write instead.
 var unplain = []struct {
 	expression *regexp.Regexp
 	write      string
@@ -41,10 +41,11 @@ var unplain = []struct {
 	{regexp.MustCompile(`(?i)\bby now\b`), "now"},
 }
 
-// notUnplain are places that only look so.
+// notUnplain matches texts that look like an unplain expression but are plain.
 var notUnplain = regexp.MustCompile(`(?i)\b(no|any) more than\b|(?:^|[.:] )What (it|is|are|does|do|did|was)\b`)
 
-// Comments are plain English: TestPlainWords lists each expression that is not, with its place.
+// Comments outside test files must be plain English. If these comments contain too many unplain expressions,
+// TestPlainWords lists all of them with their files and lines.
 func TestPlainWords(t *testing.T) {
 	t.Parallel()
 	words, found := 0, []string(nil)
@@ -67,7 +68,8 @@ func TestPlainWords(t *testing.T) {
 	assert.GreaterOrEqual(t, rate, mostUnplain-0.3, "comments have become plainer: lower mostUnplain")
 }
 
-// unplainOf returns how many words of comments a file has, and the places of the expressions.
+// unplainOf returns the number of words in the comments of a file, and the place of each unplain expression in
+// them.
 func unplainOf(t *testing.T, path string) (words int, places []string) {
 	t.Helper()
 	file, err := os.Open(path)

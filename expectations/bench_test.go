@@ -27,8 +27,9 @@ func benchmarkKeys() []expectations.Key {
 	return keys
 }
 
-// One observation and one check, as an informer's handler and a worker make
-// them: the owners are waiting (which reads the clock) or satisfied already.
+// BenchmarkObserveAndCheck measures one observation, as in an informer's handler, and one check, as in a worker.
+// If the owners are waiting, the check reads the clock. If the owners are satisfied, the check does not read the
+// clock.
 func BenchmarkObserveAndCheck(b *testing.B) {
 	for _, owners := range []struct {
 		name      string
@@ -60,8 +61,8 @@ func inParallel(b *testing.B, op func(i int)) {
 	})
 }
 
-// A whole scale-down by 100: recorded, and each deletion seen twice, as an
-// update and as a delete.
+// BenchmarkScaleDown records a scale-down by 100 pods. Each deletion is observed twice, as an update event and as
+// a delete event.
 func BenchmarkScaleDown(b *testing.B) {
 	const pods = 100
 	var s expectations.Store[expectations.Key]

@@ -21,7 +21,7 @@ import (
 	"github.com/replicakit/replicakit/internal/podtest"
 )
 
-// together runs n calls, starts them at once and returns when all are done.
+// together starts n calls at the same time, and returns when all calls have ended.
 func together(n int, call func(i int)) {
 	var wg sync.WaitGroup
 	start := make(chan struct{})
@@ -182,8 +182,8 @@ func TestConcurrently(t *testing.T) {
 	})
 }
 
-// churn has a few owners, shared with everybody, expect and see deletions of the
-// same UIDs.
+// churn records and observes deletions of the same UIDs for a few owners. Several goroutines call churn for the
+// same owners.
 func churn(s *store, every uids, r *rand.Rand) {
 	for range 2000 {
 		key, uid := strconv.Itoa(r.IntN(4)), every[r.IntN(len(every))]

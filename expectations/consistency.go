@@ -51,9 +51,9 @@ type ConsistencyStore struct {
 	// ReadVersion returns the resource version that the cache of a resource has reached. If the
 	// result is empty, the version is unknown, and all writes to the resource count as seen.
 	// Return the version of the store that you read objects from. Do not return the
-	// LastSyncResourceVersion of an informer, because this version is ahead of the informer's
-	// store. With this version, a write would count as seen before the store contains the written
-	// object.
+	// LastSyncResourceVersion of an informer, because this version can be ahead of the informer's
+	// store. If ReadVersion returned the LastSyncResourceVersion, a write could count as seen
+	// before the store contains the written object.
 	//
 	// If ReadVersion is nil, every owner is ready. Set ReadVersion before first use. ReadVersion
 	// may be called from several goroutines at the same time. The ConsistencyStore does not hold a
@@ -86,7 +86,7 @@ type write struct {
 	version  string
 	read     string    // the newest version that was seen in the cache
 	missing  time.Time // the time when Ready first found that the write is missing from the cache, or zero
-	change   uint64    // a unique number; changes when the field version or the field read changes
+	change   uint64    // a unique number; replaced when a new value is assigned to the field version or read
 }
 
 // Stale describes a cache that does not show a write of the owner yet.

@@ -26,7 +26,7 @@ var (
 	webAgain    = expectations.Key{NamespacedName: web.NamespacedName, UID: "2"}
 )
 
-// caches says how far each cache is.
+// caches holds the resource version that each cache has reached.
 type caches map[schema.GroupResource]string
 
 func (c caches) version(resource schema.GroupResource) string { return c[resource] }
@@ -161,8 +161,8 @@ func TestConsistencyStore(t *testing.T) {
 			is.Zero(s.GivenUp())
 		}},
 		{"X9 W41 a release is a write like any other: it raises the version to wait for", func(is *assert.Assertions, s *expectations.ConsistencyStore, _ *clock, at caches) {
-			s.WroteAt(web, pods, "101") // adopted
-			s.WroteAt(web, pods, "107") // released
+			s.WroteAt(web, pods, "101") // an adoption
+			s.WroteAt(web, pods, "107") // a release
 			at[pods] = "101"
 			is.False(ready(s, web))
 		}},
@@ -205,7 +205,7 @@ func TestConsistencyStore(t *testing.T) {
 		}},
 		{"W51 a write never seen is given up after ten minutes of waiting, and counted", func(is *assert.Assertions, s *expectations.ConsistencyStore, c *clock, _ caches) {
 			s.WroteAt(web, pods, "105")
-			c.advance(time.Hour) // nobody looked, so nobody waited
+			c.advance(time.Hour) // without a call of Ready, so the wait has not begun
 			is.False(ready(s, web))
 			c.advance(10*time.Minute - time.Millisecond)
 			stale, ok := s.Ready(web)
@@ -249,14 +249,14 @@ func TestConsistencyStore(t *testing.T) {
 		}},
 		{"W52 a cache that goes back gives up at once, and is counted", func(is *assert.Assertions, s *expectations.ConsistencyStore, _ *clock, at caches) {
 			s.WroteAt(web, pods, "105")
-			at[pods] = "60" // since the write, nobody looked before
+			at[pods] = "60" // older than at the time of the write
 			is.True(ready(s, web))
 			is.EqualValues(1, s.GivenUp())
 
 			s.WroteAt(web, pods, "105")
 			at[pods] = "80"
 			is.False(ready(s, web))
-			at[pods] = "79" // since the last look
+			at[pods] = "79" // older than at the last call of Ready
 			is.True(ready(s, web))
 			is.EqualValues(2, s.GivenUp())
 		}},
@@ -372,10 +372,10 @@ func TestConsistencyStoreConcurrently(t *testing.T) {
 		t.Parallel()
 		for _, test := range []struct {
 			name string
-			// meanwhile happens after Ready was told that pods are at 100, while
-			// they come to 105.
+			// meanwhile runs while ReadVersion returns 100 for pods. At that time, the cache of pods has already
+			// reached 105.
 			meanwhile func(s *expectations.ConsistencyStore)
-			wrote     string // what Ready waits for; "" if it is ready
+			wrote     string // the version that Ready waits for, or "" if the owner is ready
 		}{
 			{"nothing, and pods have come as far as the write", func(*expectations.ConsistencyStore) {}, ""},
 			{"a later write of the same resource", func(s *expectations.ConsistencyStore) { s.WroteAt(web, pods, "106") }, "106"},
@@ -469,8 +469,8 @@ func TestConsistencyStoreConcurrently(t *testing.T) {
 	})
 }
 
-// A plainStore is the slow, obvious form of a ConsistencyStore: every version a
-// number, every write of one owner a row.
+// A plainStore is a slow, obvious implementation of ConsistencyStore. Versions are numbers, and each row holds the
+// highest version that one owner wrote of one resource.
 type plainStore struct {
 	rows    []plainRow
 	givenUp uint64

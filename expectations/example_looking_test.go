@@ -10,8 +10,8 @@ import (
 	"github.com/replicakit/replicakit/expectations"
 )
 
-// No events: each pass looks in the cache for what is outstanding. A pod that is being
-// deleted counts as a replica until it is gone, so an expected deletion must not end with
+// This operator uses no events. Each pass looks in the cache for outstanding creations and deletions. A pod that
+// is being deleted counts as a replica until it is gone. Therefore an expected deletion stays in the record after
 // the timeout.
 func ExampleStore_State_looking() {
 	const key, create, remove = "team/web", "create", "remove"
@@ -19,7 +19,7 @@ func ExampleStore_State_looking() {
 	store := expectations.Store[string]{Timeout: 30 * time.Second, Now: func() time.Time { return now }}
 	cache := map[string]bool{"web-0": true}
 	exists := func(name string) bool { return cache[name] }
-	isGone := func(name string) bool { return !cache[name] } // false if the read failed
+	isGone := func(name string) bool { return !cache[name] } // if a real read fails, return false
 
 	expect := func(action, name string) {
 		creation := expectations.Changes{Creating: []string{name}}
@@ -52,7 +52,7 @@ func ExampleStore_State_looking() {
 		return state == expectations.Satisfied
 	}
 
-	expect(create, "web-1") // never shows: it was deleted at once
+	expect(create, "web-1") // the cache never shows web-1, because it was deleted at once
 	expect(remove, "web-0")
 	fmt.Println("at once:", satisfied())
 	now = now.Add(time.Minute)

@@ -14,8 +14,8 @@ import (
 	"github.com/replicakit/replicakit/expectations"
 )
 
-// A pod is created, and deleted again before the cache has shown it. The cache may never
-// show it, so its creation is taken back.
+// A pod is created, and deleted again before the cache has shown it. The cache might never show this pod, so Lower
+// removes the expected creation.
 func ExampleDeleting() {
 	var exp expectations.Store[string]
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web-x7k2p", UID: "77c0"}}
@@ -28,7 +28,7 @@ func ExampleDeleting() {
 	// Output: [] [77c0]
 }
 
-// A job runs one pod on each node, and knows the deletions by the nodes.
+// A job runs one pod on each node, so it identifies the deletions by the names of the nodes.
 func ExampleIDs() {
 	var exp expectations.Store[string]
 	exp.Set("team/job", expectations.Changes{Deleting: expectations.IDs("node-1", "node-2")})
@@ -36,7 +36,7 @@ func ExampleIDs() {
 	// Output: true
 }
 
-// The event of a new pod settles the record of the owner that controls it.
+// When the event of a new pod arrives, the creation is removed from the record of the owner that controls the pod.
 func ExampleKeyOfController() {
 	var exp expectations.Store[expectations.Key]
 	kind := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Shop"}
@@ -52,7 +52,7 @@ func ExampleKeyOfController() {
 	// Output: team/web (3f1c) true
 }
 
-// A list has pods, not pointers to pods.
+// A PodList contains pods, but Sync needs pointers to pods.
 func ExamplePointers() {
 	var exp expectations.Store[string]
 	exp.Set("team/web", expectations.Changes{Creating: []string{"web-x7k2p", "web-q9d4t"}})
@@ -63,7 +63,7 @@ func ExamplePointers() {
 	// Output: [web-q9d4t]
 }
 
-// A namespace is gone, and all that its owners expected.
+// A namespace no longer exists, so the operator uses ForgetFunc to drop the records of all owners in this namespace.
 func ExampleStore_ForgetFunc() {
 	var exp expectations.Store[expectations.Key]
 	owner := &metav1.ObjectMeta{Namespace: "team", Name: "web", UID: "3f1c"}
@@ -73,27 +73,27 @@ func ExampleStore_ForgetFunc() {
 	// Output: satisfied 0s
 }
 
-// Some operators go on when a record has expired.
+// Some operators continue after a record has expired. TryAnyway replaces the expired record.
 func ExampleStore_TryAnyway() {
 	now := time.Date(2026, time.May, 4, 12, 0, 0, 0, time.UTC)
 	exp := expectations.Store[string]{Now: func() time.Time { return now }}
 	exp.Set("team/web", expectations.Changes{Creations: 3})
 	now = now.Add(time.Hour)
 	found, _ := exp.TryAnyway("team/web", expectations.Changes{Creations: 2})
-	fmt.Println(found) // list live before you create these two
+	fmt.Println(found) // list from the API server before you create these two pods
 	fmt.Println(exp.State("team/web"))
 	// Output:
 	// expired
 	// waiting 5m0.000000001s
 }
 
-// A pod was updated, and the cache still has it as it was before.
+// A pod was updated, but the cache still contains the old version.
 func ExampleWrites() {
 	var wrote expectations.Writes
 	pod := func(version string) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web-x7k2p", UID: "77c0", ResourceVersion: version}}
 	}
-	wrote.At(pod("105")) // as the server answered
+	wrote.At(pod("105")) // the pod that the API server returned
 	state, _ := wrote.State(pod("103"))
 	fmt.Println(state)
 	state, _ = wrote.State(pod("105"))

@@ -14,14 +14,14 @@ import (
 	"github.com/replicakit/replicakit/slowstart"
 )
 
-// A Reconcile that lists and creates what is missing, and the four places where it
-// remembers what it has started.
+// This Reconcile function lists the children and creates the missing ones. The numbers mark the four places in
+// which the operator checks or updates the expected creations.
 func Example_reconcile() {
 	var (
 		pending expectations.Store[expectations.Key]
 		key     = expectations.Key{NamespacedName: types.NamespacedName{Namespace: "team", Name: "web"}, UID: "3f1c"}
-		cached  []string // what a list of the cache returns
-		made    []string // what the API server has
+		cached  []string // the names that a list from the cache returns
+		made    []string // the names that the API server has
 		full    = 4      // the quota
 	)
 	create := func(_ context.Context, name string) error {

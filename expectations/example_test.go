@@ -16,27 +16,26 @@ import (
 	"github.com/replicakit/replicakit/expectations"
 )
 
-// A controller wants three replicas. Until it has seen the ones it created, a
-// stale list must not make it create more.
+// A controller wants three replicas. Until the cache shows the pods that the controller has created, it must not
+// create more pods because of a stale list.
 func Example() {
 	var exp expectations.Store[expectations.Key]
 	key := expectations.Key{NamespacedName: types.NamespacedName{Namespace: "team", Name: "web"}, UID: "3f1c"}
 
-	fmt.Println(exp.State(key))                      // look first, then list
+	fmt.Println(exp.State(key))                      // check the state first, then list
 	exp.Set(key, expectations.Changes{Creations: 3}) // record first, then create
 
-	exp.Lower(key, expectations.Changes{Creations: 1}) // one create was refused: it will never be seen
+	exp.Lower(key, expectations.Changes{Creations: 1}) // one creation was refused, so the cache will never show it
 	exp.CreationObserved(key, "web-x7k2p")             // the event handler saw one pod
-	exp.CreationObserved(key, "web-q9d4t")             // and the other
+	exp.CreationObserved(key, "web-q9d4t")             // the event handler saw the other pod
 	fmt.Println(exp.State(key))
 	// Output:
 	// satisfied 0s
 	// satisfied 0s
 }
 
-// A warm pool fills up: it creates only if everything that it started before was
-// seen, and recording that it does so is the same step. Whatever it chose to
-// delete is no longer one of the pool.
+// A warm pool creates pods only after it has seen all its earlier creations and deletions. Try makes this check
+// and records the new creations in one step. Pods that the pool has chosen to delete no longer belong to the pool.
 func ExampleStore_Try() {
 	var exp expectations.Store[string]
 	exp.Set("team/pool", expectations.Changes{Deleting: []types.UID{"uid-a"}})
@@ -56,8 +55,8 @@ func ExampleStore_Try() {
 	// create two: true
 }
 
-// Replicas with a volume claim each, their names chosen before creating: both are
-// expected by name, and one that was refused is taken back by its name.
+// Each replica has a pod and a volume claim, and their names are chosen before the API calls. The creations of the
+// pod and of the claim are expected by name. If a creation is refused, Lower removes its name from the record.
 func ExampleStore_Add() {
 	var exp expectations.Store[string]
 	create := func(name string) error {
@@ -79,8 +78,8 @@ func ExampleStore_Add() {
 	// [claim/data-web-q9d4t claim/data-web-x7k2p]
 }
 
-// Without event handlers a complete list settles what it proves; what is left is
-// added to what was listed, and nobody has to wait.
+// Without event handlers, a complete list shows which creations and deletions have happened. Sync removes them
+// from the record. The plan takes the remaining changes into account, so the owner does not have to wait.
 func ExampleSync() {
 	pod := func(name string) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)}}
@@ -98,8 +97,8 @@ func ExampleSync() {
 	// missing, of 5: 3
 }
 
-// That an owner is not found tells no UID: whatever incarnation of it expected
-// something is forgotten by its name.
+// If the API server returns NotFound for an owner, the owner's UID is unknown. ForgetName drops the records of all
+// owners with this name.
 func ExampleStore_ForgetName() {
 	var exp expectations.Store[expectations.Key]
 	request := types.NamespacedName{Namespace: "team", Name: "web"}
@@ -112,8 +111,8 @@ func ExampleStore_ForgetName() {
 	// satisfied 0s
 }
 
-// While an owner waits, State says when to look again: nobody else will wake it
-// if the event it waits for is lost.
+// While an owner waits, State returns the time until the record expires. Requeue the owner after this time,
+// because nothing else wakes the owner if the expected event is lost.
 func ExampleStore_State() {
 	now := time.Date(2026, time.May, 4, 12, 0, 0, 0, time.UTC)
 	exp := expectations.Store[string]{Timeout: time.Minute, Now: func() time.Time { return now }}
@@ -129,7 +128,8 @@ func ExampleStore_State() {
 	// expired 0s
 }
 
-// What is outstanding, and since when, for a metric or a debug page.
+// For a metric or a debug page, All iterates over the outstanding changes of all owners. The field Since shows
+// when the current timeout of an owner started.
 func ExampleStore_All() {
 	exp := expectations.Store[string]{
 		Now: func() time.Time { return time.Date(2026, time.May, 4, 12, 0, 0, 0, time.UTC) },
@@ -144,8 +144,8 @@ func ExampleStore_All() {
 	// team/web waits for 3 creations since 12:00:00
 }
 
-// A pod lost its owner reference while it was being deleted: its delete event no
-// longer says whose deletion it settles.
+// A pod lost its owner reference while it was being deleted, so its delete event does not name the owner.
+// OwnersOfDeletion returns the owners that expect this deletion.
 func ExampleStore_OwnersOfDeletion() {
 	var exp expectations.Store[string]
 
@@ -158,7 +158,7 @@ func ExampleStore_OwnersOfDeletion() {
 	// wake team/web
 }
 
-// The names that Kubernetes uses, on the same record.
+// ControllerExpectations is a Store with the method names of Kubernetes.
 func ExampleControllerExpectations() {
 	var exp expectations.ControllerExpectations[string]
 
@@ -175,7 +175,7 @@ func ExampleControllerExpectations() {
 	// true
 }
 
-// A pod that is being deleted is seen twice and counts once.
+// The deletion of a pod causes two events, but counts only once.
 func ExampleUIDTrackingControllerExpectations() {
 	var exp expectations.UIDTrackingControllerExpectations[string]
 
@@ -189,7 +189,7 @@ func ExampleUIDTrackingControllerExpectations() {
 	// may act: false
 }
 
-// The owner wrote a pod at version 105, and its cache has only come to 103.
+// The owner wrote a pod at version 105, but the cache has only reached version 103.
 func ExampleConsistencyStore() {
 	pods := schema.GroupResource{Resource: "pods"}
 	cached := "103"
@@ -210,9 +210,9 @@ func ExampleConsistencyStore() {
 	// ready: true
 }
 
-// The events of two creations are lost, and the record expires. A live list then
-// proves that one of the two exists, which the cache does not show yet; the other
-// creation failed. The list is by labels, so it has a pod of another owner too.
+// The events of two creations are lost, and the record expires. A live list then proves that web-a exists,
+// although the cache does not show web-a yet. The creation of web-b has failed. The live list is selected by
+// labels, so it also contains a pod of another owner.
 func ExampleSyncLive() {
 	var exp expectations.Store[string]
 	exp.Set("team/web", expectations.Changes{Creating: []string{"web-a", "web-b"}})
@@ -232,8 +232,8 @@ func ExampleSyncLive() {
 	// Output: still missing from the cache: [web-a]
 }
 
-// A pass creates pods whose names it has chosen, and deletes others. All of it is
-// recorded under the owner's UID before the calls, so that the events settle it.
+// A pass creates pods with chosen names, and deletes other pods. Before the API calls, the pass records all these
+// changes under the owner's name and UID. The event handlers use the same key.
 func ExampleKeyOf() {
 	owner := &metav1.ObjectMeta{Namespace: "team", Name: "web", UID: "3f1c"}
 	missing := []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "web-x7k2p"}}, {ObjectMeta: metav1.ObjectMeta{Name: "web-q9d4t"}}}

@@ -21,7 +21,7 @@ const timeout = expectations.DefaultTimeout
 
 var start = time.Date(2026, time.May, 4, 12, 0, 0, 0, time.UTC)
 
-// A clock is moved by hand.
+// A clock stands still until the test calls advance.
 type clock struct{ now time.Time }
 
 func (c *clock) Now() time.Time          { return c.now }

@@ -12,7 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Of what is forgotten nothing stays, however often it comes back.
+// If changes are seen or forgotten, the indexes keep no entries for them. The indexes are also empty if the same
+// changes were recorded several times.
 func TestIndexesAreEmptyInTheEnd(t *testing.T) {
 	t.Parallel()
 	var s Store[Key]
@@ -27,7 +28,8 @@ func TestIndexesAreEmptyInTheEnd(t *testing.T) {
 	assert.Empty(t, s.deleting.keys)
 }
 
-// Incarnations of one owner have one hash, so their records are one chain.
+// All incarnations of an owner have the same hash, so their records form one chain. Forget removes only the record
+// of the given incarnation.
 func TestIncarnationsAreForgottenOneByOne(t *testing.T) {
 	t.Parallel()
 	web := types.NamespacedName{Namespace: "default", Name: "web"}

@@ -18,7 +18,7 @@ type (
 	tracker = expectations.UIDTrackingControllerExpectations[string]
 )
 
-// What a record does by itself is tested with the Store.
+// TestStore covers the records. This test covers the methods with the names of Kubernetes.
 func TestControllerExpectations(t *testing.T) {
 	t.Parallel()
 	want := func(is *assert.Assertions, e *counter, adds, dels int) {
@@ -196,7 +196,7 @@ func TestUIDTracking(t *testing.T) {
 	}
 }
 
-// The thin forms agree with the Store that they are made of.
+// The methods with the names of Kubernetes agree with the methods of the embedded Store.
 func TestStoreOfTheThinForms(t *testing.T) {
 	t.Parallel()
 	e := &tracker{}

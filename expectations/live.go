@@ -14,13 +14,12 @@ import (
 // SyncLive corrects the expired record of an owner, and returns the changes that are still
 // outstanding. To find these changes, SyncLive compares the owner's cached objects with a live list
 // from the API server. A change is outstanding if the API server has made the change and the cache
-// does not show it yet. A creation by name remains outstanding if the list live contains the object
-// and the list cached does not. A deletion by UID remains outstanding if the list cached contains
-// the object and the list live does not. Any other object that only the list live contains counts
-// as one creation. Any other object that only the list cached contains counts as one deletion.
-// These objects count even if their creation or deletion was not expected, because they prove that
-// the cache is stale. All other changes are removed from the record, because their API calls failed
-// or their events were lost.
+// does not show it yet. A creation by name remains outstanding if only the live list contains the
+// object. A deletion by UID remains outstanding if only the cached list contains the object. Any
+// other object that only the live list contains counts as one creation. Any other object that only
+// the cached list contains counts as one deletion. These objects count even if their creation or
+// deletion was not expected, because they prove that the cache is stale. All other changes are
+// removed from the record, because their API calls failed or their events were lost.
 //
 // The timeout of the record does not start again. While the cache is stale, the owner therefore
 // stays Expired, and the next pass lists from the API server again. Do not call Forget instead of
@@ -33,7 +32,7 @@ import (
 // false for it. Otherwise, the object would keep the owner Expired forever. If the parameter counts
 // is nil, all objects count as replicas, so both lists must be selected in the same way.
 //
-// Read the cached objects before the live objects. The list live must be complete. An object
+// Read the cached objects before the live objects. The live list must be complete. An object
 // without a UID, for example from a fake client, is identified by "namespace/name". Nil objects are
 // skipped. SyncLive does not keep the lists. If the owner has no record, SyncLive does not make
 // one. SyncLive takes O(n) time in the length of the lists.
@@ -73,8 +72,8 @@ func beyond[T metav1.Object](objs, others []T, counts func(T) bool) (more []T) {
 }
 
 // unproven returns the tokens that the set proven does not contain. The first result is the
-// argument number minus the number of elements of proven that are not in tokens. This result may be
-// negative.
+// argument number, reduced by one for each element of the set proven that is not in tokens. This
+// result may be negative.
 func unproven[T ~string](number int, tokens []T, proven sets.Set[T]) (int, []T) {
 	others := proven.Clone().Delete(tokens...).Len()
 	return number - others, sets.New(tokens...).Difference(proven).UnsortedList()

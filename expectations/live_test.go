@@ -73,7 +73,7 @@ func TestSyncLive(t *testing.T) {
 			s := &store{Now: c.Now}
 			s.Set("a", test.expected)
 			c.advance(time.Hour)
-			for range 2 { // a second look changes nothing
+			for range 2 { // a second call changes nothing
 				got := expectations.SyncLive(s, "a", test.cached, test.live, nil)
 				assert.Equal(t, expectations.Pending{Changes: test.want, Since: start}, got, "the time stays")
 				assert.Equal(t, test.want, left(s, "a"))
@@ -120,8 +120,8 @@ func TestSyncLive(t *testing.T) {
 	})
 }
 
-// Whatever is expected, cached and live: something of it is left until the cache
-// shows what is live.
+// If the cached objects differ from the live objects, SyncLive leaves something outstanding. When the cache has
+// caught up, nothing is outstanding.
 func TestSyncLiveIsSettledByTheCache(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(500) {

@@ -111,7 +111,7 @@ func TestForgetFunc(t *testing.T) {
 	asked := 0
 	s.ForgetFunc(func(k expectations.Key) bool {
 		asked++
-		_, _ = s.Get(k) // no lock is held
+		_, _ = s.Get(k) // no lock is held during this call
 		return k.Namespace == "gone"
 	})
 	assert.Equal(t, 7, asked)

@@ -32,7 +32,7 @@ func stateOf[K comparable](s *expectations.Store[K], key K) expectations.State {
 	return state
 }
 
-// left returns what is outstanding, without the time.
+// left returns the outstanding changes of an owner, without the time.
 func left(s *store, key string) changes {
 	pending, _ := s.Get(key)
 	return pending.Changes
@@ -324,7 +324,7 @@ func TestStore(t *testing.T) {
 			sequence, n := s.All(), 0
 			for key := range sequence {
 				n++
-				for other := range s.All() { // the body may call anything
+				for other := range s.All() { // the body of the loop may call any method
 					s.Forget(other)
 				}
 				s.Set("new-"+key, changes{Creations: 1})
@@ -490,7 +490,7 @@ func TestTimeout(t *testing.T) {
 				_, remaining := s.State(key)
 				assert.Equal(t, time.Minute+time.Duration(i+1)*time.Second+1, remaining)
 			}
-			s.CreationObserved("a", "x") // and lowering change nothing
+			s.CreationObserved("a", "x") // observing and lowering do not change the jitter
 			s.Lower("a", changes{Creations: -1})
 		}
 		s.Add("a", changes{})
@@ -588,7 +588,7 @@ func TestSync(t *testing.T) {
 			s.Set("a", test.expected)
 			s.Set("b", test.expected)
 			c.advance(time.Minute)
-			for range 2 { // a second look changes nothing
+			for range 2 { // a second call changes nothing
 				got := expectations.Sync(s, "a", test.live, test.terminating)
 				assert.Equal(t, expectations.Pending{Changes: test.want, Since: start}, got)
 				assert.Equal(t, test.want, left(s, "a"))

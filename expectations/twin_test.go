@@ -20,7 +20,7 @@ import (
 	"github.com/replicakit/replicakit/internal/podtest"
 )
 
-// A twin is the slow, obvious form of a Store: one map of plain records.
+// A twin is a slow, obvious implementation of Store with one map of plain records.
 type twin struct {
 	clock   *clock
 	jitter  time.Duration
@@ -30,7 +30,7 @@ type twin struct {
 
 type twinRecord struct {
 	creations, deletions int
-	names                map[string]int // and when they came
+	names                map[string]int // the values count up, so they show which name was recorded first
 	uids                 map[types.UID]int
 	since                time.Time
 	patience             time.Duration
@@ -129,7 +129,8 @@ func (w *twin) sync(key string, live, terminating []*corev1.Pod) {
 	}
 }
 
-// owners returns those for whom since is not 0, in that order.
+// owners returns the keys of the records for which the function since is positive, sorted by the result of this
+// function.
 func (w *twin) owners(since func(*twinRecord) int) []string {
 	var keys []string
 	for key, r := range w.records {
@@ -170,7 +171,7 @@ func (w *twin) get(key string) (p expectations.Pending, ok bool) {
 	return p, true
 }
 
-// A tape gives the choices of one run; at its end every choice is 0.
+// A tape holds the choices of one run. After its end, every choice is 0.
 type tape []byte
 
 func (d *tape) next(n int) int {
@@ -186,7 +187,7 @@ func (d *tape) key() string { return strconv.Itoa(d.next(6)) }
 
 func (d *tape) count() int { return max(d.next(9)-4, 0) - d.next(2) }
 
-// name is empty now and then.
+// name returns a name, which is sometimes empty.
 func (d *tape) name() string { return []string{"", "a", "b", "c", "d", "e", "f", "g"}[d.next(8)] }
 
 func (d *tape) uid() types.UID { return types.UID(d.name()) }
@@ -244,7 +245,7 @@ func FuzzStore(f *testing.F) {
 	})
 }
 
-// act does one thing on both sides.
+// act makes the same call on the Store and on the twin. If the call has results, act compares them.
 func act(t *testing.T, d *tape, s *store, w *twin, key string) {
 	t.Helper()
 	switch d.next(10) {
@@ -288,7 +289,8 @@ func act(t *testing.T, d *tape, s *store, w *twin, key string) {
 	}
 }
 
-// compare compares what both sides know of an owner, and of a name and UID.
+// compare checks that the Store and the twin agree on the record of an owner. The Store and the twin must also
+// agree on which owners expect the creation or the deletion of an object with the given token.
 func compare(t *testing.T, s *store, w *twin, key, token string) {
 	t.Helper()
 	want, wantOK := w.get(key)

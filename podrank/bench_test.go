@@ -15,7 +15,7 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 )
 
-// BenchmarkSelect chooses a tenth of a fleet that has ten pods on a node.
+// BenchmarkSelect chooses a tenth of the pods in a fleet with ten pods on each node.
 func BenchmarkSelect(b *testing.B) {
 	for _, n := range []int{10, 500, 5_000, 50_000} {
 		pods := podtest.Fleet(n, n/10, 1)
@@ -28,8 +28,8 @@ func BenchmarkSelect(b *testing.B) {
 	}
 }
 
-// BenchmarkFloor is what no choice of pods can be faster than: it reads of each pod,
-// once, what every choice looks at, and counts the nodes.
+// BenchmarkFloor measures a lower limit for the time of every choice of pods. The benchmark reads some fields of
+// each pod once, and counts the pods on each node.
 func BenchmarkFloor(b *testing.B) {
 	for _, n := range []int{10, 500, 5_000, 50_000} {
 		pods := podtest.Fleet(n, n/10, 1)
@@ -53,7 +53,7 @@ func readOnce(pods []*corev1.Pod) (sum int, nodes map[string]int) {
 	return sum, nodes
 }
 
-// BenchmarkSort sorts a whole fleet by its ranks, as upstream does to choose.
+// BenchmarkSort sorts all pods of a fleet with their ranks, as Kubernetes does to choose pods.
 func BenchmarkSort(b *testing.B) {
 	fleet := podtest.Fleet(5_000, 500, 1)
 	pods, ranks := make([]*corev1.Pod, len(fleet)), podrank.ColocationRanks(fleet, fleet)
@@ -67,8 +67,8 @@ func BenchmarkSort(b *testing.B) {
 	})
 }
 
-// BenchmarkColocationRanks counts the related pods of a fleet: once where they
-// are the pods themselves, once where they come in another order.
+// BenchmarkColocationRanks counts related pods in two cases. In one case, pods and related pods are the same list.
+// In the other case, the related pods are in another order.
 func BenchmarkColocationRanks(b *testing.B) {
 	pods := podtest.Fleet(5_000, 500, 1)
 	for name, related := range map[string][]*corev1.Pod{"same": pods, "shuffled": shuffled(pods, 1)} {

@@ -105,8 +105,8 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// TestPodCriteria takes the first pod out of two by each criterion that is ready
-// made beside Kubernetes'; its UID says the opposite.
+// In each case, the criterion chooses the pod of the field first, although the UID of this pod comes last. Most of
+// these criteria are not part of Kubernetes' order.
 func TestPodCriteria(t *testing.T) {
 	t.Parallel()
 	zones := map[string]string{"node-1": "a", "node-2": "b"}

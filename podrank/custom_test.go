@@ -33,13 +33,13 @@ type machine struct {
 	zone     string
 }
 
-// A step is a criterion and what it means, said by a comparison.
+// A step is a criterion, with a comparison function that has the same meaning.
 type step struct {
 	podrank.Criterion[*machine]
 	compare func(p, q *machine) int
 }
 
-// steps are one of each kind.
+// steps holds criteria of several kinds and value types.
 var steps = []step{
 	{podrank.By("priority", func(m *machine) int8 { return m.priority }), func(p, q *machine) int { return cmp.Compare(p.priority, q.priority) }},
 	{podrank.By("weight", func(m *machine) float64 { return m.weight }), func(p, q *machine) int { return cmp.Compare(p.weight, q.weight) }},
@@ -95,7 +95,7 @@ func (choose chooser) machines(n int) []*machine {
 	return machines
 }
 
-// order chooses some steps.
+// steps chooses one to four criteria in any order, and reverses some of them.
 func (choose chooser) steps() []step {
 	chosen := slices.Clone(steps)
 	for i := range chosen {
@@ -115,7 +115,7 @@ func criteriaOf(steps []step) (criteria []podrank.Criterion[*machine]) {
 	return criteria
 }
 
-// decide compares by the steps and what every order ends with.
+// decide compares two machines by the steps, and then by UID and name. One result is the criterion that decided.
 func decide(steps []step, p, q *machine) (criterion string, c int) {
 	for _, s := range steps {
 		if c := s.compare(p, q); c != 0 {
@@ -128,7 +128,7 @@ func decide(steps []step, p, q *machine) (criterion string, c int) {
 	return podrank.Name, cmp.Compare(p.Name, q.Name)
 }
 
-// checkCustomOrder holds an order made of some steps against a plain sort.
+// checkCustomOrder compares an order of some steps with a plain sort.
 func checkCustomOrder(t *testing.T, choose chooser) {
 	t.Helper()
 	steps, machines := choose.steps(), choose.machines(1+choose(100))
@@ -208,8 +208,8 @@ func FuzzOrder(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) { checkCustomOrder(t, fromBytes(data)) })
 }
 
-// TestSpreadIsGreedy holds Spread against taking one object after the other from
-// the domain that has the most.
+// An order with Spread must agree with a greedy algorithm that takes one object at a time. For Spread, the
+// algorithm prefers the domain with the most remaining objects.
 func TestSpreadIsGreedy(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {
@@ -296,8 +296,7 @@ func TestSpreadAndPacked(t *testing.T) {
 	})
 }
 
-// Of a hundred and fifty criteria each decides between two objects that differ in
-// nothing but it and what comes behind it.
+// In an order of 150 criteria, each criterion decides between two objects that are equal in all earlier criteria.
 func TestAnOrderOfManyCriteria(t *testing.T) {
 	t.Parallel()
 	const many = 150
@@ -320,7 +319,7 @@ func TestAnOrderOfManyCriteria(t *testing.T) {
 	}
 	order, err := podrank.NewOrder(criteria...)
 	require.NoError(t, err)
-	// The machine of the last criterion would go first by its UID, and so on.
+	// The UIDs of these machines have the opposite order.
 	var machines []*machine
 	for i := range many {
 		m := &machine{}
@@ -339,8 +338,8 @@ func TestAnOrderOfManyCriteria(t *testing.T) {
 	}
 }
 
-// A function is called for no object twice, and for none that the criteria before have
-// told apart already.
+// The function of a criterion is called at most once for each object. The function is called only for objects that
+// are equal to another object in all earlier criteria. Calls for Victim.Values do not count.
 func TestCriteriaAreAskedOnlyWhereTheyDecide(t *testing.T) {
 	t.Parallel()
 	machines := make([]*machine, 1000)
@@ -366,7 +365,7 @@ func TestCriteriaAreAskedOnlyWhereTheyDecide(t *testing.T) {
 		calls = map[string]int{}
 		victims := podrank.Select(machines, tt.n, podrank.Options[*machine]{Order: podrank.Must(podrank.NewOrder(hundreds, digits))})
 		require.Len(t, victims, tt.n)
-		values := map[string]int{} // for Victim.Values
+		values := map[string]int{} // the calls for Victim.Values, by criterion
 		for _, v := range victims {
 			values[v.Criterion]++
 		}

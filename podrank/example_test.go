@@ -20,7 +20,7 @@ import (
 
 var now = time.Date(2026, time.May, 4, 12, 0, 0, 0, time.UTC)
 
-// replica returns a running pod that has been ready for so long.
+// replica returns a running pod that has been ready for the given time.
 func replica(name, node string, ready time.Duration) *corev1.Pod {
 	since := metav1.NewTime(now.Add(-ready))
 	return &corev1.Pod{
@@ -33,7 +33,7 @@ func replica(name, node string, ready time.Duration) *corev1.Pod {
 	}
 }
 
-// fleet returns eight pods, of which one is not ready and one is cheap to delete.
+// fleet returns eight pods. One pod is not ready, and another pod has a low deletion cost.
 func fleet() []*corev1.Pod {
 	pods := []*corev1.Pod{
 		replica("web-a", "node-1", 48*time.Hour),
@@ -64,7 +64,8 @@ func Example() {
 	// web-d on node-2: ready for 5m < 48h
 }
 
-// The criterion and the two values are data: here as JSON.
+// A Victim contains its criterion and both values as data. The example prints the criterion and the values as
+// JSON.
 func ExampleSelect() {
 	for _, v := range podrank.Select(fleet(), 2, podrank.PodOptions{Now: now}) {
 		text, err := json.Marshal(struct {
@@ -122,7 +123,7 @@ func ExampleParseDeletionCost() {
 	// 0 podrank: deletion cost "008" is not a decimal number of 32 bits
 }
 
-// A Machine stands for a custom resource.
+// A Machine is an example of a custom resource.
 type Machine struct {
 	metav1.ObjectMeta
 	Priority int
@@ -143,8 +144,8 @@ func machines() []*Machine {
 	}
 }
 
-// Machines by priority, as in a cluster autoscaler's group: those marked for
-// deletion first, whatever the order says.
+// Machines are deleted by priority, as in a group of a cluster autoscaler. Machines that are marked for deletion
+// go first, regardless of the order.
 func ExampleNewOrder() {
 	order, err := podrank.NewOrder(
 		podrank.By("priority", func(m *Machine) int { return m.Priority }),
@@ -167,7 +168,7 @@ func ExampleNewOrder() {
 	// <nil>
 }
 
-// A custom resource: not ready first, then the newest.
+// For this custom resource, objects that are not ready go first, and then the newest objects.
 func ExampleFirst() {
 	order := podrank.Must(podrank.NewOrder(
 		podrank.First("not ready", func(m *Machine) bool { return m.Phase != "Running" }),
@@ -181,9 +182,9 @@ func ExampleFirst() {
 	// e: age 7h < 8h
 }
 
-// Of a set of workers with ordinals, as of a batch scheduler: those on cordoned
-// nodes first, then the one whose job ends first, then the highest ordinal. Pods'
-// own criteria are parts of it.
+// A batch scheduler has workers with ordinals. Workers on cordoned nodes go first, and then workers that are not
+// ready. The next criteria are the earliest deadline and the highest ordinal. An order can mix ready-made criteria
+// for pods with your own criteria.
 func ExampleBy() {
 	cordoned := map[string]bool{"node-2": true}
 	order := podrank.Must(podrank.NewOrder(
@@ -204,8 +205,8 @@ func ExampleBy() {
 	// worker-10: ordinal 10 > 9
 }
 
-// As OpenKruise's CloneSet chooses: pods of an old revision first, then
-// Kubernetes' order, with zones kept balanced in it.
+// As in OpenKruise's CloneSet, pods of an old revision go first. The other criteria are those of Kubernetes'
+// order, with one more criterion that keeps the zones balanced.
 func ExampleOrder_Before() {
 	zones := map[string]string{"node-1": "eu-1a", "node-2": "eu-1a", "node-3": "eu-1b", "node-4": "eu-1b", "node-5": "eu-1c"}
 	order, err := podrank.Kubernetes().Before("unassigned", podrank.OldRevision[*corev1.Pod]("controller-revision-hash", "web-7f9"))
@@ -228,7 +229,7 @@ func ExampleOrder_Before() {
 	// <nil>
 }
 
-// The deletion cost can be left out.
+// An order can leave out the deletion cost.
 func ExampleOrder_Without() {
 	order, err := podrank.Kubernetes().Without("deletion-cost")
 	fmt.Println(order, err)
@@ -236,7 +237,7 @@ func ExampleOrder_Without() {
 	// unassigned, phase, not-ready, colocation, ready-time, restarts, sidecar-restarts, creation-time <nil>
 }
 
-// What is left stays spread evenly over the nodes.
+// The remaining machines stay evenly spread over the nodes.
 func ExampleSpread() {
 	order := podrank.Must(podrank.NewOrder(podrank.Spread("node", func(m *Machine) string { return m.Node })))
 	for _, v := range podrank.Select(machines(), 2, podrank.Options[*Machine]{Order: order}) {
@@ -247,7 +248,7 @@ func ExampleSpread() {
 	// c: 3 in node-1 > 2 in node-1
 }
 
-// What is left is packed onto few nodes.
+// The remaining machines are packed onto few nodes.
 func ExamplePacked() {
 	order := podrank.Must(podrank.NewOrder(podrank.Packed("node", func(m *Machine) string { return m.Node })))
 	for _, v := range podrank.Select(machines(), 1, podrank.Options[*Machine]{Order: order}) {
@@ -257,7 +258,8 @@ func ExamplePacked() {
 	// b: 1 in node-2 < 4 in node-1
 }
 
-// The whole order, with what decides between each two.
+// Explain returns all pods in the order of deletion, each with the criterion that decides between the pod and the
+// next one.
 func ExampleExplain() {
 	pods := fleet()
 	for _, v := range podrank.Explain(pods, podrank.PodOptions{Now: now, Related: pods}) {
@@ -274,7 +276,7 @@ func ExampleExplain() {
 	// web-f: all go
 }
 
-// A deletion cost that is no number counts as 0; Check says so.
+// A deletion cost that is not a number counts as 0, and Check returns an error for it.
 func ExampleCheck() {
 	pods := fleet()
 	pods[0].Annotations = map[string]string{corev1.PodDeletionCost: "high"}
@@ -283,8 +285,8 @@ func ExampleCheck() {
 	// podrank: "default/web-a": criterion "deletion-cost": annotation "controller.kubernetes.io/pod-deletion-cost": "high" is not a decimal number of 32 bits
 }
 
-// Kubernetes' order, written out. Leave criteria out, or put others between them, to
-// make one of your own.
+// The example contains all criteria of Kubernetes' order. To make your own order, remove some criteria or insert
+// others.
 func ExampleKubernetes() {
 	order, err := podrank.NewOrder(
 		podrank.Unassigned(),
@@ -301,7 +303,7 @@ func ExampleKubernetes() {
 	// Output: true <nil>
 }
 
-// Machines are paid for by the hour: the one whose hour ends next goes first.
+// Machines are paid for by the hour. The machine with the earliest end of its current hour goes first.
 func ExampleByTime() {
 	order := podrank.Must(podrank.NewOrder(
 		podrank.ByTime("hour ends", func(m *Machine) time.Time {
@@ -317,8 +319,8 @@ func ExampleByTime() {
 	// Output: b
 }
 
-// Machines work in groups. A group that is not complete does nothing, so its machines
-// go first. To tell, a criterion must know all machines.
+// Machines work in groups. An incomplete group does no work, so its machines go first. To find the incomplete
+// groups, a criterion must know all machines.
 func ExampleByFacts() {
 	const complete = 4
 	group := func(m *Machine) string { return m.Node }
@@ -338,8 +340,8 @@ func ExampleByFacts() {
 	// e: age 7h < 8h
 }
 
-// A cost for objects that are not pods, in an annotation of your own. Between equal
-// costs the oldest goes. Check finds the costs that are not numbers.
+// Objects that are not pods can have a cost in your own annotation. If costs are equal, the oldest object goes
+// first. Check returns an error for each cost that is not a number.
 func ExampleCost() {
 	order := podrank.Must(podrank.NewOrder(
 		podrank.Cost[*Machine]("cost", "example.com/cost"),
@@ -359,8 +361,8 @@ func ExampleCost() {
 	// podrank: "a": criterion "cost": annotation "example.com/cost": "cheap" is not a decimal number of 32 bits
 }
 
-// A rolling update: pods of an old revision go first, and of these first the ones that
-// nobody would miss.
+// In a rolling update, pods of an old revision go first. Among these pods, the pods that are not available go
+// first.
 func ExampleOldRevision() {
 	order := podrank.Must(podrank.NewOrder(
 		podrank.OldRevision[*corev1.Pod]("pod-template-hash", "7f9"),
@@ -382,8 +384,7 @@ func ExampleOldRevision() {
 	// old: revision 5d8, not 7f9
 }
 
-// A pod counts as available when it has been ready for minReadySeconds: here for a
-// minute.
+// A pod is available after it has been ready for minReadySeconds. In this example, minReadySeconds is 60.
 func ExampleNotAvailable() {
 	order := podrank.Must(podrank.NewOrder(podrank.NotAvailable(60)))
 	pods := []*corev1.Pod{replica("steady", "node-1", time.Hour), replica("fresh", "node-1", 10*time.Second)}
@@ -393,7 +394,7 @@ func ExampleNotAvailable() {
 	// Output: fresh: not available
 }
 
-// Nodes are drained: their pods go before all others, whatever Kubernetes' order says.
+// Pods on drained nodes go before all other pods, regardless of Kubernetes' order.
 func ExampleNodeLeaving() {
 	drained := map[string]bool{"node-3": true}
 	leaving := podrank.NodeLeaving(func(node string) bool { return drained[node] })
@@ -408,8 +409,8 @@ func ExampleNodeLeaving() {
 	// <nil>
 }
 
-// What is left is spread evenly over the zones. Check names the pods whose node has no
-// zone.
+// The remaining pods are evenly spread over the zones. If the node of a pod has no zone, Check returns an error
+// for this pod.
 func ExampleTopology() {
 	zones := map[string]string{"node-1": "eu-1a", "node-2": "eu-1b", "node-3": "eu-1b", "node-4": "eu-1b"}
 	order := podrank.Must(podrank.NewOrder(podrank.Topology("zone", zones)))

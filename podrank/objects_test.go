@@ -25,7 +25,7 @@ func TestObjects(t *testing.T) {
 	assert.Nil(t, podrank.Objects[*corev1.Pod](nil))
 }
 
-// The pods to delete, without the reasons why they go.
+// Objects returns the pods to delete, without the reasons.
 func ExampleObjects() {
 	pods := []*corev1.Pod{{}, {}}
 	pods[0].Name, pods[1].Name, pods[1].Spec.NodeName = "web-x7k2p", "web-q9d4t", "node-1"

@@ -20,16 +20,16 @@ import (
 
 var never time.Time // the zero instant
 
-// ago is the instant that is d before podtest.Now.
+// ago returns the time d before podtest.Now.
 func ago(d time.Duration) time.Time { return podtest.Now.Add(-d) }
 
-// readyFor makes the pod ready, and so long.
+// readyFor makes the pod ready since the time d before podtest.Now.
 func readyFor(d time.Duration) podtest.Option { return podtest.ReadySince(ago(d)) }
 
-// createdFor makes the pod so old.
+// createdFor sets the pod's creation time to the time d before podtest.Now.
 func createdFor(d time.Duration) podtest.Option { return podtest.Created(ago(d)) }
 
-// conditions replaces the pod's conditions by conditions of type Ready.
+// conditions replaces the pod's conditions with one condition of type Ready for each status.
 func conditions(ready ...corev1.ConditionStatus) podtest.Option {
 	return func(p *corev1.Pod) {
 		p.Status.Conditions = nil
@@ -40,7 +40,7 @@ func conditions(ready ...corev1.ConditionStatus) podtest.Option {
 	}
 }
 
-// notReadySince makes the pod not ready since an instant.
+// notReadySince makes the pod not ready since the given time.
 func notReadySince(at time.Time) podtest.Option {
 	return func(p *corev1.Pod) {
 		conditions(corev1.ConditionFalse)(p)
@@ -58,8 +58,7 @@ func restarts(counts ...int32) podtest.Option {
 	}
 }
 
-// initRestarts gives the pod an init container with that restart policy and
-// restart count.
+// initRestarts adds an init container with the given restart policy and restart count to the pod.
 func initRestarts(name string, policy *corev1.ContainerRestartPolicy, n int32) podtest.Option {
 	return func(p *corev1.Pod) {
 		p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{Name: name, RestartPolicy: policy})
@@ -72,8 +71,7 @@ func sidecarRestarts(n int32) podtest.Option {
 	return initRestarts("mesh", &always, n)
 }
 
-// strayRestarts gives the pod the status of an init container that its spec does
-// not have.
+// strayRestarts adds the status of an init container that is not in the pod's spec.
 func strayRestarts(n int32) podtest.Option {
 	return func(p *corev1.Pod) {
 		p.Status.InitContainerStatuses = append(p.Status.InitContainerStatuses, corev1.ContainerStatus{Name: "stray", RestartCount: n})
@@ -94,13 +92,14 @@ func with(options ...podtest.Option) []podtest.Option { return options }
 
 const pow49, pow50 = time.Duration(1) << 49, time.Duration(1) << 50
 
-// A rule is two pods that differ: first must go before second, by the criterion.
-// Their UIDs say the opposite, unless UID is the criterion: a tie is told by it.
+// A rule describes two pods. The pod first must come before the pod second. The field by names the criterion that
+// decides. If this criterion is UID, the pods are equal in all earlier criteria. For all other criteria, the
+// method pods sets UIDs in the opposite order. The options of a pod may then replace its UID.
 type rule struct {
 	name          string
 	first, second []podtest.Option
 	ranks         [2]int
-	plain         bool // now is zero
+	plain         bool // whether now is the zero time
 	by            string
 }
 
@@ -199,8 +198,8 @@ var rules = []rule{
 
 func ptr[T any](v T) *T { return &v }
 
-// pods returns the two pods of the rule, of which only the criterion can tell
-// which goes first.
+// pods returns the two pods of the rule. If the criterion is not UID, the UIDs of the pods have the opposite
+// order, unless the options of the pods replace them.
 func (r rule) pods() (first, second *corev1.Pod) {
 	a, z := podtest.UID("a"), podtest.UID("z")
 	if r.by != podrank.UID {
@@ -234,7 +233,7 @@ func TestSelectByEachRule(t *testing.T) {
 	t.Parallel()
 	for _, r := range rules {
 		if r.by == "colocation" || r.ranks != [2]int{} {
-			continue // Select counts the ranks itself
+			continue // Select computes the ranks itself
 		}
 		t.Run(r.name, func(t *testing.T) {
 			t.Parallel()
@@ -249,9 +248,9 @@ func TestSelectByEachRule(t *testing.T) {
 	}
 }
 
-// TestActivePodsLess holds the criteria of older releases against the rules of
-// today: those whose criterion came later are ties. Where buckets would decide
-// the two have nothing in common.
+// TestActivePodsLess applies the rules to ActivePods, the order of older releases. If the deciding criterion does
+// not exist in this order, the two pods are equal. ActivePods compares times exactly. Therefore rules with
+// different times are skipped, unless now is zero or an earlier criterion decides.
 func TestActivePodsLess(t *testing.T) {
 	t.Parallel()
 	later := []string{"deletion-cost", "colocation", podrank.UID, podrank.Name}
@@ -394,9 +393,9 @@ func TestActivePodsWithRanks(t *testing.T) {
 	})
 }
 
-// TestNoCycle takes the three pods that go round in circles in Kubernetes: a is
-// before c and c before b by UID, as they share a bucket; b is before a by
-// restarts, as their ready times are equal.
+// In Kubernetes' order, these three pods form a cycle. Pod a comes before c, and c comes before b, because their
+// ready times share a bucket and the UIDs decide. Pod b comes before a, because their ready times are equal and
+// the restarts decide. This package must sort the pods to the same order from every initial order.
 func TestNoCycle(t *testing.T) {
 	t.Parallel()
 	a := podtest.Pod("web", podtest.UID("a"), readyFor(5*time.Hour))

@@ -41,8 +41,8 @@ type ranking[T metav1.Object] struct {
 	}
 }
 
-// found describes an object that was found. The field differs is the index of the criterion in
-// which this object differs from the previous found object.
+// found describes an object that was found. The field named differs holds the index of the
+// criterion in which this object differs from the previous found object.
 type found struct{ place, differs int32 }
 
 // A step is a weigher, with the index of its criterion.

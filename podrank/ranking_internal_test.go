@@ -17,7 +17,8 @@ import (
 	"github.com/replicakit/replicakit/internal/podtest"
 )
 
-// weights are lists of all shapes that are parted well or badly.
+// weights returns lists of weights in many shapes. Some shapes lead to even partitions, others to uneven
+// partitions.
 func weights() map[string][]weighed {
 	r := rand.New(rand.NewPCG(1, 1))
 	lists := map[string][]weighed{"a single one": {{}}}
@@ -61,7 +62,8 @@ func TestObjectsAreParted(t *testing.T) {
 	}
 }
 
-// What is sorted in the end, as nothing can be parted, comes in the same order.
+// The method sort gives the same result for any limit on partitions. If no partition is allowed, sort calls
+// slices.SortFunc.
 func TestWhatIsPartedBadlyIsSorted(t *testing.T) {
 	t.Parallel()
 	pods := podtest.Fleet(1000, 50, 1)

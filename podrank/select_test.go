@@ -20,7 +20,7 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 )
 
-// namesOf lists the victims in deletion order.
+// namesOf returns the names of the victims in the order of deletion.
 func namesOf(victims []podrank.Victim[*corev1.Pod]) (names []string) {
 	for _, v := range victims {
 		names = append(names, v.Object.Name)

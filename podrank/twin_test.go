@@ -21,7 +21,7 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 )
 
-// slowSelect sorts all pods and takes the first n, a pod listed twice once.
+// slowSelect sorts all pods and takes the first n. If a pod is listed twice, slowSelect takes it once.
 func slowSelect(pods, related []*corev1.Pod, n int, now time.Time) (victims []podrank.Victim[*corev1.Pod]) {
 	var distinct []slowrank.Pod
 	for _, p := range slowrank.Sort(slowrank.Ranked(pods, related), now) {
@@ -46,8 +46,9 @@ func samePod(p, q slowrank.Pod) bool {
 	return p.Pod == q.Pod
 }
 
-// A chooser makes pods out of few values, so that they are full of ties: out of
-// random numbers in a property test, out of bytes in a fuzz test.
+// A chooser returns a number from 0 to n-1. The methods of a chooser make pods from few possible values, so that
+// many pods are equal in some criteria. A property test uses random numbers, and a fuzz test uses numbers from its
+// bytes.
 type chooser func(n int) int
 
 func randomly(seed uint64) chooser { return rand.New(rand.NewPCG(seed, 0)).IntN }
@@ -101,7 +102,8 @@ func (choose chooser) instant() time.Time {
 		ago(100*time.Hour), podtest.Now.AddDate(5000, 0, 0), podtest.Now.AddDate(-1500, 0, 0))
 }
 
-// withRepeats lists some pods again, some of them changed, and nil pods.
+// withRepeats adds some of the pods again, and also different pods that have the UIDs of given pods. withRepeats may
+// also add nil pods.
 func (choose chooser) withRepeats(pods []*corev1.Pod) []*corev1.Pod {
 	for range choose(4) {
 		changed := choose.pod("changed")

@@ -17,7 +17,7 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 )
 
-// nodesOf returns what knows these nodes and no others.
+// nodesOf returns a function that finds these nodes by name. For any other name, the function returns nil.
 func nodesOf(nodes ...*corev1.Node) func(name string) *corev1.Node {
 	return func(name string) *corev1.Node {
 		if i := slices.IndexFunc(nodes, func(n *corev1.Node) bool { return n.Name == name }); i >= 0 {
@@ -68,8 +68,8 @@ func TestParseOrder(t *testing.T) {
 	}
 }
 
-// Kubernetes' order takes two pods of the same power of two of age for equally old, and then goes by
-// restarts and UIDs.
+// In Kubernetes' order, two ages that round down to the same power of two are equal, and then restarts and UIDs
+// decide. The order newest compares the exact creation times.
 func TestNewestGoesByTheExactInstant(t *testing.T) {
 	t.Parallel()
 	older, newer := replica("older", "node", 12*time.Hour+time.Second), replica("newer", "node", 12*time.Hour)
@@ -83,8 +83,8 @@ func TestNewestGoesByTheExactInstant(t *testing.T) {
 	assert.Equal(t, "newer", gone("newest"))
 }
 
-// The example of KEP-5982: replicas on three nodes, scaled down so that one node would do.
-// Kubernetes' order empties no node, and packed empties two.
+// In the example of KEP-5982, replicas on three nodes are scaled down to a number that fits on one node.
+// Kubernetes' order empties no node, but the order packed empties two nodes.
 func TestPackedEmptiesNodes(t *testing.T) {
 	t.Parallel()
 	var pods []*corev1.Pod
@@ -110,7 +110,7 @@ func TestPackedEmptiesNodes(t *testing.T) {
 func TestZonesStayEven(t *testing.T) {
 	t.Parallel()
 	var pods []*corev1.Pod
-	for i := range 36 { // those of zone a are the youngest, which Kubernetes deletes first
+	for i := range 36 { // the pods of zone a are the youngest, so Kubernetes deletes them first
 		pods = append(pods, replica(fmt.Sprintf("web-%02d", i), "node-"+string("abc"[i/12]), time.Hour<<(i/12)))
 	}
 	node := nodesOf(nodeIn("node-a", "a"), nodeIn("node-b", "b"), nodeIn("node-c", "c"))

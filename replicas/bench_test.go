@@ -13,7 +13,8 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// BenchmarkManage plans a scale-down by a tenth, ranked by co-location.
+// BenchmarkManage plans to delete a tenth of the pods. Spec.Related is set, so the pods are also ranked by
+// co-location.
 func BenchmarkManage(b *testing.B) {
 	for _, n := range []int{10, 500, 5000, 50000} {
 		b.Run(fmt.Sprintf("pods=%d", n), func(b *testing.B) {

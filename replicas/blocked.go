@@ -36,14 +36,14 @@ const (
 	// blocks every plan that would create, delete or discard a child. It also blocks a plan if the
 	// number of children, including those in Claims.Adopt, plus Spec.PendingAdoptions differs from
 	// Spec.Replicas. List the children from the API server instead of the cache. Then call Manage
-	// with that list and with Spec.Pending set to expectations.Satisfied. If the list call fails,
-	// change nothing.
+	// with the children from the API server, and set Spec.Pending to expectations.Satisfied. If the
+	// list call fails, change nothing.
 	//
 	// Call expectations.SyncLive to correct the owner's record of expectations. The record then
-	// contains only the changes that the cache does not show yet. While it contains a change, the
-	// next plan is not made from the stale cache. Use expectations.Store.Add to record the calls of
-	// the new plan. Do not use the method Set, because it would drop the changes that SyncLive has
-	// kept.
+	// contains only the changes that the cache does not show yet. While the record contains a
+	// change, the next plan is not made from the stale cache. Use expectations.Store.Add to record
+	// the calls of the new plan. Do not use the method Set, because it would drop the changes that
+	// SyncLive has kept.
 	ViewIsStale Reason = "view is stale"
 	// OwnerDeleted means that the owner has a deletionTimestamp and that Spec.Draining returns
 	// false. The garbage collector decides what happens to the owner's children.

@@ -18,14 +18,14 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// isOver reports whether a worker has ended, which its annotation says.
+// isOver reports whether a worker has the annotation that marks it as ended.
 func isOver(w *worker) bool { return w.Annotations["over"] != "" }
 
 func over(w *worker) { w.Annotations = map[string]string{"over": "yes"} }
 
 func goes(w *worker) { w.DeletionTimestamp = &metav1.Time{Time: podtest.Now} }
 
-// discarding wants n workers, and cleans up those that are over.
+// discarding returns the spec of n workers. Workers that have ended are discarded.
 func discarding(n int32) replicas.Spec[*worker] {
 	spec := workerSpec(n)
 	spec.Rules.Discard = isOver
@@ -153,7 +153,8 @@ func TestDiscardRefuses(t *testing.T) {
 	}
 }
 
-// A child that is over changes nothing about the others: without it, the plan is the same.
+// Children that have ended do not affect Scale.Create and Scale.Delete. If the list omits the ended children, the
+// plan creates the same number of children and deletes the same children.
 func TestDiscardAgreesWithItsTwin(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(300) {

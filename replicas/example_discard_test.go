@@ -14,8 +14,8 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// Pods that have failed are cleaned up in the plan that replaces them. A ReplicaSet
-// leaves them to the garbage collector.
+// The plan that replaces a failed pod also deletes the failed pod. In Kubernetes, the ReplicaSet controller leaves
+// failed pods to the garbage collector.
 func ExampleRules_discard() {
 	two := int32(2)
 	web := map[string]string{"app": "web"}

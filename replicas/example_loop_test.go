@@ -28,8 +28,8 @@ import (
 	"github.com/replicakit/replicakit/status"
 )
 
-// A Client makes the calls: yours. Errors of the API server keep their type. Nothing
-// is read from a cache.
+// A Client makes the API calls. You implement this interface. Errors of the API server must keep their type. No
+// method may read from a cache.
 type Client interface {
 	Create(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error)
 	Delete(ctx context.Context, pod *corev1.Pod, opts metav1.DeleteOptions) error
@@ -39,14 +39,15 @@ type Client interface {
 	Owner(ctx context.Context, namespace, name string) (metav1.Object, error)
 }
 
-// A Loop keeps one ReplicaSet at its number of pods. Make one for each UID.
+// A Loop keeps the desired number of pods for one ReplicaSet. If a ReplicaSet is deleted and created again, its UID
+// changes, so create a new Loop.
 type Loop struct {
 	Client      Client
-	Version     func() string                        // up to which Cached shows everything; "" if that is not known
-	Cached      func(namespace string) []*corev1.Pod // as the watch has told so far
+	Version     func() string                        // returns the resourceVersion up to which Cached shows all changes; "" if unknown
+	Cached      func(namespace string) []*corev1.Pod // returns the pods in the cache
 	Now         func() time.Time
-	Suffix      func() string // five random characters
-	MaxParallel int           // of calls at once; 0: no limit
+	Suffix      func() string // returns five random characters
+	MaxParallel int           // the maximum number of parallel calls; 0 means no limit
 
 	known  ledger.Ledger[*corev1.Pod]
 	begins sync.Once
@@ -55,16 +56,17 @@ type Loop struct {
 // A pass is one call of Sync.
 type pass struct {
 	*Loop
-	rs    *appsv1.ReplicaSet // as the cache has it
+	rs    *appsv1.ReplicaSet // from the cache
 	spec  replicas.PodSpec
 	start ledger.Moment
 	cache ledger.Snapshot[*corev1.Pod]
 }
 
-// Sync makes a pass, and says when to come back though no event asks for it. After an
-// error come back too, each time later. Two passes must not be made at once.
+// Sync makes one pass. If the result after is positive, call Sync again after this time, even if no event arrives.
+// If Sync returns an error, also call Sync again, with a delay that grows with each error. Do not make two passes at
+// the same time.
 func (l *Loop) Sync(ctx context.Context, rs *appsv1.ReplicaSet) (after time.Duration, err error) {
-	l.begins.Do(l.known.Distrust) // the cache may be older than what another process saw
+	l.begins.Do(l.known.Distrust) // the cache may be older than the state that another process saw
 	defer l.known.Done()
 	p := &pass{Loop: l, rs: rs}
 	if p.spec, err = replicas.ReplicaSetSpec(rs); err != nil {
@@ -86,17 +88,18 @@ func (l *Loop) Sync(ctx context.Context, rs *appsv1.ReplicaSet) (after time.Dura
 	return after, nil
 }
 
-// readCache reads the cache.
+// readCache reads the cache. The order of the reads matters.
 func (p *pass) readCache() {
 	p.spec.Now = p.Now()
-	p.start = p.known.Start()     // BEFORE the cache is read
-	p.cache.Version = p.Version() // BEFORE its pods
+	p.start = p.known.Start()     // call Start BEFORE the cache is read
+	p.cache.Version = p.Version() // read the version BEFORE the pods
 	p.cache.Children, p.cache.Selector = p.Cached(p.rs.Namespace), p.spec.Selector
 	p.cache.Rules = ledger.RulesOf(p.rs, p.spec.Kind.GroupKind(), p.spec.Selector, status.IsPodActive)
 }
 
-// plan plans from what is believed. If that is old, or if a call has not shown what became
-// of it, the pods are listed live before anything is done.
+// plan makes a plan from the view. If the cache is behind or the result of a call is unknown, plan lists the pods
+// live before the pass changes anything. If the plan is empty, plan makes this list only if Unmet is set in the view,
+// or if the unanswered requests can no longer take effect.
 func (p *pass) plan(ctx context.Context) (replicas.PodPlan, error) {
 	view, plan, err := p.manage()
 	if err != nil {
@@ -109,14 +112,15 @@ func (p *pass) plan(ctx context.Context) (replicas.PodPlan, error) {
 		return plan, nil
 	}
 	if err := p.readLive(ctx); err != nil {
-		return replicas.PodPlan{}, err // and nothing is changed
+		return replicas.PodPlan{}, err // so the pass changes nothing
 	}
 	_, plan, err = p.manage()
 	return plan, err
 }
 
-// manage lays what is known over the cache, and plans with what is in flight: names that may
-// take effect yet are sent again, as a server has one pod of a name.
+// manage applies the known facts to the cache, and makes a plan. The plan takes the calls in flight into account.
+// If the plan creates pods, it first repeats the creations in flight with the same names. A repeated creation never
+// makes a second pod, because a server has at most one pod with a name.
 func (p *pass) manage() (ledger.View[*corev1.Pod], replicas.PodPlan, error) {
 	view, err := p.known.View(p.start, p.cache, p.spec.Now)
 	if err != nil {
@@ -129,8 +133,8 @@ func (p *pass) manage() (ledger.View[*corev1.Pod], replicas.PodPlan, error) {
 	return view, plan, err
 }
 
-// readLive lists the pods live. That settles what was sent so long ago that it can take effect
-// no longer.
+// readLive lists the pods live. If a request was sent so long ago that it can no longer take effect, the list
+// shows its final result. The ledger then forgets this request.
 func (p *pass) readLive(ctx context.Context) error {
 	start, began := p.known.Start(), p.Now()
 	list, err := p.Client.List(ctx, p.rs.Namespace, p.spec.Selector)
@@ -144,8 +148,8 @@ func (p *pass) readLive(ctx context.Context) error {
 	return nil
 }
 
-// claim adopts and releases, and returns what is then to be created or deleted. A place is
-// held for each orphan that may be ours by now.
+// claim adopts and releases pods, and returns the Scale to carry out afterwards. If an adoption fails and the
+// orphan may still become a pod of the ReplicaSet, the Scale creates one pod fewer.
 func (p *pass) claim(ctx context.Context, plan replicas.PodPlan) (replicas.PodScale, error) {
 	start := p.known.Start()
 	claimed, err := selector.Claimer[*corev1.Pod]{
@@ -174,8 +178,9 @@ func (p *pass) owner(ctx context.Context) (metav1.Object, error) {
 	return p.Client.Owner(ctx, p.rs.Namespace, p.rs.Name)
 }
 
-// create creates pods in slow start. After an error it looks whether the pod is there all
-// the same: answers get lost. If it is not, the same name is sent again.
+// create creates pods with slow start. If a create call returns an error, create reads the pod by its name,
+// because the pod may exist although the response was lost. If the read does not find the pod, the ledger keeps the
+// name, and a later pass can send the same name again.
 func (p *pass) create(ctx context.Context, scale replicas.PodScale) error {
 	return slowstart.Run(ctx, scale.Create, slowstart.Options{MaxParallel: p.MaxParallel}, func(ctx context.Context, i int) error {
 		pod, err := scale.New(i)
@@ -203,8 +208,9 @@ func (p *pass) create(ctx context.Context, scale replicas.PodScale) error {
 	}).Err
 }
 
-// delete deletes pods, if the owner on the server wants that too. A deletion is doubted,
-// answered or not, until a view shows what became of the pod.
+// delete deletes pods if the owner on the server has the same UID and generation as the owner in the cache. If a
+// delete call succeeds or its result is unknown, delete calls Doubt. The ledger then remembers the deletion until a
+// view shows what happened to the pod.
 func (p *pass) delete(ctx context.Context, scale replicas.PodScale) error {
 	n := len(scale.Delete)
 	if n == 0 {
@@ -233,8 +239,8 @@ func (p *pass) delete(ctx context.Context, scale replicas.PodScale) error {
 	}).Err
 }
 
-// A loop written by hand, with Manage, a record of what is known, and a client of your own.
-// Here the answer of the second creation is lost, and the cache is behind.
+// This example is a hand-written loop with Manage, a Ledger and a client of your own. The response to the second
+// creation is lost, and the cache does not show the new pods at first.
 func ExampleManage_loop() {
 	three := int32(3)
 	web := map[string]string{"app": "web"}
@@ -272,11 +278,11 @@ func ExampleManage_loop() {
 	// after: 3 pods, requeue: false, error: <nil>
 }
 
-// A server is the API server's part in the example: it stores what is created.
+// A server plays the API server in the example. It stores the created pods.
 type server struct {
 	Client
 	pods map[string]*corev1.Pod
-	lost int // the creation whose answer is lost
+	lost int // the number of the creation that gets no response, counted from 1
 }
 
 func (s *server) Create(_ context.Context, pod *corev1.Pod) (*corev1.Pod, error) {

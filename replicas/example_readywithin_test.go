@@ -14,7 +14,7 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// A pod that has not been ready for ten minutes is replaced.
+// If a pod has been unready for ten minutes, a plan deletes the pod. A later plan creates another pod.
 func ExampleRules_readyWithin() {
 	now, two := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC), int32(2)
 	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "1"}}

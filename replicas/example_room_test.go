@@ -16,7 +16,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// The answers of two creations were lost. Of three pods that are wanted one is there.
+// Three pods are wanted, and one pod exists. Two creations got no response. The Room allows creations with the
+// same two names, but no other creations.
 func ExampleRoomOf() {
 	rs := replicastest.NewReplicaSet("default", "web", 3)
 	rs.UID = "4a1f"
@@ -40,8 +41,8 @@ func ExampleRoomOf() {
 	// [] of ["web-new1" "web-new2"]
 }
 
-// The answer of a deletion was lost. Of three machines two are wanted: the same one goes again, and
-// no other one.
+// Three machines exist, and two are wanted. The deletion of m-3 got no response, so the plan deletes m-3 again.
+// The Room does not allow the deletion of another machine.
 func ExampleRoom_Clamp() {
 	machines := make([]*metav1.ObjectMeta, 3)
 	for i, name := range []string{"m-1", "m-2", "m-3"} {

@@ -15,7 +15,8 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// Children with ordinals, as a StatefulSet has them: holes heal, and the highest goes first.
+// The children have ordinals, as in a StatefulSet. If an ordinal below Replicas is missing, the plan creates a
+// child with this ordinal. If there are too many children, the plan deletes the highest ordinals first.
 func ExampleOrdinals() {
 	web := map[string]string{"app": "web"}
 	rs := &appsv1.ReplicaSet{

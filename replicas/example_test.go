@@ -16,8 +16,8 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// A ReplicaSet that wants two pods has one that is ready, one that is not, one
-// that is cheap to lose, and an orphan that matches.
+// A ReplicaSet wants two pods. It has a ready pod, an unready pod, and a pod with a low deletion cost. An orphan
+// also matches its selector.
 func ExampleManage() {
 	rs := replicastest.NewReplicaSet("default", "web", 2)
 	pods := []*corev1.Pod{
@@ -43,8 +43,8 @@ func ExampleManage() {
 	// adopt 1: default/stray; delete 2: default/web-b (not ready), default/web-c (deletion cost -100 < 0)
 }
 
-// What could not be adopted must not count: ScaleTo decides again for the pods
-// that are really owned.
+// If an adoption fails, the orphan must not count as a replica. ScaleTo then computes a new Scale for the pods
+// that the owner really has.
 func ExampleScaleTo() {
 	rs := replicastest.NewReplicaSet("default", "web", 2)
 	pods := []*corev1.Pod{replicastest.NewPod(rs, "web-a"), replicastest.Orphan(replicastest.NewPod(rs, "stray"))}
@@ -63,8 +63,8 @@ func ExampleScaleTo() {
 	// create 1
 }
 
-// The whole order of a fleet, before anybody scales it down: who would go first,
-// and what decides between each pod and the next.
+// Explain shows in which order a scale-down would delete the pods. For each pod, it shows the criterion that ranks
+// this pod before the next one.
 func ExampleExplain() {
 	rs := replicastest.NewReplicaSet("default", "web", 3)
 	pods := []*corev1.Pod{
@@ -92,7 +92,7 @@ func ExampleExplain() {
 	// 3. web-a: all go
 }
 
-// A pod as a ReplicaSet would create it. The namespace is left to the caller.
+// PodFromTemplate returns a pod as a ReplicaSet would create it. The caller must set the namespace.
 func ExamplePodFromTemplate() {
 	rs := replicastest.NewReplicaSet("default", "web", 3)
 	pod, err := replicas.PodFromTemplate(&rs.Spec.Template, rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))
@@ -105,8 +105,9 @@ func ExamplePodFromTemplate() {
 	// Output: web- map[app:web] true
 }
 
-// During a rollout a Deployment has two ReplicaSets. The pods of both count for the
-// load of a node: the old one deletes its pod on the node that they share.
+// During a rollout, a Deployment has two ReplicaSets. When a pod is chosen for deletion, the pods of both
+// ReplicaSets count as the load of a node. Both ReplicaSets have a pod on node-2. So the old ReplicaSet deletes
+// its pod on node-2.
 func ExampleRelated() {
 	before, after := replicastest.NewReplicaSet("default", "web-5d8", 1), replicastest.NewReplicaSet("default", "web-7f9", 1)
 	onNode := func(pod *corev1.Pod, node string) *corev1.Pod {
@@ -133,7 +134,7 @@ func ExampleRelated() {
 	// delete 1: default/web-5d8-b (2 replicas on node-2) <nil>
 }
 
-// A ReplicationController that wants one pod more.
+// A ReplicationController wants two pods and has one, so the plan creates one pod.
 func ExampleReplicationControllerSpec() {
 	two := int32(2)
 	app := map[string]string{"app": "web"}

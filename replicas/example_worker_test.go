@@ -32,7 +32,7 @@ type WorkerPool struct {
 	Image    string
 }
 
-// workers are what has to be known of a Worker.
+// workers contains the rules for Workers, such as which Workers are ready and which must go.
 var workers = replicas.Rules[*Worker]{
 	Ready:    func(w *Worker) bool { return w.Ready },
 	MustGo:   func(w *Worker) bool { return w.Broken },
@@ -43,7 +43,7 @@ var workers = replicas.Rules[*Worker]{
 	)),
 }
 
-// planWorkers says what a pool of workers needs.
+// planWorkers returns the plan for a pool of Workers.
 func planWorkers(pool *WorkerPool, list []*Worker, now time.Time) (replicas.Plan[*Worker], error) {
 	app := labels.Set{"pool": pool.Name}
 	return replicas.Manage(list, replicas.Spec[*Worker]{
@@ -60,8 +60,8 @@ func planWorkers(pool *WorkerPool, list []*Worker, now time.Time) (replicas.Plan
 	})
 }
 
-// The children are a custom resource: what is ready, what must go and what must
-// stay, and who goes first is said in Rules.
+// The children are custom resources. Spec.Rules defines which children are ready, which must go, which must stay,
+// and which are deleted first.
 func ExampleManage_workers() {
 	now := time.Date(2026, time.May, 4, 12, 0, 0, 0, time.UTC)
 	pool := &WorkerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "pool", UID: "4a1f"}, Replicas: 2, Image: "worker:2"}

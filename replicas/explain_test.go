@@ -15,8 +15,8 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// However many are wanted, the plan deletes the beginning of the order, and the
-// last of them goes for the reason that the order gives.
+// For any number of wanted pods, the plan deletes the first pods in the order of Explain. For the last of the
+// deleted pods, the plan and Explain give the same reason.
 func TestExplainIsTheOrderOfEveryPlan(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(20) {

@@ -29,7 +29,7 @@ import (
 
 var full = flag.Bool("full", false, "all seeds of the Loop under faults")
 
-// A bed is the Loop of the example on a simulated cluster, and the judge of it.
+// A bed runs the Loop of the example on a simulated cluster, and checks the number of pods.
 type bed struct {
 	t       *testing.T
 	seed    uint64
@@ -38,16 +38,16 @@ type bed struct {
 	view    *replicastest.View[*appsv1.ReplicaSet, *corev1.Pod]
 	queue   *replicastest.Worker
 	loop    *Loop
-	begin   func() // another process
+	begin   func() // starts a new process with an empty ledger
 	world   *replicastest.World
 	set     *appsv1.ReplicaSet
 	faults  func(replicastest.Call) replicastest.Fault
 
-	low, high int // what was wanted before, and is now, the lower and the higher
+	low, high int // the lower and the higher of the previous and the current number of wanted pods
 	ever      map[types.UID]bool
 }
 
-// loopClient is the client of the simulation as the Loop wants it.
+// loopClient adapts the client of the simulated cluster to the interface Client.
 type loopClient struct {
 	*replicastest.Client[*appsv1.ReplicaSet, *corev1.Pod]
 }
@@ -70,7 +70,7 @@ func (c loopClient) Owner(ctx context.Context, namespace, name string) (metav1.O
 	return c.GetOwner(ctx, namespace, name)
 }
 
-// newBed returns a bed whose cache tells how far it has come, or not.
+// newBed returns a bed. If tells is true, the cache reports its version.
 func newBed(t *testing.T, tells bool, seed uint64) *bed {
 	t.Helper()
 	cluster := replicastest.NewPodCluster(replicastest.Options{Seed: seed, Nodes: 4})
@@ -102,7 +102,7 @@ func newBed(t *testing.T, tells bool, seed uint64) *bed {
 	return b
 }
 
-// handle lets each event wake the owner.
+// handle registers event handlers that queue the owner.
 func (b *bed) handle() {
 	b.view.ChildWatch.OnAdd = func(any) error { b.wake(); return nil }
 	b.view.ChildWatch.OnUpdate = func(any, any) error { b.wake(); return nil }
@@ -111,7 +111,7 @@ func (b *bed) handle() {
 	b.view.OwnerWatch.OnUpdate = func(any, any) error { b.wake(); return nil }
 }
 
-// wake is what an event of the owner does.
+// wake queues the owner, as an event does.
 func (b *bed) wake() { b.queue.Wake(types.NamespacedName{Namespace: "default", Name: "web"}, 0) }
 
 func (b *bed) sync(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
@@ -122,7 +122,7 @@ func (b *bed) sync(ctx context.Context, key types.NamespacedName) (time.Duration
 	return b.loop.Sync(ctx, rs)
 }
 
-// scale changes what is wanted, and lets d pass.
+// scale changes the number of wanted pods, and then runs the cluster for the time d.
 func (b *bed) scale(n int, d time.Duration) {
 	b.t.Helper()
 	was := int(*b.set.Spec.Replicas)
@@ -138,8 +138,8 @@ func (b *bed) want(n int) {
 	b.set = set
 }
 
-// run lets d pass. At each instant there are not more pods than wanted; and once there were
-// enough, no fewer.
+// run simulates the cluster for the time d. Before each step, it checks that the number of active pods is at least
+// low and at most high.
 func (b *bed) run(d time.Duration) {
 	b.t.Helper()
 	end := b.cluster.Clock.Now().Add(d)
@@ -152,7 +152,7 @@ func (b *bed) run(d time.Duration) {
 	b.cluster.Clock.Advance(end.Sub(b.cluster.Clock.Now()))
 }
 
-// there counts the pods, and remembers them.
+// there returns the number of active pods, and adds their UIDs to ever.
 func (b *bed) there() int {
 	pods := status.FilterActivePods(b.cluster.Children("default"))
 	for _, pod := range pods {
@@ -161,7 +161,7 @@ func (b *bed) there() int {
 	return len(pods)
 }
 
-// remove is somebody else's deletion of a pod.
+// remove deletes a pod on the server, as a user does.
 func (b *bed) remove(pod *corev1.Pod) {
 	b.t.Helper()
 	_, err := b.cluster.DeleteChild(b.t.Context(), "default", pod.Name, *metav1.NewDeleteOptions(0))
@@ -178,7 +178,8 @@ func (b *bed) removeUnseen() {
 	}
 }
 
-// settled lets the faults end, and wants the exact number.
+// settled ends the faults and delays, and runs the cluster for an hour. It then checks that exactly Replicas pods
+// exist and that the ledger knows of no unanswered requests.
 func (b *bed) settled() {
 	b.t.Helper()
 	b.faults, b.view.ChildWatch.Lag = nil, 0
@@ -191,7 +192,8 @@ func (b *bed) settled() {
 	require.Empty(b.t, b.loop.known.Doubted(), "seed %d: nothing is unknown for ever", b.seed)
 }
 
-// lossy loses one request or answer in so many, in every way.
+// lossy returns a function that makes, on average, one of oneIn calls fail. In each of these calls, the request is
+// lost, the response is lost, or the request takes effect late. Some of these requests are sent again.
 func lossy(r *rand.Rand, oneIn int) func(replicastest.Call) replicastest.Fault {
 	return func(call replicastest.Call) replicastest.Fault {
 		if r.IntN(oneIn) > 0 {
@@ -209,7 +211,8 @@ func lossy(r *rand.Rand, oneIn int) func(replicastest.Call) replicastest.Fault {
 	}
 }
 
-// The loop of the example is right whatever is lost or late.
+// If calls fail or take effect late and events are delayed, the Loop never causes too many or too few pods. When
+// the faults end, the number of pods is right.
 func TestLoopUnderFaults(t *testing.T) {
 	t.Parallel()
 	bothCaches(t, func(t *testing.T, tells bool) {
@@ -234,8 +237,8 @@ func TestLoopUnderFaults(t *testing.T) {
 	})
 }
 
-// bothCaches runs a test with a cache that tells how far it has come, and with one that
-// does not.
+// bothCaches runs a test twice. In one run, the cache reports its version. In the other run, the version is
+// unknown.
 func bothCaches(t *testing.T, test func(t *testing.T, tells bool)) {
 	t.Helper()
 	for _, tells := range []bool{true, false} {
@@ -321,7 +324,7 @@ func testLoop(t *testing.T, tells bool) {
 	}
 	t.Run("E3 the watch hangs, and what was expected is gone: the cache is old all the same", func(t *testing.T) {
 		t.Parallel()
-		for seed := range uint64(10) { // the order of deletion is another one each time
+		for seed := range uint64(10) { // each seed may lead to another order of deletion
 			b := newBed(t, tells, seed)
 			b.scale(3, time.Minute)
 			b.view.ChildWatch.Hang()
@@ -436,7 +439,7 @@ func testLoop(t *testing.T, tells bool) {
 	})
 }
 
-// newOrphan returns a pod that nobody owns and that the ReplicaSet selects.
+// newOrphan returns a pod that has no owner and matches the selector of the ReplicaSet.
 func newOrphan(rs *appsv1.ReplicaSet) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "orphan", Labels: rs.Spec.Template.Labels}, Spec: rs.Spec.Template.Spec}
 }

@@ -15,7 +15,8 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// inTurn returns the names one after the other, and the last one again and again.
+// inTurn returns a function for Spec.Names. The function returns the given names in order, and then returns the
+// last name again and again.
 func inTurn(names ...string) func(string) string {
 	return func(string) string {
 		name := names[0]
@@ -88,7 +89,7 @@ func TestNames(t *testing.T) {
 	})
 }
 
-// The prefix and five characters are never longer than the API server's names.
+// A prefix plus five characters is never longer than the longest name that the API server generates.
 func TestNamePrefix(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
@@ -110,7 +111,8 @@ func TestNamePrefix(t *testing.T) {
 	}
 }
 
-// Tests name their owners as they like: fake clients let it pass.
+// Fake clients accept an owner with an illegal name. For such an owner, Spec.Names may return any name that is not
+// empty.
 func TestNamesOfAnOwnerWhoseOwnNameIsNotLegal(t *testing.T) {
 	t.Parallel()
 	owned := func(names func(string) string) (replicas.Plan[*worker], error) {
@@ -151,7 +153,8 @@ func TestNamesThatServeNobody(t *testing.T) {
 	}
 }
 
-// Whatever names come, a plan has as many as it creates, all different and free.
+// For any results of Spec.Names, a plan has one name for each new child. These names are all different, and no
+// other child has one of them. If Manage returns an error, the plan is zero.
 func FuzzNames(f *testing.F) {
 	f.Add(uint64(1), uint8(3), uint8(5), uint8(9))
 	f.Add(uint64(2), uint8(200), uint8(200), uint8(1))

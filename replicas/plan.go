@@ -84,7 +84,7 @@ func (s Scale[T]) String() string {
 		parts = append(parts, fmt.Sprintf("%d kept until nothing is missing", s.Kept))
 	}
 	if s.MustStay > 0 {
-		parts = append(parts, fmt.Sprintf("%d too many must stay", s.MustStay))
+		parts = append(parts, fmt.Sprintf("%d surplus kept by MustStay", s.MustStay))
 	}
 	if s.Deferred > 0 {
 		parts = append(parts, fmt.Sprintf("%d more later", s.Deferred))

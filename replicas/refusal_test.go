@@ -26,7 +26,7 @@ func TestRefusals(t *testing.T) {
 	tests := []struct {
 		name   string
 		change change
-		reason string // of the RefusedError; "" if the error is the caller's own
+		reason string // the Reason of the RefusedError; "" if the error is not a RefusedError
 		want   string
 	}{
 		{

@@ -119,7 +119,7 @@ func TestRelated(t *testing.T) {
 	})
 }
 
-// A strict selector does not match every pod that its requirements name.
+// strict implements labels.Selector. The tests use only a nil pointer of this type.
 type strict struct{ labels.Selector }
 
 func TestRelatedPodsCountOnce(t *testing.T) {

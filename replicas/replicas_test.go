@@ -24,8 +24,7 @@ import (
 
 var web = map[string]string{"app": "web"}
 
-// replicaSet returns the ReplicaSet default/web that wants n pods labelled
-// app=web.
+// replicaSet returns the ReplicaSet default/web, which wants n pods with the label app=web.
 func replicaSet(n int32) *appsv1.ReplicaSet {
 	return &appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: podtest.Namespace, Name: "web", UID: "uid-of-web", Generation: 1},
@@ -52,8 +51,8 @@ func owned(rs *appsv1.ReplicaSet) podtest.Option {
 	return podtest.OwnedBy(rs, "apps/v1", "ReplicaSet")
 }
 
-// podsOf returns n pods of the ReplicaSet, web-0 and so on, all alike but for
-// their names and UIDs.
+// podsOf returns n pods of the ReplicaSet, named web-000, web-001 and so on. The pods differ only in their names
+// and UIDs.
 func podsOf(rs *appsv1.ReplicaSet, n int) []*corev1.Pod {
 	pods := make([]*corev1.Pod, n)
 	for i := range pods {
@@ -134,7 +133,7 @@ func TestNew(t *testing.T) {
 		for i := range pods {
 			calls.Go(func() {
 				pods[i], _ = scale.New(i)
-				pods[i].Kind = "Pod" // as encoders do
+				pods[i].Kind = "Pod" // encoders also set this field
 				pods[i].Labels["app"] = "changed"
 				pods[i].OwnerReferences[0].Name = "changed"
 				pods[i].Spec.Containers[0].Image = "changed"

@@ -109,7 +109,7 @@ type rolling[T metav1.Object] struct {
 	available func(T) bool
 	spare     int  // the number of available children that may be deleted
 	most      int  // how many of the children that must go may be deleted now
-	surplus   int  // how many other surplus children may be deleted
+	surplus   int  // how many surplus children may be deleted, without the children that must go
 	again     bool // whether enough new children exist; children whose deletion is in flight do not count
 	enough    bool // whether enough children are available; children whose deletion is in flight do not count
 	extra     int  // the number of children that are deleted without a replacement

@@ -23,7 +23,7 @@ import (
 	"github.com/replicakit/replicakit/status"
 )
 
-// rolling is the spec of a rollout of n pods, of which those named "old" must go.
+// rolling returns the spec of a rollout of n pods. Pods with the label "old" must go.
 func rolling(n, unavailable, surge int32) replicas.PodSpec {
 	rs := replicaSet(n)
 	u, s := intstr.FromInt32(unavailable), intstr.FromInt32(surge)
@@ -45,7 +45,7 @@ func member(spec replicas.PodSpec, name string, isOld, isReady bool) *corev1.Pod
 	return p
 }
 
-// The bounds of a rollout hold for any fleet, whatever is in flight.
+// A plan of a rollout never exceeds MaxUnavailable or MaxSurge. The test uses random pods and random calls in flight.
 func TestTheBoundsOfARollout(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
@@ -67,7 +67,7 @@ func TestTheBoundsOfARollout(t *testing.T) {
 				ready++
 			}
 		}
-		sure := ready // available, whatever became of the deletions in flight
+		sure := ready // the number of available pods; pods with a deletion in flight are subtracted below
 		for _, p := range pods {
 			if r.IntN(6) == 0 {
 				spec.DeletionsInFlight = append(spec.DeletionsInFlight, object.ID(p))
@@ -100,7 +100,7 @@ func TestTheBoundsOfARollout(t *testing.T) {
 			for _, d := range plan.Scale.Delete {
 				for _, id := range spec.DeletionsInFlight {
 					if object.ID(d.Object) == id && status.IsPodReady(d.Object) {
-						goes-- // it does not count as there
+						goes-- // sure does not include this pod
 					}
 				}
 			}
@@ -109,8 +109,8 @@ func TestTheBoundsOfARollout(t *testing.T) {
 	}
 }
 
-// Those that are not available go first, also if few may go at once. And a step that lets others through
-// costs no child that is needed.
+// Unavailable pods are deleted first, even if BurstReplicas limits the plan to one deletion. If the plan is
+// changed to delete an available pod that is needed, Room.Clamp removes this deletion.
 func TestWhoGoesFirstInARollout(t *testing.T) {
 	t.Parallel()
 	spec := rolling(3, 2, 0)
@@ -140,7 +140,7 @@ func one(is bool) int {
 	return 0
 }
 
-// Slots, and children that must stay: what a random fleet does not have.
+// This test covers Slots and Rules.MustStay, which TestTheBoundsOfARollout does not use.
 func TestRolloutsWithSlotsAndChildrenThatMustStay(t *testing.T) {
 	t.Parallel()
 	slots := rolling(3, 1, 0)
@@ -166,7 +166,7 @@ func TestRolloutsWithSlotsAndChildrenThatMustStay(t *testing.T) {
 		want string
 	}{
 		"no child of a wanted slot goes for one that must stay": {
-			slotsStay, append(is(slots, "web-0", "web-1", "web-2"), staying(member(slots, "web-7", false, true))), "nothing to do; 1 too many must stay",
+			slotsStay, append(is(slots, "web-0", "web-1", "web-2"), staying(member(slots, "web-7", false, true))), "nothing to do; 1 surplus kept by MustStay",
 		},
 		"slots that are no longer wanted go before a free one is filled": {
 			slots, is(slots, "web-0", "web-2", "web-3", "web-4"), "delete 2: default/web-4 (must go), default/web-3 (must go)",
@@ -184,7 +184,7 @@ func TestRolloutsWithSlotsAndChildrenThatMustStay(t *testing.T) {
 			stays, []*corev1.Pod{
 				staying(member(stays, "a", false, true)), staying(member(stays, "b", false, true)), staying(member(stays, "c", false, true)),
 				staying(member(stays, "d", false, true)), member(stays, "e", true, true),
-			}, "delete 1: default/e (all others must stay); 1 too many must stay",
+			}, "delete 1: default/e (all others must stay); 1 surplus kept by MustStay",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -196,11 +196,11 @@ func TestRolloutsWithSlotsAndChildrenThatMustStay(t *testing.T) {
 	}
 }
 
-// A rolledFleet is rolled out step by step, each pod becoming ready after some steps.
+// A rolledFleet simulates a rollout step by step. Each pod becomes ready after a number of steps.
 type rolledFleet struct {
-	old, fresh []int // steps until each is ready; 0 or less: it is
+	old, fresh []int // for each pod, the steps until it is ready; 0 or less if it is ready
 	made       int
-	fewest     int // available
+	fewest     int // the smallest number of available pods so far
 	steps      int
 }
 
@@ -221,8 +221,8 @@ func (f *rolledFleet) step() {
 	}
 }
 
-// asDeployment makes one step as Kubernetes' Deployment controller does: it makes new pods first, and in the
-// next step deletes old ones, those that are not available before the others.
+// asDeployment makes one step as Kubernetes' Deployment controller does. If new pods may be created, the step only
+// creates pods. Otherwise, the step deletes old pods, and deletes unavailable pods before available ones.
 func (f *rolledFleet) asDeployment(wanted, unavailable, surge, startUp int) {
 	if n := min(wanted-len(f.fresh), wanted+surge-len(f.old)-len(f.fresh)); n > 0 {
 		for range n {
@@ -247,7 +247,7 @@ func (f *rolledFleet) asDeployment(wanted, unavailable, surge, startUp int) {
 	}
 }
 
-// asPlanned makes one step by a plan.
+// asPlanned makes one step by carrying out a plan of Manage.
 func (f *rolledFleet) asPlanned(t *testing.T, spec replicas.PodSpec, startUp int) {
 	t.Helper()
 	var pods []*corev1.Pod
@@ -275,8 +275,9 @@ func (f *rolledFleet) asPlanned(t *testing.T, spec replicas.PodSpec, startUp int
 	}
 }
 
-// A rollout keeps as many pods available as Kubernetes' Deployment controller does at the least, makes as
-// few, and takes no longer.
+// A rollout creates as many pods as Kubernetes' Deployment controller does, and takes no more steps. The number of
+// available pods stays at or above wanted minus unavailable, unless the Deployment controller goes below this
+// number. In this case, the rollout does not go lower than the Deployment controller.
 func TestARolloutBesideADeployment(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(3, 4))
@@ -289,7 +290,7 @@ func TestARolloutBesideADeployment(t *testing.T) {
 		spec := rolling(int32(wanted), int32(unavailable), int32(surge))
 		var begins []int
 		for range wanted {
-			begins = append(begins, max(r.IntN(12)-9, 0)*1000) // some never become ready
+			begins = append(begins, max(r.IntN(12)-9, 0)*1000) // some pods do not become ready during the test
 		}
 		run := func(do func(f *rolledFleet)) rolledFleet {
 			f := rolledFleet{old: append([]int(nil), begins...)}

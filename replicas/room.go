@@ -12,14 +12,14 @@ import (
 )
 
 // A Room limits how many children may be created and deleted now. Within these limits, creations
-// never cause too many children, and deletions never cause too few. This is true whether or not the
-// calls in flight succeed. RoomOf returns a Room, and docs/guarantee.md describes what a Room
-// guarantees. The zero Room allows nothing. A Room is safe for concurrent use if the functions in
-// Spec.Rules are safe for concurrent use.
+// never cause too many children, and deletions never cause too few, whether or not the calls in
+// flight succeed. RoomOf returns a Room, and docs/guarantee.md describes what a Room guarantees.
+// The zero Room allows nothing. A Room is safe for concurrent use if the functions in Spec.Rules
+// are safe for concurrent use.
 type Room[T metav1.Object] struct {
 	// Create and Delete are the maximum numbers of children that a Scale may create and delete if
-	// it repeats all calls in flight. If it omits some of these calls, the limits are lower. The
-	// method Clamp applies the right limits to a Scale.
+	// the Scale repeats all calls in flight. If the Scale omits some of the calls in flight, the
+	// limits are lower. The method Clamp applies the right limits to a Scale.
 	Create, Delete int
 
 	places   int                 // the number of free places
@@ -70,8 +70,9 @@ func RoomOf[T metav1.Object](owned []T, spec Spec[T]) (Room[T], error) {
 //     slots, children outside the wanted slots must go, and only children in wanted slots count as
 //     existing.
 //   - With MaxUnavailable or MaxSurge, the method roll sets the limits.
-//   - Children that must stay are not deleted. Children to discard and children of other owners
-//     use no place. Deletions of these children are ignored.
+//   - Children that must stay are not deleted. Children to discard and children of other owners use
+//     no place. If the deletion of a child to discard, or of another owner's child, is in flight,
+//     this deletion is ignored.
 func (s *Spec[T]) room(active []T, wanted slots) Room[T] {
 	staying := s.staying(active)
 	r := Room[T]{places: max(int(s.Replicas)-len(active), 0), surplus: len(staying) - int(s.Replicas), rules: s.Rules, held: wanted.held}

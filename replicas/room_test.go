@@ -21,7 +21,8 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// A crowd is what an owner has, wants and has sent. Its children are told apart by their UIDs.
+// A crowd holds the children and the spec of an owner. The spec also lists the calls in flight. The keys of the
+// maps must and stay are the UIDs of children.
 type crowd struct {
 	spec     replicas.Spec[*worker]
 	children []*worker
@@ -30,7 +31,7 @@ type crowd struct {
 	slots    bool
 }
 
-// newCrowd returns a small one.
+// newCrowd returns a small random crowd.
 func newCrowd(seed uint64, slots bool) crowd {
 	r := rand.New(rand.NewPCG(seed, 11))
 	c := crowd{spec: workerSpec(int32(r.IntN(6))), must: map[types.UID]bool{}, stay: map[types.UID]bool{}, slots: slots}
@@ -65,7 +66,7 @@ func newCrowd(seed uint64, slots bool) crowd {
 	return c
 }
 
-// isOut reports whether a child is in no wanted slot.
+// isOut reports whether a child is outside the wanted slots.
 func (c crowd) isOut(w *worker) bool {
 	for i := range int(c.spec.Replicas) {
 		if c.spec.Slots(i) == w.Name {
@@ -75,7 +76,8 @@ func (c crowd) isOut(w *worker) bool {
 	return true
 }
 
-// ends calls f for each way in which calls may end: each of them takes effect, or does not.
+// ends calls f once for each possible outcome of the calls. In each outcome, the map took says which of the calls
+// take effect.
 func ends[E comparable](calls []E, f func(took map[E]bool)) {
 	for way := range 1 << len(calls) {
 		took := map[E]bool{}
@@ -86,13 +88,14 @@ func ends[E comparable](calls []E, f func(took map[E]bool)) {
 	}
 }
 
-// mayCreate reports whether there are never more children than wanted, however all ends.
+// mayCreate reports whether creations with the given names never cause more children than wanted. This must hold
+// for each possible outcome of the creations in flight.
 func (c crowd) mayCreate(names []string) bool {
 	if len(names) == 0 {
 		return true
 	}
 	if c.slots {
-		return true // each is a wanted slot that nothing has
+		return true // each name is a wanted slot, and no child has this name
 	}
 	may := true
 	ends(c.spec.CreationsInFlight, func(took map[string]bool) {
@@ -108,8 +111,12 @@ func (c crowd) mayCreate(names []string) bool {
 	return may
 }
 
-// mayDelete reports whether as many children as wanted are left, however all ends, or whether
-// all of the victims must go and are replaced.
+// mayDelete reports whether the victims may be deleted. No victim may be a child that must stay or is being deleted.
+// In addition, the same one of two conditions must hold for every possible outcome of the deletions in flight. The first
+// condition is that the victims are surplus, so that at least Replicas children are left after the deletion. The
+// second condition is that all victims must go, and at least Replicas children exist before the deletion. A child that
+// must go counts as existing, even if its deletion in flight takes effect. With slots, only children outside the
+// wanted slots are surplus, and only children in the wanted slots count as existing.
 func (c crowd) mayDelete(victims []*worker) bool {
 	if len(victims) == 0 {
 		return true
@@ -138,10 +145,10 @@ func (c crowd) mayDelete(victims []*worker) bool {
 	return surplus || replaced
 }
 
-// mustGo reports whether a child goes, if others take its place.
+// mustGo reports whether a child must go because of Rules.MustGo, or because it is outside the wanted slots.
 func (c crowd) mustGo(w *worker) bool { return c.must[w.UID] || c.slots && c.isOut(w) }
 
-// most is how many of the list are in the largest part of it that f allows.
+// most returns the size of the largest subset of the list that f accepts.
 func most[E any](list []E, f func(some []E) bool) (most int) {
 	for way := range 1 << len(list) {
 		var some []E
@@ -157,7 +164,8 @@ func most[E any](list []E, f func(some []E) bool) (most int) {
 	return most
 }
 
-// names are those that may be sent: as many as there are places, and those in flight.
+// names returns the names that new children may get. With slots, these are the wanted slots that no child has.
+// Without slots, these are the names of the creations in flight, and as many new names as children are wanted.
 func (c crowd) names() (names []string) {
 	if c.slots {
 		for i := range int(c.spec.Replicas) {
@@ -283,7 +291,8 @@ func TestRoomRefuses(t *testing.T) {
 	}
 }
 
-// The formulas of docs/guarantee.md say what Room does.
+// The formulas in docs/guarantee.md agree with mayCreate and mayDelete. TestRoomAgreesWithItsTwin compares a Room
+// with the same two functions.
 func TestTheGuaranteeIsTheRoom(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/guarantee.md")

@@ -115,7 +115,8 @@ func TestDeleteOptions(t *testing.T) {
 	})
 }
 
-// A child that has not been ready for Rules.ReadyWithin must go, however many there are.
+// If a child has been unready for at least Rules.ReadyWithin, the child must go, even if there are not too many
+// children.
 func TestReadyWithin(t *testing.T) {
 	t.Parallel()
 	rs := replicaSet(3)
@@ -153,7 +154,8 @@ func TestReadyWithin(t *testing.T) {
 	}
 }
 
-// Deletion.Replaced tells what another child comes for: the surplus goes first.
+// Deletion.Replaced is true if another child replaces the deleted child. Surplus children are deleted first, and
+// are not replaced.
 func TestWhatIsReplaced(t *testing.T) {
 	t.Parallel()
 	rs := replicaSet(3)

@@ -80,15 +80,15 @@ type Deletion[T any] struct {
 // concurrent use if Spec.New is safe for concurrent use.
 //
 // If New returns an error, the error contains the index i. If the plan creates children, the error
-// also names the owner. New returns an error if i is not between 0 and Create-1, or if Spec.New
-// returned
+// also names the owner. New returns an error if i is not between 0 and Create-1. New also returns
+// an error in these cases:
 //
-//   - an error or nil,
-//   - a child that was created already,
-//   - a child with another name than Names[i],
-//   - a child whose labels do not match the selector,
-//   - a child in another namespace than the owner's, or a pod in no namespace,
-//   - a child that another owner controls.
+//   - Spec.New returned an error or nil.
+//   - Spec.New returned a child that was created already.
+//   - Spec.New returned a child with another name than Names[i].
+//   - Spec.New returned a child whose labels do not match the selector.
+//   - Spec.New returned a child in another namespace than the owner's, or a pod in no namespace.
+//   - Spec.New returned a child that another owner controls.
 func (s Scale[T]) New(i int) (T, error) {
 	if s.maker == nil {
 		return *new(T), fmt.Errorf("replicas: new child %d: the plan creates nothing", i)

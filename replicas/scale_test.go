@@ -20,11 +20,11 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// A step is a decision about numbers: what there is, what is wanted, and what
-// comes of it.
+// A step describes a plan by numbers. It contains the numbers of existing and wanted children, the limits, and the
+// expected plan.
 type step struct {
-	have, must, stay, both int // both must go and must stay
-	going                  int // being deleted, and active all the same; beside have
+	have, must, stay, both int // have includes must, stay and both; children in both must go and must stay
+	going                  int // active children that are being deleted; not included in have
 	want                   int32
 	burst, held            int
 	max                    *int
@@ -32,7 +32,8 @@ type step struct {
 	create, remove, deferred, kept int
 }
 
-// children are those of the step, told apart by their names.
+// children returns the children of the step. The first letter of a child's name says whether the child must go, must
+// stay, both or neither.
 func (s step) children() []*worker {
 	rs := replicaSet(s.want)
 	var children []*worker
@@ -48,7 +49,7 @@ func (s step) children() []*worker {
 		}
 		children = append(children, newWorker(rs, fmt.Sprintf("%s-%d", kind, i), i))
 	}
-	for i := range s.going { // whatever else they are
+	for i := range s.going { // some of these children must go or must stay
 		going := newWorker(rs, fmt.Sprintf("%s-going-%d", []string{"any", "must", "stay", "both"}[i%4], i), i)
 		going.DeletionTimestamp = &metav1.Time{Time: podtest.Now}
 		children = append(children, going)
@@ -101,7 +102,7 @@ func TestScaleCounts(t *testing.T) {
 	}
 }
 
-// check holds the decision against what the step says.
+// check compares the plan of Manage with the expected plan in the step.
 func (s step) check(t *testing.T) {
 	t.Helper()
 	children := s.children()
@@ -119,8 +120,7 @@ func (s step) check(t *testing.T) {
 	}
 }
 
-// decide is the twin of what is tested: it takes children away and adds them, one
-// by one.
+// decide computes the expected plan independently of Manage. It removes and adds the children one by one.
 func (s step) decide() step {
 	burst := s.burst
 	if burst == 0 {
@@ -132,12 +132,12 @@ func (s step) decide() step {
 	}
 	s.create, s.remove, s.deferred, s.kept = 0, 0, 0, 0
 	must, may := s.must, s.have-s.stay-s.both
-	if s.have < int(s.want) { // what is missing is created first, or was promised
+	if s.have < int(s.want) { // children that must go are kept while another child is missing
 		s.kept, must = must, 0
 	}
 	for have := s.have; may > 0 && (must > 0 || have > int(s.want)); have-- {
 		may--
-		must-- // those go first
+		must-- // children that must go are deleted first
 		if s.remove < limit {
 			s.remove++
 		} else {
@@ -225,7 +225,8 @@ func TestScaleRefuses(t *testing.T) {
 	})
 }
 
-// A list that may lack what was done before is not acted upon.
+// If Pending is Expired, the list may be older than the last creations and deletions. A plan from this list creates
+// and deletes nothing.
 func TestViewIsOld(t *testing.T) {
 	t.Parallel()
 	none := 0

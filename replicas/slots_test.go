@@ -21,7 +21,8 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// slotted wants a worker in each of the first n slots: ordinals if none are named.
+// slotted returns a spec with a worker in each of the first n slots. If no slots are given, the slots are
+// ordinals.
 func slotted(n int32, slots ...string) replicas.Spec[*worker] {
 	spec := workerSpec(n)
 	spec.New = func(name string) (*worker, error) {
@@ -131,7 +132,7 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// The reason of a deletion names slots.
+// If a child is deleted because it is in the highest slot, the reason contains the names of the compared slots.
 func TestSlotsExplain(t *testing.T) {
 	t.Parallel()
 	spec := slotted(1)
@@ -208,7 +209,8 @@ func TestSlotsRefuse(t *testing.T) {
 	})
 }
 
-// TestSlotsAgreeWithTheirTwin fills and empties slots one by one, as the rules say.
+// TestSlotsAgreeWithTheirTwin computes the expected creations and deletions slot by slot, and compares them with
+// the plan.
 func TestSlotsAgreeWithTheirTwin(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(500) {
@@ -232,7 +234,7 @@ func TestSlotsAgreeWithTheirTwin(t *testing.T) {
 		there := map[string]bool{}
 		var out, inside, create []string
 		missing, staying := 0, 0
-		for i := range 14 { // the ordinals in their order
+		for i := range 14 { // in ascending order of the ordinals
 			name := fmt.Sprintf("web-%d", i)
 			there[name] = slices.ContainsFunc(have, func(w *worker) bool { return w.Name == name })
 			if there[name] && !gone[name] {
@@ -253,7 +255,7 @@ func TestSlotsAgreeWithTheirTwin(t *testing.T) {
 		plan, err := replicas.Manage(have, spec)
 		require.NoError(t, err)
 		mustGo := len(out) + len(inside)
-		if missing > 0 { // those in no wanted slot stand in for the missing ones
+		if missing > 0 { // children outside the wanted slots are kept in place of missing children
 			out, inside = out[:max(min(staying-int(n), len(out)), 0)], nil
 		}
 		remove := min(len(out)+len(inside), spec.BurstReplicas)
@@ -275,7 +277,8 @@ func TestSlotsAgreeWithTheirTwin(t *testing.T) {
 	}
 }
 
-// A plan names no more slots than it needs, so that a million of them cost nothing at first.
+// A plan calls Spec.Slots only until it has found the slots that it needs. So a plan for a million slots usually
+// calls Spec.Slots only a few times.
 func TestSlotsAreNamedAsNeeded(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

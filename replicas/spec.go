@@ -86,8 +86,9 @@ type Spec[T metav1.Object] struct {
 	// reduce the number of children below Replicas. For example, Replicas is 3, and web-0, web-2,
 	// web-3 and web-4 exist. Then the next plans delete web-4, create web-1 and delete web-3, in
 	// this order. So a quota must leave room for one child more than Replicas. If two active
-	// children have the name of the same wanted slot, Manage returns an error. This can happen only
-	// if the owner is cluster-scoped and the children are in different namespaces.
+	// children have the name of the same wanted slot, Manage returns an error. Two active children
+	// can have the same name only if the owner is cluster-scoped and the children are in different
+	// namespaces.
 	//
 	// If Slots is set, Names is not called and PendingAdoptions is ignored. Put the names of
 	// orphans with a pending adoption into Taken instead.
@@ -158,12 +159,12 @@ type Spec[T metav1.Object] struct {
 	// this case, put the name into Taken instead. If the slice is empty, no creation is in flight.
 	CreationsInFlight []string
 	// DeletionsInFlight lists the UIDs of children whose deletion got no response and may still
-	// take effect. When a plan decides how many children to create, it counts these children as
-	// existing. When a plan decides how many children to delete, it counts the same children as
-	// already deleted. A plan that deletes children repeats these deletions before any others. A
-	// UID that belongs to no child is ignored. If a child has no UID, as with fake clients, use its
-	// namespace, "/" and its name instead of the UID. If the slice is empty, no deletion is in
-	// flight.
+	// take effect. When a plan decides how many children to create, it counts the children in
+	// DeletionsInFlight as existing. When a plan decides how many children to delete, it counts the
+	// children in DeletionsInFlight as already deleted. A plan that deletes children repeats these
+	// deletions before any others. A UID that belongs to no child is ignored. If a child has no
+	// UID, as with fake clients, use its namespace, "/" and its name instead of the UID. If the
+	// slice is empty, no deletion is in flight.
 	DeletionsInFlight []types.UID
 	// Rules define how the state of a child is interpreted, and which child is deleted first.
 	Rules Rules[T]
@@ -189,13 +190,13 @@ type Spec[T metav1.Object] struct {
 	// creates and deletes nothing.
 	//
 	// If Pending is expectations.Expired, a plan that would create or delete something is blocked
-	// with the reason ViewIsStale. A plan is also blocked if the number of children, including those
-	// in Claims.Adopt, plus PendingAdoptions differs from Replicas. This can happen even if there is
-	// nothing to do, for example because of MaxDeletions or MustStay. Other plans are not blocked for
-	// this reason. But a stale list may contain the right number of children by chance. So if Pending
-	// is Expired, list the children from the API server even if the plan is empty. You may skip
-	// this list call if the cached list already shows all outstanding changes that
-	// expectations.Store.Get returns.
+	// with the reason ViewIsStale. A plan is also blocked if the number of children, including
+	// those in Claims.Adopt, plus PendingAdoptions differs from Replicas. The numbers can differ
+	// even if there is nothing to do. For example, MaxDeletions or MustStay may keep surplus
+	// children. Other plans are not blocked for this reason. But a stale list may contain the right
+	// number of children by chance. So if Pending is Expired, list the children from the API server
+	// even if the plan is empty. You may skip this list call if the cached list already shows all
+	// outstanding changes that expectations.Store.Get returns.
 	Pending    expectations.State
 	PendingFor time.Duration
 }
@@ -204,8 +205,8 @@ type Spec[T metav1.Object] struct {
 // BurstReplicas, Names, Pending and PendingFor. Owner and Template refer to the objects in rs.
 //
 // Differs from Kubernetes: nil replicas, and a nil, empty or invalid selector, are errors. No API
-// server stores such a ReplicaSet. In these cases Kubernetes panics, releases every pod, or adopts
-// every orphan.
+// server stores a ReplicaSet with one of these errors. In these cases Kubernetes panics, releases
+// every pod, or adopts every orphan.
 func ReplicaSetSpec(rs *appsv1.ReplicaSet) (PodSpec, error) {
 	if rs == nil {
 		return PodSpec{}, errors.New("replicas: replica set is nil")

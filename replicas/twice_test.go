@@ -18,7 +18,7 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// randomUIDs are n different UIDs, each of length characters of an alphabet.
+// randomUIDs returns n different UIDs. Each UID consists of length random characters of the alphabet.
 func randomUIDs(r *rand.Rand, n, length int, alphabet string) []types.UID {
 	seen := map[types.UID]bool{}
 	var uids []types.UID

@@ -20,8 +20,8 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// fleet returns active pods of the ReplicaSet full of ties, with orphans and
-// relabelled ones among them.
+// fleet returns n random pods for the ReplicaSet. Many pods are equal in most criteria of the deletion order. Some
+// pods are orphans, some have lost their labels, and some are being deleted.
 func fleet(rs *appsv1.ReplicaSet, n int, seed uint64) []*corev1.Pod {
 	r := rand.New(rand.NewPCG(seed, 1))
 	pods := podtest.Fleet(n, 5, seed)
@@ -91,7 +91,7 @@ func TestManageTouchesNothing(t *testing.T) {
 	})
 }
 
-// TestPlansLeadToTheWantedCount applies plan after plan to a list of pods.
+// If plans are carried out one after another, the number of pods becomes the wanted number.
 func TestPlansLeadToTheWantedCount(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(100) {
@@ -115,7 +115,7 @@ func TestPlansLeadToTheWantedCount(t *testing.T) {
 	}
 }
 
-// apply does to the list what carrying out the plan would.
+// apply changes the list of pods as if the plan had been carried out, and returns the new list.
 func apply(plan replicas.PodPlan, pods []*corev1.Pod, rs *appsv1.ReplicaSet, pass int) []*corev1.Pod {
 	gone := map[types.UID]bool{}
 	for _, v := range plan.Scale.Delete {
@@ -137,7 +137,7 @@ func apply(plan replicas.PodPlan, pods []*corev1.Pod, rs *appsv1.ReplicaSet, pas
 	return pods
 }
 
-// manageTwin decides by the rules written out one by one.
+// manageTwin computes the expected adoptions, releases and surplus independently of Manage.
 func manageTwin(pods []*corev1.Pod, rs *appsv1.ReplicaSet) (adopt, release []types.UID, surplus int) {
 	count := 0
 	for _, p := range pods {

@@ -15,13 +15,13 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// A worker is a child that is no pod.
+// A worker is a child that is not a pod.
 type worker struct {
 	metav1.ObjectMeta
 	ready bool
 }
 
-// newWorker returns a worker of the ReplicaSet, as old as n minutes.
+// newWorker returns a worker of the ReplicaSet. The worker is the given number of minutes old.
 func newWorker(rs *appsv1.ReplicaSet, name string, minutes int, changes ...func(*worker)) *worker {
 	w := &worker{ObjectMeta: metav1.ObjectMeta{
 		Namespace: podtest.Namespace, Name: name, UID: types.UID("uid-" + name), ResourceVersion: "7", Labels: web,
@@ -34,7 +34,7 @@ func newWorker(rs *appsv1.ReplicaSet, name string, minutes int, changes ...func(
 	return w
 }
 
-// workerSpec wants n workers for the ReplicaSet default/web.
+// workerSpec returns a spec with n workers for the ReplicaSet default/web.
 func workerSpec(n int32) replicas.Spec[*worker] {
 	return replicas.Spec[*worker]{
 		Owner: replicaSet(n), Kind: replicaSetKind, Replicas: n, Selector: labels.SelectorFromSet(web), Now: podtest.Now,

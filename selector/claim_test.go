@@ -30,7 +30,7 @@ func ownedBy(uid types.UID) podtest.Option {
 	return podtest.OwnedBy(&metav1.ObjectMeta{Name: "web", UID: uid}, "apps/v1", "ReplicaSet")
 }
 
-// referring gives a pod a reference that is not a controller's.
+// referring adds an owner reference with the given UID and the given value of the field controller.
 func referring(uid types.UID, controller *bool) podtest.Option {
 	return func(p *corev1.Pod) {
 		p.OwnerReferences = append(p.OwnerReferences, metav1.OwnerReference{
@@ -62,7 +62,7 @@ func appIsWeb(t require.TestingT) labels.Selector {
 	return sel
 }
 
-// plan sorts objects for an owner.
+// plan makes a Claimer for the owner and calls Plan.
 func plan[T metav1.Object](owner metav1.Object, sel labels.Selector, objs []T) (selector.Claims[T], error) {
 	return selector.Claimer[T]{Owner: owner, Selector: sel}.Plan(objs)
 }
@@ -92,7 +92,7 @@ func TestClaimAsksTheSelector(t *testing.T) {
 	}
 }
 
-// A strict selector matches by more than its requirements say.
+// A strict selector checks more than its requirements, because it never matches objects with the label debug.
 type strict struct{ labels.Selector }
 
 func (s strict) Matches(set labels.Labels) bool { return !set.Has("debug") && s.Selector.Matches(set) }
@@ -292,8 +292,8 @@ func TestClaimRefuses(t *testing.T) {
 	})
 }
 
-// Every byte stands for one situation of a pod, so that all situations can be
-// listed, drawn at random and found by a fuzzer.
+// situation returns a pod in the situation that the byte encodes. With this encoding, tests can list all
+// situations or choose random ones, and a fuzzer can search them.
 func situation(b byte) *corev1.Pod {
 	p := podtest.Pod("pod")
 	switch b & 3 {
@@ -327,7 +327,7 @@ func ownerSituation(b byte) *appsv1.ReplicaSet {
 	return rs
 }
 
-// claimTwin is the decision table of Kubernetes, read aloud.
+// claimTwin is a slow, obvious implementation of Kubernetes' decision table for claims.
 func claimTwin(rs *appsv1.ReplicaSet, in pods, matching func(*corev1.Pod) bool) (claims selector.Claims[*corev1.Pod]) {
 	for _, p := range in {
 		controller := metav1.GetControllerOf(p)
@@ -461,7 +461,7 @@ func TestWhatDoesNotCountIsInNoList(t *testing.T) {
 	other := podtest.Labels(map[string]string{"app": "other"})
 	failed := podtest.Phase(corev1.PodFailed)
 	var pods, active []*corev1.Pod
-	for i := range 100 { // more than are looked at in one go
+	for i := range 100 { // more objects than fit into one block of Plan
 		kind := [][]podtest.Option{{mine}, {mine, other}, {}, {other}}[i%4]
 		pod := podtest.Pod(fmt.Sprintf("web-%d", i), kind...)
 		pods, active = append(pods, pod, podtest.Pod(fmt.Sprintf("failed-%d", i), append(kind, failed)...)), append(active, pod)

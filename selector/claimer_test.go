@@ -37,10 +37,10 @@ var (
 	isOurs      = ownedBy("uid-web")
 )
 
-// server answers patches, by the name of the pod.
+// server answers patches. The map errs contains the errors, keyed by the name of the pod.
 type server struct {
 	errs   map[string]error
-	silent bool // answers without a pod
+	silent bool // whether the answers contain no pod
 
 	mu    sync.Mutex
 	calls []string
@@ -60,7 +60,7 @@ func (s *server) Patch(_ context.Context, p *corev1.Pod, patch selector.Patch) (
 	return patchedBy(p), nil
 }
 
-// patchedBy returns a pod as the server answers it.
+// patchedBy returns the pod with which the server answers a patch of p.
 func patchedBy(p *corev1.Pod) *corev1.Pod {
 	p = p.DeepCopy()
 	p.ResourceVersion = "patched"
@@ -70,7 +70,7 @@ func patchedBy(p *corev1.Pod) *corev1.Pod {
 	return p
 }
 
-// claimer returns a Claimer of webSet over the server.
+// claimer returns a Claimer for the owner that sends its patches to s.
 func (s *server) claimer(t require.TestingT, owner metav1.Object) selector.Claimer[*corev1.Pod] {
 	return selector.Claimer[*corev1.Pod]{Owner: owner, Kind: setKind, Selector: appIsWeb(t), Patch: s.Patch}
 }
@@ -400,7 +400,7 @@ func TestClaimerRuns(t *testing.T) {
 		c.Run = atOnce
 		c.Patch = func(ctx context.Context, p *corev1.Pod, patch selector.Patch) (*corev1.Pod, error) {
 			switch p.Name {
-			case "a": // waits for the last
+			case "a": // waits for the call for c
 				<-together
 			case "c":
 				together <- struct{}{}
@@ -552,8 +552,8 @@ func TestClaimerOfCustomResources(t *testing.T) {
 	assert.Equal(t, []*unstructured.Unstructured{stray}, claimed.Released)
 }
 
-// claimerTwin says what comes of one pod: the decision table of Kubernetes, and
-// then the answer.
+// claimerTwin returns the outcome of Claim for one pod. The outcome depends on Kubernetes' decision table, and
+// then on the server's answer.
 func claimerTwin(rs *appsv1.ReplicaSet, p *corev1.Pod, c *selector.Claimer[*corev1.Pod], answer error) string {
 	one := claimTwin(rs, pods{p}, func(p *corev1.Pod) bool { return p.Labels["app"] == "web" && c.Filter(p) })
 	notFound, invalid := apierrors.IsNotFound(answer), apierrors.IsInvalid(answer)
@@ -576,7 +576,7 @@ func claimerTwin(rs *appsv1.ReplicaSet, p *corev1.Pod, c *selector.Claimer[*core
 	return "undecided"
 }
 
-// sorted says where each pod stands.
+// sorted returns the name of the list that contains each pod.
 func sorted(claimed selector.Claimed[*corev1.Pod]) map[string]string {
 	found := map[string]string{}
 	note := func(where string, in pods) {
@@ -601,8 +601,8 @@ func sorted(claimed selector.Claimed[*corev1.Pod]) map[string]string {
 	return found
 }
 
-// checkClaimer holds one Claim against its twin. A pair of bytes stands for a pod:
-// its situation and what is answered, filtered and kept.
+// checkClaimer compares Claim with claimerTwin. Each pair of bytes encodes a pod. The first byte encodes the
+// situation of the pod. The second byte encodes the server's answer and the results of Filter and Keep.
 func checkClaimer(t *testing.T, ownerByte byte, podBytes []byte) {
 	t.Helper()
 	rs, s := ownerSituation(ownerByte), &server{errs: map[string]error{}}

@@ -22,7 +22,7 @@ type MachineSet struct{ metav1.ObjectMeta }
 
 var machineSetKind = schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "MachineSet"}
 
-// claimMachines returns the machines of the set after adopting and releasing.
+// claimMachines adopts and releases machines, and returns the machines that belong to the set.
 func claimMachines(ctx context.Context, set *MachineSet, sel labels.Selector, machines []*Machine,
 	patch func(context.Context, *Machine, selector.Patch) (*Machine, error),
 ) ([]*Machine, error) {
@@ -34,14 +34,14 @@ func claimMachines(ctx context.Context, set *MachineSet, sel labels.Selector, ma
 		Finalizers: []string{"example.com/machine"},
 		Patch:      patch,
 	}.Claim(ctx, machines)
-	for _, f := range claimed.Refused { // somebody else was faster: no error
+	for _, f := range claimed.Refused { // another owner was faster, which is no error
 		fmt.Println("not ours:", f.Object.Name, f.Err)
 	}
 	return claimed.Ours(), err
 }
 
-// Custom resources, with a finalizer. A JSON merge patch holds the whole lists of
-// owner references and finalizers, and the resource version that they are from.
+// Custom resources need JSON merge patches. A JSON merge patch contains the whole lists of owner references and
+// finalizers. The patch also contains the resource version of the machine from which the lists were read.
 func ExampleClaimer_Claim_mergePatch() {
 	set := &MachineSet{metav1.ObjectMeta{Namespace: "default", Name: "workers", UID: "4a1f"}}
 	machine := &Machine{metav1.ObjectMeta{

@@ -16,12 +16,12 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// A NodeSet has pods that are named after it and numbered.
+// A NodeSet owns numbered pods, and its name is the beginning of their names.
 type NodeSet struct{ metav1.ObjectMeta }
 
 var nodeSetKind = schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "NodeSet"}
 
-// nodeSetPods returns the pods of the set after adopting and releasing.
+// nodeSetPods adopts and releases pods, and returns the pods that belong to the set.
 func nodeSetPods(ctx context.Context, set *NodeSet, client podClient, pods []*corev1.Pod) ([]*corev1.Pod, error) {
 	claimed, err := selector.Claimer[*corev1.Pod]{
 		Owner:    set,
@@ -34,8 +34,8 @@ func nodeSetPods(ctx context.Context, set *NodeSet, client podClient, pods []*co
 	return claimed.Ours(), err
 }
 
-// Pods by label, of which only those are the owner's that bear its name: what is
-// its own and does not is released, as Kubernetes does with a filter.
+// The selector matches pods by label, and the filter matches the pods that have the owner's name as prefix. As in
+// Kubernetes, the owner releases its own pods if the filter does not match them.
 func ExampleClaimer_Claim_filter() {
 	set := &NodeSet{metav1.ObjectMeta{Namespace: "hpc", Name: "gpu", UID: "4a1f"}}
 	compute := metav1.ObjectMeta{Namespace: "hpc", Labels: map[string]string{"app": "compute"}}
@@ -61,7 +61,7 @@ func ExampleClaimer_Claim_filter() {
 	// <nil>
 }
 
-// A podClient stands in for a real one.
+// A podClient takes the place of a real client.
 type podClient struct{ live *NodeSet }
 
 func (c podClient) readSet(context.Context) (metav1.Object, error) {

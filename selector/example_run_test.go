@@ -18,8 +18,8 @@ import (
 	"github.com/replicakit/replicakit/slowstart"
 )
 
-// Sixteen calls at a time, and what came of each: a pod that is refused is not
-// ours, and one that is undecided may be.
+// Up to sixteen calls run at the same time, and Claim returns the outcome of each call. A refused pod does not
+// belong to the owner. An undecided pod may belong to the owner.
 func ExampleClaimer_Claim_parallel() {
 	pools := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Pool"}
 	resource := schema.GroupResource{Resource: "pods"}

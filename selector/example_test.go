@@ -16,8 +16,7 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// The pods of a ReplicaSet: it has one, adopts an orphan, and lets one go whose
-// label was changed.
+// A ReplicaSet owns one pod, adopts an orphan, and releases a pod after its label was changed.
 func Example() {
 	rs := &appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "4a1f"},
@@ -58,7 +57,8 @@ func Example() {
 	// <nil>
 }
 
-// A dry run: what an owner would do to its pods, and a patch that would do it.
+// Plan is a dry run, which returns what an owner would do with its pods. AdoptPatch returns the patch that adopts
+// a pod.
 func ExampleClaimer_Plan() {
 	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "4a1f"}}
 	claimer := selector.Claimer[*corev1.Pod]{
@@ -79,7 +79,7 @@ func ExampleClaimer_Plan() {
 	// {"metadata":{"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"web","uid":"4a1f","controller":true,"blockOwnerDeletion":true}],"uid":"77c0"}} <nil>
 }
 
-// A plan is data: here it is shortened before it is carried out.
+// A plan is data. This example makes the plan shorter before it is carried out.
 func ExampleClaimer_Apply() {
 	claimer := selector.Claimer[*corev1.Pod]{
 		Owner:    &metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "4a1f"},
@@ -99,7 +99,7 @@ func ExampleClaimer_Apply() {
 		fmt.Println(err)
 		return
 	}
-	claims.Adopt = claims.Adopt[:2] // the others another time
+	claims.Adopt = claims.Adopt[:2] // adopt the other pods later
 	claimed, err := claimer.Apply(context.Background(), claims)
 	fmt.Println(len(claimed.Adopted), err)
 	// Output:
@@ -115,7 +115,7 @@ func ExampleForReplicaSet() {
 	}
 	fmt.Println(selector.ForReplicaSet(rs))
 
-	rs.Spec.Selector.MatchLabels = nil // would select every pod of the namespace
+	rs.Spec.Selector.MatchLabels = nil // an empty selector would select every pod of the namespace
 	fmt.Println(selector.ForReplicaSet(rs))
 	// Output:
 	// app=web <nil>
@@ -145,9 +145,8 @@ func ExampleClaimer_AdoptPatch() {
 	// {"metadata":{"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"web","uid":"4a1f","controller":true,"blockOwnerDeletion":true}],"uid":"77c0","finalizers":["example.com/keep"]}}
 }
 
-// Custom resources refuse strategic merge patches. A JSON merge patch replaces
-// whole lists, so it is made from the child as it was read, and holds only for
-// that version of it.
+// The API server refuses strategic merge patches of custom resources. A JSON merge patch replaces whole lists, so
+// it is made from the child as it was read. The patch is valid only for this version of the child.
 func ExampleClaimer_ReleasePatch() {
 	owner := &metav1.ObjectMeta{Namespace: "default", Name: "pool", UID: "4a1f"}
 	claimer := selector.Claimer[*metav1.ObjectMeta]{Owner: owner, PatchType: types.MergePatchType, Finalizers: []string{"example.com/keep"}}
@@ -164,8 +163,8 @@ func ExampleClaimer_ReleasePatch() {
 	// {"metadata":{"uid":"uid-w1","resourceVersion":"813","ownerReferences":[],"finalizers":["other.example/hold"]}}
 }
 
-// The API server is asked once a pass, before the first adoption: here the owner
-// was deleted after the cache last saw it.
+// The function that CanAdopt returns reads the owner from the API server only once, before the first adoption. Make
+// a new function for each pass. In this example, the owner was deleted after the cache last showed it.
 func ExampleCanAdopt() {
 	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "4a1f"}}
 	readLive := func(context.Context) (metav1.Object, error) {
@@ -185,8 +184,8 @@ func ExampleCanAdopt() {
 	// default/web has just been deleted at 2026-05-04 12:00:00 +0000 UTC
 }
 
-// Two ReplicaSets select the same orphan: both are woken, and the overlap can be
-// reported.
+// If two ReplicaSets select the same orphan, Owners returns both. The caller wakes both and can report the
+// overlap.
 func ExampleOwners() {
 	set := func(name, app string) *appsv1.ReplicaSet {
 		return &appsv1.ReplicaSet{
@@ -208,8 +207,8 @@ func ExampleOwners() {
 	// 2 selectors overlap on pod orphan
 }
 
-// A claim by name, as of volume claims that a StatefulSet expects: there are no labels
-// to select by.
+// An owner can select objects by name instead of labels. For example, a StatefulSet expects volume claims with
+// certain names.
 func ExampleNamed() {
 	claimer := selector.Claimer[*corev1.PersistentVolumeClaim]{
 		Owner:  &metav1.ObjectMeta{Namespace: "default", Name: "db", UID: "4a1f"},
@@ -225,7 +224,7 @@ func ExampleNamed() {
 	// Output: adopt data-db-0 ignore data-db-7 <nil>
 }
 
-// An owner gives all its pods away, to be adopted by another one.
+// An owner releases all its pods, so that another owner can adopt them.
 func ExampleNone() {
 	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "4a1f"}}
 	kind := appsv1.SchemeGroupVersion.WithKind("ReplicaSet")
@@ -238,7 +237,7 @@ func ExampleNone() {
 	// Output: release web-x7k2p <nil>
 }
 
-// Pods that are finished do not count, as for Kubernetes' controllers.
+// Active skips pods that have failed, as Kubernetes' controllers do. Skipped pods are in no list of the result.
 func ExampleClaimer_Plan_active() {
 	claimer := selector.Claimer[*corev1.Pod]{
 		Owner:    &metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "4a1f"},

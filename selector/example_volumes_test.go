@@ -14,14 +14,14 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// A VirtualMachine names its volumes. They bear no label.
+// A VirtualMachine lists the names of its volumes. The volumes have no labels.
 type VirtualMachine struct {
 	metav1.ObjectMeta
 	Volumes []string
 }
 
-// claimVolumes returns the volumes of the machine. One that it names no longer
-// stays with it.
+// claimVolumes adopts the volumes that the machine lists, and returns them. If the machine no longer lists one of
+// its volumes, the volume is not released.
 func claimVolumes(ctx context.Context, vm *VirtualMachine, volumes []*corev1.PersistentVolumeClaim,
 	patch func(context.Context, *corev1.PersistentVolumeClaim, selector.Patch) (*corev1.PersistentVolumeClaim, error),
 ) ([]*corev1.PersistentVolumeClaim, error) {
@@ -35,7 +35,7 @@ func claimVolumes(ctx context.Context, vm *VirtualMachine, volumes []*corev1.Per
 	return claimed.Ours(), err
 }
 
-// Objects by name, without a selector.
+// An owner can claim objects by name, without a selector.
 func ExampleClaimer_Claim_names() {
 	vm := &VirtualMachine{metav1.ObjectMeta{Namespace: "default", Name: "vm", UID: "4a1f"}, []string{"root", "data"}}
 	volume := func(name string) *corev1.PersistentVolumeClaim {

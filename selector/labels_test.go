@@ -76,7 +76,7 @@ func TestAdoptingSetsLabels(t *testing.T) {
 	})
 }
 
-// What is adopted gets a label that tells the shard.
+// An adopted object gets a label with the number of its shard.
 func ExampleClaimer_AdoptPatch_labels() {
 	claimer := selector.Claimer[*corev1.Pod]{
 		Owner:  &metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "4a1f"},

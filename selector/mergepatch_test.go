@@ -17,7 +17,7 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// widget returns a custom resource as it was last read.
+// widget returns a custom resource with these references and finalizers.
 func widget(refs []metav1.OwnerReference, finalizers ...string) *unstructured.Unstructured {
 	w := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "x.example/v1", "kind": "Widget"}}
 	w.SetNamespace("ns")
@@ -149,7 +149,7 @@ func TestMergePatchesApplied(t *testing.T) {
 	}
 }
 
-// apply is RFC 7386, as the API server applies a JSON merge patch.
+// apply applies a JSON merge patch (RFC 7386), as the API server does.
 func apply(t *testing.T, to *unstructured.Unstructured, patch selector.Patch) *unstructured.Unstructured {
 	t.Helper()
 	var p any

@@ -27,12 +27,12 @@ var (
 	o              = &metav1.ObjectMeta{Namespace: "ns", Name: "o", UID: "ouid"}
 )
 
-// patcher makes patches for an owner.
+// patcher returns a Claimer with the default patch type.
 func patcher(owner metav1.Object, kind schema.GroupVersionKind, finalizers ...string) selector.Claimer[metav1.Object] {
 	return selector.Claimer[metav1.Object]{Owner: owner, Kind: kind, Finalizers: finalizers}
 }
 
-// merger makes JSON merge patches for an owner.
+// merger returns a Claimer that makes JSON merge patches.
 func merger(owner metav1.Object, kind schema.GroupVersionKind, finalizers ...string) selector.Claimer[metav1.Object] {
 	c := patcher(owner, kind, finalizers...)
 	c.PatchType = types.MergePatchType
@@ -223,7 +223,7 @@ func applyToPod(t *testing.T, p *corev1.Pod, patch selector.Patch) *corev1.Pod {
 	return &patched
 }
 
-// decode reads a patch back and refuses fields that it does not know.
+// decode decodes a patch, and fails if the patch has unknown fields.
 func decode(t *testing.T, data []byte, into any) {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(data))
@@ -232,7 +232,7 @@ func decode(t *testing.T, data []byte, into any) {
 	require.False(t, d.More())
 }
 
-// utf8 replaces every byte that is not UTF-8 by U+FFFD.
+// utf8 replaces every byte that is not valid UTF-8 with U+FFFD.
 func utf8(s string) string { return string([]rune(s)) }
 
 func FuzzAdoptPatch(f *testing.F) {

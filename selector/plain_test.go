@@ -14,8 +14,8 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// FuzzSelectorsAreApimachinerys holds the selectors of both kinds, and their errors, to those
-// that apimachinery makes.
+// ForReplicaSet and ForReplicationController must return the same selectors as apimachinery. If the function of
+// apimachinery returns an error, the function of this package must also return an error.
 func FuzzSelectorsAreApimachinerys(f *testing.F) {
 	for _, text := range []string{
 		"app", "a", "A.b-c_d", "", "-a", "a-", "a--b", "a..b", "a b", "\u00e4", "\x00", "app.kubernetes.io/name", "App/name", "a_b/c", "a/b/c", "/a", "a/", "a-.b/c",
@@ -42,7 +42,7 @@ func FuzzSelectorsAreApimachinerys(f *testing.F) {
 
 func sameSelector(t *testing.T, want labels.Selector, wantErr error, got labels.Selector, err error) {
 	t.Helper()
-	if wantErr != nil { // of two wrong labels it names either
+	if wantErr != nil { // if two labels are wrong, the error may name either label
 		require.Error(t, err)
 		assert.Nil(t, got)
 		return

@@ -112,8 +112,8 @@ type rule struct {
 
 // equalities returns the labels that the selector requires, or nil if the selector has other
 // requirements. Direct comparison with these labels reduces the time of a claim to two thirds. If
-// the caller has defined the type of the selector, equalities returns nil. The Matches method of
-// such a selector may check more than the requirements.
+// the selector has another type than the result of labels.NewSelector, equalities returns nil,
+// because the Matches method of another type may check more than the requirements.
 func equalities(sel labels.Selector) object.Labels {
 	if reflect.TypeOf(sel) != reflect.TypeOf(labels.NewSelector()) {
 		return nil
@@ -252,8 +252,8 @@ func (r *rule) verdictIfMatching(obj metav1.Object, controller *metav1.OwnerRefe
 // adopt.
 func (v verdict) isMatch() bool { return v == own || v == adopt }
 
-// mismatch changes the verdict after the object was found not to match. It changes own to release,
-// and adopt to ignore.
+// mismatch changes the verdict after the object was found not to match. The verdict own becomes
+// release, and the verdict adopt becomes ignore.
 func (v *verdict) mismatch() {
 	if *v == own {
 		*v = release

@@ -17,7 +17,7 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// webSet returns a ReplicaSet of the pods' namespace that selects app=web.
+// webSet returns a ReplicaSet in the namespace of the pods. The ReplicaSet selects app=web.
 func webSet() *appsv1.ReplicaSet {
 	return &appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: podtest.Namespace, Name: "web", UID: "uid-web"},
@@ -27,8 +27,8 @@ func webSet() *appsv1.ReplicaSet {
 	}
 }
 
-// webController returns a ReplicationController of the pods' namespace that
-// selects app=web.
+// webController returns a ReplicationController in the namespace of the pods. The ReplicationController selects
+// app=web.
 func webController() *corev1.ReplicationController {
 	return &corev1.ReplicationController{
 		ObjectMeta: metav1.ObjectMeta{Namespace: podtest.Namespace, Name: "web", UID: "uid-web"},

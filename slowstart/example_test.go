@@ -49,7 +49,7 @@ func ExampleRun() {
 	// quota hit: true
 }
 
-// What was not created is no longer to be expected.
+// Rest returns the names of the pods that were not created. The creations of these pods must no longer be expected.
 func ExampleRest() {
 	names := []string{"web-1", "web-2", "web-3", "web-4"}
 	result := slowstart.Run(context.Background(), len(names), slowstart.Options{}, func(_ context.Context, i int) error {
@@ -63,7 +63,8 @@ func ExampleRest() {
 	// [web-2 web-4]
 }
 
-// A clean-up that runs while a panic passes through knows what had succeeded.
+// If a call panics, Run panics with a *Panic. The field Result of the *Panic shows a deferred clean-up function
+// which calls have succeeded.
 func ExamplePanic() {
 	defer func() {
 		if p, ok := recover().(*slowstart.Panic); ok {
@@ -82,8 +83,8 @@ func ExamplePanic() {
 	// not created: 8
 }
 
-// Tasks of any kind, each with its own error, none of which may take the process
-// down.
+// The calls of a Run can have different tasks, and each call has its own error. With RecoverPanics, a panic in a
+// call does not end the process.
 func ExampleOptions() {
 	tasks := []string{"service", "pod-0", "pod-1", "pod-2"}
 	opts := slowstart.Options{MaxParallel: 5, RecoverPanics: true}

@@ -27,8 +27,7 @@ import (
 
 type call = func(ctx context.Context, i int) error
 
-// fails returns a function that fails for the given indices, each with an error
-// of its own.
+// fails returns a function that fails for the given indices. The error is different for each index.
 func fails(indices ...int) call {
 	return func(_ context.Context, i int) error {
 		if slices.Contains(indices, i) {
@@ -44,7 +43,7 @@ func (e callError) Error() string { return fmt.Sprintf("call %d was refused", in
 
 func unreachable(context.Context, int) error { panic("not to be called") }
 
-// indices returns those of the calls that failed.
+// indices returns the indices of the failed calls.
 func indices(failed []slowstart.Failure) (indices []int) {
 	for _, f := range failed {
 		indices = append(indices, f.Index)
@@ -52,7 +51,7 @@ func indices(failed []slowstart.Failure) (indices []int) {
 	return indices
 }
 
-// upTo returns from, from+1 ... to-1, and nil if there are none.
+// upTo returns the numbers from, from+1 and so on up to to-1. If there are none, the result is nil.
 func upTo(from, to int) (indices []int) {
 	for i := from; i < to; i++ {
 		indices = append(indices, i)
@@ -106,8 +105,8 @@ func TestBatch(t *testing.T) {
 	}
 }
 
-// batches runs calls of one virtual second each and returns the size of each
-// batch, told by the second in which its calls started.
+// batches runs calls that take one virtual second each, and returns the number of calls that started in each
+// second. Without MaxParallel, the results are the sizes of the batches.
 func batches(t *testing.T, count int, opts slowstart.Options) (sizes []int) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -168,7 +167,7 @@ func TestS2NextBatchWaits(t *testing.T) {
 				return nil
 			})
 			require.NoError(t, result.Err)
-			// Call 0 takes 1 s, calls 1 and 2 take 2 s and 3 s.
+			// Call 0 takes 1 s, and calls 1 and 2 take 2 s and 3 s.
 			assert.Equal(t, []time.Duration{
 				0, time.Second, time.Second,
 				4 * time.Second, 4 * time.Second, 4 * time.Second, 4 * time.Second,
@@ -423,14 +422,14 @@ func TestMaxParallel(t *testing.T) {
 	})
 }
 
-// goroutine returns the head of the caller's stack, "goroutine 7".
+// goroutine returns the first words of the current stack trace, such as "goroutine 7".
 func goroutine() string {
 	buf := make([]byte, 64)
 	head, _, _ := strings.Cut(string(buf[:runtime.Stack(buf, false)]), " [")
 	return head
 }
 
-// recovered runs fn, which must panic, and returns the *Panic.
+// recovered runs fn, which must panic with a *Panic, and returns the *Panic.
 func recovered(t *testing.T, fn func()) (p *slowstart.Panic) {
 	t.Helper()
 	defer func() {
@@ -442,7 +441,7 @@ func recovered(t *testing.T, fn func()) (p *slowstart.Panic) {
 	return nil
 }
 
-// explode panics under a name to be found in a stack.
+// explode panics. The name explode must appear in the stack trace of the *Panic.
 func explode(value any) { panic(value) }
 
 func TestPanic(t *testing.T) {
@@ -604,8 +603,8 @@ func TestGoexit(t *testing.T) {
 	})
 }
 
-// Nothing that Run starts outlives it: no call, and no goroutine that can never
-// end, for which its bubble would fail.
+// When Run returns or panics, all its calls have ended and it leaves no goroutine behind. If a goroutine could
+// never end, the synctest bubble would fail.
 func TestNothingIsLeft(t *testing.T) {
 	t.Parallel()
 	for name, at20 := range map[string]func(cancel func()) error{
@@ -641,8 +640,8 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 }
 
-// model is Run told by one who has no goroutines: batch after batch, call after
-// call.
+// model is a simple implementation of Run without goroutines. model makes one call after the other, batch by
+// batch.
 func model(count, initial int, failing map[int]bool) (succeeded, failed []int, skipped int) {
 	called := 0
 	for size := initial; called < count && len(failed) == 0; size *= 2 {

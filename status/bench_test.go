@@ -43,8 +43,8 @@ func BenchmarkCalculate(b *testing.B) {
 	}
 }
 
-// barePass reads of each pod what no calculation can do without: its phase, one
-// label and the conditions up to Ready.
+// barePass reads only the fields that every calculation needs, which are the phase, one label, and the conditions
+// up to Ready.
 func barePass(pods []*corev1.Pod) (ready int) {
 	for _, p := range pods {
 		if p.Status.Phase != corev1.PodFailed && p.Labels["app"] != "" && status.IsPodReady(p) {

@@ -107,7 +107,7 @@ func setFailure[C any, F form[C]](of F, conditions *[]C, f Failure) {
 var generated = regexp.MustCompile(`-[bcdfghjklmnpqrstvwxz2456789]{5}\b`)
 
 // isSameCause reports whether two messages differ at most in the names of children. A webhook may
-// include these names anywhere in a message. The second message comes from err.
+// include the names of children anywhere in a message. The second message comes from err.
 func isSameCause(was, is string, err error) bool {
 	was, is = generated.ReplaceAllLiteralString(was, "-?"), generated.ReplaceAllLiteralString(is, "-?")
 	var answer interface{ Status() metav1.Status } // an apierrors.APIStatus
@@ -123,7 +123,7 @@ func isSameCause(was, is string, err error) bool {
 	return name.ReplaceAllLiteralString(was, "") == name.ReplaceAllLiteralString(is, "")
 }
 
-// known implements the interface form for the types that Condition contains.
+// known implements form[C] if C is one of the types in the constraint Condition.
 type known[C Condition] struct{}
 
 // failure returns the condition for the failure f (T11).

@@ -11,13 +11,13 @@ import (
 	"github.com/replicakit/replicakit/status"
 )
 
-// A worker is what an operator of your own keeps copies of.
+// A worker is a child of your own kind.
 type worker struct {
 	metav1.ObjectMeta
 	connected bool
 }
 
-// The counts for a status of your own: you say when a child is ready.
+// Count returns the counts for your own status type. You define when a child is ready.
 func ExampleCount() {
 	deleted := metav1.Now()
 	workers := []*worker{

@@ -18,7 +18,7 @@ import (
 
 var noon = time.Date(2026, time.May, 4, 12, 0, 0, 0, time.UTC)
 
-// examplePod returns a pod that has been ready for a while.
+// examplePod returns a pod that has been ready for the given time.
 func examplePod(name string, ready time.Duration) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: map[string]string{"app": "web"}},
@@ -58,8 +58,8 @@ func Example() {
 	// look again after: 20s true
 }
 
-// A failure becomes a condition, which stays while nothing is tried and goes
-// with the first success.
+// Calculate turns a failure into a condition. The condition stays while nothing is tried, and is removed after the
+// first success.
 func ExampleCalculate() {
 	rs := exampleReplicaSet()
 	pods := []*corev1.Pod{examplePod("web-1", time.Hour)}
@@ -92,7 +92,7 @@ func ExampleCalculateReplicationController() {
 	// needs update: true
 }
 
-// The pods of an owner, by what the words of a status mean.
+// The filters select the pods that belong to an owner, and then the active pods and the terminating pods.
 func ExampleFilterActivePods() {
 	rs := exampleReplicaSet()
 	rs.UID = "4a1f"
@@ -123,14 +123,14 @@ func ExampleFilterActivePods() {
 	// terminating: ends true
 }
 
-// The status of a kind of your own whose children are pods: counts as a ReplicaSet has
-// them, and a condition.
+// The children of your own kind can be pods. The counts of pods are then the same as in the status of a
+// ReplicaSet. SetCondition and RemoveCondition change the conditions.
 func ExampleCountPods() {
 	pods := []*corev1.Pod{examplePod("web-1", time.Hour), examplePod("web-2", 10*time.Second)}
 	n := status.CountPods(pods, nil, 30, noon)
 	fmt.Printf("%d replicas, %d ready, %d available\n", n.Replicas, n.Ready, n.Available)
 
-	var conditions []metav1.Condition // of your status
+	var conditions []metav1.Condition // the conditions in your status
 	progressing := metav1.Condition{Type: "Progressing", Status: metav1.ConditionFalse, Reason: "WaitingForPods", LastTransitionTime: metav1.NewTime(noon)}
 	if n.Available < 2 {
 		progressing.Status = metav1.ConditionTrue
@@ -145,7 +145,7 @@ func ExampleCountPods() {
 	// 0 left
 }
 
-// A condition type of your own: any struct with the usual fields.
+// Your own condition type can be any struct with the usual fields.
 func ExampleNewConditions() {
 	type PoolCondition struct {
 		Type, Status       string
@@ -154,7 +154,7 @@ func ExampleNewConditions() {
 	}
 	conditions := status.Must(status.NewConditions[PoolCondition]())
 
-	var list []PoolCondition // of your status
+	var list []PoolCondition // the conditions in your status
 	wanted := int32(3)
 	conditions.SetFailure(&list, status.Failure{Err: errors.New("exceeded quota"), Active: 2, Desired: &wanted, Now: noon})
 	c := conditions.Get(list, status.ReplicaFailure)
@@ -167,7 +167,7 @@ func ExampleNewConditions() {
 	// 0 left
 }
 
-// A pod is available from the very instant that minReadySeconds have passed.
+// A pod becomes available at the exact time at which minReadySeconds have passed.
 func ExampleIsPodAvailable() {
 	pod := examplePod("web-1", 30*time.Second)
 	fmt.Println(status.IsPodAvailable(pod, 30, noon))
@@ -186,7 +186,7 @@ func ExampleNextAvailabilityCheck() {
 	// 0s false
 }
 
-// A status type of your own has the same counts, and the same condition.
+// Your own status type can have the same counts and the same condition as the status of a ReplicaSet.
 func ExampleSetFailure() {
 	type Worker struct {
 		metav1.ObjectMeta

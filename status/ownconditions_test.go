@@ -20,7 +20,7 @@ import (
 
 type (
 	conditionStatus string
-	// A machineCondition has the usual fields, and one more, as that of an operator.
+	// A machineCondition has the usual fields and LastProbeTime, like the condition type of an operator.
 	machineCondition struct {
 		Type               string
 		Status             conditionStatus
@@ -29,7 +29,7 @@ type (
 		Reason             string
 		Message            string
 	}
-	// A generationCondition has all fields of a metav1.Condition, some of them in a struct.
+	// A generationCondition has all fields of a metav1.Condition, but most of them are in an embedded struct.
 	generationCondition struct {
 		usual
 		ObservedGeneration int64
@@ -48,7 +48,7 @@ func generationOf(c metav1.Condition) generationCondition {
 	return generationCondition{usual{c.Type, string(c.Status), c.Reason, c.Message, c.LastTransitionTime}, c.ObservedGeneration}
 }
 
-// each converts a list; none stays nil.
+// each converts the elements of a list. If the list is empty, the result is nil.
 func each[A, B any](list []A, convert func(A) B) (converted []B) {
 	for _, c := range list {
 		converted = append(converted, convert(c))
@@ -56,7 +56,7 @@ func each[A, B any](list []A, convert func(A) B) (converted []B) {
 	return converted
 }
 
-// A type of one's own has the conditions that a known type has, after each call.
+// After the same calls, a list of your own condition type contains the same conditions as a list of a known type.
 func TestOwnConditionsAreLikeThoseThatAreKnown(t *testing.T) {
 	t.Parallel()
 	machines, err := status.NewConditions[machineCondition]()
@@ -147,7 +147,7 @@ func TestNewConditionsNamesTheField(t *testing.T) {
 	assert.PanicsWithError(t, "status: conditions: string is not a struct", func() { status.Must(status.NewConditions[string]()) })
 }
 
-// Conditions that NewConditions did not make do nothing.
+// If Conditions was not made by NewConditions, its methods do nothing.
 func TestZeroConditions(t *testing.T) {
 	t.Parallel()
 	var none status.Conditions[machineCondition]

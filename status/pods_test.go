@@ -146,7 +146,7 @@ func TestNextAvailabilityCheck(t *testing.T) {
 	for name, tt := range map[string]struct {
 		pods            []*corev1.Pod
 		minReadySeconds int32
-		want            time.Duration // 0 for none
+		want            time.Duration // 0 if there is no next check
 	}{
 		"M1 no pods":                                   {nil, 10, 0},
 		"M1 every ready pod is available":              {[]*corev1.Pod{since(10 * time.Second), since(time.Hour)}, 10, 0},
@@ -178,7 +178,7 @@ func TestNextAvailabilityCheck(t *testing.T) {
 	})
 }
 
-// available counts the active pods that are available at an instant.
+// available returns the number of active pods that are available at a given time.
 func available(pods []*corev1.Pod, minReadySeconds int32, at time.Time) (n int) {
 	for _, p := range status.FilterActivePods(pods) {
 		if status.IsPodAvailable(p, minReadySeconds, at) {
@@ -188,8 +188,8 @@ func available(pods []*corev1.Pod, minReadySeconds int32, at time.Time) (n int) 
 	return n
 }
 
-// requireNextCheck states what NextAvailabilityCheck promises: nothing changes
-// before the check, and something has changed at it.
+// requireNextCheck checks the time that NextAvailabilityCheck returns. The number of available pods must not
+// change before this time, and must be higher at this time.
 func requireNextCheck(t *testing.T, pods []*corev1.Pod, minReadySeconds int32, at time.Time) {
 	t.Helper()
 	after, ok := status.NextAvailabilityCheck(pods, minReadySeconds, at)

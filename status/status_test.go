@@ -37,8 +37,8 @@ var (
 
 func ptr(n int32) *int32 { return &n }
 
-// replicaSet returns a ReplicaSet of three replicas whose template has the labels
-// of podtest's pods, changed by the given functions.
+// replicaSet returns a ReplicaSet with three replicas. The template has the labels of podtest's pods. The given
+// functions change the ReplicaSet.
 func replicaSet(changes ...func(*appsv1.ReplicaSet)) *appsv1.ReplicaSet {
 	rs := &appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: podtest.Namespace, Name: "web", UID: "uid-web", Generation: 7},
@@ -76,7 +76,7 @@ func selector(s *metav1.LabelSelector) func(*appsv1.ReplicaSet) {
 	return func(rs *appsv1.ReplicaSet) { rs.Spec.Selector = s }
 }
 
-// fleet returns n pods like podtest.Pod's, all changed by the same options.
+// fleet returns n pods that podtest.Pod makes with the given options.
 func fleet(n int, options ...podtest.Option) []*corev1.Pod {
 	var pods []*corev1.Pod
 	for i := range n {
@@ -288,7 +288,8 @@ func TestReplicaFailure(t *testing.T) {
 	}
 }
 
-// A quota or a webhook is another cause, another child of the same resource is none.
+// If two errors of the API server differ only in the name of the child, they have the same cause, and the condition
+// stays unchanged. If the quota, the webhook or the resource differs, the errors have different causes.
 func TestT13W45TheNameOfTheChildIsNoCause(t *testing.T) {
 	t.Parallel()
 	workers := schema.GroupResource{Group: "fleet.example.com", Resource: "workers"}
@@ -341,7 +342,7 @@ func TestT13W45TheNameOfTheChildIsNoCause(t *testing.T) {
 	}
 }
 
-// ownConditions returns the conditions as a status type of one's own has them.
+// ownConditions converts the conditions to the type metav1.Condition.
 func ownConditions(list []appsv1.ReplicaSetCondition) []metav1.Condition {
 	if list == nil {
 		return nil
@@ -438,7 +439,7 @@ func TestCarriedOver(t *testing.T) {
 	})
 }
 
-// replicationController returns the ReplicationController that says the same.
+// replicationController returns a ReplicationController with the same spec and the same conditions.
 func replicationController(rs *appsv1.ReplicaSet) *corev1.ReplicationController {
 	return &corev1.ReplicationController{
 		ObjectMeta: rs.ObjectMeta,
@@ -581,7 +582,7 @@ func controllerStatus(s appsv1.ReplicaSetStatus) corev1.ReplicationControllerSta
 	}
 }
 
-// slowly is Calculate with a loop for each field and no thought of speed.
+// slowly is a slow, obvious implementation of Calculate, with one loop for each field.
 func slowly(rs *appsv1.ReplicaSet, pods []*corev1.Pod, opts status.Options) appsv1.ReplicaSetStatus {
 	result := *rs.Status.DeepCopy()
 	result.ObservedGeneration = rs.Generation
@@ -656,7 +657,7 @@ func slowly(rs *appsv1.ReplicaSet, pods []*corev1.Pod, opts status.Options) apps
 	return result
 }
 
-// random makes pods, owners and options that are full of borderline cases.
+// random makes random pods, owners and options with many borderline cases.
 type random struct{ *rand.Rand }
 
 func pick[T any](r random, from ...T) T { return from[r.IntN(len(from))] }
@@ -739,7 +740,7 @@ func TestCalculateEqualsSlowTwin(t *testing.T) {
 	}
 }
 
-// Count by the rules of pods is CountPods, whatever the pods.
+// If Count gets the unfinished pods and the rules for pods, it returns the same counts as CountPods for all pods.
 func TestCountEqualsCountPods(t *testing.T) {
 	t.Parallel()
 	r := random{rand.New(rand.NewPCG(5, 6))}

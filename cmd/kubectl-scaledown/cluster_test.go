@@ -28,10 +28,12 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 )
 
-// shop is the Deployment of the fleet, with a ReplicationController besides.
+// shop is a file with the Deployment of the fleet, and a ReplicationController with one pod.
 const shop = "testdata/fleet-a.deployment.yaml"
 
-// The shell of a test finds a kubectl on PATH that is this test binary.
+// TestEveryCommandShown puts a link to this test binary on PATH, under the name kubectl. If the binary runs under
+// that name, TestMain runs the plugin for "kubectl scaledown". For any other command, TestMain prints all objects
+// of the server.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) != "kubectl" {
 		os.Exit(m.Run())
@@ -47,15 +49,15 @@ func TestMain(m *testing.M) {
 	_ = response.Body.Close()
 }
 
-// A server is an API server with a fixed fleet, which it may refuse to show.
+// A server is an API server that serves items. The server answers 403 to requests for the forbidden resource.
 type server struct {
 	items     []json.RawMessage
-	forbidden string // a resource
+	forbidden string // a resource, such as pods
 	changed   chan string
 	users     chan string
 }
 
-// start returns a kubeconfig of a server.
+// start starts the server. It returns the path of a kubeconfig for the server, and the URL of the server.
 func (s *server) start(t *testing.T) (kubeconfig, url string) {
 	t.Helper()
 	if s.items == nil {
@@ -75,7 +77,7 @@ func kubeconfigOf(t *testing.T, url string) string {
 	return path
 }
 
-// shopItems returns all that the fixed cluster has.
+// shopItems returns the objects of the files fleet and shop.
 func shopItems(t *testing.T) []json.RawMessage {
 	t.Helper()
 	items := fleetList(t).Items
@@ -89,7 +91,7 @@ func shopItems(t *testing.T) []json.RawMessage {
 	return items
 }
 
-// lists are the types of the lists by resource.
+// lists maps each resource to the apiVersion and the kind of its list.
 var lists = map[string][2]string{
 	"deployments": {"apps/v1", "DeploymentList"}, "replicasets": {"apps/v1", "ReplicaSetList"}, "replicationcontrollers": {"v1", "ReplicationControllerList"},
 	"pods": {"v1", "PodList"}, "nodes": {"v1", "NodeList"}, "poddisruptionbudgets": {"policy/v1", "PodDisruptionBudgetList"},
@@ -135,7 +137,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(found)
 }
 
-// watch tells of the pods that are changed, for which it takes them away.
+// watch handles a watch request. If the resource is pods, watch waits for a pod name from s.changed. Then watch
+// removes this pod from s.items, and sends one DELETED event.
 func (s *server) watch(w http.ResponseWriter, r *http.Request, resource string) {
 	w.WriteHeader(http.StatusOK)
 	w.(http.Flusher).Flush()
@@ -221,7 +224,8 @@ func TestAsksAsSomebodyElse(t *testing.T) {
 	assert.Equal(t, "alice", <-s.users)
 }
 
-// One deadline is for everything, the server's silence included.
+// If the server never answers, the plugin ends after --request-timeout, or when it is interrupted. The timeout
+// also limits the read from standard input.
 func TestAServerThatNeverAnswers(t *testing.T) {
 	t.Parallel()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -265,7 +269,7 @@ func TestWatchAnswersAgain(t *testing.T) {
 	first := make([]byte, len("pod/web-5d9c7b6f4d-jb62l\n"))
 	_, err := io.ReadFull(out, first)
 	require.NoError(t, err)
-	s.changed <- "web-5d9c7b6f4d-4dfk4" // 39 are left, and there is nothing to print
+	s.changed <- "web-5d9c7b6f4d-4dfk4" // 39 pods remain, as wanted, so no pod is printed
 	s.changed <- strings.TrimSpace(strings.TrimPrefix(string(first), "pod/"))
 	stop()
 	assert.Equal(t, 1, <-ended)
@@ -320,7 +324,7 @@ func TestEveryCommandShown(t *testing.T) {
 	}
 }
 
-// The rows in docs/scaledown.md are those of the fleet.
+// Each row that docs/scaledown.md shows is in the golden table of the fleet.
 func TestThePageShowsTheFleet(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/scaledown.md")

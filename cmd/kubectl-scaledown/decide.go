@@ -37,7 +37,8 @@ type answer struct {
 }
 
 // A decision describes what a controller does for one ReplicaSet or ReplicationController in one
-// step. Both plan.Scale.Delete and the slice order begin with the pods that earlier steps delete.
+// step. The pods that earlier steps delete come first in the field plan.Scale.Delete and in the
+// field order.
 type decision struct {
 	owner    owner
 	before   int32 // replicas before this step
@@ -238,9 +239,9 @@ func (a *answer) findTies() {
 }
 
 // findTie sets d.tie if it is not certain which pods are deleted. If the order compares the number
-// of pods per node, a tie in an earlier pass makes this number uncertain. Sibling ReplicaSets that
-// shrink at the same time also make it uncertain. In both cases, findTie compares pods only by the
-// criteria in the map coarse.
+// of pods per node, a tie in an earlier pass makes this number uncertain. If sibling ReplicaSets
+// shrink at the same time, the number of pods per node is also uncertain. In both cases, findTie
+// compares pods only by the criteria in the map coarse.
 func (d *decision) findTie(w window, siblings bool) {
 	if d.related == nil {
 		if t, ok := w.tie(pass{d.order, d.victims()}); ok {

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// rollout is a Deployment of 4, in the middle of a rollout: two ReplicaSets of
-// which one was sized last, and an old revision without pods.
+// rollout is a Deployment of 4 replicas in the middle of a rollout. The new ReplicaSet has 2 replicas, and the
+// previous one has 3. The oldest ReplicaSet has none.
 var rollout = `
 apiVersion: apps/v1
 kind: Deployment
@@ -23,7 +23,8 @@ spec:
   template: {metadata: {labels: {app: web}}, spec: {priority: 3}}
 ` + revision("3", "2", "2026-11-21T11:30:00Z") + revision("2", "3", "2026-11-20T11:00:00Z") + revision("1", "0", "2026-11-19T11:00:00Z")
 
-// revision returns a ReplicaSet of the Deployment, which was last sized for 4.
+// revision returns a ReplicaSet of the Deployment. The annotations say that the Deployment wanted 4 replicas when
+// it last sized the ReplicaSet.
 func revision(n, replicas, since string) string {
 	return strings.NewReplacer("$n", n, "$replicas", replicas, "$since", since).Replace(`
 ---
@@ -131,8 +132,8 @@ func TestWhatBecomesOfADeployment(t *testing.T) {
 	}
 }
 
-// On node-2 and node-3 are two pods of the Deployment each, and on node-1 one:
-// those of the other ReplicaSet count.
+// The order counts the pods of all ReplicaSets of the Deployment on each node. So node-2 and node-3 have two pods
+// each, and node-1 has one.
 func TestPodsOfSiblingsCount(t *testing.T) {
 	t.Parallel()
 	got := try(shopRollout, "rs/web-2", "--explain", "-o=wide")
@@ -141,7 +142,8 @@ func TestPodsOfSiblingsCount(t *testing.T) {
 	assert.Regexp(t, `3 +no +web-2-a +node-1 .* 1 +29m .*the last one`, got.stdout)
 }
 
-// A paused rollout does nothing between the steps, so they can be foreseen. One that goes on cannot.
+// During a paused rollout, the plugin can predict each of the --steps. During a rollout that is not paused, the
+// plugin refuses more than one step.
 func TestStepsOfADeployment(t *testing.T) {
 	t.Parallel()
 	got := try(shopRollout, "deployment/web", "--steps=3,2")

@@ -196,19 +196,20 @@ func (d *decision) position(place int) (position, error) {
 		if err != nil {
 			return position{}, err
 		}
-		at.Reason = fmt.Sprintf("%s is the last that goes, and goes before it: %s", last.Name, inWords(pair[0]))
+		at.Reason = fmt.Sprintf("%s is the last pod to be deleted. It ranks before this pod: %s", last.Name, inWords(pair[0]))
 	}
 	if !d.isCertain(place) {
-		at.Goes = fmt.Sprintf("maybe: %d of %d alike go", d.tie.goes, d.tie.to-d.tie.from)
+		at.Goes = fmt.Sprintf("maybe: %d of %d tied pods are deleted", d.tie.goes, d.tie.to-d.tie.from)
 	}
 	at.First, at.Protect = d.costs(place)
 	return at, nil
 }
 
 // costs returns two deletion costs for the pod at this index of d.order. Deletion costs are
-// compared only among pods with the same assignment, phase and readiness. With the first cost, the
-// pod ranks before all of these pods. With the second cost, it ranks after them. If no other pod
-// has the same assignment, phase and readiness, both results are nil.
+// compared only within a group of pods with the same assignment, phase and readiness. With the
+// first cost, the pod ranks before all other pods of its group. With the second cost, the pod
+// ranks after all other pods of its group. If its group contains no other pod, both results are
+// nil.
 func (d *decision) costs(place int) (first, last *costing) {
 	before := map[string]bool{"unassigned": true, "phase": true, "not-ready": true}
 	from, to := place, place+1

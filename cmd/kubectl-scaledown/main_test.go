@@ -29,19 +29,18 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// fleet is what kubectl get rs,pods -o json printed on a Kubernetes 1.36.3 API
-// server: two ReplicaSets of one Deployment. fleet-a.deleted.txt beside it says
-// which pods Kubernetes itself deleted when one of them was scaled down, and
-// when.
+// fleet is a file with the output of kubectl get rs,pods -o json from a Kubernetes 1.36.3 API server. The file
+// contains two ReplicaSets of one Deployment. The file fleet-a.deleted.txt lists the pods that Kubernetes deleted
+// when one of these ReplicaSets was scaled down, and the time of the scaling.
 const fleet = "testdata/fleet-a.json"
 
-// A result is what a user sees of one run.
+// A result is the exit code and the output of one run.
 type result struct {
 	code           int
 	stdout, stderr string
 }
 
-// try runs the program at a fixed instant. It reads stdin unless args name a file.
+// try runs the plugin at a fixed time. If args name no file, the plugin reads stdin.
 func try(stdin string, args ...string) result {
 	if !slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "-f") }) {
 		args = append([]string{"-f", "-"}, args...)
@@ -49,7 +48,7 @@ func try(stdin string, args ...string) result {
 	return ask(context.Background(), strings.NewReader(stdin), args...)
 }
 
-// ask runs the program at that instant with the arguments alone.
+// ask runs the plugin with exactly these arguments. The clock of the plugin stands at 12:00 on 2026-11-21.
 func ask(ctx context.Context, stdin io.Reader, args ...string) result {
 	var stdout, stderr bytes.Buffer
 	now := func() time.Time { return time.Date(2026, time.November, 21, 12, 0, 0, 0, time.UTC) }
@@ -57,8 +56,7 @@ func ask(ctx context.Context, stdin io.Reader, args ...string) result {
 	return result{code, stdout.String(), stderr.String()}
 }
 
-// deleted returns the instant and the pods of fleet-a.deleted.txt: what
-// Kubernetes deleted.
+// deleted returns the time, and the names of the pods that Kubernetes deleted, from the file fleet-a.deleted.txt.
 func deleted(t *testing.T) (at string, pods []string) {
 	t.Helper()
 	data, err := os.ReadFile("testdata/fleet-a.deleted.txt")
@@ -68,8 +66,7 @@ func deleted(t *testing.T) (at string, pods []string) {
 	return at, lines[1:]
 }
 
-// scaledByDeployment is what is said whenever one ReplicaSet of the fleet shall be
-// scaled.
+// scaledByDeployment is the note that the plugin prints if it is asked to scale one ReplicaSet of the fleet.
 const scaledByDeployment = "note: ReplicaSet fleet-1-3645/web-5d9c7b6f4d belongs to Deployment web, which resets its replicas. Scale the Deployment, and ask for deployment/web\n"
 
 func golden(t *testing.T, name, got string) {
@@ -151,8 +148,8 @@ func asYAML(t *testing.T) string {
 	return mergepatch.ToYAMLOrError(value)
 }
 
-// web is a ReplicaSet of one pod, web-a, with an orphan to adopt, web-o, and a
-// pod to release, web-r.
+// web is a ReplicaSet that wants one pod. The ReplicaSet has the pod web-a, an orphan web-o to adopt, and a pod
+// web-r to release.
 const web = `
 apiVersion: apps/v1
 kind: ReplicaSet
@@ -239,7 +236,8 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// Nobody knows which pods there were before these.
+// If --at is before the creation of a pod, the plugin refuses to answer. The dump does not show which pods existed
+// at that time.
 func TestRefusesAnInstantBeforeThePodsExisted(t *testing.T) {
 	t.Parallel()
 	got := try(web, "--at=2026-11-21T10:00:00Z", "--replicas=0")
@@ -375,8 +373,7 @@ func TestRefusesArgumentsThatItDoesNotUnderstand(t *testing.T) {
 	}
 }
 
-// crowd is a ReplicaSet of n pods whose names, spread over nodes, are made by two
-// functions.
+// crowd returns a ReplicaSet with n pods. The functions pod and node return the name and the node of each pod.
 func crowd(n int, pod, node func(int) string) string {
 	documents := strings.Split(web, "---")
 	input := strings.NewReplacer("replicas: 1", fmt.Sprintf("replicas: %d", n), "replicas: 2", fmt.Sprintf("replicas: %d", n)).Replace(documents[0])

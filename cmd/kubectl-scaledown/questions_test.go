@@ -18,8 +18,8 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 )
 
-// zoned is a ReplicaSet of six ready pods in two zones; the third is on node-c.
-// Two budgets want four and two thirds of them, and one is of other pods.
+// zoned is a ReplicaSet of six ready pods in two zones. Only the third pod is on node-c. Two PodDisruptionBudgets
+// select these pods, and a third one selects other pods.
 var zoned = func() string {
 	names := []string{"a", "b", "c", "d", "e", "f"}
 	nodes := []string{"node-a", "node-a", "node-c", "node-b", "node-b", "node-b"}
@@ -58,7 +58,9 @@ func TestZonesAndBudgets(t *testing.T) {
 	assert.True(t, object.Certain)
 }
 
-// What an owner asks of replicakit-controller is no answer about kube-controller-manager.
+// If an owner asks replicakit-controller for an order by annotation, the plugin still answers for
+// kube-controller-manager. If --order is not set and a pod would be deleted, the plugin prints a note about the
+// annotation.
 func TestAnOrderByAnnotation(t *testing.T) {
 	t.Parallel()
 	annotated := strings.Replace(zoned, "metadata: {", "metadata: {annotations: {replicakit.dev/scale-down-order: packed}, ", 1)
@@ -69,7 +71,7 @@ func TestAnOrderByAnnotation(t *testing.T) {
 	assert.NotContains(t, try(annotated, "--replicas=3", "--order=packed").stderr, note)
 }
 
-// sortedBudgets sorts the rows of the last table, whose order is that of the input.
+// sortedBudgets sorts the rows of the last table, because zoned contains the budgets in random order.
 func sortedBudgets(text string) string {
 	head, rows, _ := strings.Cut(text, "BROKEN\n")
 	lines := strings.Split(strings.TrimSpace(rows), "\n")
@@ -106,7 +108,8 @@ func TestWhatIfANodeWereCordoned(t *testing.T) {
 	assert.Contains(t, try(web, "--order=zones").stderr, "error: --order zones: no node with label topology.kubernetes.io/zone in the input\n")
 }
 
-// What --pod says of costs is what --cost makes of them.
+// The flag --pod predicts the place of the pod in the order, for two other deletion costs. If --cost sets one of
+// these costs, the pod gets the predicted place.
 func TestWhyOnePodGoesOrStays(t *testing.T) {
 	t.Parallel()
 	at, _ := deleted(t)
@@ -118,7 +121,7 @@ func TestWhyOnePodGoesOrStays(t *testing.T) {
 	stays := ask("web-5d9c7b6f4d-rf8mt")
 	assert.Equal(t, position{
 		Name: "web-5d9c7b6f4d-rf8mt", Place: 39, Of: 40, Goes: "no",
-		Reason: "web-5d9c7b6f4d-ffzks is the last that goes, and goes before it: not ready",
+		Reason: "web-5d9c7b6f4d-ffzks is the last pod to be deleted. It ranks before this pod: not ready",
 		First:  &costing{-1, 17, false}, Protect: &costing{101, 40, false},
 	}, stays)
 	goes := ask("web-5d9c7b6f4d-6kf5f")
@@ -132,14 +135,15 @@ func TestWhyOnePodGoesOrStays(t *testing.T) {
 		}
 	}
 	text := try("", "-f", fleet, "rs/web-5d9c7b6f4d", "--replicas=25", "--at="+at, "--pod="+stays.Name).stdout
-	assert.Contains(t, text, "\nweb-5d9c7b6f4d-rf8mt is number 39 of 40 to go.\nGoes: no\nWhy: web-5d9c7b6f4d-ffzks is the last that goes, and goes before it: not ready\n"+
+	assert.Contains(t, text, "\nweb-5d9c7b6f4d-rf8mt is number 39 of 40 to go.\nGoes: no\nWhy: web-5d9c7b6f4d-ffzks is the last pod to be deleted. It ranks before this pod: not ready\n"+
 		"With deletion cost -1 it is number 17, and stays.\nWith deletion cost 101 it is number 40, and stays.\n")
-	assert.Contains(t, try(zoned, "--replicas=3", "--pod=web-e").stdout, "\nGoes: maybe: 3 of 6 alike go\n")
+	assert.Contains(t, try(zoned, "--replicas=3", "--pod=web-e").stdout, "\nGoes: maybe: 3 of 6 tied pods are deleted\n")
 	assert.Contains(t, try(zoned, "--replicas=3", "--pod=web-x").stderr, "error: --pod: ReplicaSet shop/web has no pod web-x (did you mean web-a, web-b, web-c?)\n")
 	assert.Contains(t, try(web, "--replicas=1", "--pod=web-o").stdout, "No deletion cost would change its place")
 }
 
-// Steps delete, together, as many as one, and each ranks anew what is left.
+// Several steps together delete the same number of pods as one large step. Each step ranks the remaining pods
+// again.
 func TestSteps(t *testing.T) {
 	t.Parallel()
 	at, _ := deleted(t)
@@ -162,7 +166,8 @@ func TestSteps(t *testing.T) {
 	assert.Contains(t, try("", "-f", fleet, "-f", shop, "deployment/web", "--steps=9,8").stderr, "--steps: a rollout is under way")
 }
 
-// The fleet is compared with itself without the pods that Kubernetes deleted, and one more.
+// In the later dump of this test, one of the pods that Kubernetes deleted still exists, and one pod that Kubernetes
+// did not delete is missing. The comparison names these two pods.
 func TestComparesWithWhatWasLater(t *testing.T) {
 	t.Parallel()
 	at, gone := deleted(t)
@@ -199,7 +204,7 @@ func TestSeveralOwnersAreALineEach(t *testing.T) {
 	assert.Contains(t, try("", "-f", fleet, "-f", shop, "-A", "-o=jsonpath={.items[*].for.name}").stdout, "web legacy")
 }
 
-// On a terminal the head of a table is bold, and what is not certain stands out.
+// On a terminal, the header of a table is bold, and rows that are not certain are yellow.
 func TestColours(t *testing.T) {
 	t.Parallel()
 	o := &options{format: genericclioptions.NewPrintFlags("")}

@@ -60,7 +60,7 @@ func TestReadsEveryFormThatKubectlPrints(t *testing.T) {
 	}
 }
 
-// assertReadsBoth checks that the set and the pod are found in the files.
+// assertReadsBoth checks that the plugin reads the ReplicaSet web and the pod web-a from the files.
 func assertReadsBoth(t *testing.T, stdin string, files ...string) {
 	t.Helper()
 	cmd := &options{IOStreams: genericiooptions.IOStreams{In: strings.NewReader(stdin)}, files: genericclioptions.FileNameFlags{Recursive: new(bool)}}
@@ -223,12 +223,13 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// readerFunc is a reader.
+// readerFunc is a function that implements io.Reader.
 type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// A list is never whole in memory: when its end is read, all items but the last few are there.
+// The plugin decodes a list item by item while it reads the list. Before it reads the end of the list, it has
+// already decoded more than 90% of the items.
 func TestReadsAListItemByItem(t *testing.T) {
 	t.Parallel()
 	const n = 2000

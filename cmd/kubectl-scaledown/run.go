@@ -207,7 +207,7 @@ func (o *options) printNames(out *bytes.Buffer, answers []answer) error {
 	for _, a := range answers {
 		for _, d := range a.sets {
 			if d.tie != nil && !o.allowTies {
-				return fmt.Errorf("%s: %d of the %s that go are chosen from %d pods, but it is not known which (--allow-ties prints one choice): %s",
+				return fmt.Errorf("%s: %d of the %s to delete are chosen from %d pods, but it is not known which (--allow-ties prints one choice): %s",
 					d.owner, d.tie.goes, number(d.victims(), "pod"), d.tie.to-d.tie.from, d.tie.cause)
 			}
 			for _, victim := range d.plan.Scale.Delete[d.gone:] {

@@ -45,8 +45,8 @@ func (c cause) String() string {
 	return fmt.Sprintf("%s; kube-controller-manager chooses by %s, replicakit-controller by %s", c.Reason, c.Kubernetes, c.Ours)
 }
 
-// coarse holds the criteria that do not depend on the time or on other pods. The map fine holds the
-// criteria that do not depend on the time.
+// The variable fine holds the criteria that are compared before any criterion that depends on the
+// time. The variable coarse holds the same criteria except colocation, which depends on other pods.
 var (
 	coarse = map[string]bool{"unassigned": true, "phase": true, "not-ready": true, "deletion-cost": true}
 	fine   = map[string]bool{"unassigned": true, "phase": true, "not-ready": true, "deletion-cost": true, "colocation": true}
@@ -54,7 +54,8 @@ var (
 
 // class compares the pods on both sides of the cut. The pods in order[:cut] are deleted, and the
 // others stay. If the last deleted pod and the first pod that stays are equal in all given
-// criteria, ok is true. Then order[from:to] contains all pods that are equal to these two.
+// criteria, ok is true. Then order[from:to] contains all pods that are equal to the last deleted
+// pod and to the first pod that stays.
 func class(order []podrank.Victim[*corev1.Pod], cut int, criteria map[string]bool) (from, to int, ok bool) {
 	if cut <= 0 || cut >= len(order) || criteria[order[cut-1].Criterion] {
 		return cut, cut, false
@@ -108,8 +109,8 @@ func (w window) tie(p pass) (t tie, ok bool) {
 	return tie{from + start, from + reach + 1, p.cut - from - start, alike}, true
 }
 
-// A candidate holds the values by which pods are ranked if they are equal in all criteria of the map
-// fine.
+// A candidate holds the values by which pods are ranked if they are equal in all criteria in the
+// variable fine.
 type candidate struct {
 	uid            types.UID
 	ready, created time.Time

@@ -28,8 +28,8 @@ import (
 
 var noon = time.Date(2026, time.November, 21, 12, 0, 0, 0, time.UTC)
 
-// theirs sorts as kube-controller-manager does: pods that are equal stay in any order, and
-// where two ages differ, but not by their power of two, the UIDs decide at once.
+// theirs sorts pods as kube-controller-manager does. Pods that are equal in all criteria can come in any order. If
+// two ages differ but have the same power of two, the UIDs decide, and later criteria are not compared.
 type theirs struct {
 	pods []*corev1.Pod
 	rank map[string]int
@@ -69,7 +69,8 @@ func (s theirs) younger(p, q *corev1.Pod, since, other time.Time) bool {
 	return p.UID < q.UID
 }
 
-// randomFleet is a ReplicaSet, of a Deployment or alone, whose pods are much alike.
+// randomFleet returns a ReplicaSet with n pods that differ little. In half of the cases, the ReplicaSet belongs to
+// a Deployment.
 func randomFleet(r *rand.Rand, n int) *objects {
 	rs := &appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "rs"},
@@ -106,7 +107,7 @@ func randomFleet(r *rand.Rand, n int) *objects {
 	return objs
 }
 
-// ranksOf counts the pods of each node, if the ReplicaSet belongs to a Deployment.
+// ranksOf counts the pods of each node. If the ReplicaSet belongs to no Deployment, the result is empty.
 func ranksOf(objs *objects, pods []*corev1.Pod) map[string]int {
 	rank := map[string]int{}
 	if objs.replicaSets[0].OwnerReferences != nil {
@@ -117,8 +118,9 @@ func ranksOf(objs *objects, pods []*corev1.Pod) map[string]int {
 	return rank
 }
 
-// Kubernetes' sort gets the same pods in many orders, at many times of the window: what is
-// certain always goes, and of a tie as many as was said.
+// The test sorts the same pods as Kubernetes does, from many initial orders and at many times of the window. Each
+// pod that is certain to go is always deleted, and each pod that is certain to stay is never deleted. From a tie,
+// the predicted number of pods is always deleted.
 func TestWhatIsCertainGoesInEveryOrderOfTheCache(t *testing.T) {
 	t.Parallel()
 	certain, tied := 0, 0
@@ -162,7 +164,7 @@ func TestWhatIsCertainGoesInEveryOrderOfTheCache(t *testing.T) {
 	assert.Greater(t, tied, 400)
 }
 
-// Pods that differ only by UID are a tie, as Kubernetes does not look at UIDs there.
+// Pods that differ only by UID are a tie, because Kubernetes does not compare UIDs if the ages are equal.
 func TestATie(t *testing.T) {
 	t.Parallel()
 	nodes := func(i int) string { return fmt.Sprintf("node-%d", i) }
@@ -174,7 +176,7 @@ func TestATie(t *testing.T) {
 	assert.Contains(t, got.stdout, "\n11 of these 23 pods go, but it is not known which: "+alike.String()+".\nweb-00, web-01, web-")
 
 	got = try(input, "--replicas=12", "-o=name")
-	assert.Equal(t, result{1, "", "error: ReplicaSet shop/web: 11 of the 12 pods that go are chosen from 23 pods, but it is not known which (--allow-ties prints one choice): " + alike.String() + "\n"}, got)
+	assert.Equal(t, result{1, "", "error: ReplicaSet shop/web: 11 of the 12 pods to delete are chosen from 23 pods, but it is not known which (--allow-ties prints one choice): " + alike.String() + "\n"}, got)
 	assert.Len(t, strings.Fields(try(input, "--replicas=12", "-o=name", "--allow-ties").stdout), 12)
 	assert.Equal(t, "pod/web-03\n", try(input, "--replicas=23", "-o=name").stdout, "what is certain needs no leave")
 
@@ -190,14 +192,15 @@ func TestATie(t *testing.T) {
 	assert.Contains(t, try(input, "--replicas=12").stdout, "\nPods per node are not compared, as ReplicaSet shop/web has no controller such as a Deployment.\n")
 }
 
-// In a minute an age may come to the power of two of another one, and the UIDs decide.
+// While two ages have the same power of two, the UIDs decide. If the order of two pods may change within the
+// window, sure returns false.
 func TestTimeMakesATie(t *testing.T) {
 	t.Parallel()
 	ready := func(age time.Duration) time.Time { return noon.Add(-age) }
 	second := func(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
 	for name, tt := range map[string]struct {
-		p, q   time.Duration // ages; p is first
-		pUID   string        // q has "m"
+		p, q   time.Duration // ages; the order puts p first
+		pUID   string        // the UID of q is "m"
 		within time.Duration
 		want   bool
 	}{
@@ -221,8 +224,8 @@ func TestTimeMakesATie(t *testing.T) {
 	}
 }
 
-// After a pass of 500 pods the nodes are counted anew. If it is not certain who went, what
-// the nodes decide is not either.
+// After a pass of 500 deletions, the next pass counts the pods on each node again. If it is not certain which pods
+// the first pass deletes, these counts are not certain either. In this test, all pods are then in the tie.
 func TestPassesThatAreNotCertainLeaveTheNodesOpen(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 1))

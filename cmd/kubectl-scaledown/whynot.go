@@ -43,7 +43,7 @@ func (o *options) printWhyNot(out *bytes.Buffer, objs *objects, answers []answer
 		}
 		for j, d := range a.sets {
 			if j == 0 {
-				out.WriteString("\nIf replicakit-controller serves it, these paths show what held back its last passes. \"Nothing happens\" in docs/operating.md shows how to read them:\n")
+				out.WriteString("\nIf replicakit-controller serves it, these paths show what held back its last passes. The section \"Nothing happens\" of docs/operating.md explains how to read them:\n")
 			}
 			fmt.Fprintf(out, "/debug/passes/%s/%s\n", d.owner.GetNamespace(), d.owner.GetName())
 		}

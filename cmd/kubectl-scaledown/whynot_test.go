@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// calm is a ReplicaSet that has the one pod that it wants, web-a, and what else --why-not reads.
+// calm is a ReplicaSet with the one pod that it wants, web-a. The text also has a Namespace, a ResourceQuota and
+// an Event, because --why-not reads these.
 var calm = strings.Replace(strings.Join(strings.Split(web, "---")[:2], "---"), "status: {replicas: 2}", "status: {replicas: 1}", 1) + `---
 {apiVersion: v1, kind: Namespace, metadata: {name: shop}, status: {phase: Active}}
 ---
@@ -22,7 +23,7 @@ var calm = strings.Replace(strings.Join(strings.Split(web, "---")[:2], "---"), "
 {apiVersion: v1, kind: Event, metadata: {namespace: shop, name: begin}, type: Normal, reason: Scaled, involvedObject: {kind: ReplicaSet, namespace: shop, name: web, uid: rs-1}}
 `
 
-// podOf returns a pod with labels of the ReplicaSet and other metadata.
+// podOf returns a pod with the labels that the ReplicaSet selects, and with the given metadata.
 func podOf(name, metadata string) string {
 	return fmt.Sprintf("---\n{apiVersion: v1, kind: Pod, metadata: {namespace: shop, name: %s, uid: %s, labels: {app: web}, %s}, spec: {nodeName: node-1}}\n", name, name, metadata)
 }
@@ -35,7 +36,7 @@ func warning(name, uid, times string) string {
 		"involvedObject: {kind: ReplicaSet, namespace: shop, name: web, uid: %s}, %s}\n", name, name, uid, times)
 }
 
-// whyNot returns the facts of an answer, and all of it.
+// whyNot runs the plugin with --why-not. whyNot returns the facts from the output, and the whole result.
 func whyNot(t *testing.T, input string) (facts []string, got result) {
 	t.Helper()
 	got = try(input, "--why-not")
@@ -50,7 +51,7 @@ func TestWhyNot(t *testing.T) {
 	t.Parallel()
 	const effect = "Such pods do not count as replicas, but a rollout of strategy Recreate waits for them."
 	for name, tt := range map[string]struct {
-		old, text string // an edit
+		old, text string // text replaces old in calm
 		more      string
 		want      []string
 	}{
@@ -124,7 +125,7 @@ func TestWhyNot(t *testing.T) {
 func TestWhyNotPrintsTheWholeAnswer(t *testing.T) {
 	t.Parallel()
 	paused := strings.Replace(shopRollout, "spec:\n", "status: {conditions: [{type: ReplicaFailure, status: 'True', message: exceeded quota}]}\nspec:\n  paused: true\n", 1) +
-		podOf("old", `finalizers: [example.com/lock], deletionTimestamp: "2026-11-21T11:59:59Z", `+byWeb) // of the old revision
+		podOf("old", `finalizers: [example.com/lock], deletionTimestamp: "2026-11-21T11:59:59Z", `+byWeb) // a pod of the old revision
 	for name, input := range map[string]string{"calm": calm, "claims": web, "deployment": paused} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -160,7 +161,8 @@ func TestWhyNotOfAReplicationController(t *testing.T) {
 	assert.Contains(t, got.stdout, "\n1 pod, 1 wanted by its spec.replicas: nothing to create or delete, as it has what it wants\n")
 }
 
-// What may not be read is unknown, and all else is said.
+// If the user may not read namespaces, resourcequotas or events, a note says what is unknown. The plugin still
+// prints all other facts.
 func TestWhyNotGoesOnWithoutWhatIsForbidden(t *testing.T) {
 	t.Parallel()
 	const going = "Namespace fleet-1-3645 is being deleted, so no pod can be created in it."

@@ -23,8 +23,8 @@ import (
 	"github.com/replicakit/replicakit/status"
 )
 
-// withSidecar gives the pod a container that runs before the others, and one
-// that runs beside them.
+// withSidecar gives the pod an ordinary init container, and a sidecar that has restarted the given number of
+// times.
 func withSidecar(restarts int32) podtest.Option {
 	return func(pod *corev1.Pod) {
 		pod.Spec.InitContainers = []corev1.Container{
@@ -38,7 +38,7 @@ func withSidecar(restarts int32) podtest.Option {
 	}
 }
 
-// unmarked is of pods that nobody else made.
+// unmarked is a function for the field trimmer.mark. With unmarked, a trimmer keeps no managed fields.
 func unmarked(*corev1.Pod) []metav1.ManagedFieldsEntry { return nil }
 
 func TestTrim(t *testing.T) {
@@ -141,7 +141,7 @@ func labelled(key, value string) podtest.Option {
 	return podtest.Labels(map[string]string{key: value})
 }
 
-// names also tell the reasons.
+// names returns a string for each pod, with the pod's name, the criterion that decided, and the compared values.
 func names(victims []podrank.Victim[*corev1.Pod]) (names []string) {
 	for _, v := range victims {
 		names = append(names, v.Object.Name+": "+fmt.Sprint(v.Criterion, v.Values))
@@ -149,7 +149,8 @@ func names(victims []podrank.Victim[*corev1.Pod]) (names []string) {
 	return names
 }
 
-// What the server answers is kept until the cache shows it, so it is trimmed too.
+// The pods in answers of the server are also trimmed, because controllers keep these pods until the cache shows
+// them.
 func TestAnswersAreTrimmed(t *testing.T) {
 	t.Parallel()
 	pod := podtest.Pod("p", podtest.Cost("7"))

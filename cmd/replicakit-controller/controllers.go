@@ -99,7 +99,7 @@ func controllers() []controller {
 }
 
 // withSettings returns a copy of kind that uses the settings. If the order of an owner is invalid, or needs nodes
-// that are not listed yet, passes of the owner delete no pods. They still do everything else.
+// that are not listed yet, passes of the owner delete no pods, but do all their other work.
 func withSettings[O kinds.Object](set settings, kind kinds.Kind[O, *corev1.Pod]) kinds.Kind[O, *corev1.Pod] {
 	original := kind.Spec
 	kind.Spec = func(owner O) (replicas.PodSpec, error) {

@@ -26,8 +26,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/clientgo"
 )
 
-// A refusing server creates no pod and writes no status, and knows when it was
-// asked for a pod, and for whom.
+// A refusing server refuses all creations of pods. For each owner, the server records the times of the refused
+// creations.
 type refusing struct {
 	mu    sync.Mutex
 	began time.Time
@@ -43,7 +43,9 @@ func (r *refusing) create(action kubetesting.Action) (bool, runtime.Object, erro
 	return true, nil, errors.New("no")
 }
 
-// refuse runs ReplicaSets of one pod for a time, and returns when each was tried.
+// refuse runs the controller for the given time, with ReplicaSets that want one pod each. The server refuses to
+// create pods and to write statuses. For each ReplicaSet, refuse returns the times at which the controller tried to
+// create the pod.
 func refuse(t *testing.T, owners int, during time.Duration) map[string][]time.Duration {
 	t.Helper()
 	server := &refusing{began: time.Now(), asked: map[string][]time.Duration{}}
@@ -52,7 +54,7 @@ func refuse(t *testing.T, owners int, during time.Duration) map[string][]time.Du
 	client.PrependReactor("list", "*", func(action kubetesting.Action) (bool, runtime.Object, error) {
 		list, err := client.Tracker().List(action.GetResource(), action.(kubetesting.ListActionImpl).Kind, action.GetNamespace())
 		if about, ok := list.(metav1.ListInterface); ok {
-			about.SetResourceVersion("1") // so that what the informers list is known to be new
+			about.SetResourceVersion("1") // so that the lists of the informers count as up to date
 		}
 		return true, list, err
 	})
@@ -64,7 +66,9 @@ func refuse(t *testing.T, owners int, during time.Duration) map[string][]time.Du
 	c := controllers()[0]
 	built, err := c.build(ctx, factory, client, settings{orders: newOrders(defaults()), passes: newPasses(), pods: newTrimmer(unmarked), passed: newRunaways().note, isProbe: func(types.UID) bool { return false }}, clientgo.Options{})
 	require.NoError(t, err)
-	built.NewTerm(ctx) // or one owner may wait for what another asks, and is first tried when the others are tried again
+	// Without NewTerm, an owner may wait for a request of another owner. Its first try may then come only during the
+	// retries of the other owners.
+	built.NewTerm(ctx)
 	var running sync.WaitGroup
 	running.Go(func() { _ = built.Run(ctx, owners) })
 	factory.StartWithContext(ctx)

@@ -33,15 +33,15 @@ const (
 	lookEvery = lookFor / 6
 	// lookPatience is the time for which the worker retries if the server cannot create a probe.
 	// For example, a webhook cannot answer before its own pods exist. lookPatience is also the
-	// maximum wait while other controllers create pods. Such pods alone do not prove that another
+	// maximum wait while other controllers create pods. New pods alone do not prove that another
 	// controller serves the kind.
 	lookPatience = 30 * time.Second
 )
 
 // serveAlone checks for other controllers of the kind. If it finds none, it calls the function
 // begin, and keeps the probe until ctx is done. If it finds one, it returns an error. With
-// --allow-other-controllers, serveAlone calls begin without this check, and the worker only reports
-// later writes of other controllers.
+// --allow-other-controllers, serveAlone does not check for other controllers before it calls the
+// function begin. The worker then only reports later writes of other controllers.
 func (w *worker) serveAlone(ctx context.Context, c controller, begin func()) error {
 	if w.opts.allowOthers {
 		w.others.begin(time.Now())

@@ -29,12 +29,12 @@ import (
 	"github.com/replicakit/replicakit/cmd/replicakit-controller/demo/controlplane"
 )
 
-// A town is a control plane of a test's own, with one ReplicaSet.
+// A town is a control plane for one test, with one ReplicaSet.
 type town struct {
 	t          *testing.T
 	client     kubernetes.Interface
 	kubeconfig string
-	ever       func() int // how many pods there ever were
+	ever       func() int // returns how many pods have ever existed
 }
 
 func newTown(t *testing.T) *town {
@@ -54,7 +54,7 @@ func newTown(t *testing.T) *town {
 	return c
 }
 
-// countPods counts those that a watch tells of.
+// countPods watches the pods. The returned function returns the number of pods that the watch has seen.
 func (c *town) countPods() (ever func() int) {
 	watch, err := c.client.CoreV1().Pods("default").Watch(c.t.Context(), metav1.ListOptions{})
 	require.NoError(c.t, err)
@@ -77,7 +77,8 @@ func (c *town) countPods() (ever func() int) {
 	}
 }
 
-// kubeControllerManager serves ReplicaSets and ReplicationControllers until it is stopped.
+// kubeControllerManager starts a kube-controller-manager that serves ReplicaSets and ReplicationControllers until
+// stop is called.
 func (c *town) kubeControllerManager(flags ...string) (stop func()) {
 	c.t.Helper()
 	binaries, err := controlplane.Binaries()
@@ -99,7 +100,7 @@ func (c *town) scale(replicas int) {
 	require.NoError(c.t, err)
 }
 
-// has waits until the ReplicaSet has so many pods and its status says so.
+// has waits until the ReplicaSet wants this number of pods, and its status counts the same number.
 func (c *town) has(replicas int) {
 	c.t.Helper()
 	require.Eventually(c.t, func() bool {
@@ -108,13 +109,14 @@ func (c *town) has(replicas int) {
 	}, patience, 50*time.Millisecond, "%d pods", replicas)
 }
 
-// probes are those that are left.
+// probes returns the names of the probes that exist.
 func (c *town) probes() (names []string) {
 	c.t.Helper()
 	return probesIn(c.t, c.client, "kube-system")
 }
 
-// probesIn are the owners of a namespace that has no others.
+// probesIn returns the names of all ReplicaSets and ReplicationControllers of a namespace. The namespace must
+// contain no owners except probes.
 func probesIn(t *testing.T, client kubernetes.Interface, namespace string) (names []string) {
 	t.Helper()
 	sets, err := client.AppsV1().ReplicaSets(namespace).List(t.Context(), metav1.ListOptions{})
@@ -168,9 +170,9 @@ func TestBesideKubeControllerManager(t *testing.T) {
 	stop := c.kubeControllerManager()
 	c.scale(30)
 	c.has(30)
-	refused() // it has nothing to do
+	refused() // kube-controller-manager is idle
 	c.scale(100)
-	refused() // it has: 20 calls a second are the default
+	refused() // kube-controller-manager is busy, because it makes at most 20 calls a second by default
 	c.has(100)
 	assert.Equal(t, 100, c.ever(), "nothing was made twice")
 
@@ -185,7 +187,7 @@ func TestBesideKubeControllerManager(t *testing.T) {
 	assert.Contains(t, second.log.String(), "another controller is at work: replicakit-controller wrote the status of Replica", "one of ours, with another lease")
 	assert.NotContains(t, ours.log.String(), "Another controller is at work")
 
-	c.kubeControllerManager() // while ours is at work, as after an upgrade of the control plane
+	c.kubeControllerManager() // starts while ours is at work, as after an upgrade of the control plane
 	ours.says(`Another controller is at work, and two controllers create each pod twice: turn these controllers off in one of the two programs" seen="kube-controller-manager wrote the status of Replica`)
 	ours.says("Standing back: this manager makes no further changes, and exits")
 	ours.says("Released the lease")
@@ -195,7 +197,7 @@ func TestBesideKubeControllerManager(t *testing.T) {
 	assert.Equal(t, 150, c.ever(), "nothing was made twice")
 	assert.Empty(t, c.probes())
 	assert.Positive(t, ours.foreignWrites(aStatus), "its metrics are served for a while")
-	refused() // its successor
+	refused() // our next process is refused too
 	require.NoError(t, ours.cmd.Process.Signal(syscall.SIGTERM))
 	assert.Equal(t, exitError, ours.exitCode())
 	assert.Regexp(t, "replicakit-controller: stood back: "+served, ours.log.String())
@@ -205,7 +207,7 @@ func TestBesideKubeControllerManager(t *testing.T) {
 	known.stop()
 }
 
-// foreignWrites are those that were counted for ReplicaSets and ReplicationControllers.
+// foreignWrites returns how many writes of other controllers were counted, for both kinds of owners together.
 func (p *program) foreignWrites(what string) (writes float64) {
 	p.t.Helper()
 	_, text := p.get("/metrics")
@@ -215,8 +217,8 @@ func (p *program) foreignWrites(what string) (writes float64) {
 	return writes
 }
 
-// Somebody who may change one namespace makes pods and managed fields in the name of
-// kube-controller-manager. Neither keeps a manager from beginning, nor ends one.
+// A user of one namespace creates pods and managed fields under the name of kube-controller-manager. A new manager
+// still starts, and a working manager continues to work.
 func TestAUserOfANamespaceIsNoOtherController(t *testing.T) {
 	t.Parallel()
 	c := newTown(t)
@@ -263,7 +265,7 @@ func TestAUserOfANamespaceIsNoOtherController(t *testing.T) {
 	ours.stop()
 }
 
-// asked returns a worker, and a prober whose server answers to create as it is told to.
+// asked returns a worker and a prober. If the given function returns an error, the prober cannot create a probe.
 func asked(t *testing.T, create func() error) (*worker, prober) {
 	t.Helper()
 	m := &manager{opts: defaults(), foreignWrites: newForeignWrites()}
@@ -360,7 +362,8 @@ func TestAProbeThatCannotBeMade(t *testing.T) {
 	})
 }
 
-// Who ends it while it looks finds nothing of it but its lease, which nobody holds.
+// If the program is stopped while it checks for other controllers, it leaves no probe behind. The lease of the
+// program has no holder afterwards.
 func TestASignalWhileItLooksLeavesNothing(t *testing.T) {
 	t.Parallel()
 	cluster, client := cluster(t)
@@ -393,7 +396,7 @@ func TestAProbeThatWasLeftIsReplaced(t *testing.T) {
 		second, err := p.replace(t.Context(), "probe")
 		require.NoError(t, err, c.kind)
 		assert.NotEqual(t, first.GetUID(), second.GetUID())
-		p.remove(t.Context(), first) // it is another one by now
+		p.remove(t.Context(), first) // removes nothing, because the probe now has another UID
 		_, err = p.get(t.Context(), "probe")
 		require.NoError(t, err)
 		p.remove(t.Context(), second)

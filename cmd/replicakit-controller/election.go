@@ -99,8 +99,8 @@ func newIdentity() (string, error) {
 }
 
 // lock returns a resource lock with its own client. The requests of this client do not wait behind
-// other requests. They time out before the lease expires. The fence reads these requests to learn
-// when the lease was renewed.
+// other requests. Each request of this client times out before the lease expires. The fence reads
+// these requests to learn when the lease was renewed.
 func (m *manager) lock(identity string) (resourcelock.Interface, error) {
 	config := rest.CopyConfig(m.config)
 	config.UserAgent = userAgent

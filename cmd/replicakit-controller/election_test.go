@@ -37,19 +37,19 @@ import (
 // A leaseServer keeps one lease as an API server does.
 type leaseServer struct {
 	mu      sync.Mutex
-	lease   *coordinationv1.Lease // nil: there is none
+	lease   *coordinationv1.Lease // nil if no lease exists
 	version int
-	wrong   map[string]trouble // by the name of the manager
+	wrong   map[string]trouble // by name of the manager
 }
 
-// A trouble is how the calls of a manager go wrong.
+// A trouble describes how the calls of a manager fail.
 type trouble struct {
-	cut  bool          // no call arrives
-	lost bool          // calls take effect, and their answers are lost
-	slow time.Duration // how long each call takes to the server, and its answer back
+	cut  bool          // no call reaches the server
+	lost bool          // calls take effect, but their answers are lost
+	slow time.Duration // the time that each call takes to the server, and each answer takes back
 }
 
-// holder is the identity of the process that has the lease, or "".
+// holder returns the identity of the process that holds the lease, or "".
 func (s *leaseServer) holder() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,7 +61,7 @@ func (s *leaseServer) holder() string {
 
 var errNoAnswer = errors.New("no answer")
 
-// wire is the connection of a manager.
+// wire returns the connection of a manager to the server.
 func (s *leaseServer) wire(name string) roundTripper {
 	return func(req *http.Request) (*http.Response, error) {
 		s.mu.Lock()
@@ -124,24 +124,24 @@ var leaseResource = schema.GroupResource{Group: "coordination.k8s.io", Resource:
 type campaigner struct {
 	identity string
 	fence    *transport.Fence
-	began    atomic.Bool // to work
+	began    atomic.Bool // whether the manager has begun to work
 	stop     func()
 	ended    chan error
 }
 
-// An electionStory is what happens to managers at random: they are cut off, their calls
-// take long or lose their answers, they end in order or are started again.
+// An electionStory plays random events for three managers. For example, the calls of a manager fail, take long, or
+// lose their answers. A manager may also be stopped, and is then started again.
 type electionStory struct {
 	*testing.T
 	*rand.Rand
 	server   *leaseServer
 	managers map[string]*campaigner
 	started  int
-	leaders  map[string]bool // the identities that were seen to be able to write
+	leaders  map[string]bool // the identities of all managers that could write at one of the checks
 }
 
-// TestElectionAtRandom checks the fence each half second: a manager that can write is the one that the
-// lease names. In the end nothing goes wrong any more, and one manager can write.
+// At any time, only the manager that the lease names can write. The test checks the fences every half second. Three
+// minutes after calls have stopped failing, exactly one manager can write.
 func TestElectionAtRandom(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(12) {
@@ -184,7 +184,7 @@ func (s *electionStory) play() {
 	assert.Empty(s, s.server.holder(), "the lease is released")
 }
 
-// happen lets one thing happen to a manager.
+// happen starts or ends the trouble of a manager, or stops the manager.
 func (s *electionStory) happen(name string) {
 	s.server.mu.Lock()
 	defer s.server.mu.Unlock()
@@ -204,7 +204,7 @@ func (s *electionStory) happen(name string) {
 	}
 }
 
-// keep starts managers again that have ended.
+// keep starts each manager that is not running.
 func (s *electionStory) keep(names []string) {
 	for _, name := range names {
 		if m := s.managers[name]; m != nil {
@@ -240,7 +240,7 @@ func (s *electionStory) start(name string) *campaigner {
 	return c
 }
 
-// pass lets time pass, and checks who can write in each half second of it.
+// pass lets time pass. Every half second, it checks that only the holder of the lease can write.
 func (s *electionStory) pass(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		time.Sleep(min(500*time.Millisecond, time.Until(end)))
@@ -252,10 +252,10 @@ func (s *electionStory) pass(d time.Duration) {
 	}
 }
 
-// leads reports whether a manager has held the lease, and may write.
+// leads reports whether a manager has begun to work, and may write now.
 func (c *campaigner) leads() bool { return c.began.Load() && c.fence.Check() == nil }
 
-// writers are the identities of the managers that can write.
+// writers returns the identities of the managers that can write.
 func (s *electionStory) writers() (identities []string) {
 	for _, m := range s.managers {
 		if m.leads() {

@@ -26,11 +26,11 @@ import (
 	"k8s.io/klog/v2/textlogger"
 )
 
-// reviews is an API server that answers questions about clients, and counts them.
+// reviews is an API server that answers TokenReviews and SubjectAccessReviews, and counts them.
 type reviews struct {
 	mu    sync.Mutex
 	away  bool
-	asked map[string]int // by resource
+	asked map[string]int // the number of requests, by resource
 }
 
 func (r *reviews) ServeHTTP(w http.ResponseWriter, req *http.Request) {
@@ -49,7 +49,7 @@ func (r *reviews) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		review.Status.Authenticated = !strings.HasPrefix(review.Spec.Token, "wrong")
 		review.Status.User.Username = review.Spec.Token
 		if !review.Status.Authenticated {
-			review.Status.Error = "invalid bearer token" // so says an API server
+			review.Status.Error = "invalid bearer token" // as a real API server does
 		}
 		answer = review
 	} else {
@@ -69,7 +69,7 @@ func TestGuard(t *testing.T) {
 		away              bool
 		code              int
 		asked             map[string]int
-		lines             int // of the log
+		lines             int // the number of lines in the log
 	}{
 		{"a client with the right passes", "/metrics", "scraper", false, http.StatusOK, map[string]int{"tokenreviews": 1, "subjectaccessreviews": 1}, 0},
 		{"a client without it does not", "/metrics", "somebody", false, http.StatusForbidden, map[string]int{"tokenreviews": 1, "subjectaccessreviews": 1}, 0},

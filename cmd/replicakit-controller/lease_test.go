@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// A fakeLock has one answer to each kind of call.
+// A fakeLock returns the same record from each Get, and the same error from each call.
 type fakeLock struct {
 	resourcelock.Interface
 	record   resourcelock.LeaderElectionRecord
@@ -106,7 +106,7 @@ func TestWatchedLock(t *testing.T) {
 	}
 }
 
-// TestReleaseOfAnothersLease sees that nobody gives up what another holds.
+// If another process or no process holds the lease, release does not write the lease.
 func TestReleaseOfAnothersLease(t *testing.T) {
 	t.Parallel()
 	for holder, want := range map[string]bool{"me": true, "other": false, "": false} {
@@ -117,8 +117,8 @@ func TestReleaseOfAnothersLease(t *testing.T) {
 	}
 }
 
-// TestRenewalsOfOneSecond has a lease that is renewed more than once in a second: an
-// elector that waits for it must see each renewal, or it waits for too short a time.
+// If a lease is renewed more than once in a second, a waiting elector sees each renewal. If the elector missed a
+// renewal, it could take over the lease too early.
 func TestRenewalsOfOneSecond(t *testing.T) {
 	t.Parallel()
 	server := fake.NewClientset()
@@ -148,7 +148,7 @@ func (l *watchedLock) get(ctx context.Context) error {
 	return err
 }
 
-// ignore is for an error that is meant to come.
+// ignore expects an error, and returns nil for it. If err is nil, ignore returns an error.
 func ignore(err error) error {
 	if err == nil {
 		return errors.New("there must be an error")
@@ -156,7 +156,7 @@ func ignore(err error) error {
 	return nil
 }
 
-// A recorder is a server that knows which requests came whole.
+// A recorder is a server that counts the requests that it has received completely.
 type recorder struct {
 	whole atomic.Int32
 	code  atomic.Int32
@@ -177,7 +177,8 @@ func (r *recorder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// The fence is beneath client-go's retries and what waits to be sent.
+// The fence checks a write just before the write is sent. If the last renewal is too old by then, the fence
+// refuses a write that client-go resends, or that has waited for the rate limit.
 func TestFenceOfAWorker(t *testing.T) {
 	t.Parallel()
 	fenced := func(t *testing.T, served *recorder, opts options) *worker {
@@ -190,7 +191,7 @@ func TestFenceOfAWorker(t *testing.T) {
 		m := newManager(opts, config)
 		lock, err := m.lock("me")
 		require.NoError(t, err)
-		_ = lock.Create(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "me"}) // the answer is no lease
+		_ = lock.Create(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "me"}) // the recorder's answer contains no lease
 		require.NoError(t, m.fence.Check())
 		served.whole.Store(0)
 		return &worker{manager: m}

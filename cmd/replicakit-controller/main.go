@@ -15,8 +15,9 @@
 // describes how to move a running cluster to this program, and back to kube-controller-manager.
 //
 // Before its first write, the program checks for another controller that serves the same kinds. If
-// it finds one, the program ends with an error. If another controller starts later, the program
-// stops making changes, and ends. With --allow-other-controllers, the program skips both checks.
+// the program finds another controller, it ends with an error. If another controller starts later,
+// the program stops making changes, and ends. With --allow-other-controllers, the program skips
+// both checks.
 //
 // Leader election is on by default. With leader election, the program writes only while it can
 // prove that it holds the lease. The proof is the last renewal that the server has accepted. The

@@ -27,11 +27,11 @@ import (
 	"github.com/replicakit/replicakit/cmd/replicakit-controller/demo/controlplane"
 )
 
-// asProgram makes the test binary the program itself.
+// asProgram is an environment variable. If this variable is set, the test binary runs main instead of the tests.
 const asProgram = "REPLICAKIT_CONTROLLER"
 
-// patience is how long a test waits for what must happen, on a machine that does
-// much else.
+// patience is the maximum time that a test waits for an expected event. The time is long, because the machine may
+// be busy.
 const patience = 3 * time.Minute
 
 func TestMain(m *testing.M) {
@@ -39,14 +39,15 @@ func TestMain(m *testing.M) {
 		main()
 	}
 	klog.SetLogger(logr.Discard())
-	// The handler that slows errors down sleeps until the year that it began in.
+	// The second handler limits the rate of errors. In a synctest bubble, time starts in the year 2000, so this
+	// handler would sleep until the year in which the process started.
 	utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1]
 	code := m.Run()
 	stopCluster()
 	os.Exit(code)
 }
 
-// startCluster starts the API server of all tests, once, and stopCluster ends it.
+// startCluster starts one API server for all tests, and stopCluster stops it.
 var (
 	stopCluster  = func() {}
 	startCluster = sync.OnceValues(func() (*controlplane.ControlPlane, error) {
@@ -62,7 +63,7 @@ var (
 	})
 )
 
-// onServers skips a test if only those are wanted that need no server.
+// onServers skips a test that needs a server if the flag -short is set.
 func onServers(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -80,7 +81,7 @@ func cluster(t *testing.T) (*controlplane.ControlPlane, kubernetes.Interface) {
 	return cluster, client
 }
 
-// writeKubeconfig puts content into a file of the test.
+// writeKubeconfig writes content into a temporary file, and returns the path of the file.
 func writeKubeconfig(t *testing.T, content []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kubeconfig")
@@ -88,14 +89,15 @@ func writeKubeconfig(t *testing.T, content []byte) string {
 	return path
 }
 
-// A program is a process of this program.
+// A program is a process that runs replicakit-controller.
 type program struct {
 	t   *testing.T
 	cmd *exec.Cmd
 	log log
 }
 
-// start starts the program on a free port unless the arguments name one.
+// start starts replicakit-controller with the given flags. If the flags set no port, the program serves metrics on
+// a free port.
 func start(t *testing.T, args ...string) *program {
 	t.Helper()
 	p := &program{t: t}
@@ -116,7 +118,7 @@ func start(t *testing.T, args ...string) *program {
 	return p
 }
 
-// says waits until the log matches.
+// says waits until the log matches the pattern, and returns the match and the submatches.
 func (p *program) says(pattern string) []string {
 	p.t.Helper()
 	re := regexp.MustCompile(pattern)
@@ -124,13 +126,13 @@ func (p *program) says(pattern string) []string {
 	return re.FindStringSubmatch(p.log.String())
 }
 
-// address returns where metrics and probes are.
+// address returns the address at which the program serves metrics and health checks.
 func (p *program) address() string {
 	p.t.Helper()
 	return p.says(`Serving metrics and probes" address="([^"]+)"`)[1]
 }
 
-// exitCode waits for the end.
+// exitCode waits until the program has ended, and returns the exit code.
 func (p *program) exitCode() int {
 	p.t.Helper()
 	ended := time.AfterFunc(patience, func() { _ = p.cmd.Process.Kill() })
@@ -139,14 +141,14 @@ func (p *program) exitCode() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// stop asks the program to end, which it must do in order.
+// stop sends SIGTERM to the program, and checks that the exit code is exitOK.
 func (p *program) stop() {
 	p.t.Helper()
 	require.NoError(p.t, p.cmd.Process.Signal(syscall.SIGTERM))
 	assert.Equal(p.t, exitOK, p.exitCode())
 }
 
-// log is what a process says.
+// log collects the output of a process.
 type log struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -164,7 +166,7 @@ func (l *log) String() string {
 	return l.text.String()
 }
 
-// noLog leaves the log of the tests as it is.
+// noLog does not change how the tests log.
 func noLog(*logsapi.LoggingConfiguration) error { return nil }
 
 func TestRun(t *testing.T) {
@@ -193,13 +195,14 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// kubeconfigFor names a server, and nothing else that it would want to know.
+// kubeconfigFor writes a kubeconfig with the address of a server and an arbitrary token.
 func kubeconfigFor(t *testing.T, server string) string {
 	t.Helper()
 	return kubeconfigWith(t, fmt.Sprintf("server: %q", server), "token: abc")
 }
 
-// kubeconfigWith has a cluster and a user with these fields.
+// kubeconfigWith writes a kubeconfig with one cluster and one user. The arguments contain the YAML fields of the
+// cluster and of the user.
 func kubeconfigWith(t *testing.T, cluster, user string) string {
 	t.Helper()
 	return writeKubeconfig(t, fmt.Appendf(nil, `apiVersion: v1

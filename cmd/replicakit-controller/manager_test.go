@@ -26,7 +26,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// answering returns an API server that has one answer.
+// answering returns the URL of a server that gives the same answer to every request.
 func answering(t *testing.T, code int, body string) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -145,8 +145,8 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// A server that is away is waited for, as a standby may: a process that ends and is
-// started again tells nothing to those who look for metrics.
+// If the API server does not answer at startup, the program waits for the server. While the program waits, it
+// serves metrics and health checks, which a process that keeps restarting could not do.
 func TestAServerThatIsAway(t *testing.T) {
 	t.Parallel()
 	cluster, _ := cluster(t)
@@ -210,7 +210,7 @@ func TestANamespaceThatDoesNotExistYet(t *testing.T) {
 	p.stop()
 }
 
-// TestTheEndIsNoError stops the program in the middle of its work.
+// If the program is stopped in the middle of its work, it logs no error.
 func TestTheEndIsNoError(t *testing.T) {
 	t.Parallel()
 	cluster, client := cluster(t)
@@ -247,7 +247,7 @@ func TestAResourceThatIsNotServed(t *testing.T) {
 	p.stop()
 }
 
-// newReplicaSet returns a ReplicaSet of pods that nothing will run.
+// newReplicaSet returns a ReplicaSet that wants n pods. No kubelet runs these pods.
 func newReplicaSet(name string, n int32) *appsv1.ReplicaSet {
 	labels := map[string]string{"app": name}
 	return &appsv1.ReplicaSet{
@@ -263,8 +263,8 @@ func newReplicaSet(name string, n int32) *appsv1.ReplicaSet {
 	}
 }
 
-// A server that forbids to ask for the lease does not say that its namespace is missing,
-// but it says so of the namespace.
+// If the server forbids access to the lease, its answer does not show whether the namespace of the lease exists.
+// The program then gets the namespace, and ends if the namespace does not exist.
 func TestALeaseInAMissingNamespaceWithoutRightsThere(t *testing.T) {
 	t.Parallel()
 	cluster, client := cluster(t)
@@ -313,7 +313,7 @@ func TestMissingRights(t *testing.T) {
 	require.NoError(t, err)
 	kubeconfig, err := cluster.AddUser(user)
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { // the server learns of roles a little later
+	require.Eventually(t, func() bool { // the server applies new roles after a short delay
 		review, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
 			Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "create", Resource: "pods"}},
 		}, metav1.CreateOptions{})
@@ -490,8 +490,8 @@ func TestWrites(t *testing.T) {
 	})
 }
 
-// TestWritesOfAWorker sees that each write is one that drain waits for, and that no
-// write is sent again below the controller.
+// The method drain waits for each write of a worker. If the server asks the client to retry a deletion, client-go
+// does not resend the deletion.
 func TestWritesOfAWorker(t *testing.T) {
 	t.Parallel()
 	w := &worker{}

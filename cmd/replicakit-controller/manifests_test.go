@@ -28,7 +28,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// manifest reads objects strictly: an unknown field is an error.
+// manifest reads the objects of a file. An unknown field is an error.
 func manifest(t *testing.T, name string) []runtime.Object {
 	t.Helper()
 	text, err := os.ReadFile("manifests/" + name)
@@ -123,7 +123,7 @@ func TestTheDeploymentsFlagsAreUnderstood(t *testing.T) {
 	manifest(t, "metrics-rbac.yaml")
 }
 
-// expanded are the flags of a container, as a kubelet gives them to the program in that namespace.
+// expanded returns the flags of a container as the kubelet passes them to the program in the given namespace.
 func expanded(container corev1.Container, namespace string) (args []string) {
 	for _, arg := range container.Args {
 		for _, env := range container.Env {

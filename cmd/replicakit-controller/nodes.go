@@ -25,7 +25,7 @@ const (
 )
 
 // nodes caches the nodes of the cluster. The watch starts when an order first needs the nodes.
-// Without such an order, the manager does not need the right to watch nodes.
+// If no order needs the nodes, the manager does not need the right to watch nodes.
 type nodes struct {
 	wanted chan struct{} // closed when an order needs the nodes
 

@@ -134,7 +134,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// firstOf returns which pod goes first: one with a low cost, or one that is new.
+// firstOf returns the name of the pod that is deleted first. The pod costly has a low deletion cost, and the pod
+// young is newer.
 func firstOf(o options) string {
 	costly, young := &corev1.Pod{}, &corev1.Pod{}
 	costly.Name, young.Name = "costly", "young"

@@ -109,9 +109,9 @@ func (o *orders) order(owner metav1.Object) podrank.Order[*corev1.Pod] {
 	return its.order
 }
 
-// admit reports whether pods of an owner may be deleted in the owner's order. If they may not,
-// admit also returns the delay before the next attempt. A delay of 0 means no further attempt. The
-// error says why the order is not valid, or why the nodes cannot be listed.
+// admit reports whether pods of an owner may be deleted in the owner's order. If the pods may not
+// be deleted, admit also returns the delay before the next attempt. A delay of 0 means no further
+// attempt. The error says why the order is not valid, or why the nodes cannot be listed.
 func (o *orders) admit(kind string, owner metav1.Object) (may bool, again time.Duration, err error) {
 	its := o.orderFor(owner)
 	if its.err != nil {

@@ -31,7 +31,8 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 )
 
-// Whatever annotations say, one order has one label.
+// If two annotations write the same order differently, both have the same label. All invalid orders share one
+// label.
 func TestLabelsOfOrders(t *testing.T) {
 	t.Parallel()
 	o := newOrders(defaults())
@@ -49,13 +50,15 @@ func TestLabelsOfOrders(t *testing.T) {
 	assert.Len(t, labels, 5)
 }
 
-// zones are nodes in a zone each. Pods on the first are the youngest.
+// zones contains three nodes, each in its own zone. The duration says how long ago the pods on the node became
+// ready.
 var zones = map[string]time.Duration{"orders-a": 10 * time.Minute, "orders-b": 5 * time.Hour, "orders-c": 50 * time.Hour}
 
-// scheduler is the name that pods ask for Kubernetes' scheduler by, which leaves those of other tests alone.
+// scheduler is the scheduler name of the pods in this test. The name differs from the default, so that
+// kube-scheduler ignores the pods of other tests.
 const scheduler = "orders"
 
-// startScheduler starts Kubernetes' own, and makes the nodes.
+// startScheduler creates the nodes, and starts kube-scheduler.
 func startScheduler(t *testing.T, client kubernetes.Interface, kubeconfig string) {
 	t.Helper()
 	for name := range zones {
@@ -67,7 +70,7 @@ func startScheduler(t *testing.T, client kubernetes.Interface, kubeconfig string
 		node.Status = corev1.NodeStatus{Capacity: room, Allocatable: room}
 		node, err = client.CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{})
 		require.NoError(t, err)
-		node.Spec.Taints = nil // that it is not ready
+		node.Spec.Taints = nil // removes the not-ready taint
 		_, err = client.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{})
 		require.NoError(t, err)
 	}
@@ -86,7 +89,7 @@ profiles: [{schedulerName: %q}]
 	t.Cleanup(func() { _ = program.Stop() })
 }
 
-// An ordered is a ReplicaSet of ready pods, which the scheduler has spread: twelve on each of the nodes.
+// An ordered is a ReplicaSet with 36 ready pods. The scheduler has put twelve pods on each of the three nodes.
 type ordered struct {
 	t      *testing.T
 	client kubernetes.Interface
@@ -123,7 +126,7 @@ func newOrdered(t *testing.T, client kubernetes.Interface, name, order string) *
 	return o
 }
 
-// pods are those that nobody has deleted.
+// pods returns the pods that are not being deleted.
 func (o *ordered) pods() (pods []corev1.Pod) {
 	o.t.Helper()
 	list, err := o.client.CoreV1().Pods(orderedNamespace).List(o.t.Context(), metav1.ListOptions{LabelSelector: "app=" + o.name})
@@ -153,7 +156,7 @@ func (o *ordered) has(is func(appsv1.ReplicaSetStatus) bool) {
 	}, patience, 50*time.Millisecond)
 }
 
-// change scales, and sets the order.
+// change sets the number of replicas, and the order in the annotation.
 func (o *ordered) change(replicas int, order string) {
 	o.t.Helper()
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}},"spec":{"replicas":%d}}`, podrank.OrderAnnotation, order, replicas)
@@ -161,7 +164,7 @@ func (o *ordered) change(replicas int, order string) {
 	require.NoError(o.t, err)
 }
 
-// tells waits for an event.
+// tells waits for an event with the given reason. The message of the event must start with the given text.
 func (o *ordered) tells(reason, text string) {
 	o.t.Helper()
 	require.Eventually(o.t, func() bool {
@@ -178,9 +181,9 @@ func (o *ordered) tells(reason, text string) {
 	}, patience, 50*time.Millisecond, "%s: %s", reason, text)
 }
 
-// The order is the user's: Kubernetes' scheduler has put twelve pods into each of three zones, 36 -> 24. Kubernetes' order
-// leaves none in the zone with the youngest, and that of the zones eight in each
-// (kubernetes#124149, #124306).
+// The user chooses the order of deletion. In this test, three ReplicaSets with twelve pods in each of three zones
+// are scaled from 36 to 24. Kubernetes' order deletes all pods in the zone with the youngest pods. The order zones
+// leaves eight pods in each zone (kubernetes#124149, #124306).
 func TestOrdersOnARealServer(t *testing.T) {
 	t.Parallel()
 	cluster, client := cluster(t)
@@ -213,7 +216,8 @@ func TestOrdersOnARealServer(t *testing.T) {
 	p.stop()
 }
 
-// An order that asks about nodes waits for them, and says so if they are refused.
+// If an order needs the nodes, no pod is deleted before the nodes are listed. If the server refuses to list the
+// nodes, admit returns an error.
 func TestOrdersWaitForNodes(t *testing.T) {
 	t.Parallel()
 	owner := newReplicaSet("web", 1)
@@ -229,7 +233,7 @@ func TestOrdersWaitForNodes(t *testing.T) {
 	assert.Equal(t, nodesWait, again)
 
 	client := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{corev1.LabelTopologyZone: "a", "other": "b"}}})
-	var forbidden sync.Mutex // while it is held
+	var forbidden sync.Mutex // while it is locked, the server refuses to list nodes
 	forbidden.Lock()
 	client.PrependReactor("list", "nodes", func(kubetesting.Action) (bool, runtime.Object, error) {
 		if !forbidden.TryLock() {
@@ -253,11 +257,11 @@ func TestOrdersWaitForNodes(t *testing.T) {
 	assert.Equal(t, nodesRefusedWait, again)
 	orders.passed("replicaset", owner, 0)
 	assert.Empty(t, orders.nodes.blind, "nothing is kept of passes that have ended, as their owners may have")
-	orders.order(owner) // a plan from before
+	orders.order(owner) // a plan that is made before the nodes are listed
 	forbidden.Unlock()
 	require.Eventually(t, func() bool {
 		may, again, err = orders.admit("ReplicaSet", owner)
-		return err == nil && again < nodesWait // all nodes are there
+		return err == nil && again < nodesWait // the nodes are listed
 	}, patience, 10*time.Millisecond)
 	assert.False(t, may, "that plan did not know the nodes")
 	may, _, err = asked()
@@ -274,7 +278,8 @@ func TestOrdersWaitForNodes(t *testing.T) {
 	assert.Empty(t, orders.nodes.blind)
 }
 
-// The words of the flag are parsed when the manager begins, and those of an annotation when they are first seen.
+// The order of the flag is parsed when the manager starts. The order of an annotation is parsed only when the
+// manager first sees this value of the annotation.
 func TestOrdersAreParsedOnce(t *testing.T) {
 	t.Parallel()
 	orders := newOrders(defaults())

@@ -40,7 +40,7 @@ const mostOwners = 1000
 func newForeignWrites() *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "replicakit_foreign_writes_total",
-		Help: "Writes of other controllers that this manager has seen while it worked. A status counts each time, and an owner counts once if another controller created a child for it.",
+		Help: "Writes of other controllers that this manager has seen while it worked. Each write of a status counts. Creations of children count once for each owner.",
 	}, []string{"controller", "what"})
 }
 
@@ -278,8 +278,9 @@ func (o *others) report(ctx context.Context, c controller, what, by, did string,
 	})
 }
 
-// isToBeTold reports whether to log a write, and whether the write is the first proof. The first
-// proof is always logged, and other writes at most once per tellEvery.
+// isToBeTold reports whether to log a write. The result prove is true if the function o.proven must
+// be called, because this write is the first one that proves that another controller is at work.
+// If prove is true, the write is always logged. Other writes are logged at most once per tellEvery.
 func (o *others) isToBeTold(what string) (tell, prove bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

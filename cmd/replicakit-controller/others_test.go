@@ -13,7 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// field is what one manager has written, some seconds after a pod was made.
+// field returns the entry in managedFields for a write of the given manager. The argument after is the number of
+// seconds from the creation of the pod to the write.
 func field(manager, subresource string, after int) metav1.ManagedFieldsEntry {
 	at := metav1.Unix(int64(1000+after), 0)
 	return metav1.ManagedFieldsEntry{Manager: manager, Subresource: subresource, Operation: metav1.ManagedFieldsOperationUpdate, Time: &at}
@@ -26,7 +27,7 @@ func TestPodsOfOthers(t *testing.T) {
 		name       string
 		kind       string
 		apiVersion string
-		began      int // seconds after the pod was made
+		began      int // seconds after the creation of the pod
 		fields     []metav1.ManagedFieldsEntry
 		want       string
 	}{
@@ -60,7 +61,8 @@ func TestPodsOfOthers(t *testing.T) {
 	}
 }
 
-// A status is proof only if it changed, and not by this program.
+// A status proves that another controller is at work only if the status has changed, and this program has not
+// changed it.
 func TestForeignStatus(t *testing.T) {
 	t.Parallel()
 	const kcm = "kube-controller-manager"

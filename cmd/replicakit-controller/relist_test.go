@@ -24,12 +24,12 @@ import (
 	"github.com/replicakit/replicakit/internal/follow"
 )
 
-// A hangingProxy stands before an API server. The watches that are there when it is told
-// to hang say nothing any more, and do not end.
+// A hangingProxy forwards requests to an API server. When hang is called, all open watches stop sending events,
+// but do not end.
 type hangingProxy struct {
 	*httptest.Server
 	mu   sync.Mutex
-	hung chan struct{} // closed when the watches that began before hang
+	hung chan struct{} // when hang closes this channel, all open watches hang
 }
 
 func newHangingProxy(t *testing.T, cluster *controlplane.ControlPlane) *hangingProxy {
@@ -83,8 +83,8 @@ func (b hangingBody) Read(data []byte) (int, error) {
 	}
 }
 
-// A watch that hangs is mended without a lease and without a restart, while what it is
-// about changes: here after seconds and not after minutes.
+// If a watch hangs while its objects change, the manager lists these objects again. To do so, the manager needs no
+// lease and no restart. The test sets short times, so that the list comes after seconds instead of minutes.
 func TestAWatchThatHangsIsListedAnew(t *testing.T) {
 	t.Parallel()
 	cluster, client := cluster(t)
@@ -127,7 +127,7 @@ func TestAWatchThatHangsIsListedAnew(t *testing.T) {
 		}, patience, 50*time.Millisecond, "%d pods", n)
 	}
 	has(2)
-	for n := range 3 { // each of the watches that are there then
+	for n := range 3 { // in each round, all watches hang that are open at the time
 		proxy.hang()
 		_, err = sets.Patch(t.Context(), "web", "application/merge-patch+json", []byte(`{"spec":{"replicas":`+string(rune('3'+n))+`}}`), metav1.PatchOptions{})
 		require.NoError(t, err)

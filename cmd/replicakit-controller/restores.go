@@ -40,8 +40,8 @@ func newRestored() prometheus.Gauge {
 // because its etcd was restored from a backup. Watches can miss this, because they break while the
 // server is down. Controllers can also miss it, because informers often list again before a
 // controller compares versions. So each manager regularly reads the resourceVersion of the server.
-// Managers that wait for the lease also do so, because the leader often loses the lease and ends
-// while etcd is down.
+// Managers that wait for the lease also read the resourceVersion, because the leader often loses
+// the lease and ends while etcd is down.
 type restores struct {
 	live    func(context.Context) (string, error) // returns the current resourceVersion of the server
 	tell    func(ctx context.Context, note string) error

@@ -19,9 +19,9 @@ func TestARestoredServerIsNoticed(t *testing.T) {
 	t.Parallel()
 	const none = ""
 	for name, story := range map[string]struct {
-		answers []string // one each time that the server is asked
+		answers []string // the answers of the server, one for each request
 		told    []string
-		last    int // the answer that told it last
+		last    int // the index of the answer that shows the last restore
 	}{
 		"a server that goes on":                        {answers: []string{"99", "99", "100", "250"}},
 		"a server that was away, and goes on":          {answers: []string{none, "99", none, none, "99"}},
@@ -47,7 +47,7 @@ func TestARestoredServerIsNoticed(t *testing.T) {
 						return "", errors.New("no connection")
 					},
 					tell: func(_ context.Context, note string) error {
-						if refused = !refused; refused { // the first time
+						if refused = !refused; refused { // each event is refused once
 							return errors.New("not yet ready to handle request")
 						}
 						notes = append(notes, note)

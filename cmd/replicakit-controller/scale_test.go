@@ -20,9 +20,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// runningPod is like one of a Deployment that a kubelet has started: one
-// container, the volume of its service account, and the notes of three managers. An
-// owner has five.
+// runningPod returns a pod like one of a Deployment that a kubelet has started. The pod has one container, the
+// volume of its service account, and the managed fields of three managers. Each owner has five pods.
 func runningPod(i int) *corev1.Pod {
 	fields := func(n int) *metav1.FieldsV1 {
 		return metav1.NewFieldsV1(`{"f:metadata":{` + strings.Repeat(`"f:name":{},`, n) + `"f:labels":{}}}`)
@@ -76,7 +75,7 @@ func runningPod(i int) *corev1.Pod {
 	}
 }
 
-// runningSet is like the ReplicaSet of such pods.
+// runningSet returns a ReplicaSet like one that owns the pods of runningPod.
 func runningSet(i int) *appsv1.ReplicaSet {
 	pod := runningPod(i)
 	pod.Spec.Volumes, pod.Spec.NodeName, pod.Spec.Tolerations = nil, "", nil
@@ -92,15 +91,15 @@ func runningSet(i int) *appsv1.ReplicaSet {
 	}
 }
 
-// A message is an object of Kubernetes that has a form on the wire.
+// A message is a Kubernetes object with a protobuf encoding.
 type message interface {
 	metav1.Object
 	Marshal() ([]byte, error)
 	Unmarshal(data []byte) error
 }
 
-// sizes returns what such an object takes on the wire, and what one that the cache
-// holds takes of the heap.
+// sizes returns the number of bytes that one object takes on the wire, and on the heap if the cache holds the
+// object.
 func sizes(t *testing.T, original func(i int) message, empty func() message) (wire, kept float64) {
 	t.Helper()
 	const n = 20_000
@@ -111,7 +110,7 @@ func sizes(t *testing.T, original func(i int) message, empty func() message) (wi
 		data, err := original(i).Marshal()
 		require.NoError(t, err)
 		wire = float64(len(data))
-		object := empty() // that shares memory with no other
+		object := empty() // a new object, which shares memory with no other object
 		require.NoError(t, object.Unmarshal(data))
 		_, err = trim(object)
 		require.NoError(t, err)
@@ -129,7 +128,7 @@ func heap() uint64 {
 	return stats.HeapAlloc
 }
 
-// TestWhatObjectsTake holds docs/scale.md to its figures.
+// On the wire and in the cache, objects are about as large as docs/scale.md says.
 func TestWhatObjectsTake(t *testing.T) { //nolint:paralleltest // it measures the heap
 	wire, kept := sizes(t, func(i int) message { return runningPod(i) }, func() message { return &corev1.Pod{} })
 	t.Logf("a pod: %.0f bytes on the wire, %.0f in the cache", wire, kept)

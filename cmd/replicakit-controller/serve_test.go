@@ -23,10 +23,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// openMetrics lets everybody get the metrics.
+// openMetrics is a flag that lets every client get the metrics.
 const openMetrics = "--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics"
 
-// get asks as a client that nobody knows.
+// get sends a request without credentials.
 func (p *program) get(path string) (code int, text string) {
 	p.t.Helper()
 	return get(p.t, &http.Client{Transport: bearer{}}, "https://"+p.address()+path)
@@ -79,7 +79,7 @@ func TestMetrics(t *testing.T) {
 
 	p.says(`"Starting" version="[^"]+" revision="[^"]+" go="go1[^"]+" kubernetes="v0\.`)
 	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
-		require.EventuallyWithT(t, func(c *assert.CollectT) { // the other kind may not be listed yet
+		require.EventuallyWithT(t, func(c *assert.CollectT) { // ReplicationControllers may not be listed yet
 			code, text := p.get(path)
 			assert.Equal(c, http.StatusOK, code, path)
 			assert.Equal(c, "ok", text, path)
@@ -220,7 +220,7 @@ func TestMetricsAreGuarded(t *testing.T) {
 	p.stop()
 }
 
-// bearer sends a token, and trusts any certificate.
+// bearer is a transport that sends a token, and trusts any certificate.
 type bearer struct{ token string }
 
 func (b bearer) RoundTrip(req *http.Request) (*http.Response, error) {

@@ -34,7 +34,8 @@ func (o *options) theLease() corev1.ObjectReference {
 }
 
 // tell creates an event. If the event cannot be created, tell logs the error. An event can show why
-// a process has ended. A metric cannot, because the process no longer serves metrics.
+// a process has ended. A metric cannot show the reason, because a process that has ended serves no
+// metrics.
 func (m *manager) tell(ctx context.Context, about corev1.ObjectReference, reason, note string) {
 	if err := m.makeEvent(ctx, about, reason, note); err != nil {
 		klog.FromContext(ctx).V(2).Info("An event could not be created", "reason", reason, "err", err)

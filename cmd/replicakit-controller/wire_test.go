@@ -23,15 +23,15 @@ import (
 	"github.com/replicakit/replicakit/cmd/replicakit-controller/demo/controlplane"
 )
 
-// A wire is the way to an API server, and remembers in which encoding requests and
-// answers were.
+// A wire forwards requests to an API server. The wire records the encodings of requests and answers.
 type wire struct {
 	*httptest.Server
 	mu    sync.Mutex
-	calls map[string]encodings // by method and what it is about: "POST pods"
+	calls map[string]encodings // by method and resource, such as "POST pods"
 }
 
-// encodings are media types; the request's is empty if it has no body.
+// encodings holds the media types of a request and of its answer. If the request has no body, its media type is
+// empty.
 type encodings struct{ request, answer string }
 
 func newWire(t *testing.T, cluster *controlplane.ControlPlane) *wire {
@@ -44,17 +44,18 @@ func newWire(t *testing.T, cluster *controlplane.ControlPlane) *wire {
 	w.Server = httptest.NewServer(&httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(server)
-			r.Out.Header.Del("Authorization") // the transport is that of an administrator
+			r.Out.Header.Del("Authorization") // the transport has the credentials of an administrator
 		},
 		Transport:      transport,
-		FlushInterval:  -1, // events of watches come one by one
+		FlushInterval:  -1, // each event of a watch is forwarded immediately
 		ModifyResponse: w.note,
 	})
 	t.Cleanup(w.CloseClientConnections)
 	return w
 }
 
-// note remembers calls that were about objects, discovery being in JSON always.
+// note records successful calls for objects in a namespace. note skips discovery calls, because these always use
+// JSON.
 func (w *wire) note(answer *http.Response) error {
 	_, path, ok := strings.Cut(answer.Request.URL.Path, "/namespaces/")
 	if !ok || answer.StatusCode >= http.StatusBadRequest {
@@ -109,7 +110,7 @@ func TestEverythingIsAskedForAsProtobuf(t *testing.T) {
 		case http.MethodPost, http.MethodPut, http.MethodDelete:
 			assert.Equal(t, protobuf, got.request, what)
 		case http.MethodPatch:
-			assert.Contains(t, got.request, "-patch+json", what) // there is no other encoding of it
+			assert.Contains(t, got.request, "-patch+json", what) // patches have no other encoding
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The watch of pods hangs for six hours: still there are exactly three.
+// If the watch of pods hangs for six hours, the controller still creates exactly three pods.
 func TestHang(t *testing.T) {
 	t.Parallel()
 	s, err := newStory()

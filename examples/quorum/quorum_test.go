@@ -25,15 +25,15 @@ import (
 
 const namespace = "default"
 
-// A simulation is the operator on a simulated cluster, with the agents in the pods. It
-// judges each change.
+// A simulation is the operator on a simulated cluster, with the agents in the pods. The method changed checks each
+// change of the cluster.
 type simulation struct {
 	*replicastest.Cluster[*Database, *corev1.Pod]
 	operator *replicastest.Controller[*Database, *corev1.Pod]
 	world    *replicastest.World
 	agents   *agents
 	claims   map[string]*corev1.PersistentVolumeClaim
-	fails    func() bool // whether the next of Calls does
+	fails    func() bool // reports whether the next call of a method of Calls fails
 	quorum   int
 	broken   error
 }
@@ -57,7 +57,7 @@ func simulate(t *testing.T, replicas, quorum int32) *simulation {
 	return s
 }
 
-// start starts an operator that knows nothing, in place of another one.
+// start replaces the running operator, if any, with a new operator that remembers nothing.
 func (s *simulation) start() {
 	if s.operator != nil {
 		s.operator.View.Stop()
@@ -102,8 +102,9 @@ func (s *simulation) Keep(ctx context.Context, db *Database, keep bool) error {
 	return err
 }
 
-// changed judges a change: a member that was ready goes after a drain and leaves a quorum,
-// and each pod has its claim.
+// changed checks each change, and stores the first violation in s.broken. A new pod must have a volume claim that
+// is not being deleted. A ready member may be deleted only after it was drained. If the database is not being
+// deleted, a quorum of ready members must also remain.
 func (s *simulation) changed(before, after metav1.Object) {
 	was, _ := before.(*corev1.Pod)
 	is, _ := after.(*corev1.Pod)
@@ -119,7 +120,7 @@ func (s *simulation) changed(before, after metav1.Object) {
 	}
 }
 
-// isGoing reports whether the database is being deleted, or is gone.
+// isGoing reports whether the database is being deleted or no longer exists.
 func (s *simulation) isGoing() bool {
 	db, err := s.GetOwner(context.Background(), namespace, "db")
 	return err != nil || db.DeletionTimestamp != nil
@@ -134,11 +135,12 @@ func (s *simulation) ready() (n int) {
 	return n
 }
 
-// agents drain members that are asked to.
+// agents simulates the agents in the pods. If the operator asks a member to drain, the member is drained after the
+// time in the field takes.
 type agents struct {
 	*simulation
 	takes time.Duration
-	asked map[string]time.Time // by UID
+	asked map[string]time.Time // when the agent noticed the request to drain, by UID of the pod
 }
 
 func (a *agents) next() (pod *corev1.Pod, due time.Time) {
@@ -240,7 +242,7 @@ func TestQuorumThatCannotBeIsRefused(t *testing.T) {
 	require.EqualError(t, err, "database default/db: spec.quorum is 4, and spec.replicas is 3")
 }
 
-// A member whose pod has failed is made again under its name.
+// If the pod of a member fails, the operator creates a new pod with the same name.
 func TestFailedMember(t *testing.T) {
 	t.Parallel()
 	s := simulate(t, 3, 2)
@@ -254,8 +256,8 @@ func TestFailedMember(t *testing.T) {
 	assert.NotEqual(t, failed.UID, again.UID)
 }
 
-// A user deletes the claim of a member, and the pod fails. The member waits until the claim
-// is gone, and gets another one as soon as the watch of claims tells that.
+// If a user deletes the claim of a member and the pod fails, the operator waits until the claim is gone. When the
+// watch of claims reports this, the operator creates a new claim and a new pod.
 func TestClaimIsDeleted(t *testing.T) {
 	t.Parallel()
 	s := simulate(t, 3, 2)
@@ -274,8 +276,8 @@ func TestClaimIsDeleted(t *testing.T) {
 	assert.Empty(t, DatabaseOf(&corev1.PersistentVolumeClaim{}))
 }
 
-// A pod that is not the database's has the name of a member. That member waits until the
-// name is free, and the others do not.
+// If a pod that does not belong to the database has the name of a member, this member waits until the name is
+// free. The other members do not wait.
 func TestNameIsTaken(t *testing.T) {
 	t.Parallel()
 	s := simulate(t, 0, 0)
@@ -298,7 +300,8 @@ func TestNameIsTaken(t *testing.T) {
 	assert.Equal(t, int32(3), db.Status.ReadyReplicas)
 }
 
-// A database that is deleted drains each member, the highest first. Then it is gone.
+// If a database is deleted, its members are drained and removed one by one, the highest ordinal first. The
+// database is removed after the last member.
 func TestADatabaseThatIsDeletedDrainsItsMembers(t *testing.T) {
 	t.Parallel()
 	s := simulate(t, 3, 2)
@@ -313,8 +316,8 @@ func TestADatabaseThatIsDeletedDrainsItsMembers(t *testing.T) {
 	assert.True(t, apierrors.IsNotFound(err), "its finalizer is off: %v", err)
 }
 
-// Anything goes wrong at any time. The rules hold at every moment, and in the end all is as
-// it should be.
+// Random faults occur at random times. The rules in the method changed must hold at every moment. After the last
+// fault, the operator must reach the wanted state.
 func TestChaos(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(60) {

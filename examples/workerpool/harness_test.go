@@ -38,12 +38,12 @@ const (
 	tick     = 25 * time.Millisecond
 )
 
-// A world is a namespace of a cluster, with a client that is not the operator's.
+// A world is a namespace of a cluster, and a client for the test. The operator has its own client.
 type world struct {
 	t         *testing.T
 	client    client.WithWatch
 	namespace string
-	transform toolscache.TransformFunc // of the operator's caches; nil: none
+	transform toolscache.TransformFunc // the transform function of the operator's caches; nil means none
 	ctx       context.Context          //nolint:containedctx // what the operator's contexts derive from; nil means a plain one
 }
 
@@ -61,8 +61,8 @@ func newWorld(t *testing.T, config *rest.Config) world {
 	return world{t: t, client: c, namespace: ns.Name}
 }
 
-// operate runs the operator in the world's namespace until the test ends, or
-// earlier by the function that it returns.
+// operate runs the operator in the world's namespace until the test ends. The returned function stops the operator
+// earlier.
 func (w world) operate(expectationsTimeout time.Duration, configs ...*rest.Config) (stop func()) {
 	w.t.Helper()
 	for i, config := range configs {
@@ -97,7 +97,8 @@ func (w world) operate(expectationsTimeout time.Duration, configs ...*rest.Confi
 	return stop
 }
 
-// work makes Workers ready, as whatever runs them would.
+// work marks each new Worker as ready, like a program that runs the Workers. Workers with the image "broken" stay
+// unready.
 func (w world) work() {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -126,8 +127,8 @@ func (w world) work() {
 	})
 }
 
-// watch returns the events of the namespace's Workers, from now on, each once: the
-// server may end a watch at any time, and then another one goes on.
+// watch returns all later events of the namespace's Workers, each once. If the server ends the watch, a new watch
+// continues after the last event.
 func (w world) watch() <-chan watch.Event {
 	w.t.Helper()
 	var list v1.WorkerList
@@ -189,7 +190,7 @@ func (w world) get() v1.WorkerPool {
 	return pool
 }
 
-// settled waits until there are so many Workers and the status says so.
+// settled waits until the number of Workers is want, and the status shows this number and the current generation.
 func (w world) settled(want int) {
 	w.t.Helper()
 	require.EventuallyWithT(w.t, func(c *assert.CollectT) {
@@ -200,12 +201,12 @@ func (w world) settled(want int) {
 	}, patience, tick)
 }
 
-// counted keeps the highest number of Workers and the lowest of ready ones that
-// there ever were at one moment, by the server's own order of events.
+// counted follows the events of Workers in the order of the server. The field most is the highest number of
+// Workers at any moment. The field fewestReady is the lowest number of ready Workers at any moment.
 type counted struct {
 	world
 	mu                sync.Mutex
-	alive             map[types.UID]bool // and ready?
+	alive             map[types.UID]bool // the existing Workers, and whether each one is ready
 	ready             int
 	most, fewestReady int
 }
@@ -240,7 +241,7 @@ func (n *counted) see(event watch.EventType, worker *v1.Worker) {
 	n.most, n.fewestReady = max(n.most, len(n.alive)), min(n.fewestReady, n.ready)
 }
 
-// since forgets the extremes so far.
+// since resets the extremes, so that only later events count.
 func (n *counted) since() {
 	n.extremes()
 	n.mu.Lock()
@@ -248,7 +249,7 @@ func (n *counted) since() {
 	n.most, n.fewestReady = 0, 1<<30
 }
 
-// extremes waits until the events have told of what is there.
+// extremes waits until the events have shown as many Workers as exist, and then returns the extremes.
 func (n *counted) extremes() (most, fewestReady int) {
 	n.t.Helper()
 	there := len(n.workers())

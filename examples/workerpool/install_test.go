@@ -27,7 +27,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/controllerruntime"
 )
 
-// A second process starts before the first one ends, as in each rolling update of a Deployment.
+// If a second process starts before the first one ends, no Worker is created twice. Processes overlap in each
+// rolling update of a Deployment.
 func TestARollingUpdateOfTheOperatorMakesNoWorkerTwice(t *testing.T) {
 	t.Parallel()
 	config := server(t)
@@ -86,7 +87,9 @@ func TestARollingUpdateOfTheOperatorMakesNoWorkerTwice(t *testing.T) {
 	assert.Len(t, made, 5)
 }
 
-// The server lets nobody block the deletion of an owner whose finalizers he may not update.
+// The operator needs no other rights than those in the manifest. The server accepts blockOwnerDeletion only from
+// clients that may update the owner's finalizers. If the right to update workerpools/finalizers is missing, an
+// event says so.
 func TestTheRightsOfTheManifestAreEnough(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, server(t))
@@ -121,7 +124,7 @@ func TestTheRightsOfTheManifestAreEnough(t *testing.T) {
 		}
 	}
 	require.NoError(t, w.client.Update(t.Context(), role))
-	require.EventuallyWithT(t, func(c *assert.CollectT) { // the server notices the new rights a moment later
+	require.EventuallyWithT(t, func(c *assert.CollectT) { // the server applies the new rights a moment later
 		require.NoError(c, w.client.Get(t.Context(), client.ObjectKeyFromObject(pool), pool))
 		pool.Spec.Replicas++
 		require.NoError(c, w.client.Update(t.Context(), pool))

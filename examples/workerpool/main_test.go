@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// shared is a real API server with the CRDs, which starts if a test asks for it.
+// shared is a real API server with the CRDs. The server starts when a test first needs it.
 var shared = newServer()
 
 var start = sync.OnceValues(shared.Start)
@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// server returns the config of the API server that tests share.
+// server returns the client configuration of the API server that the tests share.
 func server(t *testing.T) *rest.Config {
 	t.Helper()
 	if testing.Short() {
@@ -50,7 +50,7 @@ func server(t *testing.T) *rest.Config {
 
 func newServer() *envtest.Environment {
 	server := &envtest.APIServer{}
-	server.Configure().Append("enable-admission-plugins", "OwnerReferencesPermissionEnforcement") // as OpenShift has it
+	server.Configure().Append("enable-admission-plugins", "OwnerReferencesPermissionEnforcement") // OpenShift enables this plugin too
 	return &envtest.Environment{
 		ControlPlane:          envtest.ControlPlane{APIServer: server},
 		BinaryAssetsDirectory: binaries(), CRDDirectoryPaths: []string{filepath.Join("config", "crd")}, ErrorIfCRDPathMissing: true,
@@ -58,7 +58,7 @@ func newServer() *envtest.Environment {
 	}
 }
 
-// binaries returns where etcd, kube-apiserver and kubectl are.
+// binaries returns the directory that contains etcd, kube-apiserver and kubectl.
 func binaries() string {
 	if dir := os.Getenv("KUBEBUILDER_ASSETS"); dir != "" {
 		return dir

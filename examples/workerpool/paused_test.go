@@ -27,10 +27,12 @@ import (
 	"github.com/replicakit/replicakit/replicas/controllerruntime"
 )
 
-// These variables make the test program an operator. It stops itself in the middle of that renewal of its lease.
+// If the first of these environment variables is set, the test program runs the operator. If the second one is
+// also set to a number n, the operator pauses itself during the n-th renewal of its lease.
 const kubeconfigVariable, renewalVariable = "WORKERPOOL_KUBECONFIG", "WORKERPOOL_STOPS_AT_RENEWAL"
 
-// pauses is how many leaders TestPausedLeaders pauses; WORKERPOOL_PAUSES sets it.
+// pauses returns the number of leaders that TestPausedLeaders pauses. The environment variable WORKERPOOL_PAUSES
+// sets this number.
 func pauses() int {
 	if n, err := strconv.Atoi(os.Getenv("WORKERPOOL_PAUSES")); err == nil {
 		return n
@@ -38,7 +40,7 @@ func pauses() int {
 	return 4
 }
 
-// operator is the program, with an election that is ten times as fast.
+// operator runs the program with a leader election that is five times as fast as usual.
 func operator(kubeconfig string) error {
 	opts, kubeconfigs, err := parse([]string{"--kubeconfig=" + kubeconfig, "--metrics-bind-address=0", "--health-probe-bind-address=0"})
 	if err != nil {
@@ -60,7 +62,8 @@ func operator(kubeconfig string) error {
 	return mgr.Start(signals.SetupSignalHandler())
 }
 
-// stopsAt stops this process when the server has accepted the renewal, before the answer is read.
+// stopsAt wraps a transport, so that this process pauses during the given renewal of its lease. The pause begins
+// after the server has accepted the renewal, and before the client reads the answer.
 func stopsAt(renewal int64) func(http.RoundTripper) http.RoundTripper {
 	var renewals atomic.Int64
 	return func(next http.RoundTripper) http.RoundTripper {
@@ -74,8 +77,8 @@ func stopsAt(renewal int64) func(http.RoundTripper) http.RoundTripper {
 	}
 }
 
-// Leaders are paused at any moment, also in the middle of a renewal, and go on when another one leads. There is
-// never a Worker too many.
+// Leaders are paused at random moments, even in the middle of a renewal. Each paused leader continues only after
+// another process has become the leader. The number of Workers must never exceed the wanted number.
 func TestPausedLeaders(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -98,7 +101,7 @@ func TestPausedLeaders(t *testing.T) {
 	for i := range pauses() {
 		stopsAt := 0
 		if i%2 == 0 && i < pauses()-1 {
-			stopsAt = 5 + rand.N(8) // each 0.4 s
+			stopsAt = 5 + rand.N(8) // there is a renewal every 0.4 s
 		}
 		next, before := w.startOperator(kubeconfig, stopsAt), w.holder()
 		if !leader.stopsItself {
@@ -121,7 +124,7 @@ func TestPausedLeaders(t *testing.T) {
 	require.NoError(t, leader.end())
 }
 
-// A process is an operator.
+// A process is an operator that runs as a child process of the test.
 type process struct {
 	world
 	cmd         *exec.Cmd
@@ -152,7 +155,8 @@ func (p *process) signal(signal syscall.Signal) {
 	require.NoError(p.t, p.cmd.Process.Signal(signal))
 }
 
-// end waits until the process has ended. If the process does not end, its goroutines are shown.
+// end waits until the process has ended, and returns its error. If the process does not end in time, the test
+// fails and shows the goroutines of the process.
 func (p *process) end() error {
 	p.t.Helper()
 	select {
@@ -168,7 +172,7 @@ func (p *process) end() error {
 	return nil
 }
 
-// isStopped waits until the process has stopped.
+// isStopped waits until SIGSTOP has paused the process.
 func (p *process) isStopped() {
 	p.t.Helper()
 	require.Eventually(p.t, func() bool {
@@ -177,7 +181,7 @@ func (p *process) isStopped() {
 	}, patience, tick)
 }
 
-// holder is the identity of the process that has the lease.
+// holder returns the identity of the process that holds the lease.
 func (w world) holder() string {
 	w.t.Helper()
 	var lease coordinationv1.Lease
@@ -185,7 +189,7 @@ func (w world) holder() string {
 	return *lease.Spec.HolderIdentity
 }
 
-// deleteWorkers deletes a Worker again and again, so that the leader always has something to do.
+// deleteWorkers deletes random Workers until ctx ends, so that the leader always has work.
 func (w world) deleteWorkers(ctx context.Context) (ended chan struct{}) {
 	ended = make(chan struct{})
 	go func() {

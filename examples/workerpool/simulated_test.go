@@ -16,15 +16,15 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A simulation is the operator on a simulated cluster: what goes wrong on a real one
-// by accident only, and hours of it, in milliseconds.
+// A simulation is the operator on a simulated cluster. The simulation produces faults that occur on a real cluster
+// only by accident. Hours of simulated time take milliseconds.
 type simulation struct {
 	*replicastest.Cluster[*v1.WorkerPool, *v1.Worker]
 	operator *replicastest.Controller[*v1.WorkerPool, *v1.Worker]
 	world    *replicastest.World
 }
 
-// simulate has a pool of n Workers, of which each becomes ready.
+// simulate returns a simulation with a pool of n replicas. Each Worker becomes ready.
 func simulate(t *testing.T, n int32) *simulation {
 	t.Helper()
 	cluster, err := replicastest.NewCluster(workerPools, replicastest.Options{Seed: 1})
@@ -43,14 +43,14 @@ func (s *simulation) edit(t *testing.T, change func(*v1.WorkerPool)) {
 	require.NoError(t, err)
 }
 
-// workers returns the Workers that there are, and how many of them are ready.
+// workers returns the existing Workers, and the number of ready Workers.
 func (s *simulation) workers() ([]*v1.Worker, int) {
 	all := s.Children(metav1.NamespaceDefault)
 	return all, int(count(all, isReady))
 }
 
-// Whatever comes in place of an answer, no Worker is created twice and none too many
-// is deleted.
+// If calls take effect but their answers are lost, no Worker is created twice and no Worker too many is deleted.
+// The test uses each of the errors that Lost returns.
 func TestSimulatedLostAnswers(t *testing.T) {
 	t.Parallel()
 	for _, lost := range replicastest.Lost() {
@@ -78,7 +78,8 @@ func TestSimulatedLostAnswers(t *testing.T) {
 	}
 }
 
-// A creation that nobody answered takes effect a minute later.
+// If a creation gets no answer and takes effect a minute later, the operator still reaches the wanted number of
+// Workers.
 func TestSimulatedLateCreation(t *testing.T) {
 	t.Parallel()
 	s := simulate(t, 3)
@@ -88,8 +89,8 @@ func TestSimulatedLateCreation(t *testing.T) {
 	assert.Len(t, all, 3)
 }
 
-// The watch of Workers hangs, and no error tells of it: numbers stay right, and a new
-// template does not take more Workers at once than may be unavailable.
+// If the watch of Workers hangs without an error, the operator still reaches the wanted number of Workers. If the
+// template then changes, at most maxUnavailable Workers are unavailable at any moment.
 func TestSimulatedHungWatch(t *testing.T) {
 	t.Parallel()
 	s := simulate(t, 4)
@@ -118,8 +119,8 @@ func TestSimulatedHungWatch(t *testing.T) {
 	}
 }
 
-// An operator that dies after its first creation leaves the next one nothing to
-// remember.
+// If an operator dies after its first creation, a new operator without any memory still reaches the wanted number
+// of Workers.
 func TestSimulatedCrash(t *testing.T) {
 	t.Parallel()
 	s := simulate(t, 3)

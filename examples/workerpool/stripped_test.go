@@ -15,7 +15,8 @@ import (
 	v1 "github.com/replicakit/replicakit/examples/workerpool/api/v1"
 )
 
-// A cache that drops labels and annotations of pools erases none on the server.
+// If the operator's cache drops the labels and annotations of pools, the operator does not erase them on the
+// server.
 func TestAThousandStatusesOfAStrippedPool(t *testing.T) {
 	t.Parallel()
 	config := server(t)

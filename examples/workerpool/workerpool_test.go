@@ -67,7 +67,7 @@ func TestKubectlScale(t *testing.T) {
 	assert.Equal(t, "app=web", w.get().Status.Selector)
 }
 
-// kubeconfig writes a file for kubectl.
+// kubeconfig writes a kubeconfig file for kubectl, and returns its path.
 func kubeconfig(t *testing.T, config *rest.Config) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "kubeconfig")
@@ -105,8 +105,7 @@ func TestAdoptionAndRelease(t *testing.T) {
 	}, patience, tick)
 }
 
-// A new template replaces the Workers, never more than maxUnavailable at once, and
-// those first that are not ready.
+// If the template changes, all Workers are replaced. At most maxUnavailable Workers are unavailable at any moment.
 func TestNewTemplate(t *testing.T) {
 	t.Parallel()
 	config := server(t)
@@ -129,7 +128,7 @@ func TestNewTemplate(t *testing.T) {
 	}
 }
 
-// A hundred Workers are replaced, and eighty are ready at each moment.
+// While a hundred Workers are replaced, at least eighty Workers are ready at each moment.
 func TestARolloutOfAHundred(t *testing.T) {
 	t.Parallel()
 	config := server(t)
@@ -149,8 +148,8 @@ func TestARolloutOfAHundred(t *testing.T) {
 	assert.LessOrEqual(t, most, 100)
 }
 
-// A template that does not work costs maxUnavailable Workers, and the next one
-// mends it.
+// If a new template does not work, only maxUnavailable Workers become unavailable. The next working template
+// repairs the pool.
 func TestBrokenTemplate(t *testing.T) {
 	t.Parallel()
 	config := server(t)
@@ -174,7 +173,7 @@ func TestBrokenTemplate(t *testing.T) {
 	assert.Equal(t, 3, fewest)
 }
 
-// updated waits until all Workers are of the current template and ready.
+// updated waits until the status shows that all Workers are ready and have the current template.
 func (w world) updated(want int) {
 	w.t.Helper()
 	require.EventuallyWithT(w.t, func(c *assert.CollectT) {
@@ -201,7 +200,8 @@ func TestKillAndRestart(t *testing.T) {
 	assert.Equal(t, 100, most, "never one too many")
 }
 
-// Of the answers to creations and deletions every third is lost.
+// If every third answer to a creation or deletion is lost, the number of Workers still never exceeds the wanted
+// number.
 func TestLostAnswers(t *testing.T) {
 	t.Parallel()
 	config := server(t)
@@ -233,8 +233,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// The watch of Workers hangs: it says nothing any more, and does not end. Then what
-// was expected expires, and Workers are listed live.
+// If the watch of Workers hangs, it sends no events and does not end. The expectations then expire, and the
+// operator lists the Workers from the API server.
 func TestAWatchThatHangs(t *testing.T) {
 	t.Parallel()
 	config := server(t)
@@ -259,15 +259,16 @@ func TestAWatchThatHangs(t *testing.T) {
 		w.scale(replicas)
 		require.Eventually(t, func() bool { return len(w.workers()) == replicas }, patience, tick)
 	}
-	time.Sleep(3 * time.Second) // more often than expectations expire
+	time.Sleep(3 * time.Second) // several times as long as the expectations' timeout
 	assert.Len(t, w.workers(), 7, "nobody is created or deleted on the old view")
 	most, _ := n.extremes()
 	assert.Equal(t, 10, most)
 }
 
-// All watches hang, of pools and of Workers, and so do new ones. The caches are listed anew again and again, so
-// what people change is noticed: here after seconds and not after minutes. An informer waits longer
-// and longer before lists that follow each other soon. WORKERPOOL_TIMES=real has the times of an operator.
+// If all watches of pools and Workers hang, including new ones, the operator still notices changes. The objects in
+// the operator's caches are listed again at regular intervals. With the short times of this test, the operator
+// notices changes after seconds instead of minutes. If lists follow each other too soon, an informer waits longer
+// and longer between them. If WORKERPOOL_TIMES=real is set, the test uses the times of a real operator.
 func TestAllWatchesHang(t *testing.T) {
 	t.Parallel()
 	config := server(t)
@@ -339,7 +340,7 @@ func TestAThousandWorkers(t *testing.T) {
 	assert.Equal(t, 1000, most)
 }
 
-// Owners of one name in two clusters do not know of each other.
+// If owners in two clusters have the same name, one operator handles them independently of each other.
 func TestTwoClusters(t *testing.T) {
 	t.Parallel()
 	config := server(t)

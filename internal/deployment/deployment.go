@@ -128,8 +128,8 @@ func (s *scaling) wantedOther(rs *appsv1.ReplicaSet) bool {
 }
 
 // giveAll gives all replicas to the only ReplicaSet that has replicas. If no ReplicaSet has replicas, giveAll
-// gives them to the ReplicaSet with the Deployment's template. If that ReplicaSet does not exist, giveAll
-// gives them to the youngest ReplicaSet.
+// gives all replicas to the ReplicaSet with the Deployment's template. If no ReplicaSet has replicas or the
+// Deployment's template, giveAll gives all replicas to the youngest ReplicaSet.
 func (s *scaling) giveAll() {
 	switch {
 	case len(s.active) == 1:

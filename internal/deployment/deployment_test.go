@@ -17,7 +17,8 @@ import (
 	"github.com/replicakit/replicakit/internal/deployment"
 )
 
-// web is a Deployment of 10, whose surge is a quarter, and of the template v2.
+// web returns a Deployment with 10 replicas, a surge of a quarter and the template v2. The given functions change
+// it.
 func web(changes ...func(*appsv1.Deployment)) *appsv1.Deployment {
 	replicas, surge := int32(10), intstr.FromString("25%")
 	d := &appsv1.Deployment{Spec: appsv1.DeploymentSpec{
@@ -40,8 +41,8 @@ func template(image string) corev1.PodTemplateSpec {
 	}
 }
 
-// set returns a ReplicaSet of the template that was last sized for 10 replicas
-// and a surge of 3; later ones are younger.
+// set returns a ReplicaSet whose template has the given image. The annotations of the ReplicaSet say that it was
+// last scaled for 10 replicas and a surge of 3. A ReplicaSet with a later hour is younger.
 func set(image string, hour int, replicas int32, changes ...func(*appsv1.ReplicaSet)) *appsv1.ReplicaSet {
 	rs := &appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{
@@ -109,7 +110,8 @@ func TestScale(t *testing.T) {
 	}
 }
 
-// A paused rollout keeps its proportions from step to step, and what was shared at 10 is shared again at 4.
+// If a paused Deployment is scaled twice, both scalings keep the proportions of its ReplicaSets. The second
+// scaling starts from the copies that Scaled returns.
 func TestScaled(t *testing.T) {
 	t.Parallel()
 	d := web(func(d *appsv1.Deployment) { d.Spec.Paused = true })

@@ -254,8 +254,8 @@ func (w *Watch) note(a answer, cached string, err error) {
 }
 
 // catchUp records which of the server's answers the watch has reached. It also records whether the server has
-// answered a new list request. If two resourceVersions cannot be compared, the watch counts as having reached
-// the answer.
+// answered a new list request. If the parameter cached is not empty, but cannot be compared with the
+// resourceVersion of an answer, catchUp assumes that the watch has reached this answer.
 func (w *Watch) catchUp(cached string) {
 	if w.done != nil && w.done() {
 		w.done = nil

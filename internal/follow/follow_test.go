@@ -25,19 +25,19 @@ import (
 	"github.com/replicakit/replicakit/internal/follow"
 )
 
-// A world is a server, a watch of it, and the log of what is said of the watch.
+// A world is a server, a watch of this server, and the log messages about the watch.
 type world struct {
 	*follow.Watch
 	t *testing.T
 
 	mu           sync.Mutex
 	cached, live int
-	strange      bool // the server's version is no number
+	strange      bool // whether the server's version is not a number
 	err          error
 	asked        []string // the namespaces that the server was asked about
 	relists      int
-	works        bool  // the Relist; see relistable
-	missed       []any // see relistable
+	works        bool  // whether Relist brings the watch up to date; see relistable
+	missed       []any // the objects of the events that Relist delivers; see relistable
 	log          []string
 }
 
@@ -81,18 +81,18 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// relistable has a Relist that works: the watch comes to where the server is. missed are objects whose
-// events it brings.
+// relistable makes Relist work. A call of Relist brings the watch to the server's version. One second later, the
+// events of the missed objects arrive.
 func (w *world) relistable(missed ...any) {
 	w.set(func() { w.works, w.missed = true, missed })
 }
 
-// podAt is a pod in a version.
+// podAt returns a pod with this resourceVersion.
 func podAt(version int) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{ResourceVersion: strconv.Itoa(version)}}
 }
 
-// start follows the watch until the test ends.
+// start starts Follow, which runs until the test ends, and delivers a first event.
 func (w *world) start() {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	w.t.Cleanup(cancel)
@@ -112,7 +112,8 @@ func (w *world) set(change func()) {
 	change()
 }
 
-// pass lets time pass in which the server sends a bookmark each minute.
+// pass lets the time d pass. Each minute, the server's version changes and a bookmark brings the watch to this
+// version.
 func (w *world) pass(d time.Duration) {
 	for ; d >= time.Minute; d -= time.Minute {
 		time.Sleep(time.Minute)
@@ -265,11 +266,11 @@ func TestWatch(t *testing.T) {
 			w.set(func() { w.live++ })
 			w.sleep(3 * time.Minute)
 			assert.Equal(t, 1, w.listed())
-			w.Updated(podAt(1), podAt(1)) // an object of the new list that has not changed
+			w.Updated(podAt(1), podAt(1)) // the new list contains an object that has not changed
 			w.pass(time.Minute)
 			w.Updated(podAt(1), podAt(1))
 			w.pass(time.Minute)
-			w.Saw(podAt(1)) // late
+			w.Saw(podAt(1)) // an event of the new list that arrives late
 			w.pass(time.Minute)
 			assert.Empty(t, w.said())
 		},
@@ -362,7 +363,7 @@ func TestWatch(t *testing.T) {
 			w.set(func() { w.live = 60 })
 			w.sleep(time.Minute)
 			require.ErrorContains(t, w.Check(), "Pod: the watch has reached version 100, but the server was at an older version")
-			w.set(func() { w.live, w.cached = 300, 300 }) // what came in between 60 and 100 is missing
+			w.set(func() { w.live, w.cached = 300, 300 }) // the watch has missed the changes between versions 60 and 100
 			w.sleep(time.Hour)
 			require.Error(t, w.Check())
 			assert.Zero(t, w.listed(), "people have to decide")
@@ -387,7 +388,8 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// Bookmarks are known by versions that no event has brought.
+// If the cache reaches a new version every minute without an event, the server sends bookmarks. The age of the
+// watch is then known. Versions of events and rare versions do not prove that the server sends bookmarks.
 func TestBookmarks(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {

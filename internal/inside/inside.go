@@ -80,9 +80,10 @@ type Client[Call any] struct {
 
 // A Cluster is the value that a replicastest.Cluster hides.
 type Cluster interface {
-	// Backup saves the objects of the cluster, and returns a function that restores them. The function also
-	// restores the resourceVersion of the cluster, so later writes reuse resourceVersions. It breaks all
-	// watches and does not call Cluster.Changed. It does not restore namespaces that are being deleted.
+	// Backup saves the objects of the cluster, and returns a function that restores them. The function
+	// restore also sets the cluster's resourceVersion back, so later writes reuse resourceVersions. The
+	// function restore breaks all watches, but does not call Cluster.Changed, and does not restore
+	// namespaces that are being deleted.
 	Backup() (restore func())
 	// Churn returns a replicastest.Part that repeatedly changes an annotation of every child in a namespace.
 	// Probes and agents make similar changes in a real cluster. The parameter every is the interval between
@@ -110,9 +111,9 @@ type Part interface {
 type View interface {
 	// Synced reports whether the first list of each kind has arrived.
 	Synced() bool
-	// ListFrom fills an empty view with the first list that another view received. The watches of the other
-	// view must have hung since then. Each later event is delayed by d, so the new view behaves as if its
-	// server were behind. If a watch of the other view is broken, ListFrom returns false.
+	// ListFrom fills an empty view with the first list of the view old. The watches of the view old must have
+	// hung since the view old was made. Each later event is delayed by d, so the new view behaves as if its
+	// server were behind. If a watch of the view old is broken, ListFrom returns false.
 	ListFrom(old View, d time.Duration) bool
 }
 
@@ -136,7 +137,7 @@ type Stream interface {
 	// Repeat delivers the last event a second time.
 	Repeat()
 	// Replay ends a Hang. The events that the Hang delayed then arrive one by one, with the given interval
-	// between them. Newer events arrive after them.
+	// between them. Newer events arrive after the delayed events.
 	Replay(every time.Duration)
 }
 

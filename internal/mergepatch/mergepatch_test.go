@@ -49,7 +49,7 @@ func TestBetween(t *testing.T) {
 
 func TestApply(t *testing.T) {
 	t.Parallel()
-	for _, tt := range [][3]string{ // those of RFC 7386, appendix A, that are patches of objects
+	for _, tt := range [][3]string{ // the examples of RFC 7386, appendix A, that patch objects
 		{`{"a":"b"}`, `{"a":"c"}`, `{"a":"c"}`},
 		{`{"a":"b"}`, `{"b":"c"}`, `{"a":"b","b":"c"}`},
 		{`{"a":"b"}`, `{"a":null}`, `{}`},
@@ -67,8 +67,8 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// withoutNulls drops the fields that are null, as a patch cannot set them. Lists stay
-// as they are.
+// withoutNulls removes the fields with the value null, because a merge patch cannot set them. Lists stay
+// unchanged.
 func withoutNulls(v any) any {
 	o, ok := v.(map[string]any)
 	if !ok {

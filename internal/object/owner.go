@@ -40,8 +40,8 @@ func OwnerOf(obj metav1.Object, kind schema.GroupKind) Owner {
 }
 
 // KindOf returns the object's kind. An object that was read through a typed client does not contain its kind.
-// For such an object, KindOf returns the name of its Go type, because this name equals the kind. The second
-// result then reports that the group is unknown.
+// If the object does not contain its kind, KindOf returns the name of the object's Go type, because this name
+// equals the kind. The second result then reports that the group is unknown.
 func KindOf(obj metav1.Object) (kind schema.GroupKind, groupUnknown bool) {
 	if o, ok := obj.(runtime.Object); ok {
 		if gvk := o.GetObjectKind().GroupVersionKind(); gvk.Kind != "" {

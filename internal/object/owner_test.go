@@ -26,7 +26,7 @@ func meta(namespace, name string, uid types.UID) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: namespace, Name: name, UID: uid}
 }
 
-// controlled returns a pod of the namespace with that controller.
+// controlled returns a pod in the namespace, with a controller reference to the given owner.
 func controlled(namespace, name string, uid types.UID, kind schema.GroupVersionKind) *corev1.Pod {
 	owner := meta("", name, uid)
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(&owner, kind)}}}
@@ -146,7 +146,7 @@ func TestIndexNil(t *testing.T) {
 	assert.Equal(t, 1, object.IndexNil([]metav1.Object{pod, nil}))
 }
 
-// A byValue is an object that is no pointer and can not be compared.
+// A byValue is an object that is not a pointer and cannot be compared.
 type byValue struct {
 	*metav1.ObjectMeta
 	_ []string

@@ -15,7 +15,7 @@ import (
 
 var decimal = regexp.MustCompile(`^[1-9][0-9]*$`)
 
-// FuzzCompare holds the comparison against arithmetic.
+// FuzzCompare compares the results of Compare with those of math/big.
 func FuzzCompare(f *testing.F) {
 	for _, a := range []string{"", "0", "1", "9", "10", "007", "-1", "+1", " 1", "1e3", "12a", "٣", "99999999999999999998", "99999999999999999999", "100000000000000000000"} {
 		f.Add(a, "10")

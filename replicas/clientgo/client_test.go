@@ -28,13 +28,13 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// newClient returns a client whose server answers so.
+// newClient returns a client of a server. The server calls answer with the query of each request.
 func newClient(t *testing.T, answer func(url.Values) (code int, body string)) controller.Client[*appsv1.ReplicaSet, *corev1.Pod] {
 	t.Helper()
 	return clientTo(t, func(asked *url.URL) (int, string) { return answer(asked.Query()) })
 }
 
-// clientTo returns a client whose server answers so.
+// clientTo returns a client of a server. The server calls answer with the URL of each request.
 func clientTo(t *testing.T, answer func(*url.URL) (code int, body string)) controller.Client[*appsv1.ReplicaSet, *corev1.Pod] {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -49,7 +49,8 @@ func clientTo(t *testing.T, answer func(*url.URL) (code int, body string)) contr
 	return typed.NewClient(client.AppsV1().ReplicaSets, client.CoreV1().Pods)
 }
 
-// A dry run of an adoption would be an adoption.
+// The client sends the options of a patch to the server. If the client dropped DryRun, a dry run of an adoption
+// would adopt the pod.
 func TestPatchOptionsReachTheServer(t *testing.T) {
 	t.Parallel()
 	var asked url.Values
@@ -130,7 +131,8 @@ func TestList(t *testing.T) {
 	})
 }
 
-// How far the server has come is asked for by one object, as new as the call.
+// To read the server's current resourceVersion, the client lists at most one object. The request sets no
+// resourceVersion, so the answer is not stale.
 func TestServerVersions(t *testing.T) {
 	t.Parallel()
 	const refused = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`

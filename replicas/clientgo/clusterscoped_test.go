@@ -26,8 +26,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/typed"
 )
 
-// quotas keeps two ConfigMaps in each Namespace: an owner that is in no namespace,
-// and children that are.
+// quotas returns a Kind that keeps two ConfigMaps in each Namespace. The owners are cluster-scoped, and the
+// children are in namespaces.
 func quotas() controller.Kind[*corev1.Namespace, *corev1.ConfigMap] {
 	return controller.Kind[*corev1.Namespace, *corev1.ConfigMap]{
 		Owner: corev1.SchemeGroupVersion.WithKind("Namespace"), ClusterScoped: true,
@@ -46,7 +46,8 @@ func quotas() controller.Kind[*corev1.Namespace, *corev1.ConfigMap] {
 
 type quotaClient = controller.Client[*corev1.Namespace, *corev1.ConfigMap]
 
-// hangingClient is one whose creations hang in some namespaces.
+// A hangingClient delays creations in some namespaces until the channel opened is closed. The names of these
+// namespaces begin with "hangs".
 type hangingClient struct {
 	quotaClient
 	opened chan struct{}

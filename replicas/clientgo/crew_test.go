@@ -16,8 +16,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/clientgo"
 )
 
-// A hangingGate is a gate for the owners whose names begin with "hangs"; all
-// others go through.
+// hangingGate returns a gate and a function for onPod. If the label app of a pod begins with "hangs", the
+// function makes the write of the pod wait at the gate. All other writes go through.
 func hangingGate() (*gate, func(string, *corev1.Pod) error) {
 	g := newGate()
 	return g, func(verb string, p *corev1.Pod) error {

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// metric returns a counter or gauge of which there is one.
+// metric returns the value of a counter or a gauge. The metric must have only one time series.
 func (b *bench) metric(t inBubble, name string) int {
 	t.Helper()
 	families, err := b.registry.Gather()
@@ -32,7 +32,7 @@ func (b *bench) metric(t inBubble, name string) int {
 	return 0
 }
 
-// owners is how many owners are in a state, by the metric.
+// owners returns the number of owners in a state, according to the metrics.
 func (b *bench) owners(t inBubble, state string) int {
 	t.Helper()
 	families, err := b.registry.Gather()
@@ -102,9 +102,10 @@ func TestConflicts(t *testing.T) {
 			b.touch()
 		}
 		assert.Len(t, b.allPods(), 50)
-		// 50 ms, doubling: eleven passes in the first minute, and two more calls
-		// for the first; each lists twice. The first one asks for the version of the server, and
-		// each minute somebody asks whether the watch follows.
+		// The hold on deletions starts at 50 ms and doubles, so at most eleven passes delete pods in the first
+		// minute. The first of these passes makes up to two delete calls for each victim, and each later pass
+		// makes one. Each of these passes lists the pods twice. The pass before the scale-down lists the pods
+		// once, to read the server's version. The check of the watch makes such a list once a minute.
 		assert.LessOrEqual(t, b.metric(t, "replicakit_delete_conflicts_total"), 12*40)
 		assert.LessOrEqual(t, b.count("list pods"), 1+2*11+1)
 		assert.Positive(t, b.metric(t, "replicakit_backed_off_passes_total"))

@@ -27,8 +27,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/typed"
 )
 
-// From a kubeconfig to a running controller. It takes the place of the one in
-// kube-controller-manager, and only one process may run it at a time.
+// This example makes a client from a kubeconfig, and runs a ReplicaSet controller. The controller replaces the
+// ReplicaSet controller of kube-controller-manager. Only one process may run the controller at a time.
 func Example() {
 	config, err := clientcmd.BuildConfigFromFlags("", clientcmd.RecommendedHomeFile)
 	if err != nil {
@@ -50,9 +50,9 @@ func Example() {
 	}
 }
 
-// A kind of your own: here a Deployment that keeps ConfigMaps instead of pods. With the
-// clients and informers that client-gen makes for a custom resource it is the same. The
-// API server is client-go's fake.
+// This example defines a new Kind, a Deployment that keeps ConfigMaps instead of pods. A Kind of custom
+// resources works in the same way, with the clients and informers that are generated for these resources. The
+// API server is client-go's fake clientset.
 func ExampleNew() {
 	three := int32(3)
 	app := map[string]string{"app": "web"}
@@ -113,8 +113,8 @@ func ExampleNew() {
 	// web- map[app:web] Deployment
 }
 
-// ReplicationControllers, as kube-controller-manager keeps them. Events tell when a pod
-// has been created; the API server is client-go's fake.
+// This example runs the controller of ReplicationControllers, as kube-controller-manager does. The example waits
+// for the event that reports the creation of a pod. The API server is client-go's fake clientset.
 func ExampleNewReplicationManager() {
 	one := int32(1)
 	app := map[string]string{"app": "web"}
@@ -150,9 +150,9 @@ func ExampleNewReplicationManager() {
 	// replication-controller ReplicationController SuccessfulCreate
 }
 
-// A webhook answers every creation with a Retry-After of ten minutes. Without
-// CapRetryAfter, the call would wait that long, ten times; with it, the call ends at
-// once, and its error tells the delay.
+// A webhook answers every creation with a Retry-After of ten minutes. Without CapRetryAfter, the call would wait
+// ten minutes and send the request again, up to ten times. With CapRetryAfter, the call ends at once, and its
+// error contains the delay.
 func ExampleCapRetryAfter() {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Retry-After", "600")

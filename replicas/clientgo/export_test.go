@@ -10,7 +10,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
-// Expecting returns how many owners wait for what they created or deleted.
+// Expecting returns the number of owners with creations or deletions that the cache does not show yet.
 func (c *Controller) Expecting() int {
 	n := 0
 	for _, known := range inside.Of[inside.Ledgers[*ledger.Ledger[*corev1.Pod]]](c.controller).Ledgers() {

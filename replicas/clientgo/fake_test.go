@@ -24,14 +24,14 @@ import (
 	"github.com/replicakit/replicakit/replicas/typed"
 )
 
-// A fakeCluster is client-go's fake clientset, as unit tests of operators have it:
-// it sets no UID and no resourceVersion.
+// A fakeCluster is client-go's fake clientset, as in the unit tests of operators. The fake clientset sets no UID
+// and no resourceVersion.
 type fakeCluster struct {
 	inBubble
 	*fake.Clientset
 }
 
-// newFakeCluster runs a ReplicaSet controller on the objects.
+// newFakeCluster starts a ReplicaSet controller on a fake clientset that holds the objects.
 func newFakeCluster(t inBubble, objects ...runtime.Object) *fakeCluster {
 	t.Helper()
 	c := &fakeCluster{t, fake.NewClientset(objects...)}
@@ -55,7 +55,7 @@ func newFakeCluster(t inBubble, objects ...runtime.Object) *fakeCluster {
 	return c
 }
 
-// set returns the ReplicaSet, which is called web.
+// set returns the ReplicaSet "web".
 func (c *fakeCluster) set() *appsv1.ReplicaSet {
 	c.Helper()
 	rs, err := c.AppsV1().ReplicaSets(namespace).Get(c.Context(), "web", metav1.GetOptions{})
@@ -91,7 +91,8 @@ func (c *fakeCluster) owners() map[string]string {
 	return owners
 }
 
-// generated are those owners, with all pods of a generated name in one.
+// generated replaces the entries of all pods that have a generated name. The result has one entry "web-" for
+// these pods.
 func generated(owners map[string]string) map[string]string {
 	short := map[string]string{}
 	for name, owner := range owners {
@@ -103,8 +104,8 @@ func generated(owners map[string]string) map[string]string {
 	return short
 }
 
-// replicas returns how many pods the ReplicaSet has, after its status has been
-// compared with that.
+// replicas returns the number of pods that the ReplicaSet controls. replicas also checks that status.replicas
+// has the same value.
 func (c *fakeCluster) replicas() int {
 	c.Helper()
 	n := 0
@@ -117,7 +118,7 @@ func (c *fakeCluster) replicas() int {
 	return n
 }
 
-// calls counts what the controller asked for.
+// calls counts the calls for pods with this verb, including the calls of the test itself.
 func (c *fakeCluster) calls(verb string) (n int) {
 	for _, action := range c.Actions() {
 		if action.Matches(verb, "pods") {
@@ -127,7 +128,7 @@ func (c *fakeCluster) calls(verb string) (n int) {
 	return n
 }
 
-// unmarked returns a pod or an owner without UID.
+// unmarked removes the UID of a pod or an owner, and sets the namespace.
 func unmarked[T metav1.Object](obj T) T {
 	obj.SetUID("")
 	obj.SetNamespace(namespace)

@@ -12,13 +12,13 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// A guard tells whether somebody changed an object that caches share.
+// A guard detects changes to objects that caches share.
 type guard struct {
 	mu     sync.Mutex
 	copies map[runtime.Object]runtime.Object
 }
 
-// watch takes a copy of an object as it is when it gets into a cache.
+// watch copies an object when the object enters a cache.
 func (g *guard) watch(obj runtime.Object) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -30,8 +30,8 @@ func (g *guard) watch(obj runtime.Object) {
 	}
 }
 
-// watchAll watches what gets into the caches of informers. It must be called
-// before any other handler is added.
+// watchAll calls watch for each object that enters the caches of the informers. Call watchAll before any other
+// handler is added.
 func (g *guard) watchAll(t inBubble, informers ...cache.SharedIndexInformer) {
 	t.Helper()
 	watch := func(obj any) { g.watch(obj.(runtime.Object)) }
@@ -43,7 +43,7 @@ func (g *guard) watchAll(t inBubble, informers ...cache.SharedIndexInformer) {
 	}
 }
 
-// check compares all of them with their copies.
+// check compares each watched object with its copy.
 func (g *guard) check(t inBubble) {
 	t.Helper()
 	g.mu.Lock()

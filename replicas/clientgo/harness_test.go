@@ -29,15 +29,15 @@ import (
 
 const namespace = "default"
 
-// TestMain keeps errors from being slowed down: that goes by the time of the
-// last one in the process, which may be in another bubble.
+// TestMain removes the error handler that sleeps if errors are frequent. That handler remembers the time of the
+// last error in the process, but the last error may come from a bubble with another time.
 func TestMain(m *testing.M) {
 	utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1]
 	m.Run()
 }
 
-// A bench is a server, informers on it, and what a controller logs and counts.
-// Set up the server before start.
+// A bench holds a server, informers of that server, and the log and metrics of a controller. Set up the server
+// before you call start.
 type bench struct {
 	*server
 	pods, replicaSets, replicationControllers cache.SharedIndexInformer
@@ -48,12 +48,12 @@ type bench struct {
 	ctx                                       context.Context
 	cancel                                    context.CancelFunc
 	log                                       ktesting.Buffer
-	returned                                  atomic.Int32 // calls of Run that have
+	returned                                  atomic.Int32 // how many calls of Run have returned
 	ended                                     atomic.Pointer[error]
-	isRestored                                bool // the test puts a backup back
+	isRestored                                bool // whether the test restores the server from a backup
 }
 
-// newBench must be called in a bubble: time is virtual.
+// newBench must be called in a bubble, where time is virtual.
 func newBench(objects ...object) *bench {
 	b := &bench{server: newServer(objects...), registry: prometheus.NewRegistry()}
 	b.pods, b.replicaSets = b.informer(pods), b.informer(replicaSets)
@@ -64,7 +64,7 @@ func newBench(objects ...object) *bench {
 	return b
 }
 
-// verbosity starts a new log of that level.
+// verbosity starts a new log with the given level.
 func (b *bench) verbosity(level int) {
 	logger := ktesting.NewLogger(ktesting.NopTL{}, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(level)))
 	b.log = logger.GetSink().(ktesting.Underlier).GetBuffer()
@@ -80,7 +80,7 @@ func (b *bench) newReplicationManager() (*clientgo.Controller, error) {
 		b.replicationControllers, b.pods, b.opts)
 }
 
-// start runs a ReplicaSet controller until the test ends and lets it settle.
+// start starts a ReplicaSet controller, and then calls settle. The controller runs until the test ends.
 func (b *bench) start(t inBubble) *clientgo.Controller {
 	t.Helper()
 	controller, err := b.newReplicaSetController()
@@ -90,7 +90,7 @@ func (b *bench) start(t inBubble) *clientgo.Controller {
 	return controller
 }
 
-// startReplicationManager is start for ReplicationControllers.
+// startReplicationManager does the same as start, but for ReplicationControllers.
 func (b *bench) startReplicationManager(t inBubble) *clientgo.Controller {
 	t.Helper()
 	controller, err := b.newReplicationManager()
@@ -100,7 +100,7 @@ func (b *bench) startReplicationManager(t inBubble) *clientgo.Controller {
 	return controller
 }
 
-// run runs controllers and informers, and sees to it that all of it ends.
+// run runs the informers and the controllers. At the end of the test, run stops all of them.
 func (b *bench) run(t inBubble, controllers ...*clientgo.Controller) {
 	t.Helper()
 	for _, informer := range []cache.SharedIndexInformer{b.pods, b.replicaSets, b.replicationControllers} {
@@ -123,16 +123,16 @@ func (b *bench) run(t inBubble, controllers ...*clientgo.Controller) {
 	})
 }
 
-// settle lets everything happen that happens within a second.
+// settle waits for a second of virtual time, and then until all goroutines of the bubble are idle.
 func settle() { after(time.Second) }
 
-// after lets everything happen that happens within d.
+// after waits for the virtual time d, and then until all goroutines of the bubble are idle.
 func after(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// inBubble is a test in virtual time, which begins at midnight of 2000-01-01.
+// inBubble is a test in virtual time. The virtual clock starts at midnight on 2000-01-01.
 type inBubble struct{ *testing.T }
 
 func bubble(t *testing.T, name string, test func(inBubble)) {
@@ -179,7 +179,7 @@ func template(app string) corev1.PodTemplateSpec {
 	}
 }
 
-// pod returns a pod with the labels of an app, ready on a node since an hour ago.
+// pod returns a pod with the label of an app. The pod has been ready on the node for an hour.
 func pod(name, app, node string, changes ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{

@@ -72,7 +72,7 @@ func TestIndexes(t *testing.T) {
 		web.OwnerReferences, old.OwnerReferences = controlledBy("uid-config"), controlledBy("uid-config")
 		b := newBench(web, old, pod("old-1", "old", "node-1", ownedBy(old)),
 			pod("web-1", "web", "node-1", ownedBy(web)), pod("web-2", "web", "node-2", ownedBy(web), younger))
-		empty := func(any) ([]string, error) { return nil, nil } // as upstream's is for ReplicationControllers
+		empty := func(any) ([]string, error) { return nil, nil } // in Kubernetes, the index controllerUID has no keys for ReplicationControllers
 		require.NoError(t, b.pods.AddIndexers(cache.Indexers{"podController": empty}))
 		require.NoError(t, b.replicationControllers.AddIndexers(cache.Indexers{"controllerUID": empty}))
 		b.startReplicationManager(t)
@@ -133,7 +133,8 @@ func TestIndexes(t *testing.T) {
 	})
 }
 
-// The cost is one criterion of an order, and can be left out.
+// The deletion cost is a criterion of the default Order. If an Order lacks this criterion, the cost has no
+// effect.
 func TestOrder(t *testing.T) {
 	t.Parallel()
 	web := replicaSet("web", 1)
@@ -154,7 +155,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// Whatever moves between two reads of a pass, the pod is found, and once.
+// If a pod is adopted or orphaned between two reads of a pass, the pass finds the pod exactly once.
 func TestPodsThatMoveWhileTheyAreRead(t *testing.T) {
 	t.Parallel()
 	web := replicaSet("web", 2)
@@ -163,7 +164,7 @@ func TestPodsThatMoveWhileTheyAreRead(t *testing.T) {
 		"C2 C8 adopted meanwhile":  {orphaned, ownedBy(web)},
 		"C2 C8 orphaned meanwhile": {ownedBy(web), orphaned},
 	} {
-		for read := range 4 { // after so many
+		for read := range 4 { // the number of reads before the pod moves
 			bubble(t, fmt.Sprintf("%s, after %d reads", name, read), func(t inBubble) {
 				moving := pod("web-1", "web", "n", moves.from)
 				b := newBench(web, moving, pod("web-2", "web", "n", ownedBy(web)), pod("other", "other", "n"))
@@ -172,7 +173,7 @@ func TestPodsThatMoveWhileTheyAreRead(t *testing.T) {
 				informer.before = func() {
 					if done == read {
 						b.change(moving, func(obj object) { moves.to(obj.(*corev1.Pod)) })
-						time.Sleep(time.Millisecond) // until the cache has it
+						time.Sleep(time.Millisecond) // until the cache shows the change
 					}
 					done++
 				}
@@ -187,11 +188,12 @@ func TestPodsThatMoveWhileTheyAreRead(t *testing.T) {
 	}
 }
 
-// A keysInformer notes what is read from its indexer, and how.
+// A keysInformer sends the index name and the key of each read by index to the channel keys. A read of all
+// objects sends "list".
 type keysInformer struct {
 	cache.SharedIndexInformer
 	keys   chan string
-	before func() // each read; nil: nothing
+	before func() // called before each read by index; may be nil
 }
 
 func (i *keysInformer) GetIndexer() cache.Indexer {

@@ -27,8 +27,8 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// pools is a kind of which the library knows nothing: a Deployment that keeps
-// ConfigMaps. One with data "broken" must go.
+// pools returns a Kind that the library does not provide. The owners are Deployments, and the children are
+// ConfigMaps. A ConfigMap with a value for the key "broken" must go.
 func pools() controller.Kind[*appsv1.Deployment, *corev1.ConfigMap] {
 	return controller.Kind[*appsv1.Deployment, *corev1.ConfigMap]{
 		Owner: appsv1.SchemeGroupVersion.WithKind("Deployment"),
@@ -156,10 +156,10 @@ func TestAnyKind(t *testing.T) {
 	})
 }
 
-// sameAnswers is a client for which it does not matter what it is asked.
+// sameAnswers is a client that the controller never calls, because New returns an error first.
 type sameAnswers[O, C controller.Object] struct{ controller.Client[O, C] }
 
-// noClient is a client only by its type.
+// noClient has the type of a client, but its methods do not work.
 type noClient struct {
 	controller.Client[*appsv1.ReplicaSet, *corev1.Pod]
 }
@@ -245,11 +245,11 @@ func TestReadyMadeControllersRefuse(t *testing.T) {
 		require.EqualError(t, err, want)
 	}
 	for _, c := range []*clientgo.Controller{nil, {}} {
-		_ = c.Run(ctx, 1) // it only logs
+		_ = c.Run(ctx, 1) // Run returns an error and does not panic
 	}
 }
 
-// countingClient passes everything on.
+// countingClient records each patch, and passes all calls on to Client.
 type countingClient struct {
 	controller.Client[*appsv1.ReplicaSet, *corev1.Pod]
 	patches []selector.Patch
@@ -273,8 +273,9 @@ func TestAnyClient(t *testing.T) {
 	})
 }
 
-// settles is a kind whose children must hold for ten seconds to be available: their
-// data tells since when they do.
+// settles returns a Kind that is like pools, but a child is available only after it has been ready for ten
+// seconds. The data of a ConfigMap contains the time at which the ConfigMap became ready. The status contains only
+// the number of available children.
 func settles() controller.Kind[*appsv1.Deployment, *corev1.ConfigMap] {
 	kind := pools()
 	spec := kind.Spec

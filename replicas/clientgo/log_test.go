@@ -134,7 +134,7 @@ func TestLog(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		story func(*bench)
-		lines int // of errors
+		lines int // 0 means that no error is logged
 		want  line
 	}{
 		{
@@ -142,7 +142,7 @@ func TestLog(t *testing.T) {
 			story: func(b *bench) {
 				conflicts := 0
 				b.onStatus = func(owner metav1.Object) error {
-					if conflicts++; conflicts > 4 { // of two passes
+					if conflicts++; conflicts > 4 { // two passes, each with two attempts
 						return nil
 					}
 					return stale(owner)
@@ -236,8 +236,8 @@ func TestLog(t *testing.T) {
 	})
 }
 
-// hasLine reports whether a message was logged at that level, with values whose
-// text begins with keys.
+// hasLine reports whether a message was logged at the given level. The result of pairs for that message must
+// begin with the argument keys.
 func (b *bench) hasLine(message string, level int, keys string) bool {
 	for _, entry := range b.log.Data() {
 		if entry.Message == message && entry.Verbosity == level && strings.HasPrefix(pairs(&entry), keys) {

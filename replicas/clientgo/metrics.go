@@ -34,7 +34,7 @@ func newMetrics(registerer prometheus.Registerer, name string, samples func() []
 		ageRatio: register(&r, prometheus.NewHistogram(prometheus.HistogramOpts{
 			Subsystem: "replicaset_controller",
 			Name:      "sorting_deletion_age_ratio",
-			Help:      "[ALPHA] Age of each ready pod chosen for deletion, divided by the age of the youngest ready pod of its owner. Scale-downs by logarithmic age keep most of it below 2.",
+			Help:      "[ALPHA] Age of each ready pod chosen for deletion, divided by the age of the youngest ready pod of its owner. If scale-downs go by logarithmic age, most values are below 2.",
 			Buckets:   prometheus.ExponentialBuckets(0.25, 2, 6),
 		})),
 		staleSyncSkips: register(&r, prometheus.NewCounterVec(prometheus.CounterOpts{

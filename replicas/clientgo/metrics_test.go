@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// skips is how many syncs were put off because a resource was stale.
+// skips returns how many syncs were postponed because the cache of a resource was stale.
 func (b *bench) skips(group, resource string) int {
 	families, err := b.registry.Gather()
 	if err != nil {
@@ -35,8 +35,8 @@ func (b *bench) skips(group, resource string) int {
 	return 0
 }
 
-// ageRatios returns the histogram's upper bounds with what is counted in each,
-// and the sum of all ratios.
+// ageRatios returns the histogram of age ratios. The map buckets contains the cumulative count for each upper
+// bound. The result count is the number of ratios, and sum is their sum.
 func (b *bench) ageRatios(t inBubble) (buckets map[float64]uint64, count uint64, sum float64) {
 	t.Helper()
 	families, err := b.registry.Gather()
@@ -105,7 +105,7 @@ func TestAgeRatio(t *testing.T) {
 			name: "W1 a youngest pod of no age divides nothing", replicas: 1,
 			pods: func(o metav1.Object) []object {
 				return []object{
-					pod("a", "web", "n1", ownedBy(o), age(-200*time.Millisecond)), // created when the pass will be
+					pod("a", "web", "n1", ownedBy(o), age(-200*time.Millisecond)), // created at about the time of the pass
 					pod("b", "web", "n1", ownedBy(o), age(-time.Hour)),
 				}
 			},

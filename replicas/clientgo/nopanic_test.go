@@ -40,7 +40,7 @@ import (
 
 type setClient = controller.Client[*appsv1.ReplicaSet, *corev1.Pod]
 
-// parts are what New is made from; each test spoils one of them.
+// parts holds the arguments of New. Each case spoils one of them.
 type parts struct {
 	kind             controller.Kind[*appsv1.ReplicaSet, *corev1.Pod]
 	client           setClient
@@ -57,7 +57,8 @@ func newParts() *parts {
 	}
 }
 
-// Informers, registries and sinks of which a nil pointer is in an interface.
+// The tests pass nil pointers to these types as arguments. An interface that holds a nil pointer is not equal to
+// nil. Only noSetsInside is passed as a value, and its method Informer returns nil.
 type (
 	noInformer   struct{ cache.SharedIndexInformer }
 	noRegisterer struct{ prometheus.Registerer }
@@ -86,8 +87,8 @@ type (
 
 func (noSetsInside) Informer() cache.SharedIndexInformer { return nil }
 
-// constructors are the exported functions, with what is careless of their arguments,
-// and the error that it is.
+// constructors contains a test for each exported function. The test passes nil and other bad arguments to the
+// function, and checks the result.
 var constructors = map[string]func(t *testing.T){
 	"New": func(t *testing.T) {
 		t.Helper()
@@ -185,8 +186,8 @@ func podsOf(c typedcorev1.PodInterface) func(string) typedcorev1.PodInterface {
 	return func(string) typedcorev1.PodInterface { return c }
 }
 
-// Whatever is nil, or a nil pointer in an interface: nothing panics, and the error says
-// what it is.
+// If an argument is nil or holds a nil pointer, no exported function panics. If the function returns an error,
+// the error names the argument.
 func TestNothingPanics(t *testing.T) {
 	t.Parallel()
 	for name, try := range constructors {
@@ -203,7 +204,7 @@ func TestNothingPanics(t *testing.T) {
 	})
 }
 
-// No exported function is missing above.
+// The map constructors contains a test for each exported function.
 func TestNothingPanicsKnowsAll(t *testing.T) {
 	t.Parallel()
 	assert.ElementsMatch(t, exportedFunctions(t), slices.Collect(maps.Keys(constructors)))

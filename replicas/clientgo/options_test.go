@@ -93,7 +93,7 @@ func TestOptions(t *testing.T) {
 		b.start(t)
 		after(8 * time.Second)
 		assert.Equal(t, 1, b.count("list pods"), "the first pass asks for the version of the server")
-		after(2*time.Second + time.Second) // a tenth more at most
+		after(2*time.Second + time.Second) // the timeout is longer by at most a tenth
 		assert.Equal(t, 2, b.count("list pods"))
 	})
 
@@ -141,8 +141,8 @@ func TestOptions(t *testing.T) {
 	})
 }
 
-// A watch that hangs for ever must cost nothing: before, survivors of a scale-down
-// were deleted at every expiry, and missing pods created again.
+// If a watch hangs forever, the controller makes no wrong calls. Earlier versions made wrong calls each time
+// that expectations expired. They deleted surviving pods after a scale-down, and created missing pods again.
 func TestWatchHangs(t *testing.T) {
 	t.Parallel()
 	const longest = 6 * time.Hour

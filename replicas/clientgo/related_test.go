@@ -18,9 +18,9 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// TestRelated scales the ReplicaSet "web", controlled by "uid-deployment", from
-// two pods to one: "web-1" on node-1 and "web-2" on node-2. By age web-2 goes;
-// web-1 goes where more related pods are on its node.
+// The ReplicaSet "web" has the controller "uid-deployment" and is scaled from two pods to one. The pods are
+// "web-1" on node-1 and "web-2" on node-2. Without related pods, "web-2" goes, because "web-2" is younger. If
+// node-1 has more related pods than node-2, "web-1" goes.
 func TestRelated(t *testing.T) {
 	t.Parallel()
 
@@ -179,8 +179,8 @@ func TestRankingTime(t *testing.T) {
 	t.Parallel()
 
 	bubble(t, "L7 the ages that rank are of the pass's own instant, by the controller's clock", func(t inBubble) {
-		// Ready for 3 h and 4 h: one bucket by the injected clock, so that the
-		// UID decides. By the wall clock, both are in the future.
+		// By the injected clock, the pods "newer" and "older" have been ready for 3 h and 4 h. Both times are in
+		// one bucket, so the UID decides. By the wall clock, both pods become ready only in the future.
 		now := time.Now().Add(24 * 365 * time.Hour)
 		since := func(d time.Duration, uid types.UID) func(*corev1.Pod) {
 			return func(p *corev1.Pod) {
@@ -208,10 +208,10 @@ func siblingWithPod(rs *appsv1.ReplicaSet, app string, changes ...func(*corev1.P
 	return []object{rs, pod("old-1", app, "node-1", append([]func(*corev1.Pod){ownedBy(rs)}, changes...)...)}
 }
 
-// paused keeps a ReplicaSet from acting: it is being deleted.
+// paused sets the deletionTimestamp of a ReplicaSet, so that the controller does nothing for the ReplicaSet.
 func paused(rs *appsv1.ReplicaSet) { rs.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }
 
-// younger makes a pod newer by some hours' worth of buckets.
+// younger makes a pod one minute old instead of one hour, so that its age is in another bucket.
 func younger(p *corev1.Pod) {
 	at := time.Now().Add(-time.Minute)
 	p.CreationTimestamp = metav1.NewTime(at)
@@ -220,7 +220,7 @@ func younger(p *corev1.Pod) {
 
 var errKept = errors.New("kept")
 
-// keepOthers fails all writes but those of the pods of "web".
+// keepOthers returns an error for each write, except for writes of the pods "web-1" and "web-2".
 func keepOthers(_ string, pod *corev1.Pod) error {
 	if pod.Name == "web-1" || pod.Name == "web-2" {
 		return nil
@@ -228,7 +228,7 @@ func keepOthers(_ string, pod *corev1.Pod) error {
 	return errKept
 }
 
-// refusals are the logged errors without those of keepOthers.
+// refusals returns the messages of the logged errors, except those of keepOthers and "Sync failed".
 func (b *bench) refusals() []string {
 	var rest []string
 	for _, entry := range b.log.Data() {
@@ -239,7 +239,7 @@ func (b *bench) refusals() []string {
 	return rest
 }
 
-// A brokenIndexInformer has an index that fails.
+// A brokenIndexInformer is an informer with an index that returns errors.
 type brokenIndexInformer struct {
 	cache.SharedIndexInformer
 	index string

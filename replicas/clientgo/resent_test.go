@@ -24,8 +24,9 @@ import (
 	"github.com/replicakit/replicakit/replicas/typed"
 )
 
-// A server answers the first creations with Retry-After, though it may have made the
-// pod, and then refuses.
+// If client-go sends a creation several times and the call fails, the error wraps ErrResent. The server in this
+// test answers the first requests with a Retry-After, and then refuses the creation. A real server may have
+// created the pod before it answers with a Retry-After.
 func TestCreationsThatAreSentTwiceAreTold(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -34,10 +34,11 @@ const longestRetryAfter = controller.MaxServerDelay / 10
 //
 //	config.Wrap(clientgo.CapRetryAfter)
 //
-// If a response has a Retry-After header, client-go waits for the requested time and then resends the
-// request. This happens up to ten times within one call. Any webhook can set this header to any number of
-// seconds. While a call waits, the controller does nothing else for the owner. With CapRetryAfter, a call
-// returns the server's error if the response demands a delay of more than 30 seconds.
+// If a response with the code 429 or 5xx has a Retry-After header, client-go waits for the requested time
+// and then resends the request. Within one call, client-go resends the request up to ten times. Any webhook
+// can set this header to any number of seconds. While a call waits, the controller does nothing else for
+// the owner. With CapRetryAfter, a call returns the server's error if the response demands a delay of more
+// than 30 seconds.
 //
 // With CapRetryAfter, client-go never resends a create, delete or patch request, because the first request
 // may have taken effect. For example, the response may come from a proxy that stopped waiting for the

@@ -31,7 +31,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// answers is a server that always answers 429 and when to come back.
+// answers is a server that answers each request with 429 and the given Retry-After.
 type answers struct {
 	retryAfter string
 	calls      int
@@ -95,8 +95,9 @@ func TestCapRetryAfter(t *testing.T) {
 	}
 }
 
-// TestNothingIsSentTwice has a server that does what it is asked, and answers with a
-// Retry-After all the same.
+// With CapRetryAfter, client-go does not send a create, delete or patch request again, except for events. The
+// server in this test answers the first request with an error and a Retry-After. It answers a further request
+// with a Conflict, as if the first request had taken effect.
 func TestNothingIsSentTwice(t *testing.T) {
 	t.Parallel()
 	protobuf, err := runtime.Encode(scheme.Codecs.EncoderForVersion(serializer(t, runtime.ContentTypeProtobuf), metav1.SchemeGroupVersion),

@@ -27,10 +27,10 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// A gate keeps the writes of pods waiting until it is opened.
+// A gate makes the writes of pods wait until the channel opened is closed.
 type gate struct {
 	mu      sync.Mutex
-	waiting []string // owners
+	waiting []string // the pod's label app for each write that has reached the gate; "" for patches and deletions
 	opened  chan struct{}
 }
 
@@ -183,7 +183,7 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// A slowInformer takes its time to tell handlers.
+// A slowInformer delays each add event by 100 ms.
 type slowInformer struct{ cache.SharedIndexInformer }
 
 func (i slowInformer) AddEventHandler(handler cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
@@ -351,7 +351,7 @@ func TestArguments(t *testing.T) {
 		settle()
 		assert.Equal(t, 1, b.count("delete pods"))
 		assert.Equal(t, 1, b.count("list pods"), "the first pass asks for the version of the server")
-		clock.Step(31 * time.Second) // a tenth more at most
+		clock.Step(31 * time.Second) // the timeout is longer by at most a tenth
 		settle()
 		assert.Equal(t, 2, b.count("list pods"), "the cache still shows the pod: it is old")
 		assert.Equal(t, 1, b.count("delete pods"))
@@ -396,7 +396,7 @@ func TestArguments(t *testing.T) {
 
 var errBroken = errors.New("broken")
 
-// A brokenInformer takes no handlers.
+// A brokenInformer returns an error if a handler is added.
 type brokenInformer struct{ cache.SharedIndexInformer }
 
 func (brokenInformer) AddEventHandler(cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
@@ -441,7 +441,7 @@ func TestPanic(t *testing.T) {
 	})
 }
 
-// A panickingInformer has an indexer that panics at first use.
+// A panickingInformer has an indexer that panics at the first read by index.
 type panickingInformer struct{ cache.SharedIndexInformer }
 
 func (i *panickingInformer) GetIndexer() cache.Indexer {
@@ -468,7 +468,7 @@ func (b *bench) logged(message string) *ktesting.LogEntry {
 	return nil
 }
 
-// errors returns what was logged as an error.
+// errors returns all log entries that are errors.
 func (b *bench) errors() []string {
 	var messages []string
 	for _, entry := range b.log.Data() {
@@ -489,8 +489,9 @@ func value(entry *ktesting.LogEntry, key string) string {
 	return ""
 }
 
-// A controller that notices that the server was restored ends Run with an error, and then the
-// program ends. If the program wants to know by itself, Run goes on, and nothing is changed.
+// If the controller notices that the server was restored from a backup, and Options.OnRestored is nil, Run
+// returns an error. If Options.OnRestored is set, the controller calls OnRestored instead, and Run goes on. In
+// both cases, the controller makes no further changes.
 func TestARestoredServer(t *testing.T) {
 	t.Parallel()
 	for _, goesOn := range []bool{false, true} {
@@ -556,5 +557,5 @@ func TestNewTerm(t *testing.T) {
 		assert.Equal(t, 1, b.count("list pods"))
 		assert.Equal(t, 1, b.count("list replicasets"))
 	})
-	new(clientgo.Controller).NewTerm(t.Context()) // New did not make it
+	new(clientgo.Controller).NewTerm(t.Context()) // a zero Controller does not panic
 }

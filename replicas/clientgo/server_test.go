@@ -40,16 +40,17 @@ const (
 	replicationControllers = "replicationcontrollers"
 )
 
-// A server stands in for the API server: a fake clientset whose objects get
-// names, UIDs and resourceVersions as real ones do, whose deletes and status
-// writes keep their preconditions, and whose watches can be held back.
+// A server is a fake clientset that takes the place of the API server. The server sets names, UIDs and
+// resourceVersions as a real server does, and checks the preconditions of deletions and status writes. The tests
+// can hold back watch events.
 type server struct {
 	*fake.Clientset
 
-	// onPod is called before every write of a pod, outside all locks: it may
-	// fail it, block it, or panic. While a controller runs, use setOnPod.
+	// onPod is called before every write of a pod, while no lock is held. The function may return an error,
+	// block or panic. If the function returns an error, the write fails. While a controller runs, set onPod with
+	// setOnPod.
 	onPod func(verb string, pod *corev1.Pod) error
-	// onStatus is called before every status write and may fail it.
+	// onStatus is called before every status write. If the function returns an error, the write fails.
 	onStatus func(owner metav1.Object) error
 
 	guard   guard
@@ -57,7 +58,7 @@ type server struct {
 	version int
 	feeds   map[string]*feed
 	events  []*corev1.Event
-	calls   []string // "create pods", ...
+	calls   []string // for example "create pods"
 	deletes []metav1.DeleteOptions
 }
 
@@ -66,11 +67,12 @@ type object interface {
 	metav1.Object
 }
 
-// A feed is a resource: what is stored, and what lists and watches show of it.
+// A feed holds the objects of one resource. The map stored contains their current state, and the map shown
+// contains the state that informers see.
 type feed struct {
 	stored, shown map[types.NamespacedName]object
-	version       int // of what is shown
-	at            int // of what is stored
+	version       int // resourceVersion of the map shown
+	at            int // resourceVersion of the map stored
 	held          bool
 	pending       []watch.Event
 	watchers      []*watcher
@@ -108,14 +110,15 @@ func nameOf(obj metav1.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: obj.GetNamespace(), Name: obj.GetName()}
 }
 
-// add stores an object as somebody else's client would.
+// add creates an object, as another client would do.
 func (s *server) add(obj object) object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.create(obj)
 }
 
-// setVersion has the next write get the version after this one, and lists this one.
+// setVersion sets the resourceVersion of the server and of its lists. The next write gets a higher
+// resourceVersion.
 func (s *server) setVersion(version int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,7 +128,7 @@ func (s *server) setVersion(version int) {
 	}
 }
 
-// change changes a stored object, and its generation where that is said.
+// change applies a function to a stored object. The generation changes only if the function sets it.
 func (s *server) change(obj object, change func(object)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,7 +144,7 @@ func (s *server) remove(obj object) {
 	s.store(watch.Deleted, s.feeds[resourceOf(obj)].stored[nameOf(obj)].DeepCopyObject().(object))
 }
 
-// hold keeps the events of a resource back until release.
+// hold holds back the events of a resource until release is called.
 func (s *server) hold(resource string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -220,7 +223,7 @@ func (s *server) deleteOptions() []metav1.DeleteOptions {
 	return slices.Clone(s.deletes)
 }
 
-// recorded returns the events of a reason.
+// recorded returns the events with the given reason.
 func (s *server) recorded(reason string) []*corev1.Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -243,8 +246,8 @@ func (s *server) create(obj object) object {
 	return obj
 }
 
-// store makes obj the newest version of itself. Lists and watches share it, as
-// caches do; nobody may change it.
+// store gives obj the next resourceVersion, and stores or deletes it. Lists and watches share obj, as caches do,
+// so obj must not be changed afterwards.
 func (s *server) store(eventType watch.EventType, obj object) {
 	s.version++
 	obj.SetResourceVersion(strconv.Itoa(s.version))
@@ -277,7 +280,7 @@ func (f *feed) show(event watch.Event) {
 	}
 }
 
-// informer returns a shared informer that sees what the feed shows.
+// informer returns a shared informer that sees the objects that the feed shows.
 func (s *server) informer(resource string) cache.SharedIndexInformer {
 	f := s.feeds[resource]
 	example := map[string]runtime.Object{
@@ -309,7 +312,7 @@ func (f *feed) list() *metav1.List {
 	return list
 }
 
-// A watcher never closes its channel, so that sending after Stop is harmless.
+// A watcher never closes its channel, so a send after Stop does not panic.
 type watcher struct {
 	events  chan watch.Event
 	stopped chan struct{}
@@ -319,7 +322,8 @@ type watcher struct {
 func (w *watcher) Stop()                          { w.once.Do(func() { close(w.stopped) }) }
 func (w *watcher) ResultChan() <-chan watch.Event { return w.events }
 
-// expire ends the watch as a server does whose history is too short.
+// expire ends the watch with an error. A real server sends this error if its history no longer contains the
+// resourceVersion of the watch.
 func (w *watcher) expire() {
 	w.send(watch.Event{Type: watch.Error, Object: &metav1.Status{
 		Status: metav1.StatusFailure, Reason: metav1.StatusReasonExpired, Code: http.StatusGone,
@@ -403,7 +407,8 @@ func (s *server) answer(f *feed, resource schema.GroupResource, action clienttes
 	return nil, fmt.Errorf("cannot %s %s", action.GetVerb(), resource)
 }
 
-// live are the pods that are stored, whatever is shown. Of owners it is the version alone.
+// live returns the stored pods that match, even if informers do not see them yet. For owners, live returns only
+// the resourceVersion of the list.
 func (s *server) live(f *feed, namespace string, matching labels.Selector) runtime.Object {
 	meta := metav1.ListMeta{ResourceVersion: strconv.Itoa(f.at)}
 	switch f {
@@ -475,7 +480,7 @@ func (s *server) patch(pod *corev1.Pod, a clienttesting.PatchActionImpl) (runtim
 	return patched, nil
 }
 
-// The server is a kubernetes.Interface whose pods go through onPod first.
+// A server is a kubernetes.Interface. Its clients for pods call onPod before each write.
 
 func (s *server) CoreV1() typedcorev1.CoreV1Interface { return coreV1{s.Clientset.CoreV1(), s} }
 

@@ -24,8 +24,8 @@ import (
 func TestRequeue(t *testing.T) {
 	t.Parallel()
 
-	// attempts makes every creation of a pod fail and returns when, since the
-	// first, they were tried within d.
+	// attempts makes every creation of a pod fail, and runs the controller for a little longer than d. The
+	// result contains the times of all attempts, counted from the first attempt.
 	attempts := func(t inBubble, d time.Duration, fail error) []time.Duration {
 		t.Helper()
 		b := newBench(replicaSet("web", 1))
@@ -115,8 +115,8 @@ func TestRequeue(t *testing.T) {
 	})
 }
 
-// A Conflict of a status write is followed by a live read of the owner, which
-// nothing else asks for here.
+// If a status write fails with a Conflict, the pass reads the owner live. Nothing else in this test causes such
+// a read, so the number of reads is the number of Conflicts.
 func TestStatusConflicts(t *testing.T) {
 	t.Parallel()
 	for resource, owner := range map[string]object{replicaSets: replicaSet("web", 20), replicationControllers: replicationController("web", 20)} {
@@ -138,7 +138,7 @@ func TestStatusConflicts(t *testing.T) {
 				}
 				return b.web().Status.ReadyReplicas
 			}
-			for i, name := range names[:19] { // faster than the owner's events come
+			for i, name := range names[:19] { // pods become ready faster than the owner's events arrive
 				b.hold(resource)
 				b.makeReady(name)
 				after(30 * time.Millisecond)
@@ -221,9 +221,9 @@ func TestOwners(t *testing.T) {
 		b.hold(pods)
 		settle()
 		require.Len(t, g.owners(), 1, "the adoption is under way")
-		close(g.opened) // the pass under way goes on, for an owner that is gone
+		close(g.opened) // the pass goes on, although its owner is gone
 		settle()
-		b.lose(b.allPods()...) // no event tells of what it created
+		b.lose(b.allPods()...) // no event reports the pods that the pass created
 		after(time.Minute)
 		assert.Zero(t, controller.Expecting())
 		entry := b.logged("deleted")
@@ -282,7 +282,8 @@ func TestOwners(t *testing.T) {
 	})
 }
 
-// lose deletes pods while the watch is cut: the informer lists anew.
+// lose deletes pods and ends the watch. The watch reports no event for the deletions, and the informer lists the
+// pods again.
 func (b *bench) lose(lost ...*corev1.Pod) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -303,8 +304,8 @@ func (b *bench) lose(lost ...*corev1.Pod) {
 func TestOwnWrites(t *testing.T) {
 	t.Parallel()
 
-	// staleOwner returns a bench whose controller wrote a status that the cache
-	// does not show, and was woken again.
+	// staleOwner starts a controller. The controller writes a status that the cache does not show yet, and then
+	// an event wakes the owner again.
 	staleOwner := func(t inBubble, b *bench) {
 		t.Helper()
 		b.start(t)
@@ -422,13 +423,13 @@ func TestOwnWrites(t *testing.T) {
 	})
 }
 
-// An aheadInformer has read far more than its store shows.
+// An aheadInformer reports a resourceVersion that is far newer than the version of its store.
 type aheadInformer struct{ cache.SharedIndexInformer }
 
 func (aheadInformer) LastSyncResourceVersion() string { return "1000000000" }
 
-// A countingInformer counts how often the version of its store is looked at, and
-// objects are read from it.
+// A countingInformer counts how often the version of its store is read, and how often an object is read from its
+// store.
 type countingInformer struct {
 	cache.SharedIndexInformer
 	mu           sync.Mutex

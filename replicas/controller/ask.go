@@ -102,7 +102,7 @@ func (c *calls) take(of *allowance, what, name string) error {
 	if of.used++; of.used <= of.room {
 		return nil
 	}
-	return fmt.Errorf("%s of %q: %w: it is number %d, and there is room for %d", what, name, ErrNoRoom, of.used, of.room)
+	return fmt.Errorf("%s of %q: %w: it is call %d, and there is room for %d", what, name, ErrNoRoom, of.used, of.room)
 }
 
 func (c *calls) record(call Call, ended time.Time, err error) {
@@ -412,7 +412,7 @@ func (l *listLimiter[C]) join(key string) (call *listCall[C], mine bool, err err
 		return call, false, nil
 	}
 	if l.open == listsAtOnce+listsWaiting {
-		return nil, false, heldError{listBusy, "others are under way", true}
+		return nil, false, heldError{listBusy, "too many lists are under way", true}
 	}
 	l.open++
 	if l.waiting == nil {

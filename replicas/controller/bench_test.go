@@ -21,8 +21,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
-// A still is a client and a cache that cost nothing: of owners that have the pods
-// that they want.
+// A still is a cache that always returns the same owners and pods, without any work. It is also a client, but
+// every call to this client panics.
 type still struct {
 	controller.Client[*appsv1.ReplicaSet, *corev1.Pod]
 	controller.Cache[*appsv1.ReplicaSet, *corev1.Pod]
@@ -52,8 +52,8 @@ func (s *still) controller(tb testing.TB) *controller.Controller {
 	return c
 }
 
-// stillEvents returns a Controller of the one owner web, which waits for a
-// creation.
+// stillEvents returns a Controller with one owner, web. The Controller waits until the cache shows one pod that it
+// has created for web.
 func stillEvents(tb testing.TB) *controller.Controller {
 	tb.Helper()
 	rs := ownerNamed("web", web)
@@ -64,8 +64,9 @@ func stillEvents(tb testing.TB) *controller.Controller {
 	return c
 }
 
-// One event of a pod that has an owner: nothing is allocated. An orphan is asked
-// of every owner of its namespace.
+// BenchmarkEvents handles one event in each iteration. TestEventsAllocatesNothing checks that an event of a pod
+// with an owner allocates nothing. For an event of an orphan, the handler compares the orphan with every owner in
+// its namespace.
 func BenchmarkEvents(b *testing.B) {
 	c, rs := stillEvents(b), ownerNamed("web", web)
 	pod := podtest.Pod("web-0", owned(rs), version("1"))
@@ -104,7 +105,7 @@ func BenchmarkEvents(b *testing.B) {
 	}
 }
 
-// BenchmarkSync makes a pass for an owner that has what it wants.
+// BenchmarkSync makes passes for an owner that already has all its pods.
 func BenchmarkSync(b *testing.B) {
 	for _, n := range []int{5, 1000, 10000} {
 		b.Run(fmt.Sprintf("pods=%d", n), func(b *testing.B) {

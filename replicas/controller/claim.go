@@ -156,7 +156,7 @@ func (p *pass[O, C]) toTry(before map[types.UID]*aside, children []C) []C {
 // to the owner.
 const mostReleases = 3
 
-var errUndone = errors.New("another controller has adopted it for this owner, with another selector: give all owners of one kind the same Kind for children of one kind")
+var errUndone = errors.New("another controller, with another selector, has adopted it for this owner: use one controller.Kind for each pair of owner kind and child kind")
 
 // A release records how often a child was released, and the child's resourceVersion before the last
 // release.

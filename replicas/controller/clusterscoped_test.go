@@ -18,8 +18,8 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// globalRig returns a rig of the pool blue, which is in no namespace. Its workers
-// are made in the namespaces of the list by turns.
+// globalRig returns a rig of the pool blue, which is in no namespace. New places the workers in the given
+// namespaces in turn.
 func globalRig(workers int32, namespaces ...string) *rig[*pool, *worker] {
 	owner := &pool{ObjectMeta: metav1.ObjectMeta{Name: "blue", UID: "uid-of-blue", Generation: 1}, Workers: workers}
 	r, made := rigOf(pools(), owner), 0
@@ -99,7 +99,7 @@ func TestOwnersInNoNamespace(t *testing.T) {
 		t.Parallel()
 		r := globalRig(16, "a")
 		r.create = func(i int) error {
-			if i < 3 { // slow start goes on
+			if i < 3 { // two batches succeed, so slow start sends a third one
 				return nil
 			}
 			return timeout()
@@ -146,7 +146,7 @@ func TestOwnersInNoNamespace(t *testing.T) {
 	}{
 		"a full quota": {quotaFull, 20}, "a namespace that goes": {namespaceTerminating, 20},
 		"a policy":      {func() error { return forbidden("blue-x", "policy") }, 20},
-		"a Retry-After": {func() error { return busy(300) }, 19}, // the refused one may land yet
+		"a Retry-After": {func() error { return busy(300) }, 19}, // one creation may still take effect, and counts
 	} {
 		t.Run("a namespace that refuses children, as by "+name+", stops no creations in others", func(t *testing.T) {
 			t.Parallel()
@@ -175,7 +175,7 @@ func TestOwnersInNoNamespace(t *testing.T) {
 				assert.Equal(t, "a", w.Namespace)
 			}
 			assert.Positive(t, refused)
-			if name != "a policy" { // which the rate limiter holds
+			if name != "a policy" { // after this refusal, only the rate limiter delays creations, and the test has none
 				assert.Less(t, refused, 10)
 			}
 		})
@@ -239,7 +239,8 @@ func TestOwnersInNoNamespace(t *testing.T) {
 	})
 }
 
-// Clients and servers refuse such a child each in words of their own.
+// If New returns a child without a namespace, the error says that New must set the namespace. Each client or
+// server refuses such a child with its own error.
 func TestAChildForWhichNewNamesNoNamespace(t *testing.T) {
 	t.Parallel()
 	for _, answer := range []error{
@@ -257,7 +258,7 @@ func TestAChildForWhichNewNamesNoNamespace(t *testing.T) {
 	}
 }
 
-// The words are those of the admission plugin OwnerReferencesPermissionEnforcement.
+// The constant why is the message of the admission plugin OwnerReferencesPermissionEnforcement.
 func TestTheRightThatIsMissingIsNamed(t *testing.T) {
 	t.Parallel()
 	const why = "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: , <nil>"

@@ -107,9 +107,9 @@ func (c *Controller) Sync(ctx context.Context, owner types.NamespacedName) (requ
 // have been active before. Call NewTerm after this process has become the leader, or has taken over a range
 // of owners. You do not have to call NewTerm before the Controller's first pass.
 //
-// The caches may be older than the state that the other process saw. The Controller therefore reads from
-// the server once for each owner, before it creates or deletes children of that owner. If the client is a
-// Versioner, NewTerm asks the server for its current resourceVersions. If the caches are filled after
+// The caches may be older than the state that an earlier active process saw. The Controller therefore reads
+// from the server once for each owner, before it creates or deletes children of that owner. If the client
+// is a Versioner, NewTerm asks the server for its current resourceVersions. If the caches are filled after
 // NewTerm returns, the Controller does not have to make these reads or wait for the caches. If this process
 // is already the only active one at startup, call NewTerm before you start the informers. The argument
 // namespace is the namespace of the informers, or "" if they watch all namespaces.
@@ -188,9 +188,9 @@ type Options struct {
 	MaxParallel int
 	// ExpectationsTimeout is how long passes wait for the cache to show a creation, deletion or status
 	// write. After this time, the cache is considered old. For creations and deletions, the Controller adds
-	// a random time of at most a tenth of ExpectationsTimeout. Without this time, the passes of many owners
-	// might list at the same moment. The default is expectations.DefaultTimeout, and New rejects a negative
-	// value.
+	// a random time of at most a tenth of ExpectationsTimeout. Without this random time, the passes of many
+	// owners might list their children at the same moment. The default is expectations.DefaultTimeout, and
+	// New rejects a negative value.
 	ExpectationsTimeout time.Duration
 	// BackOffFailed delays creations if children end soon after they were created, for example because a
 	// node refuses the pods. Children that are created together form a round. If n children of the last
@@ -209,18 +209,18 @@ type Options struct {
 	BackOffFailed *bool
 	// StatusDelay delays the pass that follows an update of a child, if the update can change only the
 	// owner's status. For example, the child may have become ready. If StatusDelay is one second, an owner
-	// with a hundred such updates per second has one status write per second. If an update changes the
-	// child's labels, owner or deletionTimestamp, the pass is not delayed. If an update changes the result
-	// of Rules.Active, Rules.MustGo, Rules.MustStay or Rules.Ended, the pass is not delayed either. If
-	// Spec.MaxDeletions is set, no pass is delayed. If Kind.Prepare waits until children are ready,
-	// StatusDelay also delays Kind.Prepare. If StatusDelay is 0, no pass is delayed, as in Kubernetes. New
-	// rejects a negative value.
+	// has one status write per second, even if a hundred of its children become ready per second. If an
+	// update changes the child's labels, owner or deletionTimestamp, the pass is not delayed. If an update
+	// changes the result of Rules.Active, Rules.MustGo, Rules.MustStay or Rules.Ended, the pass is not
+	// delayed either. If Spec.MaxDeletions is set, no pass is delayed. If Kind.Prepare waits until children
+	// are ready, StatusDelay also delays Kind.Prepare. If StatusDelay is 0, no pass is delayed, as in
+	// Kubernetes. New rejects a negative value.
 	StatusDelay time.Duration
 	// UnfilteredChildren says that the cache watches the children without a label or field selector. A
 	// DELETED event of such a watch proves that a child is gone for good. If a live list that begins after
 	// the event contains the child, the server was restored from a backup. A watch with a selector also
-	// sends such an event for a child that no longer matches. If UnfilteredChildren is false, DELETED
-	// events therefore prove nothing.
+	// sends a DELETED event for a child that no longer matches the selector. If UnfilteredChildren is
+	// false, DELETED events therefore prove nothing.
 	UnfilteredChildren bool
 	// OnRestored is called once, when the Controller has detected that the server was restored from a
 	// backup. The error wraps ErrRestored and describes the proof. OnRestored must not block. If OnRestored
@@ -323,9 +323,9 @@ func (r *reconciler[O, C]) allAtOnce(n int) slowstart.Options {
 	return slowstart.Options{InitialBatchSize: n, MaxParallel: r.opts.MaxParallel}
 }
 
-// stateOf returns what the Controller remembers about an owner between passes. If stateOf is called during
-// a pass, the second argument is the time of this pass. Otherwise, it is zero. If other owners with the
-// same name had their last pass long ago, stateOf also forgets them.
+// stateOf returns what the Controller remembers about an owner between passes. During a pass, the argument
+// now is the time of this pass. If stateOf is called outside a pass, now is the zero time. If other owners
+// with the same name had their last pass long ago, stateOf also forgets them.
 func (r *reconciler[O, C]) stateOf(owner metav1.Object, now time.Time) *memory[C] {
 	key := expectations.KeyOf(owner)
 	state, idle := r.owners.stateOf(key, owner.GetGeneration(), now)

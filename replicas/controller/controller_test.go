@@ -136,7 +136,7 @@ func TestObserve(t *testing.T) {
 	assert.Nil(t, r.last.Owner)
 }
 
-// A worker is a child that is no pod.
+// A worker is a child that is not a pod.
 type worker struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
@@ -148,7 +148,7 @@ func (w *worker) DeepCopyObject() runtime.Object {
 	return &worker{w.TypeMeta, *w.DeepCopy(), w.Busy}
 }
 
-// A pool keeps workers.
+// A pool is an owner of workers.
 type pool struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
@@ -197,7 +197,7 @@ func TestWorkers(t *testing.T) {
 	assert.Equal(t, "blue", pass.Created[0].Labels["pool"])
 
 	children := slices.Concat(pass.Adopted, pass.Created)
-	children[0].OwnerReferences = children[1].OwnerReferences // as the server has it now
+	children[0].OwnerReferences = children[1].OwnerReferences // as the adoption has set it on the server
 	for _, w := range pass.Created {
 		require.NoError(t, r.start().ChildAdded(w))
 	}
@@ -224,7 +224,7 @@ func TestACallBeyondTheRoomIsNotSent(t *testing.T) {
 	require.Len(t, errs, 4)
 	require.NoError(t, errors.Join(errs[0], errs[2]))
 	require.ErrorIs(t, errs[1], controller.ErrNoRoom)
-	require.EqualError(t, errs[1], `controller: ReplicaSet "default/web": creation of "default/web-a": there is no room for this call: it is number 2, and there is room for 1`)
-	require.EqualError(t, errs[3], `controller: ReplicaSet "default/web": deletion of "default/web-a": there is no room for this call: it is number 2, and there is room for 1`)
+	require.EqualError(t, errs[1], `controller: ReplicaSet "default/web": creation of "default/web-a": there is no room for this call: it is call 2, and there is room for 1`)
+	require.EqualError(t, errs[3], `controller: ReplicaSet "default/web": deletion of "default/web-a": there is no room for this call: it is call 2, and there is room for 1`)
 	assert.Equal(t, []string{"create default/web-a", "delete web-a"}, r.calls)
 }

@@ -50,15 +50,15 @@ func TestPodsCountByTheRulesOfTheKind(t *testing.T) {
 	}
 }
 
-// counts are replicas, fully labeled, ready, available and terminating.
+// counts holds the numbers of replicas, fully labeled, ready, available and terminating pods, in this order.
 type counts [5]int32
 
 func countsOf(s appsv1.ReplicaSetStatus) counts {
 	return counts{s.Replicas, s.FullyLabeledReplicas, s.ReadyReplicas, s.AvailableReplicas, podtest.Terminating(s)}
 }
 
-// written makes a pass that sees these pods, and returns what it wrote, nil if
-// nothing. What it wrote is then what the cache has of the owner.
+// written makes a pass with these pods in the cache, and returns the counts in the status that the pass wrote. If
+// the pass wrote no status, written returns nil. After a write, the cache shows the owner with the new status.
 func written(t *testing.T, r *podRig, pods ...*corev1.Pod) *counts {
 	t.Helper()
 	before := len(r.statuses)
@@ -80,14 +80,15 @@ func deleting(pods []*corev1.Pod) []*corev1.Pod {
 	return pods
 }
 
-// knowing is a rig whose cache of pods tells how far it has come, and has seen all.
+// knowing returns a rig whose cache returns a version for the pods. The cache shows all changes up to this
+// version.
 func knowing(want int32) *podRig {
 	r := newRig(want)
 	r.childrenVersion = "9"
 	return r
 }
 
-// See testdata/counts.txt for more.
+// The file testdata/counts.txt contains more cases.
 func TestStatusCountsOwnCreations(t *testing.T) {
 	t.Parallel()
 	t.Run("T1 T3 T4 labels and readiness are those of the answer", func(t *testing.T) {

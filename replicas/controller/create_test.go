@@ -117,7 +117,7 @@ func TestCreates(t *testing.T) {
 			"a call":  func() error { return errors.New("refused") },
 			"a panic": func() error { panic("bug in the client") },
 		} {
-			synctest.Test(t, func(t *testing.T) { // which fails for a goroutine that can never end
+			synctest.Test(t, func(t *testing.T) { // synctest fails if a goroutine can never end
 				r := newRig(0)
 				r.opts.MaxParallel = 8
 				var under, calls atomic.Int64
@@ -173,7 +173,7 @@ func TestCreates(t *testing.T) {
 	t.Run("W13 or soon, if that expires while the pass is under way", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(1)
-		r.patchStatus = func(int, *appsv1.ReplicaSet) error { // which hangs
+		r.patchStatus = func(int, *appsv1.ReplicaSet) error { // the write takes six minutes
 			r.now = r.now.Add(6 * time.Minute)
 			return nil
 		}
@@ -249,7 +249,7 @@ func TestCreates(t *testing.T) {
 	})
 }
 
-// A pass costs what its burst costs, however many are wanted.
+// The memory that a pass allocates depends on the size of its burst, but not on the number of wanted children.
 func TestMemory(t *testing.T) { //nolint:paralleltest // it counts what the process allocates
 	allocated := func(want int32) float64 {
 		r := newRig(want)

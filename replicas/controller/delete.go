@@ -62,10 +62,10 @@ func (v *victim[C]) requireVersion(child C) {
 // The preconditions of a delete call may contain the resourceVersion that the victim has in the view. If
 // the child has changed since then, for example because it became ready, the call fails with a Conflict.
 // However, children may change faster than the cache can follow. After the first Conflict in a pass, a live
-// list shows which victims must still be deleted. Each of them is then deleted with its resourceVersion
-// from that list. If a deletion fails with a second Conflict, a later pass tries it again. Each pass
-// therefore makes at most two delete calls for each victim. Calls with a resourceVersion are sent in
-// growing batches, because many calls at the same time might all fail with a Conflict.
+// list shows which victims must still be deleted. The pass then deletes each of these victims with the
+// resourceVersion from the live list. If a deletion fails with a second Conflict, a later pass tries it
+// again. Each pass therefore makes at most two delete calls for each victim. Calls with a resourceVersion
+// are sent in growing batches, because many calls at the same time might all fail with a Conflict.
 type deletions[O, C Object] struct {
 	*pass[O, C]
 	planned  replicas.Scale[C] // the victims, and the children that later passes delete

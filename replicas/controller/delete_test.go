@@ -36,7 +36,7 @@ func TestDeletes(t *testing.T) {
 					n := under.Add(1)
 					for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 					}
-					time.Sleep(time.Second) // until no other call can start
+					time.Sleep(time.Second) // with synctest, the sleep ends when no other call can start
 					under.Add(-1)
 					return nil
 				}
@@ -69,8 +69,9 @@ func TestDeletes(t *testing.T) {
 	})
 }
 
-// versionsOf are the resourceVersions of deletes, "" for none, as a remove notes
-// them.
+// versionsOf makes the rig record its delete calls, and returns the list of records. A record consists of the
+// pod's name and the resourceVersion in the preconditions. If there is no resourceVersion, the record ends with a
+// space. The function answer answers the calls.
 func versionsOf(r *podRig, answer func(pod *corev1.Pod, version string) error) *[]string {
 	var seen []string
 	r.remove = func(pod *corev1.Pod, opts metav1.DeleteOptions) error {
@@ -84,8 +85,8 @@ func versionsOf(r *podRig, answer func(pod *corev1.Pod, version string) error) *
 	return &seen
 }
 
-// changed refuses deletes with a version that the cache showed: the pods have changed since.
-// That of a live list is current.
+// changed answers delete calls as if the pods had changed on the server. Until the pass makes a live list, a
+// delete call with a resourceVersion meets a Conflict. All other delete calls succeed.
 func (r *rig[O, C]) changed(pod *corev1.Pod, version string) error {
 	if version != "" && len(r.callsOf("list")) == 0 {
 		return conflict(pod.Name)
@@ -128,7 +129,7 @@ func TestConflicts(t *testing.T) {
 				defer under.Add(-1)
 				for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 				}
-				time.Sleep(time.Second) // until no other call can start
+				time.Sleep(time.Second) // with synctest, the sleep ends when no other call can start
 				return nil
 			}
 			_, err := r.pass(t, 0, pods...)
@@ -140,7 +141,7 @@ func TestConflicts(t *testing.T) {
 		t.Parallel()
 		r := newRig(1)
 		pods := versioned(podsOf(r.owner, 6))
-		r.live = func() ([]*corev1.Pod, error) { // the survivor has ended
+		r.live = func() ([]*corev1.Pod, error) { // pods[5], which the plan keeps, is gone from the server
 			live := clones(pods[:5])
 			live[0].Namespace = "other"
 			live[1].Labels = api
@@ -154,7 +155,7 @@ func TestConflicts(t *testing.T) {
 	})
 }
 
-// A delete whose answer is lost may take effect later.
+// A delete call without an answer may still take effect later.
 func TestDoubtedDeletes(t *testing.T) {
 	t.Parallel()
 	lost := func(*corev1.Pod, metav1.DeleteOptions) error { return timeout() }
@@ -232,7 +233,8 @@ func TestDoubtedDeletes(t *testing.T) {
 	})
 }
 
-// What a veto allowed was allowed of the cache.
+// After a Conflict, the pass calls Prepare again with the children of a live list. The first call of Prepare
+// allowed a deletion that was based on the cache.
 func TestAVetoIsAskedAgainAfterALiveList(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -276,7 +278,8 @@ func TestAVetoIsAskedAgainAfterALiveList(t *testing.T) {
 	}
 }
 
-// Kinds may count children that are being deleted as replicas.
+// A Kind may count a child as active while the child is being deleted. The Controller then does not delete this
+// child again, and deletes no other child in its place.
 func TestDeletesOfReplicasThatGoAlready(t *testing.T) {
 	t.Parallel()
 	all := func(want int32) *podRig {
@@ -298,7 +301,7 @@ func TestDeletesOfReplicasThatGoAlready(t *testing.T) {
 		require.Equal(t, []string{"web-000"}, names(pass.Deleted))
 		going := podtest.Pod("web-000", owned(r.owner), podtest.Deleting, version("8"))
 		require.NoError(t, r.start().ChildUpdated(pods[0], going))
-		podtest.NotReady(pods[1]) // so it is the first of all to go
+		podtest.NotReady(pods[1]) // an unready pod ranks first for deletion
 		pass, err = r.pass(t, 1, going, pods[1], pods[2])
 		require.NoError(t, err)
 		assert.Empty(t, r.calls)
@@ -317,7 +320,7 @@ func TestDeletesOfReplicasThatGoAlready(t *testing.T) {
 			return conflict("web-000")
 		}
 		r.live = func() ([]*corev1.Pod, error) {
-			podtest.Deleting(pods[2]) // by somebody else
+			podtest.Deleting(pods[2]) // by someone else
 			pods[2].ResourceVersion = "8"
 			return pods, nil
 		}
@@ -349,7 +352,7 @@ func TestAChildThatMustGoDoesSoWhateverIsDoubted(t *testing.T) {
 	assert.ElementsMatch(t, []string{"web-001", "web-002"}, names(pass.Deleted))
 }
 
-// A mustGoPodRig is a rig with a pod that has to go.
+// A mustGoPodRig is a rig in which Rules.MustGo returns true for the pod with this name.
 type mustGoPodRig struct {
 	*podRig
 	name string
@@ -406,7 +409,7 @@ func TestDeletesThatCannotBeMade(t *testing.T) {
 	})
 }
 
-// inVersion returns the pods in a later version.
+// inVersion returns copies of the pods with this resourceVersion.
 func inVersion(is string, pods []*corev1.Pod) []*corev1.Pod {
 	later := clones(pods)
 	for _, p := range later {
@@ -415,7 +418,8 @@ func inVersion(is string, pods []*corev1.Pod) []*corev1.Pod {
 	return later
 }
 
-// A child is deleted only in the version in which it was judged, with one exception.
+// A delete call requires the resourceVersion in which the child was judged. The exception is a pod that is not
+// ready. This pod is deleted by its UID alone, except in the other cases of the table.
 func TestDeletesCarryWhatWasJudged(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -453,8 +457,8 @@ func TestDeletesCarryWhatWasJudged(t *testing.T) {
 	}
 }
 
-// A client that ends its goroutine, as require does in a fake, leaves calls without an answer: they stay in
-// flight, and the pass ends with an error.
+// If a client ends the goroutine of a call, as require does in a fake client, the call has no answer. The call
+// stays in flight, and the pass ends with an error.
 func TestCallsThatEndTheirGoroutine(t *testing.T) {
 	t.Parallel()
 	for _, want := range []int32{1, 3} {

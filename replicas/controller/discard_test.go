@@ -24,7 +24,7 @@ func isOver(p *corev1.Pod) bool { return p.Annotations["over"] != "" }
 
 func over(p *corev1.Pod) { metav1.SetMetaDataAnnotation(&p.ObjectMeta, "over", "yes") }
 
-// newDiscards returns a rig of a ReplicaSet whose pods are discarded when they are over.
+// newDiscards returns a rig of a ReplicaSet. Rules.Discard returns true for the pods with the annotation over.
 func newDiscards(want int32) *podRig {
 	kind := controller.ReplicaSets()
 	spec := kind.Spec
@@ -122,7 +122,8 @@ func TestDiscard(t *testing.T) {
 	})
 }
 
-// A child that is ready is discarded as it was seen. After a Conflict a live list decides.
+// A discard requires that the child still has the resourceVersion in the view. After a Conflict, a live list
+// decides whether the child is discarded.
 func TestDiscardAfterAConflict(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -184,7 +185,7 @@ func TestPrepareLeavesOutDiscards(t *testing.T) {
 	}
 }
 
-// A creation that fails is told in the status, though a discard of the same pass succeeds.
+// If a creation fails, the status reports the failure, even if a discard in the same pass succeeds.
 func TestACreationFailsAndADiscardSucceeds(t *testing.T) {
 	t.Parallel()
 	r := newDiscards(2)
@@ -196,8 +197,8 @@ func TestACreationFailsAndADiscardSucceeds(t *testing.T) {
 	assert.Equal(t, int32(1), p.Failure().Active, "not more than wanted: a creation failed")
 }
 
-// After a Conflict Prepare is called a second time in the pass, with the creations so far. The next pass does not report
-// these as not tried.
+// After a Conflict, the pass calls Prepare a second time, with the results of the creations so far. The next pass
+// does not report these creations again, and does not report them as not tried.
 func TestPrepareGetsEachResultOnce(t *testing.T) {
 	t.Parallel()
 	r := newDiscards(2)

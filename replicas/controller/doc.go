@@ -59,6 +59,7 @@ package controller
 // ends, this state is lost.
 //
 // If all caches returned their version and all clients were Versioners, some code could be removed. In this
-// package, this code is the second half of the method count in status.go and the type newest in events.go.
-// In package ledger, this code is Snapshot.Newest, Ledger.passed and word.cachedAs. A new process
-// whose cache is behind would still list the children of each owner (view.go, plan).
+// package, the type newest in events.go could be removed. The method named count in status.go would not
+// need its case for caches without a version. In package ledger, Snapshot.Newest, Ledger.passed and
+// word.cachedAs could be removed. A new process whose cache is behind would still list the children of each
+// owner (view.go, plan).

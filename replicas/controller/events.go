@@ -41,16 +41,16 @@ import (
 // toward the expectations. If an Enqueue is passed to a handler, the handler calls this Enqueue to request
 // passes. Otherwise, it calls the Enqueue that was passed to New or NewHandlers.
 //
-// A handler that returns an error has ignored the event. This happens if the object is nil or has the wrong
-// type. It also happens if a child's controller reference contains the UID of an owner but another kind.
-// The Kind that was passed to New or NewHandlers is then wrong. Log the error and do not retry. A handler
-// does not panic, even if its arguments are invalid.
+// A handler that returns an error has ignored the event. A handler returns an error if the object is nil or
+// has the wrong type. A handler also returns an error if a child's controller reference contains the UID of
+// an owner but another kind. In this case, the Kind that was passed to New or NewHandlers is wrong. Log the
+// error and do not retry. A handler does not panic, even if its arguments are invalid.
 //
 // The owner of a child is the object that the child's controller reference names. The kind and UID in the
 // reference must be those of the owner. The cache must contain the owner. If Kind.ClusterScoped is set, the
-// owner must be in no namespace. Otherwise, it must be in the child's namespace. The API group in the
-// reference is not compared, so pods that were created by ReplicaSets of extensions/v1beta1 keep their
-// owner.
+// owner must be in no namespace. If Kind.ClusterScoped is not set, the owner must be in the child's
+// namespace. The API group in the reference is not compared, so pods that were created by ReplicaSets of
+// extensions/v1beta1 keep their owner.
 //
 // Differs from Kubernetes (pkg/controller/replicaset/replica_set.go):
 //   - An event counts toward the expectations of the owner in the child's reference, even if the cache does
@@ -108,9 +108,10 @@ func NewHandlers[O, C Object](kind Kind[O, C], owners OwnerCache[O], store *expe
 
 // ChildAdded handles a child that is new to the cache. If the child has an owner, ChildAdded marks the
 // creation as observed and wakes that owner. If the child is an orphan, one of the owners with a matching
-// selector must adopt the child. ChildAdded wakes all such owners in the namespace. The selectors of
-// different owners should not match the same child. If the child is already being deleted, for example
-// after a restart of the process, ChildAdded marks the deletion as observed instead.
+// selector must adopt the child. Therefore ChildAdded wakes all owners in the namespace that have a
+// matching selector. The selectors of different owners should not match the same child. If the child is
+// already being deleted, for example after a restart of the process, ChildAdded marks the deletion as
+// observed instead.
 func (h *Handlers) ChildAdded(obj any, q ...Enqueue) error {
 	w, enqueue, err := h.target(q)
 	if err != nil {
@@ -377,8 +378,8 @@ func (e events[O, C]) onGone(c C) {
 	}
 }
 
-// wentBack records that the cache went back to an older version of a child. If the two versions name
-// different owners, wentBack records this for both.
+// wentBack records that the cache went back to an older version of a child. If the two versions of the
+// child name different owners, wentBack records for both owners that the cache went back.
 func (e events[O, C]) wentBack(was, c C) {
 	former, _, _ := e.ownerOf(was)
 	e.listener.cacheWentBack(former)
@@ -584,7 +585,7 @@ func (w *watcher[O, C]) childOf(obj any) (C, error) {
 		return c, nil
 	}
 	if _, found := w.find(w.keyOf(c, ref)); found {
-		return c, fmt.Errorf("controller: %q is controlled by %s %q, which is one of the owners, but their kind is %s",
+		return c, fmt.Errorf("controller: %q is controlled by %s %q, which has the UID of an owner, but the owners' kind is %s",
 			object.Name(c), ref.Kind, ref.Name, w.kind.Owner.Kind)
 	}
 	return c, nil

@@ -15,20 +15,19 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// A pod comes into the cache and leaves it again, or only leaves it, while a pass reads the cache. The
-// Controller had created or deleted the pod itself, and waits for the events. Whenever they come, the pod
-// counts once.
+// The Controller has created or deleted a pod, and waits for the events of this pod. The events may arrive before,
+// during or after the read of the cache. In each case, the pod counts once.
 func TestEventsWhileTheCacheIsRead(t *testing.T) {
 	t.Parallel()
 	for _, when := range []string{"before the pass", "before the cache is read", "after the cache was read", "around it", "after the pass"} {
 		for _, versions := range [][]string{{"", "", ""}, {"10", "20", "30"}} {
 			for _, row := range []struct {
 				name            string
-				cached          int                                                                    // pods at first, of 3 wanted
-				created, gone   int                                                                    // by the first pass
-				comes, goes     func(c *controller.Controller, pod any, q ...controller.Enqueue) error // the events
-				shows           int                                                                    // pods that the cache has while the events come, and after them
-				replaced, fewer int                                                                    // by all later passes
+				cached          int                                                                    // how many pods exist before the first pass, while the owner wants 3
+				created, gone   int                                                                    // how many pods the first pass creates and deletes
+				comes, goes     func(c *controller.Controller, pod any, q ...controller.Enqueue) error // the handlers of the two events, where comes is nil if the cache already has the pod
+				shows           int                                                                    // how many other pods the cache has
+				replaced, fewer int                                                                    // how many pods the later passes create and delete in total
 			}{
 				{"created, and deleted by others", 2, 1, 0, (*controller.Controller).ChildAdded, (*controller.Controller).ChildDeleted, 2, 1, 0},
 				{"deleted", 4, 0, 1, nil, (*controller.Controller).ChildDeleted, 3, 0, 0},
@@ -67,7 +66,7 @@ func TestEventsWhileTheCacheIsRead(t *testing.T) {
 						tell("before the cache is read")
 						defer tell("after the cache was read")
 						if when == "after the cache was read" || when == "after the pass" {
-							return pods, nil // as it was before the events
+							return pods, nil // the cache as it was before the events
 						}
 						return rest, nil
 					}

@@ -23,24 +23,24 @@ import (
 
 var api = map[string]string{"app": "api"}
 
-// deletedFinalStateUnknown is what client-go's cache calls its tombstone.
+// deletedFinalStateUnknown has the fields of a tombstone, which client-go calls cache.DeletedFinalStateUnknown.
 type deletedFinalStateUnknown struct {
 	Key string
 	Obj any
 }
 
-// An eventRig is a rig of several owners.
+// An eventRig is a rig with several owners.
 type eventRig struct {
 	*podRig
-	store expectations.Store[expectations.Key] // of a loop of one's own
+	store expectations.Store[expectations.Key] // the records of a loop without a Controller
 	list  []*appsv1.ReplicaSet
-	specs int   // calls of Spec
-	fails error // what it answers
+	specs int   // how often Spec was called
+	fails error // the error that Spec returns
 }
 
-// newEventRig returns a rig of the owners of namespace default: web and canary,
-// which both select app=web, api, which has another selector, and of the owner web
-// of namespace other. web wants its pods ready for ten seconds.
+// newEventRig returns a rig with four owners. The owners web, canary and api are in namespace default. The owner
+// api selects app=api, and all other owners select app=web. The fourth owner is web in namespace other. A pod of
+// default/web must be ready for ten seconds to be available.
 func newEventRig() *eventRig {
 	ready := ownerNamed("web", web)
 	ready.Spec.MinReadySeconds = 10
@@ -72,10 +72,10 @@ func ownerNamed(name string, labels map[string]string) *appsv1.ReplicaSet {
 	return rs
 }
 
-// record is what a loop of one's own has recorded.
+// record returns the Store in which a loop without a Controller records its creations and deletions.
 func (r *eventRig) record() *expectations.Store[expectations.Key] { return &r.store }
 
-// handlers are those of a loop of one's own.
+// handlers returns the event handlers of a loop without a Controller.
 func (r *eventRig) handlers() *controller.Handlers {
 	h, err := controller.NewHandlers(r.kind, r, r.record(), r.wake)
 	if err != nil {
@@ -84,7 +84,7 @@ func (r *eventRig) handlers() *controller.Handlers {
 	return h
 }
 
-// outstanding returns what an owner still waits for.
+// outstanding returns the creations and deletions that an owner still waits for.
 func (r *eventRig) outstanding(owner metav1.Object) expectations.Changes {
 	pending, _ := r.record().Get(expectations.KeyOf(owner))
 	return pending.Changes
@@ -97,15 +97,15 @@ func satisfied(r *eventRig, key expectations.Key) bool {
 
 func ownedBy(name string) podtest.Option { return owned(ownerNamed(name, web)) }
 
-// A event is one event, what it settles and whom it wakes. Before it, web
-// waits for three creations, or for the deletion of web-0, web-1 and web-2 where
-// deleting is true.
+// An event is a test case with one watch event. The test case lists how many of the awaited creations or deletions
+// the event settles, and which owners it wakes. Before the event, web waits for three creations. If deleting is
+// true, web waits for the deletions of web-0, web-1 and web-2 instead.
 type event struct {
 	name     string
 	event    func(r handlers) error
 	deleting bool
 	settled  int
-	recorded bool // only the record tells who is to be woken, and a Controller has none
+	recorded bool // only the Store shows which owner to wake, and a Controller has no Store
 	woken    []string
 }
 
@@ -122,7 +122,7 @@ func (e event) run(t *testing.T) {
 	}
 }
 
-// handlers are what a Controller and Handlers have in common.
+// handlers lists the event handlers that Controller and Handlers have in common.
 type handlers interface {
 	ChildAdded(obj any, q ...controller.Enqueue) error
 	ChildUpdated(old, cur any, q ...controller.Enqueue) error
@@ -134,7 +134,7 @@ type handlers interface {
 
 const inController = "in a Controller"
 
-// makers make the handlers of a rig, which settle what it records.
+// makers contains the functions that return the event handlers of a rig.
 var makers = map[string]func(*eventRig) (handlers, error){
 	inController:             func(r *eventRig) (handlers, error) { return r.start(), nil },
 	"in a loop of one's own": func(r *eventRig) (handlers, error) { return r.handlers(), nil },
@@ -152,7 +152,7 @@ func (e event) runAt(t *testing.T, made func(*eventRig) (handlers, error)) {
 	require.NoError(t, err)
 	require.NoError(t, e.event(h))
 	switch left := r.outstanding(rs); {
-	case h == handlers(r.controller): // which records nothing here
+	case h == handlers(r.controller): // a Controller does not use the Store
 	case !e.deleting:
 		assert.Equal(t, 3-e.settled, left.Creations, "outstanding creations")
 	default:
@@ -165,7 +165,7 @@ func added(options ...podtest.Option) func(handlers) error {
 	return func(r handlers) error { return r.ChildAdded(podtest.Pod("web-0", options...)) }
 }
 
-// updated is an update of web-0 between two versions.
+// updated returns a function that sends an update event of web-0, with this old and this new version.
 func updated(old, cur []podtest.Option) func(handlers) error {
 	was := podtest.Pod("web-0", append([]podtest.Option{version("1")}, old...)...)
 	now := podtest.Pod("web-0", append([]podtest.Option{version("2")}, cur...)...)
@@ -176,7 +176,7 @@ func deleted(options ...podtest.Option) func(handlers) error {
 	return func(r handlers) error { return r.ChildDeleted(podtest.Pod("web-0", options...)) }
 }
 
-// with lists the options of one pod.
+// with returns the options of one pod as a list.
 func with(options ...podtest.Option) []podtest.Option { return options }
 
 func reference(change func(*metav1.OwnerReference)) podtest.Option {
@@ -261,8 +261,8 @@ func TestEventsCreationsByName(t *testing.T) {
 	})
 }
 
-// everyMethod calls each method with an object, as the only one and as either
-// of two.
+// everyMethod calls each event handler with obj. Each handler with two arguments is called twice, with obj as the
+// old and then as the new object.
 func everyMethod(c handlers, obj any) map[string]error {
 	pod, owner := podtest.Pod("web-0"), ownerNamed("web", web)
 	return map[string]error{
@@ -347,7 +347,8 @@ func TestEventsWhileTheCacheFails(t *testing.T) {
 	assert.True(t, satisfied(r, key), "what was seen is settled all the same")
 }
 
-// A Kind that is not that of the owners would let nobody be woken.
+// If Kind.Owner names the wrong kind, an event of an owner's pod is an error. Without this error, no owner would
+// be woken, and the mistake would stay hidden.
 func TestEventsKind(t *testing.T) {
 	t.Parallel()
 	for name, event := range map[string]func(*eventRig, *corev1.Pod) error{
@@ -361,7 +362,7 @@ func TestEventsKind(t *testing.T) {
 			r := newEventRig()
 			r.kind.Owner.Kind = "RepilcaSet"
 			err := event(r, podtest.Pod("web-0", ownedBy("web"), version("1")))
-			require.EqualError(t, err, `controller: "default/web-0" is controlled by ReplicaSet "web", which is one of the owners, but their kind is RepilcaSet`)
+			require.EqualError(t, err, `controller: "default/web-0" is controlled by ReplicaSet "web", which has the UID of an owner, but the owners' kind is RepilcaSet`)
 			assert.Empty(t, r.wakes())
 		})
 	}

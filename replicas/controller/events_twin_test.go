@@ -23,7 +23,8 @@ import (
 	"github.com/replicakit/replicakit/internal/podtest"
 )
 
-// podsOfEveryKind are pods of one UID that differ in all that a Controller looks at.
+// podsOfEveryKind returns versions of one pod. Each version has a different combination of labels, owner and
+// state.
 func podsOfEveryKind() []*corev1.Pod {
 	var pods []*corev1.Pod
 	for _, labels := range []map[string]string{nil, {}, web, api} {
@@ -43,8 +44,8 @@ func podsOfEveryKind() []*corev1.Pod {
 	return pods
 }
 
-// slowWakes says of one owner, by the rules as they are written down, whether an
-// update wakes it, and when.
+// slowWakes returns the wake-ups that an update of a pod must cause for one owner, with their delays. It follows
+// the written rules step by step.
 func slowWakes(rs *appsv1.ReplicaSet, was, now *corev1.Pod) []string {
 	key := rs.Namespace + "/" + rs.Name
 	owns := func(p *corev1.Pod) bool {
@@ -91,8 +92,8 @@ func TestEventsAgreesWithSlowTwin(t *testing.T) {
 	})
 }
 
-// TestEventsRepeatedEvents plays a random stream of events in which each event
-// comes one to three times, later ones in between.
+// If several events report the same deletion, the deletion is settled only once. The test reports the deletions of
+// random pods. Each deletion is reported one to three times in a row, and may be reported again after others.
 func TestEventsRepeatedEvents(t *testing.T) {
 	t.Parallel()
 	t.Run("V12 E20 an event that is repeated settles a deletion once", func(t *testing.T) {
@@ -120,8 +121,8 @@ func TestEventsRepeatedEvents(t *testing.T) {
 	})
 }
 
-// routeDeletion tells of the deletion of one pod in one of the ways in which it
-// may be seen, up to three times.
+// routeDeletion sends one to three events about the deletion of a pod. Each of them is one of the four events that
+// can show a deletion.
 func routeDeletion(t *testing.T, r *eventRig, rnd *rand.Rand, uid types.UID) {
 	t.Helper()
 	owner := []podtest.Option{ownedBy("web"), ownedBy("api"), func(*corev1.Pod) {}}[rnd.IntN(3)]

@@ -17,8 +17,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A loop of your own records what it creates in a Store. The handlers settle the
-// record when the watch shows the pod, and wake its owner.
+// If you write your own loop, record each creation in a Store before you send it. When the watch shows the pod,
+// the handlers mark the creation as observed and wake the owner of the pod.
 func ExampleNewHandlers() {
 	rs := replicastest.NewReplicaSet("default", "web", 1)
 	var store expectations.Store[expectations.Key]
@@ -30,7 +30,7 @@ func ExampleNewHandlers() {
 	}
 
 	key := expectations.KeyOf(rs)
-	store.Set(key, expectations.Changes{Creating: []string{"web-x7k2p"}}) // then create it
+	store.Set(key, expectations.Changes{Creating: []string{"web-x7k2p"}}) // then create the pod
 	before, _ := store.State(key)
 
 	if err := handlers.ChildAdded(replicastest.NewPod(rs, "web-x7k2p")); err != nil {
@@ -43,7 +43,7 @@ func ExampleNewHandlers() {
 	// waiting before the event, satisfied after it
 }
 
-// oneOwner is the cache of one ReplicaSet; yours is an informer's.
+// oneOwner is a cache with one ReplicaSet. In your program, use the cache of an informer instead.
 type oneOwner struct{ rs *appsv1.ReplicaSet }
 
 func (o oneOwner) Owner(_ context.Context, name types.NamespacedName) (*appsv1.ReplicaSet, error) {

@@ -16,8 +16,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A Kind may be changed: here a pass creates two pods at most, and each pass says what
-// it did. The cluster is a simulated one.
+// You can change a Kind before you use it. In this example, each pass creates at most two pods, and Observe prints
+// how many pods a pass has created. The cluster is simulated.
 func ExampleReplicationControllers() {
 	kind := controller.ReplicationControllers()
 	spec := kind.Spec

@@ -19,8 +19,9 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A pod is asked to drain before it goes, and an agent answers. If the pod is wanted again before
-// that, the drain is called off. The cluster is a simulated one, and its agent takes a minute.
+// Prepare asks a pod to drain before the pod is deleted. The pod is deleted only after an agent has marked it as
+// drained. If the pod is wanted again before that, Prepare cancels the drain. The cluster is simulated, and the
+// example itself plays the agent.
 func ExampleStep() {
 	const drain, drained = "example.com/drain", "example.com/drained"
 	var cluster *replicastest.PodCluster
@@ -86,7 +87,7 @@ func ExampleStep() {
 		}
 		show()
 	}
-	for _, pod := range cluster.Children("default") { // the agent
+	for _, pod := range cluster.Children("default") { // the agent marks each draining pod as drained
 		if pod.Annotations[drain] == "yes" {
 			if err := annotate(ctx, pod, drained, "yes"); err != nil {
 				fmt.Println(err)
@@ -103,8 +104,8 @@ func ExampleStep() {
 	// 2 pods, 0 asked to drain
 }
 
-// Each member has a volume claim, which is made before it and goes after it. If the server refuses
-// to delete a member, its claim stays.
+// Each member has a volume claim. Prepare adds the claim before the member is created, and removes the claim after
+// the member was deleted. If the server refuses to delete a member, its claim stays.
 func ExampleResult() {
 	claims := sets.New[string]()
 	kind := controller.ReplicaSets()
@@ -148,7 +149,8 @@ func ExampleResult() {
 	// [db-0 db-1]
 }
 
-// An owner that is deleted has a finalizer until its last pod has gone, the highest ordinal first.
+// A finalizer keeps an owner that is being deleted until its last pod is gone. Each pass deletes at most one pod,
+// and the pod with the highest ordinal is deleted first. When no pod is left, Prepare removes the finalizer.
 func ExampleKind_finalizer() {
 	const finalizer = "example.com/pods"
 	kind := controller.ReplicaSets()

@@ -13,7 +13,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// A client sends a request again as the server is busy, and is refused the second time.
+// The server is busy, so the client sends its request a second time. The server refuses the second request. The
+// error shows that the first request may have taken effect.
 func ExampleNoteResent() {
 	answers := []int{http.StatusTooManyRequests, http.StatusForbidden}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -17,7 +17,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// progressing says how far a rollout has come, as kubectl rollout status does.
+// progressing describes the progress of a rollout, in the same way as kubectl rollout status.
 func progressing(o controller.Outcome[*corev1.Pod], updated int32) string {
 	switch {
 	case updated < o.Desired:
@@ -30,7 +30,8 @@ func progressing(o controller.Outcome[*corev1.Pod], updated int32) string {
 	return "complete"
 }
 
-// Pods of another image are replaced. One more than wanted may be there, and none may be missing.
+// Pods with another image are replaced. The rollout creates at most one pod more than wanted. It deletes no
+// available pod if fewer available pods than wanted would remain.
 func ExampleOutcome() {
 	kind := controller.ReplicaSets()
 	spec, surge := kind.Spec, intstr.FromInt32(1)

@@ -15,8 +15,9 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// An updating client has no right to patch a status. So it reads the owner, sets the status, and
-// updates. The owner that it is given may lack annotations, as it is that of the cache.
+// An updating client has the right to update a status, but not to patch it. It reads the owner, sets the new
+// status and calls updateStatus. The argument of PatchStatus comes from the cache and may lack annotations, so the
+// client must not send it.
 type updating struct {
 	controller.Client[*appsv1.ReplicaSet, *corev1.Pod]
 	updateStatus func(ctx context.Context, rs *appsv1.ReplicaSet) (*appsv1.ReplicaSet, error)
@@ -27,12 +28,12 @@ func (c updating) PatchStatus(ctx context.Context, rs *appsv1.ReplicaSet, _ sele
 	if err != nil {
 		return nil, err
 	}
-	// If the server has another version by now, the update meets a Conflict, as a patch would.
+	// If the owner has changed on the server, the update fails with a Conflict, as a patch would.
 	fresh.Status, fresh.ResourceVersion = rs.Status, rs.ResourceVersion
 	return c.updateStatus(ctx, fresh)
 }
 
-// A reading client stands for all that a client does besides.
+// A reading client stands for the other methods of your client. This example needs only GetOwner.
 type reading struct {
 	controller.Client[*appsv1.ReplicaSet, *corev1.Pod]
 	stored *appsv1.ReplicaSet

@@ -19,9 +19,9 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// A ReplicaSet that wants two pods, over a client that prints its calls. The pods
-// have not been seen yet when the second pass comes, which therefore waits; their
-// events ask for the third, which finds nothing to do.
+// A ReplicaSet wants two pods, and the client prints its calls. The first pass creates the pods. The second pass
+// waits, because the cache does not show the pods yet. The events of the pods then request a third pass. This pass
+// creates nothing, and only writes the status.
 func ExampleNew() {
 	two := int32(2)
 	app := map[string]string{"app": "web"}
@@ -48,7 +48,7 @@ func ExampleNew() {
 	key := types.NamespacedName{Namespace: "default", Name: "web"}
 	_, _ = ctl.Sync(context.Background(), key)
 	_, _ = ctl.Sync(context.Background(), key)
-	for _, pod := range c.created { // the watch comes to know them
+	for _, pod := range c.created { // the watch shows the pods
 		c.pods = append(c.pods, pod)
 		_ = ctl.ChildAdded(pod)
 	}
@@ -65,10 +65,10 @@ func ExampleNew() {
 	// created 0 waiting false error <nil>
 }
 
-// A cluster is a client and the caches of one ReplicaSet.
+// A cluster is the client and the cache of one ReplicaSet.
 type cluster struct {
 	owner         *appsv1.ReplicaSet
-	pods, created []*corev1.Pod // in the cache, and on the server
+	pods, created []*corev1.Pod // the pods in the cache, and the pods on the server
 }
 
 func (c *cluster) Create(_ context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
@@ -125,6 +125,6 @@ func (c *cluster) Related(context.Context, *appsv1.ReplicaSet) ([]*corev1.Pod, e
 	return c.pods, nil
 }
 
-// A cache that does not know its version: own writes are not waited for then.
+// This cache does not know its version, so passes do not wait until the cache shows the last status write.
 func (c *cluster) OwnersVersion() string   { return "" }
 func (c *cluster) ChildrenVersion() string { return "" }

@@ -16,15 +16,16 @@ import (
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
-// HasLooked lets a Controller take each owner for one that was looked at in this term, and
-// remember that of one owner. NewTerm ends it.
+// HasLooked makes a Controller treat all owners as checked in the current term, and creates the state of the given
+// owner. NewTerm begins a term in which no owner has been checked.
 func HasLooked(c *Controller, owner metav1.Object) {
 	if r, ok := c.reconciler.(interface{ hasLooked(metav1.Object) }); ok {
 		r.hasLooked(owner)
 	}
 }
 
-// hasLooked makes this the term in which owners without a past were looked at.
+// hasLooked sets the number of the current term to 0. In a new state, the number of the term in which the owner
+// was last checked is also 0.
 func (r *reconciler[O, C]) hasLooked(owner metav1.Object) {
 	r.term.before = -1
 	if !object.IsNil(owner) {
@@ -32,7 +33,7 @@ func (r *reconciler[O, C]) hasLooked(owner metav1.Object) {
 	}
 }
 
-// GateTable returns the rows of the gates as docs/pass.md has them.
+// GateTable returns the rows of the table of gates in docs/pass.md.
 func GateTable() (table [][]string) {
 	for r := Reason(1); r < reasons; r++ {
 		row := rows[r]
@@ -71,7 +72,8 @@ func (r *reconciler[O, C]) remembered() int {
 	return len(r.owners.m)
 }
 
-// AskTwice creates the child twice and deletes it twice, where there is room for one call each.
+// AskTwice creates the child twice and deletes it twice, in a pass that has room for one creation and one
+// deletion.
 func AskTwice(client Client[*appsv1.ReplicaSet, *corev1.Pod], owner *appsv1.ReplicaSet, child *corev1.Pod) (errs []error) {
 	p := &pass[*appsv1.ReplicaSet, *corev1.Pod]{reconciler: &reconciler[*appsv1.ReplicaSet, *corev1.Pod]{client: client, opts: Options{Now: time.Now}}}
 	p.kind, p.Owner = ReplicaSets(), owner

@@ -400,8 +400,9 @@ func (p *pass[O, C]) gate(reason Reason, object string, wait time.Duration, err 
 	return &p.Gates[i]
 }
 
-// held reports whether the hold with this reason and key still lasts. If it does, a gate is recorded for
-// it. The key is a namespace, the name of a slot or child, the UID of a child, or "".
+// held reports whether the hold with this reason and key still lasts. If the hold still lasts, the method
+// held records a gate with this reason. The key is a namespace, the name of a slot or child, the UID of a
+// child, or "".
 func (p *pass[O, C]) held(reason Reason, key, object string, children int) bool {
 	h := p.state.holds[holdKey{reason, key}]
 	if h == nil {
@@ -420,8 +421,8 @@ func (p *pass[O, C]) held(reason Reason, key, object string, children int) bool 
 }
 
 // sendEventOnce sends the event that belongs to a reason. If a gate with this reason is still in effect
-// from an earlier pass, no event is sent. If this pass has recorded such a gate with an error, no event is
-// sent either. Call sendEventOnce before gate.
+// from an earlier pass, no event is sent. If this pass has already recorded a gate with this reason and an
+// error, no event is sent either. Call sendEventOnce before gate.
 func (p *pass[O, C]) sendEventOnce(reason Reason, message string) {
 	if !slices.ContainsFunc(p.standing, func(g Gate) bool { return g.Reason == reason }) &&
 		!slices.ContainsFunc(p.Gates, func(g Gate) bool { return g.Reason == reason && g.Err != nil }) {
@@ -623,8 +624,9 @@ func (b *gateBook) record(owner types.NamespacedName, is []Gate, came step, now 
 	return changes
 }
 
-// isTold reports whether a gate must be logged. A gate is logged if it has lasted for a second, if atOnce
-// is set for its reason, or if its hold lasts a second or longer.
+// isTold reports whether a gate must be logged. A gate is logged if it has lasted for a second, or if the
+// field atOnce is set for its reason. If the field shortest is set for its reason, a gate is also logged if
+// Until is at least a second after Since.
 func (g *Gate) isTold(now time.Time) bool {
 	return now.Sub(g.Since) >= gateIsTold || g.Reason.row().atOnce || g.Reason.row().shortest > 0 && g.Until.Sub(g.Since) >= gateIsTold
 }

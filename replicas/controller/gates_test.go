@@ -30,7 +30,7 @@ import (
 
 var update = flag.Bool("update", false, "write the tables of the pages anew")
 
-// withSpec changes what the Kind makes of each owner.
+// withSpec applies a change to the results of Kind.Spec.
 func withSpec(r *podRig, change func(*replicas.PodSpec)) {
 	was := r.kind.Spec
 	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
@@ -40,8 +40,8 @@ func withSpec(r *podRig, change func(*replicas.PodSpec)) {
 	}
 }
 
-// TestEachGateAlone makes each reason come up alone, sees it in the pass, in the metric and in
-// the log, and sees it end.
+// The test makes each gate come up in a pass, alone if possible. The gate appears in the pass, in the metric and,
+// for some reasons, in an event. A later pass shows that the gate ends.
 func TestEachGateAlone(t *testing.T) {
 	t.Parallel()
 	const all = controller.StopsClaims | controller.StopsCreations | controller.StopsDeletions
@@ -50,10 +50,10 @@ func TestEachGateAlone(t *testing.T) {
 		reason controller.Reason
 		stops  controller.Stops
 		event  string
-		with   []controller.Reason // others that come up with it
-		// begin returns the pass in which the gate comes up.
+		with   []controller.Reason // the other gates of the same pass
+		// begin makes the pass in which the gate comes up.
 		begin func(t *testing.T, r *podRig) podPass
-		// end lets a pass come in which the cause is over.
+		// end removes the cause of the gate, and makes the pass in which the gate has ended.
 		end func(t *testing.T, r *podRig) podPass
 	}
 	pass := func(t *testing.T, r *podRig, seconds int, pods ...*corev1.Pod) podPass {
@@ -62,7 +62,8 @@ func TestEachGateAlone(t *testing.T) {
 		return p
 	}
 	four := func(r *podRig) []*corev1.Pod { return versioned(podsOf(r.owner, 4)) }
-	// one lets a pass with four pods follow after a change, and another one a minute later.
+	// one returns a gate. Its begin calls change and makes a pass with four pods. Its end calls undo and makes
+	// such a pass 70 seconds later.
 	one := func(change, undo func(*podRig)) gate {
 		return gate{
 			begin: func(t *testing.T, r *podRig) podPass {
@@ -77,7 +78,8 @@ func TestEachGateAlone(t *testing.T) {
 			},
 		}
 	}
-	// lost sends two creations without an answer, and wants one of them no more.
+	// lost makes a pass that sends three creations, and two of them get no answer. The owner then wants the given
+	// number of pods.
 	lost := func(t *testing.T, r *podRig, wanted int32) {
 		t.Helper()
 		*r.owner.Spec.Replicas = 3
@@ -87,7 +89,7 @@ func TestEachGateAlone(t *testing.T) {
 		r.settle()
 		*r.owner.Spec.Replicas, r.owner.Generation = wanted, 2
 	}
-	// failing lets a creation fail, and later not.
+	// failing returns a gate. In its begin, a creation fails. In its end, the creation succeeds.
 	failing := func(why func() error) gate {
 		return gate{
 			begin: func(t *testing.T, r *podRig) podPass {
@@ -424,14 +426,13 @@ func TestEachGateAlone(t *testing.T) {
 			}
 		})
 	}
-	seen["ListsBusy"] = true // in TestListsThatHang
+	seen["ListsBusy"] = true // TestListsThatHang tests this reason
 	for _, row := range controller.GateTable() {
 		assert.True(t, seen[strings.Trim(row[0], "`")], "%s has no test", row[0])
 	}
 }
 
-// TestTheGatesOfThePages compares what docs/pass.md and docs/metrics.md have of the reasons with the
-// table of the code.
+// The pages docs/pass.md and docs/metrics.md list the same reasons as the table in the code.
 func TestTheGatesOfThePages(t *testing.T) {
 	t.Parallel()
 	var table strings.Builder
@@ -445,7 +446,8 @@ func TestTheGatesOfThePages(t *testing.T) {
 	requireOnPage(t, "../../docs/metrics.md", "The reasons are "+strings.Join(names, ", ")+".\n")
 }
 
-// requireOnPage holds what a page has between two marks against what it is to have.
+// requireOnPage compares the text between two marks on a page with want. With the flag -update, it writes want to
+// the page instead.
 func requireOnPage(t *testing.T, page, want string) {
 	t.Helper()
 	const begin, end = "<!-- gates -->\n", "<!-- /gates -->"
@@ -461,7 +463,7 @@ func requireOnPage(t *testing.T, page, want string) {
 	assert.Equal(t, want, was, "go test ./replicas/controller -run TestTheGatesOfThePages -update writes it")
 }
 
-// TestEachReasonHasARemedy: docs/operating.md says of each reason what to do.
+// The page docs/operating.md says for each reason what to do.
 func TestEachReasonHasARemedy(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/operating.md")
@@ -472,7 +474,7 @@ func TestEachReasonHasARemedy(t *testing.T) {
 	}
 }
 
-// TestGatesAreInOrder: a status sees the gates by reason and object, whatever order they came up in.
+// Kind.Status gets the gates sorted by reason and object, no matter in which order they came up.
 func TestGatesAreInOrder(t *testing.T) {
 	t.Parallel()
 	r := newRig(2)
@@ -491,14 +493,15 @@ func TestGatesAreInOrder(t *testing.T) {
 	require.Error(t, err)
 	assert.Equal(t, []string{"AdoptionRefused a", "AdoptionRefused b", "AdoptionRefused c", "QuotaFull default"}, seen)
 	first := r.last.Gates[3].Since
-	for _, seconds := range []int{2, 3, 6} { // tried again at the first and the last of these
+	for _, seconds := range []int{2, 3, 6} { // the passes at 2 and at 6 seconds try the creations again
 		pass, _ := r.pass(t, seconds)
 		require.Len(t, pass.Gates, 1)
 		assert.Equal(t, first, pass.Gates[0].Since, "it is the same gate all the time")
 	}
 }
 
-// TestADelayOfTheServerLastsThoughNothingIsLeftToDelete: only its own end ends it.
+// If the server delays deletions with Retry-After, the full delay applies, even if no child has to be deleted for
+// a while.
 func TestADelayOfTheServerLastsThoughNothingIsLeftToDelete(t *testing.T) {
 	t.Parallel()
 	r := newRig(1)
@@ -539,7 +542,7 @@ func TestAPassInAFewLines(t *testing.T) {
 	t.Run("patches and lists, in the order in which they were answered", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(2)
-		r.newProcess = true // so it is looked at live first
+		r.newProcess = true // so the first pass lists the children live
 		orphan := podtest.Pod("orphan")
 		r.live = func() ([]*corev1.Pod, error) { return []*corev1.Pod{orphan}, nil }
 		pass, err := r.pass(t, 0, orphan)
@@ -569,7 +572,7 @@ func TestAPassInAFewLines(t *testing.T) {
 	})
 }
 
-// TestAnAnswerOfTheAuthorThatIsWrongIsAGate: nothing is done, and the pass says why.
+// If Prepare adds an entry to the step, nothing is created or deleted. The pass has a gate with the error.
 func TestAnAnswerOfTheAuthorThatIsWrongIsAGate(t *testing.T) {
 	t.Parallel()
 	r := newRig(1)
@@ -584,8 +587,8 @@ func TestAnAnswerOfTheAuthorThatIsWrongIsAGate(t *testing.T) {
 	assert.Equal(t, pass.Err, pass.Gates[0].Err)
 }
 
-// TestOnlyGatesSayWhenTheNextPassComes: no other file sets RequeueAfter, or what takes its place
-// after an error.
+// Only gates.go sets the field RequeueAfter of a pass, and the field retryAfter, which replaces RequeueAfter after
+// an error.
 func TestOnlyGatesSayWhenTheNextPassComes(t *testing.T) {
 	t.Parallel()
 	sets := regexp.MustCompile(`(?m)^[^=\n]*\bp\.(RequeueAfter|retryAfter)\b[^=\n]* :?= `)

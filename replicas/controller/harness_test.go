@@ -34,56 +34,56 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// A rig is a Controller of one owner, whose client and caches are scripted: it is
-// its Client, its Cache and its EventSink. The Controller is made by the first
-// pass or event: kind and opts may be changed before.
+// A rig is a Controller of one owner, with a scripted client and scripted caches. The rig itself implements the
+// Client, the Cache and the EventSink of the Controller. The first pass or event makes the Controller. Before
+// that, a test may change kind and opts.
 type rig[O, C controller.Object] struct {
 	kind  controller.Kind[O, C]
 	opts  controller.Options
 	owner O
 	now   time.Time
 
-	// What the caches answer.
+	// These fields are the answers of the caches.
 	owners                         func() ([]O, error)
 	children                       func() ([]C, error)
 	related                        func() ([]C, error)
 	ownersVersion, childrenVersion string
 
-	// What the server answers.
-	version     string    // the resourceVersion of what was written
-	silent      bool      // answers come without an object
+	// These fields are the answers of the server.
+	version     string    // the resourceVersion of created and patched children
+	silent      bool      // creations and patches return no object
 	send        func(c C) // sees each child that is sent, and may change it
-	mutate      func(c C) // changes what is created, as a webhook does
-	patched     func(c C) // changes what is patched
+	mutate      func(c C) // changes each created child, as a webhook does
+	patched     func(c C) // changes each patched child
 	create      func(i int) error
 	remove      func(c C, opts metav1.DeleteOptions) error
 	patch       func(c C) error
 	dryRun      func(c C) error
 	get         func(name string) (C, error)
 	live        func() ([]C, error)
-	liveIn      func(ctx context.Context) ([]C, error) // calls live
-	liveVersion string                                 // of the list
+	liveIn      func(ctx context.Context) ([]C, error) // the answer to a list; by default, it calls live
+	liveVersion string                                 // the resourceVersion of each list
 	getOwner    func() (O, error)
-	serverAt    func() (string, error) // for children; nil: the client cannot tell
+	serverAt    func() (string, error) // the server's version of children; if nil, the client is no Versioner
 	ownersAt    func() (string, error)
-	patchStatus func(write int, owner O) error // of the n-th write, from 1
-	stored      func(owner O)                  // changes what a status write stores
-	noStatus    bool                           // status writes are answered with nothing
-	newProcess  bool                           // the first passes look at the server
+	patchStatus func(write int, owner O) error // the argument write counts the status writes, from 1
+	stored      func(owner O)                  // changes the owner that a status write stores
+	noStatus    bool                           // status writes return no object
+	newProcess  bool                           // the first passes check the children and the owner on the server
 	tell        func()                         // called for every event
-	look        func()                         // called for every look at the clock
+	look        func()                         // called each time the Controller reads the clock
 
 	once       sync.Once
 	controller *controller.Controller
 	last       controller.Pass[O, C]
 
 	mu            sync.Mutex
-	created       atomic.Int64 // calls
+	created       atomic.Int64 // the number of create calls
 	digits        int
 	calls         []string
 	events        []string
 	woken         []string
-	statuses      []O // with their new status
+	statuses      []O // the owners of all status writes, with their new status
 	statusPatches []string
 	ownerGets     int
 }
@@ -92,7 +92,7 @@ type podRig = rig[*appsv1.ReplicaSet, *corev1.Pod]
 
 type podPass = controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]
 
-// newRig returns a rig of a ReplicaSet that wants so many pods.
+// newRig returns a rig of a ReplicaSet that wants the given number of pods.
 func newRig(want int32) *podRig { return rigOf(controller.ReplicaSets(), replicaSet(want)) }
 
 func rigOf[O, C controller.Object](kind controller.Kind[O, C], owner O) *rig[O, C] {
@@ -133,7 +133,8 @@ func clones[T controller.Object](objs []T) []T {
 	return copies
 }
 
-// random makes names that count, web-bbbbb, web-bbbbc and so on, and no jitter.
+// random makes the generated names count up, as in web-bbbbb, web-bbbbc and so on. All other random numbers are 0,
+// so delays have no jitter.
 func (r *rig[O, C]) random(n int) int {
 	const letters, digits = 27, 5
 	if n != letters {
@@ -149,7 +150,7 @@ func (r *rig[O, C]) random(n int) int {
 	return name % letters
 }
 
-// start makes the Controller.
+// start returns the Controller. The first call of start makes it.
 func (r *rig[O, C]) start() *controller.Controller {
 	r.once.Do(func() {
 		observe := r.kind.Observe
@@ -187,7 +188,7 @@ func (r *rig[O, C]) note(list *[]string, format string, args ...any) {
 	*list = append(*list, fmt.Sprintf(format, args...))
 }
 
-// The client.
+// The methods below implement the client.
 
 func (r *rig[O, C]) client() controller.Client[O, C] {
 	if r.serverAt == nil {
@@ -196,7 +197,7 @@ func (r *rig[O, C]) client() controller.Client[O, C] {
 	return versioner[O, C]{r}
 }
 
-// A versioner is a client that can tell how far the server has come.
+// A versioner is a client that can also return the versions of the server.
 type versioner[O, C controller.Object] struct{ *rig[O, C] }
 
 func (v versioner[O, C]) ServerOwnersVersion(_ context.Context, namespace string) (string, error) {
@@ -296,7 +297,7 @@ func (r *rig[O, C]) PatchStatus(ctx context.Context, owner O, patch selector.Pat
 	return stored, nil
 }
 
-// The caches.
+// The methods below implement the caches and the event sink.
 
 func (r *rig[O, C]) Owner(_ context.Context, name types.NamespacedName) (O, error) {
 	owners, err := r.owners()
@@ -328,17 +329,17 @@ func (r *rig[O, C]) Event(_ metav1.Object, eventType, reason, message string) {
 	r.tell()
 }
 
-// key is the owner's.
+// key returns the key of the owner.
 func (r *rig[O, C]) key() expectations.Key { return expectations.KeyOf(r.owner) }
 
-// pass makes one at an instant, seconds after podtest.Now, with these children in
-// the cache.
+// pass makes a pass with these children in the cache. The pass begins the given number of seconds after
+// podtest.Now.
 func (r *rig[O, C]) pass(t *testing.T, seconds int, children ...C) (controller.Pass[O, C], error) {
 	t.Helper()
 	return r.passAt(t, time.Duration(seconds)*time.Second, children...)
 }
 
-// passAt makes a pass at an instant, so long after podtest.Now.
+// passAt makes a pass with these children in the cache. The pass begins at the given time after podtest.Now.
 func (r *rig[O, C]) passAt(t *testing.T, at time.Duration, children ...C) (controller.Pass[O, C], error) {
 	t.Helper()
 	r.now = podtest.Now.Add(at)
@@ -349,7 +350,7 @@ func (r *rig[O, C]) passAt(t *testing.T, at time.Duration, children ...C) (contr
 	return pass, err
 }
 
-// sync makes one pass with the caches as they are.
+// sync makes one pass, and leaves the caches as they are.
 func (r *rig[O, C]) sync(t *testing.T, ctx context.Context) (controller.Pass[O, C], error) { //nolint:revive // as in testify
 	t.Helper()
 	r.calls, r.events, r.last = nil, nil, controller.Pass[O, C]{}
@@ -360,7 +361,7 @@ func (r *rig[O, C]) sync(t *testing.T, ctx context.Context) (controller.Pass[O, 
 	return r.last, err
 }
 
-// callsOf and eventsOf return those that begin so, of the last pass.
+// callsOf and eventsOf return the calls and the events of the last pass that begin with this text.
 func (r *rig[O, C]) callsOf(start string) []string  { return r.starting(&r.calls, start) }
 func (r *rig[O, C]) eventsOf(start string) []string { return r.starting(&r.events, start) }
 
@@ -374,15 +375,15 @@ func count(list []string, item string) int {
 	return len(slices.DeleteFunc(slices.Clone(list), func(s string) bool { return s != item }))
 }
 
-// wakes returns who was woken since the last call, in order, each once: as a work
-// queue takes it.
+// wakes returns the owners that were woken since the last call of wakes. The result is sorted and contains each
+// entry once, because a work queue also merges equal entries.
 func (r *rig[O, C]) wakes() []string {
 	woken := slices.Compact(slices.Sorted(slices.Values(r.woken)))
 	r.woken = nil
 	return woken
 }
 
-// known is what the Controller knows of the owner's children.
+// known returns the ledger of the owner.
 func (r *rig[O, C]) known() *ledger.Ledger[C] {
 	return inside.Of[inside.Ledgers[*ledger.Ledger[C]]](r.start()).Ledger(r.key())
 }
@@ -403,8 +404,8 @@ func (r *rig[O, C]) ledgers() map[expectations.Key]*ledger.Ledger[C] {
 
 func sum(adds, dels int) int { return adds + dels }
 
-// awaits lets an owner wait until the cache shows children that it has created, and that have
-// ended since, so that they count nowhere.
+// awaits makes an owner wait until the cache shows children with these names. The ledger records the children as
+// created. They have already ended, so they count nowhere.
 func (r *rig[O, C]) awaits(owner O, names ...string) {
 	known := inside.Of[inside.Ledgers[*ledger.Ledger[C]]](r.start()).Ledger(expectations.KeyOf(owner))
 	for _, name := range names {
@@ -423,28 +424,28 @@ func (r *rig[O, C]) awaits(owner O, names ...string) {
 	}
 }
 
-// settle is as if all events had come.
+// settle informs the ledger about all awaited creations and deletions, as if their events had arrived.
 func (r *rig[O, C]) settle() {
 	creations, deletions := r.known().Awaited()
 	for _, name := range creations {
 		r.known().Left(types.UID("uid-" + name))
 	}
 	children, _ := r.children()
-	for _, c := range children { // those that are there were not deleted
+	for _, c := range children { // the cache still has these children, so they were not deleted
 		if !object.IsNil(c) && slices.Contains(deletions, object.ID(c)) {
 			_ = r.known().Told(r.known().Start(), c, r.now)
 		}
 	}
 }
 
-// forget is the event of the owner's deletion.
+// forget sends the event of the owner's deletion.
 func (r *rig[O, C]) forget(t *testing.T) {
 	t.Helper()
 	require.NoError(t, r.start().OwnerDeleted(r.owner))
 	r.woken = nil
 }
 
-// forgetName is a pass that does not find the owner.
+// forgetName makes a pass that does not find the owner in the cache.
 func (r *rig[O, C]) forgetName(t *testing.T) {
 	t.Helper()
 	owners := r.owners
@@ -476,8 +477,8 @@ func owned(rs *appsv1.ReplicaSet) podtest.Option {
 	return podtest.OwnedBy(rs, "apps/v1", "ReplicaSet")
 }
 
-// podsOf returns n pods of the ReplicaSet, web-000 and so on, all alike but for
-// their names and UIDs.
+// podsOf returns n pods of the ReplicaSet, named web-000, web-001 and so on. They differ only in their names and
+// UIDs.
 func podsOf(rs *appsv1.ReplicaSet, n int) []*corev1.Pod {
 	pods := make([]*corev1.Pod, n)
 	for i := range pods {
@@ -486,7 +487,7 @@ func podsOf(rs *appsv1.ReplicaSet, n int) []*corev1.Pod {
 	return pods
 }
 
-// versioned gives pods a version, as an API server would.
+// versioned sets the resourceVersion of each pod, because podtest.Pod leaves it empty.
 func versioned(pods []*corev1.Pod) []*corev1.Pod {
 	for _, p := range pods {
 		p.ResourceVersion = "7"
@@ -553,12 +554,12 @@ func namespaceGone() error {
 
 func busy(seconds int) error { return apierrors.NewTooManyRequests("slow down", seconds) }
 
-// resent is an error of a request that the client sent more than once.
+// resent wraps an error as the error of a request that the client sent more than once.
 func resent(err error) error { return fmt.Errorf("%w (%w)", err, controller.ErrResent) }
 
 func timeout() error { return apierrors.NewTimeoutError("the request has timed out", 0) }
 
-// nothing is a Prepare that leaves all out.
+// nothing is a Prepare that removes all calls from the step.
 func nothing(_ context.Context, _ *appsv1.ReplicaSet, s *controller.Step[*corev1.Pod]) error {
 	s.Create, s.Delete, s.Discard = nil, nil, nil
 	return nil

@@ -13,8 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestHolds has what no transcript can play. See testdata/holds.txt, quota.txt, namespace-going.txt and
-// retry-after.txt.
+// TestHolds contains the cases that a transcript cannot express. The other cases are in the files holds.txt,
+// quota.txt, namespace-going.txt and retry-after.txt in testdata.
 func TestHolds(t *testing.T) {
 	t.Parallel()
 	t.Run("a list that its own pass gave up holds nobody", func(t *testing.T) {

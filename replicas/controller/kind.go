@@ -45,11 +45,11 @@ type Kind[O, C Object] struct {
 	// If an error can be fixed only by a change of the owner, Spec should return a *replicas.RefusedError.
 	// The Controller then sends an event, and does nothing until the owner changes. Within one generation
 	// of the owner, another event is sent only if the error message has changed. New and Prepare may also
-	// return a RefusedError. The Controller then sends events by the same rules. If New returns a
-	// RefusedError and the Spec has no Slots, nothing is created. If the Spec has Slots, the children of
-	// the other slots are still created. If Prepare returns a RefusedError, nothing is created or
-	// deleted. If Spec returns any other error, the Controller sends a FailedSpec event, and Sync returns
-	// the error so that the caller tries again.
+	// return a RefusedError. The Controller then sends events by the same rules as after a RefusedError
+	// from Spec. If New returns a RefusedError and the Spec has no Slots, nothing is created. If the Spec
+	// has Slots, the children of the other slots are still created. If Prepare returns a RefusedError,
+	// nothing is created or deleted. If Spec returns any other error, the Controller sends a FailedSpec
+	// event, and Sync returns the error so that the caller tries again.
 	//
 	// The result of Spec must depend only on the owner, including the owner's status. After a status write,
 	// the Controller calls Spec again with the updated owner and compares the two results. Another pass
@@ -103,9 +103,9 @@ type Kind[O, C Object] struct {
 	//
 	// In two cases, one pass may call Prepare more than once. In the first case, a deletion in this pass or
 	// an earlier one has met a Conflict. The pass then lists the children live, and calls Prepare again
-	// with these children and the remaining deletions. In the second case, a plan only deletes children
-	// outside the wanted slots, and none of them was deleted. Prepare then gets a second plan, which
-	// creates the children of the missing slots.
+	// with these children and the remaining deletions. In the second case, the Spec has Slots, the plan
+	// contains deletions but no creations, and the pass has deleted none of the active children in the
+	// plan. Prepare then gets a second plan, which creates the children of the missing slots.
 	Prepare func(ctx context.Context, owner O, step *Step[C]) error
 
 	// Observe is called at the end of every pass, for example to update metrics or to write logs. Observe may

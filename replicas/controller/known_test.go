@@ -17,14 +17,14 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// A list by one selector does not tell what another one matches.
+// A live list with one selector does not show which children another selector matches.
 func TestASelectorThatChangesAfterAList(t *testing.T) {
 	t.Parallel()
 	both, tier := map[string]string{"app": "web", "tier": "x"}, map[string]string{"tier": "x"}
 	r := newRig(1)
 	r.awaits(r.owner, "web-lost")
 	cached := podtest.Pod("a", owned(r.owner), version("5"), podtest.Labels(both))
-	r.live = func() ([]*corev1.Pod, error) { return nil, nil } // a is no app=web any more
+	r.live = func() ([]*corev1.Pod, error) { return nil, nil } // pod "a" no longer has the label app=web
 	pass, err := r.pass(t, 331, cached)
 	require.NoError(t, err)
 	require.Len(t, pass.Created, 1)
@@ -60,7 +60,7 @@ func TestProofAndACacheThatTellsItsVersion(t *testing.T) {
 		_, err := r.pass(t, 331, all[:3]...)
 		require.NoError(t, err)
 		require.Len(t, r.callsOf("delete"), 1)
-		r.childrenVersion = "11" // the pod that was found to be gone went at 12
+		r.childrenVersion = "11" // the cache does not show yet that the missing pod was deleted, at version 12
 		pass, err := r.pass(t, 332, all...)
 		require.NoError(t, err)
 		assert.Empty(t, r.callsOf("delete"))
@@ -77,7 +77,7 @@ func TestProofAndACacheThatTellsItsVersion(t *testing.T) {
 		require.NoError(t, err)
 		r.now = r.now.Add(time.Second)
 		r.children = func() ([]*corev1.Pod, error) {
-			r.childrenVersion = "11" // it moves on while it is read
+			r.childrenVersion = "11" // the version of the cache grows while the pass reads the cache
 			return pods[:1], nil
 		}
 		_, err = r.sync(t, t.Context())
@@ -86,11 +86,11 @@ func TestProofAndACacheThatTellsItsVersion(t *testing.T) {
 	})
 }
 
-// If a child is older than a list and missing from it, it is gone.
+// If a child is older than a list and the list lacks the child, the child is gone.
 func TestAListIsABar(t *testing.T) {
 	t.Parallel()
 	a, dead := podtest.Pod("a", owned(replicaSet(1)), version("3")), podtest.Pod("dead", owned(replicaSet(1)), version("5"))
-	// listed is a rig that has seen a alone in a list of version 20.
+	// listed returns a rig after a live list with version 20. The list contained only the pod "a".
 	listed := func(t *testing.T) *podRig {
 		t.Helper()
 		r := newRig(1)
@@ -142,7 +142,8 @@ func TestAListIsABar(t *testing.T) {
 	})
 }
 
-// A name was sent twice, and both times a pod came of it. Their versions do not show which one is gone.
+// Two creations with the same name have each made a pod, so one of the two pods must be gone. The versions of the
+// pods do not show which one. The pass waits for the cache.
 func TestAServerHasOneObjectOfAName(t *testing.T) {
 	t.Parallel()
 	r := newRig(1)
@@ -162,7 +163,8 @@ func TestAServerHasOneObjectOfAName(t *testing.T) {
 	assert.Len(t, pass.Active, 2)
 }
 
-// What keeps the number from what is wanted may be wrong too.
+// In an old view, Rules.MustStay may keep a child that no longer has to stay. The pass therefore lists the
+// children live before it decides to delete nothing.
 func TestAnOldViewInWhichNothingMayGo(t *testing.T) {
 	t.Parallel()
 	r := atVersions(newRig(1), "5", "9")
@@ -172,7 +174,7 @@ func TestAnOldViewInWhichNothingMayGo(t *testing.T) {
 		s.Rules.MustStay = func(p *corev1.Pod) bool { return p.Annotations["stay"] != "" }
 		return s, err
 	}
-	for second := range 2 { // the second pass does not see what the first one wrote
+	for second := range 2 { // the cache does not show the second pass what the first one wrote
 		_, err := r.pass(t, second)
 		require.NoError(t, err)
 	}
@@ -189,7 +191,8 @@ func TestAnOldViewInWhichNothingMayGo(t *testing.T) {
 	assert.Len(t, pass.Deleted, 1)
 }
 
-// Related pods are looked for whenever some pod may have to go.
+// If Rules.MustGo returns true for a pod, the pass reads the related pods, even if there are not too many pods. If
+// no pod may have to go, the pass does not read them.
 func TestRelatedAreListedForThoseThatMustGo(t *testing.T) {
 	t.Parallel()
 	for name, must := range map[string]func(*corev1.Pod) bool{"none": nil, "one": func(p *corev1.Pod) bool { return p.Name == "web-000" }} {
@@ -207,7 +210,7 @@ func TestRelatedAreListedForThoseThatMustGo(t *testing.T) {
 	}
 }
 
-// Names of a Spec are the Controller's to choose.
+// The Controller ignores Spec.Names, because it chooses the names of new children itself.
 func TestNamesOfASpecAreNotUsed(t *testing.T) {
 	t.Parallel()
 	r := newRig(1)

@@ -24,7 +24,7 @@ import (
 
 func TestOldView(t *testing.T) {
 	t.Parallel()
-	// expired is a rig whose owner has waited too long for a creation.
+	// expired returns a rig whose owner waits for a creation. In a pass at late, the owner has waited too long.
 	expired := func(t *testing.T, want int32, live ...*corev1.Pod) *podRig {
 		t.Helper()
 		r := newRig(want)
@@ -64,7 +64,7 @@ func TestOldView(t *testing.T) {
 	})
 }
 
-// No herd: see what a list of many owners costs.
+// If many owners need live lists at the same time, few lists are made at once, and owners share lists.
 func TestLists(t *testing.T) {
 	t.Parallel()
 	t.Run("two at once, and owners of one namespace and selector share a list that began after they asked", func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestLists(t *testing.T) {
 				calls++
 				most = max(most, under)
 				mu.Unlock()
-				time.Sleep(time.Second) // until nothing else can happen
+				time.Sleep(time.Second) // with synctest, the sleep ends when nothing else can happen
 				mu.Lock()
 				under--
 				mu.Unlock()
@@ -102,7 +102,7 @@ func TestLists(t *testing.T) {
 						again, err = r.start().Sync(t.Context(), expectations.KeyOf(rs).NamespacedName)
 						waits := r.ledgers()[expectations.KeyOf(rs)].Waits(r.now)
 						if !assert.NoError(t, err) || waits > 0 {
-							break // it has created
+							break // the pass has created the pods
 						}
 					}
 				})
@@ -161,7 +161,8 @@ func TestLists(t *testing.T) {
 	})
 }
 
-// Two lists hang: passes that need no list have workers, and after a while others do.
+// If two lists hang and two more wait, another pass that needs a list ends immediately. Its worker can then make
+// passes that need no list. A list that hangs fails after 30 seconds, so that the next list can begin.
 func TestListsThatHang(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -234,7 +235,7 @@ func TestAListThatIsGivenUp(t *testing.T) {
 				lists++
 				first := lists <= 2
 				r.mu.Unlock()
-				if first { // both turns are taken
+				if first { // these two lists hang, so no other list can begin
 					<-hang
 				}
 				return nil, nil
@@ -295,12 +296,12 @@ func TestAListThatIsGivenUp(t *testing.T) {
 	})
 }
 
-// Who is held back comes back, also if the hold ends while the pass is under way.
+// If a pass is held back, another pass follows, even if the hold ends while the pass is under way.
 func TestAHoldThatEndsDuringThePass(t *testing.T) {
 	t.Parallel()
 	t.Run("of lists", func(t *testing.T) {
 		t.Parallel()
-		for before := range 12 { // one of them asks in between
+		for before := range 12 { // in each round, the hold ends at a different look at the clock
 			r := newRig(3)
 			r.awaits(r.owner, "web-lost")
 			r.live = func() ([]*corev1.Pod, error) { return nil, errors.New("the server is away") }
@@ -330,7 +331,8 @@ func TestAHoldThatEndsDuringThePass(t *testing.T) {
 	})
 }
 
-// An orphan that is refused leaves a place that the plan took for filled. A list shows that more are there.
+// If the server refuses an adoption, the owner lacks a child that the plan has counted. If the view is old, the
+// pass then lists the children live. In this test, the list shows one child too many.
 func TestOldViewAndARefusedOrphan(t *testing.T) {
 	t.Parallel()
 	r := atVersions(newRig(0), "5", "9") // the cache does not show the status write
@@ -355,7 +357,7 @@ func TestOldViewAndARefusedOrphan(t *testing.T) {
 	assert.Equal(t, []string{"web-003"}, names(pass.Deleted), "by co-location (E3 L3)")
 }
 
-// Owners share a list only if it shows the children of both.
+// Two owners with the same selector do not share a live list if they are in different namespaces.
 func TestListsOfTwoNamespacesAreTwo(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -372,7 +374,7 @@ func TestListsOfTwoNamespacesAreTwo(t *testing.T) {
 			r.awaits(rs, "web-lost")
 		}
 		r.now = r.now.Add(time.Hour)
-		for _, rs := range r.list { // the first two have their turns, the others wait
+		for _, rs := range r.list { // the first two lists are under way, and the other two wait
 			go func() { _, _ = r.start().Sync(t.Context(), expectations.KeyOf(rs).NamespacedName) }()
 			synctest.Wait()
 		}

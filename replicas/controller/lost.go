@@ -130,9 +130,10 @@ func (p *pass[O, C]) holdTaken(ctx context.Context, scale replicas.Scale[C]) {
 
 // lookForLost checks on the server whether calls in flight took effect. It skips the calls in scale,
 // because this pass sends them again. A creation is checked when the next read of its name is due. A
-// deletion is checked when it can no longer take effect. In this pass, all these calls still count as in
-// flight. The result of the check is used in the next pass. lookForLost returns true if the pass postpones
-// other creations or deletions because of these calls.
+// deletion is checked only when its call can no longer take effect, because the child may still be deleted
+// until then. In this pass, all these calls still count as in flight. The result of the check is used in
+// the next pass. lookForLost returns true if the pass postpones other creations or deletions because of
+// these calls.
 func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C]) (hold bool) {
 	names, doubted := p.notSent(scale)
 	if len(names)+len(doubted) == 0 {

@@ -20,10 +20,10 @@ import (
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
-// incarnationKept is the minimum time for which an owner's state is kept after the owner's last pass. The
-// time applies in two cases. In the first case, passes run for a new owner with the same name. The DELETED
-// event of the old owner might never arrive. In the second case, the owner has left the cache, and no pass
-// runs for its name.
+// incarnationKept is the minimum time for which an owner's state is kept after the owner's last pass. This
+// time applies if passes run for a new owner with the same name, because the DELETED event of the old owner
+// might never arrive. This time also applies if the owner has left the cache, and no pass runs for its
+// name.
 const incarnationKept = time.Hour
 
 // memory is the state that is kept between the passes of one owner. The fields round, ready, wrote and
@@ -62,9 +62,9 @@ type memory[C Object] struct {
 	// enough. The field ownerTerm is the last term in which the owner was read from the server, or in which
 	// the cached owner was new enough.
 	childrenTerm, ownerTerm int
-	// active is the number of active children after the last pass that was able to create and delete children.
-	// If a later pass finds fewer active children, this pass reads the owner from the server. The field
-	// leftWait delays the next such read.
+	// active is the number of active children after the last pass that was able to create and delete
+	// children. If a later pass finds fewer active children, this pass reads the owner from the server. The
+	// field leftWait limits how often fewer active children lead to a read of the owner.
 	active   int
 	leftWait backoff.Hold
 	// holds contains the holds that postpone calls. The table in gates.go shows what ends each hold early.
@@ -209,7 +209,7 @@ func (o *owners[C]) isKnownOld(name types.NamespacedName) bool {
 	return slices.ContainsFunc(o.m[name], func(s *memory[C]) bool { return !s.hasLeft && s.known.Owner() != (ledger.Owner{}) })
 }
 
-// Ledger returns the ledger of an owner. See package inside.
+// Ledger returns the ledger of an owner. This method is part of the interface inside.Ledgers.
 func (o *owners[C]) Ledger(key expectations.Key) *ledger.Ledger[C] {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -220,7 +220,8 @@ func (o *owners[C]) Ledger(key expectations.Key) *ledger.Ledger[C] {
 	return s.known
 }
 
-// Ledgers returns the ledgers of all owners, except owners that have left the cache. See package inside.
+// Ledgers returns the ledgers of all owners, except owners that have left the cache. This method is part of
+// the interface inside.Ledgers.
 func (o *owners[C]) Ledgers() map[expectations.Key]*ledger.Ledger[C] {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -326,9 +327,9 @@ type aside struct {
 }
 
 const (
-	// A child of a round counts as ended soon if it ended at most failedYoung after the creation. It also
-	// counts if another client deleted it at most goneYoung after the creation. After goneYoung, a deletion
-	// by a person or a scheduler is considered normal.
+	// A child of a round counts as ended soon if it ended at most failedYoung after the creation. A child
+	// also counts as ended soon if another client deleted the child at most goneYoung after the creation.
+	// After goneYoung, a deletion by a person or a scheduler is considered normal.
 	failedYoung, goneYoung = 10 * time.Minute, 30 * time.Second
 	// failedHoldLeast is the minimum hold. The server's timestamps have a resolution of one second. If the
 	// hold were shorter, two rounds could have the same creation time.
@@ -364,8 +365,8 @@ func (r *round) began() time.Time {
 	return r.firstMade
 }
 
-// created records that children were created. If the current round still delays creations, the new
-// children join this round. If it does not, the new children form the next round.
+// created records that children were created. If the current round still delays creations, the new children
+// join this round. If the current round does not delay creations, the new children form the next round.
 func (r *round) created(made int, first, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -380,10 +381,10 @@ func (r *round) created(made int, first, now time.Time) {
 	r.roundOf = next
 }
 
-// countEnded counts the children of the round that have ended soon. The arguments count children that
-// were created since the round began and are not being deleted. Children that are active or have ended
-// without failure are counted in living, and all others in failed. The results are the time that
-// creations must wait, the number of children that have ended soon, and the size of the round.
+// countEnded counts the children of the round that have ended soon after their creation. The arguments
+// count children that were created since the round began and are not being deleted. Children that are
+// active or have ended without failure are counted in living, and all others in failed. The results are the
+// time that creations must wait, the number of children that have ended soon, and the size of the round.
 func (r *round) countEnded(living, failed int, now time.Time) (wait time.Duration, ended, made int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -406,7 +407,8 @@ func (r *round) countReplaced(created, now time.Time) {
 	}
 }
 
-// drop removes from the round a child that does not count as ended soon.
+// drop is called for a child that was deleted or has another owner, but does not count as ended soon after
+// its creation. If the child belongs to the round, drop removes the child from the round.
 func (r *round) drop(created time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -471,7 +473,7 @@ func (w *ownWrite) end(after string) {
 }
 
 // explains reports whether an update event shows only this write. While the write is under way, the result
-// may be true although the event shows another write. The method end then calls wake.
+// may be true although the event shows another write. In this case, w.end later calls the function wake.
 func (w *ownWrite) explains(was, cur metav1.Object, wake func()) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -520,10 +522,11 @@ func sameMeta(a, b metav1.Object) bool {
 // deleted as unready too early. The zero value contains no times. Passes and event handlers may use a
 // readiness concurrently.
 //
-// Delayed requeues after events cannot replace these times. A work queue keeps only the earliest of
-// several delayed requeues for one owner. Some queues keep none of them if the owner is already due (M5).
-// An adopted child, or a child that was ready before the process started, has no delayed requeue. A change
-// of MinReadySeconds causes no delayed requeue either.
+// Without the recorded times, the Controller would depend on a delayed requeue after each event. However, a
+// work queue keeps only the earliest of several delayed requeues for one owner. If the owner is already
+// due, some queues keep no delayed requeue for this owner (M5). An adopted child, or a child that was ready
+// before the process started, has no delayed requeue. A change of MinReadySeconds causes no delayed requeue
+// either.
 type readiness struct {
 	mu sync.Mutex
 	of map[types.UID]readyState

@@ -96,7 +96,8 @@ func TestForget(t *testing.T) {
 
 func TestOwnersOfOneName(t *testing.T) {
 	t.Parallel()
-	// Two clusters may hold an owner of the same namespace and name.
+	// pass makes a pass for the owner with this UID. Owners with the same namespace and name but different UIDs
+	// are different owners. For example, two clusters may each have an owner with this name.
 	pass := func(t *testing.T, r *podRig, uid types.UID, seconds int) podPass {
 		t.Helper()
 		r.owner.UID = uid
@@ -112,7 +113,7 @@ func TestOwnersOfOneName(t *testing.T) {
 	t.Run("W12 each expects its own, whoever comes in between", func(t *testing.T) {
 		t.Parallel()
 		r, created := newRig(3), 0
-		for i := range 10 { // none of the pods is seen
+		for i := range 10 { // the cache shows none of the pods
 			created += len(pass(t, r, "in the one", i).Created)
 			created += len(pass(t, r, "in the other", i).Created)
 		}
@@ -164,11 +165,11 @@ func TestOwnersOfOneName(t *testing.T) {
 	})
 }
 
-// An owner may leave a cache that is filtered, and come back.
+// If a cache is filtered, an owner may leave the cache and come back.
 func TestAnOwnerThatComesBack(t *testing.T) {
 	t.Parallel()
-	// away lets the owner leave the cache for a while, and makes the passes that are asked
-	// for meanwhile.
+	// away removes the owner from the cache, and makes the passes that are requested between the two times. The
+	// owner then returns to the cache.
 	away := func(t *testing.T, r *podRig, from, to time.Duration) {
 		t.Helper()
 		owners := r.owners
@@ -261,7 +262,7 @@ func TestAStatusWriteIsNotWaitedForInACacheThatIsKnownToBeOld(t *testing.T) {
 	rig := atVersions(newRig(8), "10", "")
 	rig.owner.ResourceVersion = "10"
 	pods := ready(rig.owner, 8)
-	server := clone(rig.owner) // the watch of owners hangs
+	server := clone(rig.owner) // the watch of owners hangs, so the cache keeps the old owner
 	version := 20
 	write := func(change func()) {
 		version++
@@ -292,14 +293,14 @@ func TestAStatusWriteIsNotWaitedForInACacheThatIsKnownToBeOld(t *testing.T) {
 		write(func() { server.Spec.Replicas, server.Generation = &n, server.Generation+1 })
 	}
 	scale(7)
-	pods = pods[:7] // one left, so the owner is read
+	pods = pods[:7] // one of the eight pods has disappeared
 	pass := func(from, to int) {
 		for second := from; second < to; second++ {
 			_, _ = rig.pass(t, second, pods...)
 			rig.children = func() ([]*corev1.Pod, error) { return pods, nil }
 			rig.settle()
 			creations, _ := rig.known().Awaited()
-			for _, name := range creations { // the cache tells its version, which does not come so far
+			for _, name := range creations { // the cache stays at version 10, so settle leaves these pods in the view
 				rig.known().Gone(rig.known().Start(), types.UID("uid-"+name), rig.now)
 			}
 		}

@@ -89,7 +89,7 @@ func states[O, C Object]() []ownerIs[O, C] {
 }
 
 const ownersHelp = "Owners whose last pass has adoptions that the server has not decided (adoption_pending), " +
-	"sent creations that may still take effect (in_flight), could not act on the spec (refused), or could not read from the server the owner, or a child whose creation or deletion had no answer (unread)."
+	"sent creations that may still take effect (in_flight), could not act on the spec (refused), or could not read the owner, or the child of a call without an answer, from the server (unread)."
 
 type ownerIs[O, C Object] struct {
 	name string

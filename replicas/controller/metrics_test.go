@@ -19,7 +19,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// metric returns the value of a sample, by its name and state.
+// metric returns the value of the sample with this name and this state or reason.
 func (r *rig[O, C]) metric(t *testing.T, name, state string) float64 {
 	t.Helper()
 	for _, s := range r.start().Metrics() {

@@ -245,7 +245,8 @@ func TestPrepare(t *testing.T) {
 			assert.Zero(t, sum(r.pending()))
 		})
 	}
-	// standIns is a rig of three pods, of which web-002 is one too many, and the slot web-005 is free.
+	// standIns returns a rig with three pods and the two wanted slots web-001 and web-005. One pod too many
+	// exists, so the plan deletes web-002. The slot web-005 is free.
 	standIns := func(prepare func(s *step)) (*podRig, []*corev1.Pod) {
 		r := with(2, prepare)
 		spec := r.kind.Spec
@@ -286,7 +287,7 @@ func TestPrepare(t *testing.T) {
 			r.live = func() ([]*corev1.Pod, error) { return pods, nil }
 			pass, err := r.pass(t, 0, pods...)
 			require.ErrorIs(t, err, failure)
-			if len(pass.Created) == 0 { // then in the next pass
+			if len(pass.Created) == 0 { // in this case, the next pass fills the slot
 				pass, err = r.pass(t, 0, pods...)
 			}
 			assert.Equal(t, []string{"web-005"}, names(pass.Created), "%v", failure)
@@ -361,7 +362,8 @@ func TestStraysAreNotForgotten(t *testing.T) {
 	assert.Zero(t, pass.RequeueAfter)
 }
 
-// A selector can change, as that of a ReplicationController.
+// The selector of an owner can change, for example in a ReplicationController. If a stray matches the new
+// selector, the stray is not deleted.
 func TestAStrayThatMatchesByNowIsNotDeleted(t *testing.T) {
 	t.Parallel()
 	r := newRig(1)
@@ -433,8 +435,8 @@ func TestCreationsThatFail(t *testing.T) {
 
 func TestCreationsInFlightHoldTheirPlaces(t *testing.T) {
 	t.Parallel()
-	// of three that are wanted one is there, the answers of two are lost, and then
-	// two are wanted.
+	// lost makes a pass that sends three creations, and only the first one gets an answer. lost returns the rig and
+	// the first pod. The owner now wants two pods.
 	lost := func(t *testing.T) (r *podRig, first *corev1.Pod) {
 		t.Helper()
 		r = newRig(3)
@@ -447,7 +449,7 @@ func TestCreationsInFlightHoldTheirPlaces(t *testing.T) {
 		*r.owner.Spec.Replicas, r.owner.Generation = 2, 2
 		return r, podtest.Pod("web-bbbbb", owned(r.owner))
 	}
-	// the answer of one creation is lost, and another object has its name.
+	// taken returns a rig in which one creation had no answer, and another object has the name of this child.
 	taken := func(t *testing.T) *podRig {
 		t.Helper()
 		r := newRig(1)
@@ -540,7 +542,7 @@ func TestCreationsInFlightHoldTheirPlaces(t *testing.T) {
 			}
 			return nil, notFound(name)
 		}
-		for second := range 2 { // the second pass creates web-bbbbc in its place
+		for second := range 2 { // the second pass creates web-bbbbc in place of web-bbbbb
 			_, err := r.pass(t, second)
 			require.Error(t, err)
 			r.settle()
@@ -684,7 +686,7 @@ func TestStraysThatAreSomebodysByNow(t *testing.T) {
 	}
 }
 
-// Deletions of those that must go, and what is missing then.
+// If a pass deletes children that must go, the same pass does not create the children that are missing afterwards.
 func TestWhatIsMissingOnceThoseThatMustGoAreDeleted(t *testing.T) {
 	t.Parallel()
 	t.Run("nothing is created in the pass that deletes", func(t *testing.T) {

@@ -203,9 +203,9 @@ func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool
 	return fresh, true
 }
 
-// wentByRead schedules the next read of the owner after a pass that used the owner from the server. If such
-// passes fail, the delay between the reads grows. The caller's rate limiter cannot provide this delay,
-// because the passes between two reads succeed and reset the rate limiter.
+// wentByRead schedules the next read of the owner after a pass that used the owner from the server. If
+// passes with the owner from the server fail, the delay between the reads grows. The caller's rate limiter
+// cannot provide this delay, because the passes between two reads succeed and reset the rate limiter.
 func (p *pass[O, C]) wentByRead(failed bool) {
 	switch {
 	case !p.OwnerWasStale || !p.ownerRead:
@@ -307,7 +307,7 @@ func (p *pass[O, C]) ownerGone() {
 }
 
 // unread handles a failed read of the owner. It sends an event, records a gate and returns an error. The
-// argument stops lists the parts of the pass that cannot be done without the read.
+// parts of the pass in the argument stops cannot be done without the read.
 func (p *pass[O, C]) unread(ctx context.Context, stops Stops, wait time.Duration) error {
 	if ctx.Err() == nil {
 		p.sendEventOnce(OwnerUnread, "Error reading the owner: "+p.OwnerErr.Error())

@@ -19,8 +19,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// behind is a rig whose cache has an owner that wants so many pods, and whose server has
-// one that wants another number since.
+// behind returns a rig whose cache has an old version of the owner. The owner in the cache wants as many pods as
+// cached says, and the owner on the server as many as wanted says.
 func behind(cached, wanted int32) *podRig {
 	r := newRig(cached)
 	r.owner.ResourceVersion = "5"
@@ -29,7 +29,7 @@ func behind(cached, wanted int32) *podRig {
 	return r
 }
 
-// server changes what the owner on the server wants.
+// server changes how many pods the owner on the server wants.
 func (r *rig[O, C]) server(wanted int32) {
 	fresh := clone(r.owner)
 	rs, _ := any(fresh).(*appsv1.ReplicaSet)
@@ -43,7 +43,7 @@ func (r *rig[O, C]) server(wanted int32) {
 	}
 }
 
-// ready are n pods of the owner that are ready.
+// ready returns n pods of the owner that have been ready for an hour.
 func ready(rs *appsv1.ReplicaSet, n int) []*corev1.Pod {
 	pods := versioned(podsOf(rs, n))
 	for _, p := range pods {
@@ -52,7 +52,8 @@ func ready(rs *appsv1.ReplicaSet, n int) []*corev1.Pod {
 	return pods
 }
 
-// The answer to a status write shows a newer owner if a webhook changes the spec.
+// If a webhook changes the spec during a status write, the answer shows a newer owner. The next passes wait for
+// the cache, and after some seconds they use the owner from the server.
 func TestTheAnswerToAStatusWriteShowsANewerOwner(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -156,7 +157,8 @@ func TestTheOwnerIsReadBeforeChildrenAreDeleted(t *testing.T) {
 	})
 }
 
-// Where generations say nothing, what Spec returns does.
+// If the generations do not show whether two versions of an owner want the same children, the results of Kind.Spec
+// are compared.
 func TestGenerationsThatDoNotTell(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -219,7 +221,7 @@ func TestGenerationsThatDoNotTell(t *testing.T) {
 	})
 }
 
-// A fake server answers with an empty object.
+// If a fake server answers a status write with an empty object, the answer says nothing about the owner.
 func TestAStatusWriteThatIsAnsweredWithAnotherObject(t *testing.T) {
 	t.Parallel()
 	r := newRig(1)

@@ -20,8 +20,7 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// writing is a rig whose owner has version 5, and each status write leaves it with
-// the next one.
+// writing returns a rig whose owner has resourceVersion 5. Each status write increases the resourceVersion by one.
 func writing() *podRig {
 	r := newRig(0)
 	r.owner.ResourceVersion = "5"
@@ -32,7 +31,7 @@ func writing() *podRig {
 	return r
 }
 
-// write makes a pass that writes a status, and returns the owner before and after.
+// write makes a pass that writes a status, and returns the owner before and after the write.
 func write(t *testing.T, r *podRig, pods ...*corev1.Pod) (was, cur *appsv1.ReplicaSet) {
 	t.Helper()
 	_, err := r.pass(t, 0, pods...)
@@ -48,7 +47,7 @@ func stored(r *podRig) *appsv1.ReplicaSet {
 	return cur
 }
 
-// says is a rule that says the same of each pod.
+// says returns a rule that has the same result for each pod.
 func says(is bool) func(*corev1.Pod) bool { return func(*corev1.Pod) bool { return is } }
 
 func number(is bool) int32 { return map[bool]int32{true: 1}[is] }
@@ -99,7 +98,8 @@ func TestOwnStatusWritesWakeNobody(t *testing.T) {
 		})
 	}
 	for name, tt := range map[string]struct {
-		// spec changes what the owner wants, which has a pod by its status or not.
+		// spec changes the result of Kind.Spec. The argument has is true if the owner has a pod according to its
+		// status.
 		spec  func(s *replicas.PodSpec, has bool)
 		wakes bool
 	}{

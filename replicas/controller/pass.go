@@ -271,8 +271,8 @@ type Pass[O, C Object] struct {
 	Stale expectations.Stale
 	// Scale lists the creations and deletions that the pass set out to make, without those that
 	// Kind.Prepare removed. In a rollout with MaxUnavailable or MaxSurge, Scale may contain both creations
-	// and deletions. If children were missing and no active child was deleted, Scale may also contain
-	// both.
+	// and deletions. If the Spec has Slots, children were missing, and no active child was deleted, Scale
+	// may also contain both creations and deletions.
 	Scale replicas.Scale[C]
 	// Adopted and Released list the children that were patched successfully. Released also contains children
 	// that turned out to be gone. AdoptionRejected lists the orphans whose adoption the server refused.

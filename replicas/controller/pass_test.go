@@ -58,7 +58,8 @@ func TestTells(t *testing.T) {
 	})
 }
 
-// A second pass would go by the same memory as the first, and may begin when that has ended.
+// While a pass for an owner is under way, another Sync for this owner returns an error, because both passes would
+// use the same state. When the first pass has ended, the next one may begin.
 func TestSyncWhileAPassIsUnderWay(t *testing.T) {
 	t.Parallel()
 	r := newRig(1)
@@ -90,7 +91,7 @@ func TestSync(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, pass.Created, 1)
 		r.children = func() ([]*corev1.Pod, error) {
-			assert.NoError(t, r.start().ChildAdded(pass.Created[0])) // it arrives after the list was taken
+			assert.NoError(t, r.start().ChildAdded(pass.Created[0])) // the event arrives after the cache was read
 			return nil, nil
 		}
 		pass, err = r.sync(t, t.Context())
@@ -163,7 +164,7 @@ func TestSync(t *testing.T) {
 		for _, p := range pods[:30] {
 			owned(r.owner)(p)
 		}
-		pass, err := r.pass(t, 0, pods...) // which looks
+		pass, err := r.pass(t, 0, pods...) // r.pass compares the cached objects before and after the pass
 		require.NoError(t, err)
 		assert.Len(t, pass.Adopted, 10)
 		assert.NotEmpty(t, pass.Deleted)
@@ -183,8 +184,8 @@ func TestSync(t *testing.T) {
 	})
 }
 
-// atVersions has the rig's caches tell how far they have come, and its server
-// answer writes with a version.
+// atVersions sets the version that the rig's caches return, and the version that its server gives to each created
+// or patched child.
 func atVersions(r *podRig, cache, server string) *podRig {
 	r.ownersVersion, r.childrenVersion, r.version = cache, cache, server
 	return r
@@ -195,7 +196,7 @@ func TestSyncWaitsForItsOwnWrites(t *testing.T) {
 	t.Run("X9 W41 a status write is recorded: X10 Y2 the next pass waits for the cache, lists nothing, and is no error", func(t *testing.T) {
 		t.Parallel()
 		r := atVersions(newRig(0), "5", "9")
-		r.owner.ResourceVersion = "9" // as the write leaves it
+		r.owner.ResourceVersion = "9" // the status write returns this version, too
 		_, err := r.pass(t, 0)
 		require.NoError(t, err)
 		r.children = func() ([]*corev1.Pod, error) {

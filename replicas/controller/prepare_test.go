@@ -18,6 +18,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/podrank"
@@ -34,7 +35,7 @@ func TestPrepareSaysWhenItWantsToBeAskedAgain(t *testing.T) {
 	for name, tt := range map[string]struct {
 		again   time.Duration
 		fails   error
-		min     int32 // minReadySeconds, which is a reason to come back too
+		min     int32 // minReadySeconds, which may cause an earlier pass
 		requeue time.Duration
 		err     string
 	}{
@@ -104,8 +105,8 @@ func TestPrepareIsGivenTheContextOfThePass(t *testing.T) {
 	assert.Equal(t, "mine", got)
 }
 
-// What Prepare refuses for good is told once for each text, and does not stop what it
-// does not refuse.
+// If Prepare returns a RefusedError, an event is sent once for each error text. If Prepare does not refuse a later
+// plan, this plan is carried out.
 func TestPrepareRefusesForGood(t *testing.T) {
 	t.Parallel()
 	r := newRig(1)
@@ -133,8 +134,8 @@ func TestPrepareRefusesForGood(t *testing.T) {
 	assert.Len(t, pass.Created, 1)
 }
 
-// An event about a deletion has Kubernetes' words, and the reason if Kubernetes' order has
-// no such reason.
+// The event about a deletion has the same message as in Kubernetes. If the deletion was decided by a criterion
+// that Kubernetes does not have, the message also contains this criterion and its values.
 func TestADeletionTellsWhichOrderDecided(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -164,7 +165,7 @@ func TestADeletionTellsWhichOrderDecided(t *testing.T) {
 	}
 }
 
-// Prepare may leave out any of the creations, by their names.
+// Prepare may remove any of the names from step.Create.
 func TestPrepareLeavesOutNames(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -197,7 +198,7 @@ func TestPrepareLeavesOutNames(t *testing.T) {
 	}
 }
 
-// What is left out of a cluster-scoped owner's creations does not move the others to its
+// If Prepare removes the first creation of a cluster-scoped owner, the other child is still created in its own
 // namespace.
 func TestPrepareLeavesOutNamesInSeveralNamespaces(t *testing.T) {
 	t.Parallel()
@@ -212,7 +213,7 @@ func TestPrepareLeavesOutNamesInSeveralNamespaces(t *testing.T) {
 	assert.Equal(t, "b/blue-bbbbc", pass.Created[0].Namespace+"/"+pass.Created[0].Name)
 }
 
-// While the author's step fails, it is still looked what became of a creation without an answer.
+// While Prepare fails, passes still check whether a creation without an answer has taken effect.
 func TestLostCallsAreLookedForWhileTheStepFails(t *testing.T) {
 	t.Parallel()
 	r := newRig(2)
@@ -239,8 +240,9 @@ func TestLostCallsAreLookedForWhileTheStepFails(t *testing.T) {
 	assert.Zero(t, p.InFlight, "the request can take effect no longer")
 }
 
-// Prepare is asked also if there is nothing to do, so that it can call off what it began. While nothing
-// is known of what is too many, it is not.
+// Prepare is called even if there is nothing to do, so that Prepare can undo what it began. Prepare is not called
+// if the plan is blocked, for example because the owner is paused. If the plan contains deletions, Prepare is also
+// not called while the owner cannot be read or the whole plan is on hold.
 func TestPrepareIsAskedWhenThePlanIsKnown(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -286,7 +288,8 @@ func TestPrepareIsAskedWhenThePlanIsKnown(t *testing.T) {
 	}
 }
 
-// A victim whose deletion is held is in the plan all the same, so that nothing is called off.
+// If the deletion of a child is on hold, step.Delete still contains the child. If the child were missing, Prepare
+// would undo what it began for this deletion.
 func TestPrepareSeesVictimsThatAreHeld(t *testing.T) {
 	t.Parallel()
 	r := newRig(2)
@@ -323,7 +326,8 @@ func victimsOf(s *step) (names []string) {
 	return names
 }
 
-// Prepare is told what became of what it has let through, until it returns no error.
+// Prepare gets the results of the calls that it has allowed. Until it returns no error, it gets the same results
+// again.
 func TestPrepareIsToldWhatBecameOfIt(t *testing.T) {
 	t.Parallel()
 	r := newRig(3)
@@ -394,7 +398,7 @@ func TestAPanicOfPrepareIsAGate(t *testing.T) {
 	assert.Contains(t, strings.Join(r.events, "\n"), "Warning Panicked")
 }
 
-// A Prepare that hangs ends with its context.
+// If Prepare hangs, its context ends after PrepareTimeout.
 func TestPrepareHasATimeOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -412,7 +416,8 @@ func TestPrepareHasATimeOut(t *testing.T) {
 	})
 }
 
-// What a pass has let through and not tried is told too, so that what was made for it can be taken back.
+// If Prepare has allowed a call that the pass did not try, the next step contains ErrNotTried for this call.
+// Prepare can then undo what it began for the call.
 func TestPrepareIsToldWhatWasNotTried(t *testing.T) {
 	t.Parallel()
 	r := newRig(5)
@@ -434,7 +439,40 @@ func TestPrepareIsToldWhatWasNotTried(t *testing.T) {
 	}
 }
 
-// Only an answer, or a read by name, says that a child has gone. A list lacks one that does not match.
+// The answer to an adoption can show that the orphan has been replaced in the meantime. The plan then has one
+// creation too many. Prepare has allowed this creation, and the next step reports that it was not tried.
+func TestPrepareIsToldWhatHasNoRoom(t *testing.T) {
+	t.Parallel()
+	r := newRig(1)
+	surge := intstr.FromInt32(1)
+	spec := r.kind.Spec
+	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+		s, err := spec(rs)
+		s.MaxSurge = &surge
+		s.Rules.MustGo = func(p *corev1.Pod) bool { return p.Annotations["image"] != "two" }
+		return s, err
+	}
+	var steps []step
+	r.kind.Prepare = func(_ context.Context, _ *appsv1.ReplicaSet, s *step) error {
+		steps = append(steps, *s)
+		return nil
+	}
+	r.patched = func(p *corev1.Pod) { p.Annotations = map[string]string{"image": "two"} }
+	pass, err := r.pass(t, 0, podtest.Pod("orphan"))
+	require.NoError(t, err)
+	assert.Equal(t, []string{"orphan"}, names(pass.Adopted))
+	assert.Empty(t, r.callsOf("create"))
+	_, err = r.pass(t, 60, pass.Adopted...)
+	require.NoError(t, err)
+	require.Len(t, steps, 2)
+	require.Len(t, steps[0].Create, 1)
+	require.Len(t, steps[1].Results, 1)
+	assert.Equal(t, steps[0].Create[0], steps[1].Results[0].Name)
+	require.ErrorIs(t, steps[1].Results[0].Err, controller.ErrNotTried)
+}
+
+// Only an answer or a read by name proves that a child is gone. A list proves nothing, because it also lacks a
+// child that no longer matches the selector.
 func TestPrepareIsToldThatAChildHasGone(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -480,8 +518,8 @@ func TestPrepareIsToldThatAChildHasGone(t *testing.T) {
 	}
 }
 
-// After a Conflict the step has the children of the live list, also those that are being deleted: an owner
-// that is deleted keeps its finalizer until they are gone.
+// After a Conflict, the step contains the children of the live list, including those that are being deleted. If
+// the owner is being deleted, it keeps its finalizer until these children are gone.
 func TestPrepareSeesTerminatingChildrenOfALiveList(t *testing.T) {
 	t.Parallel()
 	r := newRig(2)
@@ -495,7 +533,7 @@ func TestPrepareSeesTerminatingChildrenOfALiveList(t *testing.T) {
 	pods := versioned(ready(r.owner, 2))
 	r.remove = func(p *corev1.Pod, _ metav1.DeleteOptions) error {
 		if p.Name == "web-000" {
-			return conflict(p.Name) // somebody else has deleted it
+			return conflict(p.Name) // someone else has deleted it
 		}
 		return nil
 	}
@@ -512,13 +550,14 @@ func TestPrepareSeesTerminatingChildrenOfALiveList(t *testing.T) {
 	assert.Equal(t, []string{"2 0 2 false", "0 2 0 false"}, seen)
 }
 
-// While it is not known whether the view is old, an empty plan means nothing. It is known when the cache
-// has come as far as the server had when the process began, or by a list.
+// Prepare is not called while the view may be old, because an empty plan then means nothing. The view is new
+// enough if the cache has reached the version that the server had when the process began. If the cache stays
+// behind or returns no version, a live list replaces the view.
 func TestPrepareIsNotAskedOnAViewThatMayBeOld(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		versions []string // of the cache, in each pass
-		asked    []int    // how often until then
+		versions []string // the version of the cache in each pass
+		asked    []int    // how often Prepare has been called after each pass
 		lists    int
 	}{
 		"the cache tells that it is new enough": {[]string{"7", "12"}, []int{0, 1}, 0},
@@ -548,7 +587,8 @@ func TestPrepareIsNotAskedOnAViewThatMayBeOld(t *testing.T) {
 	}
 }
 
-// The step is not shown victims of an owner that could not be read, nor if only a free slot is to be filled.
+// If the plan contains deletions and the owner cannot be read, Prepare is not called. This also applies if a free
+// slot could still be filled.
 func TestPrepareSeesNoVictimsOfAnOldOwner(t *testing.T) {
 	t.Parallel()
 	r := newSlots(2)
@@ -561,7 +601,7 @@ func TestPrepareSeesNoVictimsOfAnOldOwner(t *testing.T) {
 	assert.Equal(t, []string{"read owner"}, r.calls)
 }
 
-// A drain can be called off although all creations are held.
+// Prepare is called even if all creations are on hold. It can then cancel a drain, for example.
 func TestPrepareIsAskedWhileCreationsAreHeld(t *testing.T) {
 	t.Parallel()
 	r := newRig(3)
@@ -577,7 +617,7 @@ func TestPrepareIsAskedWhileCreationsAreHeld(t *testing.T) {
 	assert.Empty(t, r.callsOf("create"))
 }
 
-// The pass that has to come at a time comes although that passed while the calls were made.
+// If the ReadyWithin of a child ends while a pass is under way, another pass follows immediately.
 func TestAChildThatIsLateWhileThePassGoesOn(t *testing.T) {
 	t.Parallel()
 	r := newRig(2)
@@ -595,7 +635,8 @@ func TestAChildThatIsLateWhileThePassGoesOn(t *testing.T) {
 	assert.Equal(t, time.Duration(1), r.last.RequeueAfter)
 }
 
-// A pod that is ready by a rule of the author's is not late because its condition has been as it is for long.
+// If the Kind has its own Ready rule, ReadyWithin begins when the Controller first sees the pod unready. It does
+// not matter how long the pod's Ready condition has not changed.
 func TestReadyWithinWithARuleOfTheAuthors(t *testing.T) {
 	t.Parallel()
 	r := newRig(1)
@@ -616,7 +657,8 @@ func TestReadyWithinWithARuleOfTheAuthors(t *testing.T) {
 	}
 }
 
-// Neither does it matter that the status cannot be written.
+// If the Kind has its own Ready rule, an unready pod is deleted after ReadyWithin, even if the status cannot be
+// written.
 func TestReadyWithinWhileTheStatusFails(t *testing.T) {
 	t.Parallel()
 	r := newRig(1)
@@ -633,7 +675,8 @@ func TestReadyWithinWhileTheStatusFails(t *testing.T) {
 	assert.Equal(t, 1, deleted)
 }
 
-// The finalizer of an owner on the server decides, too: since the user orphans the children, they stay.
+// If the user wants to orphan the children, the owner on the server has the finalizer orphan. The children then
+// stay, even if the owner in the cache does not have this finalizer yet.
 func TestAnOwnerThatOrphansItsChildrenMeanwhile(t *testing.T) {
 	t.Parallel()
 	r := newRig(0)

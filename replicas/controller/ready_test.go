@@ -19,8 +19,8 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// A readyRig is a rig of the pool blue of two workers, which must be idle for
-// minReady seconds to be available.
+// A readyRig is a rig of the pool blue, which wants two workers. A worker is available if it has been idle for
+// minReady seconds.
 type readyRig struct {
 	*rig[*pool, *worker]
 	minReady int32
@@ -48,7 +48,8 @@ func newReadyRig() *readyRig {
 	return r
 }
 
-// becomes is the event of a worker that changed, at an instant.
+// becomes makes a worker busy or idle, and sends the event. The change happens the given number of seconds after
+// podtest.Now.
 func (r *readyRig) becomes(t *testing.T, i, seconds int, busy bool) {
 	t.Helper()
 	r.now = podtest.Now.Add(time.Duration(seconds) * time.Second)
@@ -59,7 +60,8 @@ func (r *readyRig) becomes(t *testing.T, i, seconds int, busy bool) {
 	require.NoError(t, r.start().ChildUpdated(was, r.workers[i]))
 }
 
-// next returns after how many seconds a pass at an instant asks for another one.
+// next makes a pass the given number of seconds after podtest.Now. It returns the delay, in seconds, after which
+// this pass requests another one.
 func (r *readyRig) next(t *testing.T, seconds int) float64 {
 	t.Helper()
 	pass, err := r.pass(t, seconds, r.workers...)

@@ -24,8 +24,9 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// A tape has what a Controller was told, and what was answered to all that it asked: the server, the
-// cache, the clock and the random numbers. When it is played back, it answers in place of them.
+// A tape records all inputs of a Controller. The field told holds the events and the calls of Sync. The field
+// answers holds the answers of the server, the cache, the clock and the random number generator. When the tape is
+// played, the Controller gets the recorded answers.
 type tape struct {
 	t         *testing.T
 	told      []func(c *controller.Controller)
@@ -39,7 +40,8 @@ type answered struct {
 	err    error
 }
 
-// answer records what ask returns or, if the tape is being played, returns what was recorded.
+// answer calls ask and records the result. If the tape is being played, answer returns the next recorded result
+// instead.
 func answer[T any](t *tape, asked string, ask func() (T, error)) (T, error) {
 	if !t.isPlaying {
 		is, err := ask()
@@ -60,13 +62,13 @@ func certain[T any](t *tape, asked string, ask func() T) T {
 	return is
 }
 
-// tell tells the Controller something, and records it.
+// tell calls a function that sends the Controller an event or calls Sync, and records this function.
 func (t *tape) tell(c *controller.Controller, what func(c *controller.Controller)) {
 	t.told = append(t.told, what)
 	what(c)
 }
 
-// copied is what a call returned, which others may change later.
+// copied returns a copy of the object that a call returned, because other code may change the original later.
 func copied[T replicastest.Object[T]](is T, err error) (T, error) {
 	if err != nil {
 		return is, err
@@ -74,7 +76,8 @@ func copied[T replicastest.Object[T]](is T, err error) (T, error) {
 	return is.DeepCopy(), nil
 }
 
-// A taped is the client and the cache of a Controller, with a tape between them.
+// A taped is the client and the cache of a Controller. It gets each answer from the real client or cache and
+// records it, or plays it from the tape.
 type taped struct {
 	*tape
 	client controller.Client[*appsv1.ReplicaSet, *corev1.Pod]
@@ -134,7 +137,7 @@ func (s taped) ChildrenVersion() string {
 	return certain(s.tape, "children's version", s.cache.ChildrenVersion)
 }
 
-// run makes a Controller that works with a tape, and returns what its passes did.
+// controller returns a Controller that works with a tape, and a list that describes each pass of this Controller.
 func (s taped) controller(clock *replicastest.Clock, random func(n int) int, enqueue controller.Enqueue) (*controller.Controller, *[]string) {
 	on := true
 	kind, passes := controller.ReplicaSets(), new([]string)
@@ -150,8 +153,9 @@ func (s taped) controller(clock *replicastest.Clock, random func(n int) int, enq
 	return c, passes
 }
 
-// A pass is a function of what was remembered, told and answered. A Controller that is told the same, and
-// gets the same answers, makes the same calls, meets the same gates and comes back at the same times.
+// A pass depends only on the state of the Controller, the events, and the answers that a tape records. If a second
+// Controller gets the same events and answers, it makes the same calls and meets the same gates. It also requests
+// the next passes after the same delays.
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	lost := errors.New("connection reset by peer")
@@ -219,7 +223,7 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// hear tells a Controller of the events of a view.
+// hear registers handlers for the events of a view. They send each event to a Controller, and record it.
 func (s taped) hear(view *replicastest.View[*appsv1.ReplicaSet, *corev1.Pod], c *controller.Controller) {
 	one := func(handle func(c *controller.Controller, obj any, q ...controller.Enqueue) error) func(obj any) error {
 		return func(obj any) (err error) {

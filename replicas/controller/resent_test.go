@@ -22,7 +22,7 @@ func TestNoteResent(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
 	t.Cleanup(server.Close)
-	// call sends so many requests, and returns an error.
+	// call returns a function that sends the given number of requests and returns err.
 	call := func(times int, err error) func(context.Context) error {
 		return func(ctx context.Context) error {
 			for range times {

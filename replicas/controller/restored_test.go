@@ -18,7 +18,8 @@ import (
 
 const late = 301 // seconds
 
-// expired is a rig whose expectations have expired by then, so that its children are listed live.
+// expired returns a rig whose live lists return the given children. If the rig expects a creation, the expectation
+// has expired in a pass at late, so this pass lists the children live.
 func expired(want int32, live ...*corev1.Pod) *podRig {
 	r := newRig(want)
 	r.opts.UnfilteredChildren = true
@@ -31,7 +32,7 @@ func expects(r *podRig) {
 	r.awaits(r.owner, "web-lost")
 }
 
-// requireRestored requires that a pass returned ErrRestored, and that no other pass makes a call.
+// requireRestored requires that the last pass returned ErrRestored, and that the next pass makes no call.
 func requireRestored(t *testing.T, r *podRig, err error, proof string) {
 	t.Helper()
 	require.ErrorIs(t, err, controller.ErrRestored)
@@ -127,7 +128,7 @@ func TestARestoredServer(t *testing.T) {
 	}
 }
 
-// Nothing of this proves a restore.
+// None of these cases proves that the server was restored from a backup.
 func TestAServerThatWasNotRestored(t *testing.T) {
 	t.Parallel()
 	t.Run("the event comes while the list is under way", func(t *testing.T) {

@@ -280,8 +280,9 @@ func (p *pass[O, C]) tellUntried(allowed, left replicas.Scale[C]) {
 	}
 }
 
-// leftOut compares a scale with a part of this scale, named less. If creations are missing from less, the
-// result includes StopsCreations. If deletions are missing, the result includes StopsDeletions.
+// leftOut compares the argument scale with the argument less, which contains a part of scale. If less has
+// fewer creations than scale, the result includes StopsCreations. If less has fewer deletions than scale,
+// the result includes StopsDeletions.
 func leftOut[C Object](scale, less replicas.Scale[C]) (stops Stops) {
 	if less.Create < scale.Create {
 		stops = StopsCreations
@@ -375,8 +376,10 @@ func (p *pass[O, C]) hasEndedWell(c C) bool {
 	return rules.Ended(c) && (rules.Failed == nil || !rules.Failed(c))
 }
 
-// noteDeleted updates the round after the pass has deleted a child. A child that is replaced counts as
-// ended soon. Any other child is removed from the round if it was active or has ended without failure.
+// noteDeleted updates p.state.round after the pass has deleted a child. If the child is replaced, the
+// method countReplaced decides whether the child counts as ended soon after its creation. If the child is
+// not replaced, and was active or has ended without failure, the method drop removes the child from its
+// round.
 func (p *pass[O, C]) noteDeleted(v replicas.Deletion[C]) {
 	switch r, created := &p.state.round, v.Object.GetCreationTimestamp().Time; {
 	case v.Replaced:

@@ -19,7 +19,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// slotted is the kind of ReplicaSets whose pods have ordinals.
+// slotted returns the Kind of ReplicaSets, with ordinals as slots.
 func slotted() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 	kind := controller.ReplicaSets()
 	spec := kind.Spec
@@ -33,7 +33,7 @@ func slotted() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 
 func newSlots(want int32) *podRig { return rigOf(slotted(), replicaSet(want)) }
 
-// newNamedSlots counts which slots are named.
+// newNamedSlots returns a rig with slots, and a counter for the calls of Spec.Slots.
 func newNamedSlots(want int32) (r *podRig, named *int) {
 	r, named = newSlots(want), new(int)
 	spec := r.kind.Spec
@@ -172,7 +172,7 @@ func TestSlots(t *testing.T) {
 	})
 }
 
-// A slot whose name another object has is held by itself.
+// If another object has the name of a slot, only the creation for this slot is on hold.
 func TestSlotIsHeld(t *testing.T) {
 	t.Parallel()
 	newHeld := func() (r *podRig, free func()) {
@@ -245,7 +245,8 @@ func TestSlotIsHeld(t *testing.T) {
 	})
 }
 
-// Of deletions in slots those that had no answer come first, and then the highest.
+// If the owner has slots, deletions without an answer are sent again first. After them, the children in the
+// highest slots are deleted.
 func TestDoubtedDeletionsInSlots(t *testing.T) {
 	t.Parallel()
 	r := newSlots(1)

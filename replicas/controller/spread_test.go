@@ -11,11 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Owners that wait for the same watch, or for the same list, do not all ask the server
-// at one moment.
+// Owners that wait for the same watch or for the same list do not all ask the server at the same moment.
 func TestWhatIsSpread(t *testing.T) {
 	t.Parallel()
-	// last is a rig that takes the last of all random numbers, but for names.
+	// last returns a rig in which each random number is the largest possible one. Only the generated names still
+	// count up.
 	last := func() *podRig {
 		const letters = 27
 		r := newRig(1)

@@ -155,11 +155,12 @@ func (p *pass[O, C]) patchStatus(ctx context.Context, owner O) error {
 	return nil
 }
 
-// statusPatch returns a patch that sets the new status of an owner. If the old and the new status are
-// equal in JSON, statusPatch returns the zero patch. Apart from the UID and the resourceVersion, the patch
+// statusPatch returns a patch that sets the new status of an owner. If the old and the new status are equal
+// in JSON, statusPatch returns the zero patch. Apart from the UID and the resourceVersion, the patch
 // contains only the status, because the cache may have dropped other fields of the owner. The patch also
 // contains the unchanged fields of the status, because they may be missing on the server. For example, the
-// server may require a field whose value is 0, although the owner has no status yet.
+// server may require a field that is 0 in both the old and the new status, although the owner on the server
+// has no status yet.
 func (p *pass[O, C]) statusPatch(owner, updated O) (selector.Patch, error) {
 	was, err := p.statusJSON(owner)
 	is, otherErr := p.statusJSON(updated)
@@ -326,8 +327,8 @@ func (p *pass[O, C]) nextPodAvailable(pods []*corev1.Pod) (after time.Duration) 
 // not at all. If the version is unknown, only the children in the cache are counted. Children that turned
 // out to be gone are left out, also in later passes.
 //
-// If the function vanishes returns true for a child, the server has already removed the child. The cache
-// may show the child as terminating for a moment, but the status must not count it.
+// If vanishes(child) is true, the server has already removed the child. The cache may show the child as
+// terminating for a moment, but the status must not count the child.
 func (p *pass[O, C]) count() (counts status.Counts, counted []C) {
 	known, terminates := p.snapshot.Version != "", p.Terminating
 	if known {

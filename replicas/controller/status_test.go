@@ -27,8 +27,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// passStatus makes a pass and returns the status that it wrote, nil if none. What
-// was written is then what the cache shows.
+// passStatus makes a pass, and returns the owner with the status that the pass wrote. If the pass wrote no status,
+// passStatus returns nil. After a write, the cache shows the owner with the new status.
 func passStatus(t *testing.T, r *podRig, pods ...*corev1.Pod) *appsv1.ReplicaSet {
 	t.Helper()
 	before := len(r.statuses)
@@ -172,8 +172,8 @@ func TestStatus(t *testing.T) {
 	})
 }
 
-// The server removes what a merge patch has as null, and a list of the patch takes the place of
-// the one before.
+// If a merge patch sets a field to null, the server removes the field. If the patch contains a list, this list
+// replaces the old list.
 func TestStatusPatches(t *testing.T) {
 	t.Parallel()
 	status := func(n int32, conditions ...appsv1.ReplicaSetConditionType) (s appsv1.ReplicaSetStatus) {
@@ -216,10 +216,10 @@ func TestStatusPatches(t *testing.T) {
 	}
 }
 
-// An owner without a type of its own, whose kind does not say where its status is.
+// The owner is an unstructured object, and its Kind has no StatusOf.
 func TestStatusPatchesOfUnstructuredOwners(t *testing.T) {
 	t.Parallel()
-	const big = int64(1)<<60 + 1 // more than a float64 can hold
+	const big = int64(1)<<60 + 1 // a float64 cannot hold this number exactly
 	owner := &unstructured.Unstructured{Object: map[string]any{
 		"metadata": map[string]any{"namespace": "default", "name": "web", "uid": "uid-of-web", "resourceVersion": "7"},
 		"spec":     map[string]any{"replicas": int64(0)},
@@ -247,7 +247,8 @@ func TestStatusPatchesOfUnstructuredOwners(t *testing.T) {
 	assert.Len(t, r.statusPatches, 1, "it is as it should be")
 }
 
-// What JSON does not have can not be sent.
+// If two statuses are equal in JSON, no status is written. In this test, they differ only in a fraction of a
+// second, which the JSON of a metav1.Time does not contain.
 func TestAStatusThatDiffersInNothingThatIsSent(t *testing.T) {
 	t.Parallel()
 	r := newRig(0)

@@ -17,7 +17,8 @@ import (
 	"github.com/replicakit/replicakit/internal/podtest"
 )
 
-// TestManyFailures has the calls of a pass fail, all but the first.
+// If many calls of a pass fail, the error of the pass contains each reason once, and at most ten reasons. In the
+// table, every create call except the first one fails.
 func TestManyFailures(t *testing.T) {
 	t.Parallel()
 	const quota = "exceeded quota: pods, requested: pods=1, used: pods=3, limited: pods=3"

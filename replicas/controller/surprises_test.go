@@ -86,7 +86,7 @@ func TestAListAfterARelease(t *testing.T) {
 		_, err := r.pass(t, 0, a, b, released)
 		require.NoError(t, err)
 		require.Len(t, r.callsOf("patch"), 1)
-		pass, err := r.pass(t, 1, a, released) // b is not shown yet, and the owner is new to the process
+		pass, err := r.pass(t, 1, a, released) // the cache does not show b yet, and the owner is new to this process
 		require.NoError(t, err)
 		require.Equal(t, 1, pass.LiveLists())
 		for i := range 4 {
@@ -102,7 +102,7 @@ func TestLooksThatFailForEver(t *testing.T) {
 	r := newRig(1)
 	r.create = func(int) error { return timeout() }
 	r.get = func(name string) (*corev1.Pod, error) { return nil, notFound(name) }
-	for i := range 2 { // the same name
+	for i := range 2 { // both passes send the same name
 		_, err := r.pass(t, i)
 		require.Error(t, err)
 		r.settle()
@@ -172,7 +172,7 @@ func TestADeletionInFlightIsLookedForThoughItHoldsNothingBack(t *testing.T) {
 	assert.Zero(t, pass.RequeueAfter)
 }
 
-// Those that must go are replaced all at once, also after a Conflict.
+// All children that must go are deleted in one pass, even after a Conflict.
 func TestThoseThatMustGoGoAfterAConflict(t *testing.T) {
 	t.Parallel()
 	r := newRig(4)
@@ -194,7 +194,8 @@ func TestThoseThatMustGoGoAfterAConflict(t *testing.T) {
 	assert.Empty(t, pass.Gates)
 }
 
-// A child that must go waits for a deletion in flight, and not for a child that is missing.
+// If a deletion is in flight, a child that must go waits for the result of this deletion. It does not wait for a
+// missing child to be created.
 func TestAChildThatMustGoBesideADeletionInFlight(t *testing.T) {
 	t.Parallel()
 	r, must := newRig(2), ""
@@ -211,8 +212,8 @@ func TestAChildThatMustGoBesideADeletionInFlight(t *testing.T) {
 	assert.Equal(t, controller.DeletionInFlight, pass.Gates[0].Reason)
 }
 
-// After a Conflict a victim that has ended meanwhile is discarded as it is, and takes no place of
-// the others.
+// After a Conflict, a victim may have ended before the second delete call. The victim is then discarded, and only
+// in the version of the live list. The other victims are still deleted.
 func TestAVictimThatEndedBeforeTheSecondTry(t *testing.T) {
 	t.Parallel()
 	r := newDiscards(2)

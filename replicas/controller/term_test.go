@@ -19,7 +19,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// newProcess is a rig that looks at the server in its first passes.
+// newProcess returns a rig that checks the owner and the children on the server in its first passes.
 func newProcess(want int32) *podRig {
 	r := newRig(want)
 	r.newProcess = true
@@ -103,14 +103,14 @@ func TestANewProcessLooksLiveBeforeItChangesANumber(t *testing.T) {
 		_, err = r.pass(t, 3600)
 		require.NoError(t, err)
 		assert.Equal(t, []string{list}, r.calls)
-		new(controller.Controller).NewTerm(t.Context(), "") // New did not make it
+		new(controller.Controller).NewTerm(t.Context(), "") // New did not make this Controller
 	})
 }
 
 func TestANewProcessWhoseCacheTellsItsVersion(t *testing.T) {
 	t.Parallel()
 	const version = "children of default"
-	// at is a rig of an old owner, whose cache and server have come so far.
+	// at returns a rig of a new process. Its cache and its server return the given versions of the children.
 	at := func(cache, server string) *podRig {
 		r := atVersions(newProcess(2), cache, "")
 		r.serverAt = func() (string, error) { return server, nil }
@@ -252,7 +252,9 @@ func TestANewProcessWhoseCacheTellsItsVersion(t *testing.T) {
 	})
 }
 
-// A new process may have an owner that is older than what another one saw.
+// The cache of a new process may contain an older owner than an earlier process saw. Before its first creations,
+// the new process therefore reads the owner from the server. The read is not necessary if the owner's version
+// shows that the owner is new enough.
 func TestANewProcessReadsTheOwnerBeforeItsFirstCreations(t *testing.T) {
 	t.Parallel()
 	const read, owners = "read owner", "owners of default"
@@ -344,7 +346,7 @@ func TestANewProcessReadsTheOwnerBeforeItsFirstCreations(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				r, all := start()
-				r.serverAt = func() (string, error) { return "30", nil } // of the children
+				r.serverAt = func() (string, error) { return "30", nil } // the version of the children
 				r.ownersAt = func() (string, error) { return tt.server, tt.err }
 				r.owner.ResourceVersion = tt.cached
 				pass, err := r.pass(t, 0, all...)

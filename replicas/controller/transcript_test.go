@@ -27,42 +27,48 @@ import (
 	"github.com/replicakit/replicakit/internal/podtest"
 )
 
-// TestTranscripts plays testdata/*.txt. "== " begins a sub-test with its name, and "#" a comment. Each
-// other line is a command. The output of the commands before a line "----" stands below it, up to the next
-// empty line. With -update the output is written anew, for a review of the difference:
+// TestTranscripts plays the files testdata/*.txt. A line that begins with "== " starts a sub-test and contains its
+// name. A line that begins with "#" is a comment. All other lines are commands. If a command prints something, a line
+// "----" follows. The output stands below this line, up to the next empty line. With the flag -update, the test writes
+// the output to the files, so that the changes can be reviewed:
 //
 //	go test ./replicas/controller -run TestTranscripts -update
 //
-// A sub-test begins with the ReplicaSet default/web that wants no pods, and a server and a cache without
-// pods. A POD is a name, for example web-a, or a name with attributes, for example web-a:orphan,notready.
-// A pod is owned by web, labelled app=web, and has been ready for an hour, unless its attributes say
-// otherwise. The method set has the attributes.
+// At the start of a sub-test, the ReplicaSet default/web wants no pods, and the server and the cache have no pods. A
+// POD is a name with optional attributes, for example web-a or web-a:orphan,notready. Without attributes, a pod is
+// owned by web, has the label app=web, and has been ready for an hour. The method set handles all attributes.
 //
 //	wanted N              the owner wants N pods, in a new generation
-//	owner WORD            gone, deleted or replaced (another owner has its name) on the server; lags: the
-//	                      cache keeps it as it is until shown; forgotten: it leaves the cache, and returns
-//	server POD...         pods are created on the server by others
-//	edit POD...           pods change on the server
-//	gone POD...           pods end on the server
-//	cache [POD...]        the cache shows these pods as the server has them, or all; events come too
-//	late NAME...          the cache shows pods that came and went on the server before it had them
-//	next NAME...          the cache shows these pods in the next version that they had on the server
-//	versions              the caches report how new they are, that of pods since it last showed all of them
+//	owner gone            the owner no longer exists on the server
+//	owner deleted         the owner is being deleted on the server
+//	owner replaced        another owner has the name on the server
+//	owner lags            from now on, the cache keeps its version of the owner
+//	owner shown           the cache shows the owner from the server again
+//	owner forgotten       the owner leaves the cache, and returns
+//	server POD...         others create these pods on the server
+//	edit POD...           these pods change on the server
+//	gone NAME...          these pods disappear from the server
+//	cache [NAME...]       the cache shows these pods, or all pods, as they are on the server, and sends the events
+//	late NAME...          the cache sends events of pods that have come and gone on the server before it showed them
+//	next NAME...          the cache shows the next version of these pods that the server had
+//	versions              from now on, the caches return their versions; the version for pods changes only when the
+//	                      cache shows all pods
 //	fail VERB ERROR       calls fail without effect; VERB is create, delete, patch, dry-run, get, list,
-//	                      owner (a read), status or cache; ERROR is a name of failures, or busy SECONDS
-//	lose VERB ERROR       calls take effect, and then fail; both may go on with "of NAME", "after N"
-//	                      (calls that are let through before) and "times N" (calls that fail)
-//	heal [VERB...]        calls of these verbs no longer fail, or none do
+//	                      owner (a read), status or cache; ERROR is a key of failures, or busy SECONDS
+//	lose VERB ERROR       calls take effect, and then fail
+//	                      options of fail and lose: "of NAME" (only calls for this object fail), "after N" (the first
+//	                      N calls do not fail) and "times N" (only N calls fail)
+//	heal [VERB...]        calls of these verbs, or all calls, no longer fail
 //	before VERB N ...     the rest of the line is a command that runs just before the Nth call from now on
-//	webhook ATTRIBUTE...  created and patched pods are changed
-//	slow VERB DURATION    each call that changes something takes so long
-//	opaque                versions are not numbers, from now on
+//	webhook ATTRIBUTE...  created and patched pods get these attributes
+//	slow VERB DURATION    each call of this verb takes this long; VERB is create, delete, patch or status
+//	opaque                from now on, versions are not numbers
 //	wait DURATION         time passes
 //	pass                  makes a pass, and prints it as Pass.String does
-//	again N               makes N passes, each when the last one asks for it, and prints a line for each,
-//	                      and the events that are new
-//	passes for D every D  makes passes, and prints those with calls; without "every D" it makes them when
-//	                      the last one asks for it, or after a second if that is left to the rate limiter
+//	again N               makes N passes, each at the time that the last one requested; prints a line for each pass,
+//	                      and the new events
+//	passes for D every D  makes passes, and prints those with calls, events or an error; without "every D", each pass
+//	                      runs at the time that the last one requested, but after an error at least a second later
 func TestTranscripts(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/*.txt")
@@ -91,7 +97,7 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-// play runs the commands of a sub-test, and returns its text with what they print.
+// play runs the commands of a sub-test, and returns its text with the output of the commands.
 func play(t *testing.T, body string) string {
 	t.Helper()
 	s, out := newScene(t), []string(nil)
@@ -121,37 +127,37 @@ func play(t *testing.T, body string) string {
 	return strings.Join(out, "\n")
 }
 
-// A scene is a rig with a server that keeps pods, and a cache that shows them only after a command.
+// A scene is a rig with a server that stores pods. The cache shows the pods only after a command.
 type scene struct {
 	*podRig
 	t        *testing.T
 	server   []*corev1.Pod
-	ended    []*corev1.Pod // those that were on the server
+	ended    []*corev1.Pod // the pods that are gone from the server
 	cached   []*corev1.Pod
 	owned    *appsv1.ReplicaSet // the owner on the server
-	lag      bool               // the cache keeps the owner that it has
+	lag      bool               // the cache keeps its version of the owner
 	versions int
-	prefix   string // of versions
+	prefix   string // the text before the number in each version
 	faults   []fault
 	hooks    []hook
 	history  []*corev1.Pod            // all versions of all pods
-	tells    bool                     // the caches report how new they are
-	slow     map[string]time.Duration // by the verb
-	webhook  []string                 // attributes of created and patched pods
+	tells    bool                     // the caches return their versions
+	slow     map[string]time.Duration // how long a call takes, by verb
+	webhook  []string                 // the attributes that created and patched pods get
 	sent     *corev1.Pod
 	printed  []string
 }
 
-// A fault is the answer to calls of a verb.
+// A fault makes calls of a verb fail.
 type fault struct {
-	verb, name string // of the object; "": any
+	verb, name string // name is the name of the object, or "" for any object
 	err        func(name string) error
-	lost       bool // the call takes effect
-	skip, left int  // how many calls are let through before; how many fail, negative: all
+	lost       bool // the call takes effect before it fails
+	skip, left int  // how many calls succeed first, and how many calls then fail (all calls if left is negative)
 	struck     bool // a call has failed
 }
 
-// A hook is a command before the nth call of a verb.
+// A hook is a command that runs just before the nth call of a verb.
 type hook struct {
 	verb  string
 	n     int
@@ -216,13 +222,14 @@ func newScene(t *testing.T) *scene {
 
 var setResource = schema.GroupResource{Group: "apps", Resource: "replicasets"}
 
-// next is the server's next version.
+// next returns the next version of the server.
 func (s *scene) next() string {
 	s.versions++
 	return s.prefix + strconv.Itoa(s.versions)
 }
 
-// fault returns the error of a call that fails without effect, and faultOf also that of one with effect.
+// fault runs the hooks of a verb, and returns an error if the call fails without effect. If the argument lost is
+// true, faultOf returns an error for a call that has taken effect.
 func (s *scene) fault(verb, name string) error {
 	for i := range s.hooks {
 		if h := &s.hooks[i]; h.verb == verb {
@@ -250,7 +257,7 @@ func (s *scene) faultOf(verb, name string, lost bool) error {
 	return nil
 }
 
-// answer makes a call that changes something, unless it fails without effect.
+// answer makes a call that changes something. If the call fails without effect, answer does not call effect.
 func (s *scene) answer(verb, name string, effect func() error) error {
 	s.now = s.now.Add(s.slow[verb])
 	if err := s.fault(verb, name); err != nil {
@@ -320,7 +327,7 @@ func (s *scene) patches(shown *corev1.Pod) error {
 		p.OwnerReferences = nil
 	}
 	s.set(p, s.webhook)
-	if !apiequality.Semantic.DeepEqual(was, p) { // otherwise the server stores nothing
+	if !apiequality.Semantic.DeepEqual(was, p) { // if nothing has changed, the version stays the same
 		p.ResourceVersion = s.next()
 	}
 	return nil
@@ -395,7 +402,7 @@ func (s *scene) do(words []string) {
 		s.pass(true)
 	case "again":
 		s.again(s.number(args[0]))
-	case "passes": // for 400s every 1s
+	case "passes": // the arguments are, for example: for 400s every 1s
 		s.passes(s.now.Add(s.duration(args[1])), args[2:])
 	default:
 		s.t.Fatalf("there is no command %q", command)
@@ -461,7 +468,7 @@ func (s *scene) changeOwner(how string) {
 	}
 }
 
-// showOwner lets the cache have the owner as the server has it, unless the cache lags.
+// showOwner makes the cache show the owner as it is on the server, unless the cache lags.
 func (s *scene) showOwner() {
 	if s.owned == nil || s.lag {
 		return
@@ -476,7 +483,7 @@ func (s *scene) showOwner() {
 	}
 }
 
-// show lets the cache have the named pods as the server has them, or all.
+// show makes the cache show the named pods as they are on the server. Without names, it does this for all pods.
 func (s *scene) show(only []string) {
 	names := only
 	if len(only) == 0 {
@@ -494,7 +501,7 @@ func (s *scene) show(only []string) {
 	}
 }
 
-// showNext lets the cache have the next version of the named pods, as a watch that is behind.
+// showNext makes the cache show the next version of each named pod, like a watch that is behind the server.
 func (s *scene) showNext(names []string) {
 	for _, name := range names {
 		had := 0
@@ -509,7 +516,8 @@ func (s *scene) showNext(names []string) {
 	}
 }
 
-// showAs lets the cache have a pod as it is, or none if it is nil.
+// showAs makes the cache show this version of a pod, and sends the event. If the version is nil, the pod leaves
+// the cache.
 func (s *scene) showAs(name string, is *corev1.Pod) {
 	i := slices.IndexFunc(s.cached, func(p *corev1.Pod) bool { return p.Name == name })
 	if i >= 0 && (is == nil || is.UID != s.cached[i].UID) {
@@ -609,7 +617,7 @@ var (
 	metadata = regexp.MustCompile(`"metadata":\{[^}]*\},?`)
 )
 
-// again makes passes when they are asked for, and prints a line for each.
+// again makes n passes, each at the time that the last one requested, and prints a line for each pass.
 func (s *scene) again(n int) {
 	s.t.Helper()
 	lines, told := []string(nil), map[string]bool{}
@@ -641,7 +649,7 @@ func (s *scene) again(n int) {
 	s.printed = lines
 }
 
-// pass makes a pass and prints it. Unless always, it prints only a pass that made calls.
+// pass makes a pass and prints it. If always is false, a pass without calls, events and errors is not printed.
 func (s *scene) pass(always bool) {
 	s.t.Helper()
 	before := clones(s.cached)

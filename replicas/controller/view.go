@@ -29,7 +29,7 @@ type view[C Object] struct {
 	children []C
 	wanted   sets.Set[string] // see wantedSlots
 	unmet    bool             // whether the view may omit existing children, or contain children that are gone
-	begins   bool             // whether the children have not been checked in this term yet, and nothing else suggests that the view is old
+	begins   bool             // whether the view may be old only because the children have not been checked in this term yet
 	// spec is the Spec of the owner. It also contains the calls in flight, the taken names and the undecided
 	// adoptions.
 	spec replicas.Spec[C]
@@ -256,7 +256,7 @@ const cachePatience = 2 * time.Second
 // before its first pass.
 type term struct {
 	mu     sync.Mutex
-	before int // the number of earlier terms
+	before int // the number of this process's terms that have ended
 	// The two versions are never compared with each other, because owners and children may be stored
 	// separately.
 	owners, children serverVersion
@@ -388,9 +388,9 @@ func (p *pass[O, C]) wantedSlots() sets.Set[string] {
 	return wanted
 }
 
-// sameSlots reports whether two specs with the same number of slots want the same slots. It compares only
-// the first slots. Their number is the number of children in the view plus the number of slots that one
-// plan can fill.
+// sameSlots reports whether two specs with the same number of slots want the same slots. The number of
+// compared slots is at most the number of children in the view plus the number of slots that one plan can
+// fill. Later slots are not compared.
 func (p *pass[O, C]) sameSlots(a, b *replicas.Spec[C]) bool {
 	if a.Slots == nil || b.Slots == nil {
 		return a.Slots == nil && b.Slots == nil

@@ -69,7 +69,7 @@ func TestRelated(t *testing.T) {
 		}
 		assert.Equal(t, 1, told(0))
 		assert.Zero(t, told(60))
-		_, _ = r.pass(t, 70, podsOf(r.owner, 1)...) // nobody asks
+		_, _ = r.pass(t, 70, podsOf(r.owner, 1)...) // this pass does not read the related pods
 		assert.Equal(t, 1, told(120))
 		failed = nil
 		assert.Zero(t, told(180))
@@ -78,7 +78,7 @@ func TestRelated(t *testing.T) {
 	})
 }
 
-// selectorThatMayGo returns what lets the Kind's spec have no selector any more.
+// selectorThatMayGo returns a function that removes the selector from the results of Kind.Spec.
 func selectorThatMayGo(r *podRig) (drop func()) {
 	spec, without := r.kind.Spec, false
 	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec[*corev1.Pod], error) {
@@ -105,7 +105,8 @@ func TestASelectorThatBecomesNil(t *testing.T) {
 	requireRefused(t, pass.Err, replicas.InvalidSelector)
 }
 
-// A child that a webhook made another's waits to be deleted.
+// A webhook has changed the labels of a new child, so this stray still has to be deleted. If the selector then
+// becomes nil, the spec is refused.
 func TestASelectorThatBecomesNilBesideAStray(t *testing.T) {
 	t.Parallel()
 	r := newRig(1)
@@ -123,7 +124,7 @@ func TestASelectorThatBecomesNilBesideAStray(t *testing.T) {
 	requireRefused(t, pass.Err, replicas.InvalidSelector)
 }
 
-// Who asks for passes by a clock need not handle events of children.
+// If the caller requests passes at regular intervals, it does not have to handle the events of children.
 func TestExpectationsWithoutEvents(t *testing.T) {
 	t.Parallel()
 	two := func(t *testing.T) (*podRig, []*corev1.Pod) {
@@ -173,7 +174,7 @@ func TestExpectationsWithoutEvents(t *testing.T) {
 		pass, err := r.pass(t, 0, pods[2])
 		require.NoError(t, err)
 		require.Empty(t, pass.Deleted, "one is wanted, and one is there")
-		*r.owner.Spec.Replicas = 2 // it lists
+		*r.owner.Spec.Replicas = 2 // the next pass lists the children live
 		pass, err = r.pass(t, 1, pods[2])
 		require.NoError(t, err)
 		require.Equal(t, []string{"web-000"}, names(pass.Deleted))
@@ -187,10 +188,11 @@ func TestExpectationsWithoutEvents(t *testing.T) {
 	})
 }
 
-// If a cache is filled anew from a server that is behind, an event shows a child in an older version.
+// If a cache is filled again from a server that is behind, an event shows an older version of a child. The view is
+// then old.
 func TestACacheThatGoesBackIsOldThoughNothingIsKnown(t *testing.T) {
 	t.Parallel()
-	rig := newRig(10) // whose cache does not tell its version
+	rig := newRig(10) // the cache does not return its version
 	all := ready(rig.owner, 10)
 	rig.live = func() ([]*corev1.Pod, error) { return all, nil }
 	for second := range 3 {
@@ -209,7 +211,8 @@ func TestACacheThatGoesBackIsOldThoughNothingIsKnown(t *testing.T) {
 	assert.Len(t, pass.Active, 10)
 }
 
-// The watch hangs, and the versions of the server are no numbers.
+// In this test, the watch hangs, and the versions of the server are not numbers. A live list still shows which of
+// the cached children are gone.
 func TestWhatALiveListSaidCountsIfVersionsAreNoNumbers(t *testing.T) {
 	t.Parallel()
 	rig := newRig(3)

@@ -80,8 +80,8 @@ func checkScopes[O, C controller.Object](mapper meta.RESTMapper, kind controller
 }
 
 // warnOfNoLeader logs a warning if the manager elects no leader. The manager calls warnOfNoLeader when it
-// starts the controllers. If leader election is enabled, this process holds the lease at that time, and
-// client-go's metric leader_election_master_status is 1.
+// starts the controllers. If leader election is enabled, the controllers start only after this process
+// has acquired the lease. In this case, client-go's metric leader_election_master_status is 1.
 func (r *Reconciler[O, C]) warnOfNoLeader(logger logr.Logger, elects bool) {
 	if !elects || !leads(metrics.Registry) {
 		logger.Info("Warning: the manager elects no leader. If two processes run at the same time, they create every child twice. Set LeaderElection, LeaderElectionID and LeaderElectionNamespace of the manager's Options", "controller", r.name)

@@ -32,7 +32,7 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// A server answers as an API server does: by a function for each request.
+// A server records the requests that it receives. A function in the test answers these requests.
 type server struct {
 	mu       sync.Mutex
 	requests []string
@@ -44,8 +44,8 @@ func (s *server) log(line string) {
 	s.requests = append(s.requests, line)
 }
 
-// clusterOver returns a cluster whose client and uncached reader speak HTTP, and
-// whose cache holds the objects.
+// clusterOver returns a cluster. Its client and its uncached reader send HTTP requests, and the function answer
+// makes the responses. Its cache holds the objects.
 func clusterOver(t *testing.T, answer func(method, path string, body map[string]any) (code int, reply any), objects ...client.Object) (*fakeCluster, *server) {
 	t.Helper()
 	s := &server{}
@@ -71,20 +71,21 @@ func clusterOver(t *testing.T, answer func(method, path string, body map[string]
 	return f, s
 }
 
-// stored is body as the server stores it.
+// stored adds a name-based UID and a resourceVersion to an object, as if a server had stored the object.
 func stored(body map[string]any) map[string]any {
 	meta := body["metadata"].(map[string]any)
 	meta["uid"], meta["resourceVersion"] = "uid-"+meta["name"].(string), "7"
 	return body
 }
 
-// What the server makes of a child is known, also what it takes away: the answer
-// of a custom resource is JSON, which leaves alone what it does not name.
+// If a webhook removes or changes the labels of a new child, or removes its owner references, the controller
+// notices the change. The server answers with JSON, because the child is a custom resource. A field that the JSON
+// omits must be cleared in the child.
 func TestAWebhookThatTakesLabelsAwayIsSeen(t *testing.T) {
 	t.Parallel()
 	for name, take := range map[string]func(meta map[string]any){
 		"the labels":           func(meta map[string]any) { delete(meta, "labels") },
-		"the owner references": func(meta map[string]any) { delete(meta, "ownerReferences") }, // the next pass adopts it
+		"the owner references": func(meta map[string]any) { delete(meta, "ownerReferences") }, // the next pass adopts the child
 		"the value of a label": func(meta map[string]any) { meta["labels"] = map[string]any{"pool": "red"} },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -116,7 +117,7 @@ func TestAWebhookThatTakesLabelsAwayIsSeen(t *testing.T) {
 	}
 }
 
-// A field that the server drops is not sent again and again.
+// If the server drops a field of the status, later passes do not send the field again.
 func TestAStatusFieldThatTheServerDrops(t *testing.T) {
 	t.Parallel()
 	f, s := clusterOver(t, func(method, _ string, body map[string]any) (int, any) {
@@ -142,8 +143,8 @@ func TestAStatusFieldThatTheServerDrops(t *testing.T) {
 	assert.Contains(t, s.requests[0], `"status":{"readyReplicas":5}`)
 }
 
-// Adoption is a merge patch for custom resources, and the answer says whose the
-// child is.
+// A custom resource is adopted with a merge patch. The server's answer to this patch shows the child's new
+// owner.
 func TestAdoption(t *testing.T) {
 	t.Parallel()
 	f, s := clusterOver(t, func(method, _ string, body map[string]any) (int, any) {
@@ -169,7 +170,8 @@ func TestAdoption(t *testing.T) {
 	assert.True(t, strings.HasPrefix(s.requests[1], "PATCH /apis/example.com/v1/namespaces/default/workers/stray "), s.requests[1])
 }
 
-// A live list comes in pages, past the cache and all of one version.
+// A live list bypasses the cache and is read in pages. If the pages have different resourceVersions, or if one
+// page fails, List returns an error.
 func TestLiveList(t *testing.T) {
 	t.Parallel()
 	page := func(version, next string, names ...string) any {
@@ -214,7 +216,7 @@ func TestLiveList(t *testing.T) {
 	}
 }
 
-// A loop of one's own makes its calls and claims with what a Reconciler has.
+// A custom reconcile loop can adopt and delete children with the client that NewClient returns.
 func TestNewClient(t *testing.T) {
 	t.Parallel()
 	stray := orphan("stray")
@@ -241,7 +243,8 @@ func TestNewClient(t *testing.T) {
 	require.True(t, apierrors.IsNotFound(err))
 }
 
-// client-go sends a creation again by itself if the server answers with Retry-After.
+// If the server answers a creation with Retry-After, client-go sends the creation again. If the call then fails,
+// its error wraps ErrResent.
 func TestCreationsThatAreSentTwiceAreTold(t *testing.T) {
 	t.Parallel()
 	for name, busy := range map[string]int{"sent once": 0, "sent twice": 1} {
@@ -270,7 +273,8 @@ func TestCreationsThatAreSentTwiceAreTold(t *testing.T) {
 	}
 }
 
-// A dry run of an adoption would be an adoption.
+// The client sends the options of patches and deletions to the server. If the client dropped DryRun, a dry run
+// would change or delete the child.
 func TestOptionsReachTheServer(t *testing.T) {
 	t.Parallel()
 	f := newFakeCluster(interceptor.Funcs{}, blue(1), orphan("stray"))
@@ -299,7 +303,7 @@ func TestNewClientRefuses(t *testing.T) {
 	require.ErrorContains(t, err, "controllerruntime: the scheme does not know example.com/v1, Kind=Worker")
 }
 
-// How far the server has come is asked for by one object.
+// To read the server's current resourceVersion, the client lists at most one object.
 func TestServerVersions(t *testing.T) {
 	t.Parallel()
 	f, s := clusterOver(t, func(_, path string, _ map[string]any) (int, any) {

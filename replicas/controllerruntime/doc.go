@@ -22,7 +22,7 @@
 //   - create, delete and patch children
 //   - patch the status of owners
 //   - update the finalizers subresource of owners, such as workerpools/finalizers
-//   - create and patch events
+//   - create and patch Event objects
 //   - create, get and update leases
 //
 // The permission for finalizers is required if the admission plugin OwnerReferencesPermissionEnforcement is

@@ -28,8 +28,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/controllerruntime"
 )
 
-// configMaps is a kind of Deployments that keep ConfigMaps instead of pods. Custom
-// resources are as easy.
+// configMaps returns a Kind of Deployments that keep ConfigMaps instead of pods. A Kind of custom resources
+// works in the same way.
 func configMaps() controller.Kind[*appsv1.Deployment, *corev1.ConfigMap] {
 	return controller.Kind[*appsv1.Deployment, *corev1.ConfigMap]{
 		Owner: appsv1.SchemeGroupVersion.WithKind("Deployment"),
@@ -51,7 +51,7 @@ func configMaps() controller.Kind[*appsv1.Deployment, *corev1.ConfigMap] {
 	}
 }
 
-// wantsTwo is an owner of that kind.
+// wantsTwo returns a Deployment that wants two ConfigMaps.
 func wantsTwo() *appsv1.Deployment {
 	two := int32(2)
 	return &appsv1.Deployment{
@@ -60,7 +60,7 @@ func wantsTwo() *appsv1.Deployment {
 	}
 }
 
-// childOf is a child of the owner.
+// childOf returns a ConfigMap that the Deployment controls.
 func childOf(owner *appsv1.Deployment, name string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "default", Name: name, Labels: map[string]string{"app": "web"},
@@ -68,8 +68,8 @@ func childOf(owner *appsv1.Deployment, name string) *corev1.ConfigMap {
 	}}
 }
 
-// A test of your own Kind with controller-runtime's fake client: two passes are made by
-// hand.
+// This example tests a Kind with controller-runtime's fake client. Instead of a manager, the test itself calls
+// Reconcile, once for each of two passes.
 func ExampleNew() {
 	kind := configMaps()
 	mapper := meta.NewDefaultRESTMapper(nil)
@@ -95,7 +95,7 @@ func ExampleNew() {
 	// Output: replicas 2 <nil>
 }
 
-// fakes is as much of a cluster.Cluster as a Reconciler needs, over a fake client.
+// fakes is a cluster.Cluster with a fake client. It implements only the methods that a Reconciler needs.
 type fakes struct {
 	cluster.Cluster
 	client client.Client
@@ -109,13 +109,13 @@ func (f *fakes) GetCache() cache.Cache                           { return asCach
 func (f *fakes) GetFieldIndexer() client.FieldIndexer            { return indexed{} }
 func (f *fakes) GetEventRecorderFor(string) record.EventRecorder { return record.NewFakeRecorder(100) }
 
-// asCache is a cache that is read and nothing else.
+// asCache is a cache that supports only reads.
 type asCache struct {
 	cache.Informers
 	client.Reader
 }
 
-// indexed takes an index that the fake client has already.
+// indexed does not add an index, because the fake client already has the index.
 type indexed struct{}
 
 func (indexed) IndexField(context.Context, client.Object, string, client.IndexerFunc) error {
@@ -141,11 +141,12 @@ func ExampleIndex() {
 	// <nil>
 }
 
-// A loop of your own: it lists live, plans, and creates what is missing.
+// This example is one pass of a custom reconcile loop. The pass lists the children live, makes a plan, and
+// creates the missing children.
 func ExampleNewClient() {
 	ctx, kind, owner := context.Background(), configMaps(), wantsTwo()
 	c := fake.NewClientBuilder().WithObjects(owner, childOf(owner, "web-a")).Build()
-	calls, err := controllerruntime.NewClient(c, c, kind) // of a manager: GetClient and GetAPIReader
+	calls, err := controllerruntime.NewClient(c, c, kind) // with a manager, pass mgr.GetClient() and mgr.GetAPIReader()
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -178,8 +179,8 @@ func ExampleNewClient() {
 	// created web-x7k2p <nil>
 }
 
-// A loop of your own records what it creates. The event of the child settles the
-// record, and asks for a pass for its owner.
+// A custom reconcile loop records the children that it creates. When the event of a new child arrives, the
+// handlers confirm the creation, and add the owner to the queue.
 func ExampleNewHandlers() {
 	owner := wantsTwo()
 	c := fake.NewClientBuilder().WithObjects(owner).Build()
@@ -194,7 +195,7 @@ func ExampleNewHandlers() {
 
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	created := event.CreateEvent{Object: childOf(owner, "web-x7k2p")}
-	handlers.ChildEvents().Create(context.Background(), created, queue) // builder.Watches does this
+	handlers.ChildEvents().Create(context.Background(), created, queue) // in an operator, controller-runtime makes this call
 	state, _ := store.State(key)
 	next, _ := queue.Get()
 	fmt.Println(state, next)

@@ -19,7 +19,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/controllerruntime"
 )
 
-// An operator that keeps spec.replicas Workers for each WorkerPool.
+// This operator keeps spec.replicas Workers for each WorkerPool.
 func Example() {
 	pools := controller.Kind[*WorkerPool, *Worker]{
 		Owner: groupVersion.WithKind("WorkerPool"),
@@ -54,7 +54,8 @@ func Example() {
 	}
 }
 
-// The API, as any operator has it: the methods below are what controller-gen makes.
+// WorkerPool is one of the operator's API types. In a real operator, controller-gen generates the methods of the
+// API types.
 type WorkerPool struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitzero"`

@@ -22,8 +22,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/controllerruntime"
 )
 
-// A fakeCluster is a cluster over controller-runtime's fake client: its cache
-// knows everything at once.
+// A fakeCluster is a cluster with controller-runtime's fake client. Its cache shows each change at once.
 type fakeCluster struct {
 	cluster.Cluster
 	scheme  *runtime.Scheme
@@ -44,14 +43,14 @@ func newFakeCluster(funcs interceptor.Funcs, objects ...client.Object) *fakeClus
 	return f
 }
 
-// noIndexer is for a fake client, which was given its index when it was built.
+// noIndexer adds no index, because a fake client gets its index when it is built.
 type noIndexer struct{ err error }
 
 func (n noIndexer) IndexField(context.Context, client.Object, string, client.IndexerFunc) error {
 	return n.err
 }
 
-// readCache is a cache of which only the reader is used.
+// readCache is a cache that supports only reads.
 type readCache struct {
 	cache.Cache
 	client.Reader
@@ -80,5 +79,5 @@ func (f *fakeCluster) workers(t *testing.T) []Worker {
 	return list.Items
 }
 
-// request is for the pool default/blue.
+// request names the WorkerPool default/blue.
 var request = reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "default", Name: "blue"}}

@@ -30,8 +30,8 @@ func newQueue(t *testing.T) workqueue.TypedRateLimitingInterface[reconcile.Reque
 	return q
 }
 
-// A loop of one's own records; the events settle, and wake the owner in the queue
-// that comes with them.
+// If a custom reconcile loop records its creations and deletions, the event handlers confirm them. The handlers
+// also add the owner to the queue that they receive with the event.
 func TestHandlersOfALoop(t *testing.T) {
 	t.Parallel()
 	f := newFakeCluster(interceptor.Funcs{}, blue(2))

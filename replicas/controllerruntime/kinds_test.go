@@ -35,7 +35,8 @@ type (
 	outcome = controller.Outcome[*Worker]
 )
 
-// pools keeps the Workers of Pools that are labeled with the pool's name.
+// pools returns a Kind that keeps Workers for WorkerPools. The label "pool" of a Worker contains the name of its
+// WorkerPool.
 func pools() controller.Kind[*WorkerPool, *Worker] {
 	return controller.Kind[*WorkerPool, *Worker]{
 		Owner: groupVersion.WithKind("WorkerPool"),

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// shared is a real API server, which starts if a test asks for it.
+// shared is a real API server. It starts when a test calls realServer for the first time.
 var (
 	shared      = &envtest.Environment{BinaryAssetsDirectory: binaries(), ControlPlaneStartTimeout: 5 * time.Minute, ControlPlaneStopTimeout: time.Minute}
 	startShared = sync.OnceValues(shared.Start)
@@ -43,7 +43,7 @@ func realServer(tb testing.TB) *rest.Config {
 	return config
 }
 
-// binaries returns where etcd and kube-apiserver are.
+// binaries returns the directory that contains etcd and kube-apiserver.
 func binaries() string {
 	if dir := os.Getenv("KUBEBUILDER_ASSETS"); dir != "" {
 		return dir

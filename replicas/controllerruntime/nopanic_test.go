@@ -33,7 +33,8 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// Interfaces of which a nil pointer is in an interface.
+// The tests pass nil pointers to these types as arguments. An interface that holds a nil pointer is not equal to
+// nil.
 type (
 	noManager struct{ manager.Manager }
 	noCluster struct{ cluster.Cluster }
@@ -47,7 +48,7 @@ type (
 	}
 )
 
-// A lacking cluster has no cache, or no recorder.
+// A lacking cluster may have a nil cache or a nil event recorder.
 type lacking struct {
 	*fakeCluster
 	cache    cache.Cache
@@ -57,7 +58,7 @@ type lacking struct {
 func (l lacking) GetCache() cache.Cache                           { return l.cache }
 func (l lacking) GetEventRecorderFor(string) record.EventRecorder { return l.recorder }
 
-// A clientWithout has no scheme, and no mapper.
+// A clientWithout may have a nil scheme or a nil RESTMapper.
 type clientWithout struct {
 	client.Client
 	scheme *runtime.Scheme
@@ -67,8 +68,8 @@ type clientWithout struct {
 func (c clientWithout) Scheme() *runtime.Scheme     { return c.scheme }
 func (c clientWithout) RESTMapper() meta.RESTMapper { return c.mapper }
 
-// constructors are the exported functions, with what is careless of their arguments,
-// and the error that it is.
+// constructors contains a test for each exported function. The test passes nil and other bad arguments to the
+// function, and checks the result.
 var constructors = map[string]func(t *testing.T){
 	"Add": func(t *testing.T) {
 		t.Helper()
@@ -153,8 +154,8 @@ var constructors = map[string]func(t *testing.T){
 	},
 }
 
-// Whatever is nil, or a nil pointer in an interface: nothing panics, and the error says
-// what it is.
+// If an argument is nil or holds a nil pointer, no exported function panics. If the function returns an error,
+// the error names the argument.
 func TestNothingPanics(t *testing.T) {
 	t.Parallel()
 	for name, try := range constructors {
@@ -165,7 +166,7 @@ func TestNothingPanics(t *testing.T) {
 	}
 }
 
-// No exported function is missing above.
+// The map constructors contains a test for each exported function.
 func TestNothingPanicsKnowsAll(t *testing.T) {
 	t.Parallel()
 	assert.ElementsMatch(t, exportedFunctions(t), slices.Collect(maps.Keys(constructors)))

@@ -32,7 +32,7 @@ import (
 	"github.com/replicakit/replicakit/status"
 )
 
-// A databaseList is what a scheme needs besides a Database.
+// A databaseList is the list type that a scheme needs for Databases.
 type databaseList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata"`
@@ -50,8 +50,8 @@ func (l *databaseList) DeepCopyObject() runtime.Object {
 // quorumCalls makes the calls of the operator.
 type quorumCalls struct {
 	client.Client
-	server client.Reader // not the cache
-	ending *atomic.Bool  // a claim that is being deleted was asked for
+	server client.Reader // reads from the server instead of the cache
+	ending *atomic.Bool  // whether Claim has returned a claim that is being deleted
 }
 
 func (q quorumCalls) Claim(ctx context.Context, claim *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
@@ -79,7 +79,7 @@ func (q quorumCalls) Keep(ctx context.Context, db *quorum.Database, keep bool) e
 	return q.Patch(ctx, db.DeepCopyObject().(client.Object), client.RawPatch(types.MergePatchType, patch))
 }
 
-// watchClaims asks for a pass of the database that a claim is for.
+// watchClaims adds a watch of claims. Each event of a claim causes a pass for the claim's database.
 func watchClaims(b *builder.Builder) error {
 	b.Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, claim client.Object) (passes []reconcile.Request) {
 		if db := quorum.DatabaseOf(claim); db.Name != "" {
@@ -90,16 +90,16 @@ func watchClaims(b *builder.Builder) error {
 	return nil
 }
 
-// A databases is a client of the real server that also does what kubelets and the agents in
-// the pods do.
+// A databases value is a client of the real server. It also does the work of the kubelets, and of the agents in
+// the pods.
 type databases struct {
 	client.Client
 	namespace string
-	drained   map[types.UID]bool // pods that were asked to drain, and have
+	drained   map[types.UID]bool // pods that have drained after a request
 }
 
-// tend makes pods ready and drains those that are asked to. It returns the names and images
-// of the pods, if all are ready.
+// tend makes each pod ready, and drains each pod that has a drain annotation. It returns the names and images of
+// all pods. If a pod was not ready before the call, tend reports a failure to t.
 func (d databases) tend(t *assert.CollectT, ctx context.Context) (members []string) { //nolint:revive // as in testify
 	var list corev1.PodList
 	require.NoError(t, d.List(ctx, &list, client.InNamespace(d.namespace)))
@@ -139,9 +139,9 @@ func (d databases) settles(t *testing.T, want ...string) {
 	}, patience, tick)
 }
 
-// losesClaim deletes the claim of db-1 and lets its pod fail. The finalizer that the server
-// gave the claim keeps it until the operator waits for its end. Then db-1 is made again, with
-// another claim.
+// losesClaim deletes the claim of db-1, and makes the pod db-1 fail. A finalizer from the server keeps the
+// claim. When the operator has seen that the claim is being deleted, losesClaim removes the finalizer. The
+// operator then creates db-1 again, with another claim.
 func (d databases) losesClaim(t *testing.T, isWaiting *atomic.Bool) {
 	t.Helper()
 	name := types.NamespacedName{Namespace: d.namespace, Name: "data-db-1"}
@@ -165,7 +165,7 @@ func (d databases) fails(t *testing.T, pod string) (failed *corev1.Pod) {
 	return failed
 }
 
-// The operator of examples/quorum, on a real server.
+// The operator of examples/quorum works on a real server.
 func TestQuorum(t *testing.T) {
 	t.Parallel()
 	_, err := envtest.InstallCRDs(realServer(t), envtest.CRDInstallOptions{Paths: []string{filepath.Join("..", "..", "examples", "quorum", "crd.yaml")}, ErrorIfPathMissing: true})

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The README's operator is this module's first Example.
+// The operator in the README is the body of this module's function Example.
 func TestREADME(t *testing.T) {
 	t.Parallel()
 	source, err := os.ReadFile("example_test.go")

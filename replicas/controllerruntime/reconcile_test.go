@@ -85,7 +85,8 @@ func TestReconcileOverAFakeClient(t *testing.T) {
 	assert.Len(t, f.events.Events, 4, "two created, two deleted")
 }
 
-// Children come and go without an event: lists settle what was started.
+// If no event reports that a child was created or deleted, the next pass confirms the change from a list that it
+// reads from the cache.
 func TestSettledFromLists(t *testing.T) {
 	t.Parallel()
 	f := newFakeCluster(interceptor.Funcs{}, blue(3))
@@ -103,8 +104,8 @@ func TestSettledFromLists(t *testing.T) {
 	}
 }
 
-// A cache that is behind hides what was created: a list that does not show it
-// settles nothing, and no child is created twice.
+// If the cache does not show the new children yet, a list from the cache does not confirm their creation. No
+// child is created twice.
 func TestAListThatIsOldSettlesNothing(t *testing.T) {
 	t.Parallel()
 	f := newFakeCluster(interceptor.Funcs{}, blue(3))
@@ -119,8 +120,8 @@ func TestAListThatIsOldSettlesNothing(t *testing.T) {
 	}
 }
 
-// A hungWatch is a cache that never shows the three children that a pass creates, and
-// a server that accepts their deletion and keeps them, as for a finalizer.
+// A hungWatch has a cache that never shows the three children of the first pass. Its server accepts the deletion
+// of these children but keeps them, as if they had a finalizer.
 type hungWatch struct {
 	t       *testing.T
 	cache   *fakeCluster
@@ -154,7 +155,7 @@ func (h *hungWatch) reconcile() {
 	require.NoError(h.t, err)
 }
 
-// scaleToOne says that one child is wanted, and shows it in the cache.
+// scaleToOne sets spec.replicas to 1, both on the server and in the cache.
 func (h *hungWatch) scaleToOne() {
 	h.t.Helper()
 	for _, f := range []*fakeCluster{h.server, h.cache} {
@@ -165,8 +166,8 @@ func (h *hungWatch) scaleToOne() {
 	}
 }
 
-// The watch hangs for longer than expectations last, so that children are listed
-// live: what the cache never had is not taken for gone when it was deleted.
+// If the watch hangs for longer than expectations last, passes list the children live. The cache has never shown
+// the deleted children, so their absence from the cache does not confirm their deletion.
 func TestDeletedBeforeTheCacheHadIt(t *testing.T) {
 	t.Parallel()
 	h := newHungWatch(t)
@@ -178,12 +179,13 @@ func TestDeletedBeforeTheCacheHadIt(t *testing.T) {
 	}
 }
 
-// Nor is what an earlier pass had from a live list.
+// If only a live list of an earlier pass has shown the deleted children, their absence from the cache does not
+// confirm their deletion.
 func TestDeletedLaterBeforeTheCacheHadIt(t *testing.T) {
 	t.Parallel()
 	h := newHungWatch(t)
 	h.now = h.now.Add(10 * time.Minute)
-	h.reconcile() // it lists live, and nothing is to be done
+	h.reconcile() // this pass lists the children live and changes nothing
 	h.scaleToOne()
 	h.now = h.now.Add(time.Minute)
 	for range 5 {
@@ -192,7 +194,7 @@ func TestDeletedLaterBeforeTheCacheHadIt(t *testing.T) {
 	}
 }
 
-// After an error the server's Retry-After stands above the rate limiter.
+// If the error of a pass contains the server's Retry-After, the rate limiter returns this delay once.
 func TestRetryAfter(t *testing.T) {
 	t.Parallel()
 	busy := apierrors.NewTooManyRequests("busy", 7)
@@ -243,7 +245,8 @@ func TestErrorsOfTheCacheAreReturned(t *testing.T) {
 	require.ErrorContains(t, err, `Worker in namespace "default"`)
 }
 
-// A child that moves between two of the cache's lists is found by one of them.
+// If a child is adopted or orphaned between two lists from the cache, at least one of the lists contains the
+// child.
 func TestAChildThatMovesIsFound(t *testing.T) {
 	t.Parallel()
 	for name, adopted := range map[string]bool{"it is adopted": true, "it is orphaned": false} {
@@ -328,7 +331,7 @@ func TestReconcilersThatNewDidNotMake(t *testing.T) {
 	}
 }
 
-// A child that New puts into another namespace is an error that names it.
+// If New in a Spec returns a child in another namespace, the pass fails. The error contains that namespace.
 func TestAChildOfAnotherNamespace(t *testing.T) {
 	t.Parallel()
 	f, kind := newFakeCluster(interceptor.Funcs{}, blue(1)), pools()
@@ -348,8 +351,9 @@ func TestAChildOfAnotherNamespace(t *testing.T) {
 	require.ErrorContains(t, err, `WorkerPool "default/blue": new child 0: its namespace is "elsewhere", the owner's is "default"`)
 }
 
-// Objects of a fake client have no UIDs, and a version of their own that begins anew if they are made again. So a worker
-// that was made again after the cache was filled is in an earlier version than the cache has it in. That proves no restore.
+// With a fake client, objects have no UIDs. If an object is created again, its resourceVersion is 1 again. In
+// this test, the worker on the server therefore has an older version than the worker in the cache. This
+// difference does not prove that the server was restored from a backup.
 func TestAFakeClientProvesNoRestore(t *testing.T) {
 	t.Parallel()
 	pool, worker := blue(3), orphan("a")
@@ -368,7 +372,8 @@ func TestAFakeClientProvesNoRestore(t *testing.T) {
 	assert.Len(t, f.workers(t), 3)
 }
 
-// The queue drops the error of a server that was restored: each further pass would end so.
+// If the server was restored from a backup, Reconcile returns a terminal error, so that the queue does not retry
+// the owner. Each further pass would return the same error.
 func TestARestoredServerIsNotTriedAgain(t *testing.T) {
 	t.Parallel()
 	cached, worker := blue(0), orphan("a")

@@ -47,10 +47,10 @@ const (
 	tick     = 20 * time.Millisecond
 )
 
-// newManager returns a manager whose cache holds the given namespaces.
+// newManager returns a manager with a cache of the given namespaces.
 func newManager(t *testing.T, opts manager.Options, namespaces ...string) manager.Manager {
 	t.Helper()
-	anyName := true // a test may run twice
+	anyName := true // a test may run twice with the same controller name
 	opts.Controller.SkipNameValidation = &anyName
 	opts.Metrics = metricsserver.Options{BindAddress: "0"}
 	opts.Cache.DefaultNamespaces = map[string]cache.Config{}
@@ -62,7 +62,7 @@ func newManager(t *testing.T, opts manager.Options, namespaces ...string) manage
 	return mgr
 }
 
-// start runs the manager until the test ends, and returns what makes it end.
+// start runs the manager until the test ends. The channel ended receives the result of the manager's Start.
 func start(t *testing.T, mgr manager.Manager) (ended <-chan error) {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
@@ -120,7 +120,7 @@ func scale(t *testing.T, c client.Client, rs *appsv1.ReplicaSet, replicas int32)
 	require.NoError(t, c.Patch(t.Context(), rs, patch))
 }
 
-// settled waits until there are so many pods, and the status says so.
+// settled waits until the number of pods is want, and the status of the ReplicaSet is up to date.
 func settled(t *testing.T, c client.Client, namespace string, want int) {
 	t.Helper()
 	require.EventuallyWithT(t, func(collect *assert.CollectT) {
@@ -177,8 +177,8 @@ func TestAddServesOwners(t *testing.T) {
 		"replicakit_child_errors_total{"+label+"} 0", "replicakit_owners{"+label+`,state="refused"} 0`)
 }
 
-// metricsShow waits for lines in what controller-runtime's registry serves: a pass
-// is counted when it has ended.
+// metricsShow waits until the metrics in controller-runtime's registry contain the lines. The test must wait,
+// because a pass is counted only after it has ended.
 func metricsShow(t *testing.T, lines ...string) {
 	t.Helper()
 	require.EventuallyWithT(t, func(collect *assert.CollectT) {
@@ -204,8 +204,8 @@ func metricsServed(t require.TestingT) (shown string) {
 	return shown
 }
 
-// A controller of one's own without child events: Owns wakes the owner, and lists
-// settle what was started.
+// If a custom controller uses Owns instead of ChildEvents, Owns adds the owner to the queue after each event of a
+// child. The passes confirm creations and deletions from lists that they read from the cache.
 func TestNewInAControllerOfOnesOwn(t *testing.T) {
 	t.Parallel()
 	c := directClient(t)
@@ -246,7 +246,7 @@ func TestOneKindTwice(t *testing.T) {
 	require.ErrorContains(t, err, "controllerruntime: kind ReplicaSet: the cluster has a controller of this kind already: call Add or New once for each kind and cluster: indexer conflict")
 }
 
-// forgetful is a cache that takes an index and forgets it.
+// forgetful is a cache that accepts an index but does not add it.
 type forgetful struct{ cache.Cache }
 
 func (forgetful) IndexField(context.Context, client.Object, string, client.IndexerFunc) error {
@@ -263,8 +263,8 @@ func TestAnIndexThatIsMissingEndsTheManager(t *testing.T) {
 	endsWith(t, start(t, mgr), `listing Pod in namespace "" by the index "replicakit/controllerOf/ReplicaSet.apps"`)
 }
 
-// A cache that holds owners of a namespace and not their children would have them
-// create for ever.
+// If the cache contains owners in a namespace but does not cover the children there, the manager ends with an
+// error. Otherwise, the controller would create children for these owners forever.
 func TestACacheWithoutTheChildrenEndsTheManager(t *testing.T) {
 	t.Parallel()
 	c := directClient(t)
@@ -288,7 +288,8 @@ func endsWith(t *testing.T, ended <-chan error, want string) {
 	}
 }
 
-// A veto that waits for a ConfigMap asks for no other pass: the event of the ConfigMap does.
+// If Prepare drops the creations because a ConfigMap is missing, and does not set step.Again, the controller
+// schedules no further pass. The event of the ConfigMap causes the next pass.
 func TestFurtherWatches(t *testing.T) {
 	t.Parallel()
 	c := directClient(t)
@@ -351,8 +352,9 @@ type transport func(*http.Request) (*http.Response, error)
 
 func (f transport) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// A Namespace is in no namespace itself. It keeps ConfigMaps, in itself. Every second
-// answer to a creation is lost.
+// A cluster-scoped owner keeps its children in a namespace and adopts an orphan in another namespace. In this
+// test, the owner is a Namespace that keeps ConfigMaps inside itself. No child is created twice, although every
+// second response to a creation is lost.
 func TestOwnersInNoNamespace(t *testing.T) {
 	t.Parallel()
 	c, set := directClient(t), labels.Set{"kept": t.Name()}
@@ -384,7 +386,7 @@ func TestOwnersInNoNamespace(t *testing.T) {
 			resp, err := next.RoundTrip(req)
 			if err == nil && req.Method == http.MethodPost && strings.HasSuffix(req.URL.Path, "/configmaps") && posts.Add(1)%2 == 1 {
 				_ = resp.Body.Close()
-				return nil, io.ErrUnexpectedEOF // it took effect all the same
+				return nil, io.ErrUnexpectedEOF // the creation has taken effect
 			}
 			return resp, err
 		})
@@ -394,7 +396,7 @@ func TestOwnersInNoNamespace(t *testing.T) {
 	require.NoError(t, controllerruntime.Add(mgr, kind, controllerruntime.Options{}))
 	start(t, mgr)
 	defer func() {
-		// The third Worker may be seen before its creation is answered and counted.
+		// The test may see the third ConfigMap before the response to its creation is counted.
 		assert.Eventually(t, func() bool { return posts.Load() >= 3 }, patience, tick)
 		assert.EqualValues(t, 3, posts.Load(), "none was made twice")
 	}()
@@ -415,8 +417,8 @@ func TestOwnersInNoNamespace(t *testing.T) {
 	kept(map[string]int{owner.Name: 3})
 }
 
-// Two processes that both work create each child twice, so a manager that elects no leader is
-// warned about, once for each Add.
+// If a manager elects no leader, each Add logs one warning. Without a leader, two processes can work at the same
+// time and create each child twice.
 //
 //nolint:paralleltest // the metric that says who leads is that of the process
 func TestAManagerWithoutALeaderIsWarnedAbout(t *testing.T) {
@@ -456,8 +458,8 @@ func TestAManagerWithoutALeaderIsWarnedAbout(t *testing.T) {
 	assert.Zero(t, warnings(true))
 }
 
-// From some moment on the server answers each read of the owner with an older version, as if a backup was put back. The
-// controller deletes nothing then, and the manager ends.
+// If the server was restored from a backup, the controller deletes nothing, and the manager ends with an error.
+// To simulate the restore, the test sets an older version in each response to a read of the owner.
 func TestARestoredServerEndsTheManager(t *testing.T) {
 	t.Parallel()
 	c := directClient(t)

@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// tellVersions sets the view's functions ownersVersion and childrenVersion. They return the current
-// resourceVersions of the cached owners and of the cached children.
+// tellVersions sets the view's functions ownersVersion and childrenVersion. These two functions
+// return the current resourceVersions of the cached owners and of the cached children.
 func (v *view[O, C]) tellVersions(from cache.Cache) error {
 	owner, err := v.owners.empty()
 	if err != nil {
@@ -55,7 +55,8 @@ func syncedOf(from cache.Cache, kind client.Object) func() string {
 }
 
 // informerOf returns the informer of a kind, or nil if the cache has none. In a test, a cache may implement
-// only the methods of a reader. GetInformer of such a cache panics, and informerOf returns nil.
+// only the methods of a reader. If GetInformer panics because the cache does not implement it, informerOf
+// returns nil.
 func informerOf(from cache.Cache, kind client.Object) (informer cache.Informer) {
 	defer func() {
 		if recover() != nil {

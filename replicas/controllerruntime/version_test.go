@@ -18,7 +18,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/controllerruntime"
 )
 
-// A telling cluster is one whose cache has informers as controller-runtime 0.24 has.
+// A telling cluster has a cache that returns the given informer. In controller-runtime 0.24 and later, the
+// indexer of such an informer reports the version of the cache.
 type telling struct {
 	*fakeCluster
 	informer cache.Informer

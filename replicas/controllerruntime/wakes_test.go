@@ -22,8 +22,9 @@ import (
 	"github.com/replicakit/replicakit/replicas/controllerruntime"
 )
 
-// The delayed wakes of events do not all survive in a work queue, and none in a
-// priority queue where the owner is due already.
+// If a child becomes ready, a pass runs when the child becomes available. The delayed wakes of events are not
+// enough for this. A work queue keeps only the earliest of several delayed wakes of an owner. If the owner is
+// already due, a priority queue drops each delayed wake of the owner.
 func TestAChildIsLookedAtWhenItIsAvailable(t *testing.T) {
 	t.Parallel()
 	for name, newQueue := range map[string]func() queue{
@@ -65,7 +66,7 @@ func TestAChildIsLookedAtWhenItIsAvailable(t *testing.T) {
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// work works on what is due in a queue for so long.
+// work processes the requests that are due in the queue, for the duration d.
 func work(t *testing.T, q queue, r reconcile.Reconciler, d time.Duration) {
 	t.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
@@ -87,8 +88,8 @@ func ownedWorker(name string) *Worker {
 	return w
 }
 
-// settles is the kind pools, whose workers are available when they have been ready for
-// ten seconds.
+// settles returns the Kind of pools, except that a Worker is available only after it has been ready for ten
+// seconds.
 func settles() controller.Kind[*WorkerPool, *Worker] {
 	kind := pools()
 	spec := kind.Spec

@@ -21,7 +21,7 @@ func cacheOf(n int) ledger.Snapshot[kid] {
 	return s
 }
 
-// If nothing is known, a view costs no memory, however many children there are.
+// If the Ledger contains no facts, View allocates no memory, even if there are many children.
 func TestViewAllocatesNothingIfNothingIsKnown(t *testing.T) { //nolint:paralleltest // it counts allocations
 	s := cacheOf(1000)
 	var known ledger.Ledger[kid]

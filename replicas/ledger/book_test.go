@@ -21,9 +21,10 @@ import (
 
 type kid = *metav1.PartialObjectMetadata
 
-// kidOf reads a child: a@5 is the owner's, in version 5. b/a@5 has the UID b and the name a.
-// The signs after it are ? for an orphan, ! for another owner's, ~ for one that does not
-// match, and - for one that is being deleted.
+// kidOf returns the child that a text describes. The text a@5 describes a child with the name a, the UID a and the
+// resourceVersion 5. The text b/a@5 describes a child with the UID b and the name a. Without signs at the end of the
+// text, the owner controls the child, and the child matches the selector. The sign ? means an orphan, ! means a child
+// of another owner, ~ means a child that does not match the selector, and - means a child that is being deleted.
 func kidOf(text string) kid {
 	is := strings.TrimRight(text, "?!~-")
 	signs := text[len(is):]
@@ -64,7 +65,7 @@ var rules = ledger.Rules[kid]{
 	Active:   func(c kid) bool { return c.DeletionTimestamp == nil },
 }
 
-// uidOf reads a UID; / is the empty one.
+// uidOf returns the UID that a text describes. The text / describes the empty UID.
 func uidOf(text string) types.UID { return types.UID(strings.Trim(text, "/")) }
 
 var began = time.Unix(1_000_000, 0)
@@ -73,12 +74,13 @@ func named(name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: "shop", Name: name}
 }
 
-// A book plays a story on a Ledger. Each line is a command, and after => is what it shows.
+// A book plays a story on a Ledger. Each line of the story is a command. The text after => is the expected output
+// of the command.
 type book struct {
 	*ledger.Ledger[kid]
 	now   time.Time
-	start ledger.Moment            // of the pass
-	calls map[string]ledger.Moment // calls that began and have no answer yet
+	start ledger.Moment            // the start of the current pass
+	calls map[string]ledger.Moment // the starts of calls that later commands answer, by the name of the call
 	cache ledger.Snapshot[kid]
 }
 
@@ -92,7 +94,8 @@ func play(t *testing.T, story string) {
 	}
 }
 
-// began returns when a call began: now, unless the command ends with "of" and its name.
+// began returns the words without the name of a call, and the Moment at which the call began. If the command ends
+// with "of" and the name of a call, this call began earlier. Otherwise, the call begins now.
 func (b *book) began(words []string) ([]string, ledger.Moment) {
 	if n := len(words); n > 2 && words[n-2] == "of" {
 		return words[:n-2], b.calls[words[n-1]]
@@ -100,15 +103,15 @@ func (b *book) began(words []string) ([]string, ledger.Moment) {
 	return words, b.Start()
 }
 
-// do plays a command.
+// do runs one command, and returns its output.
 func (b *book) do(words []string) string {
 	words, args := words[:1], words[1:]
 	switch command := words[0]; command {
-	case "begin": // a pass reads the cache, which commands that follow tell
+	case "begin": // a pass begins to read the cache; a later command old sets the content of the cache
 		b.start = b.Start()
 	case "call":
 		b.calls[args[0]] = b.Start()
-	case "cache", "old": // how far it has come, and what it has
+	case "cache", "old": // the arguments are the version and the content of the cache
 		if command == "cache" || b.start == 0 {
 			b.start = b.Start()
 		}
@@ -151,7 +154,7 @@ func (b *book) tell(command string, args []string) string {
 	case "list":
 		args, start := b.began(args)
 		return errText(b.Listed(start, ledger.List[kid]{Items: kidsOf(args[1:]), Version: strings.TrimSuffix(args[0], ":")}, b.cache, b.now))
-	case "back": // an event says that the cache went back
+	case "back": // an event shows that the cache went back
 		b.WentBack()
 	case "forget":
 		b.Forget()
@@ -170,13 +173,13 @@ func (b *book) tell(command string, args []string) string {
 		b.Bears(named(c.Name), c.UID, is, ours)
 	case "none":
 		b.NoneBears(named(args[0]))
-	case "looked": // at a name, since a while
+	case "looked": // a name was read; the second argument is the duration of the read
 		took := time.Duration(0)
 		if len(args) > 1 {
 			took, _ = time.ParseDuration(args[1])
 		}
 		b.Looked(named(args[0]), b.now.Add(-took), b.now)
-	case "landed": // a list that began now was noted
+	case "landed": // a list that began now was recorded
 		b.Landed(b.now)
 	default:
 		return b.show(command)
@@ -193,7 +196,7 @@ func (b *book) show(command string) string {
 	case "awaited?":
 		creations, deletions := b.Awaited()
 		return fmt.Sprint(creations, deletions)
-	case "split?": // what the cache has
+	case "split?": // split the children in the cache
 		stay, come, leave := b.Split(b.cache.Children)
 		return fmt.Sprint(texts(stay), texts(come), texts(leave))
 	case "unanswered?":

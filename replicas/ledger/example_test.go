@@ -21,9 +21,9 @@ import (
 	"github.com/replicakit/replicakit/status"
 )
 
-// A loop that creates pods and deletes those that are too many. It plans from what the
-// ledger believes, and tells the ledger what each call has shown. So no event is needed to
-// know its own writes. Adoption, release and the status are left out.
+// This loop creates missing pods and deletes surplus pods. Each pass makes a plan from the view of the ledger, and
+// records the result of each call in the ledger. So the loop knows its own writes before the cache shows them. The
+// example does not adopt or release pods, and writes no status.
 func Example() {
 	wanted := int32(2)
 	web := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "web"}}
@@ -32,14 +32,14 @@ func Example() {
 	web.Spec.Template.Labels = web.Spec.Selector.MatchLabels
 	l := &controller{owner: web, api: &cluster{losesAnswers: true}}
 
-	fmt.Println(l.pass()) // creates two pods, and is not answered
+	fmt.Println(l.pass()) // creates two pods, but gets no responses
 	l.api.losesAnswers = false
-	fmt.Println(l.pass()) // sends both names again, and so finds the pods
-	fmt.Println(l.pass()) // has nothing to do, though the cache shows no pod yet
+	fmt.Println(l.pass()) // sends both names again, and finds the two pods
+	fmt.Println(l.pass()) // has nothing to do, although the cache shows no pod yet
 	wanted = 1
-	fmt.Println(l.pass()) // deletes one of them
+	fmt.Println(l.pass()) // deletes one of the two pods
 	l.api.fillCache()
-	fmt.Println(l.pass()) // the cache shows it all, so the ledger forgets it
+	fmt.Println(l.pass()) // the cache shows all facts, so the ledger drops them
 	// Output:
 	// 0 cached, 0 believed: create 2 <nil>
 	// 0 cached, 0 believed: create 2 <nil>
@@ -50,7 +50,7 @@ func Example() {
 
 var kind = appsv1.SchemeGroupVersion.WithKind("ReplicaSet")
 
-// A controller is all that is kept between two passes.
+// A controller holds the state that is kept between two passes.
 type controller struct {
 	known ledger.Ledger[*corev1.Pod]
 	owner *appsv1.ReplicaSet
@@ -60,7 +60,7 @@ type controller struct {
 
 func (l *controller) pass() (what string, err error) {
 	now := time.Now()
-	start := l.known.Start() // BEFORE the cache is read
+	start := l.known.Start() // call Start BEFORE the cache is read
 	defer l.known.Done()
 	cache := ledger.Snapshot[*corev1.Pod]{Version: l.api.cachedVersion, Children: l.api.cached}
 	cache.Rules = ledger.RulesOf(l.owner, kind.GroupKind(), labels.SelectorFromSet(l.owner.Spec.Template.Labels), status.IsPodActive)
@@ -69,7 +69,7 @@ func (l *controller) pass() (what string, err error) {
 		return "", err
 	}
 	plan, err := l.plan(view)
-	if view.Unmet || view.Stale && !plan.IsZero() { // only the server knows
+	if view.Unmet || view.Stale && !plan.IsZero() { // the view may be wrong, so list the pods live
 		began := l.known.Start()
 		if err := l.known.Listed(began, l.api.list(), cache, now); err != nil {
 			return "", err
@@ -89,7 +89,7 @@ func (l *controller) pass() (what string, err error) {
 		began, sent := l.known.Start(), types.NamespacedName{Namespace: pod.Namespace, Name: name}
 		l.known.Sending(sent, now)
 		if pod, err = l.api.create(pod); err != nil {
-			continue // it may take effect yet, so the next pass sends the same name again
+			continue // the creation may still take effect, so the next pass sends the same name again
 		}
 		l.known.Bears(sent, pod.UID, ledger.Replica, true)
 		if err := l.known.Told(began, pod, now); err != nil {
@@ -99,7 +99,7 @@ func (l *controller) pass() (what string, err error) {
 	for _, victim := range plan.Scale.Delete {
 		began, uid := l.known.Start(), victim.Object.UID
 		if err := l.api.delete(uid); err != nil {
-			l.known.Doubt(uid, "", now) // it may take effect yet, so it is the next one to go
+			l.known.Doubt(uid, "", now) // the deletion may still take effect, so later plans delete this pod before others
 			continue
 		}
 		l.known.Gone(began, uid, now)
@@ -108,7 +108,7 @@ func (l *controller) pass() (what string, err error) {
 	return fmt.Sprintf("%d cached, %d believed: %v", len(cache.Children), len(view.Children), plan), nil
 }
 
-// plan plans from a view, and with what is in flight.
+// plan makes a plan from a view and the calls in flight.
 func (l *controller) plan(view ledger.View[*corev1.Pod]) (replicas.PodPlan, error) {
 	spec, err := replicas.ReplicaSetSpec(l.owner)
 	if err != nil {
@@ -124,7 +124,7 @@ func (l *controller) plan(view ledger.View[*corev1.Pod]) (replicas.PodPlan, erro
 	return replicas.Manage(view.Children, spec)
 }
 
-// A cluster is an API server, and a cache that is behind it.
+// A cluster consists of an API server and a cache that lags behind the server.
 type cluster struct {
 	pods, cached  []*corev1.Pod
 	version       int
@@ -132,8 +132,8 @@ type cluster struct {
 	losesAnswers  bool
 }
 
-// create makes a pod. If its name was sent before, it returns the pod that has the name, as
-// a read does after AlreadyExists.
+// create creates a pod. If a pod with the same name exists, create returns the existing pod. With a real API
+// server, the creation fails with AlreadyExists, and a read then returns the existing pod.
 func (c *cluster) create(pod *corev1.Pod) (*corev1.Pod, error) {
 	if i := slices.IndexFunc(c.pods, func(p *corev1.Pod) bool { return p.Name == pod.Name }); i >= 0 {
 		return c.pods[i], nil

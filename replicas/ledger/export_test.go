@@ -13,8 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Clone returns a Ledger that knows the same, and shares nothing with l except the objects
-// that it was told.
+// Clone returns a copy of the Ledger. The two Ledgers share only values that neither of them modifies.
 func (l *Ledger[C]) Clone() *Ledger[C] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -38,8 +37,8 @@ func (l *Ledger[C]) Clone() *Ledger[C] {
 	return clone
 }
 
-// Knows tells all that the ledger knows. Moments are told by their order, because nothing
-// else of them matters.
+// Knows returns a text that describes the content of the Ledger. Instead of a Moment, the text contains the
+// position of the Moment in the order of all Moments, because only this order matters.
 func (l *Ledger[C]) Knows(now time.Time) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -84,7 +83,8 @@ func (l *Ledger[C]) Knows(now time.Time) string {
 	return b.String()
 }
 
-// Holds tells how much the ledger holds.
+// Holds returns a text with the numbers of entries and names in the Ledger. If the Ledger keeps a list, the text
+// says so.
 func (l *Ledger[C]) Holds() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -33,8 +33,8 @@ func joined(facts ...fact[child]) (all fact[child]) {
 	return all
 }
 
-// allFacts are those of one word for every state, kind of version and moment, and one of two
-// observations.
+// allFacts returns many different facts. There is one fact for each combination of state, version and Moment. The
+// others are the empty fact, two facts about a child that is gone, and a fact that combines two observations.
 func allFacts() []fact[child] {
 	all := []fact[child]{{}, goneAt(1), goneAt(2)}
 	for _, is := range []bool{there, absent} {
@@ -47,7 +47,7 @@ func allFacts() []fact[child] {
 	return append(all, joined(of(there, "2", 2), goneAt(1)))
 }
 
-// meaning is all of a fact that can make a difference.
+// meaning contains the parts of a fact that TestJoin compares.
 type meaning struct {
 	word string
 	gone Moment
@@ -57,8 +57,8 @@ func meaningOf(f fact[child]) meaning {
 	return meaning{fmt.Sprintf("%t %q %d %t", f.word.there, f.word.version, f.word.at, f.word.child != nil), f.gone}
 }
 
-// The order in which answers arrive makes no difference, and neither does an answer that
-// arrives twice.
+// The method join returns the same fact for any order of the answers. An answer that arrives twice does not change
+// the fact.
 func TestJoin(t *testing.T) {
 	t.Parallel()
 	all := allFacts()

@@ -73,7 +73,7 @@ const (
 	deleted
 )
 
-// A doubt is a delete call that got no answer. The zero doubt means that there is no such call.
+// A doubt is a delete call that got no answer. The zero doubt means that no delete call is unanswered.
 type doubt struct {
 	version string    // the resourceVersion in the preconditions of the call; "" if none
 	sent    time.Time // when the call was last sent

@@ -58,7 +58,8 @@ func TestBadInput(t *testing.T) {
 	require.EqualError(t, mixed.Told(mixed.Start(), (*corev1.Pod)(nil), began), "ledger: a child is nil", "a nil pointer in an interface is nil")
 }
 
-// A deletion that could take effect no longer when a list began is settled by that list.
+// If a list began at least the time Landing after an unanswered deletion was sent, Landed removes the deletion from
+// the result of Doubted.
 func TestLanded(t *testing.T) {
 	t.Parallel()
 	var known ledger.Ledger[kid]
@@ -71,8 +72,8 @@ func TestLanded(t *testing.T) {
 	assert.Equal(t, "1 entries", known.Holds())
 }
 
-// Objects of a fake client may have no UID. Then they are told from each other by their
-// namespaces and names.
+// Objects of a fake client may have no UID. The Ledger then identifies these objects by their namespaces and
+// names.
 func TestNoUIDs(t *testing.T) {
 	t.Parallel()
 	var known ledger.Ledger[kid]
@@ -85,7 +86,8 @@ func TestNoUIDs(t *testing.T) {
 	assert.Equal(t, []kid{b}, view.Children)
 }
 
-// What the ledger returns is the caller's, and what it is given stays as it is.
+// The caller may modify the results of Names and Doubted. The Ledger does not modify the slices that are passed to
+// it.
 func TestNothingIsShared(t *testing.T) {
 	t.Parallel()
 	var known ledger.Ledger[kid]
@@ -112,7 +114,7 @@ func TestNothingIsShared(t *testing.T) {
 	assert.Len(t, known.Doubted(), 1)
 }
 
-// Patience may be chosen.
+// If the cache does not show a fact for longer than the time in the field Patience, the view becomes stale.
 func TestPatience(t *testing.T) {
 	t.Parallel()
 	known := ledger.Ledger[kid]{Patience: time.Second}
@@ -127,8 +129,7 @@ func TestPatience(t *testing.T) {
 	assert.True(t, view.Stale)
 }
 
-// Calls that are made at once tell what they have shown at once, and events come at any
-// time.
+// Goroutines may record the results of parallel calls at the same time, while other goroutines read the Ledger.
 func TestManyGoroutines(t *testing.T) {
 	t.Parallel()
 	var known ledger.Ledger[kid]
@@ -179,7 +180,7 @@ func TestManyGoroutines(t *testing.T) {
 	assert.Equal(t, "19 entries", known.Holds(), "of the doubts")
 }
 
-// Only a list tells what a cache lacks that does not show what it should.
+// After Distrust, all views are stale until a live list is recorded, or until Forget is called.
 func TestADistrustedCacheIsOldUntilAList(t *testing.T) {
 	t.Parallel()
 	var known ledger.Ledger[kid]
@@ -204,7 +205,8 @@ func TestADistrustedCacheIsOldUntilAList(t *testing.T) {
 	assert.False(t, isOld(), "the owner left the cache, and came back")
 }
 
-// What was noted is returned until it is taken back, or the owner is forgotten.
+// The Ledger returns the strays, the owner and the namespace of a name that were recorded. NoStray removes one
+// stray. Forget removes the owner, but not the strays.
 func TestWhatIsKeptOfStraysTheOwnerAndNames(t *testing.T) {
 	t.Parallel()
 	var known ledger.Ledger[kid]
@@ -232,7 +234,8 @@ func TestWhatIsKeptOfStraysTheOwnerAndNames(t *testing.T) {
 	assert.Len(t, known.Strays(), 1, "they are to be deleted all the same")
 }
 
-// A look that is one list lacks a child that the cache has.
+// If Lacked records that a list does not contain a child, the view omits the child. If the cache has reached the
+// version of the list and contains the child, the view contains the child again.
 func TestWhatAListOfALookLacks(t *testing.T) {
 	t.Parallel()
 	var known ledger.Ledger[kid]

@@ -22,8 +22,8 @@ type loop struct {
 	start    ledger.Moment
 	snapshot ledger.Snapshot[kid]
 	view     ledger.View[kid]
-	ours     []kid // the children that count
-	held     int   // orphans whose adoption is not decided
+	ours     []kid // the owner's children that count as replicas
+	held     int   // the number of orphans whose adoption has an unknown result
 }
 
 func (w *world) aPass() {
@@ -85,7 +85,8 @@ func (l *loop) believe() {
 	}
 }
 
-// sort tells the owner's children from those to adopt and to release.
+// sort stores in l.ours the owner's children that count as replicas. It returns the orphans to adopt and the
+// strays to release.
 func (l *loop) sort() (orphans, strays []kid) {
 	l.ours = nil
 	for _, c := range l.view.Children {
@@ -101,7 +102,7 @@ func (l *loop) sort() (orphans, strays []kid) {
 	return orphans, strays
 }
 
-// planned notes what the controller goes by, and what it can know.
+// planned stores in l.pass which children the plan counts, and which children the controller knows to be gone.
 func (l *loop) planned() {
 	l.pass.seen, l.pass.gone, l.pass.landed = map[types.UID]bool{}, maps.Clone(l.gone), map[types.UID]bool{}
 	for _, c := range l.ours {
@@ -109,7 +110,7 @@ func (l *loop) planned() {
 	}
 }
 
-// list lists the children live.
+// list lists the children live, and reports whether the call has succeeded.
 func (l *loop) list() bool {
 	if l.fault(2) > 0 {
 		l.note("the list fails")
@@ -187,7 +188,9 @@ func (l *loop) told(start ledger.Moment, c kid) {
 	}
 }
 
-// create makes children. Names without an answer are sent again. Each that is not holds a place.
+// create creates the missing children. It sends the open names again, but not the names that other objects have.
+// Each open name that is not sent again uses one of the missing places. If there are more open names than missing
+// children, create makes no child.
 func (l *loop) create(missing int) {
 	open := l.known.Open()
 	if missing < len(open) {
@@ -210,7 +213,8 @@ func (l *loop) create(missing int) {
 	}
 }
 
-// lookForDue looks for children by names that are not sent again, when it is their time.
+// lookForDue reads each name in the Ledger from the server if the next read of this name is due. The parameter again
+// contains the names that create sends again, so these names are not read.
 func (l *loop) lookForDue(again ...string) {
 	for _, n := range l.known.Names() {
 		if n.NextLook(l.now) > 0 || slices.Contains(again, n.Name) {
@@ -227,7 +231,7 @@ func (l *loop) lookForDue(again ...string) {
 	}
 }
 
-// find reads a child by its name.
+// find reads a child by its name, and records the result in the Ledger.
 func (l *loop) find(start ledger.Moment, name types.NamespacedName) {
 	c, there := l.named(name.Name)
 	if !there {
@@ -249,7 +253,7 @@ func (l *loop) send(n string) {
 	l.crossing()
 	l.note("create %s (%d)", n, outcome)
 	switch outcome {
-	case 0, 2, 3: // it takes effect
+	case 0, 2, 3: // the creation takes effect, unless the name is taken
 		c, fresh := l.add(n, "me")
 		if fresh {
 			l.created()
@@ -263,27 +267,29 @@ func (l *loop) send(n string) {
 		case outcome == 0: // the name is taken
 			l.known.Refused(name)
 			l.find(l.known.Start(), name)
-		case outcome == 2: // not answered, and found
+		case outcome == 2: // the creation gets no answer, so the controller reads the name from the server
 			l.find(l.known.Start(), name)
 		}
-	case 1: // lost
+	case 1: // the request is lost
 		l.find(l.known.Start(), name)
-	case 4: // it takes effect later
+	case 4: // the creation takes effect later
 		l.late = append(l.late, request{name: n, most: l.want})
 	case 5:
 		l.known.Refused(name)
 	}
 }
 
-// created checks that a creation did not make one too many.
+// created is called after a creation. It counts the children that the controller can know, and checks that there are
+// at most as many as wanted.
 func (l *loop) created() {
 	if n := l.mustKnow(nil); n > l.want {
 		l.fail("%d children after a creation, and %d are wanted", n, l.want)
 	}
 }
 
-// deleteSome deletes children that are too many. Those whose deletion had no answer are
-// the first to go, and if there would be too few without them, nothing is deleted.
+// deleteSome deletes surplus children. Children whose deletion got no answer are deleted first. If there are more
+// such children than surplus children, nothing is deleted. deleteSome then only reads those children whose
+// deletion can no longer take effect.
 func (l *loop) deleteSome(tooMany int) {
 	sent := l.known.Doubted()
 	isDoubted := func(c kid) bool { return !sent[c.UID].IsZero() }
@@ -305,7 +311,8 @@ func (l *loop) deleteSome(tooMany int) {
 	}
 }
 
-// lookForDoubted looks whether a child is there whose deletion can take effect no longer.
+// lookForDoubted reads a child after its unanswered deletion can no longer take effect. The Ledger then forgets the
+// deletion. If the read fails, the Ledger keeps the deletion, and the result is false.
 func (l *loop) lookForDoubted(c kid) bool {
 	start := l.known.Start()
 	if l.fault(2) > 0 {
@@ -326,7 +333,7 @@ func (l *loop) isGone(start ledger.Moment, id types.UID) {
 	l.saw(id)
 }
 
-// delete deletes a child, and reports whether the pass goes on.
+// delete deletes a child, and reports whether the pass may delete more children.
 func (l *loop) delete(c kid) (goOn bool) {
 	l.deleting(c)
 	start, version := l.known.Start(), ""
@@ -363,8 +370,8 @@ func (l *loop) delete(c kid) (goOn bool) {
 	return true
 }
 
-// deleting checks that a deletion does not leave too few, even if all deletions that were
-// sent take effect.
+// deleting is called before a deletion. It checks that enough children will be left, even if all deletions in flight
+// of the current process take effect. The children in unknown count as left.
 func (l *loop) deleting(victim kid) {
 	left := 0
 	for id, c := range l.kids {
@@ -375,7 +382,9 @@ func (l *loop) deleting(victim kid) {
 			left++
 		}
 	}
-	unknown := 0 // those that went without its doing, and it was not told
+	// unknown is the number of children that the plan counts, but that others have removed or changed without the
+	// controller's knowledge.
+	unknown := 0
 	for id := range l.pass.seen {
 		if c, there := l.kids[id]; (!there || !counts(c)) && l.pass.gone[id] == 0 && !l.killed[id] {
 			unknown++

@@ -21,20 +21,20 @@ import (
 
 var full = flag.Bool("full", false, "the large models instead of the small ones: minutes")
 
-// A model is how a world begins, and how often each thing may happen to it.
+// A model describes how a world begins, and how often each kind of disturbance may happen in it.
 type model struct {
 	want, orphans int
-	// tells says that the cache tells how far it has come, and ready that deletions carry a
-	// resourceVersion.
+	// If tells is true, the cache reports its version. If ready is true, deletions have a resourceVersion
+	// precondition.
 	tells, ready bool
 
-	faults    int // calls without an answer, or refused, or that land late
-	users     int // children that a user deletes or changes
+	faults    int // calls that fail, get no answer, or take effect late
+	users     int // deletions and changes of children by users
 	scales    int
-	jumps     int // of time, past Patience or past Landing
-	crossings int // things that happen while a call is under way
-	restarts  int // a new process, which knows nothing
-	backs     int // of the cache, to an older state
+	jumps     int // jumps of the clock by more than Patience or Landing
+	crossings int // actions of others during a call, such as events, late requests and changes by users
+	restarts  int // starts of a new process with an empty Ledger
+	backs     int // returns of the cache to an older state
 }
 
 func (m model) begin() *world {
@@ -50,8 +50,9 @@ func (m model) begin() *world {
 	return w
 }
 
-// healed returns an error if a world does not come to what is wanted and stay there, or
-// the ledger does not become empty, once there are no faults any more.
+// healed makes 12 passes without faults in a copy of the world. It returns an error if the number of children is
+// then not the wanted number, or if the last pass still makes a call. It also returns the errors of the passes and of
+// isForgotten.
 func (w *world) healed() error {
 	w = w.clone()
 	w.faults, w.users, w.scales, w.jumps, w.crossings, w.restarts, w.backs = 0, 0, 0, 0, 0, 0, 0
@@ -81,15 +82,15 @@ func (w *world) healed() error {
 	return w.isForgotten()
 }
 
-// isForgotten returns an error if the ledger keeps more than doubts about children that
-// are there. If the cache does not tell how far it has come, that may take another list, as the
-// next change asks for; without versions the list itself is kept.
+// isForgotten returns an error if the ledger contains anything except unanswered deletions of existing children.
+// If the cache does not report its version, the ledger may need a live list to drop its facts, so isForgotten
+// first makes a live list. In this case, the ledger may keep the list.
 func (w *world) isForgotten() error {
 	if !w.tells {
 		l := loop{world: w}
 		l.look()
 		l.list()
-		(&loop{world: w}).look() // which reads the cache after the list
+		(&loop{world: w}).look() // reads the cache after the list
 	}
 	for id := range w.known.Doubted() {
 		if _, there := w.kids[id]; !there {
@@ -103,14 +104,15 @@ func (w *world) isForgotten() error {
 	return nil
 }
 
-// A report is what exploring a model found.
+// A report is the result of exploring a model.
 type report struct {
 	states, edges, deepest int
 	path                   []string
 	err                    error
 }
 
-// explore goes through all states of a model. Each is reached once, and has to heal.
+// explore visits each reachable state of a model once, and calls healed in each new state. It stops at the first
+// error.
 func explore(m model) (r report) {
 	seed := maphash.MakeSeed()
 	type node struct {
@@ -169,7 +171,8 @@ func explore(m model) (r report) {
 	return r
 }
 
-// next counts on, like an odometer; nil if all was tried.
+// next returns the choices for the next run, and counts like an odometer. If all combinations were tried, the
+// result is nil.
 func next(taken, of []int) []int {
 	for i, t := range slices.Backward(taken) {
 		if t+1 < of[i] {
@@ -179,8 +182,8 @@ func next(taken, of []int) []int {
 	return nil
 }
 
-// small models are explored in every test run, each with a cache that tells how far it has
-// come and with one that does not.
+// small returns the models that TestModel explores without the flag -full. Each model is explored twice, with a
+// cache that reports its version and with a cache that does not.
 func small() map[string]model {
 	return map[string]model{
 		"1 child, 1 fault, 1 user, 1 crossing":     {want: 1, faults: 1, users: 1, crossings: 1},
@@ -194,7 +197,8 @@ func small() map[string]model {
 	}
 }
 
-// large models take minutes: make explore.
+// large returns the models that TestModel explores with the flag -full. The command "make explore" sets this flag,
+// and the models take minutes.
 func large() map[string]model {
 	return map[string]model{
 		"1 child, 2 faults, 1 user":                                 {want: 1, faults: 2, users: 1},
@@ -228,8 +232,8 @@ func large() map[string]model {
 	}
 }
 
-// In every state that can be reached, no creation makes more children than are wanted, no
-// deletion leaves fewer, and the world comes to what is wanted once all faults end.
+// In every reachable state, no creation leads to more children than wanted, and no deletion leaves fewer, as far as
+// the controller can know. When all faults have ended, the number of children becomes the wanted number.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	all := small()

@@ -241,7 +241,7 @@ func TestDoubts(t *testing.T) {
 	})
 }
 
-// A clock that went back makes no wait longer than it was at first.
+// If the clock is set back, no wait becomes longer than it was at first.
 func TestAClockThatWentBack(t *testing.T) {
 	t.Parallel()
 	playAll(t, [][2]string{
@@ -276,7 +276,8 @@ func TestAClockThatWentBack(t *testing.T) {
 	})
 }
 
-// A plan takes names that may take effect yet first, each once.
+// InFlight returns the names for which no Replica is known. The name that was sent last comes first. Names that
+// other objects have are in Taken.
 func TestInFlight(t *testing.T) {
 	t.Parallel()
 	var known ledger.Ledger[kid]

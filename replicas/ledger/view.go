@@ -61,8 +61,8 @@ type Rules[C metav1.Object] struct {
 }
 
 // RulesOf returns the rules for an owner of the given kind. The owner's children are the objects that the
-// owner controls. These children and the orphans can count as replicas if they match the selector. If the
-// owner is in a namespace, only children in the same namespace count. If the selector is nil, no child
+// owner controls. A child of the owner or an orphan can count as a replica if it matches the selector. If
+// the owner is in a namespace, only children in the same namespace count. If the selector is nil, no child
 // counts. If one of the parameters owner and active is nil, the rules are incomplete, and View returns an
 // error.
 func RulesOf[C metav1.Object](owner metav1.Object, kind schema.GroupKind, matching labels.Selector, active func(C) bool) Rules[C] {
@@ -349,10 +349,10 @@ func (o *overlay[C]) isMoot(e *entry[C]) bool {
 }
 
 // isSuperseded reports whether the cache is at least as new as the fact about a child that is missing from
-// the cache. This is the case if the cache has reached the version of the fact, or if the cache contained
-// the child before. If the fact says that the child exists and the version of the cache is known, only the
-// versions are compared. If the child is gone and the last list also shows this, the result is true,
-// because the fact is no longer needed.
+// the cache. The result is true if the cache has reached the resourceVersion in the fact, or if the cache
+// contained the child earlier. If the fact says that the child exists, and the cache has a numeric
+// resourceVersion, only the two resourceVersions are compared. If the child is gone and the last list also
+// shows this, the result is true, because the fact is no longer needed.
 func (o *overlay[C]) isSuperseded(id types.UID, e *entry[C]) bool {
 	w := e.fact.word
 	switch isGone := e.fact.gone > 0 || w.isMissing(); {
@@ -397,8 +397,8 @@ func (o *overlay[C]) later(a, b *entry[C]) *entry[C] {
 
 // isNoNamesake reports whether the cached child c still exists. If a newer child has the same name, c is
 // gone. The parameter other is the entry of a child that has the same name and is missing from the cache.
-// If there is no such child, other is nil. If the versions do not show which child is newer, the view is
-// stale.
+// If no child with the name of c is missing from the cache, other is nil. If the versions do not show which
+// child is newer, the view is stale.
 func (o *overlay[C]) isNoNamesake(c C, other *entry[C]) bool {
 	if other == nil || other.fact.gone > 0 {
 		return true

@@ -17,60 +17,61 @@ import (
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
-// A world is a server, a cache and a controller with a Ledger, small enough that all that
-// can happen to it can be tried.
+// A world consists of a server, a cache and a controller with a Ledger. It is so small that a test can try every
+// sequence of actions.
 type world struct {
 	model
 	now time.Time
 
-	kids   map[types.UID]kid // on the server
-	last   int               // the newest version
-	names  int               // that were made up
+	kids   map[types.UID]kid // the children on the server
+	last   int               // the newest version on the server
+	names  int               // the number of names that the controller has chosen
 	uids   int
-	events []event   // that the cache has not seen
-	late   []request // that take effect yet
-	past   *world    // what the cache goes back to: only kids and last
+	events []event   // the events that the cache has not received yet
+	late   []request // the requests that may still take effect
+	past   *world    // the older state to which the cache can go back; only the fields kids and last are set
 
 	cache  map[types.UID]kid
-	read   int  // how far the cache has come
-	viewed int  // how far it had come for the last pass
-	newest int  // the newest version that an event had
-	broken bool // the watch ended, so the cache must be filled anew
+	read   int  // the version of the cache
+	viewed int  // the version of the cache at the start of the last pass
+	newest int  // the newest version that the cache has received since the last restart
+	broken bool // whether the watch has ended, so that the cache must be filled again
 
 	known  *ledger.Ledger[kid]
-	looked bool // in this term
+	looked bool // false after a restart, until the controller has made a live list
 
-	// What follows is what a controller can know and cannot know. unseen are children
-	// that came in no way that it could have noticed. gone are those that it was told are
-	// gone, and killed those that it has deleted, answered or not.
+	// The next fields record what the controller can know. The map unseen contains existing children that the
+	// controller could not notice yet. The map gone contains children that the controller knows to be gone or no
+	// longer counted. The map killed contains children that the current process has deleted, with or without an
+	// answer.
 	unseen, killed map[types.UID]bool
-	gone           map[types.UID]int // as of which version
-	adopts         bool              // there are or were orphans
+	gone           map[types.UID]int // each value is the version at which the child is known to be gone
+	adopts         bool              // whether there are or were orphans
 
 	pass struct {
-		seen   map[types.UID]bool // that the plan counts
-		gone   map[types.UID]int  // by then
-		landed map[types.UID]bool // since then
+		seen   map[types.UID]bool // the children that the plan counts
+		gone   map[types.UID]int  // the map gone at the time of the plan
+		landed map[types.UID]bool // the children that late requests have created since the plan
 	}
 	choose func(n int) int
 	did    string
 	err    error
 }
 
-// An event is a change that the watch brings.
+// An event is a change that the watch reports to the cache.
 type event struct {
 	kid  kid
 	gone bool
 	at   int
 }
 
-// A request was sent, and takes effect later.
+// A request is a call that was sent and may take effect later.
 type request struct {
-	name string    // of a creation
-	id   types.UID // of a deletion
-	// version is what a deletion carried, "" if nothing.
+	name string    // the name in a creation; "" for a deletion
+	id   types.UID // the UID in a deletion; "" for a creation
+	// version is the resourceVersion in the precondition of a deletion, or "" if there is none.
 	version string
-	most    int // that was wanted since it was sent
+	most    int // the largest number of wanted children since the request was sent
 	former  bool
 }
 
@@ -84,7 +85,8 @@ func (w *world) clone() *world {
 	return &c
 }
 
-// describe tells all that can make a difference later.
+// describe returns a text that identifies the state of the world. If two worlds have the same text, explore visits
+// only one of them.
 func (w *world) describe() string {
 	var b strings.Builder
 	fmt.Fprint(&b, w.model, w.last, w.names, w.uids, w.read, w.viewed, w.newest, w.broken, w.looked, w.adopts, w.late)
@@ -107,6 +109,7 @@ func (w *world) describe() string {
 		fmt.Fprint(&b, id, w.gone[id])
 	}
 	if w.past != nil {
+		fmt.Fprint(&b, w.past.last)
 		for _, id := range slices.Sorted(maps.Keys(w.past.kids)) {
 			b.WriteString(describeKid(w.past.kids[id]))
 		}
@@ -134,7 +137,7 @@ func numbered(version int) string {
 	return strconv.Itoa(version)
 }
 
-// made returns a child in a new version. Objects are never changed.
+// made returns a new object for a child, with a new version. Existing objects are never modified.
 func (w *world) made(id types.UID, name, owner, app string) kid {
 	w.last++
 	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
@@ -143,7 +146,7 @@ func (w *world) made(id types.UID, name, owner, app string) kid {
 	}}
 }
 
-// counts reports whether a child is one of those that are wanted.
+// counts reports whether a child counts as a replica of the owner.
 func counts(c kid) bool { return rules.Ours(c) && rules.MayCount(c) }
 
 func (w *world) named(name string) (c kid, there bool) {
@@ -155,7 +158,8 @@ func (w *world) named(name string) (c kid, there bool) {
 	return nil, false
 }
 
-// add makes a child on the server. It has one of a name.
+// add creates a child on the server. If a child with the same name exists, add returns the existing child, and
+// fresh is false.
 func (w *world) add(name, owner string) (c kid, fresh bool) {
 	if c, there := w.named(name); there {
 		return c, false
@@ -173,7 +177,7 @@ func (w *world) put(c kid) {
 	w.events = append(w.events, event{kid: c, at: w.last})
 }
 
-// change gives a child other labels, or only another version.
+// change sets the labels of a child. The child gets a new version even if its labels stay the same.
 func (w *world) change(id types.UID, owner, app string) kid {
 	c := w.made(id, w.kids[id].Name, owner, app)
 	w.put(c)
@@ -214,7 +218,8 @@ func (w *world) land() {
 	}
 }
 
-// mustKnow counts the children that are there and that the controller can know.
+// mustKnow returns the number of existing children that count as replicas and that the controller can know. The
+// parameter except contains children that are not included.
 func (w *world) mustKnow(except map[types.UID]bool) (n int) {
 	for id, c := range w.kids {
 		if counts(c) && !w.unseen[id] && !except[id] {
@@ -243,7 +248,8 @@ func (w *world) deliver() {
 	w.known.Left(e.kid.UID)
 }
 
-// relist fills the cache anew. What came and went meanwhile is never told.
+// relist fills the cache again from the server. If a child was created and deleted in the meantime, no event
+// reports this child.
 func (w *world) relist() {
 	for _, id := range slices.Sorted(maps.Keys(w.cache)) {
 		if _, there := w.kids[id]; !there {
@@ -257,14 +263,14 @@ func (w *world) relist() {
 	for n := 1; n <= w.uids; n++ {
 		_, had := w.cache[uid(n)]
 		_, there := w.kids[uid(n)]
-		if w.tells || had || there { // otherwise the cache passes by what came and went
+		if w.tells || had || there { // otherwise the controller cannot notice that the child was created and deleted
 			w.saw(uid(n))
 		}
 	}
 	w.cache, w.events, w.read, w.broken = maps.Clone(w.kids), nil, w.last, false
 }
 
-// saw notes that the controller sees what became of a child.
+// saw records that the controller has seen the current state of a child.
 func (w *world) saw(id types.UID) {
 	delete(w.unseen, id)
 	if c, there := w.kids[id]; there && counts(c) {
@@ -274,7 +280,7 @@ func (w *world) saw(id types.UID) {
 	}
 }
 
-// sawAll notes that the controller sees what is there.
+// sawAll records that the controller has seen the current state of all children.
 func (w *world) sawAll() {
 	for n := 1; n <= w.uids; n++ {
 		w.saw(uid(n))
@@ -287,7 +293,7 @@ type action struct {
 	do   func(*world)
 }
 
-// actions are all that may happen.
+// actions returns all actions that may happen in the current state.
 func (w *world) actions() (all []action) {
 	all = append(all, action{"a pass", (*world).aPass})
 	all = append(all, w.others()...)
@@ -308,13 +314,13 @@ func (w *world) actions() (all []action) {
 	if w.backs > 0 && w.past == nil {
 		all = append(all, action{"a server falls behind", func(w *world) { w.past = &world{kids: maps.Clone(w.kids), last: w.last} }})
 	}
-	if w.backs > 0 && w.past != nil && w.past.last < w.viewed { // otherwise it is one that is late
+	if w.backs > 0 && w.past != nil && w.past.last < w.viewed { // otherwise the cache would be late, but would not go back
 		all = append(all, action{"the cache goes back", func(w *world) { w.backs--; w.goBack() }})
 	}
 	return all
 }
 
-// others are what others do, also while a pass is under way.
+// others returns the actions of the watch, of late requests and of users. These actions may also happen during a pass.
 func (w *world) others() (all []action) {
 	if len(w.events) > 0 && !w.broken {
 		all = append(all, action{"an event", (*world).deliver})
@@ -349,7 +355,7 @@ func (w *world) scale(want int) {
 	}
 }
 
-// restart begins another term: nothing is known, and the cache is from the time before.
+// restart starts a new process with an empty Ledger. The cache keeps its content.
 func (w *world) restart() {
 	w.known, w.looked = &ledger.Ledger[kid]{Patience: patience}, false
 	w.newest = 0
@@ -357,11 +363,11 @@ func (w *world) restart() {
 	for i := range w.late {
 		w.late[i].former = true
 	}
-	w.sawAll() // it must not take the cache for granted
+	w.sawAll() // the new process makes a live list before it changes anything, so it can know all children
 }
 
-// goBack fills the cache from a server that is behind. If the cache does not tell how far it has
-// come, an event tells that a child is older than it was.
+// goBack fills the cache with the older state in w.past. If the cache does not report its version, goBack calls
+// WentBack, as a controller does when an event shows an older version of a child than before.
 func (w *world) goBack() {
 	for _, id := range slices.Sorted(maps.Keys(w.cache)) {
 		if _, there := w.past.kids[id]; !there {
@@ -374,7 +380,7 @@ func (w *world) goBack() {
 	w.cache, w.events, w.read, w.broken = maps.Clone(w.past.kids), nil, w.past.last, true
 }
 
-// crossing lets something happen while a call is under way.
+// crossing is called while a call is in progress. It may perform one of the actions that the method others returns.
 func (w *world) crossing() {
 	if w.crossings == 0 {
 		return
@@ -387,7 +393,7 @@ func (w *world) crossing() {
 	}
 }
 
-// fault chooses what becomes of a call: 0 is that all is well.
+// fault chooses one of n outcomes of a call. The outcome 0 means that the call succeeds.
 func (w *world) fault(n int) int {
 	if w.faults == 0 {
 		return 0

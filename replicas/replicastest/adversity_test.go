@@ -22,7 +22,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// first is a fault of the first request alone.
+// first returns a function for Client.Fault that applies a Fault to the first request only.
 func first(f replicastest.Fault) func(replicastest.Call) replicastest.Fault {
 	return func(replicastest.Call) replicastest.Fault {
 		now := f
@@ -31,7 +31,7 @@ func first(f replicastest.Fault) func(replicastest.Call) replicastest.Fault {
 	}
 }
 
-// generated is a pod whose name the server makes up.
+// generated returns a pod whose name the server generates.
 func generated() *corev1.Pod {
 	p := named("")
 	p.GenerateName = "web-"
@@ -67,7 +67,7 @@ func TestHang(t *testing.T) {
 	assert.Len(t, view.ChildWatch.In(namespace), 1, "it is listed anew")
 }
 
-// A request that is sent again meets what the first try did.
+// If a client sends a request again, the second attempt sees the effects of the first attempt.
 func TestResend(t *testing.T) {
 	t.Parallel()
 	throttled := replicastest.Fault{After: failure.TooManyRequests.Of(replicastest.Call{Kind: "Pod"}), Resend: true}
@@ -164,7 +164,8 @@ func TestLate(t *testing.T) {
 	assert.False(t, ok)
 }
 
-// What was sent lands as it was sent, whatever becomes of the caller.
+// A late request takes effect with its original content, even if the caller then changes the objects or cancels
+// the context.
 func TestLateWhateverTheCallerDoesNext(t *testing.T) {
 	t.Parallel()
 	c := newCluster(0)
@@ -243,8 +244,8 @@ func TestChurn(t *testing.T) {
 	assert.EqualValues(t, 6, c.Version())
 }
 
-// Owners of one name in two clusters have nothing to do with each other, also
-// where one process has a controller for each.
+// Two clusters have owners with the same name and the same UID. If one process runs a controller for each
+// cluster, the controllers do not affect each other.
 func TestTwoClusters(t *testing.T) {
 	t.Parallel()
 	one := newStage(t, 1, 2)

@@ -21,8 +21,8 @@ import (
 	"github.com/replicakit/replicakit/status"
 )
 
-// failing looks at new pods each tenth of a second, and ends some of them, as a node does
-// with pods that it cannot admit.
+// failing is a cluster in which some pods end soon after their creation. Every tenth of a second, the method
+// Step makes some of the new pods fail, as a node does with pods that it cannot admit.
 type failing struct {
 	*replicastest.PodCluster
 	t      *testing.T
@@ -30,12 +30,12 @@ type failing struct {
 	next   time.Time
 	seen   map[string]bool
 	ends   func(n int) bool // whether pod number n, counted from 0, ends
-	vanish bool             // it is deleted instead of failed
-	drift  bool             // its labels are changed instead
-	held   int              // passes that were backed off
+	vanish bool             // if set, Step deletes the pods instead of making them fail
+	drift  bool             // if set, Step changes the pods' labels instead of making them fail
+	held   int              // how many passes skipped calls that an earlier pass had postponed
 }
 
-// newFailing plays a ReplicaSet of so many pods.
+// newFailing returns a failing cluster with a ReplicaSet of the given number of pods.
 func newFailing(t *testing.T, replicas int32, opts controller.Options, ends func(n int) bool) *failing {
 	t.Helper()
 	cluster := replicastest.NewPodCluster(replicastest.Options{Seed: 1, Nodes: 1})
@@ -85,14 +85,14 @@ func (f *failing) remove(name string) {
 	require.NoError(f.t, err)
 }
 
-// made returns how many pods there ever were, some time after the beginning.
+// made runs the World until the given time after the start, and returns how many different pods Step has seen.
 func (f *failing) made(after time.Duration) int {
 	f.t.Helper()
 	f.world.Run(after - f.Clock.Now().Sub(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)))
 	return len(f.seen)
 }
 
-// running are the pods that have not ended.
+// running returns the names of the pods that have not failed and are not being deleted.
 func (f *failing) running() (names []string) {
 	for _, p := range f.Children(namespace) {
 		if p.Status.Phase != corev1.PodFailed && p.DeletionTimestamp == nil {
@@ -106,8 +106,8 @@ func always(int) bool { return true }
 
 var yes, backOff = true, controller.Options{BackOffFailed: &yes}
 
-// Pods that end as soon as they are created are replaced ever more slowly, if that is
-// asked for: kubernetes#72593.
+// If BackOffFailed is set and pods end as soon as they are created, each replacement is delayed longer than the
+// one before, up to a maximum (kubernetes#72593).
 func TestPodsThatFailAtOnce(t *testing.T) {
 	t.Parallel()
 	assert.Greater(t, newFailing(t, 1, controller.Options{}, always).made(30*time.Second), 100, "as Kubernetes does")
@@ -135,8 +135,8 @@ func TestPodsThatFailAtOnce(t *testing.T) {
 	}
 }
 
-// Half of a round wait half as long: twenty of forty that fail once are replaced after five
-// seconds.
+// If half of the pods that were created together fail, their replacement is delayed by 5 seconds instead of 10.
+// In this test, 20 of 40 pods fail.
 func TestARoundOfWhichHalfFail(t *testing.T) {
 	t.Parallel()
 	f := newFailing(t, 40, backOff, func(n int) bool { return n < 20 })
@@ -146,7 +146,8 @@ func TestARoundOfWhichHalfFail(t *testing.T) {
 	assert.Len(t, f.running(), 40)
 }
 
-// Who scales, or mends the template, does not wait.
+// If the owner's spec changes, creations are no longer delayed. For example, a user scales the owner or repairs
+// the template.
 func TestANewGenerationEndsTheHold(t *testing.T) {
 	t.Parallel()
 	f := newFailing(t, 1, backOff, func(n int) bool { return n < 4 })
@@ -157,7 +158,8 @@ func TestANewGenerationEndsTheHold(t *testing.T) {
 	assert.Len(t, f.running(), 1)
 }
 
-// One place that fails again and again holds itself alone.
+// If the pod for one of the replicas fails again and again, only the creation of its replacement is delayed.
+// Other missing pods are created at once.
 func TestWhatElseIsMissingIsCreated(t *testing.T) {
 	t.Parallel()
 	bad := map[int]bool{0: true, 10: true, 11: true, 12: true}
@@ -173,8 +175,9 @@ func TestWhatElseIsMissingIsCreated(t *testing.T) {
 	assert.Len(t, f.running(), 10)
 }
 
-// A round that lives starts the next hold anew, and children that end late, or that
-// somebody deletes late, are replaced at once.
+// If none of the pods that were created together ends soon, the next delay is as short as the first one. If
+// someone deletes a pod more than 30 seconds after its creation, the pod is replaced at once. If a pod fails
+// more than ten minutes after its creation, the pod is also replaced at once.
 func TestARoundThatLives(t *testing.T) {
 	t.Parallel()
 	f := newFailing(t, 1, backOff, func(n int) bool { return n < 3 || n == 5 })
@@ -191,8 +194,8 @@ func TestARoundThatLives(t *testing.T) {
 	assert.Len(t, f.running(), 1)
 }
 
-// Pods whose labels are changed as soon as they are created leave their owner: that counts as an
-// end, and the event names the labels.
+// If the labels of new pods are changed at once, the pods leave their owner. For BackOffFailed, these pods count
+// as ended, and the event contains their new labels.
 func TestPodsWhoseLabelsDrift(t *testing.T) {
 	t.Parallel()
 	f := newFailing(t, 3, backOff, always)
@@ -208,8 +211,8 @@ func TestPodsWhoseLabelsDrift(t *testing.T) {
 	assert.Contains(t, told[0], `labels "app=drifted" do not match`)
 }
 
-// A webhook gives new pods other labels, and another one refuses to let them be deleted: the calls
-// are bounded.
+// If one webhook changes the labels of new pods and another webhook refuses to delete them, the number of delete
+// calls stays limited.
 func TestAWebhookThatRelabelsAndOneThatRefusesDeletions(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 1, 4)
@@ -221,7 +224,8 @@ func TestAWebhookThatRelabelsAndOneThatRefusesDeletions(t *testing.T) {
 	assert.Less(t, calls.Count("delete"), 1000, "in six hours")
 }
 
-// A failure whose cause changes with each call is told anew each time, and the holds bound how often.
+// If each creation fails for a different reason than the one before, the ReplicaFailure condition contains the
+// latest reason. The delay between creations limits how often the condition changes.
 func TestTheConditionNamesTheLastCause(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 1, 4)

@@ -41,7 +41,7 @@ func TestRestore(t *testing.T) {
 	_, err = c.EditOwner(t.Context(), namespace, "web", func(rs *appsv1.ReplicaSet) { *rs.Spec.Replicas = 7 })
 	require.NoError(t, err)
 	run(c, time.Second)
-	for range 2 { // a backup is not used up
+	for range 2 { // a backup can be restored more than once
 		backup()
 		assert.Equal(t, version, c.Version(), "versions go back")
 		assert.True(t, view.ChildWatch.Broken(), "watches break")

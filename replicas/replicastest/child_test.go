@@ -54,7 +54,7 @@ func TestQuota(t *testing.T) {
 	require.NoError(t, err, "another namespace has none")
 	_, err = c.EditChild(t.Context(), namespace, "a", func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
 	require.NoError(t, err)
-	createPod(t, c, pod("c")) // a finished pod takes no room
+	createPod(t, c, pod("c")) // a finished pod does not count for the quota
 	c.SetQuota(namespace, 3)
 	createPod(t, c, pod("d"))
 }

@@ -55,12 +55,12 @@ func TestClientCalls(t *testing.T) {
 	assert.Nil(t, owner)
 }
 
-// statusPatch is a patch of some fields of a status.
+// statusPatch returns a patch that sets the given fields of a status.
 func statusPatch(fields string) selector.Patch {
 	return selector.Patch{Type: types.MergePatchType, Data: []byte(`{"status":{` + fields + `}}`)}
 }
 
-// named is a pod to send through a client.
+// named returns a pod with a name and a namespace. The calls of a Client need a pod with a namespace.
 func named(name string) *corev1.Pod {
 	p := pod(name)
 	p.Namespace = namespace

@@ -9,8 +9,8 @@ import (
 	"slices"
 )
 
-// Clone returns a cluster that goes on from here on its own. Nobody watches it:
-// views are cloned with their controllers, hooks are not.
+// Clone returns an independent copy of the cluster in its current state. The copy has no watches, and its hooks
+// Mutate, Webhook and Changed are nil. Controller.Clone copies the watches of a controller.
 func (c *Cluster[O, C]) Clone() *Cluster[O, C] {
 	random := rand.PCG{}
 	if state, err := c.random.MarshalBinary(); err == nil {
@@ -33,7 +33,7 @@ func (c *Cluster[O, C]) Clone() *Cluster[O, C] {
 	return &clone
 }
 
-// RestoreFrom makes what another cluster has stored a backup, and restores it.
+// RestoreFrom restores the objects and the resourceVersion of another cluster, which serves as a backup.
 func (c *Cluster[O, C]) RestoreFrom(backup *Cluster[O, C]) {
 	c.restore(backup.version, slices.Clone(backup.owners.rows), slices.Clone(backup.children.rows))
 }
@@ -44,8 +44,8 @@ func (t *table[T]) clone(c server) *table[T] {
 	return &clone
 }
 
-// Clone returns a controller that goes on from here on a clone of its cluster.
-// Hooks, options and the memory of writes are not cloned.
+// Clone returns a copy of the controller in its current state. The copy uses the given cluster, which must be a
+// clone of the controller's cluster. Hooks, Options and the record of status writes are not copied.
 func (c *Controller[O, C]) Clone(cluster *Cluster[O, C]) *Controller[O, C] {
 	clone := cluster.NewController()
 	clone.BurstReplicas, clone.Skew, clone.RememberWrites = c.BurstReplicas, c.Skew, c.RememberWrites
@@ -62,5 +62,5 @@ func (s *Stream[T]) copyOf(other *Stream[T]) {
 	s.cache, s.arrived, s.queue = slices.Clone(other.cache), slices.Clone(other.arrived), slices.Clone(other.queue)
 }
 
-// Act makes the next thing happen on the cluster even if it is not due.
+// Act performs the next task of the cluster, even if the task is not due yet.
 func (c *Cluster[O, C]) Act() { c.act() }

@@ -19,8 +19,8 @@ func describe(c *replicastest.PodCluster, controller *podController) string {
 	return s.String()
 }
 
-// A clone goes the same way as what it was cloned from, and neither minds the
-// other.
+// A clone of a cluster and its controller behaves in the same way as the original. The steps of the clone do not
+// change the original.
 func TestClone(t *testing.T) {
 	t.Parallel()
 	cluster := replicastest.NewPodCluster(replicastest.Options{Counting: true, Nodes: 2})
@@ -42,7 +42,7 @@ func TestClone(t *testing.T) {
 	}
 }
 
-// What differs in nothing but names and numbers reads alike.
+// If two clusters differ only in generated names, UIDs and resourceVersions, their States are equal.
 func TestState(t *testing.T) {
 	t.Parallel()
 	states := map[string]bool{}
@@ -52,7 +52,7 @@ func TestState(t *testing.T) {
 			createPod(t, cluster, pod("waste"))
 			remove(t, cluster, "waste")
 		}
-		for range waste { // what was to be done about it is done
+		for range waste { // perform the tasks of the deleted pods
 			cluster.Act()
 		}
 		controller := cluster.NewController()

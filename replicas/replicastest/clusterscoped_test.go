@@ -17,7 +17,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// clusterPools are pools in no namespace, with workers in one, or in none either.
+// clusterPools returns a Kind of cluster-scoped pools. The workers are created in the given namespace. If the
+// namespace is empty, the workers are also cluster-scoped.
 func clusterPools(childNamespace string) controller.Kind[*pool, *worker] {
 	kind := pools()
 	kind.ClusterScoped = true

@@ -26,7 +26,7 @@ type stage struct {
 	*replicastest.PodCluster
 	controller *podController
 	world      *replicastest.World
-	consistent bool // the controller has a ConsistencyStore
+	consistent bool // the value of the controller's RememberWrites
 }
 
 func newStage(tb testing.TB, seed uint64, nodes int) *stage {
@@ -48,7 +48,8 @@ func (s *stage) restart(tb testing.TB) {
 	s.controller.RememberWrites = s.consistent
 }
 
-// newController returns a controller that must leave its caches as they are.
+// newController returns a controller. At the end of the test, newController checks that the controller has not
+// changed the objects in its caches.
 func newController(tb testing.TB, c *replicastest.PodCluster) *podController {
 	tb.Helper()
 	controller := c.NewController()
@@ -56,15 +57,15 @@ func newController(tb testing.TB, c *replicastest.PodCluster) *podController {
 	return controller
 }
 
-// remember restarts the controller as one that waits for its caches to see what it
-// wrote, or as one that does not.
+// remember restarts the controller. If writes is true, the new controller waits until its caches show its
+// writes.
 func (s *stage) remember(tb testing.TB, writes bool) {
 	tb.Helper()
 	s.consistent = writes
 	s.restart(tb)
 }
 
-// running is a stage whose ReplicaSet has its n pods.
+// running returns a stage with a ReplicaSet that has n pods.
 func running(t *testing.T, n int32) *stage {
 	t.Helper()
 	s := newStage(t, 1, 4)
@@ -92,7 +93,7 @@ func (s *stage) scale(t *testing.T, n int32) {
 	require.NoError(t, err)
 }
 
-// active are the active pods that the ReplicaSet owns.
+// active returns the active pods that the ReplicaSet owns.
 func (s *stage) active(rs *appsv1.ReplicaSet) (pods []*corev1.Pod) {
 	for _, p := range s.Children(namespace) {
 		if podstate.IsActive(p) && metav1.IsControlledBy(p, rs) {
@@ -102,8 +103,8 @@ func (s *stage) active(rs *appsv1.ReplicaSet) (pods []*corev1.Pod) {
 	return pods
 }
 
-// requireSettled checks that there is what is wanted, that the status is true
-// and that nothing is waited for.
+// requireSettled checks that the ReplicaSet has as many pods as it wants, that its status is correct, and that
+// the controller waits for nothing.
 func (s *stage) requireSettled(t *testing.T, msg string) {
 	t.Helper()
 	rs, err := s.GetOwner(t.Context(), namespace, "web")
@@ -154,14 +155,14 @@ func TestControllerOnAStaleView(t *testing.T) {
 	s.controller.View.ChildWatch.Lag = time.Minute
 	createReplicaSet(t, s.PodCluster, 5)
 	s.world.Run(30 * time.Second)
-	s.scale(t, 6) // wakes the controller, which sees no pod
+	s.scale(t, 6) // wakes the controller while its cache shows no pod
 	s.world.Run(5 * time.Minute)
 	assert.Equal(t, 6, creates)
 	assert.Positive(t, waits)
 	s.requireSettled(t, "in the end")
 }
 
-// However late events come, in mid-pass too, nothing is created or deleted twice.
+// If events arrive late or in the middle of a pass, the controller never creates or deletes too many pods.
 func TestControllerUnderLag(t *testing.T) {
 	t.Parallel()
 	for seed := range some(20) {
@@ -196,7 +197,7 @@ func TestControllerUnderLag(t *testing.T) {
 	}
 }
 
-// A refused spec is told once and not tried again and again.
+// If a spec is refused, the controller sends one event and makes no further pass.
 func TestControllerRefuses(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 1, 1)
@@ -222,7 +223,7 @@ func TestTwoControllers(t *testing.T) {
 	s.requireSettled(t, "both made pods, both took them back")
 }
 
-// Whatever happens meanwhile: once it stops, there is what is wanted.
+// When all faults and changes have ended, the ReplicaSet has as many pods as it wants.
 func TestControllerSettles(t *testing.T) {
 	t.Parallel()
 	for seed := range some(40) {
@@ -259,7 +260,7 @@ func settle(t *testing.T, seed uint64) {
 	require.Equal(t, s.Children(namespace), s.controller.View.ChildWatch.In(namespace), "the cache is as it was delivered")
 }
 
-// meanwhile lets other parts act while a call is on its way.
+// meanwhile may let the cluster or the view make a step while a call is in flight.
 func (s *stage) meanwhile(r *rand.Rand) {
 	switch r.IntN(4) {
 	case 0:
@@ -269,7 +270,7 @@ func (s *stage) meanwhile(r *rand.Rand) {
 	}
 }
 
-// checkCall checks that no pod is deleted that was never the ReplicaSet's.
+// checkCall checks that the controller deletes only pods that have an owner.
 func (s *stage) checkCall(t *testing.T, call replicastest.Call) {
 	t.Helper()
 	p, err := s.GetChild(t.Context(), call.Namespace, call.Name)
@@ -278,7 +279,8 @@ func (s *stage) checkCall(t *testing.T, call replicastest.Call) {
 	}
 }
 
-// disturb does one of the things that users, nodes and processes do.
+// disturb makes one random change. For example, a user scales the ReplicaSet, a node is lost, or the controller
+// restarts.
 func (s *stage) disturb(t *testing.T, r *rand.Rand) {
 	t.Helper()
 	pods := s.Children(namespace)
@@ -330,8 +332,8 @@ func randomFault(r *rand.Rand) replicastest.Fault {
 	return replicastest.Fault{}
 }
 
-// A pass of a controller that has not seen the first list would create anew what
-// exists.
+// A new controller makes no pass before it has received its first list. Otherwise, the pass would create pods
+// that already exist.
 func TestControllerWaitsForItsFirstList(t *testing.T) {
 	t.Parallel()
 	s := running(t, 5)
@@ -346,7 +348,7 @@ func TestControllerWaitsForItsFirstList(t *testing.T) {
 	assert.Len(t, s.Children(namespace), 5)
 }
 
-// BenchmarkWorld scales up and down for ever; an operation is one step.
+// BenchmarkWorld scales a ReplicaSet up and down in a loop. One operation is one step of the World.
 func BenchmarkWorld(b *testing.B) {
 	for _, pods := range []int32{3, 30} {
 		b.Run(fmt.Sprintf("pods=%d", pods), func(b *testing.B) {

@@ -20,8 +20,9 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// changingStage is a stage with so many ready pods, which change all the time and
-// are seen late, and counts of the controller's calls from then on.
+// changingStage returns a stage with the given number of ready pods. Each pod changes once per second, and the
+// controller sees each change after the lag. The map calls counts the controller's calls by verb, after the pods
+// have become ready.
 func changingStage(t *testing.T, pods int32, lag time.Duration) (s *stage, calls map[string]int) {
 	t.Helper()
 	s = running(t, pods)
@@ -33,7 +34,7 @@ func changingStage(t *testing.T, pods int32, lag time.Duration) (s *stage, calls
 	return s, calls
 }
 
-// heldTold are the events that tell of held deletions.
+// heldTold returns the messages of the events with the reason DeletionsHeld.
 func (s *stage) heldTold() (messages []string) {
 	for _, e := range s.Events {
 		if e.Reason == controller.DeletionsHeld {

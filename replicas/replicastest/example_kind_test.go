@@ -18,8 +18,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A Kind of your own on a simulated cluster: Runners for each Fleet. The watch of
-// Runners breaks, and they are scaled down meanwhile.
+// This example runs a controller for your own Kind on a simulated cluster. Each Fleet owns Runners. While the
+// watch of Runners is broken, the Fleet is scaled down.
 func ExampleNewCluster() {
 	version := schema.GroupVersion{Group: "example.com", Version: "v1"}
 	fleets := controller.Kind[*Fleet, *Runner]{
@@ -64,7 +64,7 @@ func ExampleNewCluster() {
 	// ready 1 of 1
 }
 
-// The API. controller-gen makes the methods below.
+// Fleet and the types below are the API of the example. controller-gen can generate their methods.
 type Fleet struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitzero"`

@@ -16,8 +16,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// The watch of pods hangs, and no error tells of it: the controller waits for what it
-// has created, lists live when that does not come, and goes on.
+// The watch of pods hangs, but returns no error. The controller waits for the events of the pods that it has
+// created. If the events do not arrive in time, the controller lists the pods live and continues.
 func Example() {
 	cluster := replicastest.NewPodCluster(replicastest.Options{Nodes: 2})
 	c := cluster.NewController()
@@ -37,7 +37,7 @@ func Example() {
 	// wanted 2 there are 2
 }
 
-// The answer to the third creation is lost: it is not created again.
+// The third creation takes effect, but its answer is lost. The controller does not create this pod again.
 func ExampleClient_Fail() {
 	cluster := replicastest.NewPodCluster(replicastest.Options{Nodes: 2, Counting: true})
 	c := cluster.NewController()
@@ -52,7 +52,7 @@ func ExampleClient_Fail() {
 	// 3 pods; failed: [create Pod default/web-bbbbf: Timeout: the request did not complete in time]
 }
 
-// What would be deleted of some pods.
+// Manage plans which pods to adopt and which pods to delete. For each deletion, the plan contains the reason.
 func ExampleNewPod() {
 	rs := replicastest.NewReplicaSet("default", "web", 2)
 	pods := []*corev1.Pod{
@@ -69,8 +69,8 @@ func ExampleNewPod() {
 	// adopt 1: default/stray; delete 2: default/web-b (not ready), default/web-c (deletion cost -100 < 0) <nil>
 }
 
-// Whatever fails a creation, and whether it took effect or not, there are three pods in
-// the end.
+// Two creations take effect, but return an error. For each error of Lost, the ReplicaSet has exactly three pods
+// in the end.
 func ExampleLost() {
 	for _, lost := range replicastest.Lost() {
 		cluster := replicastest.NewPodCluster(replicastest.Options{Nodes: 1})
@@ -89,8 +89,8 @@ func ExampleLost() {
 	// Post "https://127.0.0.1/": connection reset by peer 3
 }
 
-// The process dies after the second creation. A new one on the same cluster finds what
-// was created, and goes on.
+// The process dies after the second creation. A new controller on the same cluster finds the two pods, and
+// creates the missing ones.
 func ExampleCrashes() {
 	cluster := replicastest.NewPodCluster(replicastest.Options{Nodes: 1})
 	c := cluster.NewController()
@@ -115,8 +115,8 @@ func ExampleCrashes() {
 	// then there are 5
 }
 
-// Virtual time alone, for whatever takes a clock: an expectation expires after five
-// minutes.
+// A Clock can also be used without a cluster, for any code with a replaceable clock. In this example, an
+// expectation expires after five minutes.
 func ExampleClock() {
 	clock := &replicastest.Clock{}
 	store := expectations.Store[string]{Now: clock.Now}

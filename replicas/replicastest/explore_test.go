@@ -15,7 +15,8 @@ import (
 
 var full = flag.Bool("full", false, "all seeds and sizes, and the large models instead of the small ones: minutes")
 
-// some of n seeds, or all of them.
+// some returns the number of seeds that a test uses. If the flag -full is set, the result is n, and otherwise a
+// sixth of n.
 func some(n uint64) uint64 {
 	if *full {
 		return n
@@ -23,7 +24,7 @@ func some(n uint64) uint64 {
 	return n / 6
 }
 
-// sizes are the first, or all.
+// sizes returns all sizes if the flag -full is set, and only the first size otherwise.
 func sizes(all ...int32) []int32 {
 	if *full {
 		return all
@@ -31,7 +32,7 @@ func sizes(all ...int32) []int32 {
 	return all[:1]
 }
 
-// small models are explored in every test run.
+// small returns the models that are explored if the flag -full is not set.
 func small() map[string]model {
 	return map[string]model{
 		"1 replica, 1 fault":             {Replicas: 1, Faults: 1},
@@ -40,7 +41,8 @@ func small() map[string]model {
 	}
 }
 
-// large models take minutes: make explore.
+// large returns the models that are explored if the flag -full is set. These models take minutes. Use make
+// explore to explore them.
 func large() map[string]model {
 	return map[string]model{
 		"2 replicas, 1 fault":                      {Replicas: 2, Faults: 1},
@@ -66,7 +68,8 @@ func large() map[string]model {
 	}
 }
 
-// In every state what must hold holds, and every way on ends where it should.
+// The invariants hold in every state. From every state, each path without further faults leads to the wanted
+// state.
 func TestExplore(t *testing.T) {
 	t.Parallel()
 	all := small()

@@ -16,14 +16,14 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// An action is one way on from a state.
+// An action is one step that can be taken in a state.
 type action struct {
 	name string
 	do   func(w *world)
 }
 
-// systemActions are what happens by itself. Time passes only when nothing else
-// does.
+// systemActions returns the actions that need no user and no fault. Time passes only if no other system action
+// is possible.
 func (w *world) systemActions() (actions []action) {
 	add := func(possible bool, name string, do func(w *world)) {
 		if possible {
@@ -45,7 +45,7 @@ func (w *world) systemActions() (actions []action) {
 	return actions
 }
 
-// otherActions are what goes wrong and what users do, as long as the model allows.
+// otherActions returns the faults, restores, jumps of the clock and user actions that the model still allows.
 func (w *world) otherActions() (actions []action) {
 	if w.model.Faults > 0 {
 		actions = append(actions,
@@ -59,7 +59,7 @@ func (w *world) otherActions() (actions []action) {
 			w.model.Restores--
 			w.cluster.RestoreFrom(w.backup)
 			w.checker.Restored()
-			w.start() // the process ends, and starts anew
+			w.start() // the process ends, and a new one starts
 		}})
 	}
 	if due, waits := w.controller.Worker.Due(); w.model.Jumps > 0 && waits && due.After(w.cluster.Clock.Now()) {
@@ -107,7 +107,7 @@ func (w *world) userActions() (actions []action) {
 	return actions
 }
 
-// replace deletes a pod and makes another one, nobody's, under its name.
+// replace deletes a pod, and creates another pod with the same name. The new pod has no owner.
 func (w *world) replace(name string) error {
 	if _, err := w.cluster.DeleteChild(context.Background(), namespace, name, *metav1.NewDeleteOptions(0)); err != nil {
 		return err
@@ -121,7 +121,7 @@ func (w *world) scale(n int32) error {
 	return err
 }
 
-// jump lets time pass until the controller wakes.
+// jump advances the clock to the time of the controller's next pass.
 func (w *world) jump() {
 	due, _ := w.controller.Worker.Due()
 	w.cluster.Clock.Advance(due.Sub(w.cluster.Clock.Now()))
@@ -133,7 +133,7 @@ func (w *world) pass() {
 	}
 }
 
-// What may become of a call.
+// These constants are the possible choices before a call, and after a pass has listed the pods.
 const (
 	listed      = "listed"
 	answered    = "answered"
@@ -148,7 +148,7 @@ const (
 	crashedThen = "crash afterwards"
 )
 
-// before asks what happens to a call.
+// The hook before is called before each request. The hook chooses what happens to the request.
 func (w *world) before(call replicastest.Call) replicastest.Fault {
 	for {
 		switch w.choose(w.fates(call)) {
@@ -182,8 +182,8 @@ func (w *world) before(call replicastest.Call) replicastest.Fault {
 	}
 }
 
-// standStill lets a minute pass in the middle of a pass, of which the controller sees
-// nothing.
+// standStill advances the cluster by one minute in the middle of a pass. The controller receives no event during
+// this minute.
 func (w *world) standStill() {
 	end := w.cluster.Clock.Now().Add(time.Minute)
 	for due, ok := w.cluster.Due(); ok && !due.After(end); due, ok = w.cluster.Due() {
@@ -193,14 +193,15 @@ func (w *world) standStill() {
 	w.cluster.Clock.Advance(end.Sub(w.cluster.Clock.Now()))
 }
 
-// listed lets events arrive that come too late for the list.
+// listed is called after a pass has listed the pods in the cache. The method may then deliver events, which come
+// too late for this list.
 func (w *world) listed() {
 	for w.mayArrive() && w.choose([]string{listed, event}) == event {
 		w.arrive()
 	}
 }
 
-// early is how many events may arrive in the middle of one pass.
+// early is the maximum number of events that arrive in the middle of one pass.
 const early = 2
 
 func (w *world) mayArrive() bool {
@@ -212,7 +213,8 @@ func (w *world) arrive() {
 	w.controller.View.ChildWatch.Deliver()
 }
 
-// after crashes after a call if that was chosen.
+// The hook after is called after each call. If crashedThen was chosen for the call, the hook crashes the
+// process.
 func (w *world) after() {
 	w.cluster.Mutate = nil
 	if n := len(w.words); n > 0 && w.words[n-1] == crashedThen {
@@ -221,7 +223,7 @@ func (w *world) after() {
 	}
 }
 
-// fates are what may become of a call.
+// fates returns everything that can happen to a call.
 func (w *world) fates(call replicastest.Call) []string {
 	fates := []string{answered}
 	if w.mayArrive() {
@@ -242,7 +244,8 @@ func (w *world) fates(call replicastest.Call) []string {
 	return fates
 }
 
-// choose follows the script, and then takes the first possibility.
+// choose returns the possibility that the script selects. If the script has ended, choose returns the first
+// possibility.
 func (w *world) choose(from []string) string {
 	choice, n := 0, len(w.points)
 	if n < len(w.script) {
@@ -253,8 +256,8 @@ func (w *world) choose(from []string) string {
 	return from[choice]
 }
 
-// nextScript is the next way through the action, in the order of an odometer; nil
-// if this was the last.
+// nextScript returns the script for the next run of the same action. The numbers in the scripts count up like
+// the digits of an odometer. After the last script, the result is nil.
 func (w *world) nextScript() []int {
 	script := make([]int, len(w.points))
 	copy(script, w.script)

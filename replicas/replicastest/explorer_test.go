@@ -17,48 +17,47 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest/internal/invariant"
 )
 
-// A model is what there is at first, and what may happen to it.
+// A model describes the initial state of a small cluster, and limits how many faults and changes can happen.
 type model struct {
-	Replicas int  // wanted at first
-	Orphans  int  // that wait to be adopted
-	Sibling  bool // another ReplicaSet, of one pod
-	Kubelet  bool // pods become ready, and take their time to end
-	Most     int  // replicas that users may ask for; 0: they do not scale
+	Replicas int  // how many pods the ReplicaSet web wants at the start
+	Orphans  int  // how many pods without an owner exist at the start
+	Sibling  bool // whether there is a second ReplicaSet, which wants one pod
+	Kubelet  bool // whether pods get a node, become ready, and need time to stop
+	Most     int  // the highest number that users scale to; 0 means that users do not scale
 
-	Faults  int // calls refused, answers lost, crashes, watches broken
-	Changes int // things that users do: scale, relabel, delete a pod
-	Jumps   int // of the clock while something else could happen
-	// Restores is how often a backup of the beginning replaces everything, and Pauses
-	// how often the controller stands still for a minute before a call, while the
-	// cluster goes on.
+	Faults  int // how many faults can happen, such as refused calls, lost answers, crashes and broken watches
+	Changes int // how often users can scale, or relabel, delete or replace a pod
+	Jumps   int // how often the clock can jump ahead while another action is possible
+	// Restores is how often a backup of the initial state can be restored. Pauses is how often the controller
+	// can stand still for a minute before a call, while the cluster continues.
 	Restores, Pauses int
 }
 
-// A report is what was found.
+// A report is the result of explore.
 type report struct {
-	States int // that differ
-	Edges  int // ways from one to another
-	Ends   int // states in which nothing more happens
-	Depth  int // the longest way without a circle
+	States int // how many different states were visited
+	Edges  int // how many steps from one state to another were taken
+	Ends   int // how many states have no further system action
+	Depth  int // the length of the longest path to a state on its first visit
 	Err    error
-	Path   []string // to the error
+	Path   []string // the actions that lead to Err
 }
 
-// explore visits every state that a small simulated cluster can get into, by every order in which things can happen:
-// which event arrives next, when the controller makes a pass, what becomes of each of its calls and what arrives in
-// between, where it crashes, what users do meanwhile. States that will behave
-// alike are visited once.
+// explore visits every state that a small simulated cluster can reach. To reach these states, explore tries
+// every order of events, passes, crashes and user actions. For each call, explore tries every result, and every
+// number of events that can arrive before the call. If several states will behave alike, only one of them is
+// visited.
 //
-// The invariants hold in every state. And from every state, once nothing goes
-// wrong any more, every way on leads to the wanted state and ends there: no state
-// from which nothing more happens is any other, none is left by a pass that
-// nobody asked for, and there is no way round in a circle.
+// The invariants must hold in every state. If nothing more goes wrong, every path from a state must lead to the
+// wanted state and end there. If an invariant is broken, the report contains an error. The report also contains
+// an error in three other cases. In the first case, a state without further system actions is not the wanted
+// state. In the second case, an additional pass changes a state without further system actions. In the third
+// case, a path returns to one of its own states.
 //
-// What is bounded: the number of pods, of faults, of things that users do, of
-// times that the clock jumps ahead while something else could happen, and of
-// events that arrive in the middle of one pass. What is
-// left out: the cluster's own actions come in one order, ages count in whole
-// seconds, no call takes time.
+// The model limits the numbers of pods, faults, user actions, restores and pauses. The model also limits how
+// often the clock jumps ahead while another action is possible. The constant early limits how many events arrive
+// in the middle of one pass. The simulation is simpler than a real cluster in three ways. The cluster's own
+// actions happen in one fixed order, ages are counted in whole seconds, and a call takes no time.
 func explore(m model) report {
 	s := &search{model: m, colors: map[digest]color{}}
 	first := newWorld(m)
@@ -72,8 +71,8 @@ type digest [16]byte
 type color uint8
 
 const (
-	open   color = 1 + iota // on the way that is being followed
-	closed                  // everything behind it was visited
+	open   color = 1 + iota // the state is on the current path
+	closed                  // all states that can follow this state were visited
 )
 
 type search struct {
@@ -94,7 +93,7 @@ func (s *search) fail(err error) {
 	}
 }
 
-// visit goes on from a state in every way.
+// visit follows every action that is possible in a state.
 func (s *search) visit(w *world, d digest) {
 	s.colors[d] = open
 	s.report.Depth = max(s.report.Depth, len(s.path))
@@ -109,7 +108,7 @@ func (s *search) visit(w *world, d digest) {
 	s.colors[d] = closed
 }
 
-// follow takes an action, with everything that may happen inside it.
+// follow runs an action several times, once for each combination of choices inside the action.
 func (s *search) follow(w *world, a action) {
 	for script := []int(nil); s.report.Err == nil; {
 		next := w.clone()
@@ -139,8 +138,8 @@ func (s *search) arrive(w *world) {
 	}
 }
 
-// end checks a state in which nothing more happens: it is the wanted one, and a
-// pass that nobody asked for leaves it as it is.
+// end checks a state without further system actions. The state must be the wanted one, and an additional pass
+// must not change the state.
 func (s *search) end(w *world, d digest) {
 	if err := w.checker.Settled(namespace); err != nil {
 		s.fail(err)
@@ -156,18 +155,18 @@ func (s *search) end(w *world, d digest) {
 	}
 }
 
-// A world is one state.
+// A world is one state that explore can visit.
 type world struct {
 	model      model
 	cluster    *replicastest.PodCluster
 	controller *podController
 	checker    *invariant.Checker
-	backup     *replicastest.PodCluster // as the cluster was at first
+	backup     *replicastest.PodCluster // the cluster in its initial state
 
-	script  []int // what will happen at each point of the action
-	points  []int // how many things could
+	script  []int // the index of the choice at each point of the action
+	points  []int // the number of possible choices at each point
 	words   []string
-	arrived int // events in the middle of the pass
+	arrived int // how many events have arrived in the middle of the pass
 }
 
 func newWorld(m model) *world {
@@ -190,7 +189,7 @@ func newWorld(m model) *world {
 	return w
 }
 
-// start starts a controller that knows nothing.
+// start starts a controller with empty caches and no memory. If there is an old controller, start stops it.
 func (w *world) start() {
 	if w.controller != nil {
 		w.controller.View.Stop()
@@ -209,7 +208,7 @@ func (w *world) clone() *world {
 	return c
 }
 
-// hook lets every call be a point at which something may happen.
+// hook sets the hooks of the controller. The hooks before and listed call choose, which decides what happens.
 func (w *world) hook() {
 	done := w.controller.Client.Done
 	w.controller.Client.Fault = w.before
@@ -228,7 +227,7 @@ func (w *world) describe() string {
 	return s.String()
 }
 
-// told are what happened inside an action.
+// told describes the choices that were made inside an action.
 func (w *world) told() string {
 	if len(w.words) == 0 {
 		return ""
@@ -243,7 +242,7 @@ func (w *world) owner(name string, n int) {
 	}
 }
 
-// pod makes a pod that nobody owns.
+// pod creates a pod without an owner.
 func (w *world) pod(name, app string) {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": app}},

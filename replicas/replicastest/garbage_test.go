@@ -23,8 +23,8 @@ func TestGarbageCollection(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		policy       metav1.DeletionPropagation
-		at0s, at1s   bool // the owner exists
-		pods, owners int  // in the end
+		at0s, at1s   bool // whether the owner still exists after 0 s and after 1 s
+		pods, owners int  // how many pods and owners exist in the end
 	}{
 		"in the background the owner goes first":  {metav1.DeletePropagationBackground, false, false, 0, 0},
 		"the background is the default":           {"", false, false, 0, 0},

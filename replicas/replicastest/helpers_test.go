@@ -60,7 +60,7 @@ func createPod(t *testing.T, c *replicastest.PodCluster, p *corev1.Pod) *corev1.
 	return p
 }
 
-// run lets time pass for a cluster alone.
+// run runs a World that contains only the cluster.
 func run(c *replicastest.PodCluster, d time.Duration) {
 	(&replicastest.World{Clock: c.Clock, Parts: []replicastest.Part{c}}).Run(d)
 }

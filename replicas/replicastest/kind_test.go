@@ -25,7 +25,7 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// A pool keeps workers: kinds of nobody's but this test's.
+// A pool is an owner, and its children are workers. Only the tests of this package use these two kinds.
 type pool struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
@@ -87,7 +87,7 @@ type workshop struct {
 	*replicastest.Cluster[*pool, *worker]
 	controller *replicastest.Controller[*pool, *worker]
 	world      *replicastest.World
-	vetoed     bool // deletions
+	vetoed     bool // whether Prepare forbids all deletions
 }
 
 func newWorkshop(t *testing.T, n int32) *workshop {
@@ -261,7 +261,7 @@ func TestOwnKindsArePatchedAsCustomResourcesAre(t *testing.T) {
 	assert.Empty(t, w.Finalizers, "lists are replaced as a whole")
 }
 
-// Pods of an owner of one's own have nodes and kubelets too.
+// If an owner of a custom kind has pods as children, the cluster simulates nodes and kubelets for these pods.
 func TestPodsOfAnOwnKind(t *testing.T) {
 	t.Parallel()
 	kind := controller.Kind[*pool, *corev1.Pod]{

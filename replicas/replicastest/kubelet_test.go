@@ -23,7 +23,7 @@ func createPods(t *testing.T, c *replicastest.PodCluster, n int) {
 	}
 }
 
-// nodes counts the pods of each node that are as asked for.
+// nodes returns, for each node, the number of pods for which the given function returns true.
 func nodes(c *replicastest.PodCluster, is func(*corev1.Pod) bool) map[string]int {
 	count := map[string]int{}
 	for _, p := range c.Children(namespace) {

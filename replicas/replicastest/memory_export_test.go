@@ -15,15 +15,14 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// remember makes the controller remember what another one does.
+// remember copies the memory of another controller into this controller.
 func (c *Controller[O, C]) remember(other *Controller[O, C]) {
 	copyDeep(memory(c.controller), memory(other.controller))
 	copyDeep(fieldOf(c.controller, "term"), fieldOf(other.controller, "term"))
 }
 
-// memory is what a controller remembers of owners: a map of
-// slices of pointers, by name. It is nobody else's business, so there is no other
-// way in.
+// memory returns everything that a controller remembers about its owners. The result is a map from names to
+// slices of pointers. The map is read by reflection, because the controller does not export it.
 func memory(c *controller.Controller) reflect.Value {
 	return writable(fieldOf(c, "owners").FieldByName("m"))
 }
@@ -33,13 +32,14 @@ func fieldOf(c *controller.Controller, field string) reflect.Value {
 	return writable(reconciler.FieldByName(field))
 }
 
-// writable is a field of a struct that has an address, exported or not.
+// writable returns the same field as a value that can be set. The field may be unexported, and its struct must
+// be addressable.
 func writable(v reflect.Value) reflect.Value {
 	return reflect.NewAt(v.Type(), unsafe.Pointer(v.UnsafeAddr())).Elem()
 }
 
-// isShared reports whether values of a type are never changed, or hold nothing that
-// is remembered.
+// isShared reports whether copyDeep may use the same value in both copies. Values of such a type are never
+// changed, or contain nothing that a controller remembers.
 func isShared(t reflect.Type) bool {
 	switch t {
 	case reflect.TypeFor[time.Time](), reflect.TypeFor[*corev1.Pod]():
@@ -48,13 +48,13 @@ func isShared(t reflect.Type) bool {
 	return t.Kind() == reflect.Interface
 }
 
-// isNothing reports whether values of a type are of the moment: a function is one to
-// call when the write under way ends.
+// isNothing reports whether values of a type do not belong to the memory. These values are locks, counters and
+// functions. A function is only called when the current write ends.
 func isNothing(t reflect.Type) bool {
 	return t == reflect.TypeFor[sync.Mutex]() || t == reflect.TypeFor[atomic.Int64]() || t.Kind() == reflect.Func
 }
 
-// copyDeep copies a value with all that it points to.
+// copyDeep copies a value, and everything that the value points to.
 func copyDeep(to, from reflect.Value) {
 	switch t := from.Type(); {
 	case isNothing(t):

@@ -20,7 +20,7 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// What these tests look into, by the names that others have for it.
+// The functions and methods in this file export internals of the package for its tests.
 
 type podController = Controller[*appsv1.ReplicaSet, *corev1.Pod]
 
@@ -76,7 +76,7 @@ func (s *Stream[T]) Deliver()               { s.next() }
 
 func (w *Worker) Queued(key types.NamespacedName) (time.Time, bool) { return w.queued(key) }
 
-// Ledgers are what the controller knows of the children of each owner.
+// Ledgers returns the controller's ledger of each owner.
 func (c *Controller[O, C]) Ledgers() map[expectations.Key]*ledger.Ledger[C] {
 	return inside.Of[inside.Ledgers[*ledger.Ledger[C]]](c.inside.Ledgers).Ledgers()
 }

@@ -22,11 +22,11 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// Reports of operators, played on pools of workers.
+// The tests in this file replay problems that were reported for operators. In these tests, pools own workers.
 
 type workers = replicas.Spec[*worker]
 
-// workersOf returns the Kind of pools whose spec is changed.
+// workersOf returns the Kind of pools. The given function changes the result of Kind.Spec.
 func workersOf(change func(spec *workers)) controller.Kind[*pool, *worker] {
 	kind := pools()
 	spec := kind.Spec
@@ -38,7 +38,8 @@ func workersOf(change func(spec *workers)) controller.Kind[*pool, *worker] {
 	return kind
 }
 
-// openWorkshop returns a workshop of a Kind, whose pool has become what it wants.
+// openWorkshop returns a workshop with the given Kind and a pool that wants n workers. The pool has existed for
+// an hour. If ready is true, the workers become ready.
 func openWorkshop(t *testing.T, kind controller.Kind[*pool, *worker], n int32, ready bool) *workshop {
 	t.Helper()
 	cluster, err := replicastest.NewCluster(kind, replicastest.Options{Seed: 1})
@@ -77,8 +78,8 @@ func (s *workshop) names() (names []string) {
 	return names
 }
 
-// actions-runner-controller 4000: a runner gets a job while the cache does not show that yet,
-// and the pool is scaled down.
+// If the pool is scaled down before the cache shows that a runner has a job, this runner stays
+// (actions-runner-controller 4000).
 func TestARunnerThatGetsAJobStays(t *testing.T) {
 	t.Parallel()
 	isBusy := func(w *worker) bool { return w.Annotations["busy"] != "" }
@@ -104,8 +105,8 @@ func TestARunnerThatGetsAJobStays(t *testing.T) {
 	}
 }
 
-// agent-sandbox 418: another controller takes a child over while the cache does not show that
-// yet, and the pool is scaled down.
+// If the pool is scaled down before the cache shows that another controller has taken over a child, this child
+// stays (agent-sandbox 418).
 func TestAChildThatWasTakenOverStays(t *testing.T) {
 	t.Parallel()
 	for _, ready := range []bool{false, true} {
@@ -121,8 +122,8 @@ func TestAChildThatWasTakenOverStays(t *testing.T) {
 	}
 }
 
-// membersWith returns a Kind whose author keeps a claim for each member: Prepare makes the
-// claims of new members, and deletes those of the members that go.
+// membersWith returns a Kind with a claim for each member. Prepare creates the claims of new members, and
+// deletes the claims of members that will be deleted.
 func membersWith(claims sets.Set[string]) controller.Kind[*pool, *worker] {
 	kind := workersOf(func(spec *workers) { spec.Slots = replicas.Ordinals("p") })
 	kind.Prepare = func(_ context.Context, _ *pool, step *controller.Step[*worker]) error {
@@ -135,8 +136,8 @@ func membersWith(claims sets.Set[string]) controller.Kind[*pool, *worker] {
 	return kind
 }
 
-// cloudnative-pg 10905: the cache has an old owner that wants fewer members. None goes, and
-// none loses its claim.
+// If the cache shows an old version of the owner that wants fewer members, no member is deleted and no member
+// loses its claim (cloudnative-pg 10905).
 func TestAnOldOwnerCostsNoMemberItsClaim(t *testing.T) {
 	t.Parallel()
 	claims := sets.New[string]()
@@ -150,8 +151,8 @@ func TestAnOldOwnerCostsNoMemberItsClaim(t *testing.T) {
 	assert.True(t, claims.HasAll(s.names()...))
 }
 
-// cloudnative-pg 10905: the server refuses a deletion that the author's step has let through. The
-// claim goes when the member has gone, and not before.
+// If the server refuses a deletion that Prepare has allowed, the member keeps its claim (cloudnative-pg 10905).
+// Prepare deletes the claim only after the member was deleted.
 func TestADeletionThatIsRefusedAfterTheAuthorsStep(t *testing.T) {
 	t.Parallel()
 	claims := sets.New[string]()
@@ -179,8 +180,9 @@ func TestADeletionThatIsRefusedAfterTheAuthorsStep(t *testing.T) {
 	assert.Equal(t, 4, claims.Len(), "and now its claim has gone with it")
 }
 
-// cloudnative-pg 10985: the claim of p-0 is being deleted. The other members do not wait for it,
-// whether the author's step leaves its name out or New fails for it.
+// If p-0 cannot be created because its claim is being deleted, the other members are still created
+// (cloudnative-pg 10985). This holds if Prepare removes p-0 from the Step, and also if New returns an error for
+// p-0.
 func TestAClaimThatIsBeingDeletedHoldsItsMemberAlone(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(kind *controller.Kind[*pool, *worker], isStuck *bool){
@@ -225,8 +227,9 @@ func mark(at time.Time) func(w *worker) {
 	return func(w *worker) { metav1.SetMetaDataAnnotation(&w.ObjectMeta, "marked", at.Format(time.RFC3339)) }
 }
 
-// machine-controller-manager 1087: a machine is cordoned and drained before it goes. If the pool is
-// scaled up again before that, the machine is wanted, and is not left cordoned.
+// Before a machine is deleted, Prepare cordons the machine and waits until the machine is drained. If the pool is
+// scaled up again before the deletion, the machine stays and does not remain cordoned (machine-controller-manager
+// 1087).
 func TestADrainIsCalledOff(t *testing.T) {
 	t.Parallel()
 	var s *workshop
@@ -251,7 +254,7 @@ func TestADrainIsCalledOff(t *testing.T) {
 				cordon(w, false)
 			}
 		}
-		step.Delete = nil // none is drained yet
+		step.Delete = nil // no machine is drained yet
 		return nil
 	}
 	s = openWorkshop(t, kind, 3, true)
@@ -272,8 +275,9 @@ func TestADrainIsCalledOff(t *testing.T) {
 	assert.Zero(t, cordoned(), "it is wanted again")
 }
 
-// machine-controller-manager 1078: an autoscaler marks a machine and lowers the number a second later.
-// The step leaves a marked machine a while before it is replaced, and at once goes one that is too many.
+// An autoscaler marks a machine, and lowers the desired number a second later (machine-controller-manager 1078).
+// If a marked machine would be replaced, Prepare postpones its deletion until ten seconds after the mark. If
+// there is one machine too many, Prepare does not postpone the deletion.
 func TestAMarkedChildIsNotReplacedInVain(t *testing.T) {
 	t.Parallel()
 	kind := workersOf(func(spec *workers) { spec.Rules.MustGo = isMarked })
@@ -306,7 +310,8 @@ func TestAMarkedChildIsNotReplacedInVain(t *testing.T) {
 	assert.NotContains(t, s.names(), victim, "replaced, as nobody has lowered the number")
 }
 
-// machine-controller-manager 790: what does not become ready is replaced, by itself, after that time.
+// If a worker is still unready after the time in ReadyWithin, the controller replaces the worker without waiting
+// for an event (machine-controller-manager 790).
 func TestWhatDoesNotBecomeReadyIsReplaced(t *testing.T) {
 	t.Parallel()
 	for _, remembers := range []bool{false, true} {
@@ -331,8 +336,9 @@ func TestWhatDoesNotBecomeReadyIsReplaced(t *testing.T) {
 	}
 }
 
-// agent-sandbox 1513: children that are an hour old are not ready for three seconds. Time counts from
-// then, not from their creation, also if a pass sees each of the changes too late.
+// If children that are an hour old become unready for less than ReadyWithin, the children stay (agent-sandbox
+// 1513). ReadyWithin counts from the moment when a child became unready, and not from its creation. This holds
+// even if the cache shows each change a minute late.
 func TestChildrenThatAreNotReadyForAMomentStay(t *testing.T) {
 	t.Parallel()
 	for name, lag := range map[string]time.Duration{"if the cache follows": 0, "if it is late": time.Minute} {
@@ -351,7 +357,7 @@ func TestChildrenThatAreNotReadyForAMomentStay(t *testing.T) {
 			assert.Equal(t, before, s.names())
 			s.edit(t, before[0], func(w *worker) { w.Status.Ready = false })
 			s.world.Run(4 * time.Minute)
-			s.controller = s.NewController() // knows nothing of before
+			s.controller = s.NewController() // does not know when the child became unready
 			s.world.Parts[1] = s.controller
 			s.world.Run(3 * time.Minute)
 			assert.Equal(t, before, s.names(), "a new process begins anew")
@@ -361,7 +367,8 @@ func TestChildrenThatAreNotReadyForAMomentStay(t *testing.T) {
 	}
 }
 
-// scylla-operator 284: the owner is deleted, and its members drain one after the other before they go.
+// If the owner is deleted, its members are deleted one after the other (scylla-operator 284). Each member is
+// drained before its deletion.
 func TestMembersDrainBeforeTheirOwnerGoes(t *testing.T) {
 	t.Parallel()
 	var s *workshop
@@ -397,7 +404,8 @@ func TestMembersDrainBeforeTheirOwnerGoes(t *testing.T) {
 	assert.True(t, apierrors.IsNotFound(err))
 }
 
-// kubectl delete --cascade=orphan: the owner goes, and its children stay, finalizer or not.
+// If an owner is deleted with kubectl delete --cascade=orphan, its children stay, even if the owner has the
+// finalizer of its Spec.
 func TestOrphanedChildrenStay(t *testing.T) {
 	t.Parallel()
 	const finalizer = "example.com/drain"
@@ -411,8 +419,8 @@ func TestOrphanedChildrenStay(t *testing.T) {
 	assert.Len(t, s.names(), 3)
 }
 
-// kaito 2295, outscale 543: a provider has no capacity. Each child fails, or somebody deletes it again.
-// A hold that doubles to five minutes lets eight children through about 18 times an hour.
+// A provider has no capacity, so each child fails or is deleted by someone else (kaito 2295, outscale 543). The
+// delay of creations doubles up to five minutes, so eight children are created about 18 times in an hour.
 func TestChildrenThatFailForEver(t *testing.T) {
 	t.Parallel()
 	failed := func(w *worker) bool { return w.Spec.Image == "failed" }
@@ -457,8 +465,8 @@ func TestChildrenThatFailForEver(t *testing.T) {
 	}
 }
 
-// agent-sandbox 418: claims take children out of a pool as soon as they are there. That is no failure,
-// so the pool makes the next ones at once.
+// If claims take over the children of a pool as soon as the children exist, the children do not count as failed.
+// The pool creates the next children at once (agent-sandbox 418).
 func TestChildrenThatOthersTakeOverAreNoFailure(t *testing.T) {
 	t.Parallel()
 	s := openWorkshop(t, pools(), 1, true)
@@ -477,7 +485,8 @@ func TestChildrenThatOthersTakeOverAreNoFailure(t *testing.T) {
 	assert.Len(t, s.names(), 31, "30 are taken, and one is there")
 }
 
-// A quota that is full keeps a slot from being filled. When it has room, all ends well.
+// While creations are refused, as by a full quota, the empty slot p-1 is not filled, and p-3 stays. When
+// creations are allowed again, p-1 is created and p-3 is deleted.
 func TestSlotsThatAreGivenUpWhileAnotherIsMissing(t *testing.T) {
 	t.Parallel()
 	s := openWorkshop(t, workersOf(func(spec *workers) { spec.Slots = replicas.Ordinals("p") }), 5, true)
@@ -492,7 +501,8 @@ func TestSlotsThatAreGivenUpWhileAnotherIsMissing(t *testing.T) {
 	assert.Equal(t, []string{"p-0", "p-1", "p-2"}, s.names())
 }
 
-// The user scales down under a full quota, with a slot missing, and it ends.
+// If a user scales down while the quota is full and a wanted slot is empty, the pool still ends with one worker
+// in each wanted slot.
 func TestScaleDownUnderAFullQuota(t *testing.T) {
 	t.Parallel()
 	s := openWorkshop(t, workersOf(func(spec *workers) { spec.Slots = replicas.Ordinals("p") }), 5, true)

@@ -20,8 +20,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// Twelve pods in each of three zones: 36 -> 24 leaves
-// eight in each (kubernetes#124149, #124306), and with packed one node is emptied.
+// A ReplicaSet with twelve pods in each of three zones is scaled from 36 to 24. The order "zones" leaves eight
+// pods in each zone (kubernetes#124149, #124306). The order "packed" leaves one node empty.
 func TestOrdersInWords(t *testing.T) {
 	t.Parallel()
 	for words, want := range map[string][]int{"zones": {8, 8, 8}, "packed": {0, 12, 12}} {
@@ -52,7 +52,7 @@ func TestOrdersInWords(t *testing.T) {
 	}
 }
 
-// onNodes returns how many pods there are on each of three nodes, the fewest first.
+// onNodes returns the number of pods on each of the three nodes, in ascending order.
 func onNodes(cluster *replicastest.PodCluster) []int {
 	counts := map[string]int{}
 	for _, p := range cluster.Children(namespace) {

@@ -21,18 +21,19 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A rollout is a workshop whose workers are replaced when the pool's image changes. It judges each change.
+// A rollout is a workshop that replaces all workers if the pool's image changes. The method changed checks each
+// change of a worker.
 type rollout struct {
 	*workshop
 	unavailable, surge int
-	wanted             []int // all that were ever wanted: a call may be late, and the owner old
+	wanted             []int // every desired number so far, because a call may be late and the cached owner may be old
 	images             []string
-	fewest, most       int // available ones before each deletion of one, and children after each creation
+	fewest, most       int // the fewest available workers after a deletion, and the most workers after a creation
 	made               int
 	broken             error
 }
 
-// newRollout returns a pool of n workers that are all there.
+// newRollout returns a rollout with a pool of n workers. All workers have been created.
 func newRollout(t *testing.T, seed uint64, n int32, startUp time.Duration, unavailable, surge *intstr.IntOrString, change func(s *workers)) *rollout {
 	t.Helper()
 	kind := pools()
@@ -77,7 +78,8 @@ func (r *rollout) available() (n int) {
 	return n
 }
 
-// unseen counts the workers that are no longer available, and the controller's cache does not show it.
+// unseen counts the workers that are no longer ready, although the controller's cache still shows them as ready.
+// Workers that are being deleted are not counted.
 func (r *rollout) unseen() (n int) {
 	for _, shown := range r.controller.View.ChildWatch.In(namespace) {
 		is, err := r.GetChild(context.Background(), namespace, shown.Name)
@@ -88,7 +90,8 @@ func (r *rollout) unseen() (n int) {
 	return n
 }
 
-// changed judges a change of a worker.
+// changed checks that the creation or deletion of a worker keeps the limits of the rollout. A worker with the
+// latest image must not be deleted, unless users have changed the desired number, or the image more than once.
 func (r *rollout) changed(before, after metav1.Object) {
 	was, _ := before.(*worker)
 	is, _ := after.(*worker)
@@ -128,7 +131,8 @@ func (r *rollout) roll(t *testing.T, image string) {
 	require.NoError(t, err)
 }
 
-// ends requires that the rollout has ended.
+// ends checks that no limit was broken, and that there are exactly n workers. All of these workers must be
+// available and have the latest image.
 func (r *rollout) ends(t *testing.T, n int) {
 	t.Helper()
 	require.NoError(t, r.broken)
@@ -150,7 +154,8 @@ func percent(text string) *intstr.IntOrString {
 	return &value
 }
 
-// k0smotron 1481, lws 779: what an author writes first keeps a quorum, and surges by no more than it may.
+// A rollout with a simple Spec keeps the limits MaxUnavailable and MaxSurge (k0smotron 1481, lws 779). For
+// example, two of three workers stay available and form a quorum.
 func TestRollouts(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -182,8 +187,8 @@ func TestRollouts(t *testing.T) {
 	}
 }
 
-// lws 488 and 567: one of two is not ready when the rollout begins, and it goes first. All are broken, and
-// the next image mends them.
+// If one of two workers is unready when a rollout begins, this worker is replaced first (lws 488 and 567). If
+// the new image is broken, one old worker stays available, and a rollout to the next image succeeds.
 func TestARolloutOfWhatIsBroken(t *testing.T) {
 	t.Parallel()
 	r := newRollout(t, 1, 2, time.Minute, number(1), nil, nil)
@@ -201,7 +206,8 @@ func TestARolloutOfWhatIsBroken(t *testing.T) {
 	r.ends(t, 2)
 }
 
-// What contradicts itself is refused once, and nothing is done.
+// If the limits of a rollout contradict each other, the controller sends one event, and creates and deletes
+// nothing.
 func TestRolloutsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	for text, tt := range map[string]struct {
@@ -229,8 +235,8 @@ func TestRolloutsThatAreRefused(t *testing.T) {
 	}
 }
 
-// Anything goes wrong, and users change their minds in the middle. There are never fewer available by a
-// deletion of the controller's, never more than may be, and the rollout ends.
+// During a rollout, faults occur, and users change the image and the desired number. The controller's deletions
+// never leave too few workers available. There are never too many workers, and the rollout ends.
 func TestRolloutsWithFaults(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(rolloutStories) {
@@ -270,7 +276,7 @@ func TestRolloutsWithFaults(t *testing.T) {
 	}
 }
 
-// rolloutStories is how many stories of rollouts are played.
+// rolloutStories is the number of seeds that TestRolloutsWithFaults uses.
 const rolloutStories = 150
 
 func (r *rollout) goesWrong(t *testing.T, random *rand.Rand) {

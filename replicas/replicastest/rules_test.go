@@ -20,8 +20,9 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// ruled are ReplicaSets whose pods must go, or stay, by their labels. If all is set,
-// pods that are being deleted count as replicas; if slow is, one goes at a time.
+// ruled returns the Kind of ReplicaSets with two rules. Pods with the label go must go, and pods with the label
+// stay must stay. If all is set, pods that are being deleted count as replicas. If slow is set, each plan
+// deletes at most one pod.
 func ruled(all, slow bool) controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 	kind := controller.ReplicaSets()
 	spec := kind.Spec
@@ -41,8 +42,8 @@ func ruled(all, slow bool) controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 	return kind
 }
 
-// Whatever the rules say meanwhile, and whatever fails, in the end there are as many
-// replicas as are wanted, and none that must go.
+// The rules change their results, and calls fail. In the end, there are as many replicas as the ReplicaSet
+// wants, and none of them must go.
 func TestRulesLeadToTheWantedNumber(t *testing.T) {
 	t.Parallel()
 	for seed := range some(60) {
@@ -74,7 +75,8 @@ func TestRulesLeadToTheWantedNumber(t *testing.T) {
 	}
 }
 
-// disturb scales, labels or deletes, or lets something fail.
+// disturb makes one random change. The ReplicaSet is scaled, a pod gets a label, the watch of pods hangs or
+// resumes, or calls fail.
 func disturb(t *testing.T, r *rand.Rand, cluster *replicastest.PodCluster, c *podController) {
 	t.Helper()
 	edit := func(change func(p *corev1.Pod)) {

@@ -22,23 +22,23 @@ import (
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
-// A State is a description of a cluster and its controllers in which two that
-// will behave alike read alike: UIDs and resource versions are replaced by their
-// rank among those that occur, instants by how long ago they are, in whole
-// seconds. It needs a cluster that is Counting, and leaves out a ConsistencyStore,
-// the lag of events, and everything about pods that the simulation never sets.
+// A State is a description of a cluster and its controllers. If two clusters will behave alike, their
+// descriptions are equal. Each UID and resourceVersion is replaced by its rank among the values in the
+// description. Each time is replaced by its age, in whole seconds for objects. The cluster must be Counting. A
+// State leaves out the ConsistencyStore of a controller, the lag of events, and all fields of pods that the
+// simulation never sets.
 type State struct {
 	cluster *PodCluster
 	now     time.Time
 	words   []word
-	owner   string // whose ledger is being described
+	owner   string // the name of the owner to which the remembered values belong
 }
 
-// A word is a piece of text, or a number to be replaced by its rank.
+// A word is a text, or a number that String replaces by its rank among the numbers of the same kind.
 type word struct {
 	text   string
 	number uint64
-	kind   string // "": text
+	kind   string // "" means a text
 }
 
 // NewState returns the State of a cluster without controllers.
@@ -59,7 +59,7 @@ func NewState(c *PodCluster) *State {
 	return s
 }
 
-// Add adds what a controller knows.
+// Add adds the state of a controller, with its caches and its memory.
 func (s *State) Add(c *podController) {
 	s.text("\ncontroller", c.inside.Passing != nil, c.Skew)
 	stream(s, c.View.OwnerWatch, s.set)
@@ -86,7 +86,7 @@ func each[T any](s *State, objs []T, describe func(T)) {
 	}
 }
 
-// remembered is what the controller remembers of owners.
+// remembered adds everything that the controller remembers about its owners.
 func (s *State) remembered(c *podController) {
 	m := memory(c.controller)
 	for _, key := range sortedBy(m, func(key reflect.Value) string { return key.FieldByName("Name").String() }) {
@@ -102,14 +102,15 @@ func sortedBy(m reflect.Value, name func(key reflect.Value) string) []reflect.Va
 	return slices.SortedFunc(slices.Values(m.MapKeys()), func(a, b reflect.Value) int { return cmp.Compare(name(a), name(b)) })
 }
 
-// isOwners reports whether a field is that of the owner, or else it will be
-// forgotten, or says when the last pass was.
+// isOwners reports whether a State leaves out a field of the memory. The fields uid and generation equal those
+// of the owner, or else the remembered state will be dropped. The field lastPass is the time of the last pass.
+// The field moment is the latest Moment of a ledger.
 func isOwners(field string) bool {
 	return field == "uid" || field == "generation" || field == "lastPass" || field == "moment"
 }
 
-// value adds a value that is remembered, whatever it is. Strings are names if they
-// are called so, and else versions; maps are keyed by UID.
+// value adds a remembered value of any type. A string is a name if its field is called name or Name, and a
+// version otherwise. The keys of maps are UIDs.
 func (s *State) value(v reflect.Value) {
 	switch t := v.Type(); {
 	case isNothing(t):
@@ -225,7 +226,8 @@ func (s *State) UID(uid types.UID) { s.add("u", string(uid)) }
 
 func (s *State) version(v string) { s.add("v", v) }
 
-// name adds the name of a pod: its end stands for when it was chosen.
+// name adds the name of a pod. The suffix is added as a number, because the order of these numbers shows which
+// name was generated first.
 func (s *State) name(name string) {
 	end := max(len(name)-suffixLength, 0)
 	number := uint64(0)
@@ -245,7 +247,7 @@ func (s *State) add(kind, text string) {
 	s.words = append(s.words, word{number: n, kind: kind})
 }
 
-// Text adds anything else.
+// Text adds the given values as text.
 func (s *State) Text(parts ...any) { s.text(parts...) }
 
 // String returns the whole description.

@@ -20,7 +20,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// statuses keeps the statuses that are written from now on.
+// statuses records the ReplicaSet statuses that are written from now on.
 func (s *stage) statuses() *[]appsv1.ReplicaSetStatus {
 	var written []appsv1.ReplicaSetStatus
 	s.Changed = func(before, after metav1.Object) {
@@ -33,7 +33,8 @@ func (s *stage) statuses() *[]appsv1.ReplicaSetStatus {
 	return &written
 }
 
-// requireOneWay checks that counts go where they shall and never back.
+// requireOneWay checks that the counts in the statuses never fall if up is true, and never rise if up is false.
+// After the second status, the number of terminating pods must not rise.
 func requireOneWay(t *testing.T, written []appsv1.ReplicaSetStatus, up bool, what string) {
 	t.Helper()
 	for i, s := range written {
@@ -59,8 +60,8 @@ func sign(up bool) int32 {
 	return -1
 }
 
-// A controller that knows how far its caches have come writes of itself what it did,
-// and never takes it back, whichever cache is late.
+// If a controller knows the resourceVersions of its caches, the status includes the controller's own creations
+// and deletions. Later statuses do not take them back, even if the caches are late.
 func TestStatusGoesOneWay(t *testing.T) {
 	t.Parallel()
 	lags := []time.Duration{0, 30 * time.Millisecond, 700 * time.Millisecond, 4 * time.Second}
@@ -87,7 +88,7 @@ func TestStatusGoesOneWay(t *testing.T) {
 	}
 }
 
-// Where nothing else happens to the pods, each step of a burst takes one write.
+// If the pods do not change in other ways, each pass of a burst needs one status write.
 func TestEachStepTakesOneStatusWrite(t *testing.T) {
 	t.Parallel()
 	for _, lag := range []time.Duration{0, 200 * time.Millisecond} {
@@ -98,7 +99,7 @@ func TestEachStepTakesOneStatusWrite(t *testing.T) {
 			s.restart(t)
 			s.controller.BurstReplicas = 10
 			s.controller.View.ChildWatch.Lag, s.controller.View.OwnerWatch.Lag = lag, lag
-			createPod(t, s.PodCluster, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "other"}}) // so that there is a version
+			createPod(t, s.PodCluster, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "other"}}) // gives the cache a resourceVersion
 			createReplicaSet(t, s.PodCluster, 0)
 			s.world.Run(time.Minute)
 			for _, step := range []struct{ to, writes int32 }{{5, 1}, {30, 3}, {0, 3}, {20, 2}, {19, 1}} {
@@ -112,8 +113,8 @@ func TestEachStepTakesOneStatusWrite(t *testing.T) {
 	}
 }
 
-// With a delay, a hundred changes a second become one write a second; scaling does not
-// wait for it.
+// If StatusDelay is one second, a hundred changes per second lead to one status write per second. The delay does
+// not affect scaling.
 func TestStatusDelay(t *testing.T) {
 	t.Parallel()
 	s := &stage{PodCluster: replicastest.NewPodCluster(replicastest.Options{Seed: 1, Nodes: 4})}
@@ -151,7 +152,7 @@ func TestStatusDelay(t *testing.T) {
 	assert.Len(t, s.active(s.Owners(namespace)[0]), 10, "a pod that was taken out is made up for at once")
 }
 
-// flip makes a pod ready that is not, and the other way round.
+// flip makes a ready pod unready, and an unready pod ready.
 func flip(p *corev1.Pod) {
 	for i := range p.Status.Conditions {
 		if c := &p.Status.Conditions[i]; c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {

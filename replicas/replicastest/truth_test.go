@@ -23,20 +23,21 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A count is how many pods there ever were, and how many active ones of web at
-// once, at most and at least.
+// A count records all pods that have ever existed. It also records the highest and the lowest number of active
+// pods that the ReplicaSet web has had at one time.
 type count struct {
 	pods        map[types.UID]bool
 	most, least int
 }
 
-// ever is how many there ever were.
+// ever returns how many pods have ever existed.
 func (c *count) ever() int { return len(c.pods) }
 
-// enough is how many pods may ever be: more would only cost time.
+// enough limits how many pods are created in a test. If the limit is exceeded, the quota becomes 0, because more
+// pods would only take time.
 const enough = 1000
 
-// counts counts from now on.
+// counts returns a count that is updated with each change from now on.
 func (s *stage) counts() *count {
 	c := &count{pods: map[types.UID]bool{}}
 	look := func() {
@@ -60,8 +61,8 @@ func (s *stage) counts() *count {
 	return c
 }
 
-// becomes creates a ReplicaSet of n pods, and checks that in the end there are n, and
-// that there never were others.
+// becomes creates a ReplicaSet of n pods. The method then checks that the ReplicaSet has n pods in the end, and
+// that no other pods have ever existed.
 func (s *stage) becomes(t *testing.T, n int32) {
 	t.Helper()
 	createReplicaSet(t, s.PodCluster, n)
@@ -71,7 +72,7 @@ func (s *stage) becomes(t *testing.T, n int32) {
 	assert.Equal(t, int(n), c.ever())
 }
 
-// firstOf returns a fault of the first n calls of a verb.
+// firstOf returns a function for Client.Fault that applies a Fault to the first n requests with the given verb.
 func firstOf(verb string, n int, fault replicastest.Fault) func(replicastest.Call) replicastest.Fault {
 	return func(call replicastest.Call) replicastest.Fault {
 		if call.Verb != verb || n == 0 {
@@ -82,7 +83,7 @@ func firstOf(verb string, n int, fault replicastest.Fault) func(replicastest.Cal
 	}
 }
 
-// grown is a stage with so many pods, of all ages.
+// grown returns a stage with n pods of different ages.
 func grown(t *testing.T, n int32) *stage {
 	t.Helper()
 	s := newStage(t, 1, 4)
@@ -96,7 +97,7 @@ func grown(t *testing.T, n int32) *stage {
 	return s
 }
 
-// poke wakes the controller again and again, by changes that change nothing.
+// poke wakes the controller again and again, by changes of an annotation that has no meaning.
 func (s *stage) poke(t *testing.T, every, d time.Duration) {
 	t.Helper()
 	for end := s.Clock.Now().Add(d); s.Clock.Now().Before(end); {
@@ -108,7 +109,7 @@ func (s *stage) poke(t *testing.T, every, d time.Duration) {
 	}
 }
 
-// ends are how a watch that hung goes on.
+// ends contains the ways in which a hung watch can continue.
 var ends = map[string]func(*stage){
 	"it catches up":     func(s *stage) { s.controller.View.ChildWatch.Resume() },
 	"it is listed anew": func(s *stage) { s.controller.View.ChildWatch.Relist() },
@@ -118,7 +119,8 @@ var ends = map[string]func(*stage){
 	},
 }
 
-// Nothing is deleted twice because nobody showed that it is gone.
+// While the watch hangs, no event shows that deleted pods are gone. The controller still deletes no more pods
+// than necessary.
 func TestAWatchThatHangsWhileASetShrinks(t *testing.T) {
 	t.Parallel()
 	for _, from := range sizes(32, 60, 100) {
@@ -144,7 +146,8 @@ func TestAWatchThatHangsWhileASetShrinks(t *testing.T) {
 	}
 }
 
-// Nothing is created twice because nobody showed that it is there.
+// While the watch hangs, no event shows that created pods exist. The controller still creates no more pods than
+// necessary.
 func TestAWatchThatHangsWhileASetGrows(t *testing.T) {
 	t.Parallel()
 	for end, resume := range ends {
@@ -165,7 +168,7 @@ func TestAWatchThatHangsWhileASetGrows(t *testing.T) {
 	}
 }
 
-// While the watch of pods hangs, a set goes up and down as its users want it.
+// While the watch of pods hangs, the ReplicaSet still reaches each number of pods that its users want.
 func TestAWatchThatHangsStopsNothing(t *testing.T) {
 	t.Parallel()
 	s := grown(t, 10)
@@ -184,7 +187,7 @@ func TestAWatchThatHangsStopsNothing(t *testing.T) {
 	assert.Equal(t, 10+15+7, c.ever())
 }
 
-// Whatever becomes of answers: exactly as many pods as wanted ever exist.
+// If answers to creations are lost, the controller creates exactly as many pods as wanted.
 func TestLostAnswersOfCreations(t *testing.T) {
 	t.Parallel()
 	lost := func(n int, failure failure.Failure) replicastest.Rule {
@@ -226,7 +229,7 @@ func TestLostAnswersOfCreations(t *testing.T) {
 	}
 }
 
-// A creation that timed out and takes effect later is not made up for.
+// If a creation times out and takes effect later, the controller creates no additional pod.
 func TestCreationsThatLandLate(t *testing.T) {
 	t.Parallel()
 	for _, late := range []time.Duration{time.Second, 20 * time.Second, time.Minute} {
@@ -240,8 +243,8 @@ func TestCreationsThatLandLate(t *testing.T) {
 	}
 }
 
-// A creation that lands when it is not wanted any more is found and made up for, though
-// no watch shows it.
+// If a late creation takes effect when its pod is no longer wanted, the controller finds the new pod and deletes
+// one pod, although the watch hangs.
 func TestACreationThatLandsWhenItIsNotWanted(t *testing.T) {
 	t.Parallel()
 	s := running(t, 2)
@@ -257,8 +260,9 @@ func TestACreationThatLandsWhenItIsNotWanted(t *testing.T) {
 	assert.Len(t, s.active(s.Owners(namespace)[0]), 2)
 }
 
-// A creation that timed out lands, and its pod is deleted, before it is sent again: the
-// events of the first pod of that name come when the second one is waited for.
+// A creation times out but takes effect, and its pod is deleted before the controller sends the creation again.
+// While the controller waits for the second pod of this name, the events of the first pod arrive. The controller
+// still creates no further pod.
 func TestACreationThatLandsAndGoesBeforeItIsSentAgain(t *testing.T) {
 	t.Parallel()
 	s := running(t, 2)
@@ -277,8 +281,9 @@ func TestACreationThatLandsAndGoesBeforeItIsSentAgain(t *testing.T) {
 	require.NoError(t, err, "which has the name of the first")
 }
 
-// A creation that timed out is sent again, its pod is deleted unseen, and then it
-// lands: there are as many as wanted, and none is forgotten when they are deleted.
+// A creation times out, and the controller sends it again. The pod is deleted while the watch hangs, and then
+// the first creation takes effect. The ReplicaSet still has as many pods as wanted, also after the next
+// scale-down.
 func TestACreationThatLandsWhenThePodOfItsNameIsGone(t *testing.T) {
 	t.Parallel()
 	for name, lost := range map[string]bool{"deletions are answered": false, "the answer of its deletion is lost": true} {
@@ -288,7 +293,7 @@ func TestACreationThatLandsWhenThePodOfItsNameIsGone(t *testing.T) {
 			before := s.Children(namespace)
 			s.controller.Client.Fail(replicastest.Rule{Verb: "create", Times: 1, Late: 40 * time.Second})
 			s.scale(t, 3)
-			s.world.Run(time.Second) // it is sent again
+			s.world.Run(time.Second) // the creation is sent again
 			s.editPod(t, s.newPod(t, before), cheap)
 			s.world.Run(19 * time.Second)
 			s.controller.View.ChildWatch.Hang()
@@ -309,7 +314,7 @@ func TestACreationThatLandsWhenThePodOfItsNameIsGone(t *testing.T) {
 	}
 }
 
-// forceNew deletes the pod that is new at once, and returns its name.
+// forceNew deletes the new pod without a grace period, and returns its name.
 func (s *stage) forceNew(t *testing.T, before []*corev1.Pod) string {
 	t.Helper()
 	name := s.newPod(t, before)
@@ -318,7 +323,7 @@ func (s *stage) forceNew(t *testing.T, before []*corev1.Pod) string {
 	return name
 }
 
-// newPod returns the name of the pod that is new.
+// newPod returns the name of the only pod that does not have the name of a pod in before.
 func (s *stage) newPod(t *testing.T, before []*corev1.Pod) string {
 	t.Helper()
 	pods := slices.DeleteFunc(s.Children(namespace), func(p *corev1.Pod) bool {
@@ -328,8 +333,8 @@ func (s *stage) newPod(t *testing.T, before []*corev1.Pod) string {
 	return pods[0].Name
 }
 
-// A pod whose deletion was not answered is chosen again, though another one would go
-// first by now: else both go.
+// If a deletion gets no answer, the controller chooses the same pod again, even if another pod now has a lower
+// deletion cost. Otherwise, both pods would be deleted.
 func TestADeletionThatLandsWhenAnotherPodGoesFirst(t *testing.T) {
 	t.Parallel()
 	s := running(t, 4)
@@ -352,8 +357,8 @@ func TestADeletionThatLandsWhenAnotherPodGoesFirst(t *testing.T) {
 	assert.Equal(t, []int{4, 3}, []int{c.ever(), c.least})
 }
 
-// Deletions whose answers are lost, that are sent again or land late take nobody
-// else along.
+// If answers to deletions are lost, or deletions are sent again or take effect late, no additional pod is
+// deleted.
 func TestLostAnswersOfDeletions(t *testing.T) {
 	t.Parallel()
 	faults := map[string]replicastest.Fault{"late": {Before: failure.Timeout.Of(replicastest.Call{}), Late: 30 * time.Second}}
@@ -379,13 +384,13 @@ func TestLostAnswersOfDeletions(t *testing.T) {
 	}
 }
 
-// A pod that was adopted and deleted while nobody watched is missed.
+// If an adopted pod is deleted while the watch is broken, the controller notices this and creates a replacement.
 func TestAnOrphanAdoptedAndDeletedUnseen(t *testing.T) {
 	t.Parallel()
 	s := running(t, 3)
 	createPod(t, s.PodCluster, pod("orphan"))
 	hooks := inside.Of[*inside.Controller[podPass, *corev1.Pod]](s.controller)
-	hooks.Listed = func() { s.controller.View.ChildWatch.Break() } // it has seen the orphan
+	hooks.Listed = func() { s.controller.View.ChildWatch.Break() } // this pass has already listed the orphan
 	s.scale(t, 4)
 	s.world.Run(time.Second)
 	hooks.Listed = nil
@@ -400,8 +405,9 @@ func TestAnOrphanAdoptedAndDeletedUnseen(t *testing.T) {
 	s.requireSettled(t, "it is made up for")
 }
 
-// refusing is a stage with an owner of so many pods that is about to find orphans, and
-// a policy that answers patches with a failure.
+// refusing returns a stage and the count of this stage. The ReplicaSet has the given number of pods. A webhook
+// answers each patch with the given failure. The orphans have just been created, so the controller has not seen
+// them yet.
 func refusing(t *testing.T, failure failure.Failure, wanted int32, orphans int) (*stage, *count) {
 	t.Helper()
 	s := running(t, wanted)
@@ -480,7 +486,7 @@ func TestAdoptionsThatAreRefused(t *testing.T) {
 	})
 }
 
-// warnings are the reasons of the events that tell of something wrong.
+// warnings returns the reasons of all warning events.
 func (s *stage) warnings() (reasons []string) {
 	for _, e := range s.Events {
 		if e.Type == corev1.EventTypeWarning {
@@ -490,10 +496,11 @@ func (s *stage) warnings() (reasons []string) {
 	return reasons
 }
 
-// cheap makes a pod the first to go.
+// cheap lowers the deletion cost of a pod, so that the pod is deleted before other ready pods.
 func cheap(p *corev1.Pod) { p.Annotations = map[string]string{corev1.PodDeletionCost: "-1"} }
 
-// A release that is refused changes no count and blocks nothing.
+// If the release of a pod is refused, the controller still reaches the wanted number of matching pods and can
+// still scale.
 func TestReleasesThatAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, failure := range []failure.Failure{failure.BadRequest, failure.Forbidden, failure.Invalid, failure.InternalError, failure.Timeout, failure.ConnectionReset} {
@@ -527,7 +534,7 @@ func TestReleasesThatAreRefused(t *testing.T) {
 	}
 }
 
-// A creation whose answer is not the owner's is a failed one.
+// If a webhook changes a new pod so that the pod does not belong to the owner, the creation counts as failed.
 func TestAWebhookThatTakesPodsAway(t *testing.T) {
 	t.Parallel()
 	for name, mutate := range map[string]func(*corev1.Pod){
@@ -560,9 +567,9 @@ func TestAWebhookThatTakesPodsAway(t *testing.T) {
 	}
 }
 
-// A server that was restored to an older state, without a revision bump, gives
-// versions out a second time: what the controller remembers of the old ones must not
-// stop it.
+// If a server is restored to an older state without a revision bump, the server assigns the same
+// resourceVersions a second time. Facts that the controller remembers from before the restore must not stop the
+// controller.
 func TestARestoredServer(t *testing.T) {
 	t.Parallel()
 	for _, hung := range []time.Duration{0, 4 * time.Minute, 3 * time.Hour} {
@@ -575,7 +582,7 @@ func TestARestoredServer(t *testing.T) {
 				backup := s.Backup()
 				s.scale(t, 3)
 				s.world.Run(10 * time.Second)
-				for range 20 { // a server that has been busy
+				for range 20 { // raise the resourceVersion, as on a busy server
 					for _, p := range s.Children(namespace) {
 						s.editPod(t, p.Name, func(p *corev1.Pod) { p.Labels["round"] += "x" })
 					}
@@ -598,8 +605,8 @@ func TestARestoredServer(t *testing.T) {
 	}
 }
 
-// A leader that was paused goes on with the calls that it had under way: those that
-// it may no longer make, it does not.
+// A leader is paused in the middle of a pass, and another leader takes over. Then the old leader continues its
+// pass. If a fence refuses the old leader's writes, at most the call that was in flight still takes effect.
 func TestAPausedLeader(t *testing.T) {
 	t.Parallel()
 	for name, forbidden := range map[string]bool{"with a fence": true, "without": false} {
@@ -637,8 +644,8 @@ func TestAPausedLeader(t *testing.T) {
 	}
 }
 
-// A pod that a live list does not show, since it matches no longer, is released as
-// soon as the cache shows why.
+// If a pod is missing from a live list because its labels no longer match, the controller releases the pod as
+// soon as the cache shows the new labels.
 func TestAPodThatALiveListDoesNotShowIsReleased(t *testing.T) {
 	t.Parallel()
 	for _, remembers := range []bool{false, true} {
@@ -662,8 +669,8 @@ func TestAPodThatALiveListDoesNotShowIsReleased(t *testing.T) {
 	}
 }
 
-// A pod that is adopted and is one too many goes at once: adopting changed its
-// version, which the delete must know.
+// If a pod is adopted and there is one pod too many, the pod is deleted at once. The adoption changes the pod's
+// resourceVersion, so the deletion must use the new resourceVersion.
 func TestAPodThatIsAdoptedAndDeletedAtOnce(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 1, 4)
@@ -679,7 +686,8 @@ func TestAPodThatIsAdoptedAndDeletedAtOnce(t *testing.T) {
 	assert.Zero(t, conflicts)
 }
 
-// Answers that get lost, of calls that take effect, cost neither passes nor status writes.
+// If creations take effect but their answers are lost, one pass still creates all pods, and the controller makes
+// only a few status writes.
 func TestAScaleUpWhoseAnswersAreLost(t *testing.T) {
 	t.Parallel()
 	for _, failure := range failure.Lost() {
@@ -711,7 +719,8 @@ func TestAScaleUpWhoseAnswersAreLost(t *testing.T) {
 	}
 }
 
-// The garbage collector deletes what is created for an owner that is gone.
+// If an owner is deleted while its watch hangs, the garbage collector deletes the pods, and the controller
+// replaces none of them.
 func TestAnOwnerThatIsDeletedWhileItsWatchHangs(t *testing.T) {
 	t.Parallel()
 	s := running(t, 100)
@@ -723,7 +732,7 @@ func TestAnOwnerThatIsDeletedWhileItsWatchHangs(t *testing.T) {
 	assert.Empty(t, s.Children(namespace))
 }
 
-// A pod that lost its owner reference when it was created is adopted, as Kubernetes does it.
+// If a webhook removes the owner reference of a new pod, the controller adopts the pod, as in Kubernetes.
 func TestAWebhookThatTakesOwnerReferences(t *testing.T) {
 	t.Parallel()
 	for _, lag := range []time.Duration{0, 150 * time.Millisecond} {
@@ -750,7 +759,8 @@ func TestAWebhookThatTakesOwnerReferences(t *testing.T) {
 	}
 }
 
-// A pod that a webhook made nobody's is deleted again, but not once it was adopted.
+// If a webhook removes the owner of a new pod and changes its label, the controller tries to delete the pod. If
+// the label is changed back and the pod is adopted before the deletion succeeds, the pod stays.
 func TestAStrayPodThatIsAdopted(t *testing.T) {
 	t.Parallel()
 	s := running(t, 2)
@@ -772,8 +782,8 @@ func TestAStrayPodThatIsAdopted(t *testing.T) {
 	assert.Equal(t, []int{3, 3}, []int{c.least, c.most})
 }
 
-// A pod that a live list did not show counts again as soon as the cache shows a
-// newer one.
+// If a pod is missing from a live list, the pod counts again as soon as the cache shows a newer version of the
+// pod.
 func TestAPodThatALiveListDidNotShowComesBack(t *testing.T) {
 	t.Parallel()
 	s := running(t, 4)

@@ -17,7 +17,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// groupOf returns a Kind for one group of a pool's workers, which have a label of their own.
+// groupOf returns a Kind for one group of a pool's workers. Each group has its own label.
 func groupOf(group string, n int32) controller.Kind[*pool, *worker] {
 	set := labels.Set{"app": "pool", "group": group}
 	return workersOf(func(spec *workers) {
@@ -26,8 +26,9 @@ func groupOf(group string, n int32) controller.Kind[*pool, *worker] {
 	})
 }
 
-// kuberay 1739: an author writes a Kind for each group of workers of one owner. Each releases the
-// workers of the other, which adopts them again. That ends, and an event says what is wrong.
+// Two controllers have different Kinds for two groups of workers of one owner (kuberay 1739). Each controller
+// releases the workers of the other group, and the other controller adopts them again. The controllers stop
+// after a few rounds, and an event reports the problem.
 func TestTwoKindsOfOneOwner(t *testing.T) {
 	t.Parallel()
 	s := openWorkshop(t, groupOf("head", 1), 0, true)

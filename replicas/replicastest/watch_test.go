@@ -17,8 +17,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// record writes down every event of a stream of pods, and checks that the cache
-// is as new as the event.
+// record logs every event of a stream of pods. For each event, record checks that the cache already includes the
+// event.
 func record(t *testing.T, s *replicastest.Stream[*corev1.Pod]) *[]string {
 	t.Helper()
 	var log []string

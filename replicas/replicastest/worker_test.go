@@ -15,7 +15,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A day is when names were worked on, as delays from the start.
+// A day logs the names that the Worker has processed, each with its time since the start.
 type day struct {
 	start time.Time
 	log   []string

@@ -5,7 +5,7 @@
 // them can be used without the others:
 //
 //   - A Fence refuses the writes of a leader that can no longer prove that it holds its lease.
-//   - Watches ends a watch that hangs, so that the informer lists its objects again.
+//   - The type Watches ends a watch that hangs, so that the informer lists its objects again.
 //   - A Pace sends calls as fast as the server answers, instead of a constant number a second.
 //
 // With client-go or controller-runtime, wrap the configuration before you make a client from it:
@@ -18,8 +18,8 @@ package transport
 
 import "net/http"
 
-// A roundTripper calls the function trip for each request. The function can send the request through the
-// RoundTripper in the field next.
+// A roundTripper calls the function trip for each request. The field next holds the wrapped
+// RoundTripper, through which the function trip can send the request.
 type roundTripper struct {
 	next http.RoundTripper
 	trip func(next http.RoundTripper, req *http.Request) (*http.Response, error)

@@ -16,11 +16,12 @@ import (
 	"github.com/replicakit/replicakit/replicas/transport"
 )
 
-// One owner has many calls to make and another one has few. They wait in turns.
+// One owner has many calls to make, and another owner has few. The owners take turns, so the owner with few
+// calls does not have to wait for all calls of the other owner.
 func ExamplePace() {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(time.Millisecond) }))
 	defer server.Close()
-	client := http.Client{Transport: transport.NewPace(0, 0).Wrap(nil)} // with client-go: config.QPS = -1 and config.Wrap
+	client := http.Client{Transport: transport.NewPace(0, 0).Wrap(nil)} // with client-go, set config.QPS = -1 and call config.Wrap
 	var calls sync.WaitGroup
 	for owner, n := range map[string]int{"large": 500, "small": 5} {
 		ctx := transport.WithOwner(context.Background(), types.NamespacedName{Namespace: "default", Name: owner})

@@ -15,12 +15,12 @@ import (
 	"github.com/replicakit/replicakit/replicas/transport"
 )
 
-// A leader has given its lease up. What it sends after that is refused.
+// A leader gives up its lease. The Fence then refuses the leader's writes, except requests for the lease.
 func ExampleFence() {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer server.Close()
 	fence := transport.NewFence(types.NamespacedName{Namespace: "default", Name: "pools.example.com"}, 0)
-	client := http.Client{Transport: fence.Wrap(nil)} // with client-go: config.Wrap(fence.Wrap)
+	client := http.Client{Transport: fence.Wrap(nil)} // with client-go, call config.Wrap(fence.Wrap)
 	send := func(method, path, body string) error {
 		req, err := http.NewRequestWithContext(context.Background(), method, server.URL+path, strings.NewReader(body))
 		if err != nil {

@@ -51,7 +51,7 @@ func TestSince(t *testing.T) {
 
 const leasePath = "/apis/coordination.k8s.io/v1/namespaces/default/leases/pools"
 
-// at returns a Fence and what sets its clocks.
+// at returns a Fence with clocks that stand at the time start. The function set changes the time of the clocks.
 func at(start time.Time) (f *Fence, set func(time.Time)) {
 	var now atomic.Pointer[time.Time]
 	now.Store(&start)
@@ -60,22 +60,22 @@ func at(start time.Time) (f *Fence, set func(time.Time)) {
 	return f, func(t time.Time) { now.Store(&t) }
 }
 
-// held is a Fence of a process that has just renewed the lease.
+// held returns a Fence of a process that has just renewed the lease.
 func held() (f *Fence, set func(time.Time)) {
 	f, set = at(time.Now())
 	f.renew("me", f.now())
 	return f, set
 }
 
-// A leaseStory has an elector's requests and what a server answers to them.
+// A leaseStory sends an elector's requests through a Fence. Its fields determine the server's answers.
 type leaseStory struct {
 	*testing.T
 	fence  *Fence
 	set    func(time.Time)
-	code   int    // of the server's answers
-	holder string // that the server's lease has
-	err    error  // in place of an answer
-	during func() // while the server works
+	code   int    // the status code of the server's answers
+	holder string // the holder in the server's lease
+	err    error  // returned instead of an answer
+	during func() // called while the server handles a request
 }
 
 func (s *leaseStory) send(method, path string, body []byte) {
@@ -139,7 +139,7 @@ func TestLease(t *testing.T) {
 	start := time.Now()
 	for name, row := range map[string]struct {
 		happens func(s *leaseStory)
-		want    string // the refusal; "" means that writes are sent
+		want    string // part of the error of Check; "" means that Check allows writes
 	}{
 		"a process that has not led yet may write": {func(*leaseStory) {}, ""},
 		"one that waits for another holder too":    {func(s *leaseStory) { s.look("other") }, ""},
@@ -227,7 +227,7 @@ func TestLease(t *testing.T) {
 	}
 }
 
-// client-go may be told to send protobuf.
+// If client-go is configured to send protobuf, the Fence can read the lease in the request.
 func TestLeaseInProtobuf(t *testing.T) {
 	t.Parallel()
 	scheme := runtime.NewScheme()
@@ -250,7 +250,7 @@ type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, errors.New("cut") }
 
-// A recorder is a server that knows which requests came whole.
+// A recorder is a server that counts the requests that arrive with their whole body.
 type recorder struct{ whole atomic.Int32 }
 
 func (r *recorder) ServeHTTP(_ http.ResponseWriter, req *http.Request) {
@@ -297,7 +297,7 @@ func TestFenceOnTheWire(t *testing.T) {
 			}
 			require.EqualValues(t, len(writes), served.whole.Swap(0), "with a lease")
 
-			transport = transport.Clone() // without connections
+			transport = transport.Clone() // the new transport has no connections
 			t.Cleanup(transport.CloseIdleConnections)
 			client.Transport = f.Wrap(transport)
 			dial = late
@@ -335,7 +335,9 @@ func TestFenceOnTheWire(t *testing.T) {
 	})
 }
 
-// After a pause, the elector of client-go reads the lease and releases it, without a look at who holds it now.
+// After a pause, client-go's elector reads the lease, and may release it without checking who holds it now. If
+// the process has held the lease before, and the lease that was read names another holder, the Fence refuses the
+// release.
 func TestTheLeaseOfAnotherProcessIsNotReleased(t *testing.T) {
 	t.Parallel()
 	release := func(s *leaseStory) (sent bool, err error) {

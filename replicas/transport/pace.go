@@ -47,16 +47,16 @@ const (
 // grows while calls succeed, and is halved if the server is overloaded. The limit also falls if more than
 // three quarters of the calls take longer than usual.
 //
-// A server counts as overloaded if it cannot be reached. The same applies if it responds with 429, 502, 503
-// or 504, and the body is not a Status but, for example, plain text. Such responses come from load
-// balancers, and from API Priority and Fairness. If the response of an overloaded server has a Retry-After
-// header, the Pace sends no calls for the requested time, up to 10 seconds. A Status with one of these
-// codes concerns only one object, so it does not change the limit. Such a Status may come from a webhook,
-// or may refuse an eviction.
+// A server counts as overloaded if it cannot be reached. A server also counts as overloaded if it responds
+// with 429, 502, 503 or 504, and the body is not a Status but, for example, plain text. Such responses come
+// from load balancers, and from API Priority and Fairness. If the response of an overloaded server has a
+// Retry-After header, the Pace sends no calls for the requested time, up to 10 seconds. A Status with one
+// of these codes concerns only one object, so it does not change the limit. Such a Status may come from a
+// webhook, or may refuse an eviction.
 //
 // The usual duration of a call is the duration of the fastest call of the same kind in the last two
-// minutes. If a server is busy for several minutes, slow calls become usual. After that, the limit falls
-// only if the server is overloaded.
+// minutes. If a server is so busy for several minutes that even its fastest calls are slow, the usual
+// duration rises. Calls of this duration then no longer lower the limit.
 //
 // The owners of waiting calls take turns, and one call is sent in each turn; see WithOwner. If the limit is
 // reached, each owner is still allowed two concurrent calls, because an admission webhook may be delaying
@@ -72,7 +72,7 @@ type Pace struct {
 	window   float64
 	underWay int
 	of       map[types.NamespacedName]int // the number of calls under way for each owner
-	full     bool                         // whether a call had to wait during the current count of answers
+	full     bool                         // whether a call had to wait since the field answers was last reset
 	growing  bool                         // whether the window grows by one with each answer, until the server is slow or overloaded
 	ceiling  float64                      // near*window at the last overload; 0 if there was none
 	changed  time.Time                    // when the window was last made smaller

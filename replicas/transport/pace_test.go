@@ -21,20 +21,20 @@ import (
 	"github.com/replicakit/replicakit/replicas/transport"
 )
 
-// An apiServer works on a number of calls at once, and each takes a while. Those that are too many wait, and
-// those that are more than it lets wait are refused, as by API Priority and Fairness.
+// An apiServer handles at most atOnce calls at the same time. Further calls wait in a queue. If the queue is
+// full, the apiServer refuses the call, as API Priority and Fairness does.
 type apiServer struct {
 	mu         sync.Mutex
-	atOnce     int // 0: any number
+	atOnce     int // 0 means no limit
 	queue      int
 	takes      time.Duration
-	slow       func(*http.Request) time.Duration // what a webhook adds; nil: nothing
+	slow       func(*http.Request) time.Duration // the time that a webhook adds; nil means 0
 	retryAfter int
-	err        error // in place of an answer
+	err        error // returned instead of an answer
 
 	queued                     []chan struct{}
 	answered, refused, working int
-	underWay, most             int // at once, with those in the queue
+	underWay, most             int // number of calls now and at most, including queued calls
 }
 
 func (s *apiServer) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -70,12 +70,12 @@ func (s *apiServer) RoundTrip(req *http.Request) (*http.Response, error) {
 	time.Sleep(takes)
 	s.mu.Lock()
 	s.working--
-	for s.working < s.atOnce && len(s.queued) > 0 { // the first in the queue
+	for s.working < s.atOnce && len(s.queued) > 0 { // start the first calls in the queue
 		s.working++
 		close(s.queued[0])
 		s.queued = s.queued[1:]
 	}
-	if s.slow != nil { // a webhook takes no time of the server's own
+	if s.slow != nil { // a call that waits for a webhook does not count as working
 		slow := s.slow(req)
 		s.mu.Unlock()
 		time.Sleep(slow)
@@ -85,7 +85,7 @@ func (s *apiServer) RoundTrip(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusCreated, Header: http.Header{}, Body: http.NoBody}, nil
 }
 
-// load has callers send calls for each owner, one after the other, until ctx ends.
+// load starts several callers for each owner. Each caller sends one call after another until ctx ends.
 func load(ctx context.Context, pace *transport.Pace, server http.RoundTripper, owners, callers int, path string) *sync.WaitGroup {
 	var running sync.WaitGroup
 	client := pace.Wrap(server)
@@ -112,12 +112,13 @@ func load(ctx context.Context, pace *transport.Pace, server http.RoundTripper, o
 
 const podsPath = "/api/v1/namespaces/default/pods"
 
-// As many calls a second as the server can answer, whatever its size, and few that it refuses.
+// With a Pace, a server of any size answers more than 80 % of the calls that it could answer. The server refuses
+// fewer than one call per 100 answers.
 func TestPaceFollowsTheServer(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		server    *apiServer
-		perSecond float64 // that the server can answer
+		perSecond float64 // calls that the server can answer
 	}{
 		"a small server":                       {&apiServer{atOnce: 2, queue: 50, takes: 10 * time.Millisecond}, 200},
 		"a large one":                          {&apiServer{atOnce: 100, queue: 1000, takes: 50 * time.Millisecond}, 2000},
@@ -146,7 +147,8 @@ func TestPaceFollowsTheServer(t *testing.T) {
 	}
 }
 
-// A server that slows down gets fewer calls, and as many as before when it is fast again.
+// If a server slows down, a Pace sends fewer calls at the same time. When the server is fast again, the Pace
+// sends about as many calls as before.
 func TestPaceOfAServerThatSlowsDown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -182,7 +184,8 @@ func TestPaceOfAServerThatSlowsDown(t *testing.T) {
 	})
 }
 
-// Calls that a webhook keeps for long do not keep those of other owners waiting.
+// If a webhook delays the calls of one owner for a long time, another owner can still make two calls at the same
+// time.
 func TestPaceWithAWebhookThatHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -205,7 +208,7 @@ func TestPaceWithAWebhookThatHangs(t *testing.T) {
 	})
 }
 
-// An owner with many calls does not keep one with few waiting.
+// If one owner has many calls, the calls of an owner with few calls do not wait for all of them.
 func TestPaceIsFair(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -249,7 +252,8 @@ func TestPaceHasALimit(t *testing.T) {
 	}
 }
 
-// What is about one object, and what must not wait.
+// A 429 from a webhook does not delay other calls. If the server is overloaded, calls wait for the time in
+// Retry-After, but not longer than 10 s. Watches and requests for leases never wait.
 func TestPaceOfOtherAnswers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -290,7 +294,8 @@ func TestPaceOfOtherAnswers(t *testing.T) {
 
 const leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases/pools"
 
-// A server that is away does not get all calls at once, and gets them when it is back.
+// If the server cannot be reached, a Pace sends only a few calls at the same time. When the server is back, the
+// Pace soon sends calls at full speed.
 func TestPaceOfAServerThatIsAway(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -307,7 +312,8 @@ func TestPaceOfAServerThatIsAway(t *testing.T) {
 	})
 }
 
-// Whatever is sent and given up, all calls find an end, and the next one is sent at once.
+// If many calls are sent and some of them are canceled, all calls end. After a minute, a new call is sent at
+// once.
 func TestPaceAtRandom(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

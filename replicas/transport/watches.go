@@ -44,7 +44,7 @@ type Watches struct {
 // A list is the record of one informer's list and watch requests.
 type list struct {
 	resource schema.GroupVersionResource
-	stale    time.Time // a new list is required until this time; zero if none is required
+	stale    time.Time // the requirement of a new list expires at this time; zero if no new list is required
 	watches  map[*watching]struct{}
 }
 
@@ -60,11 +60,12 @@ func (w *Watches) Wrap(next http.RoundTripper) http.RoundTripper { return wrap(n
 
 // Relist ends the watches of a resource, in all namespaces, if they have been silent for at least the given
 // duration. The informers of these watches then list their objects. An informer could request a watch with
-// initial events instead of a list. Watches refuses such a request, because this watch could also hang.
-// Relist does not wait for the lists. The returned function returns true if the server has answered all of
-// these lists, or if two minutes have passed. If Relist did not end any watch, the function returns true. The
-// resource name is often guessed from a Kind. If Watches has never seen a watch of the resource, Relist
-// therefore ends the silent watches of all resources with the same group and version.
+// initial events instead of a list. Until the informer has listed its objects, Watches refuses a watch
+// request with initial events, because the new watch could also hang. Relist does not wait for the lists. The
+// returned function returns true if the server has answered all of these lists, or if two minutes have
+// passed. If Relist did not end any watch, the function returns true. The resource name is often guessed from
+// a Kind. If Watches has never seen a watch of the resource, Relist therefore ends the silent watches of all
+// resources with the same group and version.
 //
 // An informer has no method that starts a new list. However, an informer lists its objects if the server
 // refuses a watch request because the requested resourceVersion is too old. Therefore Watches responds to

@@ -21,7 +21,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/transport"
 )
 
-// A wire is a RoundTripper that answers by a function.
+// A wire is a RoundTripper that calls a function for each request.
 type wire func(*http.Request) (*http.Response, error)
 
 func (w wire) RoundTrip(req *http.Request) (*http.Response, error) { return w(req) }
@@ -30,7 +30,7 @@ func ok(body io.ReadCloser) *http.Response {
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: body}
 }
 
-// hanging is the body of a watch that sends nothing until it is ended.
+// hanging is the response body of a watch that sends nothing. A read returns only when the context ends.
 type hanging struct{ ctx context.Context }
 
 func (h hanging) Read([]byte) (int, error) {
@@ -49,7 +49,8 @@ func newRequest(t *testing.T, method, path string) *http.Request {
 
 var pods = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 
-// What an informer sends after its watch was ended is refused until it sends a plain list.
+// After Relist has ended an informer's watch, the informer must send a plain list. Until then, but for at most two
+// minutes, its requests with a resourceVersion or with initial events are refused.
 func TestRelist(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -136,7 +137,7 @@ func TestRelistOfAGuess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var watches transport.Watches
 		client := watches.Wrap(wire(func(req *http.Request) (*http.Response, error) {
-			<-req.Context().Done() // before the first byte of the answer
+			<-req.Context().Done() // the context ends before the first byte of the answer
 			return nil, req.Context().Err()
 		}))
 		ended := make(chan error, 1)

@@ -18,8 +18,9 @@ import (
 	"github.com/replicakit/replicakit/replicas/typed"
 )
 
-// A whole controller of what an operator on client-go has: the typed clients and the
-// informers of its two types. Here both are made by hand, below.
+// This example makes a controller from the typed clients and the informers of two types. An operator on
+// client-go already has such clients and informers. In this example, the types clientset and informerOf replace
+// them.
 func Example() {
 	two, app := int32(2), map[string]string{"app": "web"}
 	kube := &clientset{&appsv1.ReplicaSet{
@@ -38,13 +39,13 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	enqueue := func(types.NamespacedName, time.Duration) {} // AddAfter of the work queue
+	enqueue := func(types.NamespacedName, time.Duration) {} // in an operator, AddAfter of the work queue
 	c, err := controller.New(controller.ReplicaSets(), client, cache, enqueue, controller.Options{MaxParallel: 1})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	_, err = c.Sync(context.Background(), types.NamespacedName{Namespace: "shop", Name: "web"}) // a worker of the queue
+	_, err = c.Sync(context.Background(), types.NamespacedName{Namespace: "shop", Name: "web"}) // a worker of the queue makes this call
 	fmt.Println(err)
 	// Output:
 	// create a pod of web- in shop
@@ -52,7 +53,7 @@ func Example() {
 	// <nil>
 }
 
-// An informerOf is an informer that knows one object at most.
+// An informerOf is an informer with at most one object in its store.
 type informerOf struct{ known metav1.Object }
 
 type indexersOf map[string]func(obj any) ([]string, error)
@@ -71,7 +72,7 @@ func (i informerOf) GetByKey(string) (obj any, exists bool, err error) {
 	return i.known, i.known != nil, nil
 }
 
-// A clientset has the typed clients of each namespace.
+// A clientset returns the typed clients for a namespace.
 type clientset struct{ rs *appsv1.ReplicaSet }
 
 func (c *clientset) ReplicaSets(string) replicaSets { return replicaSets{c} }
@@ -92,7 +93,8 @@ func (r replicaSets) Patch(context.Context, string, types.PatchType, []byte, met
 	return r.rs, nil
 }
 
-// pods are those of one namespace, and none can be found.
+// pods is a typed client for the pods in one namespace. The client stores no pods, so Get always returns
+// NotFound.
 type pods string
 
 func (p pods) Create(_ context.Context, pod *corev1.Pod, _ metav1.CreateOptions) (*corev1.Pod, error) {

@@ -66,8 +66,8 @@ func indexOwner(obj any) ([]string, error) {
 
 // newStore adds an index to an informer, and returns the informer's store. If the informer already has an
 // index with that name, newStore compares the keys that both indexes return for some sample objects; see
-// probes. If all keys are equal, newStore uses the existing index. If any key differs, newStore adds the
-// new index under another name.
+// probes. If both indexes return the same keys for every sample object, newStore uses the existing index.
+// Otherwise, newStore adds the new index under another name.
 func newStore[T controller.Object, M ~map[string]F, F ~func(obj any) ([]string, error), I Indexer[M]](from Informer[M, I], name string, index F) (store, error) {
 	if object.IsNil(from) {
 		return store{}, errors.New("the informer is nil")

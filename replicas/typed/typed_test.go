@@ -31,18 +31,18 @@ type (
 	pod = *corev1.Pod
 )
 
-// The types of an informer, as client-go declares them.
+// These types have the same form as cache.IndexFunc and cache.Indexers of client-go.
 type (
 	indexFunc func(obj any) ([]string, error)
 	indexers  map[string]indexFunc
 )
 
-// An informer is one with its store.
+// An informer implements both an informer and the store of that informer.
 type informer struct {
 	objects []any
 	indexes indexers
-	err     error  // of AddIndexers
-	read    func() // called before each reading of an index
+	err     error  // returned by AddIndexers
+	read    func() // called before each read of an index; may be nil
 }
 
 func (i *informer) GetIndexer() *informer { return i }
@@ -92,7 +92,7 @@ func (i *informer) ByIndex(name, value string) (found []any, err error) {
 	return found, nil
 }
 
-// A tellingInformer is one whose store tells its version.
+// A tellingInformer is an informer with a store that reports its version.
 type tellingInformer struct{ *informer }
 
 func (i tellingInformer) GetIndexer() tellingInformer { return i }
@@ -110,7 +110,7 @@ func newSet(namespace, name string) set {
 	return rs
 }
 
-// newPod returns a pod of an owner, or an orphan.
+// newPod returns a pod of an owner. If owner is nil, the pod is an orphan.
 func newPod(namespace, name string, owner set) pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"app": "web"}}}
 	if owner != nil {
@@ -181,7 +181,8 @@ func TestCache(t *testing.T) {
 	assert.Equal(t, "7", telling.ChildrenVersion())
 }
 
-// A child that is adopted or orphaned while the store is read is there, once, as it is last.
+// If a child is adopted or orphaned while the store is read, Children returns the child exactly once. The result
+// has the newest state that a read has shown.
 func TestChildrenThatMoveWhileTheyAreRead(t *testing.T) {
 	t.Parallel()
 	for name, step := range map[string]int{"before the first": 1, "before the second": 2, "before the third": 3} {
@@ -204,7 +205,7 @@ func TestChildrenThatMoveWhileTheyAreRead(t *testing.T) {
 				found, err := cache.Children(t.Context(), web)
 				require.NoError(t, err)
 				require.Len(t, found, 1)
-				if step < 3 || !adopted { // else the store never showed it as owned
+				if step < 3 || !adopted { // otherwise, no read shows the adopted child
 					assert.Same(t, states[1], found[0])
 				}
 			})
@@ -280,7 +281,7 @@ func TestCacheTellsWhatItCannotTell(t *testing.T) {
 	require.EqualError(t, err, "typed: owner is nil")
 }
 
-// broken returns a Cache whose index of children is gone.
+// broken returns a Cache with an informer that has lost its index of children.
 func broken(t *testing.T) typed.Cache[set, pod] {
 	t.Helper()
 	children := &informer{}
@@ -290,7 +291,7 @@ func broken(t *testing.T) typed.Cache[set, pod] {
 	return cache
 }
 
-// setCalls and podCalls are typed clients that write down what they are asked.
+// setCalls and podCalls are typed clients that record the arguments of their calls.
 type (
 	setCalls struct {
 		asked   *[]any
@@ -348,7 +349,7 @@ func (c *podCalls) List(_ context.Context, opts metav1.ListOptions) (*corev1.Pod
 	return &page, nil
 }
 
-// newClient returns a client of the shop, and what is asked of it.
+// newClient returns a client for the namespace "shop". The result asked contains the arguments of all calls.
 func newClient(t *testing.T, pages ...corev1.PodList) (client controller.Client[set, pod], asked *[]any) {
 	t.Helper()
 	asked = &[]any{}
@@ -441,7 +442,8 @@ func TestClientListsWhatIsThereNow(t *testing.T) {
 	assert.Equal(t, []any{metav1.ListOptions{Limit: 1}, metav1.ListOptions{Limit: 1}}, *asked)
 }
 
-// What is nil is told by New, and by each call.
+// If a part of the client is nil, controller.New and the calls that need this part return an error. A call with
+// a nil argument also returns an error.
 func TestClientOfNil(t *testing.T) {
 	t.Parallel()
 	of := func(c *podCalls) func(string) *podCalls { return func(string) *podCalls { return c } }

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// BenchmarkWork does every work at every size on every side.
+// BenchmarkWork runs each work in each size on each side.
 func BenchmarkWork(b *testing.B) {
 	for _, w := range works {
 		b.Run(w.name, func(b *testing.B) {
@@ -45,8 +45,7 @@ func (s side) benchmark(b *testing.B) {
 	}
 }
 
-// benchmarkParallel shares the calls out among goroutines: what is measured is
-// the time in which all of them together make one.
+// benchmarkParallel divides b.N calls among the goroutines. The result is the elapsed time, divided by b.N.
 func (s side) benchmarkParallel(b *testing.B, goroutines int) {
 	b.Helper()
 	b.ReportAllocs()
@@ -61,7 +60,7 @@ func (s side) benchmarkParallel(b *testing.B, goroutines int) {
 	wg.Wait()
 }
 
-// BenchmarkMemory reports what is kept of one thing, in bytes.
+// BenchmarkMemory reports how many bytes each side keeps for one owner or pod.
 func BenchmarkMemory(b *testing.B) {
 	for _, m := range memories {
 		for _, size := range m.sizes {
@@ -71,7 +70,7 @@ func BenchmarkMemory(b *testing.B) {
 					for b.Loop() {
 						bytes = retained(k.make)
 					}
-					b.ReportMetric(0, "ns/op") // it is the time of the garbage collector
+					b.ReportMetric(0, "ns/op") // hides the time per call, which is mostly garbage collection
 					b.ReportMetric(float64(bytes)/float64(size), "B/"+m.counts)
 				})
 			}
@@ -79,8 +78,8 @@ func BenchmarkMemory(b *testing.B) {
 	}
 }
 
-// TestSidesAgree runs each benchmark once, small, and holds what comes of it on
-// the one side against the other.
+// If Kubernetes and this library run the same work, both results have the same size. Each work runs once, in a
+// small size. The floor and the memory benchmarks also run once.
 func TestSidesAgree(t *testing.T) {
 	t.Parallel()
 	for _, w := range works {

@@ -16,8 +16,8 @@ import (
 	"github.com/replicakit/replicakit/internal/podtest"
 )
 
-// A fleet is a ReplicaSet and its pods, of which a tenth is too many. The pods
-// that count for co-location are the same.
+// A fleet is a ReplicaSet and its pods. A tenth of the pods is surplus. The list related contains the same pods,
+// and is used for co-location.
 type fleet struct {
 	rs            *appsv1.ReplicaSet
 	pods, related []*corev1.Pod
@@ -25,18 +25,17 @@ type fleet struct {
 	now           time.Time
 }
 
-// lean is a fleet of n pods with five conditions, two labels and one container
-// each, ten to a node, as they were generated: one behind the other in memory,
-// equal strings being one string. A processor reads nothing faster.
+// lean returns a fleet of n pods, about ten on each node. Each pod has five conditions, two labels and one
+// container. The generated pods are next to each other in memory, and share the strings of labels and images. A
+// processor reads no other layout faster.
 func lean(n int) fleet {
 	return newFleet(n, func(p *corev1.Pod, _ *rand.Rand) *corev1.Pod { return p })
 }
 
-// cached is a fleet as a controller has it. Its pods have annotations, more
-// labels, a second container, a sidecar that restarted now and then, and an init
-// container that is over. Each was decoded from what the API server sends, and so
-// has every string in memory of its own; they are listed in no order, and the
-// related pods, which are listed anew, in another.
+// cached returns a fleet of n pods as in a controller's cache. The pods have annotations, more labels, a second
+// container, an init container that has ended, and a sidecar. In some pods, the sidecar has restarted. Each pod is
+// decoded from the format of the API server, so no two pods share a string. The pods are in random order. The list
+// related is in another random order, because a controller lists the related pods separately.
 func cached(n int) fleet {
 	f := newFleet(n, func(p *corev1.Pod, r *rand.Rand) *corev1.Pod {
 		enrich(p, r)
@@ -95,7 +94,7 @@ func enrich(p *corev1.Pod, r *rand.Rand) {
 	}
 }
 
-// age moves all times of a pod by d.
+// age moves all times of a pod by the duration d.
 func age(p *corev1.Pod, d time.Duration) {
 	p.CreationTimestamp.Time = p.CreationTimestamp.Add(d)
 	for i := range p.Status.Conditions {

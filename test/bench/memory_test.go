@@ -16,15 +16,15 @@ import (
 	"github.com/replicakit/replicakit/internal/podtest"
 )
 
-// A memory is what both sides keep of things that there are in some number. It
-// counts bytes beyond the objects that are in the caches anyhow.
+// A memory is a benchmark of the bytes that both sides keep for a number of owners or pods. The owners and pods
+// themselves do not count, because they are in the caches anyway.
 type memory struct {
 	name, counts string
 	sizes        []int
 	sides        func(size int) []keeper
 }
 
-// A keeper makes what is kept.
+// A keeper builds the data that one side keeps.
 type keeper struct {
 	name string
 	make func() any
@@ -35,7 +35,7 @@ var memories = []memory{
 	{"TrackedPods", "pod", []int{500, 50_000}, keepDeletions},
 }
 
-// keepOwners keeps an expectation of each of n owners.
+// keepOwners returns keepers that store one expected creation for each of n owners.
 func keepOwners(n int) []keeper {
 	owners := replicaSets(n)
 	return []keeper{
@@ -56,7 +56,7 @@ func keepOwners(n int) []keeper {
 	}
 }
 
-// keepDeletions keeps the deletions of n pods, 500 of an owner.
+// keepDeletions returns keepers that store n expected deletions, 500 for each owner.
 func keepDeletions(n int) []keeper {
 	const burst = 500
 	owners, pods := replicaSets(n/burst), make([]*corev1.Pod, n)
@@ -85,7 +85,7 @@ func keepDeletions(n int) []keeper {
 	}
 }
 
-// retained returns how many bytes of the heap what is made holds on to.
+// retained returns how many bytes of the heap the result of make uses.
 func retained(make func() any) int64 {
 	before := heap()
 	kept := make()
@@ -96,7 +96,7 @@ func retained(make func() any) int64 {
 
 func heap() int64 {
 	runtime.GC()
-	runtime.GC() // what finalizers and pools held
+	runtime.GC() // frees objects that finalizers and pools still held
 	var stats runtime.MemStats
 	runtime.ReadMemStats(&stats)
 	return int64(stats.HeapAlloc)

@@ -23,9 +23,9 @@ import (
 	"github.com/replicakit/replicakit/replicas/typed"
 )
 
-// pass changes one pod, and waits for the end of the pass that this causes: from the watch
-// over the informer and the queue. The pass finds that nothing is to be done, so neither
-// side makes a call. Each side has informers of its own.
+// pass returns sides that measure a pass with nothing to do. Each run changes one pod, and waits until the pass
+// for this change has ended. The change goes through the watch, the informer and the queue. Neither side makes a
+// call. Each side has its own informers.
 func pass(f fleet) []side {
 	f.rs.Spec.Replicas, f.rs.Spec.MinReadySeconds = new(int32(len(f.pods))), 0
 	f.rs.ResourceVersion, f.rs.Generation = "1", 1
@@ -55,7 +55,7 @@ func theirPass(f fleet) side {
 	<-done
 	end := func() {
 		rest()
-		w.change(0) // it may wait for one
+		w.change(0) // wakes the worker if the queue is empty
 		for range done {
 		}
 		stop()
@@ -70,14 +70,14 @@ func theirPass(f fleet) side {
 func ourPass(f fleet) side {
 	ctx, stop := context.WithCancel(context.Background())
 	w, client := newWatched(f), fake.NewClientset()
-	kind, done := replicacontroller.ReplicaSets(), make(chan struct{}, 1) // there may be one more pass when all ends
+	kind, done := replicacontroller.ReplicaSets(), make(chan struct{}, 1) // room for one more pass at the end
 	kind.Observe = func(context.Context, replicacontroller.Pass[*appsv1.ReplicaSet, *corev1.Pod]) { done <- struct{}{} }
 	calls := typed.NewClient(client.AppsV1().ReplicaSets, client.CoreV1().Pods)
 	c := must(clientgo.New(ctx, kind, calls, w.owners, w.pods, clientgo.Options{}))
 	w.start(ctx)
 	go func() { _ = c.Run(ctx, 1) }()
 	<-done
-	client.ClearActions() // of the first pass, which asks for the server's version
+	client.ClearActions() // forgets the calls of the first pass, which reads the server's resourceVersion
 	return side{name: ours, stop: stop, run: func(i int) int {
 		w.change(i)
 		<-done
@@ -93,12 +93,12 @@ func nothingDone(client *fake.Clientset) int {
 	return 1
 }
 
-// A watched fleet is one that informers show.
+// A watched fleet is a fleet with informers that show its objects.
 type watched struct {
 	fleet
 	owners, pods *informer
-	events       *watch.FakeWatcher // of the pods
-	changes      int                // that were made
+	events       *watch.FakeWatcher // the watch of the pods
+	changes      int                // how often the method change was called
 }
 
 func newWatched(f fleet) *watched {
@@ -112,14 +112,14 @@ func newWatched(f fleet) *watched {
 	return w
 }
 
-// start starts the informers, and waits until the handlers have been told of all objects.
+// start starts the informers, and waits until their handlers have received all objects.
 func (w *watched) start(ctx context.Context) {
 	go w.owners.RunWithContext(ctx)
 	go w.pods.RunWithContext(ctx)
 	cache.WaitForCacheSync(ctx.Done(), append(w.owners.told, w.pods.told...)...)
 }
 
-// change changes a pod in a way that changes neither the number nor the status.
+// change sends a pod with a new resource version. The number of pods and the status stay the same.
 func (w *watched) change(i int) {
 	p := *w.fleet.pods[i%len(w.fleet.pods)]
 	w.changes++
@@ -130,10 +130,11 @@ func (w *watched) change(i int) {
 // A listWatch lists and watches objects that are in memory.
 type listWatch struct{ cache.ListWatch }
 
-// IsWatchListSemanticsUnSupported says that objects are listed, and not sent by the watch.
+// IsWatchListSemanticsUnSupported returns true. So the informer lists the objects, and does not get the existing
+// objects from the watch.
 func (listWatch) IsWatchListSemanticsUnSupported() bool { return true }
 
-// An informer notes when its handlers have been told of all that it lists.
+// An informer remembers the HasSynced functions of its handlers.
 type informer struct {
 	cache.SharedIndexInformer
 	told []cache.InformerSynced

@@ -13,7 +13,7 @@ import (
 	"k8s.io/kubernetes/pkg/controller/replicaset"
 )
 
-// What Kubernetes' ReplicaSet controller keeps to itself.
+// Kubernetes' ReplicaSet controller does not export these functions.
 
 //go:linkname getPodsToDelete k8s.io/kubernetes/pkg/controller/replicaset.getPodsToDelete
 func getPodsToDelete(pods, related []*corev1.Pod, n int) []*corev1.Pod

@@ -26,22 +26,22 @@ import (
 	"github.com/replicakit/replicakit/status"
 )
 
-// A work is done by both sides on what make prepares. Its size is a number of
-// what it counts: "pods=5000".
+// A work is a task that each side does with the same input. The field counts is the unit of the sizes. For
+// example, a benchmark with the unit pods has the name pods=5000.
 type work struct {
 	name, counts string
 	sizes        []int
-	goroutines   []int // nil: one, and no word about it
+	goroutines   []int // the numbers of goroutines to measure; if nil, one, and the benchmark's name omits it
 	sides        func(size int) []side
 }
 
-// A side does the work for the i-th time and returns how much came of it, which
-// is the same for all sides but the floor. Any number of goroutines may run it if
-// the work says so.
+// A side is one implementation of a work. The function run does the work for the i-th time, and returns the size
+// of the result. All sides except the floor return the same size. If the work sets goroutines, several goroutines
+// call run at the same time.
 type side struct {
 	name string
 	run  func(i int) int
-	stop func() // ends what the side has begun; nil: nothing
+	stop func() // stops the goroutines of the side; may be nil
 }
 
 const (
@@ -74,8 +74,8 @@ func of(pods func(int) fleet, sides func(fleet) []side) func(int) []side {
 	return func(n int) []side { return sides(pods(n)) }
 }
 
-// choose picks the tenth of the pods that goes, ranked by co-location. Kubernetes
-// sorts its list, so it gets a copy each time.
+// choose selects the surplus tenth of the pods. The order includes co-location. Kubernetes sorts its list, so it
+// gets a copy for each run.
 func choose(f fleet) []side {
 	scratch := make([]*corev1.Pod, len(f.pods))
 	return []side{
@@ -90,8 +90,8 @@ func choose(f fleet) []side {
 	}
 }
 
-// chooseComposed is choose with our side going by an order composed of the same
-// criteria, which is not known to be Kubernetes'.
+// chooseComposed is like choose, but our side uses an Order that NewOrder has made from the criteria of
+// Kubernetes. This Order is not the value that podrank.Kubernetes returns, so it gets no special treatment.
 func chooseComposed(f fleet) []side {
 	sides := choose(f)
 	opts := podrank.PodOptions{Now: f.now, Related: f.related, Order: must(podrank.NewOrder(podrank.Kubernetes().Criteria()...))}
@@ -99,7 +99,7 @@ func chooseComposed(f fleet) []side {
 	return sides
 }
 
-// claim looks through pods that are all owned already.
+// claim checks pods that the ReplicaSet already owns.
 func claim(f fleet) []side {
 	sel := must(metav1.LabelSelectorAsSelector(f.rs.Spec.Selector))
 	return []side{
@@ -111,7 +111,7 @@ func claim(f fleet) []side {
 	}
 }
 
-// claimPods claims as syncReplicaSet does, which parses the selector each time.
+// claimPods claims the pods as syncReplicaSet does. Like syncReplicaSet, it parses the selector on each call.
 func claimPods(f fleet, pods []*corev1.Pod) []*corev1.Pod {
 	sel := must(metav1.LabelSelectorAsSelector(f.rs.Spec.Selector))
 	canAdopt := func(context.Context) error { return nil }
@@ -132,7 +132,8 @@ func calculate(f fleet) []side {
 	}
 }
 
-// manage goes from all pods and the ReplicaSet to those that must be deleted.
+// manage computes which of all pods must be deleted. It filters the active pods, claims them, and selects the
+// surplus.
 func manage(f fleet) []side {
 	return []side{
 		{name: kubernetes, run: func(int) int {
@@ -149,8 +150,8 @@ func manage(f fleet) []side {
 	}
 }
 
-// hold is manage where nothing has to be done: what a ReplicaSet costs whenever
-// one of its pods changes.
+// hold is like manage, but there is nothing to create or delete. A controller does this work whenever a pod of a
+// ReplicaSet changes.
 func hold(f fleet) []side {
 	f.rs.Spec.Replicas = new(int32(len(f.pods)))
 	return []side{
@@ -164,8 +165,8 @@ func hold(f fleet) []side {
 	}
 }
 
-// slowStart makes calls that do nothing. The floor starts as many goroutines, in
-// as many batches.
+// slowStart makes n calls that do nothing. The side floor starts the same number of goroutines, in batches of the
+// same sizes.
 func slowStart(n int) []side {
 	ctx := context.Background()
 	return []side{
@@ -186,9 +187,8 @@ func slowStart(n int) []side {
 	}
 }
 
-// observeAndCheck sees one creation of an owner that expects many, and asks
-// whether the owner may act. The floor does it with counters that need not be
-// looked up.
+// observeAndCheck reports the creation of a child to the expectations of an owner that expects many creations. It
+// then asks whether the owner may act. The side floor uses one counter for each owner, without a lookup by key.
 func observeAndCheck(n int) []side {
 	owners := replicaSets(n)
 	theirs := controller.NewUIDTrackingControllerExpectations(controller.NewControllerExpectations())
@@ -230,8 +230,8 @@ func replicaSets(n int) []*appsv1.ReplicaSet {
 	return owners
 }
 
-// readRanked reads of each pod what every choice looks at, once: where it runs and its
-// phase. It counts the pods of each node.
+// readRanked reads once, for each pod, the fields that every choice reads. These fields are the node, the phase
+// and the deletion timestamp. readRanked also counts the pods of each node.
 func readRanked(pods []*corev1.Pod) (sum int) {
 	nodes := make(map[string]int, min(len(pods), 512))
 	for _, p := range pods {
@@ -243,8 +243,8 @@ func readRanked(pods []*corev1.Pod) (sum int) {
 	return sum + len(nodes)
 }
 
-// readOwned reads of each pod whose it is and the two labels that the selector
-// looks at, once, and lists the pods.
+// readOwned reads once, for each pod, the controller reference and the two labels of the selector. It returns the
+// pods that match.
 func readOwned(f fleet) []*corev1.Pod {
 	owned := make([]*corev1.Pod, 0, len(f.pods))
 	for _, p := range f.pods {
@@ -255,7 +255,7 @@ func readOwned(f fleet) []*corev1.Pod {
 	return owned
 }
 
-// readReady reads of each pod what the status counts, once.
+// readReady reads once, for each pod, the fields that the status needs.
 func readReady(pods []*corev1.Pod) int {
 	var sum int64
 	for _, p := range pods {
@@ -267,7 +267,7 @@ func readReady(pods []*corev1.Pod) int {
 }
 
 func matches(p *corev1.Pod) bool {
-	app, ok := p.Labels["app"] // without the ok Go 1.26 takes several times as long
+	app, ok := p.Labels["app"] // without ok, this lookup takes several times as long in Go 1.26
 	hash, also := p.Labels["pod-template-hash"]
 	return ok && also && app == "web" && hash == "5d9c7b6f4d"
 }

@@ -28,8 +28,7 @@ import (
 
 var replicaSetKind = appsv1.SchemeGroupVersion.WithKind("ReplicaSet")
 
-// answer returns what the API server says, of one of the kinds that a claim can
-// meet. nil is success.
+// answer returns the error with which the API server answers a call, for one kind of answer. nil means success.
 func answer(kind, pod string) error {
 	pods := schema.GroupResource{Resource: "pods"}
 	switch kind {
@@ -69,13 +68,13 @@ func answer(kind, pod string) error {
 
 var kindsOfAnswer = []string{"", "", "", "", "NotFound", "Invalid", "Conflict", "Forbidden", "BadRequest", "Timeout", "Throttled", "wrapped NotFound", "wrapped Invalid", "lost", "internal"}
 
-// calls records what either side asks of the API server.
+// calls records the requests of one side to the API server.
 type calls struct {
-	answers map[string]string // by pod
+	answers map[string]string // the kinds of answers, by pod
 
 	mu      sync.Mutex
-	patches []string // "pod: body", in the order they came
-	gets    int      // of the owner
+	patches []string // "pod: type body", in the order of the calls
+	gets    int      // how many reads of the owner
 }
 
 func (c *calls) patch(pod string, kind types.PatchType, data []byte) error {
@@ -85,7 +84,7 @@ func (c *calls) patch(pod string, kind types.PatchType, data []byte) error {
 	return answer(c.answers[pod], pod)
 }
 
-// theirPods is Kubernetes' pod control.
+// theirPods is the pod control that Kubernetes' code uses.
 type theirPods struct {
 	controller.PodControlInterface
 	*calls
@@ -95,18 +94,18 @@ func (c theirPods) PatchPod(_ context.Context, _, name string, data []byte) erro
 	return c.patch(name, types.StrategicMergePatchType, data)
 }
 
-// ourPatch is what our Claimer calls.
+// ourPatch is the function Patch of our Claimer.
 func (c *calls) ourPatch(_ context.Context, pod *corev1.Pod, patch selector.Patch) (*corev1.Pod, error) {
 	return pod, c.patch(pod.Name, patch.Type, patch.Data)
 }
 
-// A claim is a family with what the API server will say.
+// A claim is a family with the answers of the API server.
 type claim struct {
 	Family     family
 	Except     []string // the pods for which the filter is false
 	Finalizers []string
-	Answers    map[string]string // to patches, by pod
-	Fresh      string            // what a live read of the owner finds
+	Answers    map[string]string // the answers to patches, by pod
+	Fresh      string            // the result of a live read of the owner
 }
 
 func (c claim) filter(p *corev1.Pod) bool { return !slices.Contains(c.Except, p.Name) }
@@ -132,12 +131,12 @@ func (g *gen) claim() claim {
 	return c
 }
 
-// live reads the owner past the cache.
+// live returns the result of a live read of the owner.
 func (c claim) live(calls *calls) (*appsv1.ReplicaSet, error) {
 	calls.gets++
 	fresh := &appsv1.ReplicaSet{ObjectMeta: *c.Family.Owner.DeepCopy()}
 	switch c.Fresh {
-	case "the owner", "": // also where shrinking cleared it
+	case "the owner", "": // shrinking can clear the field
 	case "an owner being deleted":
 		fresh.DeletionTimestamp = new(metav1.NewTime(start))
 	case "another owner":
@@ -169,7 +168,7 @@ func TestClaim(t *testing.T) {
 	})
 }
 
-// differOnClaims compares a plan with what Kubernetes does.
+// differOnClaims compares the plan of our Claimer with the calls that Kubernetes makes.
 func differOnClaims(c family) string {
 	theirs := &calls{}
 	kept, err := controller.NewPodControllerRefManager(theirPods{calls: theirs}, c.Owner, c.selector(), replicaSetKind, nil).
@@ -204,7 +203,7 @@ func differOnClaims(c family) string {
 		cmpSets("patches", theirs.patches, ours.patches)
 }
 
-// cmpSets compares two lists, whatever their order.
+// cmpSets compares two lists and ignores their order.
 func cmpSets(what string, theirs, ours []string) string {
 	theirs, ours = slices.Sorted(slices.Values(theirs)), slices.Sorted(slices.Values(ours))
 	if slices.Equal(theirs, ours) {
@@ -218,12 +217,13 @@ const (
 	oneRefusal      = "C18: where nothing may be adopted there is one error, not one a pod"
 )
 
-// differOnAnswers compares the calls. Both are given the active pods that
-// Kubernetes' index holds for the owner: its own and the orphans of its namespace.
+// differOnAnswers compares the calls of the two sides, the pods that they keep, and their errors. Each side gets
+// the active pods that Kubernetes' index has for the owner. These are the pods of the owner and the orphans in the
+// owner's namespace.
 func differOnAnswers(c claim, named *tally) string {
 	if c.Family.Owner.Namespace == "" {
 		c.Family.Owner = c.Family.Owner.DeepCopy()
-		c.Family.Owner.Namespace = "a" // a namespaced kind
+		c.Family.Owner.Namespace = "a" // ReplicaSets are namespaced
 	}
 	rs := &appsv1.ReplicaSet{ObjectMeta: *c.Family.Owner}
 	pods := controller.FilterActivePods(logr.Discard(), indexed(rs, c.Family.Pods))
@@ -276,8 +276,7 @@ func cmpInts(what string, theirs, ours int) string {
 	return fmt.Sprintf("%s: Kubernetes: %d, ours: %d\n", what, theirs, ours)
 }
 
-// failures returns the API server's errors within err, and how many adoptions
-// were not tried.
+// failures returns the errors of the API server that err contains, and how many adoptions were not tried.
 func failures(err error) (failed []string, refused int) {
 	var walk func(err error)
 	walk = func(err error) {
@@ -307,8 +306,8 @@ func failures(err error) (failed []string, refused int) {
 	return failed, refused
 }
 
-// indexed returns the pods that Kubernetes looks at for an owner: its own and the
-// orphans of its namespace, by index.
+// indexed returns the pods that Kubernetes' index has for an owner. These are the pods of the owner and the
+// orphans in the owner's namespace.
 func indexed(rs *appsv1.ReplicaSet, pods []*corev1.Pod) []*corev1.Pod {
 	index := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{controller.PodControllerIndex: func(obj any) ([]string, error) {
 		p := obj.(*corev1.Pod)

@@ -17,7 +17,8 @@ import (
 	"github.com/replicakit/replicakit/expectations"
 )
 
-// A write is one call of a consistency store, or one of what happens around it.
+// A write is one step of a test. The steps "write" and "clear" call both consistency stores, "read" changes the
+// version of a cache, and "look" compares the stores.
 type write struct {
 	Do       string
 	Owner    string
@@ -30,15 +31,14 @@ func (w write) owner() types.NamespacedName {
 	return types.NamespacedName{Namespace: "a", Name: w.Owner}
 }
 
-// writes are calls one after the other. The caches that are not watched do not
-// tell what they have read; the others are at version 1 to begin with.
+// writes is a sequence of steps. The caches in Unwatched report no version. The other caches begin at version 1.
 type writes struct {
 	Unwatched []string
 	Writes    []write
 }
 
-// newWrites returns writes and looks. What the caches have read goes forward,
-// and back as well where rewinds is set.
+// newWrites returns a random sequence of steps. If rewinds is set, the versions of the caches sometimes decrease.
+// Otherwise these versions never decrease.
 func newWrites(g *gen, rewinds bool) writes {
 	c := writes{Writes: make([]write, 1+g.IntN(25))}
 	if g.in(10) {
@@ -70,12 +70,12 @@ func newWrites(g *gen, rewinds bool) writes {
 	return c
 }
 
-// A version is what a cache says that it has read.
+// A version is a cache that reports the resourceVersion up to which it has read.
 type version struct{ string }
 
 func (v *version) LastStoreSyncResourceVersion() string { return v.string }
 
-// stores are the two, over the same caches.
+// stores holds the consistency stores of both sides. Both stores use the versions of the same caches.
 type stores struct {
 	caches map[string]*version
 	theirs *consistency.RealConsistencyStore
@@ -99,8 +99,7 @@ func newStores(unwatched []string) stores {
 	return s
 }
 
-// do makes a call that is no look on both sides, and reports whether a cache went
-// back in time.
+// do makes a step on both sides, and reports whether the version of a cache decreased. It ignores the step "look".
 func (s stores) do(w write) (wentBack bool) {
 	resource := schema.GroupResource{Resource: w.Resource}
 	switch w.Do {
@@ -127,7 +126,7 @@ const (
 	gaveUp  = "W52: a write that is not seen for 10 minutes is given up"
 )
 
-// look compares what both sides say of an owner.
+// look compares what the two stores report for an owner.
 func (s stores) look(w write, named *tally) string {
 	err := s.theirs.EnsureReady(w.owner())
 	stale, isReady := s.ours.Ready(expectations.Key{NamespacedName: w.owner()})
@@ -140,7 +139,7 @@ func (s stores) look(w write, named *tally) string {
 		return ""
 	}
 	named.reach(behind)
-	// Where several caches are behind Kubernetes names any of them.
+	// If several caches are behind, Kubernetes names any one of them.
 	if theirs.GroupResource == stale.Resource && (theirs.ReadRV != stale.Read || theirs.WroteRV != stale.Wrote) {
 		return fmt.Sprintf("Kubernetes: %v; ours: %v", err, stale)
 	}

@@ -39,20 +39,19 @@ import (
 	"github.com/replicakit/replicakit/test/conformance/upstream"
 )
 
-// A story is what happens to three ReplicaSets, two of them siblings, or to three
-// ReplicationControllers, while a controller looks after them.
+// A story is a sequence of steps that happen while a controller runs. The controller manages three ReplicaSets,
+// two of them siblings, or three ReplicationControllers.
 type story struct {
 	Controllers bool
 	Burst       int
 	Steps       []step
 }
 
-// A step is one thing that happens. Which says to which object, out of those that
-// it can happen to.
+// A step is one change in a story. The field Which chooses one of the objects that the step can change.
 type step struct {
 	Do       string
 	Which, N int
-	Answer   string // of refusals
+	Answer   string // the answer to refused calls
 }
 
 func (g *gen) story() story {
@@ -69,8 +68,9 @@ func (g *gen) story() story {
 	return s
 }
 
-// happen makes the step take place, and returns the pods as it left them: the
-// controller waits for the lock. first are the pods that ours is to delete first.
+// happen makes the changes of the step and returns all pods after these changes. It holds the lock of the world,
+// so the controller makes no call before the step has ended. The parameter first contains the aliases of the pods
+// that our controller deletes first.
 func (s step) happen(w *world, first map[string]bool) []*corev1.Pod {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -185,13 +185,13 @@ func (w *world) addSet(name string, uid types.UID, replicas int32) {
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}},
 		},
 	}
-	if name != "solo" && !w.controllers { // siblings of which are not found by Kubernetes (A7)
+	if name != "solo" && !w.controllers { // Kubernetes finds no siblings of ReplicationControllers (A7)
 		rs.OwnerReferences = []metav1.OwnerReference{{Kind: "Deployment", Name: "web", UID: "deployment", Controller: new(true)}}
 	}
 	w.updateSet(rs)
 }
 
-// A maker makes a controller of a world and returns its Run.
+// A maker makes a controller for a world and returns the controller's method Run.
 type maker func(ctx context.Context, w *world, factory informers.SharedInformerFactory, burst int) func(ctx context.Context, workers int)
 
 func theirs(ctx context.Context, w *world, factory informers.SharedInformerFactory, burst int) func(context.Context, int) {
@@ -208,7 +208,8 @@ func ours(ctx context.Context, w *world, factory informers.SharedInformerFactory
 	return working(c)
 }
 
-// working returns Run of a controller of ours, without the error that it returns if the server was restored: none is.
+// working returns the method Run of our controller, without its error. Run returns an error if the API server was
+// restored from a backup, which does not happen in these tests.
 func working(c *clientgo.Controller) func(context.Context, int) {
 	return func(ctx context.Context, workers int) { must(c.Run(ctx, workers)) }
 }
@@ -227,8 +228,8 @@ func ourManager(ctx context.Context, w *world, factory informers.SharedInformerF
 	return working(c)
 }
 
-// replaying is ours, but it deletes those pods first that Kubernetes deleted, where
-// the world says so.
+// replaying makes our controller with one change. The controller first deletes the pods that Kubernetes deleted in
+// the same step. These are the pods in the world's field first.
 func replaying[O kit.Object](ctx context.Context, w *world, kind kit.Kind[O, *corev1.Pod], client kit.Client[O, *corev1.Pod], owners, pods cache.SharedIndexInformer, burst int) func(context.Context, int) {
 	spec := kind.Spec
 	criteria := append([]podrank.Criterion[*corev1.Pod]{podrank.First("Kubernetes deleted it", w.goesFirst)}, podrank.Kubernetes().Criteria()...)
@@ -243,23 +244,24 @@ func replaying[O kit.Object](ctx context.Context, w *world, kind kit.Kind[O, *co
 	return working(c)
 }
 
-// A chapter is what was seen of one step: a second after it, when both sides have
-// waited for their caches if they had to, just before 30 seconds, after 31, and
-// after a minute.
+// A chapter records one step and its results. The field seen has four looks. The first look is one second after
+// the step, because by then both sides no longer wait for their caches. The other looks are just before 30
+// seconds, at 31 seconds and at one minute.
 type chapter struct {
 	seen    []look
 	refused bool
-	pods    []*corev1.Pod // as the step left them, before the controller looked
+	pods    []*corev1.Pod // the pods right after the step, before the controller made any calls
 	now     time.Time
-	calls   map[string]int  // by verb and resource
-	changes int             // of pods and owners, without statuses
-	taken   map[string]bool // the pods that the controller deleted
+	calls   map[string]int  // how many calls, by verb and resource
+	changes int             // how many changes of pods and owners, without status writes
+	taken   map[string]bool // the aliases of the pods that the controller deleted
 }
 
-// A replay says, by chapter, which pods Kubernetes deleted: ours deletes those first.
+// A replay contains the aliases of the pods that Kubernetes deleted, by the number of the step. Our controller
+// deletes these pods first.
 type replay map[int]map[string]bool
 
-// tell runs the story with a controller.
+// tell runs the story with a controller, and returns one chapter for each step.
 func (s story) tell(newController maker, again replay) (chapters []chapter) {
 	burst := cmp.Or(s.Burst, replicaset.BurstReplicas)
 	w := newWorld(s.Controllers)
@@ -289,7 +291,7 @@ func (s story) tell(newController maker, again replay) (chapters []chapter) {
 	return chapters
 }
 
-// since returns how many calls were made between two counts.
+// since returns how many calls of each kind were made between two counts.
 func since(before, after map[string]int) map[string]int {
 	calls := map[string]int{}
 	for call, n := range after {
@@ -298,14 +300,15 @@ func since(before, after map[string]int) map[string]int {
 	return calls
 }
 
-// workers is how many passes a controller makes at a time.
+// workers is how many passes a controller makes at the same time.
 const workers = 2
 
-// never keeps ours from asking whether its watches follow the server: Kubernetes does not ask.
+// never has intervals that are longer than any story. With never, our controller does not ask the server whether
+// its watches are up to date. Kubernetes does not ask this either.
 var never = follow.Times{Look: time.Hour * 1e5, Ask: time.Hour * 1e5}
 
-// start runs a controller until stop is called. Its informers come first: the fake
-// clientset loses what happens between their lists and their watches.
+// start runs a controller until stop is called. The informers start before the controller, because the fake
+// clientset loses all events between a list and the start of its watch. start returns after one minute.
 func (w *world) start(newController maker, burst int) (stop func()) {
 	ctx, cancel := context.WithCancel(follow.WithTimes(quiet(context.Background()), never))
 	factory := informers.NewSharedInformerFactory(w, 0)
@@ -323,7 +326,7 @@ func (w *world) start(newController maker, burst int) (stop func()) {
 	}
 }
 
-// The differences of calls, and what must come up.
+// The named differences between the calls of the two sides, and a situation that must occur.
 const (
 	fewerStatuses = "T1 V18: a status tells what its pass did, so fewer are written, or more if their passes see fewer events each"
 	otherTries    = "U3 W41 W47: where a call is refused, more or fewer passes follow: statuses, releases and reads of the owner"
@@ -352,8 +355,8 @@ func TestControllers(t *testing.T) {
 
 func TestRetries(t *testing.T) {
 	t.Parallel()
-	// tries plays a day in which each creation fails, and returns how long after one another
-	// they come.
+	// tries runs a controller for a day in which every creation fails, and returns the times between the
+	// creations.
 	tries := func(m maker, failure string) []time.Duration {
 		var at []time.Duration
 		synctest.Test(t, func(*testing.T) {
@@ -386,7 +389,7 @@ func TestRetries(t *testing.T) {
 	})
 }
 
-// intervals returns how long after the one before it each of the instants is.
+// intervals returns the time between each two consecutive instants.
 func intervals(instants []time.Duration) []time.Duration {
 	between := make([]time.Duration, len(instants)-1)
 	for i := range between {
@@ -414,9 +417,9 @@ func compareStories(t *testing.T, cases int, input func(g *gen) story, theirs, o
 	}.run(t)
 }
 
-// differ compares what was told with what ours tells. Where other victims are only
-// disputed, ours tells it again with those that Kubernetes chose, and the story goes
-// on from one state.
+// differ compares the chapters of Kubernetes' controller with those of our controller. If the two sides delete
+// different pods, and isDisputed allows this, our controller runs the story again. It then deletes the pods that
+// Kubernetes chose, so both sides continue from the same state.
 func (s story) differ(theirs []chapter, ours func(again replay) []chapter, named *tally) string {
 	var again replay
 	for told := ours(nil); ; told = ours(again) {
@@ -446,14 +449,15 @@ func (s story) differ(theirs []chapter, ours func(again replay) []chapter, named
 	}
 }
 
-// A difference is where two chapters are not the same.
+// A difference is the first look in which two chapters differ.
 type difference struct {
 	look         int
 	theirs, ours look
 }
 
-// firstDifference compares chapter by chapter. Where a call is refused the two sides
-// try again at different times: only the end of that chapter counts then.
+// firstDifference returns the number of the first chapter in which the two sides differ, and the difference. If a
+// call was refused in a chapter, the two sides try again at different times. Only the last look is compared in
+// this case.
 func (s story) firstDifference(theirs, ours []chapter) (chapter int, found *difference) {
 	for i := range theirs {
 		from := 0
@@ -469,9 +473,9 @@ func (s story) firstDifference(theirs, ours []chapter) (chapter int, found *diff
 	return 0, nil
 }
 
-// cmpCalls compares the calls of two chapters that left the same objects, by verb and
-// resource. wasRefused says that a call was refused in this chapter or before; questions is
-// how many there may yet be for the version of owners.
+// cmpCalls compares how many calls of each verb and resource the two sides made in a chapter. In this chapter, the
+// objects were the same on both sides. wasRefused says that a call was refused in this chapter or in an earlier
+// one. questions is how often our controller may still ask the server for the version of owners.
 func cmpCalls(theirs, ours chapter, wasRefused, controllers bool, questions *int, named *tally) string {
 	refused := theirs.refused || ours.refused
 	if refused {
@@ -489,7 +493,7 @@ func cmpCalls(theirs, ours chapter, wasRefused, controllers bool, questions *int
 			named.add(lookedUp)
 		case refused && (verb == "patch" || verb == "status" || !onPods && verb == "get"):
 			named.add(otherTries)
-		case verb == "status" && (b < a || a > 0 && b <= 2*ours.changes): // a pod becomes ready, and 30 seconds later available
+		case verb == "status" && (b < a || a > 0 && b <= 2*ours.changes): // a change can make a pod ready at once and available 30 seconds later
 			named.add(fewerStatuses)
 		case !onPods && verb == "get" && b > a && b-a <= ours.calls["delete pods"]:
 			named.add(readFirst)
@@ -499,7 +503,7 @@ func cmpCalls(theirs, ours chapter, wasRefused, controllers bool, questions *int
 			*questions = 0
 			named.add(ownersAsked)
 		case controllers && (verb == "patch" || !onPods && verb == "get") && b < a:
-			named.add(adoptedOnce) // a read comes before each adoption
+			named.add(adoptedOnce) // the owner is read before an adoption
 		default:
 			return fmt.Sprintf("calls: %s, refusals: %t: Kubernetes: %d, ours: %d", call, refused, a, b)
 		}
@@ -513,10 +517,9 @@ func onlyIn(a, b string) string {
 	return strings.Join(slices.DeleteFunc(strings.Split(a, "\n"), func(line string) bool { return slices.Contains(lines, line) }), "\n")
 }
 
-// isDisputed reports whether two looks differ only by which pods of a set were
-// deleted, and the two orders differ on some of that set. Those need not be the
-// ones that were deleted: as Kubernetes' order goes round in circles, any of the
-// set may come first.
+// isDisputed reports whether the active pods of the two looks differ, and differ only in sets for which disputes
+// returns true. Each set must have the same number of active pods in both looks. The pods on which the orders
+// differ need not be the deleted ones. Kubernetes' order can contain cycles, so any pod of the set may come first.
 func (c chapter) isDisputed(theirs, ours look, controllers bool) (yes bool) {
 	for _, set := range []string{"solo", "web-1", "web-2"} {
 		a, b := activeOf(theirs, set), activeOf(ours, set)
@@ -532,7 +535,7 @@ func (c chapter) isDisputed(theirs, ours look, controllers bool) (yes bool) {
 	return yes
 }
 
-// activeOf returns the names of the active pods with the labels of a set.
+// activeOf returns the names of the active pods that have the labels of a set.
 func activeOf(l look, set string) map[string]bool {
 	names := map[string]bool{}
 	for _, p := range l.pods {
@@ -543,7 +546,8 @@ func activeOf(l look, set string) map[string]bool {
 	return names
 }
 
-// disputes reports whether the two orders differ on two pods of the set.
+// disputes reports whether a set has two pods that the two orders rank differently, or that Kubernetes' order
+// leaves equal.
 func (c chapter) disputes(set string, controllers bool) bool {
 	var pods, related []*corev1.Pod
 	for _, p := range c.pods {

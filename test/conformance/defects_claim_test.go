@@ -59,7 +59,7 @@ func TestClaimDefects(t *testing.T) {
 				step{Do: "schedule"}.happen(w, nil)
 				step{Do: "start"}.happen(w, nil)
 				synctest.Wait()
-				w.refusals["create"] = refusal{kind: "Forbidden", left: 1000} // which would be waited for
+				w.refusals["create"] = refusal{kind: "Forbidden", left: 1000} // otherwise Kubernetes would wait for the event of the created pod, which is held back
 				w.holdPods(1)
 				step{Do: "relabel"}.happen(w, nil)
 				time.Sleep(10 * time.Second)
@@ -117,7 +117,7 @@ func TestClaimDefects(t *testing.T) {
 	})
 }
 
-// theirSlowPods and slowPatches patch in a second.
+// In theirSlowPods and slowPatches, each patch takes one second.
 type theirSlowPods struct{ controller.PodControlInterface }
 
 func (theirSlowPods) PatchPod(context.Context, string, string, []byte) error {
@@ -166,7 +166,7 @@ func TestCallDefects(t *testing.T) {
 				w := newWorld(false)
 				w.refusals["create"] = refusal{kind: "Throttled for two minutes", left: 1000}
 				w.addSet("solo", "uid", 1)
-				stop := w.start(m, 500) // for a minute
+				stop := w.start(m, 500) // the controller runs for a minute
 				tries[side] = w.calls["create pods"]
 				stop()
 			})
@@ -188,7 +188,7 @@ func TestCallDefects(t *testing.T) {
 	})
 }
 
-// scribbler writes into the pods that it is to create.
+// scribbler is a client that changes the pods that it is asked to create.
 type scribbler struct{ setClient }
 
 func (scribbler) Create(_ context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
@@ -269,7 +269,7 @@ func TestStatusDefects(t *testing.T) {
 	})
 }
 
-// statusContext keeps the context of a status write.
+// statusContext is a client that remembers the context of the last status write.
 type statusContext struct {
 	appsclient.ReplicaSetInterface
 	ctx context.Context

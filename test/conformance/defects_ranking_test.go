@@ -31,7 +31,7 @@ func TestRankingDefects(t *testing.T) {
 		for i, since := range []time.Duration{0, time.Second, 0} {
 			p := c.Pods[i]
 			p.CreationTimestamp = metav1.NewTime(now.Add(-9 * time.Hour))
-			p.Status.Conditions[0].LastTransitionTime = metav1.NewTime(now.Add(-8*time.Hour + since)) // in one bucket
+			p.Status.Conditions[0].LastTransitionTime = metav1.NewTime(now.Add(-8*time.Hour + since)) // the three ages are in one bucket (R9)
 		}
 		c.Pods[2].Status.ContainerStatuses = []corev1.ContainerStatus{{RestartCount: 5}}
 		theirs := controller.ActivePodsWithRanks{Pods: c.Pods, Rank: []int{0, 0, 0}, Now: now}
@@ -72,7 +72,7 @@ func TestRankingDefects(t *testing.T) {
 		stranger.Labels = map[string]string{"tier": "old"}
 		stranger.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", Name: "job", UID: "job", Controller: new(true)}}
 		stranger.Spec.NodeName = c.Pods[0].Spec.NodeName
-		c.Pods[1].Status.Conditions[0].LastTransitionTime = metav1.NewTime(start.Add(-time.Minute)) // to go for its age
+		c.Pods[1].Status.Conditions[0].LastTransitionTime = metav1.NewTime(start.Add(-time.Minute)) // this pod became ready last, so it is deleted first if the ranks are equal
 		c.Pods = append(c.Pods, stranger)
 		assert.Equal(t, []string{"web-0"}, t.theirPass(c).deletes)
 		assert.Equal(t, []string{"web-1"}, t.ourPass(c).deletes)
@@ -97,8 +97,8 @@ func TestRankingDefects(t *testing.T) {
 	})
 }
 
-// goneFromController returns the pod that goes when a ReplicationController that
-// has two pods on one node, and a younger one on another, is to have one less.
+// goneFromController scales a ReplicationController from three pods to two, and returns the deleted pods. Two of
+// the three pods are on one node. The pod that became ready last is on another node.
 func goneFromController(m maker) (gone []string) {
 	w := newWorld(true)
 	rs := web(3, 0).RS
@@ -127,7 +127,7 @@ func goneFromController(m maker) (gone []string) {
 
 var errLister = errors.New("no index")
 
-// failingLister is a lister of pods that has none to tell.
+// failingLister is a lister of pods. Each list in a namespace fails with errLister.
 type failingLister struct{ corelisters.PodLister }
 
 func (failingLister) Pods(string) corelisters.PodNamespaceLister { return failingNamespaceLister{} }

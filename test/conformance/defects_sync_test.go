@@ -36,7 +36,7 @@ func TestSyncDefects(t *testing.T) {
 		require.Error(t, theirs.err, "for the rate limiter")
 
 		c = web(1, 1)
-		c.RS.ResourceVersion = "5" // as the status write leaves it
+		c.RS.ResourceVersion = "5" // the answer to the status write has this version
 		ours := t.ours(c, func(w *wiring) { w.cache.ownersVersion = "1" })
 		require.NoError(t, ours.pass().err)
 		waits := ours.pass()
@@ -57,7 +57,7 @@ func TestSyncDefects(t *testing.T) {
 		cancel()
 		factory.Shutdown()
 		theirs := replicaset.NewReplicaSetController(ctx, sets, pods, w, 500)
-		(*upstream.Queue(theirs)).ShutDown() // of a controller that will never hear of anything
+		(*upstream.Queue(theirs)).ShutDown() // this controller gets no events, because the informers are stopped
 		_, err := clientgo.NewReplicaSetController(ctx, sets, pods, w, 500)
 		assert.Error(t, err)
 	})

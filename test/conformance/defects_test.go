@@ -30,13 +30,13 @@ import (
 	"github.com/replicakit/replicakit/test/conformance/upstream"
 )
 
-// The tests of the defects_ files show what docs/behaviour.md lists under W: on
-// one input Kubernetes does the wrong thing, and ours the right one. Where a
-// comparison of random inputs names such a difference and counts it, its sub-test
-// carries the id, and the defect is not shown here again.
+// The tests in the defects_ files show the defects of Kubernetes that docs/behaviour.md lists under W. Each
+// sub-test uses an input for which Kubernetes does the wrong thing and this library does the right thing. Some
+// defects need no test in these files, because a comparison of random inputs counts them as named differences. The
+// name of the difference, or of the comparison's sub-test, then contains the id of the defect.
 
-// web is a scene: a ReplicaSet a/web that wants so many replicas, and owns so many
-// pods that have been ready for an hour, each on a node of its own.
+// web returns a scene with the ReplicaSet a/web, which wants the given number of replicas and owns the given
+// number of pods. Each pod has been ready for an hour, and each pod is on a different node.
 func web(replicas int32, pods int) scene {
 	labels := map[string]string{"app": "a"}
 	c := scene{
@@ -57,7 +57,7 @@ func web(replicas int32, pods int) scene {
 	return c
 }
 
-// runningPod is the pod "web-<i>" of a ReplicaSet.
+// runningPod returns pod i of a ReplicaSet, for example the pod "web-0".
 func runningPod(rs *appsv1.ReplicaSet, i int) *corev1.Pod {
 	since := metav1.NewTime(start.Add(-time.Hour))
 	return &corev1.Pod{
@@ -74,7 +74,7 @@ func runningPod(rs *appsv1.ReplicaSet, i int) *corev1.Pod {
 	}
 }
 
-// A bubble is a sub-test whose time begins at start, with a client of its own.
+// A bubble is a sub-test that runs in a synctest bubble with its own client. Time in the bubble begins at start.
 type bubble struct {
 	*testing.T
 	*switchboard
@@ -89,7 +89,8 @@ func inBubbles(t *testing.T, name string, test func(t bubble)) {
 	})
 }
 
-// childOf names, in the environment, the sub-test that this process is a child of.
+// childOf is the name of an environment variable. In a child process, the variable contains the id of the sub-test
+// that started the process.
 const childOf = "CONFORMANCE_CHILD_OF"
 
 func TestCrashDefects(t *testing.T) {
@@ -102,7 +103,7 @@ func TestCrashDefects(t *testing.T) {
 		assert.True(t, panicked(func() { t.theirPass(c) }))
 
 		w := newWorld(false)
-		w.step = time.Now().Add(time.Minute) // when start returns
+		w.step = time.Now().Add(time.Minute) // w.start returns at this time
 		w.addSet("solo", "uid", 2)
 		stop := w.start(ours, 500)
 		for _, do := range []step{{Do: "schedule"}, {Do: "start"}, {Do: "scale", N: 1}} {
@@ -128,7 +129,7 @@ func TestCrashDefects(t *testing.T) {
 		t.Parallel()
 		if os.Getenv(childOf) == "W4" {
 			panicked(func() { _, _ = upstream.SlowStartBatch(1, 1, func() error { panic("in a call") }) })
-			time.Sleep(time.Minute) // the batch returns before the panic has ended the process
+			time.Sleep(time.Minute) // SlowStartBatch can return before the panic ends the process
 			return
 		}
 		child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestCrashDefects$/^W4")
@@ -143,7 +144,8 @@ func TestCrashDefects(t *testing.T) {
 	})
 }
 
-// requireRefusal holds that nothing was done but to tell why.
+// requireRefusal checks that the pass refused the owner for the given reason. The pass must report one event with
+// the reason, and it must not create, delete or patch pods.
 func requireRefusal(t bubble, ours outcome, reason string) {
 	t.Helper()
 	var refused *replicas.RefusedError
@@ -196,7 +198,7 @@ func TestExpectationDefects(t *testing.T) {
 		t.Parallel()
 		theirs, ours := newStores()
 		must(theirs.ExpectCreations(logger, key, 1))
-		theirs.CreationObserved(logger, key) // any pod
+		theirs.CreationObserved(logger, key) // Kubernetes counts any pod of the owner
 		assert.True(t, theirs.SatisfiedExpectations(logger, key))
 
 		ours.Set(key, expectations.Changes{Creating: []string{"web-1"}})
@@ -281,7 +283,7 @@ func TestSlowStartDefects(t *testing.T) {
 		t.Parallel()
 		var c slowStart
 		theirs := c.counted(func(call func() error) (int, error) {
-			return upstream.SlowStartBatch(500, 1, call) // it takes no context that could be
+			return upstream.SlowStartBatch(500, 1, call) // Kubernetes' function takes no context
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		ours := c.counted(func(call func() error) (int, error) {

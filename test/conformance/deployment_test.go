@@ -29,7 +29,7 @@ import (
 	"github.com/replicakit/replicakit/test/conformance/upstream"
 )
 
-// A scaling is a Deployment that is told to have a number of replicas.
+// A scaling is a Deployment with its ReplicaSets, and the number of replicas to which it is scaled.
 type scaling struct {
 	Deployment *appsv1.Deployment
 	Sets       []*appsv1.ReplicaSet
@@ -61,7 +61,7 @@ func newScaling(g *gen) scaling {
 	return c
 }
 
-// revision is a template, which others differ from.
+// revision returns a pod template. Templates with different numbers are different.
 func revision(n int) corev1.PodTemplateSpec {
 	return corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}},
@@ -91,8 +91,8 @@ func (c *scaling) newSet(g *gen, i int) *appsv1.ReplicaSet {
 	return rs
 }
 
-// noted reports whether all ReplicaSets with replicas tell what they were last
-// sized for.
+// noted reports whether each ReplicaSet with replicas has a valid annotation with the size of the Deployment at
+// the last scaling.
 func (c scaling) noted() bool {
 	return !slices.ContainsFunc(c.Sets, func(rs *appsv1.ReplicaSet) bool {
 		_, err := strconv.ParseUint(rs.Annotations[deploymentutil.DesiredReplicasAnnotation], 10, 31)
@@ -129,7 +129,8 @@ func TestScaledDeployments(t *testing.T) {
 	}.run(t)
 }
 
-// differNext scales a paused Deployment again, from what each side made of it.
+// differNext scales a paused Deployment a second time. Each side continues from its own result of the first
+// scaling.
 func (d *deployments) differNext(ctx context.Context, c scaling, sizes []int32) string {
 	replicas := c.Replicas / 2
 	ours, how := deployment.Scale(c.Deployment, deployment.Scaled(c.Deployment, c.Sets, c.Replicas, sizes), replicas)
@@ -143,7 +144,7 @@ func (d *deployments) differNext(ctx context.Context, c scaling, sizes []int32) 
 	return ""
 }
 
-// deployments is Kubernetes' Deployment controller, with what it wrote last.
+// deployments is Kubernetes' Deployment controller, with the ReplicaSets that the last call of scale wrote.
 type deployments struct {
 	*deploymentcontroller.DeploymentController
 
@@ -168,8 +169,8 @@ func newDeployments(t *testing.T) *deployments {
 	return d
 }
 
-// scale returns the sizes that Kubernetes gives the ReplicaSets, and whether it
-// takes this for a scaling.
+// scale returns the sizes that Kubernetes gives the ReplicaSets, and whether Kubernetes treats the change as a
+// scaling.
 func (d *deployments) scale(ctx context.Context, c scaling) (sizes []int32, isScaling bool) {
 	ctx, d.written = quiet(ctx), map[string]*appsv1.ReplicaSet{}
 	scaled, sets := c.Deployment.DeepCopy(), []*appsv1.ReplicaSet(nil)

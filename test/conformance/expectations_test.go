@@ -19,7 +19,7 @@ import (
 	"github.com/replicakit/replicakit/expectations"
 )
 
-// An operation is one call, with whatever of the fields it takes.
+// An operation is one call, or a sleep between calls. Each kind of call uses some of the fields.
 type operation struct {
 	Do         string
 	Key        string
@@ -32,7 +32,7 @@ func (o operation) String() string {
 	return fmt.Sprintf("%s %s adds=%d dels=%d pods=%v %v", o.Do, o.Key, o.Adds, o.Dels, o.Pods, o.Sleep)
 }
 
-// A history is calls one after the other.
+// A history is a sequence of calls.
 type history struct{ Operations []operation }
 
 func newHistory(g *gen, calls ...string) history {
@@ -127,7 +127,8 @@ func (o operation) onCounters(theirs *controller.ControllerExpectations, ours *e
 	}
 }
 
-// theirCounts returns what Kubernetes holds for an owner.
+// theirCounts returns how many creations and deletions Kubernetes expects for an owner. If Kubernetes has no
+// record of the owner, ok is false.
 func theirCounts(e interface {
 	GetExpectations(key string) (*controller.ControlleeExpectations, bool, error)
 }, key string,
@@ -164,8 +165,8 @@ func reachState(reached *tally, s expectations.State) {
 
 const leftOver = "E23 W14: a token that creations replaced is forgotten; Kubernetes lowers the count of deletions below zero for it"
 
-// differOnTracking compares the stores that know their deletions: Kubernetes by
-// names, ours by UIDs, each pod having one of either.
+// differOnTracking compares the stores that track each expected deletion. Kubernetes identifies a pod by its name,
+// and our store identifies it by its UID. In this test, the name and the UID of a pod are equal.
 func differOnTracking(c history, named *tally) string {
 	theirs := controller.NewUIDTrackingControllerExpectations(controller.NewControllerExpectations())
 	ours := &expectations.UIDTrackingControllerExpectations[string]{}
@@ -190,8 +191,8 @@ func differOnTracking(c history, named *tally) string {
 	return ""
 }
 
-// cmpPending compares what is outstanding. Ours lists only owners for whom
-// something is.
+// cmpPending compares the outstanding creations and deletions of an owner. Our store lists only owners that have
+// at least one of them.
 func cmpPending(key string, adds, dels int, theirs *controller.UIDTrackingControllerExpectations, ours *expectations.UIDTrackingControllerExpectations[string]) string {
 	pending, outstanding := maps.Collect(ours.All())[key]
 	if outstanding != (adds > 0 || dels > 0) {
@@ -201,7 +202,7 @@ func cmpPending(key string, adds, dels int, theirs *controller.UIDTrackingContro
 		return ""
 	}
 	var tokens []string
-	if dels > 0 { // else they are left over
+	if dels > 0 { // if dels is not positive, Kubernetes' tokens are left over
 		tokens = theirs.GetUIDs(key).List()
 	}
 	var uids []string
@@ -215,15 +216,17 @@ func cmpPending(key string, adds, dels int, theirs *controller.UIDTrackingContro
 	return ""
 }
 
-// leftOvers are the tokens that Kubernetes keeps when creations replace them, by
-// owner, and by how much it lowered for them since.
+// leftOvers contains left-over tokens, by owner. If Kubernetes expects deletions of an owner and then expects
+// creations instead, it keeps the tokens of the deletions. lowered is how often Kubernetes has since lowered the
+// count of deletions for a left-over token.
 type leftOvers struct {
 	tokens  map[string]sets.Set[string]
 	lowered map[string]int
 }
 
-// onTracking reports whether both sides made the same of it, or had a left-over
-// token to differ about.
+// onTracking makes the call on both sides, and reports whether the results agree. If a deletion is observed, both
+// sides must have expected the deletion, or neither side. If the token is left over, onTracking checks only that
+// our store did not expect the deletion.
 func (o operation) onTracking(theirs *controller.UIDTrackingControllerExpectations, ours *expectations.UIDTrackingControllerExpectations[string], left leftOvers, named *tally) bool {
 	logger := logr.Discard()
 	switch o.Do {
@@ -252,7 +255,7 @@ func (o operation) onTracking(theirs *controller.UIDTrackingControllerExpectatio
 		}
 		return !settled
 	case "lower":
-		adds, dels := max(o.Adds, 0), max(o.Dels, 0) // there is no raising here
+		adds, dels := max(o.Adds, 0), max(o.Dels, 0) // a negative number would raise a count
 		theirs.LowerExpectations(logger, o.Key, adds, dels)
 		ours.LowerExpectations(o.Key, adds, dels)
 	case "delete":

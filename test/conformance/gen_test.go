@@ -15,11 +15,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// gen makes random inputs. What it makes is full of ties and of rare values, as
-// rules have their edges there, not in the middle.
+// gen makes random inputs. Many inputs contain equal values or rare values, because such values are the edge cases
+// of the rules.
 type gen struct{ *rand.Rand }
 
-// in reports true once in n times.
+// in returns true in one of n calls on average.
 func (g *gen) in(n int) bool { return g.IntN(n) == 0 }
 
 // pick returns one of the values.
@@ -34,13 +34,12 @@ func some[T any](g *gen, n int, value func() T) []T {
 	return values
 }
 
-// start is when the time of a synctest bubble begins, and the now of the tests
-// that pass one.
+// start is the time at which a synctest bubble begins. Tests that pass a current time also use start.
 var start = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// instant returns an instant on either side of now: zero, at it, around powers of
-// two of nanoseconds before it, whole seconds as the API has them, too long ago
-// for a time.Duration.
+// instant returns a random time before or after now. It may return now or the zero time. Some times are about a
+// power of two nanoseconds before now, and some are too long ago for a time.Duration. Many times are whole
+// seconds, as in the API.
 func (g *gen) instant(now time.Time) metav1.Time {
 	switch g.IntN(12) {
 	case 0:
@@ -64,14 +63,13 @@ func (g *gen) instant(now time.Time) metav1.Time {
 	}
 }
 
-// costs are annotations that some accept and some do not.
+// costs are values of the deletion cost annotation. Some of them are valid, and some are not.
 var costs = []string{
 	"0", "-0", "1", "-1", "5", "-8", "8", "100", "2147483647", "-2147483648", "2147483648", "-2147483649",
 	"", "+1", "008", "00", "-", "--1", " 1", "1 ", "1.0", "1e3", "0x1", "1_0", "text", "٣", "-008", "-00", "-01", "-0000000000000000008",
 }
 
-// conditions returns pod conditions, Ready among them as a rule, now and then
-// twice.
+// conditions returns pod conditions. They usually contain the condition Ready, and sometimes contain it twice.
 func (g *gen) conditions(now time.Time) []corev1.PodCondition {
 	condition := func(kind corev1.PodConditionType) corev1.PodCondition {
 		return corev1.PodCondition{
@@ -101,8 +99,7 @@ func (g *gen) phase() corev1.PodPhase {
 	return corev1.PodRunning
 }
 
-// restarts gives the pod containers, sidecars and ordinary init containers that
-// restarted.
+// restarts adds containers, sidecars and ordinary init containers with restart counts to the pod, or adds nothing.
 func (g *gen) restarts(p *corev1.Pod) {
 	if g.in(2) {
 		return
@@ -121,7 +118,7 @@ func (g *gen) restarts(p *corev1.Pod) {
 	p.Status.EphemeralContainerStatuses = some(g, 1, func() corev1.ContainerStatus { return status("e") })
 }
 
-// rankedPod returns a pod with all that rankings look at.
+// rankedPod returns a pod with random values in all fields that affect its ranking.
 func (g *gen) rankedPod(now time.Time) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -140,7 +137,7 @@ func (g *gen) rankedPod(now time.Time) *corev1.Pod {
 	return p
 }
 
-// labelSet returns labels of few keys and values, so that selectors match.
+// labelSet returns random labels. There are only a few different keys and values, so that selectors often match.
 func (g *gen) labelSet() map[string]string {
 	if g.in(10) {
 		return nil
@@ -155,7 +152,7 @@ func (g *gen) labelSet() map[string]string {
 	return set
 }
 
-// labelSets are all that labelSet can return, and a few more.
+// labelSets contains all sets that labelSet can return, and a few more.
 var labelSets = func() (sets []labels.Set) {
 	values := []string{"-", "a", "b", "c", ""}
 	for _, app := range values {
@@ -170,8 +167,7 @@ var labelSets = func() (sets []labels.Set) {
 	return sets
 }()
 
-// labelSelector returns a selector that the API accepts and that labels can
-// match.
+// labelSelector returns a selector that the API accepts and that some labels match.
 func (g *gen) labelSelector() *metav1.LabelSelector {
 	for {
 		sel := g.anyLabelSelector()
@@ -181,7 +177,8 @@ func (g *gen) labelSelector() *metav1.LabelSelector {
 	}
 }
 
-// matching returns labels that match the selector, nil if there are none.
+// matching returns labels that match the selector. If the selector is invalid or empty, or if it matches none of
+// labelSets except the empty set, matching returns nil.
 func matching(sel *metav1.LabelSelector) map[string]string {
 	s, err := metav1.LabelSelectorAsSelector(sel)
 	if err != nil || s.Empty() {

@@ -23,18 +23,18 @@ import (
 	"k8s.io/kubernetes/pkg/controller/replicaset/metrics"
 )
 
-// The settings, from the environment.
+// The settings come from environment variables.
 var (
-	multiplier = setting("CONFORMANCE_CASES", 1) // of every test's number of cases
+	multiplier = setting("CONFORMANCE_CASES", 1) // multiplies the number of cases of every test
 	seed       = setting("CONFORMANCE_SEED", 1)
-	only       = setting("CONFORMANCE_CASE", -1) // one case instead of all
+	only       = setting("CONFORMANCE_CASE", -1) // the number of the only case to run, or -1 for all cases
 )
 
-// scaled returns how many cases there are where a test states n.
+// scaled returns how many cases a test has if it states n cases.
 func scaled(n int) int { return max(n*multiplier/share, 1) }
 
-// few returns how many of these cases always run. With -short it is one in twenty, and the
-// others run only until every named difference and every situation has come up.
+// few returns how many cases always run if a test states n cases. With -short, only one case in twenty always
+// runs. The other cases run only until every named difference and every situation has occurred.
 func few(n int) int {
 	if testing.Short() {
 		n = (n + 19) / 20
@@ -54,36 +54,36 @@ func setting(name string, otherwise int) int {
 	return n
 }
 
-// TestMain silences Kubernetes, which logs much of what the tests do to it, and
-// makes its metrics.
+// TestMain turns off the logs of Kubernetes, because the tests cause many log messages. It also registers the
+// metrics of Kubernetes' ReplicaSet controller.
 func TestMain(m *testing.M) {
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
 	utilruntime.ErrorHandlers = nil
-	must(metrics.Register(legacyregistry.Register)) // not beside what uses them, which no lock guards
+	must(metrics.Register(legacyregistry.Register)) // before any test starts, because no lock protects the metrics
 	os.Exit(m.Run())
 }
 
-// quiet is a context whose logger drops everything.
+// quiet returns a context with a logger that drops everything.
 func quiet(ctx context.Context) context.Context { return klog.NewContext(ctx, logr.Discard()) }
 
-// A comparison gives random inputs to both sides.
+// A comparison gives the same random inputs to Kubernetes and to this library.
 type comparison[C any] struct {
-	// cases is how many there are. Each may compare several things at once, 1 if
-	// it is not said, and of names them: "pairs of pods".
+	// cases is the number of cases. The field each is how many things one case compares, where 0 means one thing.
+	// The field of is the name of these things, for example "pairs of pods".
 	cases, each int
 	of          string
-	// input makes one. It must not depend on anything but g.
+	// input makes the input of one case. The input must depend only on g.
 	input func(g *gen) C
-	// differ returns how the two sides differ, "" if they do not. A difference
-	// that has a name is counted, not returned. It leaves c as it was.
+	// differ describes the difference between the two sides, or returns "" if there is none. If a difference has a
+	// name, differ counts the difference instead of returning it. differ must not change c.
 	differ func(c C, named *tally) string
-	// names are those of all differences, and reaches of the situations, that
-	// must come up.
+	// names are the names of all differences that must occur. reaches are the names of all situations that must
+	// occur.
 	names, reaches []string
 }
 
-// run compares until all cases agree or one does not.
+// run runs the cases. At the first difference without a name, run fails the test.
 func (x comparison[C]) run(t *testing.T) {
 	t.Helper()
 	named := newTally()
@@ -106,7 +106,7 @@ func (x comparison[C]) run(t *testing.T) {
 	}
 }
 
-// complete reports whether every named difference and every situation has come up.
+// complete reports whether every named difference and every situation has occurred.
 func (x comparison[C]) complete(named *tally) bool {
 	return !slices.ContainsFunc(x.names, func(name string) bool { return named.differences[name] == 0 }) &&
 		!slices.ContainsFunc(x.reaches, func(name string) bool { return named.situations[name] == 0 })
@@ -115,9 +115,9 @@ func (x comparison[C]) complete(named *tally) bool {
 func (x comparison[C]) failure(name string, i int, c C, difference string) string {
 	what, _, _ := strings.Cut(difference, ":")
 	shrink(&c, func() (still bool) {
-		defer func() { _ = recover() }() // an input that makes no sense
+		defer func() { _ = recover() }() // a smaller input may be invalid and cause a panic
 		d := x.differ(c, newTally())
-		still = strings.HasPrefix(d, what) // an input can differ in another thing for another reason
+		still = strings.HasPrefix(d, what) // a smaller input may cause a different failure, which does not count
 		if still {
 			difference = d
 		}
@@ -127,16 +127,14 @@ func (x comparison[C]) failure(name string, i int, c C, difference string) strin
 		difference, dump(c), seed, i, strings.ReplaceAll(name, "/", "$/^"))
 }
 
-// newGen returns the randomness of one case: the same for the same seed, test
-// and number.
+// newGen returns the gen of one case. The gen depends only on the seed, the test and the number of the case.
 func newGen(test string, i int) *gen {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(test))
 	return &gen{rand.New(rand.NewPCG(uint64(seed)^h.Sum64(), uint64(i)))}
 }
 
-// A tally counts the differences that have names, and the situations that a test
-// would be empty without.
+// A tally counts the differences that have names, and the situations that the inputs of a test must reach.
 type tally struct{ differences, situations map[string]int }
 
 func newTally() *tally { return &tally{map[string]int{}, map[string]int{}} }
@@ -159,7 +157,7 @@ func (n *tally) String() string {
 	return b.String()
 }
 
-// requireAll fails if a name never came up, or if one came up that nobody gave.
+// requireAll fails the test if one of the names was never counted, or if counts contains any other name.
 func requireAll(t *testing.T, what string, names []string, counts map[string]int) {
 	t.Helper()
 	for _, name := range names {

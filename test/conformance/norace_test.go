@@ -5,5 +5,5 @@
 
 package conformance_test
 
-// share is one case in how many is run.
+// share divides the number of cases of every test.
 const share = 1

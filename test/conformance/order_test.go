@@ -21,7 +21,7 @@ import (
 	"github.com/replicakit/replicakit/test/conformance/upstream"
 )
 
-// A crowd is pods, all of whose pairs are compared.
+// A crowd is a list of pods. The tests compare each pod with each other pod.
 type crowd struct {
 	Pods []slowrank.Pod
 	Now  metav1.Time
@@ -29,8 +29,8 @@ type crowd struct {
 
 const crowdSize = 150
 
-// newCrowd returns a crowd: every other time one of pods that are much alike, for
-// the later criteria to be reached.
+// newCrowd returns a crowd. In half of the crowds, most pods are equal in the first criteria, so that the later
+// criteria decide.
 func newCrowd(g *gen) crowd {
 	now := start.Add(time.Duration(g.Int64N(int64(time.Second))))
 	c := crowd{Pods: make([]slowrank.Pod, crowdSize), Now: metav1.NewTime(now)}
@@ -65,10 +65,10 @@ func (c crowd) ranks() []int {
 	return ranks
 }
 
-// lesser is the part of sort.Interface that is compared.
+// lesser is the method of sort.Interface that the tests compare.
 type lesser interface{ Less(i, j int) bool }
 
-// order is -1 if i goes first, 1 if j does, 0 if neither.
+// order returns -1 if pod i is deleted first, 1 if pod j is deleted first, and 0 if neither pod goes first.
 func order(s lesser, i, j int) int {
 	switch {
 	case s.Less(i, j):
@@ -79,7 +79,7 @@ func order(s lesser, i, j int) int {
 	return 0
 }
 
-// The differences between the two orders.
+// The named differences between the two orders.
 const (
 	bucketTie  = "W28: ages of one power of two are a tie, and not decided by UID at once"
 	lastResort = "R12: pods that are equal so far are told apart by UID, namespace and name"
@@ -95,7 +95,9 @@ func orders(p, q slowrank.Pod, now time.Time) (theirs, ours int) {
 	return theirs, ours
 }
 
-// name returns which difference alone makes Kubernetes' rules decide as ours do.
+// name returns the name of the difference that explains why the two sides order two pods differently. Kubernetes'
+// rules with only this difference order the pods as our rules do. If no single difference is enough, name returns
+// several.
 func name(p, q slowrank.Pod, now time.Time) string {
 	_, ours := orders(p, q, now)
 	for _, difference := range []struct {
@@ -180,8 +182,9 @@ func panicked(f func()) (yes bool) {
 	return false
 }
 
-// differOnPairs holds both orders against the rules, and names where they differ:
-// ours must be the rules with all differences, Kubernetes' those with none.
+// differOnPairs compares both orders with the rules of package slowrank. Kubernetes' order must follow the rules
+// without any difference, and our order must follow the rules with all differences. If the two orders differ on a
+// pair of pods, differOnPairs counts the name of the difference.
 func differOnPairs(c crowd, theirs, ours lesser, named *tally) string {
 	for i, p := range c.Pods {
 		for j, q := range c.Pods {

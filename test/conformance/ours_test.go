@@ -24,21 +24,22 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// What our controller of ReplicaSets is made of.
+// The types that our controller uses for ReplicaSets.
 type (
 	setKind   = controller.Kind[*appsv1.ReplicaSet, *corev1.Pod]
 	setPass   = controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]
 	setClient = controller.Client[*appsv1.ReplicaSet, *corev1.Pod]
 )
 
-// A wiring is what our controller of one scene is made of, for a test to change.
+// A wiring holds the parts of our controller for one scene. A test can change these parts.
 type wiring struct {
 	kind   setKind
 	client setClient
 	cache  *sceneCache
 	opts   controller.Options
 	woken  []types.NamespacedName
-	// onlyLooks says that Kubernetes does not read the owner before claims, so a read of ours is the one before changes.
+	// onlyLooks says that Kubernetes does not read the owner before claims in this scene. If our controller reads
+	// the owner, the read is the one before creations and deletions.
 	onlyLooks bool
 }
 
@@ -46,7 +47,7 @@ func (w *wiring) enqueue(owner types.NamespacedName, _ time.Duration) {
 	w.woken = append(w.woken, owner)
 }
 
-// ourController is ours in a scene.
+// ourController is our controller in one scene.
 type ourController struct {
 	*controller.Controller
 	*wiring
@@ -54,8 +55,8 @@ type ourController struct {
 	last   setPass
 }
 
-// ours connects the switchboard with the scene, and makes our controller for it,
-// out of parts that may be changed.
+// ours connects the switchboard to a new server for the scene, and makes our controller for the scene. The
+// functions in change can change the parts of the controller.
 func (b *switchboard) ours(c scene, change ...func(*wiring)) *ourController {
 	ours := &ourController{server: b.connect(c)}
 	ours.wiring = &wiring{
@@ -85,13 +86,13 @@ func (b *switchboard) ours(c scene, change ...func(*wiring)) *ourController {
 	return ours
 }
 
-// ledger is what our controller knows of the pods of an owner.
+// ledger returns the record that our controller keeps of the pods of an owner.
 func (o *ourController) ledger(rs *appsv1.ReplicaSet) *ledger.Ledger[*corev1.Pod] {
 	return inside.Of[inside.Ledgers[*ledger.Ledger[*corev1.Pod]]](o.Controller).Ledger(expectations.KeyOf(rs))
 }
 
-// awaits lets an owner wait for a pod that it has created, and that has ended since, so that it
-// counts nowhere.
+// awaits makes our controller wait until the cache shows a pod that was created for the owner. The pod has already
+// succeeded, so the pod does not count as a replica.
 func (o *ourController) awaits(rs *appsv1.ReplicaSet) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: rs.Namespace, Name: "awaited", UID: "awaited", Labels: matching(rs.Spec.Selector),
@@ -102,8 +103,9 @@ func (o *ourController) awaits(rs *appsv1.ReplicaSet) {
 	must(known.Created(known.Start(), pod, time.Now()))
 }
 
-// looks makes a pass that looks at the server, because the first one of a process does so. Its
-// owner is refused and has no pods, so it does nothing else.
+// looks makes the first pass of our controller. In its first pass, a controller asks the server for the current
+// version of the pods. The pass does nothing else, because the spec of its owner is refused and the owner has no
+// pods. looks then clears the recorded calls and events.
 func (o *ourController) looks() {
 	shown := *o.cache
 	rs := shown.scene.RS.DeepCopy()
@@ -115,7 +117,7 @@ func (o *ourController) looks() {
 	o.server.calls, o.server.events = map[string]int{}, nil
 }
 
-// pass makes a pass, and returns what it has left behind by then.
+// pass makes one pass and returns its outcome.
 func (o *ourController) pass() outcome {
 	again, err := o.Sync(context.Background(), types.NamespacedName{Namespace: "a", Name: "web"})
 	left := outcome{
@@ -130,7 +132,7 @@ func (o *ourController) pass() outcome {
 	return left
 }
 
-// ourPass is one pass of ours.
+// ourPass makes one pass of our controller for the scene and returns its outcome.
 func (b *switchboard) ourPass(c scene, change ...func(*wiring)) outcome {
 	return b.ours(c, change...).pass()
 }
@@ -138,11 +140,11 @@ func (b *switchboard) ourPass(c scene, change ...func(*wiring)) outcome {
 // A sceneCache shows a scene to our controller.
 type sceneCache struct {
 	scene   scene
-	related []*corev1.Pod // if it was asked
-	err     error         // of that
-	version string        // how far pods have come
+	related []*corev1.Pod // the last result of Related, nil if Related was not called
+	err     error         // the error that Related returns
+	version string        // the resourceVersion up to which the cache has read pods
 
-	ownersVersion string // how far owners have come
+	ownersVersion string // the resourceVersion up to which the cache has read owners
 }
 
 func (c *sceneCache) Owner(_ context.Context, name types.NamespacedName) (*appsv1.ReplicaSet, error) {
@@ -170,18 +172,18 @@ func (c *sceneCache) Related(ctx context.Context, owner *appsv1.ReplicaSet) ([]*
 func (c *sceneCache) OwnersVersion() string   { return c.ownersVersion }
 func (c *sceneCache) ChildrenVersion() string { return c.version }
 
-// An eventList keeps our events with its server.
+// An eventList adds the events of our controller to the events of a server.
 type eventList struct{ *server }
 
 func (l eventList) Event(_ metav1.Object, eventType, reason, message string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	message, _, _ = strings.Cut(message, " (Kubernetes deleted it: ") // what an order here calls its criterion
+	message, _, _ = strings.Cut(message, " (Kubernetes deleted it: ") // the event names the criterion that the tests add
 	l.events = append(l.events, eventType+" "+reason+" "+message)
 }
 
-// named notes a creation under a name of ours, and what Kubernetes would call it,
-// which leaves that to the API server.
+// named records the name that our controller gave a new pod, and an alias. The alias is the name that the
+// server gives a pod without a name. Kubernetes creates all pods without names.
 func (s *server) named(pod *corev1.Pod, alias string) {
 	s.names = append(s.names, pod.Name)
 	s.aliases = append(s.aliases, pod.Name, alias)
@@ -191,8 +193,7 @@ func (s *server) withAliases(text string) string {
 	return strings.NewReplacer(s.aliases...).Replace(text)
 }
 
-// isName reports whether a name is one that the API server might have made of a
-// generateName.
+// isName reports whether the API server could have made the name from the generateName.
 func isName(name, generateName string) bool {
 	prefix := generateName[:min(len(generateName), 58)]
 	end, ok := strings.CutPrefix(name, prefix)

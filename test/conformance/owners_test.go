@@ -19,7 +19,7 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// An orphanage is an orphan and the owners that there are.
+// An orphanage is an orphaned pod with a list of owners.
 type orphanage struct {
 	Orphan *corev1.Pod
 	Owners []orphanOwner
@@ -31,7 +31,7 @@ type orphanOwner struct {
 	Deleting  bool
 }
 
-// brokenSelector returns selectors that the API refuses, too.
+// brokenSelector returns a random selector. The API refuses some of these selectors.
 func (g *gen) brokenSelector() *metav1.LabelSelector {
 	switch g.IntN(8) {
 	case 0:
@@ -116,7 +116,7 @@ func cmpOwners[O interface {
 }](named *tally, overlap string, theirs, ours []O) string {
 	byName := func(a, b O) int { return slices.Compare([]string{a.GetName()}, []string{b.GetName()}) }
 	slices.SortFunc(theirs, byName)
-	if !slices.Equal(theirs, ours) { // ours are in the order of the input
+	if !slices.Equal(theirs, ours) { // our owners keep the order of the input, which is sorted by name
 		return fmt.Sprintf("Kubernetes: %d owners, ours: %d", len(theirs), len(ours))
 	}
 	if len(theirs) > 1 {

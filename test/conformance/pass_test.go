@@ -31,7 +31,7 @@ import (
 	"github.com/replicakit/replicakit/test/conformance/upstream"
 )
 
-// The differences of passes, and what must come up in them.
+// The named differences between the passes of the two sides, and the situations that must occur.
 const (
 	claimFailed   = "C26 W42: a claim that fails holds one place at most, and stops nothing else"
 	mayNotAdopt   = "C26: who must not adopt creates and deletes nothing, but writes the status"
@@ -89,10 +89,10 @@ func copies(pods []*corev1.Pod) (list []*corev1.Pod) {
 	return list
 }
 
-// differ plays the scene on both sides and compares all that they did. Where they
-// differ on purpose, Kubernetes is given another scene, in which it has to do what
-// ours did in this one; where other victims are disputed, ours is to take those of
-// Kubernetes. So every pass is compared to its end.
+// differ makes one pass on each side for the scene, and compares everything that the passes did. If the sides
+// differ on purpose, Kubernetes makes another pass for the scene that agreed returns. If the sides delete
+// different pods for a reason that cmpDisputes accepts, our controller makes another pass, in which it deletes the
+// pods that Kubernetes chose. So the test also compares the rest of a pass after an intended difference.
 func (b *switchboard) differ(c scene, named *tally) string {
 	first := b.theirPass(c)
 	onlyLooks := func(w *wiring) { w.onlyLooks = first.checks == 0 }
@@ -132,12 +132,15 @@ func (b *switchboard) differ(c scene, named *tally) string {
 		cmpReturns(c, theirs, ours, going, fails, named)
 }
 
-// agreed returns the scene in which Kubernetes has to do what ours did in this one,
-// and whether it is another.
-//   - A claim that failed ends no pass: the pod is somebody else's, and if its adoption
-//     is not decided, one pod less is wanted. Who must not adopt wants what there is.
-//   - A namespace that is going away refuses like anything else.
-//   - The status is written.
+// agreed returns the scene in which Kubernetes must do what our controller did in the scene c. It also returns
+// whether this scene differs from c. The scene has these differences:
+//   - If the claim of a pod failed or was not allowed, the pod has another controller. So Kubernetes does not end its
+//     pass.
+//   - If pods are missing, the ReplicaSet wants one pod less for each undecided adoption, but no fewer pods than it
+//     has.
+//   - If the owner must not adopt, the ReplicaSet wants as many pods as it has.
+//   - If the namespace is being deleted, creations fail with an internal error.
+//   - Status writes succeed.
 func (c scene) agreed(theirs, ours outcome) (agreed scene, other bool) {
 	agreed = c
 	agreed.Pods, agreed.Status = slices.Clone(c.Pods), ""
@@ -170,13 +173,14 @@ func wanting(rs *appsv1.ReplicaSet, replicas int) *appsv1.ReplicaSet {
 	return rs
 }
 
-// failedClaims reports whether Kubernetes ended its pass because of claims.
+// failedClaims reports whether Kubernetes ended its pass because claims failed.
 func failedClaims(err error) bool {
 	var claims utilerrors.Aggregate
 	return errors.As(err, &claims)
 }
 
-// claimFails reports whether a pod was to be adopted or released, and is neither.
+// claimFails reports whether the adoption or release of a pod failed. NotFound does not count as a failure.
+// Invalid does not count as a failure of a release.
 func (c scene) claimFails(patches []string, pod string) bool {
 	return slices.ContainsFunc(patches, func(patch string) bool {
 		name, body, _ := strings.Cut(patch, ": ")
@@ -185,7 +189,7 @@ func (c scene) claimFails(patches []string, pod string) bool {
 	})
 }
 
-// deletingFirst makes ours delete those pods first.
+// deletingFirst makes our controller delete the given pods first.
 func deletingFirst(pods []string) func(*wiring) {
 	return func(w *wiring) {
 		spec := w.kind.Spec
@@ -197,7 +201,7 @@ func deletingFirst(pods []string) func(*wiring) {
 	}
 }
 
-// victims are the pods that were to be deleted, each once.
+// victims returns the pods that the pass tried to delete, each pod once.
 func (o outcome) victims() []string {
 	return slices.Compact(slices.Sorted(slices.Values(o.deletes)))
 }
@@ -206,8 +210,8 @@ func withoutReasons(events []string, reasons ...string) []string {
 	return slices.DeleteFunc(slices.Clone(events), func(event string) bool { return slices.Contains(reasons, strings.Fields(event)[1]) })
 }
 
-// withoutHolds leaves out what Kubernetes never tells: that deletions wait for as
-// long as the server said.
+// withoutHolds leaves out the DeletionsHeld events, which say that deletions must wait. Kubernetes never reports
+// these events.
 func withoutHolds(events []string, named *tally) []string {
 	return slices.DeleteFunc(slices.Clone(events), func(event string) bool {
 		held := strings.Contains(event, " "+kit.DeletionsHeld+" ")
@@ -218,13 +222,13 @@ func withoutHolds(events []string, named *tally) []string {
 	})
 }
 
-// tells reports whether our text has Kubernetes' in it, of whichever pod: of
-// failures that are alike ours tells one.
+// tells reports whether our text contains Kubernetes' text. The names of pods may differ, because our controller
+// reports only one of several failures that are alike.
 func tells(ours, theirs string) bool {
 	pod := regexp.MustCompile(`"p\d+"`)
 	ours, theirs = pod.ReplaceAllString(ours, "a pod"), pod.ReplaceAllString(theirs, "a pod")
 	reason, deletion := strings.CutPrefix(theirs, "unable to delete pods: ")
-	_, reasons, _ := strings.Cut(ours, "unable to delete pods: ") // ours tells each after these words
+	_, reasons, _ := strings.Cut(ours, "unable to delete pods: ") // our text lists all reasons after these words
 	return strings.Contains(ours, theirs) || deletion && strings.Contains(reasons, "; "+reason)
 }
 
@@ -246,8 +250,9 @@ func reachCalls(o outcome, reached *tally) {
 	}
 }
 
-// cmpClaims: where claims fail, Kubernetes ends its pass. Ours goes on, and an event
-// tells of each kind of failure.
+// cmpClaims compares the failed claims of the two sides. If claims fail, Kubernetes ends its pass. Our controller
+// continues its pass. It reports one event if adoptions are undecided, and one event if releases failed. If the
+// owner must not adopt, it reports no event for adoptions.
 func cmpClaims(c scene, theirs, ours outcome, named *tally) string {
 	undecided, invalid := c.failedAdoptions(theirs.patches)
 	failed, refused := failures(theirs.err)
@@ -275,15 +280,15 @@ func cmpClaims(c scene, theirs, ours outcome, named *tally) string {
 		cmpInts("events of releases", releases, len(ours.events)-len(withoutReasons(ours.events, kit.FailedRelease)))
 }
 
-// notGone returns the pods that ours has, but for those that a deletion found gone.
+// notGone returns the pods that our controller claimed, except pods whose deletion met NotFound.
 func (c scene) notGone(ours outcome) []*corev1.Pod {
 	return slices.DeleteFunc(slices.Clone(ours.claimed), func(p *corev1.Pod) bool {
 		return slices.Contains(ours.deletes, p.Name) && apierrors.IsNotFound(answer(c.Deletes[p.Name], p.Name))
 	})
 }
 
-// failedAdoptions counts the pods whose adoption the server refused for good, and
-// those that may become the owner's yet.
+// failedAdoptions counts the failed adoptions. An adoption is invalid if the server refused it permanently. The
+// other failed adoptions are undecided, because they may still succeed.
 func (c scene) failedAdoptions(patches []string) (undecided, invalid int) {
 	for _, patch := range patches {
 		pod, body, _ := strings.Cut(patch, ": ")
@@ -306,8 +311,9 @@ func (c scene) releaseIsInvalid(patches []string) bool {
 	})
 }
 
-// isAhead reports whether an answer, or a list after a Conflict, showed of pods what the
-// cache does not: that they are gone, adopted or released, there if nobody knows the version, or in a later version.
+// isAhead reports whether our pass learned something about pods that the cache does not show. An answer can show
+// that a pod is gone, adopted or released. A live list can show that a pod is gone or has a newer version. If the
+// cached version of a pod is "" or "0", a live list that contains the pod also counts.
 func (c scene) isAhead(ours outcome) bool {
 	ahead := func(p *corev1.Pod) bool {
 		return p.ResourceVersion == "" || p.ResourceVersion == "0" || c.Deletes[p.Name] == "stale"
@@ -324,16 +330,16 @@ func (c scene) isAhead(ours outcome) bool {
 
 func isRelease(body string) bool { return strings.Contains(body, `"$patch":"delete"`) }
 
-// goingNamespace is what creations are answered in a namespace that is going away.
+// goingNamespace is the answer to creations in a namespace that is being deleted.
 const goingNamespace = "terminating namespace"
 
-// cmpRelated: the pods that count for co-location are Kubernetes' without those
-// that somebody else controls, and with those that a sibling does, whatever their
-// labels.
+// cmpRelated compares the pods that count for co-location. Our controller must count all pods that the ReplicaSet
+// or a sibling controls, with any labels. It must also count the orphans that Kubernetes counts. It must count no
+// other pods.
 func cmpRelated(c scene, theirs, ours outcome) string {
 	switch {
 	case len(controller.FilterActivePods(logr.Discard(), indexed(c.RS, c.Pods))) <= int(*c.RS.Spec.Replicas), metav1.GetControllerOf(c.RS) == nil:
-		return cmpInts("related pods", 0, len(ours.related)) // nobody asked, or nobody is a sibling
+		return cmpInts("related pods", 0, len(ours.related)) // no pod is surplus, or the ReplicaSet has no siblings
 	case len(ours.deletes) == 0:
 		return ""
 	}
@@ -350,8 +356,9 @@ func cmpRelated(c scene, theirs, ours outcome) string {
 	return cmpSets("related pods", names(want), names(ours.related))
 }
 
-// cmpDisputes: other pods are deleted. Ours are the first of our order, and the orders
-// differ for one of two reasons.
+// cmpDisputes checks a pass in which the two sides delete different pods. Our controller must delete the first
+// pods of our order. There must also be a reason for the difference. Either the two sides calculate different
+// co-location ranks, or the two orders differ on two pods.
 func cmpDisputes(first, theirs, ours outcome, named *tally) string {
 	var related []*corev1.Pod
 	if ours.related != nil {
@@ -385,12 +392,13 @@ func cmpDisputes(first, theirs, ours outcome, named *tally) string {
 	return cmpSets("deletions", theirs.deletes, ours.victims())
 }
 
-// conflicts reports whether deleting a pod may meet a Conflict.
+// conflicts reports whether a deletion of the pod can meet a Conflict.
 func (c scene) conflicts(pod string) bool {
 	return c.Deletes[pod] == "Conflict" || c.Deletes[pod] == "stale"
 }
 
-// cmpTries: ours tries a pod whose deletion met a Conflict once more, with the version of the live list.
+// cmpTries checks the deletions of our controller. Each deletion must have a UID precondition. Our controller must
+// delete each pod at most once, or at most twice if the first deletion can meet a Conflict.
 func cmpTries(c scene, ours outcome, named *tally) string {
 	tries := map[string]int{}
 	for i, pod := range ours.deletes {
@@ -416,8 +424,8 @@ func cmpCreates(theirs, ours []*corev1.Pod) string {
 	return fmt.Sprintf("creations: Kubernetes: %s, ours: %s\n", dump(theirs), dump(ours))
 }
 
-// checkNames returns what is wrong with the names that ours gives: each is as the
-// API server makes it, and none is given twice (W8, W11).
+// checkNames describes an error in the names that our controller gives, or returns "" if there is none. Each name
+// must be one that the API server could make, and no name may occur twice (W8, W11).
 func (o outcome) checkNames() string {
 	if len(o.names) != len(o.creates) {
 		return fmt.Sprintf("names: %d of %d creations", len(o.names), len(o.creates))
@@ -430,13 +438,13 @@ func (o outcome) checkNames() string {
 	return ""
 }
 
-// cmpStatuses compares the statuses written, or that none was.
+// cmpStatuses compares the statuses that the two sides wrote, and whether they wrote any.
 func cmpStatuses(c scene, theirs, ours outcome, going bool, named *tally) string {
 	want := c.RS.DeepCopy()
 	if len(theirs.statuses) > 0 {
 		want.Status = theirs.statuses[0].Status
 	}
-	if going { // as it is no error
+	if going { // for our controller, a namespace that is being deleted is no error
 		want.Status.Conditions = c.RS.Status.Conditions
 	}
 	gone := withoutGone(c, ours, want, named)
@@ -463,8 +471,7 @@ func cmpStatuses(c scene, theirs, ours outcome, going bool, named *tally) string
 	return ""
 }
 
-// statusFails reports whether a status was written in vain: the answer to the last
-// write, or that a Conflict could not be followed by another.
+// statusFails reports whether the last status write of a pass failed.
 func (c scene) statusFails(o outcome) bool {
 	switch {
 	case len(o.statuses) == 0 || c.Status == "":
@@ -475,8 +482,9 @@ func (c scene) statusFails(o outcome) bool {
 	return true
 }
 
-// cmpStatusWrites: Kubernetes tries again after every error, and on whatever has the
-// name then. Ours does after a Conflict, on the ReplicaSet that it was.
+// cmpStatusWrites checks how often our controller writes the status. Kubernetes repeats a write after every error,
+// even if another ReplicaSet has the name now. Our controller repeats a write only after a Conflict, and only if
+// the ReplicaSet is still the same.
 func cmpStatusWrites(c scene, first, ours outcome, named *tally) string {
 	told := len(ours.events) - len(withoutReasons(ours.events, kit.FailedStatus))
 	if c.Status == "" || len(ours.statuses) == 0 {
@@ -502,9 +510,13 @@ func cmpStatusWrites(c scene, first, ours outcome, named *tally) string {
 	return cmpInts("status writes", want, len(ours.statuses)) + cmpInts("events of the status", forbidden, told)
 }
 
-// cmpReads: before adoptions the owner is read, and after a Conflict. Ours reads it before
-// deletions and before the first creations too, asks then which versions of owners are new, and if a status write is answered with NotFound, and looks up pods whose
-// creation or deletion failed.
+// cmpReads compares the reads of the two sides. Both sides read the owner before adoptions, and after a status
+// write that met a Conflict. Our controller makes these additional reads:
+//   - It reads the owner after a status write that met NotFound.
+//   - It reads the owner before deletions and before the first creations. It skips this read if it has read the owner
+//     before adoptions.
+//   - If it makes this read and creates pods, it asks the server once for the version of owners.
+//   - After a failed creation or deletion, it may read pods.
 func cmpReads(c scene, first, ours outcome, named *tally) string {
 	afterConflict := 0
 	if len(ours.statuses) > 0 && (c.Status == "stale" || c.Status == "Conflict" || c.Status == "NotFound") {
@@ -529,8 +541,9 @@ func cmpReads(c scene, first, ours outcome, named *tally) string {
 		cmpInts("questions for the version of owners", questions, ours.calls["list replicasets"])
 }
 
-// cmpErrors: what fails in Kubernetes' pass fails in ours, and so do claims and the
-// status beside it.
+// cmpErrors compares the errors of the two passes. Our pass must fail exactly if passFails is set or our status write
+// fails. passFails says that Kubernetes' pass failed, or that claims failed as in claimsFail. Our error must contain
+// Kubernetes' error.
 func cmpErrors(c scene, theirs, ours outcome, passFails bool, named *tally) string {
 	if passFails && c.statusFails(ours) {
 		named.add(bothErrors)
@@ -542,16 +555,16 @@ func cmpErrors(c scene, theirs, ours outcome, passFails bool, named *tally) stri
 	return ""
 }
 
-// claimsFail reports whether claims failed, and not for good: an adoption that is
-// Invalid is no error to ours.
+// claimsFail reports whether Kubernetes' claims failed in a way that is an error for our controller. An Invalid
+// adoption is no error for our controller.
 func (c scene) claimsFail(o outcome) bool {
 	failed, refused := failures(o.err)
 	_, invalid := c.failedAdoptions(o.patches)
 	return failedClaims(o.err) && (refused > 0 || len(failed) > invalid)
 }
 
-// withoutGone takes pods that are found to be gone out of the counts, and reports
-// whether there are any.
+// withoutGone calculates the counts in want again, without pods whose deletion met NotFound. It reports whether
+// our pass met such pods.
 func withoutGone(c scene, ours outcome, want *appsv1.ReplicaSet, named *tally) bool {
 	left := c.notGone(ours)
 	if len(left) == len(ours.claimed) {
@@ -564,7 +577,7 @@ func withoutGone(c scene, ours outcome, want *appsv1.ReplicaSet, named *tally) b
 	return true
 }
 
-// withMessage puts our message in the place of Kubernetes'.
+// withMessage replaces Kubernetes' error message in the conditions with our message, if our message contains it.
 func withMessage(conditions []appsv1.ReplicaSetCondition, theirs error, ours string, named *tally) []appsv1.ReplicaSetCondition {
 	conditions = slices.Clone(conditions)
 	for i := range conditions {
@@ -576,7 +589,7 @@ func withMessage(conditions []appsv1.ReplicaSetCondition, theirs error, ours str
 	return conditions
 }
 
-// cmpReturns compares when the passes come back.
+// cmpReturns compares the delays until the next pass.
 func cmpReturns(c scene, theirs, ours outcome, going, passFails bool, named *tally) string {
 	const timeout = expectations.DefaultTimeout
 	if ours.err != nil {
@@ -588,7 +601,7 @@ func cmpReturns(c scene, theirs, ours outcome, going, passFails bool, named *tal
 	}
 	want := theirs.again
 	switch next := c.nextAvailable(ours); {
-	case going: // which is an error in the scene that Kubernetes was given
+	case going: // Kubernetes requests no delay, because agreed makes the creation fail
 		want = next
 	case want == 0:
 	case len(c.notGone(ours)) < len(ours.claimed):
@@ -621,7 +634,7 @@ func cmpReturns(c scene, theirs, ours outcome, going, passFails bool, named *tal
 	return cmpInts("requeue after", int(want), int(ours.again))
 }
 
-// earliest is the shorter of two delays, of which 0 is none.
+// earliest returns the shorter of two delays. The value 0 means that there is no delay.
 func earliest(a, b time.Duration) time.Duration {
 	if a == 0 || b == 0 {
 		return max(a, b)
@@ -629,7 +642,7 @@ func earliest(a, b time.Duration) time.Duration {
 	return min(a, b)
 }
 
-// nextAvailable is how long it takes until one more of our pods is available.
+// nextAvailable returns the time until the next of our pods becomes available, or 0 if there is none.
 func (c scene) nextAvailable(ours outcome) time.Duration {
 	now := time.Now()
 	next := controller.FindMinNextPodAvailabilityCheck(c.notGone(ours), c.RS.Spec.MinReadySeconds, now, clocktesting.NewFakePassiveClock(now))
@@ -639,8 +652,8 @@ func (c scene) nextAvailable(ours outcome) time.Duration {
 	return *next
 }
 
-// delay is how long the server, or a hold, makes a pass wait that failed: 0 if the
-// rate limiter says that.
+// delay returns how long our controller must wait after a failed pass, because of the server's Retry-After or of a
+// hold. If neither applies, delay returns 0, and the rate limiter chooses the wait.
 func (c scene) delay(ours outcome, passFails bool) (wait time.Duration) {
 	says := func(err error) time.Duration {
 		seconds, _ := apierrors.SuggestsClientDelay(err)

@@ -18,7 +18,7 @@ import (
 	"github.com/replicakit/replicakit/test/conformance/upstream"
 )
 
-// text returns a string that JSON has to do something about, now and then.
+// text returns a random string. Some strings contain characters that JSON must escape or replace.
 func (g *gen) text() string {
 	s := ""
 	for range g.IntN(8) {

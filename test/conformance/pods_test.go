@@ -22,8 +22,8 @@ import (
 	"github.com/replicakit/replicakit/status"
 )
 
-// readyPod returns a pod with all that a status looks at: its Ready condition
-// lies around now and around minReadySeconds before it.
+// readyPod returns a pod with random values in all fields that affect a status. The first condition of many pods
+// has changed about minReadySeconds before now.
 func (g *gen) readyPod(now time.Time, minReadySeconds int32) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: strconv.Itoa(g.IntN(100)), Labels: g.labelSet()},
@@ -43,12 +43,12 @@ func (g *gen) minReadySeconds() int32 {
 	return pick[int32](g, 0, 0, 1, 10, 10, 3600, -1, -3600, 1<<31-1, -1<<31)
 }
 
-// A judgement is pods, seen from an instant.
+// A judgement is a list of pods, and the time at which the tests check their state.
 type judgement struct {
 	Pods            []*corev1.Pod
 	MinReadySeconds int32
 	Now             time.Time
-	Later           time.Duration // from Now to when the next check is asked for
+	Later           time.Duration // the time between Now and the request for the next check
 }
 
 func newJudgement(g *gen) judgement {
@@ -97,7 +97,7 @@ func TestPods(t *testing.T) {
 	})
 }
 
-// cmpLists compares two lists of the same pods, and whether they are nil.
+// cmpLists compares two lists of pods. A nil list differs from an empty list.
 func cmpLists(what string, theirs, ours []*corev1.Pod) string {
 	if slices.Equal(theirs, ours) && (theirs == nil) == (ours == nil) {
 		return ""
@@ -120,7 +120,8 @@ func TestNextAvailabilityCheck(t *testing.T) {
 		c.Pods = controller.FilterActivePods(logr.Discard(), c.Pods)
 		c.Later = pick(g, 0, 0, 0, 1, time.Second, time.Minute, time.Hour)
 		if c.Later > 0 {
-			// A Duration of 292 years, which stands for more, cannot be continued.
+			// A delay of more than 292 years becomes the longest Duration. The test cannot subtract Later from
+			// that Duration, so the test leaves out pods that would cause such a delay.
 			c.Pods = slices.DeleteFunc(c.Pods, func(p *corev1.Pod) bool {
 				return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
 					return c.LastTransitionTime.Year() > start.Year()+200
@@ -142,7 +143,7 @@ func TestNextAvailabilityCheck(t *testing.T) {
 				if ok {
 					reached.reach(check)
 				}
-				if c.Later > 0 { // the time that passed since is the caller's to subtract
+				if c.Later > 0 { // the caller must subtract the time that has passed since Now
 					ours = max(ours-c.Later, 0)
 				}
 				if (theirs != nil) != ok || theirs != nil && *theirs != ours {
@@ -155,7 +156,7 @@ func TestNextAvailabilityCheck(t *testing.T) {
 	})
 }
 
-// A family is an owner and pods that it may have to do with.
+// A family is an owner with its selector, and pods that the owner may claim or ignore.
 type family struct {
 	Owner    *metav1.ObjectMeta
 	Selector *metav1.LabelSelector
@@ -184,7 +185,7 @@ func (g *gen) family() family {
 	return f
 }
 
-// child returns a pod of one of the shapes that ownership can have.
+// child returns a pod with random labels and owner references.
 func (g *gen) child(i int) *corev1.Pod {
 	ref := func() metav1.OwnerReference {
 		return metav1.OwnerReference{

@@ -5,6 +5,5 @@
 
 package conformance_test
 
-// share is one case in how many is run: the race detector takes ten times as
-// long.
+// share divides the number of cases of every test, because tests take ten times as long with the race detector.
 const share = 10

@@ -13,7 +13,9 @@ import (
 	"github.com/replicakit/replicakit/internal/resourceversion"
 )
 
-// TestResourceVersions holds our comparison against that of apimachinery, which the root module cannot import because it came with 0.35.
+// Our comparison of resourceVersions returns the same results as the function of apimachinery. The root module
+// cannot import this function, because the module also supports apimachinery before 0.35, which lacks the
+// function.
 func TestResourceVersions(t *testing.T) {
 	t.Parallel()
 	t.Run("X7 two versions are older, equal or newer, or no versions, as apimachinery says", func(t *testing.T) {
@@ -33,7 +35,7 @@ func TestResourceVersions(t *testing.T) {
 					return b.String()
 				}
 				c := pair{A: version(), B: version()}
-				if g.in(2) { // they have their beginning in common
+				if g.in(2) { // the two versions have the same beginning
 					c.B = c.A[:g.IntN(len(c.A)+1)] + pick(g, "", "", "1", "9")
 				}
 				return c

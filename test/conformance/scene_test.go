@@ -33,20 +33,20 @@ import (
 	"github.com/replicakit/replicakit/test/conformance/upstream"
 )
 
-// A scene is what caches hold when a pass begins, and what the API server will
-// say in it.
+// A scene contains the objects that the caches hold when a pass begins, and the answers of the API server during
+// the pass.
 type scene struct {
 	RS       *appsv1.ReplicaSet
-	Siblings []*appsv1.ReplicaSet // have the same owner, as those of a Deployment have
+	Siblings []*appsv1.ReplicaSet // ReplicaSets with the same owner, for example a Deployment
 	Pods     []*corev1.Pod
 	Burst    int
-	Waiting  bool // expectations are unmet
+	Waiting  bool // whether expectations are unmet
 
-	Patches, Deletes map[string]string // answers, by pod
-	Creates          string            // what creations are answered from the FailFrom-th on
+	Patches, Deletes map[string]string // the answers to patches and deletions, by pod
+	Creates          string            // the answer to all creations after the first FailFrom creations
 	FailFrom         int
-	Fresh            string // what a live read of the owner finds
-	Status           string // what status writes are answered; "stale" is a Conflict with what the caches show
+	Fresh            string // the result of a live read of the owner
+	Status           string // the answer to status writes, or "stale" if only the first write meets a Conflict
 }
 
 func (g *gen) scene() scene {
@@ -73,7 +73,7 @@ func (g *gen) scene() scene {
 	alike := g.in(3)
 	for i := range g.IntN(10) {
 		p := g.scenePod(c, i)
-		if alike { // for the later criteria to decide
+		if alike { // so that the later criteria decide
 			p.Spec.NodeName, p.Status.Phase, p.Annotations = pick(g, "n1", "n2"), corev1.PodRunning, nil
 			since := start.Add(-10*time.Hour + time.Duration(g.IntN(4))*time.Second)
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(since)}}
@@ -99,21 +99,21 @@ func (g *gen) scene() scene {
 	if g.in(6) {
 		c.Status = pick(g, "stale", "stale", "Conflict", "Forbidden", "Timeout", "Throttled", "NotFound", "internal")
 	}
-	c.RS = merged(c.RS, []byte("{}")) // with times as an API server has them
+	c.RS = merged(c.RS, []byte("{}")) // JSON cuts times to whole seconds, as in objects of an API server
 	return c
 }
 
-// scenePod returns a pod that the ReplicaSet as a rule owns, and that rankings
-// and statuses have something to look at in.
+// scenePod returns a pod that usually belongs to the ReplicaSet. The fields that affect rankings and statuses have
+// random values.
 func (g *gen) scenePod(c scene, i int) *corev1.Pod {
 	p, child := g.rankedPod(start), g.child(i)
 	p.ObjectMeta = child.ObjectMeta
-	p.Labels = matching(c.RS.Spec.Selector) // and it may be in another namespace
+	p.Labels = matching(c.RS.Spec.Selector) // even if the pod is in another namespace
 	p.CreationTimestamp = metav1.NewTime(start.Add(-time.Duration(1) << (30 + g.IntN(25))))
 	if g.in(4) {
 		p.Labels = child.Labels
 	}
-	for i := range p.OwnerReferences { // a UID has one name
+	for i := range p.OwnerReferences { // references with the same UID have the same kind and name
 		if ref := &p.OwnerReferences[i]; ref.UID == c.RS.UID {
 			ref.Kind, ref.Name = replicaSetKind.Kind, c.RS.Name
 		}
@@ -132,36 +132,36 @@ func (g *gen) scenePod(c scene, i int) *corev1.Pod {
 	return p
 }
 
-// A server answers calls as its scene says, and records them.
+// A server answers calls with the answers of its scene, and records the calls.
 type server struct {
 	scene   scene
 	mu      sync.Mutex
 	created int
-	// What it was asked for: patches and deletions as text, creations and status
-	// writes as they were.
+	// The recorded calls. A patch is recorded as text, and a deletion as the name of the pod. A creation is
+	// recorded as the pod, and a status write as the ReplicaSet.
 	patches, deletes []string
-	gone             []string                // pods that are deleted, or turned out to be
-	preconditions    []*metav1.Preconditions // of the deletions
-	creates          []*corev1.Pod           // without the names that ours gives
-	names, aliases   []string                // those names, and for each what Kubernetes would have called it
+	gone             []string                // the names of pods that were deleted, or for which a call met NotFound
+	preconditions    []*metav1.Preconditions // the preconditions of the deletions
+	creates          []*corev1.Pod           // the created pods, without the names that our controller gave them
+	names, aliases   []string                // the names that our controller gave, and pairs of a name and its alias
 	statuses         []*appsv1.ReplicaSet
 	events           []string
-	calls            map[string]int // reads, by verb and resource
-	checks           int            // reads of the owner before its status was written
-	deleting         bool           // a read of the owner is the one that ours makes before changes
-	looks            int            // how often it did
-	missing          int            // pods that were gone as they were listed
+	calls            map[string]int // how many reads, by verb and resource
+	checks           int            // how many reads of the owner before the first status write, except looks
+	deleting         bool           // whether a read of the owner is the one before creations and deletions
+	looks            int            // how many reads of the owner while deleting was set
+	missing          int            // how many pods were gone at the last list of pods
 }
 
-// A switchboard is a client of whichever server stands in it: making a client
-// takes longer than a pass.
+// A switchboard is a client that sends all calls to its current server. Many servers share one switchboard,
+// because making a client takes longer than a pass.
 type switchboard struct {
 	*fake.Clientset
 	server *server
 }
 
 func (b *switchboard) connect(c scene) *server {
-	b.ClearActions() // which it would keep for ever
+	b.ClearActions() // the fake clientset keeps all actions until they are cleared
 	b.server = &server{scene: c, calls: map[string]int{}}
 	return b.server
 }
@@ -232,7 +232,7 @@ func (s *server) react(action clienttesting.Action) (runtime.Object, error) {
 	return nil, fmt.Errorf("unexpected call: %v", action)
 }
 
-// patchStatus notes the owner as a patch of the status makes it.
+// patchStatus applies a patch of the status and records the resulting owner.
 func (s *server) patchStatus(patch []byte) (*appsv1.ReplicaSet, error) {
 	was := s.scene.RS
 	if fresh, err := s.live(); err == nil && len(s.statuses) > 0 {
@@ -244,7 +244,7 @@ func (s *server) patchStatus(patch []byte) (*appsv1.ReplicaSet, error) {
 	return rs, s.answerStatus(rs)
 }
 
-// answerStatus answers a status write, which has been noted.
+// answerStatus returns the answer to a status write that is already recorded.
 func (s *server) answerStatus(rs *appsv1.ReplicaSet) error {
 	if s.scene.Status != "stale" {
 		return answer(s.scene.Status, rs.Name)
@@ -255,7 +255,7 @@ func (s *server) answerStatus(rs *appsv1.ReplicaSet) error {
 	return nil
 }
 
-// live is the owner as a read finds it.
+// live returns the result of a live read of the owner.
 func (s *server) live() (*appsv1.ReplicaSet, error) {
 	fresh, err := claim{Family: family{Owner: &s.scene.RS.ObjectMeta}, Fresh: s.scene.Fresh}.live(&calls{})
 	if err == nil {
@@ -264,8 +264,9 @@ func (s *server) live() (*appsv1.ReplicaSet, error) {
 	return fresh, err
 }
 
-// create answers a create call. What the API server would fill in, ours bears
-// already: namespace and name.
+// create answers a create call. Our controller sets the namespace and the name of the pod. Kubernetes leaves both
+// to the API server. So create records the pod without its name, and without its namespace if the call has the
+// same namespace.
 func (s *server) create(namespace string, pod *corev1.Pod) (*corev1.Pod, error) {
 	s.created++
 	name := pod.GenerateName + strconv.Itoa(s.created)
@@ -285,9 +286,9 @@ func (s *server) create(namespace string, pod *corev1.Pod) (*corev1.Pod, error) 
 	return pod, nil
 }
 
-// delete answers a delete call. A pod that is "stale" has changed since the caches
-// saw it, so their resourceVersion meets a Conflict. "Conflict" is one whatever is sent, as
-// if a webhook refused.
+// delete answers a delete call. If the answer in the scene is "stale", the pod has changed since the caches saw
+// it. A deletion with the resourceVersion of the caches then meets a Conflict. If the answer is "Conflict", every
+// deletion of the pod meets a Conflict, as if a webhook refused the deletion.
 func (s *server) delete(pod string, only *metav1.Preconditions) error {
 	s.deleting = false
 	s.deletes = append(s.deletes, pod)
@@ -307,8 +308,8 @@ func (s *server) delete(pod string, only *metav1.Preconditions) error {
 	return err
 }
 
-// matching returns the pods that match as they are by now: without those that were
-// deleted, and with those that the patches adopted or released.
+// matching returns the pods that match the selector, in their current state. The result does not contain deleted
+// pods. Pods that a patch adopted or released have their new owner references.
 func (s *server) matching(namespace string, sel labels.Selector) (pods []corev1.Pod) {
 	for _, cached := range s.scene.Pods {
 		pod, err := s.pod(cached.Name)
@@ -344,15 +345,15 @@ func (s *server) pod(name string) (*corev1.Pod, error) {
 type outcome struct {
 	*server
 	err              error
-	adds, dels       int           // outstanding
-	again            time.Duration // when to come back, 0 if not at all
-	claimed, related []*corev1.Pod // only of one side each
-	pass             setPass       // of ours
-	returned         error         // of ours: err without what is no error to who calls
+	adds, dels       int           // how many creations and deletions are still expected
+	again            time.Duration // the delay until the next pass, 0 if no pass is requested
+	claimed, related []*corev1.Pod // theirPass sets only related
+	pass             setPass       // set only by ourPass
+	returned         error         // the error that Sync returned, nil if the spec was refused, set only by ourPass
 }
 
-// theirPass is one pass of Kubernetes' controller, which may be prepared for it.
-// Its queue tells when to come back.
+// theirPass makes one pass of Kubernetes' controller and returns its outcome. The functions in prepare can change
+// the controller before the pass.
 func (b *switchboard) theirPass(c scene, prepare ...func(*replicaset.ReplicaSetController)) outcome {
 	ctx := quiet(context.Background())
 	o := outcome{server: b.connect(c)}
@@ -394,10 +395,10 @@ func must(err error) {
 	}
 }
 
-// delays is a queue that remembers for when it was asked.
+// delays is a queue that remembers the delay of the last call of AddAfter.
 type delays struct {
 	workqueue.TypedRateLimitingInterface[string]
 	after time.Duration
 }
 
-func (d *delays) AddAfter(_ string, after time.Duration) { d.after = max(after, 1) } // 1 is at once
+func (d *delays) AddAfter(_ string, after time.Duration) { d.after = max(after, 1) } // 1 means at once, because 0 means no call

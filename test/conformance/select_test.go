@@ -21,15 +21,15 @@ import (
 	"github.com/replicakit/replicakit/test/conformance/upstream"
 )
 
-// A selection is pods of which the first N are to be chosen.
+// A selection is a list of pods, from which each side chooses N pods for deletion.
 type selection struct {
 	Pods, Related []*corev1.Pod
 	N             int
 }
 
-// undisputed returns pods of which no two are ordered differently by the two
-// sides, nor left equal by Kubernetes. Kubernetes' metric divides by the age of
-// the youngest ready pod in milliseconds (W1): none is younger than that.
+// undisputed returns pods that both sides put in the same order. Kubernetes leaves no two of these pods equal.
+// Each pod was created at least one millisecond before or after start, because Kubernetes' metric divides by the
+// age of the youngest ready pod in milliseconds (W1).
 func (g *gen) undisputed() selection {
 	var c selection
 	size := 1 + g.IntN(40)
@@ -51,8 +51,8 @@ func (g *gen) undisputed() selection {
 	for i, rank := range upstream.PodsWithRanks(c.Pods, c.Related).Rank {
 		ranks[string(c.Pods[i].UID)] = rank
 	}
-	// A pod is left out if it is disputed with one that stays. It still counts
-	// for the ranks of the others.
+	// If the two sides order a pod and a kept pod differently, or if Kubernetes leaves the two equal, the pod is
+	// left out. A pod that is left out still counts for the ranks of the other pods.
 	var kept []*corev1.Pod
 	for _, p := range c.Pods {
 		disputed := func(q *corev1.Pod) bool {
@@ -95,7 +95,7 @@ func TestSelection(t *testing.T) {
 			differ: func(c selection, _ *tally) string {
 				theirs := uids(upstream.GetPodsToDelete(slices.Clone(c.Pods), c.Related, c.N))
 				ours := uids(victims(c.Pods, c.Related, c.N))
-				if c.N == len(c.Pods) { // Kubernetes does not sort then
+				if c.N == len(c.Pods) { // if all pods are chosen, Kubernetes does not sort them
 					slices.Sort(theirs)
 					slices.Sort(ours)
 				}
@@ -114,8 +114,8 @@ func TestSelection(t *testing.T) {
 	}
 }
 
-// inBubble runs a comparison where time stands still at start, for both sides
-// to have the same now.
+// inBubble runs a comparison in a synctest bubble. Time in the bubble begins at start and passes only during
+// sleeps, so both sides have the same current time.
 func inBubble[C any](t *testing.T, x comparison[C]) {
 	t.Helper()
 	synctest.Test(t, x.run)
@@ -127,9 +127,8 @@ const (
 	fleetGone = fleetSize / 10
 )
 
-// measureFleets tells how many of the pods that Kubernetes chooses are others
-// than ours, in fleets as they are in life, and how often Kubernetes itself
-// chooses others when the list comes in another order.
+// measureFleets measures how many of the pods that Kubernetes chooses are not chosen by our side, in realistic
+// fleets. It also counts the fleets in which Kubernetes chooses other pods if the list has another order.
 func measureFleets(t *testing.T, restarted int) {
 	t.Helper()
 	others, torn := 0, 0
@@ -162,9 +161,10 @@ func missing(pods, others []*corev1.Pod) (n int) {
 	return n
 }
 
-// fleet returns pods as a Deployment has them that was scaled up in bursts: all
-// running, on fifty nodes, created and ready within seconds of each other, the
-// given percentage restarted up to five times, half of those ready since then.
+// fleet returns the pods of a Deployment that was scaled up in bursts. All pods are running, on fifty nodes. The
+// pods of a burst were created within seconds of each other, and became ready within seconds of each other. The
+// given percentage of the pods has restarted up to five times. Half of the restarted pods became ready again
+// later.
 func (g *gen) fleet(restarted int) []*corev1.Pod {
 	var bursts [12]time.Time
 	for i := range bursts {

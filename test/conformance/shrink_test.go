@@ -15,8 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// shrink makes what c points to smaller for as long as it still fails: it drops
-// elements of slices and maps and clears fields, in place.
+// shrink reduces the value that c points to, in place. It drops elements of slices and maps, and clears fields. If
+// fails returns false after a change, shrink undoes the change.
 func shrink(c any, fails func() bool) {
 	s := &shrinker{fails: fails, tries: 5_000}
 	for s.value(reflect.ValueOf(c).Elem()) {
@@ -26,10 +26,10 @@ func shrink(c any, fails func() bool) {
 
 type shrinker struct {
 	fails func() bool
-	tries int // that are left
+	tries int // how many tries are left
 }
 
-// try sets v to a smaller value, and back again where that does not fail.
+// try sets v to a smaller value. If the case then no longer fails, try restores the old value and returns false.
 func (s *shrinker) try(v, smaller reflect.Value) bool {
 	if s.tries == 0 || !v.CanSet() {
 		return false
@@ -45,7 +45,7 @@ func (s *shrinker) try(v, smaller reflect.Value) bool {
 	return false
 }
 
-// value reports whether anything in v became smaller.
+// value tries to reduce v or parts of v, and reports whether it succeeded.
 func (s *shrinker) value(v reflect.Value) bool {
 	if v.IsZero() {
 		return false
@@ -114,8 +114,8 @@ func isTime(v reflect.Value) bool {
 	return v.Type() == reflect.TypeFor[time.Time]() || v.Type() == reflect.TypeFor[metav1.Time]()
 }
 
-// dump writes a value without its zero fields: what is left after shrinking is
-// what makes the case fail.
+// dump returns a value as text, without its zero fields. After shrinking, the remaining fields are the ones that
+// make the case fail.
 func dump(value any) string {
 	var b strings.Builder
 	dumpTo(&b, reflect.ValueOf(value), "  ")
@@ -155,7 +155,7 @@ func dumpTo(b *strings.Builder, v reflect.Value, indent string) {
 	}
 }
 
-// TestShrink shows that a failure is told by little.
+// shrink keeps only the parts of an input that cause the failure, and dump prints only these parts.
 func TestShrink(t *testing.T) {
 	t.Parallel()
 	type item struct {

@@ -16,8 +16,9 @@ import (
 	"github.com/replicakit/replicakit/test/conformance/upstream"
 )
 
-// A start is a slow start some of whose calls fail, by the order in which they
-// are made. Within a batch the order is anybody's, but the same calls are in it.
+// A slowStart is one slow start. Its calls are numbered in the order in which they are made. Failing contains the
+// numbers of the calls that fail. The calls of one batch are made in any order, but each batch has the same
+// numbers on both sides.
 type slowStart struct {
 	Count, Initial int
 	Failing        map[int]bool
@@ -46,7 +47,7 @@ type startOutcome struct {
 	err              error
 }
 
-// counted makes calls that fail by their number, and counts them.
+// counted runs a slow start and counts its calls. A call fails if its number is in Failing.
 func (c slowStart) counted(run func(call func() error) (int, error)) startOutcome {
 	var calls atomic.Int64
 	successes, err := run(func() error {

@@ -25,13 +25,13 @@ import (
 	"github.com/replicakit/replicakit/test/conformance/upstream"
 )
 
-// A report is all that a status is calculated from.
+// A report contains all inputs of a status calculation.
 type report struct {
 	RS        *appsv1.ReplicaSet
 	Pods      []*corev1.Pod
-	ManageErr string // "" is none
+	ManageErr string // "" means no error
 	Waiting   bool
-	Omit      bool // terminatingReplicas
+	Omit      bool // whether to leave out terminatingReplicas
 }
 
 func (g *gen) replicaSetConditions() []appsv1.ReplicaSetCondition {
@@ -82,9 +82,9 @@ func (c report) err() error {
 	return errors.New(c.ManageErr)
 }
 
-// claimed returns the pods as a pass sees them: the claimed active ones, and
-// those being deleted. The index in which Kubernetes finds them is one of namespaces
-// too (Y6).
+// claimed returns the pods that a pass sees. These are the claimed active pods, and the claimed pods that are
+// being deleted. Pods in other namespaces are left out, because Kubernetes' index separates pods by namespace
+// (Y6).
 func (c report) claimed() (active, terminating []*corev1.Pod) {
 	sel, err := metav1.LabelSelectorAsSelector(c.RS.Spec.Selector)
 	if err != nil {
@@ -100,7 +100,8 @@ const (
 	kept      = "T15: a ReplicaFailure condition stays while nothing is tried"
 )
 
-// expected turns Kubernetes' conditions into ours, by name.
+// expected returns the conditions that our side must have, given the conditions that Kubernetes calculated. If the
+// conditions differ on purpose, expected counts the name of the difference.
 func (c report) expected(theirs []appsv1.ReplicaSetCondition, active int, named *tally) []appsv1.ReplicaSetCondition {
 	old := replicaset.GetCondition(c.RS.Status, appsv1.ReplicaSetReplicaFailure)
 	if old == nil {
@@ -144,7 +145,7 @@ func TestStatus(t *testing.T) {
 				active, terminating := c.claimed()
 				theirs := upstream.CalculateStatus(c.RS, active, terminating, c.err(), features(c.Omit), time.Now())
 				theirs.Conditions = c.expected(theirs.Conditions, len(active), named)
-				theirs.ObservedGeneration = c.RS.Generation // which Kubernetes sets when it writes (U2)
+				theirs.ObservedGeneration = c.RS.Generation // Kubernetes sets this field when it writes the status (U2)
 				ours := status.Calculate(c.RS, active, status.Options{
 					Terminating: c.Pods, OmitTerminating: c.Omit, Waiting: c.Waiting, ManageErr: c.err(), Now: time.Now(),
 				})
@@ -180,7 +181,7 @@ func TestStatus(t *testing.T) {
 	})
 }
 
-// controllerReport is report with a selector that ReplicationControllers have.
+// controllerReport returns a report of a ReplicaSet that can be converted to a ReplicationController.
 func (g *gen) controllerReport() report {
 	c := g.report()
 	c.RS.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "a"}}

@@ -30,7 +30,7 @@ type mould struct {
 	Template *corev1.PodTemplateSpec
 }
 
-// names of owners, around what is legal in a generateName.
+// ownerName returns the name of an owner. Some of these names are not legal in a generateName.
 func (g *gen) ownerName() string {
 	switch g.IntN(6) {
 	case 0:
@@ -56,7 +56,7 @@ func newMould(g *gen) mould {
 func TestTemplate(t *testing.T) {
 	t.Parallel()
 	const noLabels = "P8: both refuse a template without labels"
-	// One client for all: whatever it is asked to create comes back by the channel.
+	// All cases use one client. The channel receives each pod that the client is asked to create.
 	created := make(chan *corev1.Pod, 1)
 	client := fake.NewClientset()
 	client.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -70,7 +70,7 @@ func TestTemplate(t *testing.T) {
 			cases: 5_000, of: "templates",
 			input: newMould,
 			differ: func(c mould, reached *tally) string {
-				client.ClearActions() // which it would keep for ever
+				client.ClearActions() // the fake clientset keeps all actions until they are cleared
 				before := c.Template.DeepCopy()
 				control := controller.RealPodControl{KubeClient: client, Recorder: &record.FakeRecorder{}}
 				err := control.CreatePods(quiet(context.Background()), c.Owner.Namespace, c.Template, c.Owner, metav1.NewControllerRef(c.Owner, replicaSetKind))
@@ -97,7 +97,7 @@ func TestTemplate(t *testing.T) {
 	})
 }
 
-// scribble writes into all that could be shared with a template.
+// scribble overwrites the parts of a pod that could share memory with a template.
 func scribble(p *corev1.Pod) {
 	for _, m := range []map[string]string{p.Labels, p.Annotations, p.Spec.NodeSelector} {
 		maps.DeleteFunc(m, func(string, string) bool { return true })

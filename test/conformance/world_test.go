@@ -39,39 +39,39 @@ var (
 	controllerResource = corev1.SchemeGroupVersion.WithResource("replicationcontrollers")
 )
 
-// A world is client-go's fake clientset, made a little more like an API server:
-// it gives names where there are none, UIDs and resource versions, deletes gracefully, holds
-// preconditions, refuses a second controller, and fails when told to. Everything
-// bears the time of the step in which it came about. Its owners are ReplicaSets,
-// or ReplicationControllers that it shows as ReplicaSets.
+// A world is client-go's fake clientset, with a few more functions of an API server. It gives new pods UIDs, and
+// names if they have none. It sets resourceVersions, deletes pods gracefully, checks preconditions, and refuses
+// patches that add a second controller. While refusals has a refusal left for the verb of a call, the call fails.
+// Creation and deletion times of pods are the time of the current step. The owners are ReplicaSets or
+// ReplicationControllers. The method allSets returns ReplicationControllers as ReplicaSets.
 type world struct {
 	*fake.Clientset
 	tracker     clienttesting.ObjectTracker
-	controllers bool // ReplicationControllers
-	replays     bool // ours deletes what Kubernetes deleted
+	controllers bool // whether the owners are ReplicationControllers
+	replays     bool // whether our controller deletes the pods that Kubernetes deleted
 
 	mu       sync.Mutex
 	version  int
-	statuses int                  // of these versions
-	names    map[string]int       // given, by their beginning
-	aliases  map[types.UID]string // of pods: the names that Kubernetes' have
-	removed  map[types.UID]string // at which version
-	step     time.Time
-	refusals map[string]refusal // by verb
-	calls    map[string]int     // by verb and resource
-	// Of this step:
+	statuses int                  // how many of the versions come from status writes
+	names    map[string]int       // how many names and UIDs were generated, by prefix
+	aliases  map[types.UID]string // the names that the pods would have with Kubernetes' controller
+	removed  map[types.UID]string // the versions at which objects were removed
+	step     time.Time            // the time of the current step
+	refusals map[string]refusal   // the refusals of the next calls, by verb
+	calls    map[string]int       // how many calls, by verb and resource
+	// These fields are reset at each step.
 	refused bool
 	taken   map[string]bool // the aliases of pods that the controller deleted
-	first   map[string]bool // those that ours deletes first, if it replays
+	first   map[string]bool // the aliases of pods that our controller deletes first, if replays is set
 
 	last   look
-	lastAt int // version
+	lastAt int // the version at which last was taken
 
 	release chan struct{} // nil if no event is held back
-	passing int           // events that are not
+	passing int           // how many more events of pods are not held back
 }
 
-// A refusal is how the next calls will be answered.
+// A refusal is the kind of error with which the next calls are answered, and the number of these calls.
 type refusal struct {
 	kind string
 	left int
@@ -105,8 +105,7 @@ func newWorld(controllers bool) *world {
 	return w
 }
 
-// holdPods keeps the events of pods back, but for the first n from now, until
-// letGo.
+// holdPods lets the next n events of pods pass. It holds back all later events of pods until letGo is called.
 func (w *world) holdPods(n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -163,13 +162,13 @@ func (w *world) react(action clienttesting.Action) (runtime.Object, error) {
 	return nil, fmt.Errorf("unexpected call: %v", action)
 }
 
-// verbOf is the verb of a call. That of a status write is "status", as Kubernetes updates it and
-// ours patches it (U3).
+// verbOf returns the verb of a call. The verb of a status write is "status", because Kubernetes updates the status
+// and our controller patches it (U3).
 func verbOf(action clienttesting.Action) string {
 	return cmp.Or(action.GetSubresource(), action.GetVerb())
 }
 
-// refuse answers a call as the next refusal says.
+// refuse returns the error of the refusal for the verb of a call, or nil if no refusal is left.
 func (w *world) refuse(action clienttesting.Action) error {
 	r := w.refusals[verbOf(action)]
 	if r.left == 0 {
@@ -180,14 +179,14 @@ func (w *world) refuse(action clienttesting.Action) error {
 	return answer(r.kind, "pod")
 }
 
-// stamp makes an object a new version of itself.
+// stamp gives an object a new resourceVersion.
 func (w *world) stamp(obj metav1.Object) {
 	w.version++
 	obj.SetResourceVersion(strconv.Itoa(w.version))
 }
 
-// createPod stores a pod. What follows from its name, as its UID does, goes by the
-// name that it would be given if it had none: ours chooses names by itself.
+// createPod stores a pod. The alias of the pod is the name that the world would generate if the pod had no name.
+// The UID of the pod depends on this alias instead of the name, because only our controller chooses names.
 func (w *world) createPod(namespace string, p *corev1.Pod) (*corev1.Pod, error) {
 	if _, err := w.pod(namespace, p.Name); err == nil {
 		return nil, apierrors.NewAlreadyExists(podResource.GroupResource(), p.Name)
@@ -204,10 +203,10 @@ func (w *world) createPod(namespace string, p *corev1.Pod) (*corev1.Pod, error) 
 	return p, w.tracker.Create(podResource, p, namespace)
 }
 
-// alias is the name that a pod of Kubernetes' would have.
+// alias returns the name that the pod would have with Kubernetes' controller.
 func (w *world) alias(p *corev1.Pod) string { return cmp.Or(w.aliases[p.UID], p.Name) }
 
-// goesFirst reports whether Kubernetes deleted the pod in this step.
+// goesFirst reports whether Kubernetes deleted the pod in the current step.
 func (w *world) goesFirst(p *corev1.Pod) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -227,7 +226,7 @@ func (w *world) updatePod(p *corev1.Pod) {
 	must(w.tracker.Update(podResource, p, p.Namespace))
 }
 
-// deletePod marks a pod that is on a node, and removes one that is not.
+// deletePod sets the deletionTimestamp of a pod that is on a node, and removes any other pod.
 func (w *world) deletePod(namespace, name string, opts metav1.DeleteOptions) error {
 	p, err := w.pod(namespace, name)
 	if err != nil {
@@ -256,8 +255,8 @@ func (w *world) remove(resource schema.GroupVersionResource, obj metav1.Object) 
 	must(w.tracker.Delete(resource, "a", obj.GetName()))
 }
 
-// stampDeletion gives the event of a deletion the resource version of that, which
-// the tracker does not know.
+// stampDeletion gives the event of a deletion the resourceVersion of the deletion. The tracker does not know this
+// version.
 func (w *world) stampDeletion(e watch.Event) (watch.Event, bool) {
 	if e.Type != watch.Deleted {
 		return e, true
@@ -295,7 +294,7 @@ func (w *world) patchPod(a clienttesting.PatchActionImpl) (*corev1.Pod, error) {
 	return patched, nil
 }
 
-// patchStatus makes an update of a patch of the status.
+// patchStatus applies a patch of the status as an update of the status.
 func (w *world) patchStatus(a clienttesting.PatchActionImpl) (runtime.Object, error) {
 	was, err := w.tracker.Get(w.ownerResource(), a.Namespace, a.Name)
 	if err != nil {
@@ -310,7 +309,7 @@ func (w *world) patchStatus(a clienttesting.PatchActionImpl) (runtime.Object, er
 	return nil, fmt.Errorf("unexpected patch of a %T", was)
 }
 
-// merged is what a JSON merge patch makes of an object.
+// merged returns an object after a JSON merge patch.
 func merged[T any](was *T, patch []byte) *T {
 	before, err := json.Marshal(was)
 	must(err)
@@ -321,7 +320,7 @@ func merged[T any](was *T, patch []byte) *T {
 	return is
 }
 
-// updateStatus changes the status alone.
+// updateStatus changes only the status of the owner.
 func (w *world) updateStatus(obj runtime.Object) (runtime.Object, error) {
 	changed, err := meta.Accessor(obj)
 	must(err)
@@ -351,7 +350,7 @@ func (w *world) ownerResource() schema.GroupVersionResource {
 	return setResource
 }
 
-// updateSet changes an owner, or makes it if it is new.
+// updateSet updates an owner, or creates the owner if it is new.
 func (w *world) updateSet(rs *appsv1.ReplicaSet) {
 	created := rs.ResourceVersion == ""
 	w.stamp(rs)
@@ -380,7 +379,7 @@ func list[T any](w *world, resource schema.GroupVersionResource, kind string) []
 	return all
 }
 
-// allPods and allSets return what there is, by name; of pods by their aliases.
+// allPods returns all pods, sorted by alias. allSets returns all owners, sorted by name.
 func (w *world) allPods() []*corev1.Pod {
 	pods := copies(list[corev1.Pod](w, podResource, "Pod"))
 	slices.SortFunc(pods, func(p, q *corev1.Pod) int { return strings.Compare(w.alias(p), w.alias(q)) })
@@ -402,15 +401,15 @@ func (w *world) allSets() []*appsv1.ReplicaSet {
 	return sets
 }
 
-// A look is all that there is, as text and the pods as such.
+// A look is the state of all owners and pods at one time. The text describes both, and pods contains copies of the
+// pods.
 type look struct {
 	text string
 	pods []*corev1.Pod
 }
 
-// look tells all that there is, without what the two sides may do at another
-// moment: resource versions, and the times and words of conditions. Pods have their
-// aliases.
+// look returns the state of all owners and pods. It leaves out resourceVersions, and the times and messages of the
+// conditions of owners, because they may differ between the two sides. Pods have their aliases as names.
 func (w *world) look() look {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -29,12 +29,12 @@ import (
 	"github.com/replicakit/replicakit/test/conformance/upstream"
 )
 
-// A statusWrite is a status to write, and what the API server will answer.
+// A statusWrite is a status to write, with the answers of the API server.
 type statusWrite struct {
 	Report        report
-	First, Second string    // to the writes
-	Read          string    // to the read in between
-	FreshUID      types.UID // of what is read
+	First, Second string    // the answers to the first and the second write
+	Read          string    // the answer to the read between the two writes
+	FreshUID      types.UID // the UID of the ReplicaSet that the read returns
 }
 
 func (g *gen) statusWrite() statusWrite {
@@ -44,9 +44,9 @@ func (g *gen) statusWrite() statusWrite {
 		Second: pick(g, "", "", "Conflict", "Timeout"),
 		Read:   pick(g, "", "", "", "NotFound", "Timeout"), FreshUID: pick[types.UID](g, "owner", "owner", "owner", "other"),
 	}
-	c.Report.RS = merged(c.Report.RS, []byte("{}")) // with times as an API server has them
+	c.Report.RS = merged(c.Report.RS, []byte("{}")) // JSON cuts times to whole seconds, as in objects of an API server
 	spec := &c.Report.RS.Spec
-	spec.MinReadySeconds = max(spec.MinReadySeconds, 0) // ours makes no pass for less
+	spec.MinReadySeconds = max(spec.MinReadySeconds, 0) // our controller refuses a negative minReadySeconds
 	if g.in(2) {                                        // a status that is up to date, or nearly
 		rs := c.Report.RS
 		active, terminating := c.Report.claimed()
@@ -64,11 +64,11 @@ func (g *gen) statusWrite() statusWrite {
 	return c
 }
 
-// statusCalls records the calls, and is the client of both sides.
+// statusCalls is a client that either side can use. It records the calls.
 type statusCalls struct {
 	appsclient.ReplicaSetInterface
 	c     statusWrite
-	fresh *appsv1.ReplicaSet // as it was read, nil if it was not
+	fresh *appsv1.ReplicaSet // the ReplicaSet that a read has returned, or nil
 	puts  []*appsv1.ReplicaSet
 	calls []string
 }
@@ -89,8 +89,8 @@ func (s *statusCalls) Patch(ctx context.Context, _ string, _ types.PatchType, pa
 	return s.UpdateStatus(ctx, patchedStatus(cmp.Or(s.fresh, s.c.Report.RS), patch), metav1.UpdateOptions{})
 }
 
-// patchedStatus is a ReplicaSet with the status that a JSON merge patch gives it. It must be of
-// the version that it was made for.
+// patchedStatus returns a ReplicaSet with the status after a JSON merge patch. If the patch contains another UID
+// or another resourceVersion than the ReplicaSet, patchedStatus panics.
 func patchedStatus(was *appsv1.ReplicaSet, patch []byte) *appsv1.ReplicaSet {
 	is, rs := merged(was, patch), was.DeepCopy()
 	if is.ResourceVersion != was.ResourceVersion || is.UID != was.UID {
@@ -111,7 +111,7 @@ func (s *statusCalls) Get(_ context.Context, _ string, _ metav1.GetOptions) (*ap
 	return fresh, nil
 }
 
-// statusOnly is a client for ours that has nothing but the status.
+// statusOnly is a client for our controller. It can only read owners and patch their status.
 type statusOnly struct {
 	setClient
 	replicaSets appsclient.ReplicaSetInterface
@@ -125,14 +125,13 @@ func (c statusOnly) PatchStatus(ctx context.Context, rs *appsv1.ReplicaSet, patc
 	return c.replicaSets.Patch(ctx, rs.Name, patch.Type, patch.Data, metav1.PatchOptions{}, "status")
 }
 
-// write has our controller make a pass that writes the status of the report and
-// does nothing else.
+// write makes one pass of our controller. The pass only writes the status of the report.
 func (c report) write(ctx context.Context, replicaSets appsclient.ReplicaSetInterface) error {
 	active, terminating := c.claimed()
 	kind := controller.ReplicaSets()
 	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 		spec, err := replicas.ReplicaSetSpec(rs)
-		spec.New = func(string) (*corev1.Pod, error) { return nil, errors.New("unexpected") } // so that any template will do
+		spec.New = func(string) (*corev1.Pod, error) { return nil, errors.New("unexpected") } // so that the template does not matter
 		spec.Paused = true                                                                    // so that nothing is created or deleted
 		return spec, err
 	}
@@ -159,7 +158,7 @@ func (c report) write(ctx context.Context, replicaSets appsclient.ReplicaSetInte
 	return err
 }
 
-// A claimedCache has pods that are claimed already.
+// A claimedCache returns only pods that the owner has already claimed.
 type claimedCache struct {
 	sceneCache
 	pods []*corev1.Pod

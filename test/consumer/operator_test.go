@@ -27,7 +27,7 @@ import (
 	"github.com/replicakit/replicakit/test/consumer"
 )
 
-// shop is a ReplicaSet, which wants three pods, and an orphan.
+// shop returns a ReplicaSet that wants three pods, and an orphan.
 func shop() []runtime.Object {
 	labels, three := map[string]string{"app": "web"}, int32(3)
 	return []runtime.Object{&appsv1.ReplicaSet{
@@ -48,7 +48,7 @@ func TestOperatorOnAnOlderReleasePlans(t *testing.T) {
 	assert.Equal(t, "adopt 1: shop/stray; create 2", plan.String())
 }
 
-// The whole controller over typed clients and informers, by what package typed makes of them.
+// The whole controller works with typed clients and informers. Package typed connects the controller with them.
 func TestOperatorOnAnOlderReleaseRuns(t *testing.T) {
 	t.Parallel()
 	kube := fake.NewClientset()
@@ -64,7 +64,7 @@ func TestOperatorOnAnOlderReleaseRuns(t *testing.T) {
 		require.EventuallyWithT(t, func(collect *assert.CollectT) {
 			stored, err := kube.AppsV1().ReplicaSets("shop").Get(ctx, "web", metav1.GetOptions{})
 			require.NoError(collect, err)
-			if *stored.Spec.Replicas != want { // again, because the fake's UpdateStatus writes the spec, too
+			if *stored.Spec.Replicas != want { // tries again, because the fake's UpdateStatus also writes the spec
 				stored.Spec.Replicas = &want
 				_, err = kube.AppsV1().ReplicaSets("shop").Update(ctx, stored, metav1.UpdateOptions{})
 				require.NoError(collect, err)
@@ -82,8 +82,8 @@ func TestOperatorOnAnOlderReleaseRuns(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
-// watched waits for watches of ReplicaSets and of pods. What happens on a fake server between an informer's list
-// and its watch is lost.
+// watched returns a WaitGroup that waits for watches of ReplicaSets and pods. If a fake server changes between the
+// list and the watch of an informer, the change is lost.
 func watched(kube *fake.Clientset) *sync.WaitGroup {
 	var both sync.WaitGroup
 	for _, resource := range []string{"replicasets", "pods"} {
@@ -98,8 +98,8 @@ func watched(kube *fake.Clientset) *sync.WaitGroup {
 	return &both
 }
 
-// Requiring the library must move none of an operator's k8s.io and sigs.k8s.io
-// modules: with some moved and others not, client-go no longer builds.
+// If an operator requires this library, the versions of its k8s.io and sigs.k8s.io modules must not change. If
+// only some of them changed, client-go would no longer build.
 func TestNoModuleOfKubernetesMoves(t *testing.T) {
 	t.Parallel()
 	alone := t.TempDir()
@@ -112,8 +112,7 @@ func TestNoModuleOfKubernetesMoves(t *testing.T) {
 	}
 }
 
-// kubernetesModules returns the version of each module of Kubernetes that the
-// module in dir builds with.
+// kubernetesModules returns the versions of the k8s.io and sigs.k8s.io modules that the module in dir uses.
 func kubernetesModules(t *testing.T, dir string, flags ...string) map[string]string {
 	t.Helper()
 	args := append([]string{"list", "-m", "-f", "{{.Path}} {{.Version}}"}, flags...)

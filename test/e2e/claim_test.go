@@ -18,8 +18,8 @@ import (
 func TestAdoption(t *testing.T) {
 	t.Parallel()
 
-	// Every pod is there before the controllers start. The ReplicaSet wants as
-	// many as it may adopt, so that it has no reason to create or delete.
+	// All pods exist before the controllers start. The ReplicaSet wants exactly as many pods as it may adopt, so
+	// it has no reason to create or delete pods.
 	shapes := []struct {
 		name    string
 		pod     string
@@ -137,7 +137,8 @@ func TestAdoption(t *testing.T) {
 	})
 }
 
-// owners make references, a controller's if so.
+// owners contains functions that return references to owners. If the argument controller is true, the reference
+// says that the owner is the controller.
 type owners struct {
 	us, deployment, namesake func(controller bool) metav1.OwnerReference
 }
@@ -211,7 +212,7 @@ func TestClaim(t *testing.T) {
 			w.createPod(orphan(name))
 		}
 		one, two = w.create(one), w.create(two)
-		w.allow(one, 1) // it may be first to all four
+		w.allow(one, 1) // either ReplicaSet may adopt all four orphans
 		w.allow(two, 1)
 		w.start()
 		w.has(one, 3)

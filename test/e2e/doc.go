@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package e2e contains only tests. The tests run the controllers of replicas/clientgo on a real etcd and a
-// real kube-apiserver. Kubernetes' own namespace, garbage-collector and resourcequota controllers also run.
+// real kube-apiserver. The namespace controller, the garbage collector and the resourcequota controller of
+// Kubernetes also run.
 //
 // Each test has its own namespace, and its controllers watch only this namespace. There is no kubelet and
 // no scheduler. Instead, each test binds its pods and writes their status. The tests record the

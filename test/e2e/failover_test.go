@@ -15,12 +15,12 @@ import (
 
 const failovers = 20
 
-// A controller works, and stops. Another one takes over whose watches have hung since
-// before the last change.
+// After a leader has finished a scale-up or a scale-down and has stopped, a standby takes over. The standby
+// creates and deletes no pod, even if its watches of one resource have hung since before the scaling.
 func TestFailover(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		held     string // what the standby's watches do not show
+		held     string // the resource that the standby's watches do not show
 		from, to int32
 	}{
 		"its owners, and more are wanted by then":  {"replicasets", 2, 6},
@@ -45,9 +45,9 @@ func TestFailover(t *testing.T) {
 	})
 }
 
-// failover scales a ReplicaSet, and then another controller takes over whose watches of a
-// resource have hung since before that. It returns the pods before and after: both when
-// the watches hang and when they have gone on.
+// failover scales a ReplicaSet while the standby's watches of a resource hang. The leader makes the change and
+// stops, and the standby takes over. The results are the names of the pods before and after the takeover. The two
+// results are equal only if the pods stayed the same both while the watches hung and after the watches went on.
 func (w *world) failover(name, held string, from, to int32) (before, after []string) {
 	w.t.Helper()
 	w.wire = newWire()
@@ -80,7 +80,7 @@ func (w *world) failover(name, held string, from, to int32) (before, after []str
 	w.eventually(func(c *assert.CollectT) {
 		assert.NotEmpty(c, w.looks(name), "a look at the server")
 	}, "the new leader looks")
-	time.Sleep(time.Second) // whatever it does, it does now
+	time.Sleep(time.Second) // time for the new leader to act while the watches hang
 	during := names(w.active(rs))
 	release()
 	w.has(rs, int(to))
@@ -93,11 +93,11 @@ func (w *world) failover(name, held string, from, to int32) (before, after []str
 	return before, after
 }
 
-// looks are the calls from which a new leader learns what its caches do not show, or by
-// which it shows that it does not look.
+// looks returns all writes of a new leader, and the calls by which it reads the owner or the pods from the server.
+// A leader that makes a write before such a read has acted on its caches alone.
 func (w *world) looks(owner string) []call {
 	looks := append(w.wire.to(http.MethodGet, "replicasets", owner), w.wire.writes()...)
-	return append(looks, w.wire.of(http.MethodGet, "pods")[1:]...) // the first one fills its cache
+	return append(looks, w.wire.of(http.MethodGet, "pods")[1:]...) // the first call fills the leader's cache
 }
 
 // sync waits until the caches are filled.

@@ -70,7 +70,7 @@ func TestFaults(t *testing.T) {
 	})
 }
 
-// answers counts the calls that succeeded and those that no answer came to.
+// answers counts the calls that succeeded and the calls that got no answer.
 func answers(calls []call) (succeeded, lost int) {
 	for _, c := range calls {
 		switch {

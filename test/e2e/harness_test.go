@@ -35,41 +35,40 @@ import (
 )
 
 const (
-	// patience is how long a test waits for what must happen, on a machine
-	// that does much else, or after an outage: watches then come back after
-	// up to a minute.
+	// patience is how long a test waits for something that must happen. The machine may be busy with other work.
+	// After an outage, a watch may need up to a minute to start again.
 	patience = 3 * time.Minute
 	glance   = 20 * time.Millisecond
 )
 
-// settings differ from the zero value in few tests.
+// settings are the options of a world. Most tests use the zero value.
 type settings struct {
-	cluster *cluster // nil: the shared one
-	burst   int      // 0: 500
+	cluster *cluster // if nil, the shared cluster is used
+	burst   int      // if 0, the burst is 500
 	options clientgo.Options
-	idle    bool // no controllers until the test calls start
-	resends bool // the client itself sends again what may have had an effect
-	theirs  bool // the controller of ReplicaSets is Kubernetes'
-	// transform is what the caches of the controllers make of objects.
+	idle    bool // no controllers run until the test calls start
+	resends bool // the client resends requests that may have taken effect
+	theirs  bool // Kubernetes' own ReplicaSet controller runs instead of ours
+	// transform is the transform function of the caches of the controllers.
 	transform cache.TransformFunc
 }
 
-// A world is a namespace, the controllers that look after it, what they say to
-// the server, and all that happens to its pods.
+// A world is a namespace with its controllers. It records the controllers' calls to the server, and everything
+// that happens to the pods.
 //
-// When the test ends, no owner may ever have had more active pods at once than
-// it was ever told to have; see allow.
+// When the test ends, the world checks that each owner never had more active pods at once than its ceiling. The
+// ceiling is the largest number of replicas that the test has requested. The method allow raises the ceiling.
 type world struct {
 	t         *testing.T
 	namespace string
 	settings  settings
 	cluster   *cluster
-	client    kubernetes.Interface // the test's own
+	client    kubernetes.Interface // the client of the test itself
 	seen      informers.SharedInformerFactory
 	history   *history
 	wire      *wire
 
-	controllers *controllers // the last ones started
+	controllers *controllers // the ones made last, unless the test sets others
 	ceiling     map[types.UID]int
 }
 
@@ -96,7 +95,7 @@ func newWorldWith(t *testing.T, s settings) *world {
 	return w
 }
 
-// watch starts the test's own view of the namespace.
+// watch starts the informers of the test itself. It also checks the ceilings when the test ends.
 func (w *world) watch() {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.t.Context()))
 	w.seen = informers.NewSharedInformerFactoryWithOptions(w.client, 0, informers.WithNamespace(w.namespace))
@@ -117,8 +116,8 @@ func (w *world) watch() {
 	require.True(w.t, cache.WaitForCacheSync(ctx.Done(), registration.HasSynced))
 }
 
-// start starts the controllers of both kinds and returns what stops them, which
-// is called at the end of the test anyway.
+// start starts the controllers, and returns a function that stops them. The controllers also stop when the test
+// ends.
 func (w *world) start() (stop func()) {
 	w.t.Helper()
 	begin, stop := w.standBy()
@@ -126,8 +125,8 @@ func (w *world) start() (stop func()) {
 	return stop
 }
 
-// standBy makes controllers whose caches follow from now on, and returns what lets them
-// work and what stops them.
+// standBy makes controllers and starts their caches, but the controllers do no work yet. The function begin starts
+// their work. The function stop stops the controllers and their caches.
 func (w *world) standBy() (begin, stop func()) {
 	w.t.Helper()
 	var log syncBuffer
@@ -154,19 +153,21 @@ func (w *world) standBy() (begin, stop func()) {
 	return func() { c.start(ctx) }, stop
 }
 
-// controllers are one of each kind, on the same informers.
+// controllers contains one controller for each kind of owner, on the same informers. If settings.theirs is set,
+// there is only Kubernetes' ReplicaSet controller.
 type controllers struct {
 	factory informers.SharedInformerFactory
 	each    []runner
 	running sync.WaitGroup
 }
 
-// A runner is a controller of ours, or one of Kubernetes'.
+// A runner is a controller of this project or one of Kubernetes' own.
 type runner interface {
 	Run(ctx context.Context, workers int)
 }
 
-// ours is a controller of ours. No test restores the server while one runs.
+// ours is a controller of this project. Its Run panics if the server was restored from a backup. No test restores
+// the server while such a controller runs.
 type ours struct{ *clientgo.Controller }
 
 func (c ours) Run(ctx context.Context, workers int) {
@@ -263,7 +264,7 @@ func (w *world) createController(rc *corev1.ReplicationController) *corev1.Repli
 	return rc
 }
 
-// scale tells the owner, through its scale sub-resource, how many pods to have.
+// scale sets the number of replicas through the owner's scale subresource.
 func (w *world) scale(owner metav1.Object, replicas int32) {
 	w.t.Helper()
 	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
@@ -271,14 +272,13 @@ func (w *world) scale(owner metav1.Object, replicas int32) {
 	w.ceiling[owner.GetUID()] = max(w.ceiling[owner.GetUID()], int(replicas))
 }
 
-// touch has the controllers look at the owner.
+// touch changes an annotation of the owner, so that the controllers make a pass for the owner.
 func (w *world) touch(owner metav1.Object) {
 	w.t.Helper()
 	w.patch(owner, fmt.Appendf(nil, `{"metadata":{"annotations":{"e2e/touched":"%d"}}}`, time.Now().UnixNano()))
 }
 
-// allow lets the owner have n more pods than it was told to, as what it adopts
-// comes on top.
+// allow raises the owner's ceiling by n, for example because the owner will adopt n pods.
 func (w *world) allow(owner metav1.Object, n int) { w.ceiling[owner.GetUID()] += n }
 
 // patch sends a merge patch to an owner or its subresource.
@@ -289,7 +289,7 @@ func (w *world) patch(owner metav1.Object, patch []byte, subresources ...string)
 		client, resource = w.client.CoreV1().RESTClient(), "replicationcontrollers"
 	}
 	var answer []byte
-	w.eventually(func(c *assert.CollectT) { // the server may be restarted under the call
+	w.eventually(func(c *assert.CollectT) { // the server may be restarted during the call
 		var err error
 		answer, err = client.Patch(types.MergePatchType).Namespace(w.namespace).Resource(resource).Name(owner.GetName()).
 			SubResource(subresources...).Body(patch).SetHeader("Accept", "application/json").DoRaw(w.t.Context())
@@ -300,7 +300,6 @@ func (w *world) patch(owner metav1.Object, patch []byte, subresources ...string)
 	return patched.Generation
 }
 
-// delete deletes an owner.
 func (w *world) delete(owner metav1.Object, policy metav1.DeletionPropagation) {
 	w.t.Helper()
 	if policy != metav1.DeletePropagationBackground {
@@ -316,8 +315,8 @@ func (w *world) delete(owner metav1.Object, policy metav1.DeletionPropagation) {
 	require.NoError(w.t, err)
 }
 
-// collectorIsFresh waits until Kubernetes' garbage collector knows the pods that there
-// are: an owner whose pods it has not seen yet has none to it.
+// collectorIsFresh waits until Kubernetes' garbage collector has seen all pods that exist now. If the garbage
+// collector has not seen the pods of an owner yet, it acts as if the owner had no pods.
 func (w *world) collectorIsFresh() {
 	w.t.Helper()
 	probe := w.createPod(&corev1.Pod{
@@ -333,15 +332,15 @@ func (w *world) collectorIsFresh() {
 	}, "the garbage collector must see the pods")
 }
 
-// A report is the status of an owner of either kind, as last seen.
+// A report is the status of a ReplicaSet or a ReplicationController, as the test's informers saw it last.
 type report struct {
 	appsv1.ReplicaSetStatus
 	generation int64
 	desired    int32
 }
 
-// report returns the zero report for an owner that is gone, even if another one
-// has its name.
+// report returns the last report of the owner. If the owner is gone, the result is the zero report, even if
+// another owner has the same name now.
 func (w *world) report(owner metav1.Object) report {
 	key := w.namespace + "/" + owner.GetName()
 	if _, ok := owner.(*corev1.ReplicationController); ok {
@@ -375,7 +374,7 @@ func reportOfController(rc *corev1.ReplicationController) report {
 	return report{status, rc.Generation, *rc.Spec.Replicas}
 }
 
-// has waits until the owner has n active pods and says so in its status.
+// has waits until the owner has n active pods, and until its status reports n replicas for the current generation.
 func (w *world) has(owner metav1.Object, n int) []*corev1.Pod {
 	w.t.Helper()
 	w.eventually(func(c *assert.CollectT) {
@@ -388,7 +387,7 @@ func (w *world) has(owner metav1.Object, n int) []*corev1.Pod {
 	return w.active(owner)
 }
 
-// hasPods waits until the owner has n active pods, whatever its status says.
+// hasPods waits until the owner has n active pods. It does not check the owner's status.
 func (w *world) hasPods(owner metav1.Object, n int) {
 	w.t.Helper()
 	w.eventually(func(c *assert.CollectT) {
@@ -396,9 +395,9 @@ func (w *world) hasPods(owner metav1.Object, n int) {
 	}, "%s must have %d pods", owner.GetName(), n)
 }
 
-// settle returns when a whole pass for the owner has seen everything that is in
-// the namespace now: what it did not do then, it will not do. This proves an
-// absence without waiting for it.
+// settle waits for a whole pass for the owner that has seen everything that is in the namespace now. If this pass
+// does not do something, no later pass does it without another change. So a test can check at once that something
+// does not happen.
 func (w *world) settle(owner metav1.Object) {
 	w.t.Helper()
 	w.cachesAreFresh()
@@ -410,8 +409,7 @@ func (w *world) settle(owner metav1.Object) {
 	w.cachesAreFresh()
 }
 
-// cachesAreFresh waits until the controllers and the test have seen every pod as
-// it is now.
+// cachesAreFresh waits until the controllers and the test have seen the current state of every pod.
 func (w *world) cachesAreFresh() {
 	w.t.Helper()
 	w.eventually(func(c *assert.CollectT) {
@@ -431,13 +429,14 @@ func (w *world) cachesAreFresh() {
 
 // Pods.
 
-// orphan returns a pod without an owner that the owners called web select.
+// orphan returns a pod that has no owner and has the label app=web.
 func orphan(name string) *corev1.Pod {
 	template := template(labels("web"))
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: template.Labels}, Spec: template.Spec}
 }
 
-// ref returns an owner reference; a controller's if so.
+// ref returns a reference to the owner. If controller is true, the reference says that the owner is the
+// controller.
 func ref(owner metav1.Object, apiVersion, kind string, controller bool) metav1.OwnerReference {
 	r := metav1.OwnerReference{APIVersion: apiVersion, Kind: kind, Name: owner.GetName(), UID: owner.GetUID()}
 	if controller {
@@ -453,12 +452,12 @@ func (w *world) createPod(pod *corev1.Pod) *corev1.Pod {
 	return pod
 }
 
-// active returns the owner's active pods by name.
+// active returns the owner's active pods, sorted by name.
 func (w *world) active(owner metav1.Object) []*corev1.Pod {
 	return w.history.find(func(pod *corev1.Pod) bool { return ownerOf(pod) == owner.GetUID() && active(pod) })
 }
 
-// pod returns the pod as the server has it.
+// pod reads the pod from the server.
 func (w *world) pod(name string) *corev1.Pod {
 	w.t.Helper()
 	pod, err := w.client.CoreV1().Pods(w.namespace).Get(w.t.Context(), name, metav1.GetOptions{})
@@ -466,7 +465,8 @@ func (w *world) pod(name string) *corev1.Pod {
 	return pod
 }
 
-// podIs waits for what must become of a pod.
+// podIs waits until a pod with the name exists and meets the condition. The argument what describes the condition
+// in messages.
 func (w *world) podIs(name, what string, is func(*corev1.Pod) bool) {
 	w.t.Helper()
 	w.eventually(func(c *assert.CollectT) {
@@ -490,15 +490,15 @@ func (w *world) deletePod(name string) {
 	require.NoError(w.t, w.client.CoreV1().Pods(w.namespace).Delete(w.t.Context(), name, metav1.DeleteOptions{}))
 }
 
-// bind does what a scheduler does.
+// bind assigns the pod to the node, as a scheduler does.
 func (w *world) bind(pod *corev1.Pod, node string) {
 	w.t.Helper()
 	binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: pod.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: node}}
 	require.NoError(w.t, w.client.CoreV1().Pods(w.namespace).Bind(w.t.Context(), binding, metav1.CreateOptions{}))
 }
 
-// run does what a scheduler and a kubelet do: the pod is on the node, and is
-// ready from that instant on.
+// run assigns the pod to the node, and marks the pod as running and as ready since the given time. A scheduler and
+// a kubelet do the same.
 func (w *world) run(pod *corev1.Pod, node string, ready time.Time) {
 	w.t.Helper()
 	w.bind(pod, node)
@@ -510,7 +510,7 @@ func (w *world) run(pod *corev1.Pod, node string, ready time.Time) {
 	})
 }
 
-// runAll runs the pods on nodes of their own.
+// runAll runs each pod on a node of its own.
 func (w *world) runAll(pods []*corev1.Pod) {
 	w.t.Helper()
 	ready := time.Now()
@@ -535,7 +535,7 @@ func (w *world) setStatus(name string, edit func(*corev1.PodStatus)) {
 	}))
 }
 
-// reap does what a kubelet does with pods that are being deleted: away with them.
+// reap deletes the pods without a grace period. A kubelet does this when a terminating pod has ended.
 func (w *world) reap(names ...string) {
 	w.t.Helper()
 	for _, name := range names {
@@ -544,7 +544,7 @@ func (w *world) reap(names ...string) {
 	}
 }
 
-// events returns the events about an owner.
+// events returns the events about the owner that have the given reason.
 func (w *world) events(owner metav1.Object, reason string) []*corev1.Event {
 	var found []*corev1.Event
 	for _, obj := range w.seen.Core().V1().Events().Informer().GetStore().List() {
@@ -573,7 +573,7 @@ func (b *syncBuffer) String() string {
 	return b.text.String()
 }
 
-// tail returns the last lines, the long ones cut.
+// tail returns the last lines of the log. Long lines are cut.
 func (b *syncBuffer) tail() string {
 	const lines, width = 100, 300
 	all := strings.Split(b.String(), "\n")

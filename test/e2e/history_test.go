@@ -15,14 +15,14 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// A history is all that ever happened to the pods of a namespace, as a watch of
-// its own tells it.
+// A history records everything that happens to the pods of a namespace. An informer of the test itself reports the
+// changes.
 type history struct {
 	mu    sync.Mutex
-	pods  map[types.UID]*corev1.Pod            // those that exist
-	owned map[types.UID]map[types.UID]struct{} // by owner: every pod it ever had
-	now   map[types.UID]int                    // by owner: its active pods
-	peak  map[types.UID]int                    // by owner: the most it ever had at once
+	pods  map[types.UID]*corev1.Pod            // the pods that exist
+	owned map[types.UID]map[types.UID]struct{} // for each owner, all pods that the owner ever had
+	now   map[types.UID]int                    // for each owner, the current number of active pods
+	peak  map[types.UID]int                    // for each owner, the largest number of active pods at once
 }
 
 func newHistory() *history {
@@ -77,7 +77,7 @@ func (h *history) count(pod *corev1.Pod, by int) {
 	}
 }
 
-// find returns the pods that exist and are as wanted, by name.
+// find returns the existing pods for which wanted returns true, sorted by name.
 func (h *history) find(wanted func(*corev1.Pod) bool) []*corev1.Pod {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -97,21 +97,21 @@ func (h *history) versions() map[string]string {
 	return versions
 }
 
-// everOwned is how many pods the owner ever had.
+// everOwned returns how many different pods the owner has had in total.
 func (h *history) everOwned(owner metav1.Object) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.owned[owner.GetUID()])
 }
 
-// mostAtOnce is how many active pods the owner had when it had most.
+// mostAtOnce returns the largest number of active pods that the owner had at once.
 func (h *history) mostAtOnce(owner types.UID) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.peak[owner]
 }
 
-// ownerOf returns the UID of the pod's controller, "" for none.
+// ownerOf returns the UID of the pod's controller. If the pod has no controller, the result is "".
 func ownerOf(pod *corev1.Pod) types.UID {
 	if pod == nil {
 		return ""

@@ -17,7 +17,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/clientgo"
 )
 
-// Each test here delays what the controllers are told, and nobody else.
+// If events reach the controllers late, the controllers create no unnecessary pod, and adopt no pod for an owner
+// that is being deleted. Events reach the test itself without delay.
 func TestLag(t *testing.T) {
 	t.Parallel()
 

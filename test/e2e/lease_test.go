@@ -25,14 +25,15 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// A leader that is stopped does not see that another took over. When it goes on,
-// every call that it had not sent yet is still to come, and the lease was valid
-// when it last looked. The ceiling of the world is what all of it is about: never
-// more pods than wanted, and onTheWay.
+// While the process of a leader is stopped, the leader does not notice that another leader takes over. When the
+// process continues, it tries to make all calls that it had not sent before the stop. When the leader last checked
+// its lease, the lease was valid. The tests in this file check through the ceiling of the world that the owner
+// never has too many pods. At most onTheWay more pods than wanted are allowed.
 
-// onTheWay is how many writes a leader that is stopped may have between the last
-// question and the socket. Nothing can hold those back, and at 100 a second there is
-// rarely one. Without the questions 9 to 102 were counted.
+// onTheWay is the number of writes that a stopped leader may still send when it continues. The leader checks its
+// lease before each write. If the stop comes after this check and before the write reaches the socket, the write
+// cannot be held back. At 100 calls a second, there is rarely such a write. Without the checks, the tests counted 9
+// to 102 of these writes.
 const onTheWay = 1
 
 func (m *manager) signal(sig syscall.Signal) {
@@ -40,7 +41,7 @@ func (m *manager) signal(sig syscall.Signal) {
 	assert.NoError(m.t, m.cmd.Process.Signal(sig))
 }
 
-// hasLost waits for the end of a leader that another one has followed.
+// hasLost waits until a leader ends because another manager has taken over its lease.
 func (m *manager) hasLost() {
 	m.t.Helper()
 	assert.Equal(m.t, 1, m.ends())
@@ -72,8 +73,8 @@ func (s *managerServer) paused(t *testing.T) {
 	}
 }
 
-// pausedInRenewal has the answer to a renewal come while the leader is stopped:
-// it is read when another leads already.
+// pausedInRenewal stops the leader after the server has accepted a renewal, and before the leader gets the answer.
+// When the leader continues and reads the answer, another manager already leads.
 func (s *managerServer) pausedInRenewal(t *testing.T) {
 	t.Helper()
 	const wanted = 400
@@ -95,14 +96,14 @@ func (s *managerServer) pausedInRenewal(t *testing.T) {
 	there := w.history.everOwned(rs)
 	require.Less(t, there, wanted-controller.DefaultMaxParallel, "it was in the middle")
 	second.leads()
-	w.ever(rs, there+controller.DefaultMaxParallel) // what was on its way, and some of its own
+	w.ever(rs, there+controller.DefaultMaxParallel) // the last writes of the first leader, and some of the second
 	first.signal(syscall.SIGCONT)
 	first.hasLost()
 	w.has(rs, wanted)
 	second.stop()
 }
 
-// A door stands between a manager and the server, and sees renewals go through.
+// A door is a proxy between a manager and the server. It observes the renewals of the lease.
 type door struct {
 	kubeconfig string
 
@@ -110,8 +111,8 @@ type door struct {
 	renewed func()
 }
 
-// atRenewal has f called when the next renewal has been accepted, before the
-// answer goes on its way.
+// atRenewal makes the door call f once, when the server has accepted the next renewal. The manager gets the answer
+// to the renewal only after f has returned.
 func (d *door) atRenewal(f func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -142,7 +143,7 @@ func (s *managerServer) newDoor(t *testing.T) *door {
 			r.SetURL(target)
 		},
 		Transport:      transport,
-		FlushInterval:  -1, // watches
+		FlushInterval:  -1, // send each event of a watch at once
 		ModifyResponse: d.answer,
 		ErrorLog:       silent,
 	})

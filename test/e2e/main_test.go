@@ -31,7 +31,7 @@ import (
 	"github.com/replicakit/replicakit/cmd/replicakit-controller/demo/controlplane"
 )
 
-// shared is the cluster of every test that does not break its own.
+// shared is the cluster for all tests that do not start a cluster of their own.
 var shared *cluster
 
 func TestMain(m *testing.M) {
@@ -59,14 +59,14 @@ func runTests(m *testing.M) int {
 	return m.Run()
 }
 
-// started are the programs that run, with what stops each.
+// started contains the functions that stop the programs that the tests have started.
 var started struct {
 	sync.Mutex
 	stops []func()
 }
 
-// stopAtExit has stop called when all tests are done, or earlier by the function
-// that it returns.
+// stopAtExit registers the function stop, which is called when all tests are done. A test can call the returned
+// function to stop the program earlier.
 func stopAtExit(stop func()) (now func()) {
 	stop = sync.OnceFunc(stop)
 	started.Lock()
@@ -75,7 +75,7 @@ func stopAtExit(stop func()) (now func()) {
 	return stop
 }
 
-// stopAll stops everything, the last first.
+// stopAll stops all programs that the tests have started. The program that was started last is stopped first.
 func stopAll() {
 	started.Lock()
 	defer started.Unlock()
@@ -104,8 +104,7 @@ type cluster struct {
 	stop       func()
 }
 
-// startCluster starts a cluster whose programs have so long to stop before they
-// are killed.
+// startCluster starts a cluster. If a program of the cluster does not stop within stopTimeout, it is killed.
 func startCluster(stopTimeout time.Duration) (*cluster, error) {
 	binaries, err := controlplane.Binaries()
 	if err != nil {
@@ -120,7 +119,8 @@ func startCluster(stopTimeout time.Duration) (*cluster, error) {
 		ControlPlaneStartTimeout: 5 * time.Minute,
 		ControlPlaneStopTimeout:  stopTimeout,
 	}
-	// Directories of our own outlive a server, so that it can be restarted.
+	// If envtest makes these directories, it deletes them when a program stops. The tests make the directories, so
+	// the programs can be restarted.
 	env.ControlPlane.Etcd = &envtest.Etcd{DataDir: filepath.Join(dir, "etcd")}
 	env.ControlPlane.GetAPIServer().CertDir = filepath.Join(dir, "apiserver")
 	for _, dir := range []string{env.ControlPlane.Etcd.DataDir, env.ControlPlane.GetAPIServer().CertDir} {
@@ -141,7 +141,7 @@ func (c *cluster) start() (err error) {
 	if c.config, err = c.env.Start(); err != nil {
 		return err
 	}
-	c.config.QPS = -1 // no limit on our side
+	c.config.QPS = -1 // no rate limit in the client
 	c.config.WarningHandler = rest.NoWarnings{}
 	c.config.ContentType = "application/vnd.kubernetes.protobuf"
 	c.config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
@@ -152,45 +152,45 @@ func (c *cluster) start() (err error) {
 }
 
 func (c *cluster) kill() {
-	_ = c.env.Stop() // an error if something had to be killed
+	_ = c.env.Stop() // an error means that a program had to be killed
 	if url := c.env.ControlPlane.Etcd.URL; url != nil {
 		awaitRefusal(context.Background(), url.Host)
 	}
 	_ = os.RemoveAll(c.dir)
 }
 
-// restartAPIServer stops the server, with everything that is connected to it,
-// and starts it again at the same address.
+// restartAPIServer stops the server, which ends all connections, and starts the server again at the same address.
 func (c *cluster) restartAPIServer(ctx context.Context) error {
 	server := c.env.ControlPlane.GetAPIServer()
-	_ = server.Stop() // an error if it had to be killed
+	_ = server.Stop() // an error means that the server had to be killed
 	awaitRefusal(ctx, net.JoinHostPort(server.Address, server.Port))
 	return server.Start()
 }
 
-// takeBackup copies what etcd stores.
+// takeBackup copies etcd's data to a directory.
 func (c *cluster) takeBackup(ctx context.Context, dir string) error {
 	return c.withoutStore(ctx, func(store string) error { return os.CopyFS(dir, os.DirFS(store)) })
 }
 
-// restoreBackup has etcd store what it did then, without raising its revision.
+// restoreBackup replaces etcd's data with the backup. etcd's revision also goes back to that of the backup.
 func (c *cluster) restoreBackup(ctx context.Context, dir string) error {
 	return c.withoutStore(ctx, func(store string) error {
 		return errors.Join(os.RemoveAll(store), os.CopyFS(store, os.DirFS(dir)), os.Chmod(store, 0o700))
 	})
 }
 
-// withoutStore does something while neither etcd nor the API server runs.
+// withoutStore stops the API server and etcd, calls do with the directory of etcd's data, and starts both programs
+// again.
 func (c *cluster) withoutStore(ctx context.Context, do func(store string) error) error {
 	server, etcd := c.env.ControlPlane.GetAPIServer(), c.env.ControlPlane.Etcd
-	_ = server.Stop() // an error if it had to be killed
+	_ = server.Stop() // an error means that the server had to be killed
 	awaitRefusal(ctx, net.JoinHostPort(server.Address, server.Port))
 	_ = etcd.Stop()
 	awaitRefusal(ctx, etcd.URL.Host)
 	return errors.Join(do(etcd.DataDir), etcd.Start(), server.Start())
 }
 
-// awaitRefusal returns when nobody listens at the address any more.
+// awaitRefusal waits until no program listens at the address, or until ctx ends.
 func awaitRefusal(ctx context.Context, address string) {
 	for dialer := (net.Dialer{}); ctx.Err() == nil; {
 		connection, err := dialer.DialContext(ctx, "tcp", address)
@@ -201,8 +201,8 @@ func awaitRefusal(ctx context.Context, address string) {
 	}
 }
 
-// startControllerManager starts Kubernetes' own, with the controllers that ours
-// need beside them.
+// startControllerManager starts Kubernetes' own kube-controller-manager. It runs only the controllers that the
+// tests need in addition to ours.
 func startControllerManager(kubeconfig string) error {
 	binaries, err := controlplane.Binaries()
 	if err != nil {
@@ -246,15 +246,13 @@ func tail(name string) []byte {
 	return text[max(0, len(text)-length):]
 }
 
-// These tell a process of the test binary to run the controllers of a namespace
-// and nothing else.
+// If these environment variables are set, the test binary runs only the controllers of a namespace, and no tests.
 const (
 	childNamespace  = "REPLICAKIT_E2E_NAMESPACE"
 	childKubeconfig = "REPLICAKIT_E2E_KUBECONFIG"
 )
 
-// runChild runs the controllers until somebody kills the process, or its parent
-// is gone.
+// runChild runs the controllers until the process is killed or its parent ends.
 func runChild() int {
 	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv(childKubeconfig))
 	if err != nil {
@@ -270,7 +268,7 @@ func runChild() int {
 		return 1
 	}
 	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin) // ends with the parent
+		_, _ = io.Copy(io.Discard, os.Stdin) // returns when the parent ends
 		cancel()
 	}()
 	run.start(ctx)

@@ -45,12 +45,13 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// The manager is the program of cmd/replicakit-controller. It runs as the service
-// account of its manifests, with exactly the rights that they grant, on a server
-// where setting an owner that blocks deletion is a right too.
+// The manager is the program of cmd/replicakit-controller. It runs as the service account of its manifests, and has
+// exactly the rights that the manifests grant. There are two exceptions. In restored, the manager runs as an
+// administrator. In rightsTakenAway, the test takes some of the rights away for a while. If a client sets
+// blockOwnerDeletion in an owner reference, the API server of these tests requires a right for this too.
 
 const (
-	managerAccount = "replicakit-controller" // and role, and lease
+	managerAccount = "replicakit-controller" // also the name of the role and of the lease
 	managerUser    = "system:serviceaccount:kube-system:" + managerAccount
 )
 
@@ -77,12 +78,12 @@ func TestManager(t *testing.T) {
 	}
 }
 
-// A managerServer is a cluster with an audit log, and the program.
+// A managerServer is a cluster with an audit log. It also knows the path of the program.
 type managerServer struct {
 	*cluster
 	dir        string
 	program    string
-	kubeconfig string // of the service account
+	kubeconfig string // of the manager's service account
 }
 
 func newManagerServer(t *testing.T) *managerServer {
@@ -130,7 +131,7 @@ func manifest(t *testing.T, name string) (objects []runtime.Object) {
 	}
 }
 
-// applyRights applies the rights of the manifests.
+// applyRights applies those manifests that grant the manager its rights.
 func (s *managerServer) applyRights(t *testing.T) {
 	t.Helper()
 	binaries, err := controlplane.Binaries()
@@ -143,8 +144,8 @@ func (s *managerServer) applyRights(t *testing.T) {
 	require.NoError(t, err, string(out))
 }
 
-// grants waits until the server gives the manager a right, or gives it no more: it
-// learns of changed roles as every controller does, a little later.
+// If allowed is true, grants waits until the manager has the right. Otherwise grants waits until the manager no
+// longer has the right. The server notices a changed role a little late, because it watches the roles.
 func (s *managerServer) grants(t *testing.T, right authorizationv1.ResourceAttributes, allowed bool) {
 	t.Helper()
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
@@ -176,7 +177,7 @@ func writeKubeconfig(t *testing.T, server string, authority []byte, token string
 	return path
 }
 
-// world returns a namespace without controllers of the test's own.
+// world returns a new world in which the test itself starts no controllers.
 func (s *managerServer) world(t *testing.T) *world {
 	t.Helper()
 	return newWorldWith(t, settings{cluster: s.cluster, idle: true})
@@ -190,8 +191,8 @@ type manager struct {
 	exited chan struct{}
 }
 
-// start starts a manager whose lease lasts for 5 seconds: not for long, as stories
-// wait for its end, but a busy server must have the time to renew it.
+// start starts a manager with a lease of 5 seconds. The lease is short because some stories wait until it ends. A
+// busy server must still have enough time to answer a renewal before the lease ends.
 func (s *managerServer) start(t *testing.T, args ...string) *manager {
 	t.Helper()
 	m := &manager{t: t, exited: make(chan struct{})}
@@ -220,17 +221,17 @@ func (s *managerServer) start(t *testing.T, args ...string) *manager {
 	return m
 }
 
-// openMetrics lets everybody get the metrics.
+// openMetrics is a flag that lets every client read the metrics.
 const openMetrics = "--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics"
 
-// feature begins what is for the environment of a manager.
+// feature is the prefix of those arguments that start passes to the manager as environment variables.
 const feature = "KUBE_FEATURE_"
 
 func featuresOf(args []string) []string {
 	return slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return !strings.HasPrefix(arg, feature) })
 }
 
-// says waits until the log matches, and returns the groups.
+// says waits until the log of the manager matches the pattern, and returns the match and its groups.
 func (m *manager) says(pattern string) []string {
 	m.t.Helper()
 	re := regexp.MustCompile(pattern)
@@ -240,14 +241,14 @@ func (m *manager) says(pattern string) []string {
 
 func (m *manager) leads() { m.t.Helper(); m.says("Successfully acquired lease") }
 
-// address returns where metrics and probes are.
+// address returns the address at which the manager serves metrics and probes.
 func (m *manager) address() string {
 	m.t.Helper()
 	return m.says(`Serving metrics and probes" address="([^"]+)"`)[1]
 }
 
-// ready waits until the manager has seen what there is. Pods of one owner say
-// nothing about the other kind's lists.
+// ready waits until the manager has listed all its resources. If an owner has its pods, the owners of the other
+// kind may still not be listed.
 func (m *manager) ready() {
 	m.t.Helper()
 	require.EventuallyWithT(m.t, func(c *assert.CollectT) {
@@ -268,7 +269,7 @@ func (m *manager) ends() int {
 	return m.cmd.ProcessState.ExitCode()
 }
 
-// stop ends a manager in order.
+// stop ends a manager with SIGTERM, and requires that its exit code is 0.
 func (m *manager) stop() {
 	m.t.Helper()
 	require.NoError(m.t, m.cmd.Process.Signal(syscall.SIGTERM))
@@ -282,7 +283,7 @@ func (s *managerServer) lease(t *testing.T) *coordinationv1.Lease {
 	return lease
 }
 
-// ever waits until the owner has had n pods.
+// ever waits until the owner has had at least n pods in total.
 func (w *world) ever(owner metav1.Object, n int) {
 	w.t.Helper()
 	w.eventually(func(c *assert.CollectT) {
@@ -290,8 +291,8 @@ func (w *world) ever(owner metav1.Object, n int) {
 	}, "%d pods of %s", n, owner.GetName())
 }
 
-// rights lets the manager do all that it ever does, with streamed lists and with
-// plain ones, and compares what it asked for with what it may.
+// rights lets the manager make all kinds of requests that it ever makes, once with streamed lists and once with
+// plain lists. It then compares the rights that the manager has used with the rights that the manifests grant.
 func (s *managerServer) rights(t *testing.T) {
 	t.Helper()
 	w := s.world(t)
@@ -327,14 +328,15 @@ func (s *managerServer) rights(t *testing.T) {
 	}
 	used := s.used(t)
 	assert.Empty(t, used.denied)
-	// What admission asks for is no request of the log's.
+	// The audit log has no requests for finalizers, because only an admission plugin of the server checks this
+	// right.
 	granted := slices.DeleteFunc(grantedBy(t, "rbac.yaml", "metrics-rbac.yaml"), func(right string) bool {
 		return strings.Contains(right, "/finalizers")
 	})
 	assert.Equal(t, granted, used.granted)
 }
 
-// grantedBy returns what manifests grant the manager, sorted.
+// grantedBy returns the rights that the manifests grant, sorted. For example, a right is "get pods".
 func grantedBy(t *testing.T, names ...string) (rights []string) {
 	t.Helper()
 	for _, name := range names {
@@ -359,7 +361,8 @@ func grantedBy(t *testing.T, names ...string) (rights []string) {
 	return slices.Compact(rights)
 }
 
-// usage is what the manager asked the server for.
+// A usage contains the verbs and resources of the manager's requests. Requests that the server refused as
+// forbidden are in denied.
 type usage struct{ granted, denied []string }
 
 func (s *managerServer) used(t *testing.T) (used usage) {
@@ -375,7 +378,7 @@ func (s *managerServer) used(t *testing.T) (used usage) {
 			Response  struct{ Code int } `json:"responseStatus"`
 		}
 		if err := lines.Decode(&event); err != nil {
-			break // the end, or a line that is being written
+			break // the end of the log, or a line that is still being written
 		}
 		if event.User.Username != managerUser || event.ObjectRef == nil || strings.HasPrefix(event.ObjectRef.Resource, "selfsubject") {
 			continue
@@ -392,7 +395,8 @@ func (s *managerServer) used(t *testing.T) (used usage) {
 	return usage{granted: slices.Compact(used.granted), denied: slices.Compact(used.denied)}
 }
 
-// scrape reads metrics, as one that may and as one that may not.
+// scrape reads the metrics with the tokens of two service accounts. The manager must refuse the account that has
+// no right to read the metrics.
 func (s *managerServer) scrape(t *testing.T, m *manager) {
 	t.Helper()
 	for account, want := range map[string]int{"prometheus": http.StatusOK, "somebody": http.StatusForbidden} {
@@ -431,7 +435,7 @@ func get(t *testing.T, url, token string) (code int, text string) {
 	return response.StatusCode, string(body)
 }
 
-// families reads metrics as Prometheus does.
+// families parses metrics as Prometheus does.
 func families(t *testing.T, text string) map[string]*dto.MetricFamily {
 	t.Helper()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
@@ -480,7 +484,7 @@ func (s *managerServer) rightsTakenAway(t *testing.T) {
 	role(func([]rbacv1.PolicyRule) []rbacv1.PolicyRule { return whole })
 	w.has(rs, 5)
 
-	// Watches are asked about again only when they begin.
+	// The server checks the rights of a watch only when the watch begins, so the test restarts the manager.
 	m.stop()
 	role(without("pods", "replicasets"))
 	s.grants(t, authorizationv1.ResourceAttributes{Verb: "watch", Resource: "pods"}, false)
@@ -535,10 +539,11 @@ func (s *managerServer) metrics(t *testing.T) {
 	leader.stop()
 }
 
-// terminated counts what a manager has heard of and what there is.
+// terminated sends SIGTERM to a manager in the middle of a scale-up. The manager must have logged every pod that
+// exists on the server.
 func (s *managerServer) terminated(t *testing.T) {
 	t.Helper()
-	const wanted = 1000 // which take seconds: it must be stopped before
+	const wanted = 1000 // creating all these pods takes seconds, so SIGTERM comes before the last creation
 	w := s.world(t)
 	fast := []string{"--kube-api-qps=1000", "--kube-api-burst=1000"}
 	m := s.start(t, fast...)
@@ -586,7 +591,7 @@ func (s *managerServer) killed(t *testing.T) {
 func (s *managerServer) pause(t *testing.T) (resume func()) {
 	t.Helper()
 	server := s.env.ControlPlane.GetAPIServer()
-	_ = server.Stop() // an error if it had to be killed
+	_ = server.Stop() // an error means that the server had to be killed
 	require.Eventually(t, func() bool {
 		connection, err := net.Dial("tcp", net.JoinHostPort(server.Address, server.Port))
 		if err == nil {
@@ -632,14 +637,14 @@ func (s *managerServer) leaseLost(t *testing.T) {
 	assert.Equal(t, 1, m.ends())
 	assert.Contains(t, m.log.String(), "controller: the lease was lost: another manager may be at work")
 	resume()
-	next := s.start(t) // as a kubelet would
+	next := s.start(t) // a kubelet would do the same
 	w.has(rs, wanted)
 	next.stop()
 }
 
-// restored takes the server back to where it was. The manager comes as an
-// administrator: a server that starts refuses the watches of a service account
-// until it knows the roles, and a refused watch lists again, which mends all.
+// restored restores the server from a backup while a manager runs. The manager runs as an administrator. If the
+// manager ran as its service account, the starting server might refuse its watches, because the server does not
+// know the roles yet. After a refused watch, the manager's informer lists again, and this list repairs the cache.
 func (s *managerServer) restored(t *testing.T) {
 	t.Helper()
 	w := s.world(t)
@@ -649,9 +654,9 @@ func (s *managerServer) restored(t *testing.T) {
 	w.has(rs, 3)
 	backup := filepath.Join(s.dir, "backup")
 	require.NoError(t, s.takeBackup(t.Context(), backup))
-	s.passVersions(t, w.namespace, 500) // more than a server writes by itself as it starts
+	s.passVersions(t, w.namespace, 500) // more writes than the server makes by itself when it starts
 	w.scale(rs, 9)
-	for i, pod := range w.has(rs, 9)[:2] { // the second is an event to a watch that is up again
+	for i, pod := range w.has(rs, 9)[:2] { // if the manager sees that the second pod is ready, its watch is up again
 		w.run(pod, "node-a", time.Now())
 		w.eventually(func(c *assert.CollectT) {
 			assert.EqualValues(c, i+1, w.report(rs).ReadyReplicas)
@@ -659,12 +664,12 @@ func (s *managerServer) restored(t *testing.T) {
 	}
 	m.ready()
 	const asked = "The server reported its current resourceVersion"
-	before := strings.Count(m.log.String(), asked) // each 20 seconds
+	before := strings.Count(m.log.String(), asked) // the manager logs this every 20 seconds
 	w.eventually(func(c *assert.CollectT) {
 		assert.Greater(c, strings.Count(m.log.String(), asked), before)
 	}, "the manager must know the version")
 	require.NoError(t, s.restoreBackup(t.Context(), backup))
-	m.says(`The API server was restored from a backup" from="[0-9]+" to="[0-9]+"`) // whether the watches have listed anew or not
+	m.says(`The API server was restored from a backup" from="[0-9]+" to="[0-9]+"`) // even if the informers have already listed again
 	m.stop()
 
 	next := s.start(t, "--leader-elect=false", administrator)
@@ -682,7 +687,7 @@ func (s *managerServer) restored(t *testing.T) {
 	next.stop()
 }
 
-// passVersions has the server come to a later version, n writes further on.
+// passVersions makes more than n writes, so that the server's resourceVersion grows by more than n.
 func (s *managerServer) passVersions(t *testing.T, namespace string, n int) {
 	t.Helper()
 	clock, err := s.client.CoreV1().ConfigMaps(namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "clock"}}, metav1.CreateOptions{})

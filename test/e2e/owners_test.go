@@ -43,7 +43,7 @@ func TestQuota(t *testing.T) {
 			assert.Contains(t, event.Message, "Error creating: pods \"web-")
 			assert.Contains(t, event.Message, "exceeded quota")
 		}
-		assertBatches(t, w.wire.of(http.MethodPost, "pods")[:3], 1, 2) // the fourth never began with them
+		assertBatches(t, w.wire.of(http.MethodPost, "pods")[:3], 1, 2) // one creation of the second batch fails, so the pass ends
 
 		w.setQuota(10)
 		w.has(rs, 6)
@@ -57,12 +57,12 @@ func TestQuota(t *testing.T) {
 
 	t.Run("W27 a full quota is not tried again for every event", func(t *testing.T) {
 		t.Parallel()
-		clock := clocktesting.NewFakeClock(time.Now()) // stands still
+		clock := clocktesting.NewFakeClock(time.Now()) // moves only when the test calls Step
 		w := newWorldWith(t, settings{options: clientgo.Options{Clock: clock}})
 		w.setQuota(2)
 		rs := w.create(replicaSet("web", 2))
 		w.eventually(func(c *assert.CollectT) {
-			clock.Step(time.Second) // a new process waits for its caches
+			clock.Step(time.Second) // a new controller may wait for its caches by this clock
 			assert.Len(c, w.active(rs), 2)
 		}, "two pods")
 		w.has(rs, 2)
@@ -108,8 +108,7 @@ func condition(r report) *appsv1.ReplicaSetCondition {
 	return nil
 }
 
-// setQuota lets the namespace have n pods, and waits until the quota controller
-// has seen that.
+// setQuota limits the namespace to n pods, and waits until the quota controller knows the limit.
 func (w *world) setQuota(n int64) {
 	w.t.Helper()
 	quotas := w.client.CoreV1().ResourceQuotas(w.namespace)
@@ -148,7 +147,7 @@ func TestNamespace(t *testing.T) {
 		for _, try := range tries {
 			assert.Equal(t, http.StatusForbidden, try.status)
 		}
-		for i, pod := range pods { // each event wakes the owner
+		for i, pod := range pods { // each event causes a pass for the owner
 			w.patchPod(pod.Name, noFinalizers)
 			w.hasTerminating(rs, 4-i)
 			if i == 2 {
@@ -229,7 +228,7 @@ func TestOwnerDeleted(t *testing.T) {
 		w := newWorldWith(t, settings{idle: true})
 		stop := w.start()
 		rs := w.create(replicaSet("web", 3))
-		w.runAll(w.has(rs, 3)) // they stay until they are reaped
+		w.runAll(w.has(rs, 3)) // a deleted pod on a node stays until the test reaps it
 		stop()
 		w.delete(rs, metav1.DeletePropagationForeground)
 		terminating := w.terminatingOf(rs, 3)
@@ -248,7 +247,7 @@ func TestOwnerDeleted(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
 		first := w.createHeld(replicaSet("web", 3))
-		w.runAll(w.has(first, 3)) // they stay until they are reaped
+		w.runAll(w.has(first, 3)) // a deleted pod on a node stays until the test reaps it
 		w.deleteHeld(first)
 		w.eventually(func(c *assert.CollectT) { assert.Zero(c, w.report(first)) }, "the first must go")
 		second := w.create(replicaSet("web", 4))
@@ -276,16 +275,17 @@ func TestOwnerDeleted(t *testing.T) {
 	})
 }
 
-// createHeld creates a ReplicaSet that stays, once deleted, until it is let go.
+// createHeld creates a ReplicaSet with a finalizer. After a delete, the ReplicaSet still exists until the test
+// removes the finalizer.
 func (w *world) createHeld(rs *appsv1.ReplicaSet) *appsv1.ReplicaSet {
 	w.t.Helper()
 	rs.Finalizers = []string{finalizer}
 	return w.create(rs)
 }
 
-// deleteHeld deletes a ReplicaSet and lets it go when the controllers know.
-// Otherwise the garbage collector might delete the pods first, which would be
-// replaced in good faith.
+// deleteHeld deletes a ReplicaSet of createHeld, and removes the finalizer when the controllers have seen the
+// deletion. Otherwise the garbage collector might delete the pods before the controllers see the deletion. The
+// controllers would then rightly replace the pods.
 func (w *world) deleteHeld(rs *appsv1.ReplicaSet) {
 	w.t.Helper()
 	w.delete(rs, metav1.DeletePropagationBackground)
@@ -298,8 +298,7 @@ func (w *world) deleteHeld(rs *appsv1.ReplicaSet) {
 	w.patch(rs, []byte(noFinalizers))
 }
 
-// terminatingOf waits until n pods of an owner that may be gone are being
-// deleted.
+// terminatingOf waits until n pods of the owner are being deleted. The owner itself may already be gone.
 func (w *world) terminatingOf(owner metav1.Object, n int) (terminating []*corev1.Pod) {
 	w.t.Helper()
 	w.eventually(func(c *assert.CollectT) {
@@ -332,7 +331,7 @@ func TestRefused(t *testing.T) {
 			}, "%d refusals", n)
 		}
 		refusals(1)
-		for _, note := range []string{"a", "b", "c"} { // passes that tell nothing new
+		for _, note := range []string{"a", "b", "c"} { // these changes cause passes that report nothing new
 			w.patch(rs, []byte(`{"metadata":{"annotations":{"note":"`+note+`"}}}`))
 		}
 		w.patch(rs, []byte(`{"spec":{"replicas":4}}`))

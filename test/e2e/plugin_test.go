@@ -31,8 +31,8 @@ import (
 
 const pluginSource = "../../cmd/kubectl-scaledown"
 
-// A plugin is kubectl with kubectl-scaledown beside it on PATH, as go install
-// leaves it.
+// A plugin is kubectl with kubectl-scaledown on PATH. The file of kubectl-scaledown has the name that go install
+// gives it.
 type plugin struct {
 	t          *testing.T
 	kubectl    string
@@ -49,7 +49,7 @@ func newPlugin(t *testing.T, kubeconfig string) *plugin {
 	return &plugin{t, filepath.Join(binaries, "kubectl"), filepath.Dir(ours) + string(filepath.ListSeparator) + binaries, kubeconfig}
 }
 
-// run runs kubectl without anything to read.
+// run runs kubectl with an empty standard input.
 func (p *plugin) run(args ...string) (stdout, stderr string, code int) {
 	p.t.Helper()
 	var out, errs bytes.Buffer
@@ -73,8 +73,8 @@ func TestKubectlFindsThePluginByTheNameThatGoInstallGivesIt(t *testing.T) {
 	assert.Equal(t, string(want), got)
 }
 
-// A Deployment in the middle of a rollout is scaled: Kubernetes' own Deployment
-// controller shares it out, and the pods go that the plugin has named.
+// If a Deployment is scaled down in the middle of a rollout, exactly the pods that the plugin has named are
+// deleted. Kubernetes' own Deployment controller divides the new size among the ReplicaSets.
 //
 //nolint:paralleltest // that controller looks at every namespace
 func TestThePluginForetellsWhatAScaledDeploymentLoses(t *testing.T) {
@@ -84,7 +84,7 @@ func TestThePluginForetellsWhatAScaledDeploymentLoses(t *testing.T) {
 	w.patchDeployment(`{"metadata":{"labels":{"app":"web"}},"spec":{"replicas":8}}`)
 	w.runAll(w.podsBySet(8))
 	w.patchDeployment(`{"spec":{"template":{"spec":{"terminationGracePeriodSeconds":1}}}}`)
-	before := w.podsBySet(4, 6) // the new ones never become ready, so it goes no further
+	before := w.podsBySet(4, 6) // the four new pods do not become ready, so the rollout stays here
 	for i, pod := range before {
 		w.patchPod(pod.Name, `{"metadata":{"annotations":{"controller.kubernetes.io/pod-deletion-cost":"`+strconv.Itoa(i)+`"}}}`)
 	}
@@ -135,8 +135,8 @@ func TestThePluginSaysWhyItCannotReadACluster(t *testing.T) {
 	}
 }
 
-// All that kubectl's flags are for works: other users, every namespace, other formats, and a
-// watch, which a signal ends.
+// The plugin supports kubectl's flags for other users, all namespaces and other formats, and it completes names.
+// If the plugin watches, a signal ends the watch.
 //
 //nolint:paralleltest // Kubernetes' Deployment controller looks at every namespace
 func TestThePluginTakesKubectlsFlags(t *testing.T) {
@@ -189,12 +189,12 @@ func TestThePluginTakesKubectlsFlags(t *testing.T) {
 	for lines.Scan() {
 		assert.NotEmpty(t, lines.Text())
 	}
-	_ = watch.Wait() // the exit code says it
+	_ = watch.Wait() // the exit code is checked below
 	assert.Equal(t, 1, watch.ProcessState.ExitCode())
 	assert.Equal(t, "error: interrupted\n", errs.String())
 }
 
-// startDeploymentController starts Kubernetes' own until the test ends.
+// startDeploymentController runs Kubernetes' own Deployment controller until the test ends.
 func (w *world) startDeploymentController() {
 	w.t.Helper()
 	binaries, err := controlplane.Binaries()
@@ -206,7 +206,7 @@ func (w *world) startDeploymentController() {
 	require.NoError(w.t, manager.Start())
 	w.t.Cleanup(func() {
 		cancel()
-		_ = manager.Wait() // it was killed
+		_ = manager.Wait() // an error, because the process was killed
 	})
 }
 
@@ -216,8 +216,8 @@ func (w *world) patchDeployment(patch string) {
 	require.NoError(w.t, err)
 }
 
-// podsBySet waits until owners have so many active pods, from the fewest to the
-// most, and returns them all.
+// podsBySet waits until the numbers of active pods of the owners are the given sizes, in ascending order. It
+// returns all these pods.
 func (w *world) podsBySet(sizes ...int) []*corev1.Pod {
 	w.t.Helper()
 	var pods []*corev1.Pod

@@ -25,8 +25,8 @@ import (
 	"github.com/replicakit/replicakit/cmd/replicakit-controller/demo/controlplane"
 )
 
-// A stock is a control plane whose Deployments and ReplicaSets are Kubernetes' own
-// kube-controller-manager's, and nobody else's.
+// A stock is a control plane in which only Kubernetes' own kube-controller-manager manages Deployments and
+// ReplicaSets.
 type stock struct {
 	t       *testing.T
 	client  kubernetes.Interface
@@ -49,15 +49,15 @@ func newStock(t *testing.T) *stock {
 	require.NoError(t, manager.Start())
 	t.Cleanup(stopAtExit(func() {
 		_ = manager.Process.Kill()
-		_ = manager.Wait() // it was killed
+		_ = manager.Wait() // an error, because the process was killed
 		_ = log.Close()
 	}))
 	return &stock{t, cluster.client, newPlugin(t, cluster.kubeconfig)}
 }
 
-// deploy creates a Deployment in a namespace of its own, and does what scheduler and kubelet
-// do until kube-controller-manager has seen all its pods ready. The pods are put on nodes,
-// and differ, as is said.
+// deploy creates a Deployment in a new namespace, and acts as the scheduler and the kubelet for its pods. It waits
+// until kube-controller-manager has seen all pods that are ready. The functions node and differ choose the node of
+// each pod, and the differences between the pods.
 func (s *stock) deploy(namespace string, replicas int, node func(int) string, differ func(i int, pod *corev1.Pod)) {
 	s.t.Helper()
 	ctx := s.t.Context()
@@ -76,7 +76,9 @@ func (s *stock) deploy(namespace string, replicas int, node func(int) string, di
 		require.Len(c, list.Items, replicas)
 	})
 	unready := 0
-	for i := range slices.Backward(list.Items) { // the first one is ready: who sees that has seen the others
+	// Pod 0 comes last and is always ready. If a controller has seen that pod 0 is ready, the controller has also
+	// seen the changes of all other pods.
+	for i := range slices.Backward(list.Items) {
 		pod := &list.Items[i]
 		require.NoError(s.t, pods.Bind(ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: pod.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: node(i)}}, metav1.CreateOptions{}))
 		pod.ResourceVersion = ""
@@ -112,7 +114,7 @@ func (s *stock) eventually(is func(*assert.CollectT)) {
 	require.EventuallyWithT(s.t, is, patience, 5*glance)
 }
 
-// A said is what the plugin says with -o json.
+// A said is the part of the JSON output of the plugin that the tests read.
 type said struct {
 	Sets []struct {
 		Plan struct {
@@ -125,7 +127,8 @@ type said struct {
 	}
 }
 
-// ask returns the pods that go for certain, and of how many others how many go.
+// ask returns the answer of the plugin. The pods in certain are certain to be deleted. The number drawn says how
+// many of the pods in tied are deleted.
 func (s *stock) ask(namespace string, replicas int) (certain, tied map[string]bool, drawn int) {
 	s.t.Helper()
 	stdout, stderr, code := s.kubectl.run("scaledown", "deployment/web", "-n", namespace, "--replicas", strconv.Itoa(replicas), "-o", "json", "--within", patience.String())
@@ -147,8 +150,8 @@ func (s *stock) ask(namespace string, replicas int) (certain, tied map[string]bo
 	return certain, tied, drawn
 }
 
-// scale scales down, and returns the pods that went. Without a kubelet they stay to be
-// seen, with the time of their deletion.
+// scale scales the Deployment down, and returns the pods that Kubernetes deletes. There is no kubelet, so these
+// pods still exist, and have a deletionTimestamp.
 func (s *stock) scale(namespace string, replicas int) map[string]bool {
 	s.t.Helper()
 	_, stderr, code := s.kubectl.run("scale", "deployment/web", "-n", namespace, "--replicas", strconv.Itoa(replicas))
@@ -165,8 +168,9 @@ func (s *stock) scale(namespace string, replicas int) map[string]bool {
 	return gone
 }
 
-// Fresh Deployments are alike in nearly all: the plugin names those that go, as far as that
-// can be known, and Kubernetes deletes them, and as many of the others as was said.
+// If the plugin names a pod as certain, Kubernetes deletes this pod. If pods are tied, the plugin says how many of
+// them are deleted, and Kubernetes deletes as many. Kubernetes deletes no other pod. Fresh Deployments have many
+// ties, because their pods hardly differ.
 func TestThePluginIsSureOnlyWhereItCanKnow(t *testing.T) {
 	t.Parallel()
 	s := newStock(t)

@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// finalizer keeps an object until the test removes it.
+// finalizer keeps an object until the test removes the finalizer.
 const finalizer = "e2e.replicakit.dev/hold"
 
 const noFinalizers = `{"metadata":{"finalizers":null}}`
@@ -79,7 +79,7 @@ func TestPods(t *testing.T) {
 		w := newWorld(t)
 		rs := w.create(replicaSet("web", 5))
 		pods := w.has(rs, 5)
-		w.runAll(pods) // a pod on a node is deleted by its kubelet alone
+		w.runAll(pods) // if a pod is on a node, only its kubelet completes a deletion
 		w.settle(rs)
 		w.scale(rs, 2)
 		w.has(rs, 2)
@@ -89,7 +89,7 @@ func TestPods(t *testing.T) {
 		w.hasTerminating(rs, 3)
 		w.scale(rs, 1)
 		w.has(rs, 1)
-		terminating := w.hasTerminating(rs, 4) // two of the four were on no node, and go at once
+		terminating := w.hasTerminating(rs, 4) // the two new pods were on no node, so they are gone at once
 		w.reap(names(terminating)...)
 		w.hasTerminating(rs, 0)
 		assert.Equal(t, 7, w.history.everOwned(rs))
@@ -111,8 +111,8 @@ func TestPods(t *testing.T) {
 	})
 }
 
-// hasTerminating waits until n of the owner's pods are being deleted and its
-// status says so.
+// hasTerminating waits until n of the owner's pods are being deleted, and until the owner's status reports this
+// number.
 func (w *world) hasTerminating(rs *appsv1.ReplicaSet, n int) []*corev1.Pod {
 	w.t.Helper()
 	terminating := func() []*corev1.Pod {

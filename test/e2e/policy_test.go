@@ -179,14 +179,14 @@ func TestPolicy(t *testing.T) {
 	})
 }
 
-// A deed is something that a policy may forbid.
+// A deed is an operation that a policy can forbid.
 type deed struct {
 	operation admissionv1.OperationType
-	allowed   string                                             // the policy's rule
-	try       func(ctx context.Context, w *world) (denied error) // dry
+	allowed   string                                             // the rule of the policy, which is true for allowed requests
+	try       func(ctx context.Context, w *world) (denied error) // tries the deed in a dry run
 }
 
-// adopting is giving an owner to a pod.
+// adopting is the deed that gives the pod an owner.
 func adopting(pod string) deed {
 	return deed{
 		operation: admissionv1.Update,
@@ -199,7 +199,7 @@ func adopting(pod string) deed {
 	}
 }
 
-// isAdoption reports whether a request gives an owner to the pod.
+// isAdoption returns a function that reports whether a request gives the pod an owner.
 func isAdoption(pod string) func(*admissionreviewv1.AdmissionRequest) bool {
 	return func(request *admissionreviewv1.AdmissionRequest) bool {
 		var is metav1.PartialObjectMetadata
@@ -208,7 +208,7 @@ func isAdoption(pod string) func(*admissionreviewv1.AdmissionRequest) bool {
 	}
 }
 
-// releasing is taking the owner from a pod that has one.
+// releasing is the deed that removes the owners of the pod.
 func releasing(pod string) deed {
 	return deed{
 		operation: admissionv1.Update,
@@ -233,8 +233,7 @@ func deleting(pod string) deed {
 
 var dry = []string{metav1.DryRunAll}
 
-// forbid makes the server refuse the deed for the given reason, until the
-// function that it returns has been called.
+// forbid makes the server refuse the deed for the given reason, until the returned function is called.
 func (w *world) forbid(d deed, reason metav1.StatusReason) (lift func()) {
 	w.t.Helper()
 	name := w.namespace
@@ -274,19 +273,20 @@ func (w *world) forbid(d deed, reason metav1.StatusReason) (lift func()) {
 	}
 }
 
-// denies waits until the server knows the policy, or has forgotten it.
+// If denied is true, denies waits until the server refuses the deed. Otherwise denies waits until the server no
+// longer refuses the deed.
 func (w *world) denies(d deed, denied bool) {
 	w.t.Helper()
 	w.eventually(func(c *assert.CollectT) {
 		err := d.try(w.t.Context(), w)
 		if apierrors.IsNotFound(err) {
-			err = nil // the controller was faster, and was let
+			err = nil // the server allows the deed, and the controller has already deleted the pod
 		}
 		assert.Equal(c, denied, err != nil, "%v", err)
 	}, "the policy")
 }
 
-// A jumpingClock runs with the real one, ahead of it by all the jumps made.
+// A jumpingClock runs as fast as the real clock. It is ahead of the real clock by the sum of all jumps.
 type jumpingClock struct {
 	*clocktesting.FakeClock
 	ahead atomic.Int64

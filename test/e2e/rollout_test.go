@@ -31,15 +31,15 @@ import (
 	"github.com/replicakit/replicakit/status"
 )
 
-// A rolling story is what happens to a fleet whose image changes.
+// A rollingStory describes a fleet and the changes of its image.
 type rollingStory struct {
 	name               string
 	replicas           int
 	unavailable, surge intstr.IntOrString
-	// steps are images and numbers of replicas, each of which comes when the fleet has had so many
-	// pods that are ready of the image before.
+	// Each step sets the image and the number of replicas. A step is made when at least step.after pods with the
+	// previous image are ready.
 	steps []rollingStep
-	lost  int // how many of the old pods are lost when the rollout begins, as with a node
+	lost  int // how many old pods become unready when the rollout begins, as if a node was lost
 }
 
 type rollingStep struct {
@@ -48,23 +48,25 @@ type rollingStep struct {
 	after    int
 }
 
-// bounds are how many pods must be available, without those that are lost, and how many there may be at once.
+// bounds returns the number of pods that must always be available, and the largest number of pods at once. If more
+// pods are lost than may be unavailable, only the pods that are not lost must be available.
 func (s rollingStory) bounds() (least, most int) {
 	unavailable, _ := intstr.GetScaledValueFromIntOrPercent(&s.unavailable, s.replicas, false)
 	surge, _ := intstr.GetScaledValueFromIntOrPercent(&s.surge, s.replicas, true)
 	return s.replicas - max(unavailable, s.lost), s.replicas + surge
 }
 
-// A fleet is one side: a Deployment with Kubernetes' own controller, or pods that are owned directly, with
-// MaxUnavailable and MaxSurge.
+// A fleet is one side of the comparison. One side is a Deployment with Kubernetes' own controllers. The other side
+// is a pool with MaxUnavailable and MaxSurge, which owns its pods directly.
 type fleet interface {
 	create(t *testing.T, s rollingStory)
 	set(t *testing.T, image string, replicas int)
 }
 
-// The same rollouts by Kubernetes' Deployment controller, on ReplicaSets, and by a Kind with MaxUnavailable and
-// MaxSurge, on a real server: with ours there are never fewer available pods and never more pods at once. Ours makes
-// only as many pods of the last image as the fleet lacks, and none of another image after the first of them.
+// Kubernetes' Deployment controller and a Kind with MaxUnavailable and MaxSurge make the same rollouts on a real
+// server. If our controller has fewer available pods than Kubernetes' controller, or more pods at once, this
+// number is within the bounds of the story. When our controller has created the first pod with the last image, it
+// creates no pod with another image. It creates at most as many pods with the last image as the fleet lacks.
 func TestRolloutsBesideADeployment(t *testing.T) {
 	t.Parallel()
 	own, err := startCluster(20 * time.Second)
@@ -93,14 +95,14 @@ func TestRolloutsBesideADeployment(t *testing.T) {
 			both.Wait()
 			ours, theirs := sides["ours"], sides["theirs"]
 			t.Logf("ours %v, theirs %v", ours, theirs)
-			least, most := s.bounds() // either side may by chance stay within them
+			least, most := s.bounds() // by chance, a side may not use all that the bounds allow
 			assert.GreaterOrEqual(t, ours.fewest, min(theirs.fewest, least), "available at each moment")
 			assert.LessOrEqual(t, ours.most, max(theirs.most, most), "at once")
 			image := s.steps[len(s.steps)-1].image
 			first := slices.Index(ours.made, image)
 			assert.Subset(t, []string{image}, ours.made[first:], "images, from the first pod of the last one")
 			lacked := s.replicas
-			if image == "one" { // each pod of "two" took the place of one of "one", and some places were still empty
+			if image == "one" { // the fleet lacks a "one" for each "two" that was made, and for each empty place
 				lacked = first + s.unavailable.IntValue()
 			}
 			assert.LessOrEqual(t, len(ours.made[first:]), lacked, "pods made of the last image")
@@ -108,13 +110,13 @@ func TestRolloutsBesideADeployment(t *testing.T) {
 	}
 }
 
-// A rollingResult is what a rollout did, by the server's own order of events.
+// A rollingResult records a rollout. It follows the server's events about the pods, in the order of the events.
 type rollingResult struct {
 	mu           sync.Mutex
 	pods         map[types.UID]*corev1.Pod
-	began        bool // the rollout
+	began        bool // whether the rollout has begun
 	fewest, most int
-	made         []string // the images of the pods that were made, in order
+	made         []string // the images of the created pods, in the order of creation
 	took         time.Duration
 }
 
@@ -122,7 +124,8 @@ func (r *rollingResult) String() string {
 	return fmt.Sprintf("%d to %d at once, %d made, %v", r.fewest, r.most, len(r.made), r.took.Round(100*time.Millisecond))
 }
 
-// play has a kubelet, which takes a while for each pod, and lets the story happen.
+// play plays the story with the fleet, and records the result. Each pod becomes ready a short while after its
+// creation, as with a kubelet.
 func (r *rollingResult) play(w *world, f fleet, s rollingStory) {
 	r.pods = map[types.UID]*corev1.Pod{}
 	informer := w.seen.Core().V1().Pods().Informer()
@@ -202,7 +205,7 @@ func (r *rollingResult) ready(image string) (n int) {
 	return n
 }
 
-// some are the names of so many pods.
+// some returns the names of the first n pods, sorted by name.
 func (r *rollingResult) some(n int) (names []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -213,20 +216,20 @@ func (r *rollingResult) some(n int) (names []string) {
 	return names[:n]
 }
 
-// makeReady does what a kubelet does; the pod may be gone.
+// makeReady makes the pod ready, as a kubelet does. It ignores errors, because the pod may be gone.
 func (w *world) makeReady(pod *corev1.Pod) {
 	patch := `{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True","lastTransitionTime":"` + time.Now().UTC().Format(time.RFC3339) + `"}]}}`
 	_, _ = w.client.CoreV1().Pods(w.namespace).Patch(context.Background(), pod.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
 }
 
-// imageOf is a template with an image.
+// imageOf returns a template with the image.
 func imageOf(image string) corev1.PodTemplateSpec {
 	of := template(labels("web"))
 	of.Spec.Containers[0].Image = image
 	return of
 }
 
-// A deployment has Kubernetes' own controllers of Deployments and of ReplicaSets.
+// A deployment is a fleet that Kubernetes' own Deployment and ReplicaSet controllers manage.
 type deployment struct{ *world }
 
 func newDeployment(w *world) fleet {
@@ -256,7 +259,8 @@ func (d deployment) set(t *testing.T, image string, replicas int) {
 	d.patchDeployment(fmt.Sprintf(`{"spec":{"replicas":%d,"template":{"spec":{"containers":[{"name":%q,"image":%q}]}}}}`, replicas, imageOf("").Spec.Containers[0].Name, image))
 }
 
-// A pool is a ReplicationController of which the template may change.
+// A pool is a fleet that consists of a ReplicationController. If the image in its template changes, our controller
+// replaces the pods that have another image.
 type pool struct{ *world }
 
 func newPool(w *world) fleet { return pool{w} }

@@ -111,11 +111,10 @@ func TestScale(t *testing.T) {
 	})
 }
 
-// longestName is as long as the name of a ReplicaSet may be.
+// longestName has the maximum length of the name of a ReplicaSet.
 var longestName = fmt.Sprintf("%0253d", 7)
 
-// assertBatches asserts that no call of a batch began before every call of the
-// batches before it had ended.
+// assertBatches asserts that the calls of each batch began only after all calls of the earlier batches had ended.
 func assertBatches(t *testing.T, calls []call, sizes ...int) {
 	t.Helper()
 	for i, size := range sizes {

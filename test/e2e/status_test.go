@@ -90,7 +90,7 @@ func TestStatus(t *testing.T) {
 		rs = w.create(rs)
 		pods := w.has(rs, 3)
 		since := w.whenAvailable(rs)
-		now := time.Now().Truncate(time.Second) // as precise as the API
+		now := time.Now().Truncate(time.Second) // the API stores times in whole seconds
 		due := []time.Time{now.Add(4 * time.Second), now.Add(6 * time.Second), now.Add(8 * time.Second)}
 		for i, pod := range pods {
 			w.run(pod, "node", due[i].Add(-minReady))
@@ -169,7 +169,7 @@ func (w *world) tells(owner metav1.Object, reason, component, prefix string, pod
 	}, "events of reason %s", reason)
 }
 
-// reports waits until the status is exactly so.
+// reports waits until the owner's status is exactly equal to want.
 func (w *world) reports(owner metav1.Object, want appsv1.ReplicaSetStatus) {
 	w.t.Helper()
 	w.eventually(func(c *assert.CollectT) {
@@ -177,8 +177,8 @@ func (w *world) reports(owner metav1.Object, want appsv1.ReplicaSetStatus) {
 	}, "the status of %s", owner.GetName())
 }
 
-// whenAvailable watches the ReplicaSet and returns a function that tells since
-// when its status has n available replicas or more; the zero time if it has not.
+// whenAvailable watches the ReplicaSet. The returned function returns the time since when the status has reported
+// n or more available replicas. If the status reports fewer, the result is the zero time.
 func (w *world) whenAvailable(rs *appsv1.ReplicaSet) (since func(n int) time.Time) {
 	w.t.Helper()
 	var mu sync.Mutex

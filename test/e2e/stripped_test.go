@@ -13,7 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// dropAnnotations is a transform that saves memory.
+// dropAnnotations is a transform that removes the annotations of cached objects. Programs use such transforms to
+// save memory.
 func dropAnnotations(obj any) (any, error) {
 	if o, ok := obj.(metav1.Object); ok {
 		o.SetAnnotations(nil)
@@ -21,13 +22,14 @@ func dropAnnotations(obj any) (any, error) {
 	return obj, nil
 }
 
-// The server stores the annotations that are sent with the status of a ReplicaSet. One
-// that lacks them would take the revision from that of a Deployment.
+// If the caches drop annotations, the status writes of the controllers do not erase the annotations on the server.
+// An update of a ReplicaSet's status also replaces its annotations. If the update contains no annotations, a
+// ReplicaSet of a Deployment loses its revision, for example.
 func TestCachesThatDropAnnotations(t *testing.T) {
 	t.Parallel()
 	revision := map[string]string{"deployment.kubernetes.io/revision": "3"}
 	create := func(w *world) *appsv1.ReplicaSet {
-		rs := replicaSet("web", 0) // so that nothing but the status is to be written at first
+		rs := replicaSet("web", 0) // no replicas, so that the first write is a status write
 		rs.Annotations = revision
 		return w.create(rs)
 	}

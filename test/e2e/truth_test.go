@@ -18,8 +18,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// Nothing is created or deleted on a view that is known to be old, and what became
-// of a call whose answer did not come is found out.
+// If the controllers know that their view is old, they create and delete nothing. If the answer to a call is lost,
+// they find out whether the call took effect.
 func TestTruth(t *testing.T) {
 	t.Parallel()
 

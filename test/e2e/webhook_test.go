@@ -39,7 +39,7 @@ func TestConflicts(t *testing.T) {
 			changers.Go(func() { w.keepChanging(changing, pod.Name, time.Duration(i)*time.Second/50) })
 		}
 		w.wire.lag("pods", 2*time.Second)
-		time.Sleep(2 * time.Second) // each pod has changed since it was last seen
+		time.Sleep(2 * time.Second) // each pod has now changed since the controllers last saw it
 		start := time.Now()
 		w.scale(rs, 10)
 		w.has(rs, 10)
@@ -87,12 +87,12 @@ func (w *world) keepChanging(ctx context.Context, name string, first time.Durati
 		case <-time.After(wait):
 		}
 		_, _ = w.client.CoreV1().Pods(w.namespace).Patch(ctx, name, types.MergePatchType,
-			[]byte(`{"metadata":{"annotations":{"at":"`+time.Now().String()+`"}}}`), metav1.PatchOptions{}) // it may be gone
+			[]byte(`{"metadata":{"annotations":{"at":"`+time.Now().String()+`"}}}`), metav1.PatchOptions{}) // the pod may be gone
 	}
 }
 
-// refuseDeletes makes a webhook answer every delete of a pod with a Conflict, until
-// the function that it returns has been called.
+// refuseDeletes starts a webhook that answers every delete of a pod with a Conflict. The returned function removes
+// the webhook.
 func (w *world) refuseDeletes() (lift func()) {
 	w.t.Helper()
 	probe := w.createPod(&corev1.Pod{
@@ -102,9 +102,8 @@ func (w *world) refuseDeletes() (lift func()) {
 	return w.forbidByWebhook(deleting(probe.Name), http.StatusConflict, metav1.StatusReasonConflict, func(*admissionreviewv1.AdmissionRequest) bool { return true })
 }
 
-// forbidByWebhook makes a webhook refuse those requests of the deed's kind that are
-// refused, with the code and the reason, until the function that it returns has
-// been called.
+// forbidByWebhook starts a webhook for the operation of the deed on pods. The webhook refuses a request with the
+// given code and reason if refused returns true for the request. The returned function removes the webhook.
 func (w *world) forbidByWebhook(d deed, code int32, reason metav1.StatusReason, refused func(*admissionreviewv1.AdmissionRequest) bool) (lift func()) {
 	w.t.Helper()
 	hook := w.webhook(d.operation, func(request *admissionreviewv1.AdmissionRequest) *admissionreviewv1.AdmissionResponse {
@@ -131,8 +130,8 @@ func (w *world) forbidByWebhook(d deed, code int32, reason metav1.StatusReason, 
 	}
 }
 
-// relabel makes a webhook give every pod that is created the label app=VALUE, until
-// the function that it returns has been called.
+// relabel starts a webhook that sets the label app of every new pod to the value. The returned function removes
+// the webhook.
 func (w *world) relabel(value string) (lift func()) {
 	w.t.Helper()
 	hook := w.webhook(admissionv1.Create, func(*admissionreviewv1.AdmissionRequest) *admissionreviewv1.AdmissionResponse {
@@ -160,7 +159,7 @@ func (w *world) relabel(value string) (lift func()) {
 	}
 }
 
-// labelsPods waits until a pod that is created with app=probe gets the label's value.
+// labelsPods creates pods with app=probe in dry runs until the server returns a pod with app=VALUE.
 func (w *world) labelsPods(value string) {
 	w.t.Helper()
 	w.eventually(func(c *assert.CollectT) {
@@ -171,7 +170,7 @@ func (w *world) labelsPods(value string) {
 	}, "the webhook")
 }
 
-// A hook is what webhooks of both kinds have.
+// A hook contains the fields that validating and mutating webhooks have in common.
 type hook struct {
 	name        string
 	client      admissionv1.WebhookClientConfig

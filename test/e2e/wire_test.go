@@ -13,14 +13,15 @@ import (
 	"time"
 )
 
-// A wire is all that the controllers of a test ever asked the server, in order.
+// A wire records all requests of the controllers to the server, in order. It can also delay watches and lose
+// answers.
 type wire struct {
 	mu    sync.Mutex
 	clock int // counts the beginnings and the ends of calls
 	calls []*call
-	lags  map[string]time.Duration // by resource
-	holds map[string]chan struct{} // by resource: its watches hang until this is closed
-	loss  func() fault             // what becomes of the next answer to a write of a pod; nil: it comes
+	lags  map[string]time.Duration // the delays of watches, by resource
+	holds map[string]chan struct{} // for each resource, its watches hang until this channel is closed
+	loss  func() fault             // returns the fault for the next answer to a write of a pod, or nil for no fault
 	traps []trap
 }
 
@@ -28,19 +29,21 @@ func newWire() *wire {
 	return &wire{lags: map[string]time.Duration{}, holds: map[string]chan struct{}{}}
 }
 
-// A trap is something to do once so many calls have begun.
+// A trap calls do when enough calls with its verb and resource have begun. The field calls is how many are still
+// missing.
 type trap struct {
 	verb, resource string
 	calls          int
 	do             func()
 }
 
-// A call is one request: a verb of HTTP, "pods", "pods/status" ..., a name.
+// A call is one request, with its HTTP verb, its resource and the name of the object. Examples of a resource are
+// "pods" and "pods/status".
 type call struct {
 	verb, resource, name string
-	contentType, body    string // of patches
-	begin, end           int    // of wire.clock; end is 0 while under way
-	status               int    // of HTTP; 0 if no answer came
+	contentType, body    string // only of patches
+	begin, end           int    // times by wire.clock, with end 0 until the call ends
+	status               int    // the HTTP status, or 0 if no answer came
 }
 
 func (c call) ok() bool { return c.status >= 200 && c.status < 300 }
@@ -61,7 +64,7 @@ func (w *wire) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// lag delays what the controllers are told about a resource from now on.
+// lag delays the watches of a resource by the given time, from now on.
 func (w *wire) lag(resource string, by time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -74,8 +77,7 @@ func (w *wire) lagOf(resource string) time.Duration {
 	return w.lags[resource]
 }
 
-// hold has the watches of a resource hang until the function that it returns is
-// called. Nothing of what they would have told is lost.
+// hold makes the watches of a resource hang until the returned function is called. No event is lost.
 func (w *wire) hold(resource string) (release func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -109,16 +111,18 @@ func (h held) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A fault makes what comes of an answer to a call that has taken effect.
+// A fault takes the server's answer to a call, and returns the answer or the error that the client gets instead.
+// The server has already handled the call, so the call may have taken effect.
 type fault func(*http.Response) (*http.Response, error)
 
-// cut has no answer come.
+// cut drops the answer and returns an error, as if the connection was lost.
 func cut(answer *http.Response) (*http.Response, error) {
 	_ = answer.Body.Close()
 	return nil, io.ErrUnexpectedEOF
 }
 
-// replace has another answer come; retryAfter is in seconds, "" for none.
+// replace returns a fault that answers with another status code. If retryAfter is not empty, it is the number of
+// seconds in the header Retry-After.
 func replace(code int, retryAfter string) fault {
 	return func(answer *http.Response) (*http.Response, error) {
 		_ = answer.Body.Close()
@@ -130,7 +134,7 @@ func replace(code int, retryAfter string) fault {
 	}
 }
 
-// lose has the fault befall a share of the answers to writes of pods, from now on.
+// lose applies the fault to a share of the answers to writes of pods, from now on.
 func (w *wire) lose(share float64, f fault) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -177,8 +181,8 @@ func (w *wire) begin(request *http.Request) *call {
 	return c
 }
 
-// at starts do when the n-th call from now on begins. The channel is closed when
-// do has returned.
+// at calls do in a goroutine when the n-th call with the verb and the resource begins, counted from now. The
+// returned channel is closed when do has returned.
 func (w *wire) at(verb, resource string, n int, do func()) <-chan struct{} {
 	done := make(chan struct{})
 	w.mu.Lock()
@@ -197,7 +201,7 @@ func (w *wire) end(c *call, response *http.Response) {
 	}
 }
 
-// of returns the calls of a verb to a resource, in the order of their beginning.
+// of returns the calls with the verb to the resource, in the order in which they began.
 func (w *wire) of(verb, resource string) []call {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -210,12 +214,12 @@ func (w *wire) of(verb, resource string) []call {
 	return found
 }
 
-// to is of for one object.
+// to returns the calls with the verb to the object with the name, in the order in which they began.
 func (w *wire) to(verb, resource, name string) []call {
 	return slices.DeleteFunc(w.of(verb, resource), func(c call) bool { return c.name != name })
 }
 
-// writes returns all calls that may change something, events left out.
+// writes returns all calls that may change something, except those about events.
 func (w *wire) writes() []call {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -228,8 +232,8 @@ func (w *wire) writes() []call {
 	return found
 }
 
-// resourceOf takes the path of a namespaced request apart:
-// /api/v1/namespaces/NAMESPACE/pods/NAME/status.
+// resourceOf returns the resource and the name in the path of a namespaced request. For the path
+// /api/v1/namespaces/NAMESPACE/pods/NAME/status, they are pods/status and NAME.
 func resourceOf(path string) (resource, name string) {
 	_, rest, ok := strings.Cut(path, "/namespaces/")
 	if !ok {
@@ -256,7 +260,7 @@ func bodyOf(request *http.Request) string {
 	return string(text)
 }
 
-// lagging is the body of a watch whose every piece is late.
+// lagging is the body of a watch in which every piece arrives late.
 type lagging struct {
 	io.ReadCloser
 	pieces chan piece

@@ -100,7 +100,7 @@ func platformOf(program string) (*v1.Platform, error) {
 	architecture := filepath.Dir(program)
 	p := &v1.Platform{OS: filepath.Base(filepath.Dir(architecture)), Architecture: filepath.Base(architecture)}
 	if strings.Trim(p.OS, ".") == "" || strings.Trim(p.Architecture, ".") == "" {
-		return nil, fmt.Errorf("its directories, OS/ARCHITECTURE, name no platform: %q", p)
+		return nil, fmt.Errorf("the name of its directory is no OS/ARCHITECTURE: %q", p)
 	}
 	return p, nil
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// programs writes one for each platform, and its bill of materials.
+// programs writes a program and its bill of materials for each platform, and returns the paths of the programs.
 func programs(t *testing.T, platforms ...string) (paths []string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -32,7 +32,7 @@ func programs(t *testing.T, platforms ...string) (paths []string) {
 	return paths
 }
 
-// read returns the one index of the archive's layout, and how it is described there.
+// read returns the only image index in the archive, and its descriptor.
 func read(t *testing.T, archive string) (v1.ImageIndex, v1.Descriptor) {
 	t.Helper()
 	dir := t.TempDir()
@@ -115,7 +115,7 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 		{"no program", archive, nil, "no program is named"},
 		{"a program that is not there", archive, []string{"linux/amd64/none"}, "linux/amd64/none: open linux/amd64/none: no such file or directory"},
 		{"a program without a bill of materials", archive, bare, "program.cdx.json: no such file or directory"},
-		{"a program of no platform", archive, []string{"main.go"}, `main.go: its directories, OS/ARCHITECTURE, name no platform: "./."`},
+		{"a program of no platform", archive, []string{"main.go"}, `main.go: the name of its directory is no OS/ARCHITECTURE: "./."`},
 		{"a directory that is not there", filepath.Join(archive, "in", "it"), programs(t, "linux/amd64"), "no such file or directory"},
 	} {
 		require.ErrorContains(t, run(row.out, "v1", row.programs), row.says, row.name)

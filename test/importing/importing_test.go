@@ -15,14 +15,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The README's table of what importing costs. The root module's tests count what replicas needs.
+// The README must state the right number of imported packages for these imports. The root module's tests check the
+// number for package replicas.
 func TestImportingCostsWhatTheREADMESays(t *testing.T) {
 	t.Parallel()
 	readme, err := os.ReadFile("../../README.md")
 	require.NoError(t, err)
 	for row, tt := range map[string]struct {
 		dir, imports string
-		without      []string // packages that such an operator imports anyway
+		without      []string // packages that an operator imports even without this library
 	}{
 		"| `replicas/controllerruntime` | %d packages on top of controller-runtime 0.21 |": {"../../replicas/controllerruntime", ".", []string{"sigs.k8s.io/controller-runtime"}},
 		"| `replicas/clientgo` | %d packages on top of client-go 0.36 and Prometheus' client |": {"../../replicas/clientgo", ".", []string{
@@ -43,7 +44,8 @@ func TestImportingCostsWhatTheREADMESays(t *testing.T) {
 	}
 }
 
-// dependencies returns the packages that those need which are given, on linux/amd64, at the versions of the module's own go.mod.
+// dependencies returns the given packages and the packages that they need on linux/amd64, without the standard
+// library. The versions are those of the module's own go.mod.
 func dependencies(t *testing.T, dir string, packages ...string) map[string]bool {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}"}, packages...)...)

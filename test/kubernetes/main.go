@@ -85,7 +85,7 @@ func named(parts []string, binaries string) ([]upstream.Suite, error) {
 			}
 			suites = slices.Concat(suites, integration.Suites())
 		default:
-			return nil, fmt.Errorf("%q is no part: unit, integration", part)
+			return nil, fmt.Errorf("there is no part %q, only unit and integration", part)
 		}
 	}
 	return suites, nil

@@ -20,7 +20,7 @@ func TestBadInput(t *testing.T) {
 		parts      []string
 	}{
 		{"no part", "say which parts to run: unit, integration", nil},
-		{"an unknown part", `"e2e" is no part: unit, integration`, []string{"unit", "e2e"}},
+		{"an unknown part", `there is no part "e2e", only unit and integration`, []string{"unit", "e2e"}},
 		{"no etcd", "there is no /does/not/exist/etcd: run `make cluster-binaries`", []string{"integration"}},
 	}
 	for _, tc := range tests {

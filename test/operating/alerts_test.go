@@ -27,8 +27,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// alerts reads the alerts as the Prometheus operator does, and then as Prometheus
-// does; both refuse what they do not know.
+// alerts parses the rules with the types of the Prometheus operator, and then with the parser of Prometheus. Both
+// refuse unknown fields.
 func alerts(t *testing.T) []rulefmt.Rule {
 	t.Helper()
 	text, err := os.ReadFile(program + "/manifests/monitoring/prometheusrule.yaml")
@@ -43,7 +43,7 @@ func alerts(t *testing.T) []rulefmt.Rule {
 	return groups.Groups[0].Rules
 }
 
-// A history is what Prometheus has scraped: each series, and its values.
+// A history holds the series that Prometheus has scraped, with their values.
 type history struct{ series []storage.Series }
 
 const (
@@ -51,14 +51,15 @@ const (
 	lasts       = 2 * time.Hour
 )
 
-// The history begins some time after the epoch, so that no instant is negative.
+// The history begins long after the Unix epoch, so that no timestamp is negative.
 var (
 	historyBegins = time.Unix(1_000_000, 0)
 	historyEnds   = historyBegins.Add(lasts)
 )
 
-// A change is what is other in a story than in the fleet: the value of a series at
-// some time before the end, or that it is not there.
+// A change computes a value of a series in a story. The argument value is the value in the fleet. The argument
+// before is the time before the end of the history. If the result there is false, the series has no value at this
+// time.
 type change func(series labels.Labels, value float64, before time.Duration) (changed float64, there bool)
 
 func newHistory(f *fleet, change change) history {
@@ -75,8 +76,7 @@ func newHistory(f *fleet, change change) history {
 	return h
 }
 
-// firing returns which of the alerts fire at the end of the history, with the
-// labels that each has.
+// firing returns the alerts that fire at the end of the history, with their labels.
 func (h history) firing(t *testing.T, rules []rulefmt.Rule) map[string]labels.Labels {
 	t.Helper()
 	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1e6, Timeout: time.Minute})
@@ -109,7 +109,8 @@ func is(series labels.Labels, name string, values ...string) bool {
 	return true
 }
 
-// since has a value for so long, and all other series theirs.
+// since returns a change that gives matching series the given value during the last d. All other values stay as in
+// the fleet.
 func since(d time.Duration, value float64, name string, labelsAndValues ...string) change {
 	return func(s labels.Labels, was float64, before time.Duration) (float64, bool) {
 		if is(s, name, labelsAndValues...) && before <= d {
@@ -119,7 +120,8 @@ func since(d time.Duration, value float64, name string, labelsAndValues ...strin
 	}
 }
 
-// grows has a counter grow by so much in each minute of the last ones.
+// grows returns a change that lets matching counters grow during the last d. The argument by is the growth in a
+// minute.
 func grows(d time.Duration, by float64, name string, labelsAndValues ...string) change {
 	return func(s labels.Labels, was float64, before time.Duration) (float64, bool) {
 		if is(s, name, labelsAndValues...) && before < d {
@@ -129,7 +131,7 @@ func grows(d time.Duration, by float64, name string, labelsAndValues ...string) 
 	}
 }
 
-// all makes one change of several.
+// all combines several changes. Each change gets the result of the change before.
 func all(changes ...change) change {
 	return func(s labels.Labels, value float64, before time.Duration) (float64, bool) {
 		for _, c := range changes {
@@ -230,8 +232,8 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// fire returns the names of the alerts that fire, each with the labels that its
-// summary names.
+// fire returns the names of the alerts that fire. It also asserts that an alert has a value for each label that
+// its summary names.
 func fire(t *testing.T, h history, rules []rulefmt.Rule) (names []string) {
 	t.Helper()
 	firing := h.firing(t, rules)
@@ -248,8 +250,7 @@ func fire(t *testing.T, h history, rules []rulefmt.Rule) (names []string) {
 	return names
 }
 
-// Whatever an alert asks for is served: a name or label that is not would make it
-// silent.
+// The leader serves each series that an alert queries. An alert with a wrong name or label might never fire.
 func TestAlertsAskForWhatIsServed(t *testing.T) {
 	t.Parallel()
 	f := fleetOf(t)
@@ -258,7 +259,7 @@ func TestAlertsAskForWhatIsServed(t *testing.T) {
 	}
 }
 
-// serves asserts that there is what a query asks for.
+// serves asserts that the leader has a series for each selector in the query.
 func (f *fleet) serves(t *testing.T, of, query string) {
 	t.Helper()
 	expr, err := parser.ParseExpr(query)
@@ -278,7 +279,8 @@ func (f *fleet) serves(t *testing.T, of, query string) {
 	assert.Positive(t, selectors, of)
 }
 
-// alternatives takes state=~"a|b" for one selector of each.
+// alternatives replaces a matcher such as state=~"a|b" with exact matchers. It returns one list of matchers for
+// each combination of values, without the label code.
 func alternatives(matchers []*labels.Matcher) [][]*labels.Matcher {
 	result := [][]*labels.Matcher{nil}
 	for _, m := range matchers {
@@ -287,7 +289,7 @@ func alternatives(matchers []*labels.Matcher) [][]*labels.Matcher {
 			values = strings.Split(m.Value, "|")
 		}
 		if m.Name == "code" {
-			continue // of answers, which a healthy server does not give
+			continue // a healthy server answers with none of these codes
 		}
 		var longer [][]*labels.Matcher
 		for _, before := range result {
@@ -309,7 +311,7 @@ func matches(series labels.Labels, matchers []*labels.Matcher) bool {
 	return true
 }
 
-// Querier makes a history what queries are made of.
+// Querier returns a querier of the history, so that a promql.Engine can query a history.
 func (h history) Querier(int64, int64) (storage.Querier, error) {
 	return &storage.MockQuerier{SelectMockFunction: func(_ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
 		set := &seriesSet{}
@@ -339,7 +341,7 @@ func (s *seriesSet) At() storage.Series                { return s.current }
 func (s *seriesSet) Err() error                        { return nil }
 func (s *seriesSet) Warnings() annotations.Annotations { return nil }
 
-// A point is a value at an instant, in milliseconds.
+// A point is a value at a time. The field at is in milliseconds.
 type point struct {
 	at    int64
 	value float64

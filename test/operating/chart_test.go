@@ -36,7 +36,7 @@ func chart(t *testing.T, namespace, values string) (string, error) {
 	return string(text), err
 }
 
-// helmHomes are the directories that Helm keeps files in.
+// helmHomes returns environment variables that make Helm keep its files in dir.
 func helmHomes(dir string) (env []string) {
 	for _, home := range []string{"HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"} {
 		env = append(env, home+"="+filepath.Join(dir, home))
@@ -44,7 +44,7 @@ func helmHomes(dir string) (env []string) {
 	return env
 }
 
-// kustomized renders an overlay as kubectl apply -k does. The base is called ../manifests there.
+// kustomized renders an overlay as kubectl apply -k does. The overlay must name the base ../manifests.
 func kustomized(t *testing.T, overlay string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -58,7 +58,7 @@ func kustomized(t *testing.T, overlay string) string {
 	return string(text)
 }
 
-// objects are those of the text, by kind and name.
+// objects parses the objects in the text. The keys consist of kind, namespace and name.
 func objects(t *testing.T, text string) map[string]any {
 	t.Helper()
 	found := map[string]any{}
@@ -121,8 +121,9 @@ func TestValuesThatTheChartDoesNotHaveAreRefused(t *testing.T) {
 	}
 }
 
-// Helm runs as docs/operating.md says, on a server that has nothing yet, and then elsewhere with other values. The program of the
-// image runs with the flags of the Deployment, and with the rights of its service account.
+// The helm command in docs/operating.md installs the manager on a new API server. The same command works in
+// another namespace, with other values. The program from the image runs with the flags of the Deployment. The
+// rights of the Deployment's service account are enough.
 func TestHelmInstallsTheChartOnAFreshControlPlane(t *testing.T) {
 	t.Parallel()
 	f := &fleet{dir: t.TempDir()}
@@ -153,7 +154,7 @@ func TestHelmInstallsTheChartOnAFreshControlPlane(t *testing.T) {
 	assert.Empty(t, f.ours(t), "Helm leaves nothing behind")
 }
 
-// script runs one that must succeed, and returns what it says.
+// script runs a script, which must succeed, and returns its output.
 func (f *fleet) script(t *testing.T, script string) string {
 	t.Helper()
 	out, err := f.bash(t.Context(), script)
@@ -161,14 +162,16 @@ func (f *fleet) script(t *testing.T, script string) string {
 	return out
 }
 
-// ours names what there is of ours, except what managers make while they run.
+// ours returns the names of all objects on the server that belong to the manager. It leaves out the kinds of
+// objects that managers create while they run, such as events and leases.
 func (f *fleet) ours(t *testing.T) []string {
 	t.Helper()
 	return strings.Fields(f.script(t, `kubectl get --all-namespaces --ignore-not-found --output=name \
 		"$(kubectl api-resources --verbs=list --output=name | grep -vE '^(componentstatuses|endpoints|events|leases)(\.|$)' | paste -sd,)" | { grep `+name+` || true; }`))
 }
 
-// runs runs a manager as the Deployment says, until the ReplicaSet has as many pods as it then wants.
+// runs starts a manager with the flags of the Deployment, and scales the ReplicaSet web. When the given number of
+// pods exists, it stops the manager.
 func (f *fleet) runs(t *testing.T, namespace string, pods int) {
 	t.Helper()
 	require.NoError(t, f.asAccount(namespace))

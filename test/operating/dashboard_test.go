@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A dashboard has the fields of Grafana's that ours uses.
+// A dashboard has only the fields of a Grafana dashboard that our file sets.
 type dashboard struct {
 	Title, UID, Refresh string
 	Tags                []string
@@ -49,7 +49,8 @@ type panel struct {
 	Targets []struct{ RefID, Expr, LegendFormat string }
 }
 
-// Each panel shows something of managers at work, and its legend names labels that there are.
+// If managers are at work and some owners are gated, each query of the dashboard returns a series. Each series has
+// each label that the legend of the panel names.
 func TestTheDashboardAsksForWhatIsServed(t *testing.T) {
 	t.Parallel()
 	f := fleetOf(t)

@@ -16,8 +16,8 @@ import (
 	"github.com/replicakit/replicakit/cmd/replicakit-controller/demo/controlplane"
 )
 
-// A flag that kube-controller-manager has too has the same default, but for those
-// of which docs/operating.md and the page of the hand-over tell.
+// If the manager and kube-controller-manager have the same flag, both have the same default. The test lists the
+// exceptions, which docs/operating.md or docs/replacing-kube-controller-manager.md explains.
 func TestFlagsHaveTheDefaultsOfKubeControllerManager(t *testing.T) {
 	t.Parallel()
 	binaries, err := controlplane.Binaries()
@@ -45,8 +45,8 @@ func TestFlagsHaveTheDefaultsOfKubeControllerManager(t *testing.T) {
 	}
 }
 
-// defaultsOf returns the flags that the program's help lists, with their defaults:
-// "" if it names none, or an empty list.
+// defaultsOf returns the default of each flag in the help of a program. If the help names no default or an empty
+// list, the default is "".
 func defaultsOf(t *testing.T, program string) map[string]string {
 	t.Helper()
 	help, err := exec.CommandContext(t.Context(), program, "--help").Output()

@@ -23,9 +23,9 @@ import (
 	"github.com/replicakit/replicakit/cmd/replicakit-controller/demo/controlplane"
 )
 
-// The commands of docs/replacing-kube-controller-manager.md, there and back, run as
-// they stand: each must succeed, and its own tests of the number of pods must hold.
-// Only what the page builds first is built here, and the metrics are on a free port.
+// The commands in docs/replacing-kube-controller-manager.md hand a cluster over and back. Each command must
+// succeed, including the commands that check the number of pods. The test does not build the programs, because
+// they exist already. It serves the metrics on a free port.
 func TestTheHandOverRunsAsItStands(t *testing.T) {
 	t.Parallel()
 	dir := handOverDir(t)
@@ -36,12 +36,12 @@ func TestTheHandOverRunsAsItStands(t *testing.T) {
 	shell.Cancel = func() error { return syscall.Kill(-shell.Process.Pid, syscall.SIGTERM) }
 	output, err := shell.CombinedOutput()
 	if err != nil && shell.Process != nil {
-		_ = syscall.Kill(-shell.Process.Pid, syscall.SIGTERM) // the demo stops what it has started
+		_ = syscall.Kill(-shell.Process.Pid, syscall.SIGTERM) // on SIGTERM, the demo stops its programs
 	}
 	require.NoError(t, err, "%s\n%s", output, logs(dir))
 }
 
-// handOver returns the page's commands as one script.
+// handOver returns the commands of the page as one script.
 func handOver(t *testing.T) string {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/replacing-kube-controller-manager.md")
@@ -64,14 +64,15 @@ func handOver(t *testing.T) string {
 		require.Contains(t, commands, old)
 		commands = strings.ReplaceAll(commands, old, instead)
 	}
-	// A demo that has ended will never be ready.
+	// If the demo has ended, kill -0 fails and ends the script, so that the script does not wait forever.
 	require.Contains(t, commands, "; do sleep 1; done")
 	commands = strings.ReplaceAll(commands, "; do sleep 1; done", "; do kill -0 $DEMO; sleep 1; done")
-	// The shell does not end by itself if what must fail does not.
+	// A line that begins with ! must end the script if its command succeeds. The option -e of bash does not do
+	// this.
 	return "set -x\n" + regexp.MustCompile(`(?m)^(! .*)$`).ReplaceAllString(commands, "$1 || exit 1")
 }
 
-// handOverDir returns a directory that has what the commands need of the repository.
+// handOverDir returns a directory with links to the files and programs that the commands need.
 func handOverDir(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -94,8 +95,8 @@ func handOverDir(t *testing.T) string {
 	return dir
 }
 
-// freeAddress is one that nobody listens at. Its port is below those that Linux gives out
-// itself, so it is still free when the commands get there.
+// freeAddress returns an address at which no program listens. Linux does not assign its port by itself, because
+// the port is lower than Linux's own range. So the address is still free when the commands use it.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	for {
@@ -109,7 +110,7 @@ func freeAddress(t *testing.T) string {
 	}
 }
 
-// logs are the ends of what the programs have logged.
+// logs returns the ends of all log files in dir.
 func logs(dir string) string {
 	var all strings.Builder
 	names, _ := filepath.Glob(filepath.Join(dir, "*.log"))

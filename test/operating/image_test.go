@@ -31,8 +31,9 @@ import (
 	"github.com/replicakit/replicakit/cmd/replicakit-controller/demo/controlplane"
 )
 
-// unpacked unpacks the image that make image-of-tests has made for this machine, below the directory, and
-// returns the program that the image starts: the fleet's managers run from it.
+// unpacked unpacks the image for this machine into a subdirectory of dir. It returns the path of the program that
+// the image starts. The command `make image-of-tests` must have built the image. The fleet's managers run this
+// program.
 func unpacked(dir string) (program string, err error) {
 	image, err := imageIn(dir)
 	if err != nil {
@@ -53,7 +54,7 @@ func unpacked(dir string) (program string, err error) {
 	return filepath.Join(root, config.Config.Entrypoint[0]), untar.Run()
 }
 
-// imageIn returns the image of the archive, which is unpacked below the directory.
+// imageIn unpacks the archive of the images into a subdirectory of dir, and returns the image for this machine.
 func imageIn(dir string) (v1.Image, error) {
 	archive, err := controlplane.Ours(name + ".tar")
 	if err != nil {
@@ -81,7 +82,7 @@ func imageIn(dir string) (v1.Image, error) {
 	return image, nil
 }
 
-// only returns the one that was found.
+// only returns the element of found. If found does not have exactly one element, it returns an error.
 func only[T any](found []T, err error) (one T, _ error) {
 	if err == nil && len(found) != 1 {
 		err = fmt.Errorf("want one, found %d", len(found))
@@ -92,7 +93,7 @@ func only[T any](found []T, err error) (one T, _ error) {
 	return found[0], nil
 }
 
-// The image has nothing else but its SBOM.
+// The program is linked statically, because the image contains only the program and its SBOM.
 func TestTheProgramNeedsNoLibraries(t *testing.T) {
 	t.Parallel()
 	program := fleetOf(t).controller
@@ -111,7 +112,8 @@ func TestTheProgramNeedsNoLibraries(t *testing.T) {
 	assert.Empty(t, libraries)
 }
 
-// The image is what the manifests run, and what the page builds and pushes.
+// The manifests run the image with its own entrypoint and user. The commands in docs/operating.md push the archive
+// that the Makefile builds, under the name and tag that the overlay in docs/operating.md uses.
 func TestTheImageIsThatOfTheManifests(t *testing.T) {
 	t.Parallel()
 	image, err := imageIn(t.TempDir())
@@ -152,7 +154,7 @@ func TestTheSBOMNamesWhatIsLinked(t *testing.T) {
 	require.NoError(t, err)
 	want := []component{{"std", linked.GoVersion}}
 	for _, module := range linked.Deps {
-		if module.Replace != nil { // a module of this repository, which no release replaces
+		if module.Replace != nil { // go.mod replaces modules of this repository, except in a release
 			module = module.Replace
 		}
 		want = append(want, component{module.Path, module.Version})

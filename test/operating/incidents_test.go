@@ -24,11 +24,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// calm are as many scrapes as the longest alert waits for, and some.
+// calm is a number of scrapes that takes longer than the longest wait of an alert, which is 15 minutes.
 const calm = 40
 
-// An incident is played by a manager of its own. Each value that the alerts are asked
-// about is one that it served, only the time between two scrapes is not what it was.
+// An incident is a failure that a test causes, with a manager of its own. The alerts are evaluated with the values
+// that this manager has served. The test replaces the times of the scrapes with times that are scrapeEvery apart.
 type incident struct {
 	*fleet
 	t         *testing.T
@@ -37,10 +37,12 @@ type incident struct {
 	scrapes   [][]sample
 }
 
-// theServer is for incidents that one namespace is enough for. The fleet's leader would serve their owners too.
+// theServer starts the server of the incidents that need only one namespace. These incidents do not use the
+// fleet's server, because the fleet's leader would also serve the owners of the incidents.
 var theServer = sync.OnceValues(startServer)
 
-// startServer starts one that lets a scraper of its own in.
+// startServer starts an API server without the manifests. A service account on this server has the right to read
+// metrics.
 func startServer() (*fleet, error) {
 	dir, err := os.MkdirTemp("", "operating")
 	if err != nil {
@@ -72,7 +74,8 @@ func newIncident(t *testing.T, namespace string, args ...string) *incident {
 	return i
 }
 
-// begins starts a manager, as a kubelet would where there was one before.
+// begins starts a manager. If the incident already has a manager, begins first stops that manager, as in a restart
+// by the kubelet.
 func (i *incident) begins(args ...string) {
 	i.t.Helper()
 	if i.manager != nil {
@@ -84,7 +87,8 @@ func (i *incident) begins(args ...string) {
 	i.t.Cleanup(i.manager.stop)
 }
 
-// scrapesUntil scrapes until a series has a value.
+// scrapesUntil scrapes until a series has the given value. If the given value is positive, a larger value is
+// enough.
 func (i *incident) scrapesUntil(value float64, name string, labelsAndValues ...string) {
 	i.t.Helper()
 	eventually(i.t, func(c *assert.CollectT) {
@@ -92,7 +96,8 @@ func (i *incident) scrapesUntil(value float64, name string, labelsAndValues ...s
 	})
 }
 
-// serves scrapes, and reports whether a series has a value, or more.
+// serves scrapes once, and reports whether a series has the given value. If the given value is positive, a larger
+// value is enough.
 func (i *incident) serves(value float64, name string, labelsAndValues ...string) bool {
 	i.t.Helper()
 	return slices.ContainsFunc(i.scrapeOnce(), func(s sample) bool {
@@ -100,7 +105,7 @@ func (i *incident) serves(value float64, name string, labelsAndValues ...string)
 	})
 }
 
-// sum is of the values of a metric.
+// sum returns the sum over all series of a metric that have the given labels.
 func sum(samples []sample, name string, labelsAndValues ...string) (sum float64) {
 	for _, s := range samples {
 		if is(s.series, name, labelsAndValues...) {
@@ -110,14 +115,15 @@ func sum(samples []sample, name string, labelsAndValues ...string) (sum float64)
 	return sum
 }
 
-// lasts scrapes what stays as it is.
+// lasts scrapes as often as the constant calm says, while the test changes nothing.
 func (i *incident) lasts() {
 	for range calm {
 		i.scrapeOnce()
 	}
 }
 
-// scrapeOnce returns what Prometheus has then: what the manager serves, and whether it does.
+// scrapeOnce stores and returns the result of one scrape. The result consists of the series that the manager
+// serves, and of the series up. If the scrape fails, up is 0.
 func (i *incident) scrapeOnce() []sample {
 	i.t.Helper()
 	up := sample{labels.FromStrings("__name__", "up", "job", "replicakit-controller", "namespace", "kube-system", "pod", i.namespace), 0}
@@ -132,7 +138,7 @@ func (i *incident) scrapeOnce() []sample {
 	return samples
 }
 
-// fires returns which alerts fire after the last scrape.
+// fires returns the names of the alerts that fire after the last scrape.
 func (i *incident) fires() []string {
 	i.t.Helper()
 	points, all := map[string][]chunks.Sample{}, map[string]labels.Labels{}
@@ -158,7 +164,7 @@ func (i *incident) create(app string) {
 
 const current = "replicakit_replicas"
 
-// A quota that is full: first all is well, then a set gets no pods.
+// If a quota is full, a new ReplicaSet gets no pods, and two alerts fire. Before, no alert fires.
 func TestIncidentAQuotaIsFull(t *testing.T) {
 	t.Parallel()
 	i := newIncident(t, "incident-quota")
@@ -171,10 +177,10 @@ func TestIncidentAQuotaIsFull(t *testing.T) {
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "three"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}
 	quota, err := i.client.CoreV1().ResourceQuotas(i.namespace).Create(t.Context(), quota, metav1.CreateOptions{})
 	require.NoError(t, err)
-	quota.Status = corev1.ResourceQuotaStatus{Hard: hard, Used: hard} // as the quota controller does
+	quota.Status = corev1.ResourceQuotaStatus{Hard: hard, Used: hard} // no quota controller runs, so the test writes the status
 	_, err = i.client.CoreV1().ResourceQuotas(i.namespace).UpdateStatus(t.Context(), quota, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	eventually(t, func(c *assert.CollectT) { // the server must know
+	eventually(t, func(c *assert.CollectT) { // wait until the server enforces the quota
 		_, err := i.client.CoreV1().Pods(i.namespace).Create(t.Context(), &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-"}, Spec: replicaSet("probe").Spec.Template.Spec,
 		}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
@@ -186,8 +192,8 @@ func TestIncidentAQuotaIsFull(t *testing.T) {
 	assert.Equal(t, []string{"ReplicakitReplicaFailure", "ReplicakitReplicasMissing"}, i.fires())
 }
 
-// Somebody deletes the pods of a set as soon as they exist, and the manager is told to
-// replace them as fast as Kubernetes does.
+// Another client deletes the pods of a ReplicaSet as soon as they exist. The manager replaces them as fast as
+// Kubernetes does, because --pod-failure-backoff is false. The alert ReplicakitRunawayCreation fires.
 func TestIncidentARunawayCreation(t *testing.T) {
 	t.Parallel()
 	i := newIncident(t, "incident-runaway", "--pod-failure-backoff=false")
@@ -204,8 +210,8 @@ func TestIncidentARunawayCreation(t *testing.T) {
 	assert.Contains(t, i.fires(), "ReplicakitRunawayCreation")
 }
 
-// The old flags of kube-controller-manager are back: it writes a status, while a manager is at work that was told
-// to work beside others.
+// The test writes a status as kube-controller-manager would if it ran with its old flags again. The manager
+// continues, because of its flag --allow-other-controllers. The alert ReplicakitOtherController fires.
 func TestIncidentAnotherControllerComesBack(t *testing.T) {
 	t.Parallel()
 	i := newIncident(t, "incident-other")
@@ -225,7 +231,7 @@ func TestIncidentAnotherControllerComesBack(t *testing.T) {
 	assert.Equal(t, []string{"ReplicakitOtherController"}, i.fires())
 }
 
-// Somebody has taken the lease for a hand-over, and does not let go of it.
+// If the lease is held for a hand-over and is never released, ReplicakitNoLeader fires.
 func TestIncidentNobodyHasTheLease(t *testing.T) {
 	t.Parallel()
 	i := newIncident(t, "incident-lease")
@@ -244,7 +250,7 @@ func TestIncidentNobodyHasTheLease(t *testing.T) {
 	assert.Equal(t, []string{"ReplicakitNoLeader"}, i.fires())
 }
 
-// The manager is to look after a namespace that nobody has made.
+// If the namespace in the flag --namespace does not exist, the manager waits, and ReplicakitWaiting fires.
 func TestIncidentANamespaceIsMissing(t *testing.T) {
 	t.Parallel()
 	f, err := theServer()
@@ -256,7 +262,8 @@ func TestIncidentANamespaceIsMissing(t *testing.T) {
 	assert.Equal(t, []string{"ReplicakitWaiting"}, i.fires())
 }
 
-// The manager ends again and again.
+// If a manager is restarted three times within an hour, ReplicakitRestarts fires. After one or two restarts, no
+// alert fires.
 func TestIncidentItRestarts(t *testing.T) {
 	t.Parallel()
 	i := newIncident(t, "incident-restarts")
@@ -271,7 +278,7 @@ func TestIncidentItRestarts(t *testing.T) {
 	assert.Equal(t, []string{"ReplicakitRestarts"}, i.fires())
 }
 
-// A spec that nobody can act upon.
+// If the manager refuses a spec, the owner gets no pods, and two alerts fire.
 func TestIncidentASpecIsRefused(t *testing.T) {
 	t.Parallel()
 	i := newIncident(t, "incident-refused")
@@ -285,7 +292,7 @@ func TestIncidentASpecIsRefused(t *testing.T) {
 	assert.Equal(t, []string{"ReplicakitOwnersFrozen", "ReplicakitReplicasMissing"}, i.fires())
 }
 
-// There are more owners in one namespace than the manager has calls for.
+// If a namespace has more owners than the limit on calls allows, its pods are late, and two alerts fire.
 func TestIncidentTooFewCalls(t *testing.T) {
 	t.Parallel()
 	i := newIncident(t, "incident-calls", "--kube-api-qps=0.01", "--kube-api-burst=60")
@@ -297,7 +304,8 @@ func TestIncidentTooFewCalls(t *testing.T) {
 	assert.Equal(t, []string{"ReplicakitReplicasMissing", "ReplicakitSlowPasses"}, i.fires())
 }
 
-// A webhook is away that the server must ask about pods.
+// The server must ask a webhook before it creates a pod, but the webhook cannot be reached. ReplicakitServerErrors
+// fires, and ReplicakitReplicaFailure fires later.
 func TestIncidentAWebhookIsAway(t *testing.T) {
 	t.Parallel()
 	i := newIncident(t, "incident-webhook", "--kube-api-qps=200", "--kube-api-burst=200")
@@ -320,7 +328,7 @@ func TestIncidentAWebhookIsAway(t *testing.T) {
 		eventually(t, func(c *assert.CollectT) {
 			now := sum(i.scrapeOnce(), "rest_client_requests_total", "code", "500", "method", "POST")
 			if now == failed {
-				i.scrapes = i.scrapes[:len(i.scrapes)-1] // too early
+				i.scrapes = i.scrapes[:len(i.scrapes)-1] // drop this scrape, because no call has failed since the scrape before
 			}
 			require.Greater(c, now, failed)
 			failed = now
@@ -332,7 +340,7 @@ func TestIncidentAWebhookIsAway(t *testing.T) {
 	assert.Contains(t, i.fires(), "ReplicakitReplicaFailure")
 }
 
-// Prometheus comes with a token that is no longer right.
+// If Prometheus uses an invalid token, the manager refuses it, and two alerts fire.
 func TestIncidentPrometheusIsNotLetIn(t *testing.T) {
 	t.Parallel()
 	i := newIncident(t, "incident-token")
@@ -349,7 +357,7 @@ func TestIncidentPrometheusIsNotLetIn(t *testing.T) {
 	assert.Equal(t, []string{"ReplicakitAbsent", "ReplicakitNotScraped"}, i.fires())
 }
 
-// Incidents of whole clusters, one after the other.
+// These incidents affect a whole cluster. They use a server of their own, one after the other.
 func TestIncidentsOnAServerOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	f, err := startServer()

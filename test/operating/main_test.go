@@ -41,9 +41,9 @@ import (
 const patience = 5 * time.Minute
 
 const (
-	program = "../../cmd/replicakit-controller" // its directory
+	program = "../../cmd/replicakit-controller" // the directory of the program
 	page    = "../../docs/operating.md"
-	name    = "replicakit-controller" // of all that the manifests make
+	name    = "replicakit-controller" // the name of all objects in the manifests, or the beginning of the name
 )
 
 func TestMain(m *testing.M) {
@@ -54,7 +54,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// started is what ends the programs that run, the last first. Tests that run at once start some.
+// started holds functions that stop programs and remove files after the tests. The function that was added last
+// runs first. Parallel tests add functions, so the mutex starting protects started.
 var (
 	starting sync.Mutex
 	started  []func()
@@ -66,26 +67,27 @@ func stopLater(stop func()) {
 	started = append([]func(){stop}, started...)
 }
 
-// A fleet is an API server with the manifests and a ReplicaSet, and two managers that
-// look after it as the service account of the manifests.
+// A fleet is an API server with the manifests, a ReplicaSet, a leader and a standby. The two managers use the
+// service account of the manifests. Some tests use a fleet that lacks the managers, the ReplicaSet or the
+// manifests.
 type fleet struct {
-	dir        string // for files, removed at the end
-	kubeconfig string // of an administrator
-	account    string // the kubeconfig of the service account
-	prometheus string // the token of the account that the manifests let scrape
-	controller string // the program, out of its image
+	dir        string // files of the fleet; removed at the end
+	kubeconfig string // the path of the kubeconfig of an administrator
+	account    string // the path of the kubeconfig of the manifests' service account
+	prometheus string // the token of the service account that may read the metrics
+	controller string // the path of the program, from the image
 	kubectl    string
 	client     kubernetes.Interface
 	plane      *controlplane.ControlPlane
-	stopServer func() error       // once
-	managers   []*process         // the leader first
-	leader     []labels.Labels    // the series that it serves
-	standby    []labels.Labels    // those of the other one
-	values     map[string]float64 // of each series
-	families   families           // of all series
+	stopServer func() error       // stops the server at the first call
+	managers   []*process         // the leader, then the standby
+	leader     []labels.Labels    // the series of the leader
+	standby    []labels.Labels    // the series of the standby
+	values     map[string]float64 // the value of each series; the keys are the series' texts
+	families   families           // the metrics of the leader and the standby
 }
 
-// theFleet starts the fleet, once.
+// theFleet starts the fleet at the first call. All calls return this fleet.
 var theFleet = sync.OnceValues(startFleet)
 
 func fleetOf(t *testing.T) *fleet {
@@ -109,7 +111,7 @@ func startFleet() (*fleet, error) {
 	return f, nil
 }
 
-// startInstalled starts a server with the manifests, on which nobody works yet.
+// startInstalled starts a server and installs the manifests. It starts no manager.
 func startInstalled() (*fleet, error) {
 	dir, err := os.MkdirTemp("", "operating")
 	if err != nil {
@@ -126,7 +128,7 @@ func startInstalled() (*fleet, error) {
 	return f, nil
 }
 
-// begin unpacks the image and starts a server, on which there is nothing yet.
+// begin unpacks the image and starts an API server without the manifests.
 func (f *fleet) begin() (err error) {
 	if f.controller, err = unpacked(f.dir); err != nil {
 		return err
@@ -136,7 +138,8 @@ func (f *fleet) begin() (err error) {
 		return err
 	}
 	f.kubeconfig, f.account, f.kubectl = filepath.Join(f.dir, "kubeconfig"), filepath.Join(f.dir, "account"), filepath.Join(binaries, "kubectl")
-	// As OpenShift does, the server asks for the right to update finalizers of owners.
+	// OpenShift also uses this admission plugin. With the plugin, a client needs the right to update finalizers of
+	// owners before it may create a pod that blocks the deletion of its owner.
 	if f.plane, err = controlplane.Start(binaries, map[string]string{"enable-admission-plugins": "OwnerReferencesPermissionEnforcement"}); err != nil {
 		return err
 	}
@@ -149,8 +152,8 @@ func (f *fleet) begin() (err error) {
 	return err
 }
 
-// install does what docs/operating.md tells, where there is what the operator of
-// Prometheus brings.
+// install runs the commands in the section Install of docs/operating.md, except for the commands that build the
+// image. The overlay needs the custom resources of the Prometheus operator, so install creates them first.
 func (f *fleet) install() error {
 	text, err := os.ReadFile(page)
 	if err != nil {
@@ -175,7 +178,7 @@ func (f *fleet) install() error {
 	return f.bashes(ctx, blocks[1], blocks[2], blocks[3])
 }
 
-// prometheusOperator makes the custom resources that the operator of Prometheus brings.
+// prometheusOperator creates the custom resource definitions of the Prometheus operator.
 func (f *fleet) prometheusOperator(ctx context.Context) error {
 	root, err := controlplane.Repository()
 	if err != nil {
@@ -196,7 +199,8 @@ func (f *fleet) bashes(ctx context.Context, scripts ...string) error {
 	return nil
 }
 
-// bash runs a script as an administrator, where there are the manifests and an overlay.
+// bash runs a script in the directory f.dir, with the kubeconfig of an administrator. After install, this
+// directory contains the manifests and an overlay.
 func (f *fleet) bash(ctx context.Context, script string) (out string, err error) {
 	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", script)
 	cmd.Dir = f.dir
@@ -221,7 +225,7 @@ func (f *fleet) asAccount(namespace string) error {
 	return clientcmd.WriteToFile(*config, f.account)
 }
 
-// asPrometheus makes the service account that monitoring/reader.yaml names, and a token of it.
+// asPrometheus creates the service account that monitoring/reader.yaml names, and a token of this account.
 func (f *fleet) asPrometheus() error {
 	const namespace, account = "monitoring", "prometheus-k8s"
 	ctx := context.Background()
@@ -246,7 +250,7 @@ func (f *fleet) makeReplicaSet() error {
 	return err
 }
 
-// replicaSet returns one that wants three pods.
+// replicaSet returns a ReplicaSet that wants three pods.
 func replicaSet(app string) *appsv1.ReplicaSet {
 	three, labels := int32(3), map[string]string{"app": app}
 	return &appsv1.ReplicaSet{
@@ -261,7 +265,7 @@ func replicaSet(app string) *appsv1.ReplicaSet {
 	}
 }
 
-// manage starts both managers, waits until the pods are there, and reads the metrics.
+// manage starts the leader and the standby, waits until the pods exist, and reads the metrics.
 func (f *fleet) manage() error {
 	leader, err := f.start("--kubeconfig=" + f.account)
 	if err != nil {
@@ -270,7 +274,8 @@ func (f *fleet) manage() error {
 	if _, err = f.scrape(leader.address, "a", `replicakit_replicas{controller="replicaset",state="current"} 3`); err != nil {
 		return err
 	}
-	// The next renewal meets a lease that has changed, and takes the slow path, which is counted.
+	// Because the lease has changed, the next renewal takes the slow path. The leader then serves the metric
+	// leader_election_slowpath_total.
 	_, err = f.client.CoordinationV1().Leases("kube-system").Patch(context.Background(), name, types.MergePatchType,
 		[]byte(`{"metadata":{"annotations":{"changed":"yes"}}}`), metav1.PatchOptions{})
 	if err != nil {
@@ -288,11 +293,11 @@ func (f *fleet) manage() error {
 	return err
 }
 
-// A process is a manager's.
+// A process is a running manager.
 type process struct {
-	address string // of its metrics
+	address string // the address of its metrics
 	log     *output
-	stop    func() // in order, once
+	stop    func() // sends SIGTERM and waits for the end; later calls do nothing
 }
 
 func (f *fleet) start(args ...string) (*process, error) {
@@ -318,8 +323,8 @@ func (f *fleet) start(args ...string) (*process, error) {
 	return nil, fmt.Errorf("the manager does not serve: %s", p.log)
 }
 
-// scraped is what Prometheus adds to the metrics of a pod, and a series that there is once
-// a call has failed.
+// scraped returns the series up, which Prometheus adds to the metrics of a pod. It also returns a series for
+// failed calls. A manager serves this second series only after a call has failed.
 func (f *fleet) scraped(pod string) []labels.Labels {
 	up := labels.FromStrings("__name__", "up", "job", "replicakit-controller", "namespace", "kube-system", "pod", pod)
 	failed := labels.FromStrings("__name__", "rest_client_requests_total", "code", "503", "host", "h", "job", "replicakit-controller",
@@ -328,7 +333,7 @@ func (f *fleet) scraped(pod string) []labels.Labels {
 	return []labels.Labels{up, failed}
 }
 
-// scrape reads the metrics when they have a line.
+// scrape waits until the metrics contain the given line, and returns the series of the pod.
 func (f *fleet) scrape(address, pod, line string) ([]labels.Labels, error) {
 	var text []byte
 	for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
@@ -383,7 +388,7 @@ type sample struct {
 	value  float64
 }
 
-// families are metrics by name.
+// families maps the names of metrics to the metrics.
 type families map[string]*dto.MetricFamily
 
 func familiesOf(text []byte) (families, error) {
@@ -391,7 +396,7 @@ func familiesOf(text []byte) (families, error) {
 	return parser.TextToMetricFamilies(bytes.NewReader(text))
 }
 
-// samples labels them as Prometheus labels those of the pod.
+// samples returns all series with their values. Each series has the labels that Prometheus adds for the given pod.
 func (f families) samples(pod string) (samples []sample) {
 	for name, family := range f {
 		for _, m := range family.GetMetric() {
@@ -417,7 +422,7 @@ func (f families) samples(pod string) (samples []sample) {
 	return samples
 }
 
-// output is what a process says.
+// An output collects the standard error of a process.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer

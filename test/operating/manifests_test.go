@@ -25,8 +25,8 @@ func (f *fleet) run(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// What the page applies is there: a server has taken it, and refuses fields that it
-// does not know.
+// The commands in docs/operating.md create all objects of the overlay. The server refuses unknown fields, so the
+// manifests have none.
 func TestAServerTakesTheManifests(t *testing.T) {
 	t.Parallel()
 	f := fleetOf(t)
@@ -55,7 +55,8 @@ func TestAServerTakesTheManifests(t *testing.T) {
 	f.run(t, "apply", "--dry-run=server", "--validate=strict", "-f", "manifests/static-pod.yaml")
 }
 
-// The leader of the fleet has these rights and no others, and has made the pods.
+// The rights in the manifests are enough for the fleet's managers, which have no other rights. The leader has
+// created the pods with these rights.
 func TestTheManifestsGrantWhatTheManagerNeeds(t *testing.T) {
 	t.Parallel()
 	f := fleetOf(t)

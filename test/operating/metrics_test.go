@@ -21,13 +21,14 @@ const metricsPage = "../../docs/metrics.md"
 
 var update = flag.Bool("update", false, "write the tables of docs/metrics.md anew")
 
-// rowOfAMetric is one of the page: what the manager says of a metric, and what to do with it, which only the page says.
+// rowOfAMetric matches a row of docs/metrics.md. The first group is the name of a metric, and the second group is
+// the advice. A manager serves the other columns, but not the advice.
 var rowOfAMetric = regexp.MustCompile("(?m)^\\| `(\\w+)` \\|.*\\| ([^|\n]*) \\|$")
 
-// ofLibraries are the metrics that each program with Prometheus' client has.
+// ofLibraries matches the metrics that each Go program with the Prometheus client serves.
 var ofLibraries = regexp.MustCompile("^(go|process)_")
 
-// row returns that of a metric.
+// row returns the row of a metric for docs/metrics.md, with the given advice.
 func (f families) row(name, advice string) string {
 	family := f[name]
 	labels := map[string]bool{}
@@ -40,7 +41,8 @@ func (f families) row(name, advice string) string {
 		strings.Join(slices.Sorted(maps.Keys(labels)), ", "), strings.ReplaceAll(family.GetHelp(), "|", "\\|"), advice)
 }
 
-// The page has each metric that is served and no other, with the words of the manager.
+// docs/metrics.md has one row for each metric of the managers. The metrics that each Go program has are left out.
+// In all columns except the advice, the rows show what the managers serve.
 func TestThePageOfMetricsIsWhatIsServed(t *testing.T) {
 	t.Parallel()
 	served := fleetOf(t).families

@@ -33,12 +33,13 @@ import (
 	"github.com/replicakit/replicakit/cmd/replicakit-controller/demo/controlplane"
 )
 
-// faster is how much more often this Prometheus scrapes and evaluates than one in a cluster, and how much sooner its alerts fire. What
-// they wait for in a cluster is seen by TestAlerts.
+// The tests divide the intervals of Prometheus and the waits of the alerts by the number faster, so that alerts
+// fire sooner. TestAlerts tests the full waits.
 const faster = 6
 
-// What only time shows is seen by a Prometheus that runs beside the managers. It scrapes as the ServiceMonitor says, with the token of
-// the account that reader.yaml names, and has the rules of the PrometheusRule, as its operator would tell it.
+// The alert for a hanging watch depends on real time, so a real Prometheus scrapes running managers in this test.
+// Prometheus uses the settings of the ServiceMonitor, and the token of the service account in reader.yaml. Its
+// rules are those of the PrometheusRule, as the Prometheus operator would configure them.
 func TestAPrometheusSeesIncidents(t *testing.T) {
 	t.Parallel()
 	f, err := startServer()
@@ -56,12 +57,13 @@ func TestAPrometheusSeesIncidents(t *testing.T) {
 	}
 	p.seesNothingWrong()
 
-	// Watches hang on a quiet cluster. If lists do not hang too, the manager mends that before it is old enough for the alert.
+	// The watches of two managers hang while no object changes. The manager behind the proxy mended can still
+	// list. So it ends its watch and lists again, before the watch is old enough for the alert.
 	hanging.hang()
 	mended.hang()
 	p.awaits("ReplicakitWatchBehind", "pending")
 	p.awaits("ReplicakitWatchBehind", "firing")
-	eventually(t, func(c *assert.CollectT) { // about now, as both began to hang at one moment
+	eventually(t, func(c *assert.CollectT) { // mended recovers at about this time, because both proxies began to hang together
 		assert.Empty(c, p.values(t, `replicakit_watch_age_seconds{pod="mended"} > 180`))
 	})
 	p.wants("mended", 4)
@@ -72,7 +74,7 @@ func TestAPrometheusSeesIncidents(t *testing.T) {
 	p.wants("behind", 4)
 }
 
-// A prometheus is one, with the managers that it scrapes by pod.
+// A prometheus is a running Prometheus. The field managers maps the names of pods to the managers that it scrapes.
 type prometheus struct {
 	*fleet
 	t        *testing.T
@@ -103,7 +105,7 @@ func startPrometheus(t *testing.T, f *fleet) *prometheus {
 	p.write("targets.yaml", []any{})
 	require.NoError(t, os.WriteFile(filepath.Join(f.dir, filepath.Base(endpoint.BearerTokenFile)), []byte(f.prometheus), 0o600)) //nolint:staticcheck // see there
 	p.write("prometheus.yaml", map[string]any{
-		"global":     map[string]any{"evaluation_interval": sooner(t, "30s")}, // which the operator has
+		"global":     map[string]any{"evaluation_interval": sooner(t, "30s")}, // the Prometheus operator's default is 30s
 		"rule_files": []string{"rules.yaml"},
 		"scrape_configs": []any{map[string]any{
 			"job_name":          monitor.Name,
@@ -145,10 +147,10 @@ func (p *prometheus) write(name string, what any) {
 	require.NoError(p.t, err)
 	file := filepath.Join(p.dir, name)
 	require.NoError(p.t, os.WriteFile(file+".new", text, 0o600))
-	require.NoError(p.t, os.Rename(file+".new", file)) // at once, as it is watched
+	require.NoError(p.t, os.Rename(file+".new", file)) // Prometheus watches targets.yaml, and must not read half of it
 }
 
-// begins starts a manager, which is a pod to Prometheus.
+// begins starts a manager, and adds it to the targets of Prometheus under the name of a pod.
 func (p *prometheus) begins(pod string, args ...string) *process {
 	p.t.Helper()
 	manager, err := p.start(args...)
@@ -166,7 +168,7 @@ func (p *prometheus) begins(pod string, args ...string) *process {
 	return manager
 }
 
-// wants scales the ReplicaSet of a namespace, and waits until its manager has done that.
+// wants scales the ReplicaSet of a namespace, and waits until the status shows the wanted number of pods.
 func (p *prometheus) wants(namespace string, pods int32) {
 	p.t.Helper()
 	out, err := p.bash(p.t.Context(), fmt.Sprintf("kubectl --namespace=%s scale replicaset web --replicas=%d", namespace, pods))
@@ -178,7 +180,7 @@ func (p *prometheus) wants(namespace string, pods int32) {
 	})
 }
 
-// asks reads an answer of Prometheus.
+// asks sends a request to the API of Prometheus, and stores the answer in data.
 func (p *prometheus) asks(t require.TestingT, path string, data any) {
 	req, err := http.NewRequestWithContext(p.t.Context(), http.MethodGet, "http://"+p.address+"/api/v1/"+path, nil)
 	require.NoError(t, err)
@@ -191,7 +193,7 @@ func (p *prometheus) asks(t require.TestingT, path string, data any) {
 	require.NoError(t, json.Unmarshal(text, &struct{ Data any }{data}))
 }
 
-// alerts are the states of those that are pending or fire.
+// alerts returns the state of each alert that is pending or firing. The keys are the names of the alerts.
 func (p *prometheus) alerts(t require.TestingT) map[string]string {
 	var data struct {
 		Alerts []struct {
@@ -207,7 +209,7 @@ func (p *prometheus) alerts(t require.TestingT) map[string]string {
 	return states
 }
 
-// values are the labels of the series that a query finds.
+// values returns the labels of each series that the query finds.
 func (p *prometheus) values(t require.TestingT, query string) []map[string]string {
 	var data struct {
 		Result []struct{ Metric map[string]string }
@@ -220,7 +222,8 @@ func (p *prometheus) values(t require.TestingT, query string) []map[string]strin
 	return found
 }
 
-// seesNothingWrong waits until each manager is scraped and each alert has been evaluated, and none is pending or fires.
+// seesNothingWrong waits until Prometheus has scraped all managers and evaluated all alerts, and no alert is
+// pending or firing.
 func (p *prometheus) seesNothingWrong() {
 	p.t.Helper()
 	eventually(p.t, func(c *assert.CollectT) {
@@ -240,22 +243,24 @@ func (p *prometheus) seesNothingWrong() {
 	})
 }
 
-// awaits waits until an alert has a state, or is no more.
+// awaits waits until an alert has the given state. If the given state is "", awaits waits until the alert is
+// neither pending nor firing.
 func (p *prometheus) awaits(alert, state string) {
 	p.t.Helper()
 	require.EventuallyWithT(p.t, func(c *assert.CollectT) { assert.Equal(c, state, p.alerts(c)[alert], alert) }, 2*patience, time.Second)
 }
 
-// A proxy stands between a manager and the API server. After hang, the watches through it are silent, and do not end.
+// A proxy forwards the calls of a manager to the API server. After a call of hang, existing watches neither send
+// events nor end.
 type proxy struct {
 	kubeconfig string
-	forGood    bool // lists, and the watches that begin later, hang too
+	forGood    bool // whether lists and later watches also hang
 
 	mu   sync.Mutex
-	gate gate // of the watches that begin now
+	gate gate // the gate of the answers that begin now
 }
 
-// A gate is closed by closing hung, and opened again by closing open.
+// A gate holds answers back after the channel hung is closed. It lets answers pass again after open is closed.
 type gate struct{ hung, open chan struct{} }
 
 func newGate() gate { return gate{make(chan struct{}), make(chan struct{})} }
@@ -277,7 +282,7 @@ func newProxy(t *testing.T, f *fleet, forGood bool) *proxy {
 			defer p.mu.Unlock()
 			query, of := answer.Request.URL.Query(), filepath.Base(answer.Request.URL.Path)
 			isList := of == "pods" || of == "replicasets" || of == "replicationcontrollers"
-			if query.Has("watch") || p.forGood && isList && query.Get("limit") != "1" { // with 1, the manager asks for the version
+			if query.Has("watch") || p.forGood && isList && query.Get("limit") != "1" { // with limit=1, the manager asks for the resourceVersion
 				answer.Body = gatedBody{answer.Body, answer.Request.Context(), p.gate}
 			}
 			return nil

@@ -17,8 +17,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The data of etcd is put back to a copy, below a leader and a standby that run as the manifests install them. The alert fires,
-// and its runbook leads to the cause and to a manager that has listed everything anew.
+// If the data of etcd is replaced with an older copy while a leader and a standby run, an alert fires. The
+// commands in the runbook of the alert show the cause, and delete the leader's pod. When the leader has ended, the
+// standby takes over and brings the ReplicaSet to the wanted number of pods. Both managers use the service account
+// of the manifests.
 func TestAPrometheusSeesARestoredServer(t *testing.T) {
 	t.Parallel()
 	f, err := startInstalled()
@@ -26,7 +28,8 @@ func TestAPrometheusSeesARestoredServer(t *testing.T) {
 	t.Cleanup(func() { assert.NoError(t, f.stopServer()) })
 	require.NoError(t, f.makeReplicaSet())
 	p := startPrometheus(t, f)
-	// The lease outlasts the time without a server. So the leader goes on with what it knew, which is the harder case.
+	// The lease is longer than the time without a server. So the leader continues with its old cache, which is the
+	// harder case.
 	flags := []string{"--kubeconfig=" + f.account, "--leader-elect-lease-duration=10m", "--leader-elect-renew-deadline=9m", "-v=4"}
 	leader := p.begins("leader", flags...)
 	p.wants("default", 3)
@@ -36,7 +39,7 @@ func TestAPrometheusSeesARestoredServer(t *testing.T) {
 	backup := filepath.Join(f.dir, "backup")
 	require.NoError(t, f.plane.WithoutStore(func(dir string) error { return os.CopyFS(backup, os.DirFS(dir)) }))
 	p.wants("default", 5)
-	version := f.passVersions(t, 500) // more than a server writes by itself as it starts
+	version := f.passVersions(t, 500) // more writes than a server makes by itself when it starts
 	leader.hasHeardOf(t, version)
 	standby.hasHeardOf(t, version)
 	assert.NotContains(t, leader.log.String()+standby.log.String(), "was restored", "a server that is only started again")
@@ -55,7 +58,7 @@ func TestAPrometheusSeesARestoredServer(t *testing.T) {
 	})
 	host, err := os.Hostname()
 	require.NoError(t, err)
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: host}, Spec: replicaSet("leader").Spec.Template.Spec} // as if the leader ran there
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: host}, Spec: replicaSet("leader").Spec.Template.Spec} // stands for the leader's pod
 	_, err = f.client.CoreV1().Pods("kube-system").Create(t.Context(), pod, metav1.CreateOptions{})
 	require.NoError(t, err)
 	out, err := f.bash(t.Context(), commands[1])
@@ -73,7 +76,8 @@ func TestAPrometheusSeesARestoredServer(t *testing.T) {
 	})
 }
 
-// passVersions has the server come to a later version, n writes further on, and returns it.
+// passVersions makes n writes, so that the server reaches a newer resourceVersion. It returns this
+// resourceVersion.
 func (f *fleet) passVersions(t *testing.T, n int) (version int) {
 	t.Helper()
 	maps := f.client.CoreV1().ConfigMaps("default")
@@ -91,7 +95,7 @@ func (f *fleet) passVersions(t *testing.T, n int) (version int) {
 
 var heardOf = regexp.MustCompile(`The server reported its current resourceVersion" version="([0-9]+)"`)
 
-// hasHeardOf waits until the server has told the manager that it has come to a version.
+// hasHeardOf waits until the manager has logged that the server has reached the given resourceVersion.
 func (p *process) hasHeardOf(t *testing.T, version int) {
 	t.Helper()
 	eventually(t, func(c *assert.CollectT) {

@@ -19,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// commandsOf returns the commands of a page by section: each block for a shell, and
-// then each kubectl in the text.
+// commandsOf returns the commands of a page by section. For each section, the shell blocks come first, and then
+// the kubectl commands in the text.
 func commandsOf(page string) map[string][]string {
 	commands := map[string][]string{}
 	headings := regexp.MustCompile(`(?m)^##+ (.*)\n`).FindAllStringSubmatchIndex(page, -1)
@@ -43,17 +43,20 @@ func commandsOf(page string) map[string][]string {
 	return commands
 }
 
-// Each command of the page is run where there is what it is for.
+// For each section of docs/operating.md that has commands, the test puts the cluster into the situation of the
+// section. Each command of the section then succeeds, and prints the expected text.
 func TestTheCommandsOfTheRunbook(t *testing.T) {
 	t.Parallel()
 	f := fleetOf(t)
 	commands := commandsOf(runbook(t))
-	sections := []string{"Install", "ReplicakitServerRestored"} // so the fleet was installed; see TestAPrometheusSeesARestoredServer
+	// The fleet was installed with the commands of the section Install. TestAPrometheusSeesARestoredServer runs
+	// the commands of the other section.
+	sections := []string{"Install", "ReplicakitServerRestored"}
 	//nolint:paralleltest // there is one fleet, and what happens to it comes one after the other
 	for _, story := range []struct {
 		section string
 		given   func(*testing.T, *fleet)
-		says    []string // of each command
+		says    []string // the expected output of each command
 	}{
 		{"Look at first", nothing, []string{`(?s)holderIdentity: \S+_.*No resources found in kube-system`}},
 		{"ReplicakitAbsent", nothing, []string{"^ok$"}},
@@ -80,7 +83,7 @@ func TestTheCommandsOfTheRunbook(t *testing.T) {
 
 func nothing(t *testing.T, _ *fleet) { t.Helper() }
 
-// somebodyLeads waits until the lease is held again.
+// somebodyLeads waits until a manager holds the lease.
 func somebodyLeads(t *testing.T, f *fleet) {
 	t.Helper()
 	eventually(t, func(c *assert.CollectT) {
@@ -90,8 +93,8 @@ func somebodyLeads(t *testing.T, f *fleet) {
 	})
 }
 
-// aLeaseIsLost takes the lease from the leader, which ends and tells of it, and gives it
-// back to those that wait for it.
+// aLeaseIsLost takes the lease away from the leader. The leader creates an event and ends. aLeaseIsLost then
+// starts a new manager and releases the lease, so that a waiting manager can take it.
 func aLeaseIsLost(t *testing.T, f *fleet) {
 	t.Helper()
 	leases := f.client.CoordinationV1().Leases("kube-system")
@@ -112,8 +115,8 @@ func aLeaseIsLost(t *testing.T, f *fleet) {
 	somebodyLeads(t, f)
 }
 
-// anotherWritesAStatus does once what kube-controller-manager would do with each change,
-// while a manager is at work. The manager stands back, and the next one finds nobody at work.
+// anotherWritesAStatus writes the status of a ReplicaSet once, as kube-controller-manager would after each change.
+// The leader then stands back. The next manager takes the lease, and finds no other controller at work.
 func anotherWritesAStatus(t *testing.T, f *fleet) {
 	t.Helper()
 	sets := f.client.AppsV1().ReplicaSets("default")
@@ -136,7 +139,7 @@ func anotherWritesAStatus(t *testing.T, f *fleet) {
 	somebodyLeads(t, f)
 }
 
-// aSpecIsRefused: no pod can come from a template without labels.
+// aSpecIsRefused creates a ReplicaSet with a template without labels. The manager refuses this spec.
 func aSpecIsRefused(t *testing.T, f *fleet) {
 	t.Helper()
 	bare := replicaSet("bare")
@@ -159,10 +162,10 @@ func aQuotaIsFull(t *testing.T, f *fleet) {
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "none"}, Spec: corev1.ResourceQuotaSpec{Hard: none}}
 	quota, err = f.client.CoreV1().ResourceQuotas("full").Create(t.Context(), quota, metav1.CreateOptions{})
 	require.NoError(t, err)
-	quota.Status = corev1.ResourceQuotaStatus{Hard: none, Used: none} // as the quota controller does
+	quota.Status = corev1.ResourceQuotaStatus{Hard: none, Used: none} // no quota controller runs, so the test writes the status
 	_, err = f.client.CoreV1().ResourceQuotas("full").UpdateStatus(t.Context(), quota, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	eventually(t, func(c *assert.CollectT) { // the server must know
+	eventually(t, func(c *assert.CollectT) { // wait until the server enforces the quota
 		probe := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-"}, Spec: replicaSet("probe").Spec.Template.Spec}
 		_, err := f.client.CoreV1().Pods("full").Create(t.Context(), probe, metav1.CreateOptions{})
 		assert.ErrorContains(c, err, "exceeded quota")
@@ -181,7 +184,7 @@ func aPodHasFailed(t *testing.T, f *fleet) {
 	require.NoError(t, f.client.CoreV1().ResourceQuotas("full").Delete(t.Context(), "none", metav1.DeleteOptions{}))
 	pods := f.client.CoreV1().Pods("full")
 	spec := replicaSet("failed").Spec.Template.Spec
-	eventually(t, func(c *assert.CollectT) { // the server may not know yet that the quota is gone
+	eventually(t, func(c *assert.CollectT) { // the server may still enforce the deleted quota
 		_, err := pods.Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "failed"}, Spec: spec}, metav1.CreateOptions{})
 		require.NoError(c, err)
 	})

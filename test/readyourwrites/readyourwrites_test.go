@@ -1,9 +1,10 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package readyourwrites_test takes two controllers through the same bad minutes on the same small
-// server: the loop that anybody writes, on controller-runtime's read-your-writes client, and
-// replicakit's adapter. The table of both stands in docs/why.md.
+// Package readyourwrites_test compares two controllers under the same failures of a simulated API server. The
+// first controller is the usual loop of list, compare, and create or delete. The loop uses controller-runtime's
+// read-your-writes client. The second controller is replicakit's adapter. A table in docs/why.md shows the results
+// of both controllers.
 package readyourwrites_test
 
 import (
@@ -44,13 +45,14 @@ const (
 	tick      = 10 * time.Millisecond
 )
 
-// A story is one bad minute of the owner a. It ends while the watch still hangs.
+// A story is a sequence of failures that the owner named a goes through. In each story except the first, the watch
+// still hangs at the end.
 type story struct {
 	row     string
 	wanted  int
-	theirs  int // how many pods the loop leaves a with
+	theirs  int // how many pods the owner has at the end, with the loop
 	comment string
-	ours    string // a comment on what the adapter does
+	ours    string // the text after the number of the adapter in docs/why.md
 	tell    func(w *world)
 }
 
@@ -101,8 +103,8 @@ var stories = []story{
 	}},
 }
 
-// The loop does as the table says, and the adapter keeps the number in each story. When the watch goes
-// on, the adapter still has that number.
+// At the end of each story, the loop has left as many pods as the table in docs/why.md says. The adapter has left
+// the wanted number of pods. After the watch goes on, the adapter still keeps the wanted number.
 func TestBadMinutes(t *testing.T) {
 	t.Parallel()
 	ctrl.SetLogger(logr.Discard())
@@ -133,13 +135,15 @@ func TestBadMinutes(t *testing.T) {
 	assert.Len(t, stories, strings.Count(string(page), "\n| ")-1, "take rows that no story has out of docs/why.md")
 }
 
-// A process is a controller with a cache of its own. A pass brings an owner to the number that its spec wants.
+// A process is a controller with its own cache. The function pass makes one pass, which brings an owner to the
+// wanted number of pods.
 type process struct {
 	cache cache.Cache
 	pass  func(ctx context.Context, owner client.ObjectKey, wanted int) (again time.Duration, err error)
 }
 
-// newLoop returns the loop that anybody writes: list, compare, create or delete.
+// newLoop returns a process with the usual loop. Each pass lists the pods, compares their number with the wanted
+// number, and creates or deletes the difference.
 func newLoop(t *testing.T, from cluster.Cluster) process {
 	t.Helper()
 	c := from.GetClient()
@@ -154,7 +158,7 @@ func newLoop(t *testing.T, from cluster.Cluster) process {
 				return 0, err
 			}
 		}
-		for i := range len(pods.Items) - wanted { // in the order of the cache, which is none
+		for i := range len(pods.Items) - wanted { // the cache lists pods in no particular order
 			if err := c.Delete(ctx, &pods.Items[i]); err != nil {
 				return 0, err
 			}
@@ -163,7 +167,7 @@ func newLoop(t *testing.T, from cluster.Cluster) process {
 	}}
 }
 
-// newAdapter returns a Reconciler of ReplicaSets.
+// newAdapter returns a process with replicakit's Reconciler for ReplicaSets.
 func newAdapter(t *testing.T, from cluster.Cluster) process {
 	t.Helper()
 	opts := controllerruntime.Options{Name: fmt.Sprint(t.Name(), time.Now().UnixNano())}
@@ -222,7 +226,7 @@ func serve(t *testing.T) (*server, *rest.Config) {
 	return s, config
 }
 
-// newCluster returns the connection of a process, with caches that are filled.
+// newCluster returns a started cluster of controller-runtime. Its caches are already filled.
 func newCluster(t *testing.T, config *rest.Config, readYourWrites bool) cluster.Cluster {
 	t.Helper()
 	c, err := cluster.New(config, func(o *cluster.Options) {
@@ -265,7 +269,8 @@ func (w *world) scale(owner string, wanted int) {
 	})
 }
 
-// settle scales an owner, and goes on until the cache shows the pods and nothing is left to do.
+// settle scales an owner and makes passes. When the cache shows the wanted number of pods, settle makes passes
+// again, until nothing is left to do.
 func (w *world) settle(owner string, wanted int) {
 	w.Helper()
 	w.scale(owner, wanted)
@@ -277,8 +282,8 @@ func (w *world) settle(owner string, wanted int) {
 	w.work(w.first, owner)
 }
 
-// work makes a pass, and more as a work queue does: after an error, and when a pass asks for another one soon.
-// It gives up after some seconds.
+// work makes passes for an owner, as a work queue would. It makes another pass after an error, or if a pass asks
+// for another pass within five seconds. It gives up after five seconds.
 func (w *world) work(p process, owner string) {
 	w.Helper()
 	ctx, cancel := context.WithTimeout(w.Context(), 5*time.Second)
@@ -290,7 +295,7 @@ func (w *world) work(p process, owner string) {
 	}, patience, tick)
 	for {
 		again, err := p.pass(ctx, key, wanted)
-		if errors.Is(err, controller.ErrRestored) { // which ends the program, and it is started again
+		if errors.Is(err, controller.ErrRestored) { // a real program ends with this error and is started again
 			w.first = w.start()
 			p = w.first
 		}

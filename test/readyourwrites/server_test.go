@@ -22,20 +22,20 @@ import (
 	"github.com/replicakit/replicakit/internal/mergepatch"
 )
 
-// A server keeps the pods and the ReplicaSets of one namespace. A pod is gone as soon as it is
-// deleted, and is never ready.
+// A server simulates an API server with the pods and the ReplicaSets of one namespace. A pod is gone as soon as it
+// is deleted. Pods never become ready.
 type server struct {
 	mu      sync.Mutex
 	changed *sync.Cond
-	version int // of the newest change of any object
-	made    int // objects, of all times
+	version int // the resourceVersion of the newest change
+	made    int // how many creations were requested
 	objects map[string]map[string]*unstructured.Unstructured
 	events  map[string][]event // by resource, since the last restore
-	epoch   int                // a restore ends all watches
-	held    bool               // watches of pods show nothing new
-	lossy   bool               // the next write of a pod takes effect, and its answer is lost
+	epoch   int                // how many restores there were; each restore ends all watches
+	held    bool               // whether watches of pods send nothing new
+	lossy   bool               // whether the answer to the next write of a pod is lost, after the write has taken effect
 
-	changedPods func() // is called, with the lock held, after each change of an object; nil: nothing is
+	changedPods func() // called with mu held after each change of an object; may be nil
 }
 
 type event struct {
@@ -57,7 +57,7 @@ func newServer() *server {
 	return s
 }
 
-// change makes a change, and wakes the watches.
+// change calls the given function with mu held, and wakes the watches.
 func (s *server) change(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,7 +69,8 @@ func (s *server) hold()    { s.change(func() { s.held = true }) }
 func (s *server) goOn()    { s.change(func() { s.held = false }) }
 func (s *server) loseOne() { s.change(func() { s.lossy = true }) }
 
-// restore puts back a backup that is as good as new: the same objects in older versions.
+// restore simulates a restore from a backup that contains all current objects. Afterwards, each object has a lower
+// resourceVersion than before. All watches end.
 func (s *server) restore() {
 	s.change(func() {
 		s.version, s.events = 10, map[string][]event{}
@@ -89,7 +90,7 @@ func (s *server) wanted(owner string) (n int) {
 	return n
 }
 
-// wants is wanted, with the lock held.
+// wants returns how many pods an owner wants. The caller must hold mu.
 func (s *server) wants(owner string) int {
 	replicas, _, _ := unstructured.NestedInt64(s.objects["replicasets"][owner].Object, "spec", "replicas")
 	return int(replicas)
@@ -101,7 +102,7 @@ func (s *server) pods(owner string) (n int) {
 	return n
 }
 
-// count is pods, with the lock held.
+// count returns how many pods an owner has. The caller must hold mu.
 func (s *server) count(owner string) (n int) {
 	for _, pod := range s.objects["pods"] {
 		if pod.GetLabels()["owner"] == owner {
@@ -111,10 +112,11 @@ func (s *server) count(owner string) (n int) {
 	return n
 }
 
-// store keeps an object in a new version, or removes it, and tells the watches.
+// store stores an object with a new resourceVersion, or removes the object if kind is DELETED. It then adds an
+// event, and wakes the watches.
 func (s *server) store(kind, resource string, object *unstructured.Unstructured) {
 	s.version++
-	object = object.DeepCopy() // what was told before stays as it was
+	object = object.DeepCopy() // earlier events keep the old version of the object
 	object.SetResourceVersion(strconv.Itoa(s.version))
 	s.objects[resource][object.GetName()] = object
 	if kind == "DELETED" {
@@ -143,7 +145,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	refuse(w, apierrors.NewNotFound(schema.GroupResource{}, r.URL.Path))
 }
 
-// answer makes one call, and loses the answer if it must.
+// answer handles one request. If the field lossy is set and the request writes a pod, answer closes the connection
+// instead of sending the answer.
 func (s *server) answer(w http.ResponseWriter, r *http.Request, resource, name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -181,7 +184,7 @@ func (s *server) call(r *http.Request, resource, name string) (answer any, refus
 		_ = json.NewDecoder(r.Body).Decode(put)
 		s.store("MODIFIED", resource, put)
 		return s.objects[resource][name], nil
-	case http.MethodPatch: // of the status
+	case http.MethodPatch: // the controllers patch only the status
 		patch, patched := map[string]any{}, object.DeepCopy()
 		_ = json.NewDecoder(r.Body).Decode(&patch)
 		patched.Object = mergepatch.Apply(patched.Object, patch)
@@ -239,7 +242,7 @@ func (s *server) watch(w http.ResponseWriter, r *http.Request, resource string) 
 	out, flush := json.NewEncoder(w), http.NewResponseController(w).Flush
 	stop := make(chan struct{})
 	defer close(stop)
-	go func() { // a client that leaves wakes this watch
+	go func() { // wakes this watch when its client disconnects
 		select {
 		case <-r.Context().Done():
 			s.changed.Broadcast()
@@ -270,7 +273,8 @@ func (s *server) watch(w http.ResponseWriter, r *http.Request, resource string) 
 	}
 }
 
-// initialEvents begins a watch with what there is, and returns which event comes next.
+// initialEvents sends all existing objects and a bookmark to a new watch. It returns the index of the event that
+// the watch sends next.
 func (s *server) initialEvents(out *json.Encoder, resource string) (next int) {
 	for _, object := range s.objects[resource] {
 		_ = out.Encode(event{"ADDED", object})
@@ -283,7 +287,8 @@ func (s *server) initialEvents(out *json.Encoder, resource string) (next int) {
 	return len(s.events[resource])
 }
 
-// since returns the first event after a version, if there is such a version.
+// since returns the index of the first event after the given resourceVersion. If the server has not reached this
+// resourceVersion yet, ok is false.
 func (s *server) since(version, resource string) (next int, ok bool) {
 	from, _ := strconv.Atoi(version)
 	for _, e := range s.events[resource] {

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// kit is a small repository as this one is: a library, a library and a program
-// in modules of their own, and tests that are not released.
+// kit is a small repository with the structure of this one. kit contains a library, a second library in its own
+// module, and a program in its own module. The module test of kit is not released.
 var kit = map[string]string{
 	"CHANGELOG.md":                 "# Changelog\n\n## Unreleased\n\n- A kit.\n",
 	"LICENSE":                      "Do what you like.\n",
@@ -42,7 +42,7 @@ func nested(folder, up string) string {
 		"replace (\n\tgithub.com/acme/kit => " + up + "\n\tgithub.com/acme/kit/adapter => " + up + "/adapter\n)\n"
 }
 
-// A workshop is a repository of the kit.
+// A workshop is a Git repository with the files of kit.
 type workshop struct {
 	*testing.T
 	dir string
@@ -64,7 +64,7 @@ func newWorkshop(t *testing.T) workshop {
 	return w
 }
 
-// edit replaces a part of a file, which must have it.
+// edit replaces the text old in a file. The file must contain this text.
 func (w workshop) edit(name, old, text string) {
 	w.Helper()
 	data := w.read(name)
@@ -106,7 +106,8 @@ func (w workshop) release(word string) (string, error) {
 	return w.run(script, word)
 }
 
-// refused releases, and expects that nothing has changed.
+// refused runs the release script, which must fail with the message want. The script must not change the
+// repository.
 func (w workshop) refused(word, want string) {
 	w.Helper()
 	state := func() string {

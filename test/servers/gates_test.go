@@ -23,16 +23,17 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// A held world is one whose controller is held back, and by what.
+// A held world is a world that records the gates of the last pass. A gate is a reason why the pass held something
+// back.
 type held struct {
 	*world
-	spec func(*replicas.PodSpec) // changes it; nil: nothing does
+	spec func(*replicas.PodSpec) // changes the spec of web; may be nil
 
 	is    sync.Mutex
 	gates []controller.Gate // of the last pass
 }
 
-// hold makes a world in which h.spec changes the spec of web as long as changes is true.
+// hold makes a world. While changes is true, the function h.spec changes the spec of web.
 func hold(t *testing.T) (h *held, changes *atomic.Bool) {
 	t.Helper()
 	h, changes = &held{}, &atomic.Bool{}
@@ -54,7 +55,7 @@ func hold(t *testing.T) (h *held, changes *atomic.Bool) {
 	return h, changes
 }
 
-// runs starts the controller, and waits until web has n pods.
+// runs starts the controller, creates web with n replicas, and waits until web has n pods.
 func (h *held) runs(n int32) {
 	h.t.Helper()
 	h.start()
@@ -62,7 +63,8 @@ func (h *held) runs(n int32) {
 	h.has(n)
 }
 
-// by waits until a reason holds the last pass back, or until none does any more.
+// by waits until the last pass has a gate with the given reason. If want is false, by waits until the last pass
+// has no such gate.
 func (h *held) by(reason controller.Reason, want bool) {
 	h.t.Helper()
 	require.Eventually(h.t, func() bool {
@@ -72,7 +74,8 @@ func (h *held) by(reason controller.Reason, want bool) {
 	}, patience, glance, "%v: %v", reason, want)
 }
 
-// The causes of docs/operating.md, "Nothing happens", made on a server, and taken away.
+// Each subtest makes a cause from the section "Nothing happens" of docs/operating.md. The next passes must report
+// the right reason. Most subtests then remove the cause, and web must get the wanted number of pods.
 func TestWhatHoldsBackOnAServer(t *testing.T) {
 	t.Parallel()
 	t.Run("QuotaFull", func(t *testing.T) {
@@ -228,7 +231,8 @@ func TestWhatHoldsBackOnAServer(t *testing.T) {
 	})
 }
 
-// quota makes or changes the quota of the namespace. Nobody counts for it here, so its status is written too.
+// quota creates or replaces the quota of the namespace. It also writes the status of the quota, because no quota
+// controller runs in this test.
 func (h *held) quota(pods string) {
 	h.t.Helper()
 	hard := corev1.ResourceList{corev1.ResourcePods: resource.MustParse(pods)}

@@ -51,7 +51,7 @@ const (
 	glance   = 20 * time.Millisecond
 )
 
-// shared is the server of all tests.
+// shared is the server that all tests use.
 var shared *controlplane.ControlPlane
 
 func TestMain(m *testing.M) {
@@ -79,7 +79,7 @@ var adapters = map[string]func(ctx context.Context, config *rest.Config, namespa
 	"controllerruntime": runtimeOf(controller.ReplicaSets()),
 }
 
-// clientgoOf returns an adapter of client-go, whose informers have the options.
+// clientgoOf returns an adapter of client-go. The options are applied to its informers.
 func clientgoOf(options ...informers.SharedInformerOption) func(context.Context, *rest.Config, string) error {
 	return func(ctx context.Context, config *rest.Config, namespace string) error {
 		client, err := kubernetes.NewForConfig(config)
@@ -139,7 +139,8 @@ func TestServers(t *testing.T) {
 	}
 }
 
-// A pod gets a job after the cache has shown it without one, right before its deletion arrives.
+// If a pod gets a job right before its deletion reaches the server, the pod stays. Before, the cache has shown the
+// pod without a job.
 func TestAVictimThatMustStayByNow(t *testing.T) {
 	t.Parallel()
 	kind := controller.ReplicaSets()
@@ -174,7 +175,8 @@ func TestAVictimThatMustStayByNow(t *testing.T) {
 	assert.Nil(t, pod.DeletionTimestamp)
 }
 
-// A user scales down, and up again right before the controller reads the owner.
+// If a user scales down, and up again right before the controller reads the owner from the server, no pod is
+// deleted. Prepare never gets a pod to delete.
 func TestTheAuthorsStepIsNotAskedForAnOldOwner(t *testing.T) {
 	t.Parallel()
 	kind := controller.ReplicaSets()
@@ -201,8 +203,8 @@ func TestTheAuthorsStepIsNotAskedForAnOldOwner(t *testing.T) {
 	assert.Zero(t, victims.Load())
 }
 
-// A user scales down, so a pod is asked to drain, and up again before it has drained. It is not asked any
-// more, and stays.
+// If a user scales down, Prepare asks the surplus pods to drain. If the user scales up again before the pods have
+// drained, Prepare withdraws the request. The pods stay.
 func TestADrainIsCalledOff(t *testing.T) {
 	t.Parallel()
 	const drain = "example.com/drain"
@@ -218,7 +220,7 @@ func TestADrainIsCalledOff(t *testing.T) {
 		for _, d := range step.Delete {
 			going.Insert(d.Object.UID)
 		}
-		step.Delete = nil // none has drained yet
+		step.Delete = nil // no pod has drained yet
 		for _, pod := range step.Active {
 			switch isAsked := pod.Annotations[drain] != ""; {
 			case going.Has(pod.UID) && !isAsked:
@@ -314,21 +316,21 @@ func losesAnswers(w *world) {
 	assert.Greater(w.t, w.lost.Load(), lost, "answers to deletions were lost")
 }
 
-// A world is a namespace with one ReplicaSet, called web.
+// A world is a namespace with one ReplicaSet, named web.
 type world struct {
 	t         *testing.T
 	adapter   func(ctx context.Context, config *rest.Config, namespace string) error
 	client    kubernetes.Interface
 	namespace string
 
-	before        func(*http.Request)     // sees each request of the adapter; nil: nothing does
-	instead       func(*http.Request) int // answers it with a status of HTTP, or 0 to let it go on; nil: nothing does
-	loses         atomic.Bool             // every third answer to a write of a pod
+	before        func(*http.Request)     // called before each request of the adapter; may be nil
+	instead       func(*http.Request) int // returns the HTTP status to answer a request with, or 0 to forward the request; may be nil
+	loses         atomic.Bool             // whether every third answer to a write of a pod is lost
 	written, lost atomic.Int64
 
 	mu     sync.Mutex
-	active map[types.UID]bool // the pods that web has
-	ever   map[types.UID]bool // and all that it ever had
+	active map[types.UID]bool // the pods of web that are not being deleted
+	ever   map[types.UID]bool // all pods that web has ever had
 }
 
 var (
@@ -349,14 +351,14 @@ func newWorld(t *testing.T, adapter func(context.Context, *rest.Config, string) 
 	return w
 }
 
-// unlimited is a client's configuration without a limit on our side.
+// unlimited returns the configuration of a client without a rate limit.
 func unlimited() *rest.Config {
 	config := rest.CopyConfig(shared.Config)
 	config.QPS = -1
 	return config
 }
 
-// watch keeps active and ever up to date.
+// watch keeps the fields active and ever up to date.
 func (w *world) watch() {
 	factory := informers.NewSharedInformerFactoryWithOptions(w.client, 0, informers.WithNamespace(w.namespace))
 	see := func(obj any) { w.see(obj.(*corev1.Pod), true) }
@@ -391,7 +393,7 @@ func (w *world) see(pod *corev1.Pod, exists bool) {
 	}
 }
 
-// start runs the adapter until the test ends, or the function is called that start returns.
+// start runs the adapter until the test ends, or until the caller calls the returned function stop.
 func (w *world) start() (stop func()) {
 	w.t.Helper()
 	config := unlimited()
@@ -411,7 +413,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (r roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return r(request) }
 
-// lose loses answers, if so, to calls that the server has carried out.
+// lose wraps the transport of the adapter, so that each request calls before and instead. If the field loses is
+// set, lose also drops every third answer to a write of a pod. The server has carried out these writes.
 func (w *world) lose(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(request *http.Request) (*http.Response, error) {
 		if w.before != nil {
@@ -432,7 +435,7 @@ func (w *world) lose(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// refusal is what a proxy or a webhook answers in place of the server.
+// refusal returns an answer that a proxy or a webhook could send instead of the server.
 func refusal(request *http.Request, status int) *http.Response {
 	body, _ := json.Marshal(metav1.Status{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: int32(status), Message: http.StatusText(status),
@@ -471,8 +474,8 @@ func (w *world) patch(format string, args ...any) *appsv1.ReplicaSet {
 	return rs
 }
 
-// has waits until web has n pods and says so in its status, and still does after a pass that
-// has seen a change made after that.
+// has waits until web has n pods and its status shows this number. It then changes web, and waits until the status
+// shows that a pass has seen this change. After this pass, web must still have n pods.
 func (w *world) has(n int32) {
 	w.t.Helper()
 	for generation := int64(1); ; {

@@ -15,8 +15,9 @@ import (
 	"k8s.io/client-go/informers"
 )
 
-// The cache drops what saves memory of owners, and the server stores labels and annotations that come with the
-// status of a ReplicaSet. Ten owners without annotations come first.
+// The cache drops a label and an annotation of an owner to save memory. A thousand writes of the owner's status
+// must not remove this label and annotation from the server. The server stores labels and annotations that come
+// with a status. The namespace also has ten older owners without annotations.
 func TestAThousandStatusesOfAStrippedOwner(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, clientgoOf(informers.WithTransform(func(obj any) (any, error) {

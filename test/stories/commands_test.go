@@ -22,18 +22,19 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A command is something that users, fate, or the teller of a story do.
+// A command describes one kind of line in a story. A command simulates a user or an event in the cluster, or
+// controls the story itself.
 type command struct {
-	// args is what stands behind the command, each word with its kind: N is a
-	// number, D a duration, a|b a choice, anything else a name. Those in brackets
-	// can be left out.
+	// args lists the arguments of the command. N is a number, D is a duration, and a|b is a choice. VERB is the
+	// verb of a call, and FAILURE is the name of a failure. Any other word is a name. Arguments in brackets are
+	// optional.
 	args string
 	do   func(s *stage, a args) error
 }
 
 func commands() map[string]command {
 	return map[string]command{
-		// What users do.
+		// These commands simulate users.
 		"create":     {"SET replicas=N [app=LABEL] [min-ready=N]", (*stage).createSet},
 		"scale":      {"SET N", (*stage).scale},
 		"delete":     {"SET [policy=Background|Foreground|Orphan]", (*stage).deleteSet},
@@ -44,14 +45,14 @@ func commands() map[string]command {
 		"cost":       {"POD N", editPod(setCost)},
 		"finalizer":  {"POD on|off", editPod(setFinalizer)},
 
-		// What happens on nodes.
+		// These commands simulate events on nodes.
 		"ready":       {"POD yes|no", (*stage).setReady},
 		"restarts":    {"POD N", editPod(setRestarts)},
 		"finish-pod":  {"POD", editPod(func(p *corev1.Pod, _ args) { p.Status.Phase = corev1.PodFailed })},
 		"lose-node":   {"NODE", func(s *stage, a args) error { s.LoseNode(a["NODE"]); return nil }},
 		"remove-node": {"NODE", func(s *stage, a args) error { s.RemoveNode(a["NODE"]); return nil }},
 
-		// What happens at the API server.
+		// These commands affect the API server and its answers.
 		"quota":   {"N", func(s *stage, a args) error { s.SetQuota(namespace, a.n("N")); return nil }},
 		"webhook": {"refuses|allows VERB", (*stage).setWebhook},
 		"terminate-namespace": {"", func(s *stage, _ args) error {
@@ -64,7 +65,7 @@ func commands() map[string]command {
 		"backup":      {"", func(s *stage, _ args) error { s.backup = inside.Of[inside.Cluster](s.PodCluster).Backup(); return nil }},
 		"restore":     {"", func(s *stage, _ args) error { s.backup(); return nil }},
 
-		// What happens to watches.
+		// These commands affect a watch of a controller.
 		"hold":    {"pods|sets [of=old|new]", onWatch(func(w watch, _ args) { w.lag(forever) })},
 		"lag":     {"pods|sets D [of=old|new]", onWatch(func(w watch, a args) { w.lag(a.d()) })},
 		"deliver": {"pods|sets [N] [of=old|new]", onWatch(deliver)},
@@ -73,7 +74,7 @@ func commands() map[string]command {
 		"break":   {"pods|sets [of=old|new]", onWatch(func(w watch, _ args) { w.Break() })},
 		"relist":  {"pods|sets [of=old|new]", onWatch(func(w watch, _ args) { w.Relist() })},
 
-		// What happens to controllers.
+		// These commands affect controllers.
 		"restart":         {"", func(s *stage, _ args) error { s.restart(); return nil }},
 		"standby":         {"", (*stage).startStandby},
 		"failover":        {"", (*stage).failOver},
@@ -83,8 +84,9 @@ func commands() map[string]command {
 		"skew":            {"D", func(s *stage, a args) error { s.controller.Skew = a.d(); return nil }},
 		"remember-writes": {"", func(s *stage, _ args) error { s.remember, s.controller.RememberWrites = true, true; return nil }},
 
-		// What the teller does: lets time pass, makes one pass, counts the calls, or how
-		// many pods were active at a time, since the last time.
+		// These commands control the story. The command run lets time pass, and pass makes one pass. The command
+		// calls prints the number of calls, and range prints how many pods were active at a time. Both count from
+		// the previous command of the same name.
 		"run":   {"D", func(s *stage, a args) error { return s.run(a.d()) }},
 		"pass":  {"SET", (*stage).makePass},
 		"calls": {"", (*stage).countCalls},
@@ -92,7 +94,7 @@ func commands() map[string]command {
 	}
 }
 
-// args are the arguments of a command, by the words that its usage has for them.
+// args maps each word of a command's usage to the given argument.
 type args map[string]string
 
 func (a args) n(word string) int {
@@ -105,7 +107,7 @@ func (a args) d() time.Duration {
 	return d
 }
 
-// do carries out one line of a step.
+// do runs one line of a step.
 func (s *stage) do(line string) error {
 	name, given, err := datadriven.ParseLine(line)
 	if err != nil {
@@ -126,7 +128,7 @@ func (s *stage) do(line string) error {
 	return nil
 }
 
-// parse checks what is given against a usage.
+// parse checks the given arguments against a usage, and returns the arguments by word.
 func parse(usage string, given []datadriven.CmdArg) (args, error) {
 	a := args{}
 	for word := range strings.FieldsSeq(usage) {
@@ -216,7 +218,7 @@ func (s *stage) deletePod(a args) error {
 	return err
 }
 
-// editPod makes a command of a change to the pod that the command names.
+// editPod returns a command that changes the named pod.
 func editPod(change func(*corev1.Pod, args)) func(*stage, args) error {
 	return func(s *stage, a args) error {
 		_, err := s.EditChild(s.ctx, namespace, a["POD"], func(p *corev1.Pod) { change(p, a) })
@@ -269,7 +271,7 @@ func (s *stage) setWebhook(a args) error {
 // refuse makes calls fail without effect.
 func (s *stage) refuse(a args) error { return s.arm(a, fault{failure: a["FAILURE"]}) }
 
-// loseAnswer lets calls have their effect, but fail.
+// loseAnswer makes calls fail although they take effect.
 func (s *stage) loseAnswer(a args) error {
 	f := fault{failure: "timeout", effect: true}
 	if as := a["as"]; as != "" {
@@ -278,10 +280,10 @@ func (s *stage) loseAnswer(a args) error {
 	return s.arm(a, f)
 }
 
-// landLate lets calls time out and have their effect later, whoever has made them.
+// landLate makes calls time out. The calls take effect later, even if their controller has died by then.
 func (s *stage) landLate(a args) error { return s.arm(a, fault{failure: "timeout", late: a.d()}) }
 
-// crash ends the controller right after a call.
+// crash makes the controller die just after a call.
 func (s *stage) crash(a args) error { return s.arm(a, fault{effect: true, crash: true}) }
 
 func (s *stage) arm(a args, f fault) error {
@@ -293,10 +295,10 @@ func (s *stage) arm(a args, f fault) error {
 	return nil
 }
 
-// forever is how late an event is that is delivered by hand.
+// forever is the delay of events during a hold. A story delivers these events with the command deliver or follow.
 const forever = 1000 * time.Hour
 
-// A watch is the stream of one kind.
+// A watch is the event stream of one kind of objects.
 type watch interface {
 	inside.Stream
 	Break()
@@ -317,8 +319,9 @@ func (s stream[T]) Break()              { s.of.Break() }
 func (s stream[T]) Relist()             { s.of.Relist() }
 func (s stream[T]) lag(d time.Duration) { s.of.Lag = d }
 
-// onWatch makes a command of what happens to a watch of the controller, or of the
-// one that stands by, or of the older one of two that work side by side.
+// onWatch returns a command that calls do for one watch. With of=old, the command takes a watch of the older
+// controller. Without of=old, it takes a watch of the standby, or of the current controller if there is no
+// standby.
 func onWatch(do func(watch, args)) func(*stage, args) error {
 	return func(s *stage, a args) error {
 		c := s.controller
@@ -340,7 +343,7 @@ func onWatch(do func(watch, args)) func(*stage, args) error {
 	}
 }
 
-// deliver delivers the next events, or all.
+// deliver delivers the next N events. Without N, it delivers all events.
 func deliver(w watch, a args) {
 	n := w.Pending()
 	if _, given := a["N"]; given {
@@ -351,7 +354,7 @@ func deliver(w watch, a args) {
 	}
 }
 
-// follow ends a hold.
+// follow ends a hold or a lag, and delivers all events.
 func follow(w watch, _ args) {
 	w.lag(0)
 	deliver(w, nil)
@@ -372,7 +375,7 @@ func (s *stage) failOver(args) error {
 	return nil
 }
 
-// begin lets the controller that stands by begin to work.
+// begin makes the standby the current controller, and starts its work.
 func (s *stage) begin() {
 	s.controller, s.standby = s.standby, nil
 	for _, rs := range s.controller.View.OwnerWatch.In(namespace) {
@@ -381,7 +384,7 @@ func (s *stage) begin() {
 	s.show()
 }
 
-// join lets the controller that stands by work side by side with the other one.
+// join makes the standby the current controller, while the previous controller also continues to work.
 func (s *stage) join(args) error {
 	if s.standby == nil {
 		return errors.New("nobody stands by")
@@ -391,7 +394,7 @@ func (s *stage) join(args) error {
 	return nil
 }
 
-// leave ends the older one of two controllers.
+// leave stops the older one of two working controllers.
 func (s *stage) leave(args) error {
 	if s.former == nil {
 		return errors.New("nobody works side by side")
@@ -425,7 +428,7 @@ func (s *stage) countCalls(args) error {
 	return nil
 }
 
-// countActive tells how many pods were active at a time, at least and at most.
+// countActive prints the lowest and the highest number of pods that were active at a time.
 func (s *stage) countActive(args) error {
 	s.say("pods", fmt.Sprintf("%d to %d were active at a time", s.fewest, s.most))
 	s.fewest, s.most = s.active, s.active

@@ -25,16 +25,17 @@ import (
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
-// many is how many pods are more than a reader wants to see one by one.
+// many is the maximum number of pods that are printed one by one.
 const many = 12
 
-// A happening is something that a step did. The same again is counted.
+// A happening is an event in a step. If the same event happens several times in a row, the field times counts the
+// events.
 type happening struct {
-	first, last time.Duration // since the story began
+	first, last time.Duration // the times of the first and the last event, from the start of the story
 	times       int
 	who, what   string
 	warnings    string
-	back        time.Duration // when there will be another pass
+	back        time.Duration // the delay before the next pass
 }
 
 func (s *stage) say(who, what string) { s.tell(happening{who: who, what: what}) }
@@ -51,7 +52,7 @@ func (s *stage) tell(h happening) {
 	s.log = append(s.log, h)
 }
 
-// told is what the step did, one line each.
+// told formats the happenings of the step, with one line for each, and one line for each warning event.
 func (s *stage) told() string {
 	var b strings.Builder
 	for _, h := range s.log {
@@ -74,7 +75,7 @@ func (s *stage) told() string {
 	return b.String()
 }
 
-// short is a duration as exact as a reader wants it; never 0.
+// short formats a duration in whole milliseconds. The result is never 0.
 func short(d time.Duration) string {
 	if d < time.Millisecond {
 		return "an instant"
@@ -82,8 +83,8 @@ func short(d time.Duration) string {
 	return d.Round(time.Millisecond).String()
 }
 
-// batches tells the creations of a pass in the batches of slow start: what was
-// created, or why not, and how many were not tried.
+// batches formats the creations of a pass, in the batches of slow start. It shows which pods were created, why
+// other creations failed, and how many creations were skipped.
 func (s *stage) batches(result podPass) string {
 	var batches []string
 	for size, left := 1, s.creations; len(left) > 0; size *= 2 {
@@ -109,7 +110,7 @@ func (s *stage) batches(result podPass) string {
 	return text
 }
 
-// answers tells how one batch was answered.
+// answers formats the results of the creations in one batch.
 func answers(batch []creation) string {
 	var texts []string
 	for _, c := range batch {
@@ -125,7 +126,8 @@ func answers(batch []creation) string {
 	return strings.Join(texts, " ")
 }
 
-// choices tells who is deleted, and why not another pod.
+// choices formats the deleted pods, and explains why each pod was chosen. If there are more pods than the constant
+// many, choices formats only their number.
 func (s *stage) choices(victims []replicas.Deletion[*corev1.Pod]) string {
 	if len(victims) > many {
 		return fmt.Sprintf("%d pods", len(victims))
@@ -148,11 +150,11 @@ func (s *stage) podNames(pods []*corev1.Pod) string {
 	return strings.Join(names, " ")
 }
 
-// state tells how things stand.
+// state formats the ReplicaSets and the pods at the end of a step.
 func (s *stage) state() string { return s.sets() + s.pods() }
 
-// sets tells of the ReplicaSets: what they want, what their status says, and what
-// the controller expects for them.
+// sets formats the ReplicaSets. For each ReplicaSet, sets shows the desired number of replicas and the status. It
+// also shows the effects of calls that the controller still expects.
 func (s *stage) sets() string {
 	rows := [][]string{{"SET", "WANTED", "REPLICAS", "READY", "AVAILABLE", "TERMINATING", "EXPECTS", "NOTES"}}
 	known := map[types.UID]bool{}
@@ -205,7 +207,7 @@ func (s *stage) setNotes(rs *appsv1.ReplicaSet) string {
 	return strings.Join(notes, ", ")
 }
 
-// known is what the controller knows, by owner.
+// known returns the ledgers of the controller, by owner.
 func (s *stage) known() map[expectations.Key]*ledger.Ledger[*corev1.Pod] {
 	if s.controller == nil {
 		return nil
@@ -217,7 +219,8 @@ func ledgersOf(c *podController) map[expectations.Key]*ledger.Ledger[*corev1.Pod
 	return inside.Of[inside.Ledgers[*ledger.Ledger[*corev1.Pod]]](insideOf(c).Ledgers).Ledgers()
 }
 
-// expected is what the controller waits for the cache to show, for one owner, "" if nothing.
+// expected formats the creations or deletions of one owner that the controller waits to see in the cache. If
+// nothing is expected, the result is "".
 func (s *stage) expected(owner types.UID) string {
 	for key, known := range s.known() {
 		creations, deletions := known.Awaited()
@@ -261,7 +264,7 @@ func count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// pods tells of the pods one by one, or how many of them are alike.
+// pods formats the pods one by one. If there are more pods than the constant many, it counts equal pods instead.
 func (s *stage) pods() string {
 	pods := s.Children(namespace)
 	if s.controller != nil {
@@ -287,7 +290,7 @@ func (s *stage) pods() string {
 	return table(rows)
 }
 
-// crowd tells how many pods are alike.
+// crowd formats how many pods are equal in owner, phase, readiness and notes.
 func (s *stage) crowd(pods []*corev1.Pod) string {
 	rows := [][]string{{"PODS", "OF", "PHASE", "READY", "NOTES"}}
 	counts := map[string]int{}
@@ -320,7 +323,8 @@ func (s *stage) ownerOf(p *corev1.Pod) string {
 	return ref.Name
 }
 
-// selects is the label that an owner selects, "" if there is none.
+// selects returns the value of the label "app" that an owner selects. If ref is nil, the result is "". If the owner
+// cannot be read, the result is the name of the owner.
 func (s *stage) selects(ref *metav1.OwnerReference) string {
 	if ref == nil {
 		return ""
@@ -339,7 +343,7 @@ func phase(p *corev1.Pod) string {
 	return string(p.Status.Phase)
 }
 
-// ready tells for how long the pod has been ready.
+// ready formats the time for which the pod has been ready.
 func (s *stage) ready(p *corev1.Pod) string {
 	if !pod.IsReady(p) {
 		return "no"
@@ -376,8 +380,8 @@ func (s *stage) podNotes(p *corev1.Pod) string {
 
 func number(n int32) string { return strconv.Itoa(int(n)) }
 
-// table aligns rows, the first of which are the titles; columns of notes that
-// nobody has are left out, and so are spaces at the ends of lines.
+// table aligns rows. The first row contains the titles, and the last column contains notes. If no row has a note,
+// table leaves out this column. It also removes spaces at the ends of lines.
 func table(rows [][]string) string {
 	last := len(rows[0]) - 1
 	if !slices.ContainsFunc(rows[1:], func(row []string) bool { return row[last] != "" }) {
@@ -388,7 +392,7 @@ func table(rows [][]string) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
-		_, _ = fmt.Fprintln(w, strings.Join(row, "\t")) // to a Builder: cannot fail
+		_, _ = fmt.Fprintln(w, strings.Join(row, "\t")) // a write to a strings.Builder never fails
 	}
 	_ = w.Flush()
 	lines := strings.Split(b.String(), "\n")

@@ -32,48 +32,49 @@ type podPass = controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]
 
 const namespace = "default"
 
-// A stage is where one story plays: a cluster of three nodes and a controller.
+// A stage runs one story, on a cluster of three nodes with a controller.
 type stage struct {
 	*replicastest.PodCluster
 	ctx        context.Context
 	start      time.Time
 	world      *replicastest.World
-	controller *podController // nil: it died
-	standby    *podController // sees what happens and does nothing
-	former     *podController // works side by side with the controller
+	controller *podController // nil after the controller has died
+	standby    *podController // receives events but makes no passes; may be nil
+	former     *podController // an older controller that still works; may be nil
 	remember   bool           // controllers remember their writes
 	fault      fault
 	backup     func()
-	views      []*replicastest.View[*appsv1.ReplicaSet, *corev1.Pod] // of every controller that ever was
+	views      []*replicastest.View[*appsv1.ReplicaSet, *corev1.Pod] // the views of all controllers, including former ones
 
 	log     []happening
-	calls   map[string]int       // by verb, since the last count
-	names   map[types.UID]string // of every pod and ReplicaSet that ever was
-	numbers map[string]string    // the names that controllers chose, and what they are called here
-	chosen  map[string]int       // how many they chose with that prefix
+	calls   map[string]int       // the number of calls since the last count, by verb
+	names   map[types.UID]string // the printed names of all pods and ReplicaSets, including deleted ones
+	numbers map[string]string    // the printed names of pods, by the names that controllers chose
+	chosen  map[string]int       // the number of chosen names, by prefix
 
-	// The present pass.
+	// These fields describe the current pass.
 	creations []creation
-	made      string   // the pod that the present call created
-	claims    []string // patches, and what comes before them, that failed
+	made      string   // the pod that the current call created
+	claims    []string // failed patches, and failed calls before the first creation or deletion
 	refused   []string // other calls that failed
 	victims   []replicas.Deletion[*corev1.Pod]
-	events    int // those that were told
+	events    int // the number of events that the method warnings has read
 
-	active, fewest, most int // active pods: now, and since they were told
+	active, fewest, most int // active pods now, and the lowest and highest number since the last count
 }
 
-// A fault is what goes wrong with calls: some are spared, then some are hit.
+// A fault affects calls with one verb. The field skip is the number of calls that still succeed at first. The
+// field left is the number of calls that the fault then affects.
 type fault struct {
 	verb, failure string
 	skip, left    int
-	effect        bool          // the call has its effect
-	late          time.Duration // it has it then
-	crash         bool          // the controller dies
-	now           bool          // with the present call
+	effect        bool          // the failed call takes effect
+	late          time.Duration // if not 0, the failed call takes effect after this time
+	crash         bool          // the controller dies just after the call
+	now           bool          // the controller dies just after the current call
 }
 
-// A creation is a call to create a pod, and whether there is one then.
+// A creation is a call to create a pod. The field there is true if the pod exists after the call.
 type creation struct {
 	pod   string
 	there bool
@@ -90,8 +91,8 @@ func newStage() *stage {
 	return s
 }
 
-// number numbers the names that controllers choose, in the order of the calls: a
-// story is easier to read without five random letters.
+// number assigns a printed name to a name that a controller has chosen. In a printed name, a number replaces the
+// five random letters, so that a story is easier to read. The numbers follow the order of the calls.
 func (s *stage) number(name string) {
 	if _, known := s.numbers[name]; known || len(name) <= suffix {
 		return
@@ -101,13 +102,13 @@ func (s *stage) number(name string) {
 	s.numbers[name] = prefix + strconv.Itoa(s.chosen[prefix])
 }
 
-// suffix is how many letters there are.
+// suffix is the number of random letters in a name.
 const suffix = 5
 
-// called is what a pod is called here.
+// called returns the printed name of a pod.
 func (s *stage) called(name string) string { return cmp.Or(s.numbers[name], name) }
 
-// numbered puts what pods are called in place of their names.
+// numbered replaces all names of pods in a text with their printed names.
 func (s *stage) numbered(text string) string {
 	var pairs []string
 	for name, number := range s.numbers {
@@ -116,7 +117,7 @@ func (s *stage) numbered(text string) string {
 	return strings.NewReplacer(pairs...).Replace(text)
 }
 
-// named is the name of what is called so here.
+// named returns the real name for a printed name.
 func (s *stage) named(called string) string {
 	for name, number := range s.numbers {
 		if number == called {
@@ -138,7 +139,7 @@ func (s *stage) changed(before, after metav1.Object) {
 	}
 }
 
-// active is 1 for an active pod.
+// active returns 1 for an active pod, and 0 for anything else.
 func active(obj metav1.Object) int {
 	if p, ok := obj.(*corev1.Pod); ok && p != nil && status.IsPodActive(p) {
 		return 1
@@ -146,8 +147,8 @@ func active(obj metav1.Object) int {
 	return 0
 }
 
-// step carries out the lines of a step and returns what happened and how things
-// stand; at tells which line is wrong.
+// step runs the lines of a step. It returns the happenings and the state at the end. If a line is wrong, at is the
+// index of this line.
 func (s *stage) step(lines []string) (text string, at int, err error) {
 	s.log = nil
 	for i, line := range lines {
@@ -158,14 +159,14 @@ func (s *stage) step(lines []string) (text string, at int, err error) {
 	return s.told() + s.state(), 0, nil
 }
 
-// restart starts a controller that knows nothing in place of the old one.
+// restart replaces the controller with a new one that remembers nothing.
 func (s *stage) restart() {
 	s.stop()
 	s.controller = s.newController()
 	s.show()
 }
 
-// stop ends the controller.
+// stop stops the controller.
 func (s *stage) stop() {
 	if s.controller != nil {
 		s.controller.View.Stop()
@@ -177,7 +178,7 @@ func (s *stage) stop() {
 
 func (s *stage) forgetPass() { s.creations, s.claims, s.refused, s.victims = nil, nil, nil, nil }
 
-// show puts those on the stage that are alive.
+// show updates the list of parts that the world runs.
 func (s *stage) show() {
 	s.world.Parts = []replicastest.Part{s.PodCluster}
 	if s.controller != nil {
@@ -202,7 +203,7 @@ func (s *stage) newController() *podController {
 	return c
 }
 
-// insideOf is what a controller hides.
+// insideOf gives access to the internals of a controller.
 func insideOf(c *podController) *inside.Controller[podPass, *corev1.Pod] {
 	return inside.Of[*inside.Controller[podPass, *corev1.Pod]](c)
 }
@@ -215,8 +216,7 @@ func (s *stage) run(d time.Duration) error {
 	return nil
 }
 
-// mortal does something in which the controller may die, and reports whether it
-// did.
+// mortal calls do, and reports whether the controller has died in this call.
 func (s *stage) mortal(do func()) (died bool) {
 	if died = replicastest.Crashes(do); died {
 		s.say(insideOf(s.controller).Passing.Owner.Name, s.telling(podPass{})+"the controller dies")
@@ -225,7 +225,7 @@ func (s *stage) mortal(do func()) (died bool) {
 	return died
 }
 
-// before says what goes wrong with a call.
+// before returns the fault for a call. The function runs before the call is sent.
 func (s *stage) before(call replicastest.Call) replicastest.Fault {
 	s.calls[call.Verb]++
 	s.made = ""
@@ -254,7 +254,7 @@ func (s *stage) before(call replicastest.Call) replicastest.Fault {
 	return replicastest.Fault{Before: failure.Of(call)}
 }
 
-// done remembers how calls were answered.
+// done records the answer to a call. If the controller must die after this call, done makes it die.
 func (s *stage) done(call replicastest.Call, err error) {
 	text := ""
 	if err != nil {
@@ -282,7 +282,8 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// passed tells of a pass, if anything came of it.
+// passed adds a pass to the output of the step. It omits a pass that has nothing to report and requests no further
+// pass.
 func (s *stage) passed(c *podController, result podPass) {
 	rs, err := result.Owner, result.Err
 	text := s.telling(result)
@@ -297,7 +298,7 @@ func (s *stage) passed(c *podController, result podPass) {
 	s.forgetPass()
 	back := result.RequeueAfter
 	if known := ledgersOf(c)[expectations.KeyOf(rs)]; known != nil && back == known.Waits(insideOf(c).Now()) {
-		back = 0 // told with what is expected
+		back = 0 // the method expected already shows this time
 	}
 	if text+warnings != "" || back > 0 {
 		who := rs.Name
@@ -308,7 +309,7 @@ func (s *stage) passed(c *podController, result podPass) {
 	}
 }
 
-// telling tells what a pass did.
+// telling formats the actions of a pass.
 func (s *stage) telling(result podPass) string {
 	var b strings.Builder
 	say := func(verb string, pods []*corev1.Pod) {
@@ -341,7 +342,7 @@ func (s *stage) telling(result podPass) string {
 	return b.String()
 }
 
-// waiting tells why a pass did nothing.
+// waiting explains why a pass did nothing.
 func (s *stage) waiting(rs *appsv1.ReplicaSet, result podPass) string {
 	switch expected := s.expected(rs.UID); {
 	case !result.Observed:
@@ -357,7 +358,7 @@ func (s *stage) waiting(rs *appsv1.ReplicaSet, result podPass) string {
 	return "holds creations back"
 }
 
-// warnings are the texts of the events that were sent and not yet told.
+// warnings returns the texts of the warning events that were not printed yet.
 func (s *stage) warnings() string {
 	var texts []string
 	for _, e := range s.Events[s.events:] {
@@ -369,7 +370,7 @@ func (s *stage) warnings() string {
 	return strings.Join(slices.Compact(texts), "\n")
 }
 
-// messages are errors, each without the name of who reports it.
+// messages formats errors in one line. messages leaves out the part of each error that names the reporter.
 func messages(err error) string {
 	var texts []string
 	for line := range strings.Lines(err.Error()) {

@@ -45,7 +45,7 @@ func TestStories(t *testing.T) {
 	}
 }
 
-// ids are the facts that a story proves, as the beginning of a name.
+// ids returns the ids of the facts that a story proves. The name of the test begins with these ids.
 func ids(text string) string {
 	first, _, _ := strings.Cut(text, "\n")
 	ids, found := strings.CutPrefix(first, "# ids: ")
@@ -55,7 +55,8 @@ func ids(text string) string {
 	return ids + " "
 }
 
-// linesOf are the commands of a step: datadriven knows the first of them apart.
+// linesOf returns the commands of a step. The package datadriven stores the first command and the other commands
+// in different fields.
 func linesOf(d *datadriven.TestData) []string {
 	first := d.Cmd
 	for _, arg := range d.CmdArgs {
@@ -67,7 +68,7 @@ func linesOf(d *datadriven.TestData) []string {
 	return append([]string{first}, strings.Split(d.Input, "\n")...)
 }
 
-// lineOf is where a line of a step stands.
+// lineOf returns the file and the line number of a command.
 func lineOf(d *datadriven.TestData, n int) string {
 	file, line, _ := strings.Cut(d.Pos, ":")
 	first := 0

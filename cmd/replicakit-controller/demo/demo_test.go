@@ -23,7 +23,7 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 )
 
-// onServers skips a test if only those are wanted that need no server.
+// onServers skips a test that needs a server if the flag -short is set.
 func onServers(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -82,7 +82,8 @@ func TestInterrupt(t *testing.T) {
 	assert.NoFileExists(t, filepath.Join(dir, "kubeconfig"))
 }
 
-// kubectl get pods tells what the table tells.
+// setReady also sets the readiness of the containers. So kubectl get pods shows the same readiness as the table of
+// the demo.
 func TestContainersAreAsReadyAsTheirPod(t *testing.T) {
 	t.Parallel()
 	pod := &corev1.Pod{

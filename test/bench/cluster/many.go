@@ -63,7 +63,7 @@ func prepareHold(ctx context.Context, b *bed) (err error) {
 }
 
 // runHold makes the pods ready one at a time, and alternates between the ReplicaSets. When all pods are
-// ready, it makes them not ready in the same order.
+// ready, runHold makes the pods not ready, in the order in which they became ready.
 func runHold(ctx context.Context, b *bed) error {
 	changes := int(b.size.length.Seconds() * float64(b.size.rate))
 	err := b.pace(ctx, changes, func(ctx context.Context, i int) error {

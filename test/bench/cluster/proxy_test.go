@@ -18,8 +18,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// throughProxy makes thirty creations, of which the tenth answers are lost, but for the first
-// ten, and returns what became of each and how many the server has heard of.
+// throughProxy creates thirty pods through a proxy. From the eleventh creation on, the proxy applies the fault to
+// every tenth answer. throughProxy returns the errors of the creations, and how many creations the server has
+// received.
 func throughProxy(t *testing.T, fault fault) (errs []error, heard int) {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -18,7 +18,8 @@ import (
 	"github.com/replicakit/replicakit/cmd/replicakit-controller/demo/controlplane"
 )
 
-// TestRun measures ours once, in a tenth of the smallest scenarios.
+// TestRun measures our controller once in three scenarios. The flag -quick divides most sizes of the scenarios by
+// ten.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	page := filepath.Join(t.TempDir(), "cluster.md")
@@ -42,7 +43,7 @@ func TestRun(t *testing.T) {
 }
 
 func TestAControllerThatEnds(t *testing.T) {
-	t.Setenv("TMPDIR", t.TempDir()) // its log stays
+	t.Setenv("TMPDIR", t.TempDir()) // the controller's log is kept there after a failure
 	program, err := exec.LookPath("false")
 	require.NoError(t, err)
 	var out bytes.Buffer

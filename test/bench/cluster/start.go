@@ -131,7 +131,7 @@ func (b *bed) awaitCount(ctx context.Context, c *controller, metric string, coun
 	}
 }
 
-// noteUsage adds the resource usage of the program since its start to the sample.
+// noteUsage records in the sample the resources that the program has used since its start.
 func (b *bed) noteUsage(ctx context.Context, c *controller, when string) error {
 	used, err := c.usage(ctx)
 	if err != nil {

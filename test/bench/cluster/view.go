@@ -24,7 +24,7 @@ const patience = 5 * time.Minute
 type counts struct {
 	pods, owned int
 	sets        int
-	settled     int // number of ReplicaSets whose status reports the current generation and spec.replicas pods
+	settled     int // number of ReplicaSets with the current generation in the status, and status.replicas equal to spec.replicas
 	replicas    int // sum of status.replicas over all ReplicaSets
 	ready       int // sum of status.readyReplicas over all ReplicaSets
 }

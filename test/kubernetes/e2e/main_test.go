@@ -16,7 +16,7 @@ import (
 func TestLogsStayIfSomethingWentWrong(t *testing.T) {
 	tests := map[string]struct {
 		err   error
-		want  string // without where the logs are
+		want  string // the error message, without the directory of the logs
 		stays bool
 	}{
 		"all went well":        {},

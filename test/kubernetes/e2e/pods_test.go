@@ -54,7 +54,7 @@ func podAt(name string, phase corev1.PodPhase) corev1.Pod {
 	return corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.PodStatus{Phase: phase}}
 }
 
-// serverOf is a client of a server where these pods have address 127.0.0.1.
+// serverOf returns a client of a server on which these pods have the address 127.0.0.1.
 func serverOf(t *testing.T, pods []corev1.Pod) kubernetes.Interface {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -24,8 +24,8 @@ type Suite struct {
 	Differences []Difference
 	// LeftOut lists the tests that do not run. These tests are not included in the number Specs.
 	LeftOut []Difference
-	// The text in Instead describes how our code differs from Kubernetes' code if no test detects the
-	// difference. Otherwise the text is empty.
+	// If our code differs from Kubernetes' code and no test detects the difference, the field Instead
+	// describes the difference. Otherwise the field is empty.
 	Instead string
 }
 
@@ -96,7 +96,7 @@ func (s Suite) news(r Result) string {
 	case i >= 0 && r.Passed:
 		return fmt.Sprintf("%s passes; it was a known difference: %s", r.Test, s.Differences[i].Why)
 	case i >= 0 && !s.Differences[i].explains(r.Output):
-		return fmt.Sprintf("%s fails in another way than known, which says %q:\n%s", r.Test, s.Differences[i].Says, excerpt(r.Output))
+		return fmt.Sprintf("%s fails, but not in the known way, whose output contains %q:\n%s", r.Test, s.Differences[i].Says, excerpt(r.Output))
 	default:
 		return ""
 	}

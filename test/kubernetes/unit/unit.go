@@ -92,7 +92,7 @@ var replicaSetSuite = upstream.Suite{
 			{
 				Test: "TestCalculateStatusConditions/manageReplicasErr_!=_nil_&&_failureCond_!=_nil",
 				Says: []string{"FailedCreate fake manageReplicasErr"},
-				Why:  "a ReplicaFailure condition is refreshed for another reason (W45)",
+				Why:  "a ReplicaFailure condition is refreshed if its reason changes (W45)",
 			},
 		},
 		LeftOut: []suite.Difference{

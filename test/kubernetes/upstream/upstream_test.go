@@ -20,13 +20,13 @@ import (
 	"github.com/replicakit/replicakit/test/kubernetes/upstream"
 )
 
-// The module of these tests is in no workspace.
+// TestMain turns off workspaces, because the module that these tests write is in no workspace.
 func TestMain(m *testing.M) {
 	_ = os.Setenv("GOWORK", "off")
 	os.Exit(m.Run())
 }
 
-// files is a module with a k8s.io/kubernetes of its own beside it.
+// files is a module with a small module k8s.io/kubernetes in its directory kubernetes.
 var files = map[string]string{
 	"go.mod": `module example.com/suites
 go 1.25.0
@@ -74,7 +74,7 @@ func TestHangs(t *testing.T) {
 `,
 }
 
-// module writes files, with more.
+// module writes files and the additional files in more to a new directory, and returns this directory.
 func module(t *testing.T, more map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -88,7 +88,7 @@ func module(t *testing.T, more map[string]string) string {
 	return dir
 }
 
-// greet is the suite of the module; leftOut are tests.
+// greet returns the suite of the module, without the tests in leftOut.
 func greet(specs int, leftOut ...string) upstream.Suite {
 	s := upstream.Suite{
 		Suite:   suite.Suite{Name: "greet", Specs: specs},
@@ -198,7 +198,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	}
 }
 
-// alive reports whether the process runs: a zombie that nobody waits for does not.
+// alive reports whether the process runs. A zombie process does not run.
 func alive(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return false

@@ -37,7 +37,7 @@ func TestOurs(t *testing.T) { //nolint:paralleltest // it changes the working di
 	require.EqualError(t, err, "controlplane: no "+program+": run `make our-programs`")
 
 	write(".cache/bin/replicakit-controller", time.Minute)
-	write("cmd/replicakit-controller/main_test.go", 0) // no program has it
+	write("cmd/replicakit-controller/main_test.go", 0) // ignored, because no program contains test files
 	write("test/e2e/harness.go", 0)
 	write(".cache/generated.go", 0)
 	found, err := controlplane.Ours("replicakit-controller")

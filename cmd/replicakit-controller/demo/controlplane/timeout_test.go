@@ -20,13 +20,13 @@ import (
 	"github.com/replicakit/replicakit/cmd/replicakit-controller/demo/controlplane"
 )
 
-// hang makes a process of the test binary a test that never ends.
+// hang is an environment variable. If this variable is set, TestHang starts a program and never ends.
 const hang = "REPLICAKIT_HANG"
 
 func TestHang(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(hang) == "" {
-		return // it has nothing to show by itself
+		return // only TestNothingIsLeft sets the variable
 	}
 	controlplane.BeforeTimeout(func() { println("stopped") })
 	off := controlplane.BeforeTimeout(func() { println("called off, and stopped") })
@@ -35,7 +35,7 @@ func TestHang(t *testing.T) {
 	select {}
 }
 
-// TestNothingIsLeft ends a test binary in ways that run nothing deferred.
+// If a test binary ends without running its deferred calls, the programs that it has started also end.
 func TestNothingIsLeft(t *testing.T) {
 	t.Parallel()
 	env, err := exec.LookPath("env")
@@ -50,7 +50,7 @@ func TestNothingIsLeft(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			if row.kill && runtime.GOOS != "linux" {
-				return // only there does the kernel help
+				return // only Linux kills a program when its parent process is killed
 			}
 			tests, err := controlplane.StartProgram("the tests", filepath.Join(t.TempDir(), "log"), env,
 				hang+"=1", os.Args[0], "-test.run=^TestHang$", "-test.timeout="+row.timeout)

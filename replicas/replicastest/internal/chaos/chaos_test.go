@@ -27,8 +27,8 @@ var (
 	soak  = flag.Duration("soak", 0, "run fresh seeds for so long")
 )
 
-// Whatever happens: nothing that must not be, and once it stops, what is wanted. Of several seeds
-// the known ones are left out.
+// No story breaks a rule, except the rules in invariant.KnownToFail. After all faults have ended, the cluster
+// settles. If several seeds are asked for, the test skips the seeds in the file knownSeeds.
 func TestSeeds(t *testing.T) {
 	t.Parallel()
 	from, to := asked(t)
@@ -45,29 +45,30 @@ func TestSeeds(t *testing.T) {
 	report(t, played, sum, time.Since(start))
 }
 
-// tellings is how many seeds at most each scene is told on.
+// tellings is the maximum number of seeds with which each scene is played.
 const tellings = 12
 
-// TestMain lets the garbage grow: what a story leaves is small.
+// TestMain makes garbage collections rarer, because a story needs little memory.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	debug.SetGCPercent(800)
 	m.Run()
 }
 
-// share is how many of so many plays there are for the seeds that were asked for: all of them for 100
-// seeds, and fewer for fewer.
+// share returns the number of plays for the seeds that were asked for. For 100 seeds or more, it returns plays.
+// For fewer seeds, the number is smaller in proportion, but at least 1.
 func share(t *testing.T, plays uint64) uint64 {
 	t.Helper()
 	from, to := asked(t)
 	return max(1, plays*min(100, to-from+1)/100)
 }
 
-// Each scene is told alone, on some of the first seeds: its shapes meet all of them.
+// Each scene is played as a story of its own, with some of the first seeds. The seeds shift from scene to scene, so
+// that the scenes are played in many shapes.
 func TestSeedsInScenes(t *testing.T) {
 	t.Parallel()
 	if *story != "" {
-		return // that is played
+		return // TestSeeds plays the given story
 	}
 	from, to := asked(t)
 	first := min(tellings, to-from+1)
@@ -85,7 +86,7 @@ func TestSeedsInScenes(t *testing.T) {
 	t.Logf("figures: %d scenes, %d steps in %v", chaos.Scenes(), sum.Steps, time.Since(start).Round(time.Millisecond))
 }
 
-// asked are the seeds to run.
+// asked returns the first and the last seed to run.
 func asked(t *testing.T) (from, to uint64) {
 	t.Helper()
 	_, err := fmt.Sscanf(strings.Replace(*seeds, "-", " ", 1), "%d", &from)
@@ -96,11 +97,11 @@ func asked(t *testing.T) (from, to uint64) {
 	return from, to
 }
 
-// knownSeeds are those that failed in a soak.
+// knownSeeds is a file with the seeds that have failed in a soak.
 const knownSeeds = "testdata/known-seeds.txt"
 
-// TestSoak runs seeds that nobody has seen before. It keeps those that fail, and fails itself if
-// one of them harms a living child.
+// TestSoak plays consecutive seeds from a random first seed on, for the duration of the flag -soak. TestSoak adds
+// each failing seed to the file knownSeeds. If a failing seed harms a living child, the test fails.
 func TestSoak(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
@@ -136,7 +137,7 @@ func play(t *testing.T, seed uint64) chaos.Report {
 	if result.Err == nil {
 		return result
 	}
-	t.Errorf("seed %d: %v\n\nagain:        make sim SEEDS=%d", seed, result.Err, seed) // before the story is shortened, which takes long
+	t.Errorf("seed %d: %v\n\nagain:        make sim SEEDS=%d", seed, result.Err, seed) // logged first, because it takes long to shorten the story
 	short := chaos.Shrink(what, result.Err, func(s chaos.Story) chaos.Report { return chaos.Run(seed, s) })
 	takes := "what it takes"
 	if !short.IsLeast {
@@ -156,23 +157,24 @@ func report(t *testing.T, seeds uint64, sum chaos.Report, took time.Duration) {
 	t.Logf("figures: calls of an owner in an hour, at most: %v", sum.Most)
 }
 
-// An example is a story, and the seed of the cluster that it is played on.
+// An example is a story, and the seed of the story's cluster.
 type example struct {
 	seed  uint64
 	story string
 }
 
-// shown are stories that break a rule that is known to fail.
+// shown returns a story for each rule that the controller is known to break. The story breaks this rule.
 func shown() map[invariant.Rule]example {
 	return map[invariant.Rule]example{
-		// An orphan is to be adopted while lists fail.
+		// Lists fail while the controller has to adopt an orphan.
 		invariant.HastyLists: {68, "refuse-lists 7 2 3.102s; orphan 0 11 5.282s; run 5 5 20s"},
-		// The events of two changes are under way when the first one arrives.
+		// The owner is scaled up, and down again before the cache shows the first change.
 		invariant.MoreOldSpec: {1, "scale 2 0 0s; run 0 0 20s; scale 6 0 0s; run 0 0 50ms; scale 2 0 0s; run 0 0 1m"},
 	}
 }
 
-// What is known to fail fails: else the list is out of date.
+// For each rule in KnownToFail, a story still breaks the rule. If the story no longer breaks the rule, remove the
+// rule from the list.
 func TestKnownToFail(t *testing.T) {
 	t.Parallel()
 	stories := shown()
@@ -191,144 +193,163 @@ func TestKnownToFail(t *testing.T) {
 	assert.Len(t, stories, len(invariant.KnownToFail()))
 }
 
-// mended are stories that once broke a rule.
+// mended returns stories that broke a rule in the past, by rule.
 func mended() map[invariant.Rule][]example {
 	return map[invariant.Rule][]example{
-		// A webhook changes the labels of new pods, and another one keeps them from being deleted.
 		invariant.Cost: {
-			// Creations had no answer, and then their pods are released: a list does not show them.
+			// Creations get no answer, and their pods are then released. The controller's lists do not show these
+			// pods.
 			{1, "scale 7 0 0s; end-context 11 5 0s; run 0 0 1s; select 0 0 0s"},
+			// One webhook changes the labels of new pods, and another webhook denies their deletion.
 			{288, "mutate 6 4 0s; run 0 0 196ms; webhook 2 3 0s; scale 7 4 0s; run 6 1 20s; scale 4 10 0s; run 1 0 1m"},
-			// A process without a lease goes by reads of the owner, as the watch of owners is broken.
+			// The watch of owners is broken, so the controller reads the owner in its passes. The process has no
+			// lease, so all its writes fail.
 			{1000, "run 0 0 1.617s; break-sets 4 3 3.948s; pause 3 0 5.147s; scale 4 6 1.073s; hours 5 8 3.733s"},
-			// The owner was restored, and its watch is late: the cache has a later version from before.
+			// The server is restored from a backup, and the watch of owners is late. The cache still shows a newer
+			// version of the owner from before the restore.
 			{6710, "late-owners 8 6 4.404s; run 0 0 12.499s; orphan 5 7 6.695s; backup 11 1 1.03s; run 5 2 1s; hang-pods 6 8 5.641s; scale 1 3 940ms; force 3 6 7.114s; hours 8 0 400ms; restore 6 6 6.824s; relist 9 8 459ms; run 0 0 12.351s"},
-			// The server was restored to what the cache had, and only a status write an hour later tells.
+			// The server is restored to the state that the cache shows. Only a status write an hour later reveals
+			// the restore.
 			{7711, "lag-owners 2 1 6.475s; run 8 8 5.208s; backup 5 4 3.701s; orphan 1 7 3.756s; late-call 10 5 4.418s; break-sets 1 4 3.694s; hours 0 0 370ms; restore 2 0 4.395s"},
-			// A pod whose labels a webhook changed is gone, and the cache shows it yet.
+			// A webhook has changed the labels of a new pod. The pod no longer exists, but the cache still shows
+			// it.
 			{56, "mutate 0 1 4.015s; limbo 2 7 2.599s; late-delete 0 0 6s; run 6 3 2m0s"},
-			// Deletions had no answer, and others are deleted an hour later.
+			// Deletions get no answer. An hour later, the controller deletes other pods.
 			{1, "scale 4 0 0s; run 0 0 20s; late-delete 0 6 0s; scale 1 0 0s; run 0 0 101ms; scale 4 0 0s"},
 			{1, "scale 5 0 0s; run 0 0 20s; late-delete 0 9 0s; scale 1 0 0s; run 0 0 101ms; scale 5 0 0s"},
 		},
-		// Two pods of one name are gone when a delete does not find the first of them. The cache
-		// shows the second one later.
+		// Two pods of the same name no longer exist when the controller deletes the first one. The deletion fails
+		// with NotFound. The cache shows the second pod only afterwards.
 		invariant.Futile: {{500002901, "scale 6 0 0s; orphan 11 7 2.143s; run 0 0 1.541s; limbo 5 8 1.188s; run 0 0 1.904s; veto 9 2 1.081s; delete-pod 11 11 1.727s; second 2 0 3.821s; run 0 0 4.001s; veto 8 10 4.326s; run 0 0 7.67s"}},
-		// A creation has no answer, the clock goes back by hours, and the namespace of the
-		// owner ends.
+		// A creation gets no answer. The controller's clock then goes back by hours, and the namespace of the
+		// owner is deleted.
 		invariant.Leak: {{1, "delete-owner 7 8 2.433s; run 0 0 2.508s; late-call 6 10 3.45s; run 0 0 1.158s; replace 3 9 3.885s; run 0 0 450ms; skew 11 2 0s; end-namespace 0 0 0s"}},
-		// A pod is being deleted, and its owner reference is taken away.
+		// A user removes the owner reference of a terminating pod.
 		invariant.Asleep: {
 			{27, "scale 0 0 0s; run 0 0 14s; scale-db 8 4 0s; run 0 0 245ms; delete-pod 4 11 0s; run 0 0 4s; disown 10 6 0s; run 0 0 525ms"},
-			// A restore undoes a status that the cache has not shown yet, and its watch breaks.
+			// A restore undoes a status write that the cache has not shown yet. The watch of owners also breaks.
 			{159, "run 11 3 2.762s; min-ready 7 9 4.275s; run 7 9 903ms; backup 7 2 6.971s; hang-sets 8 4 7.976s; hours 0 0 627ms; restore 0 5 2.849s"},
 		},
-		// Two pods cannot be released, nor an orphan be adopted, when a new process lists live.
+		// A new process makes a live list. At that time, two pods cannot be released, and an orphan cannot be
+		// adopted.
 		invariant.Fewer: {{1, "scale 7 0 0s; run 0 0 20s; policy 0 1 0s; relabel 3 3 0s; relabel 4 3 0s; run 0 0 3s; restart 0 0 0s; disown 6 0 0s; run 0 0 1s"}},
-		// Deletions meet Conflicts, a pod is the first to go then, and what a pass has chosen
-		// before its live list showed that is deleted.
+		// Deletions meet Conflicts, and then another pod becomes the first in the deletion order. A pass has
+		// chosen its victims before its live list shows this change, and still deletes these victims.
 		invariant.Plan: {
 			{8, "run 0 0 20s; conflicts 0 0 0s; orphan 0 0 0s; run 0 0 4s; orphan 0 0 0s; run 0 0 1s; lag-pods 0 0 9s; high-cost 4 0 0s; run 0 0 7s"},
 		},
-		// A deletion has no answer, its repetitions are refused, and another pod is the first
-		// to go by then.
+		// A deletion gets no answer, and the server refuses the repeated deletions. By then, another pod is the
+		// first in the deletion order.
 		invariant.FewerInFlight: {
 			{1, "scale 4 0 0s; run 0 0 20s; refuse-again 0 8 7s; scale 3 0 0s; run 0 0 150ms; cost 2 0 0s; run 0 0 2m"},
-			// Two deletions land late, the pods take long to end, and the cache is late: they
-			// are looked for after five minutes, and are going.
+			// Two deletions take effect late, the pods terminate slowly, and the cache is late. The controller
+			// looks for the pods after five minutes, and finds them terminating.
 			{1, "scale 4 0 0s; run 0 0 20s; hold 4 0 0s; hold 5 0 0s; run 0 0 1s; late-delete 0 3 7s; scale 2 0 0s; run 0 0 101ms; scale 4 0 0s; late-pods 0 0 7.5s; high-cost 2 0 0s; hours 0 0 302ms; scale 3 0 0s; run 0 0 1s"},
 		},
-		// Three pods die unseen, and a list that looks for a doubted one lacks them all.
+		// Three pods disappear while the watch hangs. The deletion of a pod gets no answer, so the controller
+		// looks for this pod in a live list. The list lacks all three pods.
 		invariant.FewerListed: {
 			{6151, "scale 10 0 5.18s; run 0 0 7.48s; unseen 3 2 2.984s; late-delete 8 10 344ms; scale 6 7 7.412s; run 0 0 8.032s"},
-			// The cache shows pods from after the backup, in later versions than a live list.
+			// After a restore, the cache still shows pods that were created after the backup. These pods have
+			// newer versions than the pods in a live list.
 			{1, "late-pods 0 0 1s; run 0 0 500ms; backup 0 0 0s; scale 8 0 0s; hours 0 0 400ms; restore 0 0 0s; relist 0 0 0s; run 0 0 20s"},
 		},
-		// Two pods of one name came, and the first one is gone.
+		// Two pods of the same name were created, and the first one no longer exists.
 		invariant.FewerSameName: {{765, "refuse-again 3 1 4.375s; run 0 0 840ms; limbo 2 8 3.354s; force 7 6 4.907s; run 0 0 304ms"}},
-		// A pod whose labels a webhook changed was found when an answer was lost, is to be
-		// released, and is gone.
+		// A webhook has changed the labels of a new pod, and the answer to the creation is lost. The controller
+		// finds the pod and has to release it, but the pod no longer exists.
 		invariant.RestlessPatch: {{4114, "run 0 0 661ms; mutate 6 10 637ms; lag-owners 3 1 7.998s; late-pods 3 8 6.408s; blind 5 1 2.777s; scale 10 4 6.321s; run 0 0 12.992s; limbo 1 3 791ms; run 0 0 3.458s"}},
-		// A look for a pod whose deletion had no answer shows that it is nobody's by now, and
-		// the cache has not shown that it was adopted.
+		// The deletion of an adopted pod gets no answer, so the controller reads the pod. By then, the pod has no
+		// owner, and the cache has not shown the adoption yet.
 		invariant.Anothers: {
 			{914001577, "meddle 9 3 6.767s; run 0 0 4.835s; orphan 4 0 5.396s; late-delete 1 7 5.272s; run 0 0 3.797s"},
-			// The same, and nothing shows that it is nobody's: it is not ready, and goes by its UID.
+			// A user removes the owner reference of an adopted pod, and neither the cache nor a read shows this.
+			// The pod is not ready, so the controller deletes it with only the UID as a precondition.
 			{5, "run 0 0 4.8s; lag-pods 0 0 1s; webhook 2 0 0s; orphan 2 0 0s; run 0 0 1.12s; disown 2 0 0s; no-webhook 0 0 0s; run 0 0 1s"},
-			// The watch hangs, a live list shows a pod that is not ready, and another controller
-			// releases it after that.
+			// The watch hangs, and a live list shows a pod that is not ready. After the list, another controller
+			// releases the pod.
 			{1855748977, "scale 0 0 0s; second 9 6 148ms; run 0 0 3.458s; unready 8 1 6.106s; hang-pods 10 9 286ms; relabel 10 9 6.868s; scale 5 11 4.611s; hours 11 6 400ms; relabel 0 7 2.669s; run 2 6 20s; scale 1 7 6.038s; run 2 6 1s"},
 		},
-		// The watch hangs, a pod is given another label, and a live list does not show it.
+		// The watch hangs while the label of a pod changes, so a live list does not show the pod. Then the watch
+		// continues.
 		invariant.AnothersListed: {{1, "scale 3 0 0s; run 0 0 150ms; hang-pods 0 0 0s; run 0 0 20s; relabel 3 3 0s; hours 0 0 645ms; replay 0 0 8s; run 0 0 1m"}},
-		// Of a name that was sent twice there is another pod, nobody's, when the watch goes on.
+		// The controller has sent a creation twice with the same name. When the watch continues, another pod
+		// without an owner has this name.
 		invariant.AsleepPassed: {{1188, "scale 5 0 0s; late-owners 4 10 1.073s; relist 3 5 4.404s; run 0 0 9.831s; refuse 20 8 5.108s; break-pods 7 5 1.826s; no-lag 8 9 5.284s; run 0 0 36.867s; replace 4 10 7.675s"}},
-		// The same, and another controller made up for it.
+		// The story is like that of AsleepPassed, but another controller creates the missing pod.
 		invariant.FewerPassed: {{1188, "scale 5 0 0s; late-owners 4 10 1.073s; relist 3 5 4.404s; run 0 0 9.831s; refuse 20 8 5.108s; break-pods 7 5 1.826s; no-lag 8 9 5.284s; run 0 0 36.867s; replace 4 10 7.675s; relist 0 0 0s; second 6 6 0s; run 0 0 1m"}},
-		// The watch breaks, a live list shows all, one of them is replaced, and then the
-		// watch lists anew.
+		// The watch breaks, and a live list shows all pods. Then one of these pods is replaced, and the watch
+		// lists again.
 		invariant.AsleepUnversioned: {
 			{1, "break-pods 0 0 0s; hours 0 0 3.284s; replace 6 10 0s; relist 0 0 0s; run 0 0 5s"},
-			// Both watches show nothing when the server is restored: reads of the owner tell.
+			// One watch hangs and the other is broken when the server is restored. Only reads of the owner reveal
+			// the restore.
 			{1, "scale 3 0 0s; run 0 0 150ms; break-sets 0 0 0s; hang-pods 0 0 0s; backup 0 0 0s; cost 0 0 0s; cost 0 0 0s; cost 0 0 0s; cost 0 0 0s; hours 0 0 400ms; restore 0 0 0s; force 2 0 0s; run 0 0 1m"},
-			// A pod was listed before a restore, in a version that the cache has not come to again when the pod dies.
+			// A live list has shown a pod before a restore. When the pod dies, the cache has not yet reached the
+			// version from this list again.
 			{6765, "scale 8 2 5.367s; late-pods 8 9 1.439s; run 9 0 1.323s; backup 5 4 2.687s; run 5 2 7.425s; hang-pods 3 5 123ms; hang-sets 7 8 1.766s; hours 0 0 665ms; restore 3 3 5.892s; force 0 11 6.308s; run 0 0 1m0s"},
 		},
-		// The same, and fewer are wanted by then.
+		// The watch breaks, and a live list shows all pods. Then two pods are deleted and the owner is scaled
+		// down, before the watch lists again.
 		invariant.FewerUnversioned: {{1, "scale 6 0 0s; run 0 0 20s; break-pods 0 0 0s; scale 8 0 0s; hours 0 0 345ms; force 3 0 0s; force 2 0 0s; scale 6 0 0s; relist 0 0 0s; run 0 0 5s"}},
-		// A live list after a Conflict shows a pod that is terminating, and the watch hangs
-		// until it is gone.
+		// After a Conflict, a live list shows a terminating pod. The watch hangs until the pod no longer exists.
 		invariant.UnsettledUnversioned: {{2859, "scale 3 0 0s; hang-pods 10 3 5.443s; run 0 0 2.174s; scale-db 8 4 83ms; hours 10 2 4.644s; delete-pod 8 9 337ms; scale-db 10 5 1.61s; run 0 0 30.383s"}},
-		// The events of two changes are under way when the first one arrives.
+		// The owner is scaled down, and up again before the cache shows the first change.
 		invariant.FewerOldSpec:    {{1, "scale 6 0 0s; run 0 0 20s; scale 2 0 0s; run 0 0 50ms; scale 6 0 0s; run 0 0 1m"}},
 		invariant.FewerOldUnready: {{1, "scale 6 0 0s; run 0 0 1s; scale 2 0 0s; run 0 0 50ms; scale 6 0 0s; run 0 0 1m"}},
-		// The watch of owners hangs, and the owner is read before an adoption.
+		// The watch of owners hangs when the owner is scaled. The controller sees the change in a read before an
+		// adoption.
 		invariant.FewerReadSpec: {{1, "scale 2 0 0s; run 0 0 20s; hang-sets 0 0 0s; scale 6 0 0s; orphan 0 0 0s; run 0 0 1m"}},
 		invariant.MoreReadSpec: {
 			{1, "scale 4 0 0s; run 0 0 20s; hang-sets 0 0 0s; scale 2 0 0s; relabel 2 3 0s; relabel 3 3 0s; orphan 0 0 0s; run 0 0 1m"},
-			// The owner was read before a restore, and the server wants fewer since.
+			// The controller has read the owner before a restore. The restored owner wants fewer pods.
 			{1076, "backup 0 0 0s; hang-pods 0 0 0s; scale 10 0 0s; hours 0 0 400ms; restore 0 0 0s; run 0 0 10m"},
-			// The same, and the status was written since, in a version that is earlier than the cached one.
+			// The restored owner wants fewer pods than the cached one. After a status write, the owner still has
+			// an older version than the cached one.
 			{500000266, "scale 3 0 0s; late-owners 10 1 3.688s; run 0 0 4.106s; run 0 0 13.827s; run 0 0 7.356s; run 9 1 20s; run 11 0 20s; backup 4 6 7ms; hang-pods 9 1 4.684s; scale 9 5 7.777s; hours 2 4 400ms; restore 5 6 6.001s; relist 9 7 3.338s; scale 6 10 5.407s; run 3 7 20s; run 11 6 2m0s; run 0 0 13.623s"},
-			// The same, and the server has come as far again as the cache.
+			// The restored owner wants fewer pods than the cached one. The server has reached the version of the
+			// cached owner again.
 			{5102, "orphan 11 10 5.755s; run 6 3 1.986s; min-ready 3 9 6.057s; backup 2 7 5.8s; run 5 4 1.519s; scale 7 1 4.736s; run 0 6 707ms; restore 9 6 5.674s; second 10 0 2.205s; force 7 11 1.355s; run 0 0 1m0s"},
 			{7674, "scale 10 0 2.657s; lag-owners 1 9 7.821s; backup 10 9 3.721s; hours 0 0 569ms; restore 6 11 4.887s; relist 4 1 1.119s; run 10 6 300ms; scale 5 10 6.579s; run 0 0 1m0s"},
-			// The same, and the cache goes back to another owner than the one that was read.
+			// The restored owner wants fewer pods, and the controller has read it. The cache then goes back to an
+			// owner that differs from the one that was read.
 			{500000266, "scale 3 0 0s; late-owners 10 1 3.688s; run 0 0 13.827s; run 0 0 7.356s; run 9 1 20s; run 11 0 20s; backup 4 6 7ms; run 4 6 1s; hang-pods 9 1 4.684s; scale 9 5 7.777s; hours 2 4 400ms; restore 5 6 6.001s; relist 9 7 3.338s; scale 6 10 5.407s; run 3 7 20s; scale 2 3 4.718s; run 11 6 2m0s; run 0 0 13.623s"},
 		},
-		// The watch of owners hangs, the owner is gone, and the garbage collector deletes
-		// what is made for it.
+		// The watch of owners hangs when the owner is deleted. The garbage collector deletes each pod that the
+		// controller still creates for this owner.
 		invariant.CostGone: {{2, "scale 4 0 0s; run 0 0 20s; hang-sets 0 0 0s; delete-owner 0 0 0s; run 0 0 1h"}},
-		// The first list of a process shows pods that are gone, or does not show those
-		// that came.
+		// The first list of a new process is outdated. It shows pods that no longer exist, or does not show new
+		// pods.
 		invariant.FewerNewProcess: {{1, "scale 6 0 0s; run 0 0 20s; scale 4 0 0s; snapshot 0 0 0s; force 5 0 0s; force 4 0 0s; run 0 0 20s; behind 0 0 5s; run 0 0 1m"}},
 		invariant.MoreNewProcess:  {{1, "scale 2 0 0s; run 0 0 20s; scale 6 0 0s; run 0 0 60ms; snapshot 0 0 0s; run 0 0 20s; behind 0 0 5s; run 0 0 1m"}},
-		// The same of the owner, which wants fewer by then.
+		// The first list of a new process shows an outdated owner. The owner wants fewer pods by then.
 		invariant.MoreOldProcess: {{1, "scale 2 0 0s; run 0 0 20s; scale 6 0 0s; run 0 0 60ms; snapshot 0 0 0s; scale 2 0 0s; run 0 0 20s; behind 0 0 5s; run 0 0 1m"}},
-		// A name is sent three times: the second time it lands, and the pod is deleted; the
-		// first time it lands when nobody waits for it any more.
+		// The controller sends a creation three times with the same name. The second request takes effect, and its
+		// pod is deleted. The first request takes effect when the controller no longer waits for it.
 		invariant.MoreLanded: {{1, "run 0 0 4.375s; late-call 6 11 4.52s; limbo 9 1 4.973s; hang-pods 1 3 4.348s; scale 5 3 2.949s; run 0 0 35.2s; replay 10 10 4.665s; run 0 0 2.5s"}},
 		invariant.MoreInFlight: {
-			// Something else has a name when a creation lands that was sent under it.
+			// A creation arrives late at the server. By then, another object has the name of the new pod.
 			{1, "scale 6 0 0s; late-call 9 0 7.915s; run 0 0 2.007s; replace 2 9 6.31s; run 0 0 1s"},
-			// Creations have no answer, fewer are wanted and then more, one of them is sent again,
-			// and another one lands after it was looked for.
+			// Creations get no answer. The owner then wants fewer pods, and later more. The controller sends one
+			// of the creations again. Another one takes effect after the controller has looked for its pod.
 			{1192, "run 0 7 30s; late-call 11 2 5.472s; scale 5 5 2.545s; run 0 0 4.303s; scale 2 2 1.689s; run 2 3 20s; scale 6 0 1.941s"},
 		},
 		invariant.More: {
-			// Pods were being deleted, and are back after a restore: a read of the owner shows that there was one.
+			// Pods that were being deleted are back after a restore. A read of the owner reveals the restore.
 			{5, "lose-node 0 0 0s; run 0 0 2s; conflicts 0 0 0s; run 0 0 2.4s; scale 10 0 0s; run 0 0 3.2s; backup 0 0 0s; hang-pods 0 0 0s; scale 2 0 0s; hours 0 0 400ms; restore 0 0 0s; run 0 0 6.253s"},
-			// A pod is created after a restore, in an earlier version than a list had before.
+			// After a restore, a new pod has an older version than a list from before the restore.
 			{914003059, "scale 7 0 0s; late-call 10 1 5.458s; run 0 0 2.327s; scale 1 0 0s; run 0 0 4.96s; break-sets 0 0 0s; backup 0 0 0s; hang-pods 0 0 0s; hours 0 0 400ms; restore 0 0 0s; run 0 0 7s; delete-pod 2 0 0s"},
-			// A pod is created after a restore, in a version that is no newer than a list before it, and nothing tells of the restore.
+			// After a restore, a new pod has no newer version than a list from before the restore. Nothing reveals
+			// the restore to the controller.
 			{7907, "lag-owners 7 11 5.4s; backup 8 6 5.567s; run 11 1 2.616s; restore 5 9 1.582s; second 0 7 6.507s; relist 0 11 4.846s; run 7 2 5.685s"},
 		},
-		// Of two creations without an answer one took effect, and one is wanted.
+		// Two creations get no answer, and one of them takes effect. By then, the owner wants only one of the two
+		// pods.
 		invariant.MoreUnanswered: {{1, "scale 0 0 0s; run 0 0 1m; hang-pods 0 0 0s; blind 7 5 0s; scale 3 0 0s; run 0 0 102ms; scale 2 0 0s; replay 0 0 8s; run 0 0 1m"}},
 	}
 }
 
-// What was mended stays so.
+// The stories of mended no longer break their rules.
 func TestMended(t *testing.T) {
 	t.Parallel()
 	for rule, stories := range mended() {
@@ -345,8 +366,9 @@ func TestMended(t *testing.T) {
 	}
 }
 
-// A creation lands late, and its pod is gone again, before it is sent again: whatever
-// the watch shows of that pod, and whenever, none is made beside the second.
+// A creation takes effect late, and the new pod is deleted before the controller sends the creation again. The
+// second request creates a second pod. Whatever the watch shows of the first pod, and whenever the watch shows it,
+// the controller creates no further pod.
 func TestLimbo(t *testing.T) {
 	t.Parallel()
 	for i := range share(t, 60) {
@@ -358,8 +380,8 @@ func TestLimbo(t *testing.T) {
 	}
 }
 
-// An upgrade: another process takes over while calls of the former one are still to land, or
-// both are at work for a while. In the end all is as it should be.
+// In an upgrade, a new process takes over from the old one. Calls of the old process may take effect after the
+// takeover, or both processes may work for a while. In both cases, the cluster settles.
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	for name, upgrade := range map[string]string{
@@ -384,8 +406,8 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// Two controllers see different things, so they write over each other's status for as long as
-// that lasts. That is no failure: they agree again when both see all.
+// While two controllers see different pods, they overwrite each other's status. This is no failure, because both
+// controllers stop when they see all pods.
 func TestDispute(t *testing.T) {
 	t.Parallel()
 	what, err := chaos.Parse("second 0 0 0s; run 0 0 20s; hang-pods 0 0 0s; unready 0 0 0s; unready 1 0 0s; unready 2 0 0s; run 0 0 20s; hours 0 0 8s")
@@ -395,12 +417,13 @@ func TestDispute(t *testing.T) {
 	assert.Equal(t, 1, report.Faults["hours cut short"])
 }
 
-// A story is made as small as it can be, unless that takes too many steps.
+// Shrink removes all operations that the failure does not need. If the search takes too many steps, Shrink stops
+// early.
 func TestShrink(t *testing.T) {
 	t.Parallel()
 	story := chaos.Generate(7)
 	story[41].Do = "the cause"
-	// shrunk is the story made smaller, if each play of it takes so many steps.
+	// shrunk calls Shrink for the story. Each play of the story takes the given number of steps.
 	shrunk := func(steps int) (short chaos.Shrunk, plays int) {
 		short = chaos.Shrink(story, errors.New("at first"), func(s chaos.Story) chaos.Report {
 			plays++

@@ -19,7 +19,8 @@ import (
 type inexact struct{ error }
 
 // Harm describes the harm to running children if a story fails with err. It returns "" if there is
-// no harm. An inexact error is no harm. Any other error that names no rule counts as harm.
+// no harm. An error of type inexact is not harm, because it concerns only the calls, passes or
+// events of an act. Any other error that names no rule counts as harm.
 func Harm(err error) string {
 	rule := string(invariant.RuleOf(err))
 	is := func(prefixes ...string) bool {

@@ -278,7 +278,7 @@ func templated(n int) func(*appsv1.ReplicaSet) {
 }
 
 // broken creates a function that makes the spec of an owner invalid. The controller then refuses
-// the spec. The function mended can repair the spec.
+// the spec. The function named mended makes the spec valid again.
 func broken(n int) func(*appsv1.ReplicaSet) {
 	return func(rs *appsv1.ReplicaSet) {
 		if n%2 == 0 {
@@ -367,9 +367,9 @@ func (r *run) resend(op Op) {
 	r.fault = fault{skip: op.N / 4, left: 1 + op.M/3, after: op.N%3 > 0, resend: true, is: is}
 }
 
-// refuseAgain drops the answers to the next deletions or creations. These calls take effect
-// immediately or up to a minute later. The server then refuses a number of further calls with the
-// same verb.
+// refuseAgain drops the answers to the next deletions or creations. The calls without an answer
+// take effect immediately or up to a minute later. The server then refuses a number of further
+// calls with the same verb.
 func (r *run) refuseAgain(op Op) {
 	refusals := []failure.Failure{failure.Forbidden, failure.BadRequest, failure.Conflict, failure.Invalid}
 	f := fault{verb: []string{"delete", "delete", "create"}[op.N%3], left: 1 + op.N/6, is: failure.Timeout, late: 8 * op.For, after: op.N > 9}

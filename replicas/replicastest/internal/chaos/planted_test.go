@@ -32,7 +32,7 @@ type (
 	podPass       = controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]
 )
 
-// podFor is a pod that an owner could have created.
+// podFor returns a pod that a controller could have created for the owner.
 func podFor(rs *appsv1.ReplicaSet) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: *rs.Spec.Template.ObjectMeta.DeepCopy(), Spec: *rs.Spec.Template.Spec.DeepCopy()}
 	p.Namespace, p.Name = rs.Namespace, "web-x"
@@ -40,10 +40,11 @@ func podFor(rs *appsv1.ReplicaSet) *corev1.Pod {
 	return p
 }
 
-// A syncFunc makes a pass.
+// A syncFunc runs a pass.
 type syncFunc = func(context.Context, types.NamespacedName) (time.Duration, error)
 
-// around lets a controller do something around each of its passes.
+// around returns a function that changes a controller. The changed controller calls do instead of each pass. The
+// function do may run the pass.
 func around(do func(c *podController, pass syncFunc, ctx context.Context, key types.NamespacedName) (time.Duration, error)) func(*podController) {
 	return func(c *podController) {
 		pass := c.Sync
@@ -53,7 +54,8 @@ func around(do func(c *podController, pass syncFunc, ctx context.Context, key ty
 	}
 }
 
-// first lets a controller do something before each of its passes for web.
+// first returns a function that changes a controller. The changed controller calls do before each pass for web, if
+// web exists and is in the controller's cache.
 func first(do func(ctx context.Context, c *podController, rs *appsv1.ReplicaSet)) func(*podController) {
 	return around(func(c *podController, pass syncFunc, ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 		_, shown := c.View.OwnerWatch.Get(key.Namespace, key.Name)
@@ -64,7 +66,7 @@ func first(do func(ctx context.Context, c *podController, rs *appsv1.ReplicaSet)
 	})
 }
 
-// forgetful takes what fails, and an ended context, for a success.
+// forgetful makes a controller report success for a pass even if a call was forbidden or the context has ended.
 var forgetful = around(func(_ *podController, pass syncFunc, ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 	again, err := pass(ctx, key)
 	if ctx.Err() != nil || err != nil && strings.Contains(err.Error(), "is forbidden") {
@@ -73,7 +75,8 @@ var forgetful = around(func(_ *podController, pass syncFunc, ctx context.Context
 	return again, err
 })
 
-// believing is a later process that makes up for what its cache lacks.
+// believing makes a controller trust its cache. If the cache shows too few pods, the controller creates one before
+// each pass. A controller that starts in the first ten seconds of the story stays as it is.
 func believing(c *podController) {
 	if inside.Of[*inside.Controller[podPass, *corev1.Pod]](c).Now().Before(time.Date(2026, 1, 1, 0, 0, 10, 0, time.UTC)) {
 		return
@@ -95,7 +98,8 @@ func shownOf(c *podController, rs *appsv1.ReplicaSet) (n int) {
 	return n
 }
 
-// repeating makes up for what its cache lacks when it looks a second time.
+// repeating makes a controller create a pod before a pass if web wants three pods and the cache shows none. The
+// controller creates no pod before the first of these passes.
 func repeating(c *podController) {
 	looks := 0
 	first(func(ctx context.Context, c *podController, rs *appsv1.ReplicaSet) {
@@ -108,7 +112,8 @@ func repeating(c *podController) {
 	})(c)
 }
 
-// deaf hears of the end of a pod from a list alone.
+// deaf makes a controller ignore the deletions of pods that the watch reports. The controller notices deletions
+// only from lists.
 func deaf(c *podController) {
 	deleted := c.View.ChildWatch.OnDelete
 	c.View.ChildWatch.OnDelete = func(obj any) error {
@@ -119,7 +124,7 @@ func deaf(c *podController) {
 	}
 }
 
-// blinkered is told of a change of an owner only if that is about its number.
+// blinkered makes a controller ignore a change of an owner's spec if the number of replicas stays the same.
 func blinkered(c *podController) {
 	updated := c.View.OwnerWatch.OnUpdate
 	c.View.OwnerWatch.OnUpdate = func(old, obj any) error {
@@ -130,7 +135,7 @@ func blinkered(c *podController) {
 	}
 }
 
-// impatient deletes another pod while a deletion of its own may still take effect.
+// impatient makes a controller delete another pod while an earlier deletion may still take effect.
 var impatient = first(func(ctx context.Context, c *podController, rs *appsv1.ReplicaSet) {
 	for _, call := range inside.Of[*inside.Client[replicastest.Call]](c.Client).InFlight() {
 		pods := c.View.ChildWatch.In(rs.Namespace)
@@ -141,13 +146,14 @@ var impatient = first(func(ctx context.Context, c *podController, rs *appsv1.Rep
 	}
 })
 
-// Each kind of fault finds what it is for: without it nobody notices.
+// Each kind of fault reveals a defect. If the fault is removed from the story, the story no longer reveals the
+// defect.
 func TestEachKindFindsSomething(t *testing.T) {
 	t.Parallel()
 	for kind, tc := range map[string]struct {
 		seed  uint64
 		story string
-		spoil func(*podController) // nil: the controller breaks the rule today
+		spoil func(*podController) // plants the defect; nil if the real controller breaks the rule
 		want  invariant.Rule
 	}{
 		"behind":       {1, "scale 2 0 0s; run 0 0 20s; scale 6 0 0s; run 0 0 60ms; snapshot 0 0 0s; run 0 0 20s; behind 0 0 5s; run 0 0 1m", believing, invariant.MoreNewProcess},
@@ -210,7 +216,7 @@ func TestEachKindFindsSomething(t *testing.T) {
 	}
 }
 
-// broken are the rules that a controller breaks in a story.
+// broken returns the rules that a controller breaks in a story.
 func broken(seed uint64, story chaos.Story, spoil func(*podController)) []invariant.Rule {
 	report := chaos.RunSpoiled(seed, story, spoil)
 	rules := slices.Collect(maps.Keys(report.Known))
@@ -220,13 +226,13 @@ func broken(seed uint64, story chaos.Story, spoil func(*podController)) []invari
 	return rules
 }
 
-// saying is a patch of one field of a status.
+// saying returns a patch that sets one field of a status.
 func saying(field string, n int32) selector.Patch {
 	return selector.Patch{Type: types.MergePatchType, Data: fmt.Appendf(nil, `{"status":{%q:%d}}`, field, n)}
 }
 
-// A controller that costs too much, or does what nobody wants, is noticed without any
-// fault.
+// The Checker notices a controller that makes too many calls or breaks another rule, even in a story with few or
+// no faults.
 func TestWhatCostsTooMuchIsNoticed(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -287,15 +293,15 @@ func TestWhatCostsTooMuchIsNoticed(t *testing.T) {
 	}
 }
 
-// Without any fault each call is one that is needed. The calls are those of web and of
-// db, which wants two.
+// Without faults, the controller makes only the necessary calls. The test counts the calls for the owner web and
+// for the owner db, which wants two pods.
 func TestWithoutFaultsTheCallsAreExact(t *testing.T) {
 	t.Parallel()
 	const create, remove, patch, list, version, read, update = "create Pod", "delete Pod", "patch Pod", "list Pod", "list ReplicaSet", "get ReplicaSet", "status ReplicaSet"
 	type calls = map[string]int
 	for _, tc := range []struct {
 		story             string
-		without, versions calls // of the cache
+		without, versions calls // for caches that do not report their resourceVersion, and for caches that do
 	}{
 		{"run 0 0 1h", calls{create: 4, list: 2, version: 1, read: 1, update: 6}, calls{create: 4, list: 3, version: 1, read: 1, update: 4}},
 		{"run 0 0 1m; scale 6 0 0s; run 0 0 1h", calls{create: 8, list: 2, version: 1, read: 1, update: 9}, calls{create: 8, list: 3, version: 1, read: 1, update: 6}},

@@ -26,7 +26,7 @@ type shape struct {
 	backOff   bool
 	delay     time.Duration // Options.StatusDelay
 	ruled     bool          // labels decide which pods must be deleted and which must stay
-	slow      bool          // only one deletion at a time is allowed, if the field ruled is also true
+	slow      bool          // if slow and ruled are both true, only one deletion at a time is allowed
 	prepares  bool          // the Kind has Prepare, so each deletion carries a resourceVersion
 	anywhere  bool          // owners are cluster-scoped, and their pods are in two namespaces
 	pools     bool          // the run also has a pool, whose children are not pods

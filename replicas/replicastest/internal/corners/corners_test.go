@@ -41,7 +41,7 @@ func scenarios() []scenario {
 	again := func(at time.Duration, n int32) step {
 		return step{at, func(s *stage) error { return s.owner("web", n, 0) }}
 	}
-	var picked string // by the first of two steps, for the second
+	var picked string // the name of the pod that one step picked, for a later step
 	pick := func(s *stage) string {
 		picked = s.oldest()
 		return picked
@@ -139,7 +139,7 @@ func scenarios() []scenario {
 	}
 }
 
-// disturbances are all that can hit a play.
+// disturbances returns the disturbances that the test tries on a play with the given trace.
 func disturbances(seen trace) (all []disturbance) {
 	for n, call := range seen.calls {
 		if call.Verb != "get" {
@@ -162,7 +162,7 @@ func disturbances(seen trace) (all []disturbance) {
 	}
 	for n := range seen.events {
 		all = append(all, disturbance{kind: missed, n: n}, disturbance{kind: broken, n: n})
-		if n > 3 { // else nothing would happen at all
+		if n > 3 { // if the watch hung at one of the first events, nothing would happen at all
 			all = append(all, disturbance{kind: hung, n: n}, disturbance{kind: replayed, n: n})
 		}
 	}
@@ -174,7 +174,7 @@ func disturbances(seen trace) (all []disturbance) {
 	return all
 }
 
-// Whatever single thing goes wrong, it all ends in the same state.
+// If a single thing goes wrong in a scenario, the scenario still ends in the same state.
 func TestCorners(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -189,7 +189,7 @@ func TestCorners(t *testing.T) {
 	for i, sc := range scenarios() {
 		t.Run(sc.name, func(t *testing.T) {
 			t.Parallel()
-			sc := scenarios()[i] // its steps remember what they picked
+			sc := scenarios()[i] // each subtest needs its own steps, because the steps share the variable picked
 			learned, want, err := play(sc, disturbance{kind: undisturbed}, trace{})
 			require.NoError(t, err)
 			for j, d := range disturbances(learned.seen) {

@@ -28,31 +28,34 @@ type podController = replicastest.Controller[*appsv1.ReplicaSet, *corev1.Pod]
 const (
 	namespace = "default"
 	lag       = 150 * time.Millisecond
-	// relistAfter is how long an event is missed.
+	// relistAfter is the time from the loss of an event to the next list.
 	relistAfter = 20 * time.Second
-	// hungFor is how long a watch hangs: until expectations have expired.
+	// hungFor is how long a watch hangs. During this time, expectations expire.
 	hungFor = 12 * time.Minute
-	// landsAfter is how late a call takes effect that timed out.
+	// landsAfter is the delay after which a call that has timed out takes effect.
 	landsAfter = 40 * time.Second
-	// pausedFor is how long a controller stands still while another one works.
+	// pausedFor is how long a controller stands still while another controller works.
 	pausedFor = 5 * time.Second
-	// calm is how long everything has to settle: error back-off is short with
+	// calm is the time in which everything must settle after the last step. The error back-off is short after
 	// one fault, but an expectation may have to expire.
 	calm = 20 * time.Minute
-	// mostSteps is how many steps a play takes at most: parts that keep each other busy
-	// would never end.
+	// mostSteps is the maximum number of steps in a play. Without a maximum, a play in which parts keep each
+	// other busy would never end.
 	mostSteps = 100_000
 )
 
-// A scenario is what users and fate do, each at its time.
+// A scenario is a list of user actions and incidents, each at its own time. An incident is, for example, the
+// loss of a node.
 type scenario struct {
 	name  string
-	nodes int // 0: three
+	nodes int // 0 means three
 	steps []step
-	// noHang: it ends otherwise if a watch hangs before a step, and should.
+	// noHang leaves out the disturbances in which a watch hangs. If a watch hangs before a step of this
+	// scenario, the scenario correctly ends in another state.
 	noHang bool
-	// noReplay: a pod that a live list did not show is deleted when the watch goes on
-	// where it was, which is known to fail: invariant.AnothersListed.
+	// noReplay leaves out the disturbances in which a hung watch resumes and delivers its delayed events one by
+	// one. In this scenario, the controller then deletes a pod that was missing from a live list. See
+	// invariant.AnothersListed for this known failure.
 	noReplay bool
 }
 
@@ -61,11 +64,11 @@ type step struct {
 	do func(s *stage) error
 }
 
-// A disturbance is the one thing that goes wrong.
+// A disturbance is the single thing that goes wrong in a play.
 type disturbance struct {
 	kind
-	n       int // the call, event or pass that it hits; counted from 0
-	back    int // how many events ago the view is from
+	n       int // the number of the disturbed call, event or pass, counted from 0
+	back    int // how many events the stale view is behind
 	failure failure.Failure
 }
 
@@ -101,22 +104,21 @@ func (d disturbance) String() string {
 	return fmt.Sprintf("%s %d", d.kind, d.n)
 }
 
-// A trace is what a play was made of.
+// A trace records the calls, events and passes of a play.
 type trace struct {
 	calls  []replicastest.Call
 	events int
 	passes []pass
 }
 
-// A pass is when a pass began, for whom, and how many events had arrived.
+// A pass records when a pass began, for which owner, and how many events had arrived before the pass.
 type pass struct {
 	at     time.Time
 	key    types.NamespacedName
 	events int
 }
 
-// A stage is one play of a scenario. It is the Part of a world that stands for
-// the controller.
+// A stage is one play of a scenario. A stage is also a Part, and acts in the World in place of the controller.
 type stage struct {
 	*replicastest.PodCluster
 	controller *podController
@@ -125,14 +127,14 @@ type stage struct {
 	disturbance
 	seen     trace
 	hit      bool
-	at       pass // the pass to be made on a stale view
+	at       pass // the pass that must use a stale view
 	relistAt time.Time
-	resume   func() // instead of a list then
-	isBlind  bool   // the next look fails
+	resume   func() // if set, called at relistAt instead of a list
+	isBlind  bool   // whether the next call fails if this call is a get or a list
 	steps    int
 }
 
-// play plays a scenario with one disturbance and returns how it ended.
+// play plays a scenario with one disturbance, and returns a description of the final state.
 func play(sc scenario, d disturbance, learned trace) (*stage, string, error) {
 	nodes := sc.nodes
 	if nodes == 0 {
@@ -167,7 +169,7 @@ func play(sc scenario, d disturbance, learned trace) (*stage, string, error) {
 	return s, s.state(), s.checker.Settled(namespace)
 }
 
-// runTo lets time pass until an instant.
+// runTo lets time pass until the given time.
 func (s *stage) runTo(end time.Time) error {
 	done := func() bool {
 		s.steps++
@@ -183,7 +185,7 @@ func (s *stage) runTo(end time.Time) error {
 	return s.checker.Awake(namespace)
 }
 
-// restart starts a controller that knows nothing in place of the old one.
+// restart replaces the controller with a new one, which has empty caches and no memory.
 func (s *stage) restart() {
 	if s.controller != nil {
 		s.controller.View.Stop()
@@ -206,7 +208,8 @@ func (s *stage) restart() {
 	}
 }
 
-// strikes reports whether it is time for the disturbance, which happens once.
+// strikes reports whether the disturbance must happen now. The disturbance must have the given kind and number,
+// and happens only once.
 func (s *stage) strikes(k kind, n int) bool {
 	if s.hit || s.kind != k || s.n != n {
 		return false
@@ -250,8 +253,8 @@ func (s *stage) before(call replicastest.Call) replicastest.Fault {
 	return replicastest.Fault{}
 }
 
-// pause lets another controller take over in the middle of a pass, and end before
-// the first goes on.
+// pause interrupts a pass of the controller. Another controller works for the time pausedFor, and then ends.
+// After that, the interrupted pass continues.
 func (s *stage) pause() {
 	view := s.controller.View
 	view.ChildWatch.Hang()
@@ -277,20 +280,21 @@ func (s *stage) holds() bool {
 	return s.kind == stale && !s.hit && s.seen.events >= s.at.events-s.back
 }
 
-// Due returns when the controller has something to do.
+// Due returns the time of the next action.
 func (s *stage) Due() (time.Time, bool) {
 	at, _, ok := s.next()
 	return at, ok
 }
 
-// Step does it.
+// Step performs the next action.
 func (s *stage) Step() {
 	if _, do, ok := s.next(); ok {
 		do()
 	}
 }
 
-// next is what happens next: events before passes.
+// next returns the next action and its time. If an event and a pass are due at the same time, the event comes
+// first.
 func (s *stage) next() (at time.Time, do func(), ok bool) {
 	consider := func(due time.Time, is bool, what func()) {
 		if is && (!ok || due.Before(at)) {
@@ -327,7 +331,8 @@ func (s *stage) relist() {
 	s.controller.View.OwnerWatch.Relist()
 }
 
-// deliver delivers the next event, or makes sure that it is not.
+// deliver delivers the next event. If the disturbance hits this event, deliver instead loses the event, or makes
+// the watch break or hang.
 func (s *stage) deliver() {
 	n := s.seen.events
 	s.seen.events++
@@ -363,7 +368,7 @@ func (s *stage) deliver() {
 	s.relistAt = s.Clock.Now().Add(relistAfter)
 }
 
-// state describes the cluster without what is random: names and times.
+// state describes the cluster without its random parts, which are the names of pods and the times.
 func (s *stage) state() string {
 	var lines []string
 	for _, rs := range s.Owners(namespace) {
@@ -391,7 +396,7 @@ func (s *stage) describe(p *corev1.Pod) string {
 		p.Labels, owner, p.Status.Phase, p.DeletionTimestamp != nil, p.Finalizers, len(p.Status.Conditions))
 }
 
-// What users do.
+// The following methods do what users do.
 
 func (s *stage) owner(name string, n, minReady int32) error {
 	rs := replicastest.NewReplicaSet(namespace, name, n)
@@ -413,7 +418,7 @@ func (s *stage) orphan(name string) error {
 	return err
 }
 
-// oldest is the active pod of web that was created first.
+// oldest returns the name of the oldest pod that has the label app=web and is not being deleted.
 func (s *stage) oldest() string {
 	var first *corev1.Pod
 	for _, p := range s.Children(namespace) {
@@ -437,12 +442,12 @@ func (s *stage) relabel(pod, app string) error {
 	return s.edit(pod, func(p *corev1.Pod) { p.Labels["app"] = app })
 }
 
-// cheap makes a pod the first to go.
+// cheap lowers the deletion cost of a pod, so that the pod is deleted before other ready pods.
 func cheap(p *corev1.Pod) {
 	metav1.SetMetaDataAnnotation(&p.ObjectMeta, corev1.PodDeletionCost, "-100")
 }
 
-// replace deletes a pod and makes another one, nobody's, under its name.
+// replace deletes a pod, and creates another pod with the same name. The new pod has no owner.
 func (s *stage) replace(name string) error {
 	if _, err := s.DeleteChild(context.Background(), namespace, name, *metav1.NewDeleteOptions(0)); err != nil {
 		return err

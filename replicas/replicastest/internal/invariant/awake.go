@@ -137,10 +137,10 @@ func (w *watcher) awake(rs *appsv1.ReplicaSet) error {
 }
 
 // hasTime reports whether the controller has had enough time to notice that a pod no longer exists.
-// Only pods that the controller still counts are checked. The time begins when a pod in the cache
-// has a newer resourceVersion than two events. The first is the moment when the missing pod stopped
-// being active. The second is the last call that showed the missing pod. After a restore, the call
-// may be the newer one.
+// Only pods that the controller still counts are checked. Let a be the resourceVersion at which the
+// pod stopped being active. Let b be the server's resourceVersion at the last call that showed the
+// pod. The controller's time begins when the cache contains any pod with a resourceVersion that is
+// newer than a and b. After a restore, b may be newer than a.
 func (w *watcher) hasTime(key types.NamespacedName, now time.Time) bool {
 	newest := uint64(0)
 	for _, p := range w.controller.View.ChildWatch.In("") {
@@ -162,9 +162,10 @@ func (w *watcher) hasTime(key types.NamespacedName, now time.Time) bool {
 	return told && is && now.Sub(since) > passedWait
 }
 
-// asleep returns the rule that a sleeping owner breaks. If the cache already includes the end
-// of a pod, the controller might be unable to notice that the pod no longer exists.
-// If the controller still counts such a pod, the rule is AsleepPassed or AsleepUnversioned.
+// asleep returns the rule that a sleeping owner breaks. If the cache already includes the end of a
+// pod, the controller might be unable to notice that the pod no longer exists. If the controller
+// still counts a pod whose end is included in the cache, the rule is AsleepPassed or
+// AsleepUnversioned. In all other cases, the rule is Asleep.
 func (w *watcher) asleep() Rule {
 	for uid := range w.unseen() {
 		if _, is := w.checker.truth.pods[uid]; !is && w.passedBy(uid) {

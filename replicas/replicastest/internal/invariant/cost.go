@@ -101,8 +101,9 @@ type wait struct {
 	pass       instant
 }
 
-// hasty checks that a controller observes the delay that the server requested for creations in a
-// place. If the owner's generation has changed, the delay no longer applies.
+// hasty checks that a controller observes the delay that the server requested for creations. The
+// delay applies to the pods of one owner in one namespace. If the owner's generation has changed,
+// the delay no longer applies.
 func (w *watcher) hasty(rs *appsv1.ReplicaSet, call replicastest.Call, err error) {
 	here := place{rs.UID, call.Namespace}
 	told, is := w.waits[here]

@@ -16,8 +16,8 @@
 //
 // A pass is judged by the spec that its owner had when the pass began. The pass is excused if the
 // spec changed during the pass, or if the process could not see an earlier change. For each excuse
-// that does not hold, there is a separate Rule. KnownToFail lists the rules that the controller
-// breaks today.
+// that the Checker does not accept, there is a separate Rule. KnownToFail lists the rules that the
+// controller breaks today.
 //
 // Never more. Replicas are added to an owner only by creations and adoptions. Each creation is
 // judged when it takes effect. The Checker counts the replicas that the controller must know of,
@@ -26,8 +26,9 @@
 // created or adopted itself. If a creation got no answer, the controller still knows the name of
 // the pod. Replicas that the controller cannot know of are not counted. One example is a replica of
 // another process that the watches have not shown yet. Another is a replica whose creation took
-// effect after its process had ended. Apart from such replicas, an owner never has more replicas
-// than the highest number that one of its current passes wants.
+// effect after its process had ended. If the replicas that the controller cannot know of are left
+// out, an owner never has more replicas than its current pass wants. If several passes are current,
+// the highest number counts.
 //
 // Never fewer. Each deletion is judged when it takes effect. The number of remaining replicas must
 // be at least the number that the pass wants. Replicas that ended without the controller's
@@ -51,9 +52,9 @@
 // Never asleep. If a controller sees the current state and does not have to wait, a pass is due for
 // each owner that still has unfinished work. See Awake.
 //
-// Never for nothing. A controller may expect the effect of a call only if it has sent the call.
-// When a watch has delivered an object, the controller must no longer expect this object. If the
-// controller keeps the expectation longer, it waits until the expectation expires.
+// Never waiting for nothing. A controller may expect the effect of a call only if it has sent the
+// call. When a watch has delivered an object, the controller must no longer expect this object. If
+// the controller keeps the expectation longer, it waits until the expectation expires.
 package invariant
 
 import (

@@ -34,7 +34,8 @@ type (
 
 const namespace = "default"
 
-// A Checker that never complains proves nothing: here are controllers with bugs.
+// If a controller has one of these bugs, the Checker reports an error. A Checker that never reports an error
+// would prove nothing.
 func TestCheckerBites(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -157,14 +158,14 @@ func TestCheckerBites(t *testing.T) {
 	}
 }
 
-// hidden is what a controller hides.
+// hidden is the type of the value that a controller hides.
 type hidden = inside.Controller[podPass, *corev1.Pod]
 
 func ledgers(c *podController) inside.Ledgers[*ledger.Ledger[*corev1.Pod]] {
 	return inside.Of[inside.Ledgers[*ledger.Ledger[*corev1.Pod]]](inside.Of[*hidden](c).Ledgers)
 }
 
-// await lets a ledger wait for a pod that was not created.
+// await makes a ledger wait for a pod that was not created.
 func await(known *ledger.Ledger[*corev1.Pod], name string) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name)}}
 	if err := known.Created(known.Start(), pod, time.Now()); err != nil {
@@ -172,7 +173,8 @@ func await(known *ledger.Ledger[*corev1.Pod], name string) {
 	}
 }
 
-// One that ranks pods without those of siblings may choose others than Kubernetes.
+// If a controller deletes pods without having read the pods of sibling ReplicaSets, the Checker reports an
+// error. Kubernetes might delete other pods than this controller.
 func TestCheckerWantsSiblingsToBeLookedFor(t *testing.T) {
 	t.Parallel()
 	for want, spoil := range map[string]func(*hidden){
@@ -204,7 +206,8 @@ func TestCheckerWantsSiblingsToBeLookedFor(t *testing.T) {
 	}
 }
 
-// One that sleeps is found as soon as it sees what is to be done, and not in the end only.
+// If a controller sees unfinished work and has nothing to wait for, a pass must be due soon. Otherwise, Awake
+// returns an error while the World still runs, and not only in the end.
 func TestCheckerWakes(t *testing.T) {
 	t.Parallel()
 	scaled := func(t *testing.T, cluster *replicastest.PodCluster) {
@@ -242,7 +245,7 @@ func TestCheckerWakes(t *testing.T) {
 				world.RunUntil(cluster.Clock.Now().Add(d), func() bool { return checker.Awake(namespace) != nil })
 				return checker.Awake(namespace)
 			}
-			require.NoError(t, run(10*time.Minute)) // what was expected is not looked at any more
+			require.NoError(t, run(10*time.Minute)) // after this time, no pass for an expectation is due
 			tc.spoil(c)
 			tc.then(t, cluster)
 			err = run(time.Hour)
@@ -256,19 +259,19 @@ func TestCheckerWakes(t *testing.T) {
 	}
 }
 
-// tomorrow lets a controller put everything off.
+// tomorrow makes a controller postpone all work by 24 hours.
 func tomorrow(c *podController) {
 	c.Sync = func(context.Context, types.NamespacedName) (time.Duration, error) { return 24 * time.Hour, nil }
 }
 
-// drowsy lets a controller be told of nothing, and look every two minutes.
+// drowsy removes the controller's handler for updates of pods, and requests one pass in two minutes.
 func drowsy(c *podController) {
 	c.View.ChildWatch.OnUpdate = nil
 	c.Worker.Wake(types.NamespacedName{Namespace: namespace, Name: "web"}, 2*time.Minute)
 }
 
-// For an owner that is being deleted nothing is done, and without a lease nothing is
-// written.
+// If an owner is being deleted, or if the controller has no lease, the Checker reports an error for a creation,
+// deletion or release.
 func TestCheckerWantsToBeLeftAlone(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -327,8 +330,8 @@ func TestCheckerWantsToBeLeftAlone(t *testing.T) {
 	}
 }
 
-// passes returns a Sync that makes the pods of its ReplicaSet, without any care, and
-// then does something with the first.
+// passes returns a Sync function that does not look at the existing pods. The first pass creates three pods. If
+// no creation fails, each pass ends with a call of the given function, which receives the first pod.
 func passes(c *podController, then func(context.Context, *corev1.Pod) error) func(context.Context, types.NamespacedName) (time.Duration, error) {
 	made := false
 	return func(ctx context.Context, key types.NamespacedName) (again time.Duration, err error) {

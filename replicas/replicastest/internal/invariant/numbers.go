@@ -18,8 +18,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A share holds a number of replicas and a rule. For creations, the rule counts these replicas. For
-// deletions, the rule does not count them.
+// A share holds a number of replicas and a rule. If the rule judges creations, it counts the
+// replicas in the share. If the rule judges deletions, it does not count the replicas in the share.
 type share struct {
 	rule Rule
 	n    int
@@ -293,9 +293,10 @@ func (w *watcher) passedBy(uid types.UID) bool {
 	return known && inside.Of[inside.View](w.controller.View).Synced() && !inside.Of[inside.Stream](watch).Hung() && inside.Of[inside.Stream](watch).Pending() == 0 // the first list was empty
 }
 
-// unversioned selects one of the two given rules if the cache is newer than the moment when a pod
-// stopped being active. If the cache reports a resourceVersion, the controller must notice this, so
-// the first rule applies. Otherwise, the second rule applies.
+// unversioned selects one of the two given rules for the case that the cache is newer than the end
+// of a pod. If the controller's cache reports a resourceVersion, the first rule applies, because
+// the controller must notice that the pod is gone. If the cache reports no resourceVersion, the
+// second rule applies.
 func (w *watcher) unversioned(known, unknown Rule) Rule {
 	if w.controller.RememberWrites && w.controller.View.ChildrenVersion() != "" {
 		return known

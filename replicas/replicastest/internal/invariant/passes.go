@@ -138,8 +138,8 @@ type denial struct {
 	generation int64
 }
 
-// wait returns the minimum delay after d.passes refused passes. The result is half of the back-off,
-// because the back-off may have begun before d.last.
+// wait returns the minimum delay after d.passes refused passes. The back-off may have begun before
+// d.last. Therefore the result is only half of the back-off.
 func (d denial) wait(first, last time.Duration) time.Duration {
 	wait := first
 	for range d.passes - 1 {
@@ -178,9 +178,9 @@ func (w *watcher) conflicted(rs *appsv1.ReplicaSet, call replicastest.Call, err 
 // denied updates the number of consecutive refused passes of an owner. The last three arguments
 // describe one kind of call:
 //
-//   - tried is true if the pass made such a call.
-//   - refused is true if the server refused the last of these calls.
-//   - isLeft is true if the owner still needs such calls.
+//   - tried is true if the pass made a call of this kind.
+//   - refused is true if the server refused the last call of this kind.
+//   - isLeft is true if the owner still needs calls of this kind.
 //
 // The number is reset if the last call was not refused, or if the generation changed. If the pass
 // made no call and the owner needs none, the number is also reset.
@@ -438,14 +438,14 @@ type sight struct {
 	ready bool // the pod was ready at that time
 }
 
-// sees adds a sight for a pod that a live call has shown.
+// sees records in w.told and w.sights that a live call has shown a pod.
 func (w *watcher) sees(rs *appsv1.ReplicaSet, uid types.UID) {
 	w.told[uid] = inside.Of[inside.Cluster](w.checker.cluster).Version()
 	w.sights[uid] = sight{rs.UID, w.checker.cluster.Clock.Now(), isReady(w.checker.truth.pods[uid])}
 }
 
-// lists is called after a live list of an owner's pods. It stores the time, and removes the owner's
-// older sights.
+// lists is called after a live list of an owner's pods. It stores the time of the list in
+// w.listedAt, and removes the owner's pods from w.sights.
 func (w *watcher) lists(rs *appsv1.ReplicaSet) {
 	w.listedAt[rs.UID] = w.checker.cluster.Clock.Now()
 	for uid, s := range w.sights {

@@ -13,8 +13,9 @@ import (
 type Rule string
 
 // The rules about the number of replicas. A pass may use any spec that the owner has had since the
-// pass began. The rules More and Fewer accept all excuses. Each of the other rules here rejects one
-// excuse.
+// pass began. The rules More and Fewer accept every excuse for a wrong number of replicas. Each of
+// the other rules in this list does not accept one of the excuses. For example, MoreUnanswered does
+// not accept the excuse that a creation got no answer.
 const (
 	More           Rule = "more"             // after a creation, there are more replicas than the pass wants
 	MoreUnanswered Rule = "more-unanswered"  // like More, but also counts the controller's creations that got no answer
@@ -35,8 +36,8 @@ const (
 	FewerUnversioned Rule = "fewer-unversioned" // like FewerPassed, for a cache that reports no resourceVersion
 	FewerNewProcess  Rule = "fewer-new-process" // like Fewer, but does not count pods that were deleted before the process began
 	FewerReadSpec    Rule = "fewer-read-spec"   // the controller deletes a replica, but has already read that the owner wants more
-	FewerOldSpec     Rule = "fewer-old-spec"    // the pass deletes a ready pod, but the owner wanted more replicas before the pass began
-	FewerOldUnready  Rule = "fewer-old-unready" // the pass deletes an unready pod, but the owner wanted more replicas before the pass began
+	FewerOldSpec     Rule = "fewer-old-spec"    // the pass deletes a ready pod, and fewer pods remain than the owner has wanted since the pass began
+	FewerOldUnready  Rule = "fewer-old-unready" // the pass deletes an unready pod, and fewer pods remain than the owner has wanted since the pass began
 )
 
 // The other rules.
@@ -50,10 +51,10 @@ const (
 	Expecting            Rule = "expecting"             // a controller expects only the effects of calls that were sent
 	Intact               Rule = "intact"                // a controller does not modify the objects in its caches
 	Asleep               Rule = "asleep"                // a pass is due for each owner that has unfinished work
-	AsleepPassed         Rule = "asleep-passed"         // like Asleep, if the controller counts a pod whose deletion is older than the cache
+	AsleepPassed         Rule = "asleep-passed"         // like Asleep, if the controller still counts a deleted pod, and the cache is newer than the deletion
 	AsleepUnversioned    Rule = "asleep-unversioned"    // like AsleepPassed, for a cache that reports no resourceVersion
 	Unsettled            Rule = "unsettled"             // each owner reaches its final state
-	UnsettledUnversioned Rule = "unsettled-unversioned" // like Unsettled, if a sleeping owner would break AsleepUnversioned
+	UnsettledUnversioned Rule = "unsettled-unversioned" // like Unsettled, if a controller counts a deleted pod as described for AsleepUnversioned
 	Cost                 Rule = "cost"                  // the number of calls for an owner in an hour is limited
 	CostGone             Rule = "cost-gone"             // the hourly limit for calls is lower for a deleted owner
 	Needless             Rule = "needless"              // a status is written only if it has changed

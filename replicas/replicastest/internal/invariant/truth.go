@@ -27,7 +27,7 @@ type instant uint64
 type truth struct {
 	now   instant
 	epoch instant // the instant of the last restore
-	was   moment  // for the pod that changed last, its entry in the map since before that change
+	was   moment  // the moment of the pod that changed last, as it was before this change
 	pods  map[types.UID]*corev1.Pod
 	since map[types.UID]moment // the moment of each pod
 	ended map[types.UID]moment // when each deleted pod stopped being active

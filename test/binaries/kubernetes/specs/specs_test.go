@@ -1,8 +1,8 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package specs is Kubernetes' end-to-end specs of package apps and of the API
-// machinery, from the module cache.
+// Package specs runs Kubernetes' end-to-end specs of package apps and of the API machinery. The specs are in the
+// module cache.
 package specs_test
 
 import (
@@ -19,8 +19,8 @@ import (
 
 	_ "k8s.io/kubernetes/test/e2e/apimachinery"
 	_ "k8s.io/kubernetes/test/e2e/apps"
-	_ "k8s.io/kubernetes/test/e2e/framework/node/init" // nodes are waited for before and looked at after each spec
-	_ "k8s.io/kubernetes/test/utils/ktesting/format"   // objects in messages read as YAML
+	_ "k8s.io/kubernetes/test/e2e/framework/node/init" // after each spec, waits until all nodes are ready
+	_ "k8s.io/kubernetes/test/utils/ktesting/format"   // prints the objects in messages as YAML
 )
 
 var _ = ginkgo.SynchronizedBeforeSuite(waitForNodes, func(context.Context) {

@@ -22,7 +22,7 @@ import (
 // named returns a copy of the pod. The UID of the copy consists of the pod's namespace and name. If our
 // controller created the pod, the copy has the name that our controller chose. Some tests report the
 // deletion of a pod without a UID, and TestDeletionTimestamp creates the same pod twice. Therefore the copy
-// needs this UID.
+// does not keep the UID of the pod.
 func (rsc *ReplicaSetController) named(pod *corev1.Pod) *corev1.Pod {
 	if pod == nil {
 		return nil
@@ -158,7 +158,8 @@ func (listers) ChildrenVersion() string { return "" }
 
 // stored returns a copy of a test's ReplicaSet in the form in which an API server would store it. The
 // ReplicaSets of the tests have the apiVersion v1, and their template does not match their selector. Our
-// controller refuses both.
+// controller refuses a ReplicaSet with the apiVersion v1, or with a template that does not match the
+// selector.
 func stored(rs *appsv1.ReplicaSet) *appsv1.ReplicaSet {
 	rs = rs.DeepCopy()
 	rs.TypeMeta = metav1.TypeMeta{}
