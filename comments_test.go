@@ -25,8 +25,9 @@ func (e exports) have(name, member string) bool {
 	return e.names[name] && (member == "" || e.members[member])
 }
 
-// Each name such as expectations.Store.State in a comment must exist. In a comment of package slowstart, a name
-// without a package, such as Options.MaxParallel, must exist in slowstart. The same holds for the other packages.
+// Each name such as expectations.Store.State in a comment must exist. A comment may leave out the name of its own
+// package, for example in Options.MaxParallel. If the package declares Options, the package must also declare a
+// method, field or parameter named MaxParallel.
 func TestCommentsNameWhatExists(t *testing.T) {
 	t.Parallel()
 	exported := map[string]exports{}

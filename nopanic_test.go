@@ -247,8 +247,8 @@ func roomy() replicas.Room[mixed] {
 	return room
 }
 
-// made returns values of types that are useful only if a constructor made them, keyed by the name of the type.
-// TestNothingPanics calls the methods of these values.
+// made returns values that constructors have made, keyed by the name of their type. Only a constructor makes
+// useful values of these types. TestNothingPanics calls the methods of the returned values.
 func made() map[string]any {
 	cluster := replicastest.NewPodCluster(replicastest.Options{Nodes: 2})
 	view := cluster.NewView()
@@ -313,8 +313,9 @@ func TestNothingPanics(t *testing.T) {
 	})
 }
 
-// The lists functions, kinds, made and panicking must together contain every exported function and type of the
-// packages below, except interfaces. The lists must not contain other names.
+// Each exported function and type of the packages in this test, except interfaces, must be in one of four lists.
+// These lists are the variables functions, kinds and panicking, and the result of the function made. The lists
+// must not contain any name except these functions and types.
 func TestNothingPanicsKnowsAll(t *testing.T) {
 	t.Parallel()
 	var found []string
@@ -438,8 +439,8 @@ func values(of reflect.Type, depth int) []reflect.Value {
 	return found
 }
 
-// filled returns structs of the given type. Each exported field has one of the values that the function values
-// returns. If the type belongs to another module, filled returns nil.
+// filled returns structs of the given type. The value of each exported field is a result of the function named
+// values. If the type belongs to another module, filled returns nil.
 func filled(of reflect.Type, depth int) (found []reflect.Value) {
 	if !strings.HasPrefix(of.PkgPath(), module) {
 		return nil

@@ -86,7 +86,7 @@ type write struct {
 	version  string
 	read     string    // the newest version that was seen in the cache
 	missing  time.Time // the time when Ready first found that the write is missing from the cache, or zero
-	change   uint64    // a unique number; replaced when a new value is assigned to the field version or read
+	change   uint64    // a unique number that identifies the current values of the fields version and read
 }
 
 // Stale describes a cache that does not show a write of the owner yet.

@@ -36,7 +36,7 @@ func Example_reconcile() {
 		if state == expectations.Waiting {
 			return wait, nil // the cache is behind what was created
 		}
-		var names []string // of those that are missing; if state is Expired, list live
+		var names []string // the names of the missing children; if the state is Expired, find them with a live list
 		for i := len(cached); i < want; i++ {
 			names = append(names, fmt.Sprintf("web-%d", i))
 		}

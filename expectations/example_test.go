@@ -78,8 +78,9 @@ func ExampleStore_Add() {
 	// [claim/data-web-q9d4t claim/data-web-x7k2p]
 }
 
-// Without event handlers, a complete list shows which creations and deletions have happened. Sync removes them
-// from the record. The plan takes the remaining changes into account, so the owner does not have to wait.
+// Without event handlers, a complete list shows which creations and deletions have happened. Sync removes these
+// creations and deletions from the record. The plan takes the remaining changes into account, so the owner does
+// not have to wait.
 func ExampleSync() {
 	pod := func(name string) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)}}

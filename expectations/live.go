@@ -29,8 +29,9 @@ import (
 // SyncLive calls this function for the objects of both lists, so the lists may be read in different
 // ways. For example, you may read the cached objects with an index by owner, and the live objects
 // with a label selector. If an object can appear in only one of the lists, the function must return
-// false for it. Otherwise, the object would keep the owner Expired forever. If the parameter counts
-// is nil, all objects count as replicas, so both lists must be selected in the same way.
+// false for it. Otherwise, the object would keep the owner Expired forever. If the function is nil,
+// all objects of both lists count as replicas. In this case, the cached objects and the live
+// objects must be selected in the same way.
 //
 // Read the cached objects before the live objects. The live list must be complete. An object
 // without a UID, for example from a fake client, is identified by "namespace/name". Nil objects are
@@ -71,9 +72,9 @@ func beyond[T metav1.Object](objs, others []T, counts func(T) bool) (more []T) {
 	return more
 }
 
-// unproven returns the tokens that the set proven does not contain. The first result is the
-// argument number, reduced by one for each element of the set proven that is not in tokens. This
-// result may be negative.
+// unproven compares the given tokens with the proven tokens. The second result contains the given
+// tokens that are not proven. The first result is the given number, minus the number of proven
+// tokens that are not among the given tokens. The first result may be negative.
 func unproven[T ~string](number int, tokens []T, proven sets.Set[T]) (int, []T) {
 	others := proven.Clone().Delete(tokens...).Len()
 	return number - others, sets.New(tokens...).Difference(proven).UnsortedList()

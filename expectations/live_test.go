@@ -120,8 +120,8 @@ func TestSyncLive(t *testing.T) {
 	})
 }
 
-// If the cached objects differ from the live objects, SyncLive leaves something outstanding. When the cache has
-// caught up, nothing is outstanding.
+// If the cached objects differ from the live objects, the owner still has expected changes after SyncLive. When
+// the cache has caught up, SyncLive removes all expected changes.
 func TestSyncLiveIsSettledByTheCache(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(500) {

@@ -23,8 +23,8 @@ import (
 // in one step.
 //
 // A record stays until it is replaced or forgotten, even if the owner is Satisfied or Expired. If
-// an owner has no record, Set, Add, Try and TryAnyway make one. For this owner, all other methods
-// have no effect.
+// an owner has no record, Set, Add, Try and TryAnyway make a record. All other methods have no
+// effect on an owner without a record.
 type Store[K comparable] struct {
 	// Timeout is the time after which a record expires. A value of 0 or less means DefaultTimeout.
 	// Set Timeout before first use.
@@ -65,7 +65,7 @@ func (s *Store[K]) Set(key K, what Changes) {
 // Add is like Set, but keeps the changes that are already recorded. The owner then waits for both
 // the old and the new changes. The timeout of the whole record starts again, even if the record has
 // expired. If the total of the old creations or deletions is negative, Add first sets this total to
-// 0. The negative total then does not offset new changes.
+// 0. Therefore a negative total of old changes does not reduce the number of new changes.
 func (s *Store[K]) Add(key K, what Changes) {
 	made := s.now()
 	sh, r := s.lock(&key)
@@ -150,8 +150,8 @@ func (s *Store[K]) DeletionObserved(key K, uid types.UID) bool {
 // arrive. In any other state, the second result is 0. An owner without a record is Satisfied.
 //
 // Call State before you list the objects, not after. Otherwise, an object may appear in the cache
-// after you list and before you call State. This object counts as seen, but the list does not
-// contain it. The owner then creates one object too many.
+// after you list and before you call State. The Store then counts the new object as seen, but your
+// list does not contain the new object. The owner then creates one object too many.
 func (s *Store[K]) State(key K) (state State, remaining time.Duration) {
 	sh, r := s.lock(&key)
 	if !r.outstanding() {
@@ -257,12 +257,12 @@ func (s *Store[K]) All() iter.Seq2[K, Pending] {
 //	creations, deletions := expectations.Sync(&exp, key, live, terminating).Total()
 //	missing := want - (len(live) + creations - deletions)
 //
-// A creation by name counts as seen if an object in the list live or the list terminating has this
-// name. A deletion by UID counts as seen if no object in the list live has this UID. An object
-// without a UID, for example from a fake client, is identified by "namespace/name". Counted
-// creations and deletions stay in the record, because the lists do not show which objects were
-// counted. If a deletion must stay in the record until the object is gone, the list live must also
-// contain the terminating objects.
+// A creation by name counts as seen if either list contains an object with this name. A deletion by
+// UID counts as seen if the argument live contains no object with this UID. An object without a
+// UID, for example from a fake client, is identified by "namespace/name". Counted creations and
+// deletions stay in the record, because the lists do not show which objects were counted. If a
+// deletion must stay in the record until the object is gone, the argument live must also contain
+// the terminating objects.
 //
 // The lists must be complete. They must not be older than the list that you used to choose the
 // objects to delete. For example, if a read fails and you pass an empty list, all deletions count

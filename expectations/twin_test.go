@@ -129,8 +129,8 @@ func (w *twin) sync(key string, live, terminating []*corev1.Pod) {
 	}
 }
 
-// owners returns the keys of the records for which the function since is positive, sorted by the result of this
-// function.
+// owners calls the given function for each record. If the result is positive, owners returns the key of the
+// record. The keys are sorted by the results of the function.
 func (w *twin) owners(since func(*twinRecord) int) []string {
 	var keys []string
 	for key, r := range w.records {

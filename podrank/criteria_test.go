@@ -105,7 +105,7 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// In each case, the criterion chooses the pod of the field first, although the UID of this pod comes last. Most of
+// In each case, the criterion chooses the first of two pods, although the UID of this pod comes last. Most of
 // these criteria are not part of Kubernetes' order.
 func TestPodCriteria(t *testing.T) {
 	t.Parallel()

@@ -285,10 +285,9 @@ func created[T metav1.Object](name string, sign int64, ages, instants string) Cr
 // Name returns the name of the criterion. Order.String and Victim.Criterion use the same name.
 func (c Criterion[T]) Name() string { return c.name }
 
-// Reverse returns a criterion with the opposite order and the same name. For example, if By made
-// the criterion, the reverse puts the object with the higher value first. If First made the
-// criterion, the reverse puts objects for which the function returns false before all other
-// objects.
+// Reverse returns a criterion with the opposite order and the same name. For example, the reverse
+// of a criterion from By puts the object with the higher value first. The reverse of a criterion
+// from the function First puts objects for which the condition is false before all other objects.
 func (c Criterion[T]) Reverse() Criterion[T] {
 	open := c.open
 	if open == nil {

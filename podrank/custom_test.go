@@ -319,7 +319,7 @@ func TestAnOrderOfManyCriteria(t *testing.T) {
 	}
 	order, err := podrank.NewOrder(criteria...)
 	require.NoError(t, err)
-	// The UIDs of these machines have the opposite order.
+	// The order of these machines by UID is the opposite of their order by the criteria.
 	var machines []*machine
 	for i := range many {
 		m := &machine{}

@@ -23,7 +23,7 @@ var never time.Time // the zero instant
 // ago returns the time d before podtest.Now.
 func ago(d time.Duration) time.Time { return podtest.Now.Add(-d) }
 
-// readyFor makes the pod ready since the time d before podtest.Now.
+// readyFor makes the pod ready. At podtest.Now, the pod has been ready for the given duration.
 func readyFor(d time.Duration) podtest.Option { return podtest.ReadySince(ago(d)) }
 
 // createdFor sets the pod's creation time to the time d before podtest.Now.
@@ -92,15 +92,15 @@ func with(options ...podtest.Option) []podtest.Option { return options }
 
 const pow49, pow50 = time.Duration(1) << 49, time.Duration(1) << 50
 
-// A rule describes two pods. The pod first must come before the pod second. The field by names the criterion that
-// decides. If this criterion is UID, the pods are equal in all earlier criteria. For all other criteria, the
-// method pods sets UIDs in the opposite order. The options of a pod may then replace its UID.
+// A rule describes two pods. The first pod must come before the second pod. If the deciding criterion is UID, the
+// pods are equal in all earlier criteria. If another criterion decides, the UIDs alone would put the second pod
+// first, unless the options of the pods set other UIDs.
 type rule struct {
 	name          string
 	first, second []podtest.Option
 	ranks         [2]int
-	plain         bool // whether now is the zero time
-	by            string
+	plain         bool   // whether now is the zero time
+	by            string // the name of the criterion that decides
 }
 
 var rules = []rule{
@@ -198,8 +198,8 @@ var rules = []rule{
 
 func ptr[T any](v T) *T { return &v }
 
-// pods returns the two pods of the rule. If the criterion is not UID, the UIDs of the pods have the opposite
-// order, unless the options of the pods replace them.
+// pods returns the two pods of the rule. If the deciding criterion is UID, the first pod has the lower UID. If
+// another criterion decides, the second pod has the lower UID. The options of a pod can replace the pod's UID.
 func (r rule) pods() (first, second *corev1.Pod) {
 	a, z := podtest.UID("a"), podtest.UID("z")
 	if r.by != podrank.UID {
@@ -248,9 +248,10 @@ func TestSelectByEachRule(t *testing.T) {
 	}
 }
 
-// TestActivePodsLess applies the rules to ActivePods, the order of older releases. If the deciding criterion does
-// not exist in this order, the two pods are equal. ActivePods compares times exactly. Therefore rules with
-// different times are skipped, unless now is zero or an earlier criterion decides.
+// TestActivePodsLess applies the rules to ActivePods, the order of older releases. If ActivePods lacks the
+// criterion that decides a rule, the two pods of the rule are equal. ActivePods compares times exactly. Therefore
+// the test skips a rule if the times of the two pods differ. There are two exceptions. The test does not skip a
+// rule if the current time of the rule is the zero time, or if a criterion before the times decides.
 func TestActivePodsLess(t *testing.T) {
 	t.Parallel()
 	later := []string{"deletion-cost", "colocation", podrank.UID, podrank.Name}

@@ -47,9 +47,9 @@
 // are equal. Otherwise, Kubernetes skips the remaining criteria and compares the UIDs. In
 // Kubernetes, pod A can therefore come before B, B before C, and C before A. The victims then
 // depend on the order of the list. This package computes the power of two with integers. Kubernetes
-// uses floating-point numbers. Kubernetes' result is wrong for ages of more than 6 days that are
-// only some nanoseconds below a power of two. Kubernetes' result is also wrong for the longest
-// possible age, which is 292 years.
+// uses floating-point numbers. Kubernetes' result is wrong if an age is longer than 6 days, and its
+// number of nanoseconds is slightly lower than a power of two. Kubernetes' result is also wrong for
+// the longest possible age, which is 292 years.
 //
 // All functions are pure and do not change the objects. They are safe for concurrent use on two
 // conditions. The functions that you pass must be safe for concurrent use, and no goroutine may
@@ -156,8 +156,8 @@ func Select[T metav1.Object](objs []T, n int, opts Options[T]) []Victim[T] { // 
 // Explain returns all objects in the order of deletion. Each Victim contains the criterion that
 // decides between its object and the next object. The Victim at index i is equal to the last Victim
 // that Select returns for n = i+1. Objects for which Options.MustStay returns true come last, and
-// the Criterion of their Victims is MustStay. Explain treats nil objects and objects that are
-// listed twice in the same way as Select.
+// the Criterion of their Victims is MustStay. Like Select, Explain ignores nil objects, and returns
+// only one Victim for an object that is listed twice.
 func Explain[T metav1.Object](objs []T, opts Options[T]) []Victim[T] {
 	r := newRanking(objs, len(objs), opts)
 	if len(r.found) == 0 {

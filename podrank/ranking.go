@@ -86,8 +86,8 @@ func (r *ranking[T]) makeLevelled() {
 	}
 }
 
-// run finds the first n objects. If the parameter once is true, an object that is listed twice is
-// found only once.
+// run finds the first n objects. If an object is listed twice, run(n, true) finds the object once,
+// and run(n, false) finds the object twice.
 func (r *ranking[T]) run(n int, once bool) {
 	objs := make([]weighed, len(r.facts.Objects))
 	for i := range objs {

@@ -69,7 +69,7 @@ func TestParseOrder(t *testing.T) {
 }
 
 // In Kubernetes' order, two ages that round down to the same power of two are equal, and then restarts and UIDs
-// decide. The order newest compares the exact creation times.
+// decide. The order "newest" compares the exact creation times.
 func TestNewestGoesByTheExactInstant(t *testing.T) {
 	t.Parallel()
 	older, newer := replica("older", "node", 12*time.Hour+time.Second), replica("newer", "node", 12*time.Hour)
@@ -84,7 +84,7 @@ func TestNewestGoesByTheExactInstant(t *testing.T) {
 }
 
 // In the example of KEP-5982, replicas on three nodes are scaled down to a number that fits on one node.
-// Kubernetes' order empties no node, but the order packed empties two nodes.
+// Kubernetes' order empties no node, but the order "packed" empties two nodes.
 func TestPackedEmptiesNodes(t *testing.T) {
 	t.Parallel()
 	var pods []*corev1.Pod

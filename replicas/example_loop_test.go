@@ -97,9 +97,9 @@ func (p *pass) readCache() {
 	p.cache.Rules = ledger.RulesOf(p.rs, p.spec.Kind.GroupKind(), p.spec.Selector, status.IsPodActive)
 }
 
-// plan makes a plan from the view. If the cache is behind or the result of a call is unknown, plan lists the pods
-// live before the pass changes anything. If the plan is empty, plan makes this list only if Unmet is set in the view,
-// or if the unanswered requests can no longer take effect.
+// plan makes a plan from the view. If the cache is behind or the result of a call is unknown, the pass lists the pods
+// live before it changes anything, and plans again. If the plan is empty, the pass needs this list only in two cases.
+// Either view.Unmet is true, or none of the unanswered requests can still take effect.
 func (p *pass) plan(ctx context.Context) (replicas.PodPlan, error) {
 	view, plan, err := p.manage()
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// A ReplicaSet wants two pods. It has a ready pod, an unready pod, and a pod with a low deletion cost. An orphan
-// also matches its selector.
+// A ReplicaSet wants two pods. It has a ready pod, an unready pod, and a pod with a low deletion cost. The selector of
+// the ReplicaSet also matches an orphan.
 func ExampleManage() {
 	rs := replicastest.NewReplicaSet("default", "web", 2)
 	pods := []*corev1.Pod{

@@ -43,7 +43,7 @@ type bed struct {
 	set     *appsv1.ReplicaSet
 	faults  func(replicastest.Call) replicastest.Fault
 
-	low, high int // the lower and the higher of the previous and the current number of wanted pods
+	low, high int // the allowed range of active pods, between the numbers that were wanted before and after the last scaling
 	ever      map[types.UID]bool
 }
 
@@ -152,7 +152,7 @@ func (b *bed) run(d time.Duration) {
 	b.cluster.Clock.Advance(end.Sub(b.cluster.Clock.Now()))
 }
 
-// there returns the number of active pods, and adds their UIDs to ever.
+// The method there returns the number of active pods. It also adds the UIDs of these pods to the field ever.
 func (b *bed) there() int {
 	pods := status.FilterActivePods(b.cluster.Children("default"))
 	for _, pod := range pods {

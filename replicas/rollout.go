@@ -125,12 +125,12 @@ type rolling[T metav1.Object] struct {
 //
 // So a plan never lowers the number of available children below R - U. It never raises the number
 // of all children above R + S. A plan creates no child that a later plan of the rollout would
-// delete. With Slots, S is 0. If a plan with Slots cannot delete a child, the plan may still fill
-// one empty slot, even above R + S.
+// delete. If the Spec has Slots, MaxSurge is always 0. If a plan with Slots cannot delete a child,
+// the plan may still fill one empty slot, even if there are then more than R children.
 //
 // The limit for create counts children whose deletion is in flight. The limits for delete do not
-// count these children. If Rules.Active returns true for a child that is being deleted, the
-// limit for create counts the child as new until it is gone.
+// count these children. If Rules.Active returns true for a child that is being deleted, the child
+// counts as new in the limit for create until it is gone.
 func (s *Spec[T]) roll(r Room[T], active, staying []T) Room[T] {
 	unavailable, surge, _ := s.rollout() // this cannot fail, because checkRollout has succeeded
 	available, _ := s.available()

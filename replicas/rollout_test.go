@@ -100,7 +100,7 @@ func TestTheBoundsOfARollout(t *testing.T) {
 			for _, d := range plan.Scale.Delete {
 				for _, id := range spec.DeletionsInFlight {
 					if object.ID(d.Object) == id && status.IsPodReady(d.Object) {
-						goes-- // sure does not include this pod
+						goes-- // this pod is not included in the variable sure
 					}
 				}
 			}
@@ -276,8 +276,9 @@ func (f *rolledFleet) asPlanned(t *testing.T, spec replicas.PodSpec, startUp int
 }
 
 // A rollout creates as many pods as Kubernetes' Deployment controller does, and takes no more steps. The number of
-// available pods stays at or above wanted minus unavailable, unless the Deployment controller goes below this
-// number. In this case, the rollout does not go lower than the Deployment controller.
+// available pods does not fall below the number of wanted pods minus the allowed number of unavailable pods, unless
+// the Deployment controller goes below this number. In this case, the rollout does not go lower than the Deployment
+// controller.
 func TestARolloutBesideADeployment(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(3, 4))

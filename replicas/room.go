@@ -66,9 +66,9 @@ func RoomOf[T metav1.Object](owned []T, spec Spec[T]) (Room[T], error) {
 //   - Surplus children may be deleted. Each deletion in flight that is not sent again makes the
 //     surplus smaller by one. With slots, only children outside the wanted slots are surplus.
 //   - If at least Replicas children exist, all children that must go may be deleted at the same
-//     time. A child with a deletion in flight counts as existing only if the child must go. With
-//     slots, children outside the wanted slots must go, and only children in wanted slots count as
-//     existing.
+//     time. If the deletion of a child that need not go is in flight, the child does not count as
+//     existing. With slots, children outside the wanted slots must go, and only children in wanted
+//     slots count as existing.
 //   - With MaxUnavailable or MaxSurge, the method roll sets the limits.
 //   - Children that must stay are not deleted. Children to discard and children of other owners use
 //     no place. If the deletion of a child to discard, or of another owner's child, is in flight,

@@ -21,13 +21,13 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// A crowd holds the children and the spec of an owner. The spec also lists the calls in flight. The keys of the
-// maps must and stay are the UIDs of children.
+// A crowd holds the children and the spec of an owner. The spec also lists the calls in flight. The keys of both maps
+// are the UIDs of children.
 type crowd struct {
 	spec     replicas.Spec[*worker]
 	children []*worker
-	must     map[types.UID]bool
-	stay     map[types.UID]bool
+	must     map[types.UID]bool // whether a child must go
+	stay     map[types.UID]bool // whether a child must stay
 	slots    bool
 }
 
@@ -76,8 +76,8 @@ func (c crowd) isOut(w *worker) bool {
 	return true
 }
 
-// ends calls f once for each possible outcome of the calls. In each outcome, the map took says which of the calls
-// take effect.
+// ends(calls, f) runs f once for each possible outcome of the calls. If a call takes effect in this outcome, its value
+// in the map took is true.
 func ends[E comparable](calls []E, f func(took map[E]bool)) {
 	for way := range 1 << len(calls) {
 		took := map[E]bool{}
@@ -112,11 +112,12 @@ func (c crowd) mayCreate(names []string) bool {
 }
 
 // mayDelete reports whether the victims may be deleted. No victim may be a child that must stay or is being deleted.
-// In addition, the same one of two conditions must hold for every possible outcome of the deletions in flight. The first
-// condition is that the victims are surplus, so that at least Replicas children are left after the deletion. The
-// second condition is that all victims must go, and at least Replicas children exist before the deletion. A child that
-// must go counts as existing, even if its deletion in flight takes effect. With slots, only children outside the
-// wanted slots are surplus, and only children in the wanted slots count as existing.
+// In addition, the victims must either be surplus in every possible outcome of the deletions in flight, or be replaced
+// in every possible outcome. The victims are surplus if at least Replicas children are left after the deletion. The
+// victims are replaced if all of them must go, and at least Replicas children exist before the deletion. If a child
+// must go and need not stay, it counts as existing even if a deletion in flight removes it. Children that are being
+// deleted never count. With slots, only children outside the wanted slots are surplus, and only children in the wanted
+// slots count as existing.
 func (c crowd) mayDelete(victims []*worker) bool {
 	if len(victims) == 0 {
 		return true
@@ -291,8 +292,8 @@ func TestRoomRefuses(t *testing.T) {
 	}
 }
 
-// The formulas in docs/guarantee.md agree with mayCreate and mayDelete. TestRoomAgreesWithItsTwin compares a Room
-// with the same two functions.
+// The formulas in docs/guarantee.md agree with the methods mayCreate and mayDelete. TestRoomAgreesWithItsTwin compares
+// a Room with mayCreate and mayDelete.
 func TestTheGuaranteeIsTheRoom(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/guarantee.md")

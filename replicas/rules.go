@@ -22,7 +22,7 @@ type Rules[T metav1.Object] struct {
 	//
 	// Active may also return true for a child that is being deleted. A plan does not delete this
 	// child again, and creates its replacement only after the child is gone. When a plan decides
-	// how many children to delete, it does not count this child.
+	// how many children to delete, the plan does not count children that are already being deleted.
 	Active func(T) bool
 	// Ready reports whether an active child is ready to do its work. If Ready is nil, a pod is
 	// ready if its Ready condition is True, and any other child is never ready. If a pod is not
@@ -39,9 +39,9 @@ type Rules[T metav1.Object] struct {
 	// change this behavior, as described in their comment. If MustGo is nil, no child is required
 	// to go.
 	MustGo func(T) bool
-	// MustStay reports whether a child must not be deleted. MustStay takes precedence over MustGo,
-	// and a child that must stay still counts as a replica. If MustStay is nil, every child may be
-	// deleted.
+	// MustStay reports whether a child must not be deleted. MustStay takes precedence over MustGo.
+	// A child that must stay counts as a replica like any other child. If MustStay is nil, every
+	// child may be deleted.
 	MustStay func(T) bool
 	// Discard reports whether a child has ended and only needs to be cleaned up. Discard takes
 	// precedence over Active, so a discarded child does not count as a replica. The plan that

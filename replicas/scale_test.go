@@ -23,7 +23,9 @@ import (
 // A step describes a plan by numbers. It contains the numbers of existing and wanted children, the limits, and the
 // expected plan.
 type step struct {
-	have, must, stay, both int // have includes must, stay and both; children in both must go and must stay
+	// The number of children is in the field have. The next three fields count those children that must go, those
+	// that must stay, and those that must both go and stay. No child is counted in two of these three fields.
+	have, must, stay, both int
 	going                  int // active children that are being deleted; not included in have
 	want                   int32
 	burst, held            int

@@ -40,8 +40,8 @@ type Spec[T metav1.Object] struct {
 	// Owner is the object that owns the children, and is required. A child belongs to the owner if
 	// its controller reference has the owner's UID. If the owner has no UID, as with fake clients,
 	// the group, kind and name are compared instead. If the owner has a deletionTimestamp, nothing
-	// is adopted, released or created. The children of such an owner are deleted only if the owner
-	// has the Finalizer.
+	// is adopted, released or created. If the owner has a deletionTimestamp, its children are
+	// deleted only if the owner also has the finalizer in the field Finalizer.
 	Owner metav1.Object
 	// Finalizer is the name of a finalizer that keeps a deleted owner until its children are gone.
 	// While an owner with this finalizer is being deleted, all its children are deleted. The rules,
@@ -104,12 +104,12 @@ type Spec[T metav1.Object] struct {
 	// pods. The labels of the template must match Selector.
 	Template *corev1.PodTemplateSpec
 	// New returns the object for a new child, and must return a different object with each call.
-	// Its argument is the name of the child, such as the name of its slot. If the API server
-	// chooses the name, the argument is "". Otherwise, the returned object must have the name in
-	// the argument or no name. New sets the content of the child and its labels, which must match
-	// Selector. Scale.New sets the namespace, the name and the controller reference. If New is nil,
-	// pods are built from Template. For children that are not pods, a nil New is an error if a
-	// child must be created.
+	// The argument of New is the name of the new child. With Slots, the name of the child is the
+	// name of its slot. If the API server chooses the name, the argument is "". Otherwise, the
+	// returned object must have the name in the argument or no name. New sets the content of the
+	// child and its labels, which must match Selector. Scale.New sets the namespace, the name and
+	// the controller reference. If New is nil, pods are built from Template. For children that are
+	// not pods, a nil New is an error if a child must be created.
 	New func(name string) (T, error)
 	// MinReadySeconds is how many seconds a child must be ready before it counts as available.
 	// MinReadySeconds affects a plan only if MaxUnavailable or MaxSurge is set. A negative number
@@ -190,13 +190,13 @@ type Spec[T metav1.Object] struct {
 	// creates and deletes nothing.
 	//
 	// If Pending is expectations.Expired, a plan that would create or delete something is blocked
-	// with the reason ViewIsStale. A plan is also blocked if the number of children, including
-	// those in Claims.Adopt, plus PendingAdoptions differs from Replicas. The numbers can differ
-	// even if there is nothing to do. For example, MaxDeletions or MustStay may keep surplus
-	// children. Other plans are not blocked for this reason. But a stale list may contain the right
-	// number of children by chance. So if Pending is Expired, list the children from the API server
-	// even if the plan is empty. You may skip this list call if the cached list already shows all
-	// outstanding changes that expectations.Store.Get returns.
+	// with the reason ViewIsStale. A plan is also blocked if Replicas differs from the sum of the
+	// active children, the orphans in Claims.Adopt and PendingAdoptions. The sum can differ from
+	// Replicas even if there is nothing to do. For example, MaxDeletions or MustStay may keep
+	// surplus children. Other plans are not blocked for this reason. But a stale list may contain
+	// the right number of children by chance. So if Pending is Expired, list the children from the
+	// API server even if the plan is empty. You may skip this list call if the cached list already
+	// shows all outstanding changes that expectations.Store.Get returns.
 	Pending    expectations.State
 	PendingFor time.Duration
 }
@@ -276,7 +276,8 @@ func (s *Spec[T]) checkOwner() error {
 }
 
 // otherKind returns the group and kind in the owner's TypeMeta if they differ from Spec.Kind. If
-// they are the same, or if TypeMeta is empty as in objects from typed caches, otherKind returns "".
+// TypeMeta has the same group and kind as Spec.Kind, otherKind returns "". If TypeMeta is empty, as
+// in objects from typed caches, otherKind also returns "".
 func (s *Spec[T]) otherKind() string {
 	owner, ok := s.Owner.(runtime.Object)
 	if !ok {

@@ -50,7 +50,8 @@ type Claimer[T metav1.Object] struct {
 	// To prevent this release, let Keep return true for the object.
 	Filter func(T) bool
 	// Keep decides about objects that belong to the owner but do not match. If Keep returns true,
-	// the object is not released. If Keep is nil, all these objects are released.
+	// the object is not released. A nil Keep has the same effect as a function that always returns
+	// false.
 	Keep func(T) bool
 
 	// Finalizers are added to adopted objects and removed from released objects.

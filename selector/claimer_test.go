@@ -576,7 +576,7 @@ func claimerTwin(rs *appsv1.ReplicaSet, p *corev1.Pod, c *selector.Claimer[*core
 	return "undecided"
 }
 
-// sorted returns the name of the list that contains each pod.
+// sorted maps the name of each pod to the name of the list that contains the pod.
 func sorted(claimed selector.Claimed[*corev1.Pod]) map[string]string {
 	found := map[string]string{}
 	note := func(where string, in pods) {

@@ -26,11 +26,11 @@ type Claims[T metav1.Object] struct {
 	// Release contains the owner's objects that no longer match. Each of these objects needs a
 	// release patch.
 	Release []T
-	// Ignored contains all other objects. These are objects of other owners, and orphans that do
-	// not match, are being deleted or are in another namespace. If Keep returns true for an object
-	// of the owner that does not match, this object is also in Ignored. If the owner is being
-	// deleted, all orphans are in Ignored. In this case, Ignored also contains the owner's objects
-	// that do not match.
+	// Ignored contains all other objects. The objects of other owners are in Ignored. An orphan is
+	// in Ignored if it does not match, is being deleted, or is in another namespace. If Keep
+	// returns true for an object of the owner that does not match, this object is also in Ignored.
+	// If the owner is being deleted, all orphans are in Ignored. In this case, Ignored also
+	// contains the owner's objects that do not match.
 	Ignored []T
 }
 
@@ -252,8 +252,8 @@ func (r *rule) verdictIfMatching(obj metav1.Object, controller *metav1.OwnerRefe
 // adopt.
 func (v verdict) isMatch() bool { return v == own || v == adopt }
 
-// mismatch changes the verdict after the object was found not to match. The verdict own becomes
-// release, and the verdict adopt becomes ignore.
+// mismatch changes the verdict on an object that was found not to match. An object of the owner
+// gets the verdict release, and an orphan gets the verdict ignore.
 func (v *verdict) mismatch() {
 	if *v == own {
 		*v = release

@@ -63,8 +63,8 @@ func ExampleRest() {
 	// [web-2 web-4]
 }
 
-// If a call panics, Run panics with a *Panic. The field Result of the *Panic shows a deferred clean-up function
-// which calls have succeeded.
+// If a call panics, Run panics with a *Panic. A deferred clean-up function can recover the *Panic, and read in the
+// field Result which calls have succeeded.
 func ExamplePanic() {
 	defer func() {
 		if p, ok := recover().(*slowstart.Panic); ok {

@@ -51,7 +51,8 @@ func indices(failed []slowstart.Failure) (indices []int) {
 	return indices
 }
 
-// upTo returns the numbers from, from+1 and so on up to to-1. If there are none, the result is nil.
+// upTo returns the integers from the first argument up to, but not including, the second argument. If there are no
+// such integers, the result is nil.
 func upTo(from, to int) (indices []int) {
 	for i := from; i < to; i++ {
 		indices = append(indices, i)

@@ -186,10 +186,10 @@ func get[C any, F form[C]](of F, conditions []C, conditionType string) *C {
 }
 
 // SetCondition removes the old conditions of the same type and appends the given condition to the
-// list. If the first old condition has the same status and reason, SetCondition keeps this old
-// condition with its message and time. In this case, only the observedGeneration of a
-// metav1.Condition is updated. The old slice is not modified. If conditions is nil, SetCondition
-// does nothing.
+// list. If the first old condition of the same type also has the same status and reason,
+// SetCondition keeps this old condition with its message and time. In this case, only the
+// observedGeneration of a metav1.Condition is updated. The old slice is not modified. If conditions
+// is nil, SetCondition does nothing.
 func SetCondition[C Condition](conditions *[]C, condition C) { set(known[C]{}, conditions, condition) }
 
 func set[C any, F form[C]](of F, conditions *[]C, condition C) {

@@ -107,7 +107,7 @@ func (c Conditions[C]) SetFailure(conditions *[]C, f Failure) {
 	}
 }
 
-// own implements the interface form for a condition type that the caller has defined.
+// own[C] implements the interface form[C]. The condition type C is defined by the caller.
 type own[C any] struct{ *fields }
 
 func (o own[C]) read(c *C) (conditionType, status, reason string) {

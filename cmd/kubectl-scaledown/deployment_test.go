@@ -12,7 +12,7 @@ import (
 )
 
 // rollout is a Deployment of 4 replicas in the middle of a rollout. The new ReplicaSet has 2 replicas, and the
-// previous one has 3. The oldest ReplicaSet has none.
+// previous one has 3. The oldest ReplicaSet has no replicas.
 var rollout = `
 apiVersion: apps/v1
 kind: Deployment

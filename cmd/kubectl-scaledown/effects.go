@@ -151,7 +151,9 @@ func minReady(pdb *policyv1.PodDisruptionBudget, pods int) (n int, err error) {
 }
 
 // A position describes the place of a pod in the deletion order. It says whether and why the pod is
-// deleted, and what would happen with two other deletion costs.
+// deleted. With the deletion cost in the field First, the pod would rank before all other pods of
+// its group. With the deletion cost in the field Protect, the pod would rank after all other pods
+// of its group. See the method costs.
 type position struct {
 	Name    string   `json:"name"`
 	Place   int      `json:"place"` // counted from 1

@@ -44,7 +44,7 @@ type options struct {
 	steps    []int32 // from --steps or --replicas; nil means the owner's spec.replicas, which --compare reads from the later dump
 	instant  string
 	at       time.Time     // parsed from instant; by default the current time, or the time of the first dump if --compare is set
-	within   time.Duration // maximum delay from the time in the field at until the scaling
+	within   time.Duration // the scaling happens at most this long after the time options.at
 
 	explain         bool
 	whyNot          bool

@@ -132,8 +132,9 @@ func (o *options) answersFrom(objs *objects) ([]answer, error) {
 	return answers, o.existed(answers)
 }
 
-// existed returns an error if a pod was created after the time of --at. Such an input is too new,
-// because pods that existed at that time may be missing from it.
+// existed returns an error if an answer contains a pod that was created after the time of --at. The
+// input of the answer is then too new, because pods that existed at the time of --at may be missing
+// from the input.
 func (o *options) existed(answers []answer) error {
 	for _, a := range answers {
 		for _, d := range a.sets {

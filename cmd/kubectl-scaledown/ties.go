@@ -16,7 +16,7 @@ import (
 )
 
 // A tie is a group of pods of which only some are deleted, and it cannot be known which ones. The
-// group is order[from:to]. The field goes holds the number of deleted pods.
+// group is order[from:to]. The number of deleted pods is in the field goes.
 type tie struct {
 	from, to, goes int
 	cause
@@ -70,8 +70,8 @@ func class(order []podrank.Victim[*corev1.Pod], cut int, criteria map[string]boo
 	return from, to, true
 }
 
-// A pass is one pass of a controller over its pods. The slice order contains the pods before the
-// pass, in deletion order. The pass deletes order[:cut].
+// A pass is one pass of a controller over its pods. All pods that exist before the pass are in
+// order[:], and the first pod to delete is order[0]. The pass deletes order[:cut].
 type pass struct {
 	order []podrank.Victim[*corev1.Pod]
 	cut   int
@@ -109,8 +109,8 @@ func (w window) tie(p pass) (t tie, ok bool) {
 	return tie{from + start, from + reach + 1, p.cut - from - start, alike}, true
 }
 
-// A candidate holds the values by which pods are ranked if they are equal in all criteria in the
-// variable fine.
+// A candidate holds further values of a pod. If two pods are equal in all criteria for which
+// fine[criterion] is true, the values in their candidates decide which pod comes first.
 type candidate struct {
 	uid            types.UID
 	ready, created time.Time
@@ -163,15 +163,18 @@ func (w window) sureByAge(p, q *candidate, since, other time.Time) bool {
 	switch {
 	case since.IsZero() || other.IsZero():
 		return true
-	case since.Before(other): // the UIDs decide while the ages have the same power of two; later, q may come first
+	case since.Before(other):
+		// While both ages round down to the same power of two, the UIDs decide. When the ages round down to
+		// different powers of two, q comes first, because q has the lower age.
 		return p.uid < q.uid && w.always(since, other, true)
 	}
 	return p.uid < q.uid || w.always(since, other, false)
 }
 
-// always checks all times t in the window. If alike is true, it reports whether power(a, t)
-// and power(b, t) are always equal. If alike is false, it reports whether they are never equal. The
-// result of power changes only when an age reaches a power of two.
+// always compares power(a, t) with power(b, t) at all times t in the window. always(a, b, true)
+// reports whether the two results are equal at all of these times. always(a, b, false) reports
+// whether the two results are different at all of these times. The number power(a, t) changes only
+// when the age t-a reaches a power of two.
 func (w window) always(a, b time.Time, alike bool) bool {
 	if (power(a, w.start) == power(b, w.start)) != alike {
 		return false

@@ -118,9 +118,10 @@ func ranksOf(objs *objects, pods []*corev1.Pod) map[string]int {
 	return rank
 }
 
-// The test sorts the same pods as Kubernetes does, from many initial orders and at many times of the window. Each
-// pod that is certain to go is always deleted, and each pod that is certain to stay is never deleted. From a tie,
-// the predicted number of pods is always deleted.
+// The test sorts the pods of a ReplicaSet many times, in the same way as Kubernetes. Each time, the test chooses a
+// random initial order and a random time in the window. Each pod that is certain to go is always deleted, and each
+// pod that is certain to stay is never deleted. If there is a tie, the predicted number of the tied pods is always
+// deleted.
 func TestWhatIsCertainGoesInEveryOrderOfTheCache(t *testing.T) {
 	t.Parallel()
 	certain, tied := 0, 0
@@ -192,8 +193,8 @@ func TestATie(t *testing.T) {
 	assert.Contains(t, try(input, "--replicas=12").stdout, "\nPods per node are not compared, as ReplicaSet shop/web has no controller such as a Deployment.\n")
 }
 
-// While two ages have the same power of two, the UIDs decide. If the order of two pods may change within the
-// window, sure returns false.
+// While two ages round down to the same power of two, the UIDs decide. If the order of two pods may change within
+// the window, the result of the method sure is false.
 func TestTimeMakesATie(t *testing.T) {
 	t.Parallel()
 	ready := func(age time.Duration) time.Time { return noon.Add(-age) }

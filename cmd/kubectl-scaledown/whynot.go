@@ -193,8 +193,8 @@ func (o *objects) podFacts(d *decision) (facts []string) {
 }
 
 // fewOf returns the names of the first few pods, with details in parentheses. For a pod that is
-// being deleted, the details are its finalizers or its node. For any other pod, the details are its
-// controller, if it has one.
+// being deleted, the details are its finalizers or its node. For a pod that is not being deleted,
+// the details are the kind and name of its controller, if the pod has a controller.
 func fewOf(pods []*corev1.Pod) string {
 	var names []string
 	for _, p := range pods {
@@ -286,7 +286,7 @@ func (o *objects) warnings(w owner) (facts []string) {
 		if e.Series != nil {
 			times = e.Series.Count
 		}
-		facts = append(facts, fmt.Sprintf("%s has the warning %s, %s until %s: %s", w, e.Reason, number(int(max(times, 1)), "time"), lastSeen(e).UTC().Format(time.RFC3339), e.Message))
+		facts = append(facts, fmt.Sprintf("%s has the warning %s (%s, last at %s): %s", w, e.Reason, number(int(max(times, 1)), "time"), lastSeen(e).UTC().Format(time.RFC3339), e.Message))
 	}
 	return facts
 }

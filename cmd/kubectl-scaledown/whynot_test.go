@@ -51,7 +51,7 @@ func TestWhyNot(t *testing.T) {
 	t.Parallel()
 	const effect = "Such pods do not count as replicas, but a rollout of strategy Recreate waits for them."
 	for name, tt := range map[string]struct {
-		old, text string // text replaces old in calm
+		old, text string // the text to replace in the variable calm, and the new text
 		more      string
 		want      []string
 	}{
@@ -105,9 +105,9 @@ func TestWhyNot(t *testing.T) {
 			"", "", warning("a", "rs-1", `count: 12, lastTimestamp: "2026-11-21T11:57:00Z"`) + warning("b", "rs-1", `eventTime: "2026-11-21T11:58:00.000000Z"`) +
 				warning("c", "rs-1", `series: {count: 7, lastObservedTime: "2026-11-21T11:59:00.000000Z"}`) + warning("another", "rs-0", "count: 1"),
 			[]string{
-				"ReplicaSet shop/web has the warning FailedCreate, 7 times until 2026-11-21T11:59:00Z: no c",
-				"ReplicaSet shop/web has the warning FailedCreate, 1 time until 2026-11-21T11:58:00Z: no b",
-				"ReplicaSet shop/web has the warning FailedCreate, 12 times until 2026-11-21T11:57:00Z: no a",
+				"ReplicaSet shop/web has the warning FailedCreate (7 times, last at 2026-11-21T11:59:00Z): no c",
+				"ReplicaSet shop/web has the warning FailedCreate (1 time, last at 2026-11-21T11:58:00Z): no b",
+				"ReplicaSet shop/web has the warning FailedCreate (12 times, last at 2026-11-21T11:57:00Z): no a",
 			},
 		},
 	} {

@@ -38,10 +38,11 @@ const (
 	lookPatience = 30 * time.Second
 )
 
-// serveAlone checks for other controllers of the kind. If it finds none, it calls the function
-// begin, and keeps the probe until ctx is done. If it finds one, it returns an error. With
-// --allow-other-controllers, serveAlone does not check for other controllers before it calls the
-// function begin. The worker then only reports later writes of other controllers.
+// serveAlone checks for other controllers of the kind. If serveAlone finds no other controller, it
+// calls the function begin, and keeps the probe until ctx is done. If serveAlone finds another
+// controller, it returns an error. With --allow-other-controllers, serveAlone does not check for
+// other controllers before it calls the function begin. The worker then only reports later writes
+// of other controllers.
 func (w *worker) serveAlone(ctx context.Context, c controller, begin func()) error {
 	if w.opts.allowOthers {
 		w.others.begin(time.Now())
@@ -78,8 +79,8 @@ func (w *worker) serveAlone(ctx context.Context, c controller, begin func()) err
 var errStoodBack = errors.New("stood back")
 
 // stoodBackShown is the time for which a manager still serves its metrics after errStoodBack. In
-// this time, two scrapes show why it stopped. The lease is released before this time begins. The
-// next leader also detects the other controller.
+// this time, two scrapes show why the manager stopped. The lease is released before this time
+// begins. The next leader also detects the controller that this manager has detected.
 const stoodBackShown = time.Minute
 
 func (w *worker) isAtWork(found string) error {
@@ -143,8 +144,9 @@ func isFinal(err error) bool {
 }
 
 // ask creates a probe and repeatedly reads its status until the time lookFor has passed. While
-// other controllers create pods, it waits longer. It returns the probe. If a program has written
-// the status, it also returns the name of that program. If ask fails, it removes the probe.
+// other controllers create pods, ask waits longer. If ask succeeds, it returns the probe. If a
+// program has written the status of the probe, ask also returns the name of that program. If ask
+// fails, it removes the probe.
 func (w *worker) ask(ctx context.Context, p prober) (probe metav1.Object, by string, err error) {
 	name := w.opts.lease.Name
 	made, err := p.replace(ctx, name)

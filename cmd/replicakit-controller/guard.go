@@ -54,9 +54,9 @@ type guard struct {
 	open   authorizer.Authorizer
 	inside http.Handler
 
-	tokens    *cache.LRUExpireCache // from the hash of a token to its *tokenAnswer
-	rights    *cache.LRUExpireCache // from a question to a bool
-	addresses *cache.LRUExpireCache // from a host to its number of wrong tokens in this minute, an *atomic.Int32
+	tokens    *cache.LRUExpireCache // maps the hash of a token to its *tokenAnswer
+	rights    *cache.LRUExpireCache // maps a question to the API server's answer, which is a bool
+	addresses *cache.LRUExpireCache // maps a host to its number of wrong tokens in this minute, which is an *atomic.Int32
 }
 
 // A tokenAnswer records whether a token is valid, and the user of a valid token.

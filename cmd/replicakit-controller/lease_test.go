@@ -177,8 +177,9 @@ func (r *recorder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// The fence checks a write just before the write is sent. If the last renewal is too old by then, the fence
-// refuses a write that client-go resends, or that has waited for the rate limit.
+// The fence checks a write just before the write is sent. The fence also checks a write that has waited for the
+// rate limit, or that client-go resends. If the last renewal of the lease is too old at this check, the fence
+// refuses the write.
 func TestFenceOfAWorker(t *testing.T) {
 	t.Parallel()
 	fenced := func(t *testing.T, served *recorder, opts options) *worker {

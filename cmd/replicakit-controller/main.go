@@ -20,9 +20,9 @@
 // both checks.
 //
 // Leader election is on by default. With leader election, the program writes only while it can
-// prove that it holds the lease. The proof is the last renewal that the server has accepted. The
-// proof expires when the renew deadline has passed since that renewal was sent. If another process
-// gets the lease, the program ends.
+// prove that it holds the lease. The proof is the last renewal of the lease that the server has
+// accepted. The proof is valid until the renew deadline has passed, counted from the time when the
+// program sent the renewal. If another process gets the lease, the program ends.
 //
 // After SIGTERM or SIGINT, no new pass begins. The program waits until all writes in progress have
 // finished, releases the lease, and ends. A second signal ends the program immediately.

@@ -86,16 +86,17 @@ func (n *nodes) want(owner types.UID) {
 // synced reports whether the nodes are listed. The caller must hold the lock.
 func (n *nodes) synced() bool { return n.cache != nil && n.cache.HasSynced() }
 
-// forget removes an owner from blind. Call forget when a pass of the owner has ended.
+// forget removes an owner from the set n.blind. Call forget when a pass of the owner has ended.
 func (n *nodes) forget(owner types.UID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.blind.Delete(owner)
 }
 
-// known reports whether the nodes were listed when the last plan of an owner was made. If they were
-// not, it also returns the delay before the next plan. If the nodes are still not listed because a
-// list or watch has failed, it also returns the last such error.
+// known reports whether the nodes were listed when the last plan of an owner was made. If the nodes
+// were not listed, known also returns the delay before the next plan. If the nodes are still not
+// listed because a list or watch has failed, known also returns the error of the last failed list
+// or watch.
 func (n *nodes) known(owner types.UID) (known bool, again time.Duration, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -155,7 +155,7 @@ func (o *options) addLogFlags(fs *pflag.FlagSet) {
 func (o *options) addElectionFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.elect, "leader-elect", o.elect, "work only while this manager holds the lease, so that only one of several managers works")
 	fs.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", o.leaseDuration, "time after which another manager takes over a lease that the leader has not renewed")
-	fs.DurationVar(&o.renewDeadline, "leader-elect-renew-deadline", o.renewDeadline, "how long the leader tries to renew the lease before it exits. It makes no writes after that time without a renewal")
+	fs.DurationVar(&o.renewDeadline, "leader-elect-renew-deadline", o.renewDeadline, "how long the leader tries to renew the lease before it exits. After this time without a renewal, it makes no writes")
 	fs.DurationVar(&o.retryPeriod, "leader-elect-retry-period", o.retryPeriod, "time between two attempts to get or renew the lease")
 	fs.StringVar(&o.resourceLock, "leader-elect-resource-lock", o.resourceLock, "kind of the lock, which must be leases")
 	fs.StringVar(&o.lease.Name, "leader-elect-resource-name", o.lease.Name, "name of the lease")
@@ -258,13 +258,13 @@ func (o *options) validateMetrics() error {
 		return errors.New("--tls-cert-file and --tls-private-key-file: set both or neither")
 	}
 	if o.certFile != "" && !o.metrics() {
-		return fmt.Errorf("--tls-cert-file=%q: is for --metrics-bind-address, which is 0", o.certFile)
+		return fmt.Errorf("--tls-cert-file=%q: requires --metrics-bind-address, which is 0", o.certFile)
 	}
 	if _, err := path.NewAuthorizer(o.openPaths); err != nil {
 		return fmt.Errorf("--authorization-always-allow-paths=%s: %w", strings.Join(o.openPaths, ","), err)
 	}
 	if o.profiling && !o.metrics() {
-		return errors.New("--profiling: is served on --metrics-bind-address, which is 0")
+		return errors.New("--profiling: requires --metrics-bind-address, which is 0")
 	}
 	if !o.metrics() {
 		return nil

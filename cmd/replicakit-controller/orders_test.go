@@ -31,8 +31,8 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 )
 
-// If two annotations write the same order differently, both have the same label. All invalid orders share one
-// label.
+// If two annotations name the same deletion order in different words, the metric uses the same label for both. All
+// invalid annotations share one label.
 func TestLabelsOfOrders(t *testing.T) {
 	t.Parallel()
 	o := newOrders(defaults())
@@ -182,8 +182,8 @@ func (o *ordered) tells(reason, text string) {
 }
 
 // The user chooses the order of deletion. In this test, three ReplicaSets with twelve pods in each of three zones
-// are scaled from 36 to 24. Kubernetes' order deletes all pods in the zone with the youngest pods. The order zones
-// leaves eight pods in each zone (kubernetes#124149, #124306).
+// are scaled from 36 to 24. Kubernetes' order deletes all pods in the zone with the youngest pods. With the order
+// "zones", eight pods remain in each zone (kubernetes#124149, #124306).
 func TestOrdersOnARealServer(t *testing.T) {
 	t.Parallel()
 	cluster, client := cluster(t)

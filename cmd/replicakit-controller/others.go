@@ -50,13 +50,13 @@ func newForeignWrites() *prometheus.CounterVec {
 // Only a changed status proves that another controller is at work. A pod proves nothing, because a
 // user with rights in one namespace can create pods for any owner under the name of any program. If
 // another program creates a pod for an existing owner, the worker reports the pod, but continues to
-// work. Before its first write, the worker may wait longer because of such pods. A user with rights
-// in one namespace can also write managed fields into owners, but cannot change a status. So the
-// managed fields of a status count only if the status itself has changed.
+// work. Before its first write, the worker may wait longer because other programs create pods. A
+// user with rights in one namespace can also write managed fields into owners, but cannot change a
+// status. So the managed fields of a status count only if the status itself has changed.
 //
 // The probes exist while the worker is at work, and the worker never writes their statuses. If
-// another controller starts later, its first passes write these statuses. Such a write proves that
-// the other controller is at work.
+// another controller starts later, its first passes write the statuses of the probes. A write of
+// another program to the status of a probe proves that another controller is at work.
 type others struct {
 	*manager
 	telling sync.WaitGroup
@@ -64,7 +64,7 @@ type others struct {
 
 	mu        sync.Mutex
 	since     time.Time // writes up to this server time are ignored; if it is zero, all writes are ignored
-	proof     bool      // whether there was a proof
+	proof     bool      // whether a write has proved that another controller is at work; always false if the field proven is nil
 	told      time.Time // the time of the last report
 	lastChild time.Time // the last time at which a child from another controller was seen
 	owners    map[types.UID]bool
@@ -120,9 +120,9 @@ func (o *others) sawChild(within time.Duration) bool {
 	return !o.lastChild.IsZero() && time.Since(o.lastChild) < within
 }
 
-// statusWriter returns the program that last wrote a status, and the time of that write. It ignores
-// the program that the argument except names. If no other program has written the status,
-// statusWriter returns an empty string.
+// statusWriter returns the program that last wrote a status, and the time of that write. The second
+// argument is the name of a program, and the writes of this program are ignored. If no other
+// program has written the status, statusWriter returns an empty string.
 func statusWriter(fields []metav1.ManagedFieldsEntry, except string) (by string, at time.Time) {
 	for i := range fields {
 		f := &fields[i]
@@ -188,9 +188,9 @@ func maker(object metav1.Object) (by string) {
 	return by
 }
 
-// mark returns the managed fields to keep for a cached pod. If another program created the pod
-// while the worker was at work, mark keeps the name of that program. It does so only if this
-// manager serves the kind of the owner. In all other cases, mark returns nil.
+// mark returns the managed fields to keep for a cached pod. If this manager does not serve the kind
+// of the pod's owner, mark returns nil. If another program created the pod while the worker was at
+// work, mark keeps the name of that program. In all other cases, mark returns nil.
 func (o *others) mark(pod *corev1.Pod) []metav1.ManagedFieldsEntry {
 	if !o.isNew(pod.CreationTimestamp.Time) || o.controllerOf(pod) == nil {
 		return nil

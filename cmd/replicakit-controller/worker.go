@@ -155,8 +155,8 @@ func (w *worker) newCell(ctx context.Context, namespace string, clients clients)
 	return c, nil
 }
 
-// registerer returns the registry of the metrics. If there are several cells, the metrics of each
-// cell get a label with the namespace.
+// registerer returns the registry of the metrics. If the flag --namespace lists several namespaces,
+// the metrics of each namespace get a label with the namespace.
 func (w *worker) registerer(namespace string) prometheus.Registerer {
 	if len(w.opts.namespaces) > 1 {
 		return prometheus.WrapRegistererWith(prometheus.Labels{"namespace": namespace}, w.registry)
@@ -164,8 +164,9 @@ func (w *worker) registerer(namespace string) prometheus.Registerer {
 	return w.registry
 }
 
-// run fills the caches. The map admitted has a channel for each controller. When that channel is
-// closed, run starts the controller. run returns when ctx is done and the last pass has ended.
+// run fills the caches. The argument admitted is a map with a channel for each controller. When the
+// channel of a controller is closed, run starts the controller. run returns when ctx is done and
+// the last pass has ended.
 func (c *cell) run(ctx context.Context, admitted map[string]chan struct{}) {
 	defer c.working.add(c)()
 	c.newTerm(ctx)

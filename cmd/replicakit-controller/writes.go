@@ -63,8 +63,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// A body is the body of a response. Close also calls the function closed. Clients call Close
-// after they have read the response.
+// A body is the body of a response. The method Close also calls the function in the field closed.
+// Clients call Close after they have read the response.
 type body struct {
 	io.ReadCloser
 	closed func()

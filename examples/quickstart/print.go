@@ -26,7 +26,7 @@ type narrator struct {
 	acts    int
 	began   time.Time // the time at which the current act began
 	waited  int       // number of passes in the current act that had to wait
-	why     string    // why the last of these passes had to wait
+	why     string    // why the most recent of the waiting passes had to wait
 	calls   map[string]int
 	created []error                          // the results of the creations in the current pass
 	victims []replicas.Deletion[*corev1.Pod] // the pods that the current pass deletes

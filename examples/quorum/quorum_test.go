@@ -25,8 +25,8 @@ import (
 
 const namespace = "default"
 
-// A simulation is the operator on a simulated cluster, with the agents in the pods. The method changed checks each
-// change of the cluster.
+// A simulation is the operator on a simulated cluster, with the agents in the pods. Each change of the cluster is
+// checked by the method changed.
 type simulation struct {
 	*replicastest.Cluster[*Database, *corev1.Pod]
 	operator *replicastest.Controller[*Database, *corev1.Pod]
@@ -135,11 +135,11 @@ func (s *simulation) ready() (n int) {
 	return n
 }
 
-// agents simulates the agents in the pods. If the operator asks a member to drain, the member is drained after the
-// time in the field takes.
+// agents simulates the agents in the pods. If the operator asks a member to drain, the member is drained some time
+// later.
 type agents struct {
 	*simulation
-	takes time.Duration
+	takes time.Duration        // how long a member takes to drain
 	asked map[string]time.Time // when the agent noticed the request to drain, by UID of the pod
 }
 
@@ -316,8 +316,8 @@ func TestADatabaseThatIsDeletedDrainsItsMembers(t *testing.T) {
 	assert.True(t, apierrors.IsNotFound(err), "its finalizer is off: %v", err)
 }
 
-// Random faults occur at random times. The rules in the method changed must hold at every moment. After the last
-// fault, the operator must reach the wanted state.
+// Random faults occur at random times. No change of the cluster may break a rule that the method changed checks.
+// After the last fault, the operator must reach the wanted state.
 func TestChaos(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(60) {

@@ -49,8 +49,8 @@ func (s *simulation) workers() ([]*v1.Worker, int) {
 	return all, int(count(all, isReady))
 }
 
-// If calls take effect but their answers are lost, no Worker is created twice and no Worker too many is deleted.
-// The test uses each of the errors that Lost returns.
+// If calls take effect but their answers are lost, the operator creates no Worker twice, and does not delete too
+// many Workers. The test uses each of the errors that Lost returns.
 func TestSimulatedLostAnswers(t *testing.T) {
 	t.Parallel()
 	for _, lost := range replicastest.Lost() {

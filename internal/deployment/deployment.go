@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package deployment predicts how Kubernetes' Deployment controller scales a Deployment's ReplicaSets. The
-// code follows the functions scale and isScalingEvent of pkg/controller/deployment. Tests in test/conformance
-// compare the code with these functions.
+// package follows the functions scale and isScalingEvent of Kubernetes' pkg/controller/deployment. Tests in
+// test/conformance compare the predictions of the package with the results of Kubernetes' functions.
 package deployment
 
 import (
@@ -223,7 +223,7 @@ func maxSurge(d *appsv1.Deployment, replicas int32) int32 {
 	}
 	surge, err := intstr.GetScaledValueFromIntOrPercent(rolling.MaxSurge, int(replicas), true)
 	if err != nil {
-		return 0 // no API server accepts such a value
+		return 0 // no API server accepts a maxSurge that is neither a number nor a percentage
 	}
 	return int32(surge)
 }

@@ -389,7 +389,8 @@ func TestWatch(t *testing.T) {
 }
 
 // If the cache reaches a new version every minute without an event, the server sends bookmarks. The age of the
-// watch is then known. Versions of events and rare versions do not prove that the server sends bookmarks.
+// watch is then known. If new versions come with events, or if they come rarely, they do not prove that the server
+// sends bookmarks.
 func TestBookmarks(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {

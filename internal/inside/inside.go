@@ -111,9 +111,10 @@ type Part interface {
 type View interface {
 	// Synced reports whether the first list of each kind has arrived.
 	Synced() bool
-	// ListFrom fills an empty view with the first list of the view old. The watches of the view old must have
-	// hung since the view old was made. Each later event is delayed by d, so the new view behaves as if its
-	// server were behind. If a watch of the view old is broken, ListFrom returns false.
+	// ListFrom fills an empty view with the first list of an older view, which is the first argument. The
+	// watches of the older view must have hung since the older view was made. Each later event is delayed by
+	// d, so the new view behaves as if its server were behind. If a watch of the older view is broken,
+	// ListFrom returns false.
 	ListFrom(old View, d time.Duration) bool
 }
 

@@ -28,13 +28,15 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// newClient returns a client of a server. The server calls answer with the query of each request.
+// newClient returns a client of a server. To answer a request, the server calls the given function with the query
+// of the request.
 func newClient(t *testing.T, answer func(url.Values) (code int, body string)) controller.Client[*appsv1.ReplicaSet, *corev1.Pod] {
 	t.Helper()
 	return clientTo(t, func(asked *url.URL) (int, string) { return answer(asked.Query()) })
 }
 
-// clientTo returns a client of a server. The server calls answer with the URL of each request.
+// clientTo returns a client of a server. To answer a request, the server calls the given function with the URL of
+// the request.
 func clientTo(t *testing.T, answer func(*url.URL) (code int, body string)) controller.Client[*appsv1.ReplicaSet, *corev1.Pod] {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -116,7 +118,7 @@ func TestList(t *testing.T) {
 			}
 			return http.StatusOK, page("8", "", "b")
 		})
-		require.EqualError(t, err, `typed: listing children: page of version "8" follows one of "7"`)
+		require.EqualError(t, err, `typed: listing children: a page of version "8" follows a page of version "7"`)
 	})
 	t.Run("nor does a list that grows too old on the way", func(t *testing.T) {
 		t.Parallel()

@@ -46,7 +46,7 @@ func quotas() controller.Kind[*corev1.Namespace, *corev1.ConfigMap] {
 
 type quotaClient = controller.Client[*corev1.Namespace, *corev1.ConfigMap]
 
-// A hangingClient delays creations in some namespaces until the channel opened is closed. The names of these
+// A hangingClient delays creations in some namespaces until the client's channel is closed. The names of these
 // namespaces begin with "hangs".
 type hangingClient struct {
 	quotaClient

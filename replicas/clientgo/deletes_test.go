@@ -105,7 +105,8 @@ func TestConflicts(t *testing.T) {
 		// The hold on deletions starts at 50 ms and doubles, so at most eleven passes delete pods in the first
 		// minute. The first of these passes makes up to two delete calls for each victim, and each later pass
 		// makes one. Each of these passes lists the pods twice. The pass before the scale-down lists the pods
-		// once, to read the server's version. The check of the watch makes such a list once a minute.
+		// once, to read the server's version. Once a minute, the check of the watch also lists the pods to read
+		// the server's version.
 		assert.LessOrEqual(t, b.metric(t, "replicakit_delete_conflicts_total"), 12*40)
 		assert.LessOrEqual(t, b.count("list pods"), 1+2*11+1)
 		assert.Positive(t, b.metric(t, "replicakit_backed_off_passes_total"))

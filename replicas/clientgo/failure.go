@@ -19,8 +19,8 @@ const overtakenOften = 5
 // logError logs the error of a pass in one line. If the pass was canceled because the program is ending, or
 // if the pass was overtaken, the failure is expected and is logged as information. A pass is overtaken if
 // its only error is that the status write failed with a Conflict. In this case, another client has changed
-// the owner during the pass. If the passes of the same owner have already failed overtakenOften times in a
-// row, an overtaken pass is logged as an error.
+// the owner during the pass. However, if the number of consecutive failed passes of the owner has already
+// reached overtakenOften, an overtaken pass is logged as an error.
 func (c *Controller) logError(ctx context.Context, key types.NamespacedName, err error, overtaken bool) {
 	switch {
 	case err == nil:

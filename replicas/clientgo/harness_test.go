@@ -29,8 +29,8 @@ import (
 
 const namespace = "default"
 
-// TestMain removes the error handler that sleeps if errors are frequent. That handler remembers the time of the
-// last error in the process, but the last error may come from a bubble with another time.
+// TestMain removes the error handler that sleeps if errors are frequent. This handler compares the time of an
+// error with the time of the last error in the process. The last error may come from a bubble with another time.
 func TestMain(m *testing.M) {
 	utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1]
 	m.Run()

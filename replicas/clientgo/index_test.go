@@ -188,8 +188,8 @@ func TestPodsThatMoveWhileTheyAreRead(t *testing.T) {
 	}
 }
 
-// A keysInformer sends the index name and the key of each read by index to the channel keys. A read of all
-// objects sends "list".
+// A keysInformer sends a string to its channel for each read. For a read by index, the string contains the name of
+// the index and the key. For a read of all objects, the string is "list".
 type keysInformer struct {
 	cache.SharedIndexInformer
 	keys   chan string

@@ -236,8 +236,8 @@ func TestLog(t *testing.T) {
 	})
 }
 
-// hasLine reports whether a message was logged at the given level. The result of pairs for that message must
-// begin with the argument keys.
+// hasLine reports whether a message was logged at the given level. The text of the message's key-value pairs must
+// begin with the last argument.
 func (b *bench) hasLine(message string, level int, keys string) bool {
 	for _, entry := range b.log.Data() {
 		if entry.Message == message && entry.Verbosity == level && strings.HasPrefix(pairs(&entry), keys) {

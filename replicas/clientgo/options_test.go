@@ -141,8 +141,9 @@ func TestOptions(t *testing.T) {
 	})
 }
 
-// If a watch hangs forever, the controller makes no wrong calls. Earlier versions made wrong calls each time
-// that expectations expired. They deleted surviving pods after a scale-down, and created missing pods again.
+// If a watch hangs forever, the controller makes no wrong calls. Earlier versions of the controller made wrong
+// calls each time that expectations expired. These controllers deleted surviving pods after a scale-down, and
+// created missing pods again.
 func TestWatchHangs(t *testing.T) {
 	t.Parallel()
 	const longest = 6 * time.Hour

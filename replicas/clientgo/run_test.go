@@ -27,10 +27,10 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// A gate makes the writes of pods wait until the channel opened is closed.
+// A gate makes the writes of pods wait until the gate's channel is closed.
 type gate struct {
 	mu      sync.Mutex
-	waiting []string // the pod's label app for each write that has reached the gate; "" for patches and deletions
+	waiting []string // the pod's label "app", for each write that has reached the gate; "" for patches and deletions
 	opened  chan struct{}
 }
 

@@ -71,8 +71,8 @@ type object interface {
 // contains the state that informers see.
 type feed struct {
 	stored, shown map[types.NamespacedName]object
-	version       int // resourceVersion of the map shown
-	at            int // resourceVersion of the map stored
+	version       int // the resourceVersion of the state in the map shown
+	at            int // the resourceVersion of the state in the map stored
 	held          bool
 	pending       []watch.Event
 	watchers      []*watcher

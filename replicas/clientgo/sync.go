@@ -61,8 +61,8 @@ func (c *Controller) endShift(s *shift) bool {
 	return goOn
 }
 
-// requeue adds the owner to the queue again if another pass is needed. If the argument after is positive,
-// the owner is queued after this delay instead of the rate limiter's delay.
+// requeue adds the owner to the queue again if another pass is needed. The second argument is the delay
+// that the pass asked for. If the delay is positive, it replaces the rate limiter's delay.
 func (c *Controller) requeue(key types.NamespacedName, after time.Duration, err error) {
 	if errors.Is(err, controller.ErrRestored) { // every further pass would return the same error
 		c.queue.Forget(key)

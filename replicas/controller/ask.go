@@ -229,8 +229,8 @@ func versionOf(opts metav1.DeleteOptions) string {
 }
 
 // askDeleteStray deletes a stray. A stray is a new child that a webhook changed so that it does not belong
-// to the owner. askStray reads a stray from the server. Both functions leave the ledger unchanged, because
-// the caller updates the list of strays in the ledger.
+// to the owner. askStray reads a stray from the server. The functions askDeleteStray and askStray leave the
+// ledger unchanged, because the caller updates the list of strays in the ledger.
 func (p *pass[O, C]) askDeleteStray(ctx context.Context, stray C, opts metav1.DeleteOptions) error {
 	err := p.client.Delete(ctx, stray, opts)
 	call := newCall("Delete", stray, opts)
@@ -423,11 +423,11 @@ func (l *listLimiter[C]) join(key string) (call *listCall[C], mine bool, err err
 	return call, true, nil
 }
 
-// make sends the list request. If listsAtOnce other lists are under way, make first waits until one of them
-// returns.
+// make sends the list request. If the maximum number of lists is already under way, the list waits until
+// one of the earlier lists returns. The maximum is listsAtOnce.
 func (l *listLimiter[C]) make(ctx context.Context, key string, call *listCall[C], namespace string, matching labels.Selector) {
 	defer close(call.done)
-	call.givenUp = true // until the list has returned
+	call.givenUp = true // stays true if the list does not return
 	begun := false
 	begin := func() {
 		l.mu.Lock()

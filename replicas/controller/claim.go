@@ -208,10 +208,10 @@ func (p *pass[O, C]) refusedAdoptions(refused []selector.Failure[C]) {
 	}
 }
 
-// refuseAdoption is called after the server has refused an adoption, and postpones the next attempt. If the
-// server's answer was final, the second argument is zero. Otherwise, repeated failures count as a refusal,
-// and the second argument is the time of the first failure. The next failure then counts as a refusal
-// immediately.
+// refuseAdoption is called after the server has refused an adoption, and postpones the next attempt. If a
+// single answer of the server was a refusal, the caller passes the zero time for the argument first. If
+// repeated failures count as a refusal, the caller passes the time of the first failure. The next failure
+// then counts as a refusal immediately.
 func (p *pass[O, C]) refuseAdoption(c C, first time.Time, why error) {
 	hold := backoff.Hold{Since: p.opts.Now(), Wait: AdoptionRefused.row().shortest}
 	p.setAside(c, &aside{Version: c.GetResourceVersion(), First: first, Hold: hold, Reason: AdoptionRefused, Why: why}, nil)

@@ -44,8 +44,8 @@ type Client[O, C Object] interface {
 	// Create creates the child in the child's namespace, and returns the child as the server stored it.
 	// Create may modify its argument, because no other code uses that object. Create must send the request
 	// only once. If Create fails and may have sent the request more than once, the error must wrap
-	// ErrResent. For example, client-go sends a request again after a Retry-After header. The function
-	// NoteResent adds ErrResent to such an error.
+	// ErrResent. For example, client-go sends a request again after a Retry-After header. To add ErrResent
+	// to an error, use the function NoteResent.
 	Create(ctx context.Context, child C) (C, error)
 	// Delete deletes the child, with the given options and their preconditions.
 	Delete(ctx context.Context, child C, opts metav1.DeleteOptions) error
@@ -55,10 +55,10 @@ type Client[O, C Object] interface {
 	// Get reads a child.
 	Get(ctx context.Context, namespace, name string) (C, error)
 	// List returns the children in the namespace whose labels match the selector. If the namespace is "",
-	// List returns the matching children in all namespaces. Kind.ClusterScoped needs such lists. The list
-	// must be at least as recent as the call, so do not set a resourceVersion, not even "0". If List reads
-	// several pages and their resourceVersions differ, List must return an error. The Controller does not
-	// change the returned children.
+	// List returns the matching children in all namespaces. If Kind.ClusterScoped is true, the Controller
+	// lists the children in all namespaces. The list must be at least as recent as the call, so do not set
+	// a resourceVersion, not even "0". If List reads several pages and their resourceVersions differ, List
+	// must return an error. The Controller does not change the returned children.
 	List(ctx context.Context, namespace string, matching labels.Selector) (List[C], error)
 	// GetOwner reads an owner. The Controller may change the returned owner.
 	GetOwner(ctx context.Context, namespace, name string) (O, error)
@@ -124,9 +124,9 @@ type OwnerCache[O Object] interface {
 	// cache may drop fields that Kind.Spec, Kind.Status and Kind.Prepare do not read, such as annotations
 	// and managedFields.
 	Owner(ctx context.Context, name types.NamespacedName) (O, error)
-	// Owners returns the owners in a namespace. If the namespace is "", Owners returns all owners.
-	// Kind.ClusterScoped needs such lists. Event handlers call Owners to find the owners that may adopt an
-	// orphan.
+	// Owners returns the owners in a namespace. If the namespace is "", Owners returns all owners. Event
+	// handlers call Owners to find the owners that may adopt an orphan. If Kind.ClusterScoped is true,
+	// event handlers call Owners with the namespace "".
 	Owners(ctx context.Context, namespace string) ([]O, error)
 }
 
@@ -163,7 +163,7 @@ const (
 	FailedSpec       = "FailedSpec"        // Kind.Spec failed: <error>. The pass is tried again. Sent once for each generation and text.
 	InvalidStep      = "InvalidStep"       // <why the Step is invalid>. Nothing is created or deleted. Sent once for each generation and text.
 	Panicked         = "Panicked"          // A function of the Kind or the client panicked, and the log has the stack: <value>
-	ServerRestored   = "ServerRestored"    // <ErrRestored and its proof>. Sent once, for the first owner whose pass ends after the proof.
+	ServerRestored   = "ServerRestored"    // <error that wraps ErrRestored>. Sent once, for the first owner whose pass ends after the restore was detected.
 )
 
 func nameOf(c metav1.Object) types.NamespacedName {

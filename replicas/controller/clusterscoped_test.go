@@ -258,7 +258,8 @@ func TestAChildForWhichNewNamesNoNamespace(t *testing.T) {
 	}
 }
 
-// The constant why is the message of the admission plugin OwnerReferencesPermissionEnforcement.
+// If the admission plugin OwnerReferencesPermissionEnforcement rejects a creation or an adoption, the event names
+// the missing right. The message of the plugin is in the constant why.
 func TestTheRightThatIsMissingIsNamed(t *testing.T) {
 	t.Parallel()
 	const why = "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: , <nil>"

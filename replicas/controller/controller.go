@@ -26,7 +26,8 @@ import (
 // A Controller maintains the desired number of children for every owner of one kind on one API server. Use
 // New to make a Controller. A zero Controller does nothing. Its Sync method and its event handlers return
 // errors. Do not copy a Controller. Its methods are safe for concurrent use, except that two calls of Sync
-// for the same owner must not overlap. A work queue ensures this.
+// for the same owner must not overlap. A work queue ensures that calls of Sync for the same owner do not
+// overlap.
 type Controller struct {
 	hidden
 	reconciler syncer // nil in a zero Controller
@@ -109,10 +110,11 @@ func (c *Controller) Sync(ctx context.Context, owner types.NamespacedName) (requ
 //
 // The caches may be older than the state that an earlier active process saw. The Controller therefore reads
 // from the server once for each owner, before it creates or deletes children of that owner. If the client
-// is a Versioner, NewTerm asks the server for its current resourceVersions. If the caches are filled after
-// NewTerm returns, the Controller does not have to make these reads or wait for the caches. If this process
-// is already the only active one at startup, call NewTerm before you start the informers. The argument
-// namespace is the namespace of the informers, or "" if they watch all namespaces.
+// is a Versioner, NewTerm asks the server for its current resourceVersions. If the caches are then filled
+// after NewTerm returns, the Controller does not have to read from the server once for each owner, and does
+// not wait for the caches. If this process is already the only active one at startup, call NewTerm before
+// you start the informers. The argument namespace is the namespace of the informers, or "" if they watch
+// all namespaces.
 func (c *Controller) NewTerm(ctx context.Context, namespace string) {
 	if c != nil && c.reconciler != nil {
 		c.reconciler.newTerm(ctx, namespace)
@@ -160,7 +162,7 @@ func (c *Controller) OwnerAdded(obj any, q ...Enqueue) error {
 // OwnerUpdated does what Handlers.OwnerUpdated does, with one exception. OwnerUpdated requests no pass if
 // the update shows only the Controller's own last status write. It still requests a pass if an earlier pass
 // waits for this update. It also requests a pass if the new status changes the result of Kind.Spec and this
-// change requires a pass. The comment of Kind.Spec lists such changes.
+// change requires a pass. The comment of Kind.Spec says which changes of its result require a pass.
 //
 // Differs from Kubernetes: in Kubernetes, each status write leads to another pass.
 func (c *Controller) OwnerUpdated(old, cur any, q ...Enqueue) error {
@@ -195,10 +197,10 @@ type Options struct {
 	// BackOffFailed delays creations if children end soon after they were created, for example because a
 	// node refuses the pods. Children that are created together form a round. If n children of the last
 	// round have ended, n creations are delayed. Any other missing children are created without this delay.
-	// A child counts as ended if, within ten minutes, it becomes inactive or the Rules require its
-	// deletion. A child also counts as ended if someone else deletes it within 30 seconds. A child for
-	// which Rules.Discard returns true counts as ended only if it has failed. A child that another owner
-	// has taken over does not count as ended.
+	// A child counts as ended if it becomes inactive, or if the Rules require its deletion, within ten
+	// minutes after its round was created. A child also counts as ended if someone else deletes it within
+	// 30 seconds after its round was created. A child for which Rules.Discard returns true counts as ended
+	// only if it has failed. A child that another owner has taken over does not count as ended.
 	//
 	// After the first round with ended children, the delay is 10 seconds. With each further round in which
 	// children end, the delay doubles, up to 5 minutes. If only some children of the round have ended, the

@@ -502,8 +502,8 @@ func (p *pass[O, C]) deleteUnchanged(ctx context.Context, c C) error {
 }
 
 // deletePendingStrays deletes the strays that an earlier pass could not delete. If the spec has no
-// selector, strays cannot be identified, so nothing is deleted. In a later step, the pass refuses such a
-// spec.
+// selector, strays cannot be identified, so nothing is deleted. In a later step, the pass refuses a spec
+// without a selector.
 func (p *pass[O, C]) deletePendingStrays(ctx context.Context) {
 	pending := p.state.known.Strays()
 	if object.IsNil(p.spec.Selector) {

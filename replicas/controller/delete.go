@@ -409,8 +409,9 @@ func (d *deletions[O, C]) holdAfterDeletions(behind bool, err error) {
 	}
 }
 
-// holdRefused holds back the deletion of each victim whose second delete call failed with a Conflict. For
-// all other victims, holdRefused ends earlier holds of this kind.
+// holdRefused holds back the deletion of each victim whose second delete call failed with a Conflict. If a
+// victim has not failed in this way, holdRefused ends the hold that earlier Conflicts have caused for this
+// victim.
 func (d *deletions[O, C]) holdRefused(err error) {
 	var tells time.Duration
 	for _, v := range d.victims {

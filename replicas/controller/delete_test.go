@@ -71,7 +71,7 @@ func TestDeletes(t *testing.T) {
 
 // versionsOf makes the rig record its delete calls, and returns the list of records. A record consists of the
 // pod's name and the resourceVersion in the preconditions. If there is no resourceVersion, the record ends with a
-// space. The function answer answers the calls.
+// space. The results of the calls come from the function answer.
 func versionsOf(r *podRig, answer func(pod *corev1.Pod, version string) error) *[]string {
 	var seen []string
 	r.remove = func(pod *corev1.Pod, opts metav1.DeleteOptions) error {
@@ -352,7 +352,8 @@ func TestAChildThatMustGoDoesSoWhateverIsDoubted(t *testing.T) {
 	assert.ElementsMatch(t, []string{"web-001", "web-002"}, names(pass.Deleted))
 }
 
-// A mustGoPodRig is a rig in which Rules.MustGo returns true for the pod with this name.
+// A mustGoPodRig is a rig in which Rules.MustGo returns true for one pod. The name of this pod is in the field
+// name.
 type mustGoPodRig struct {
 	*podRig
 	name string
@@ -418,8 +419,9 @@ func inVersion(is string, pods []*corev1.Pod) []*corev1.Pod {
 	return later
 }
 
-// A delete call requires the resourceVersion in which the child was judged. The exception is a pod that is not
-// ready. This pod is deleted by its UID alone, except in the other cases of the table.
+// A delete call requires the resourceVersion in which the child was judged. The deletion of a pod that is not
+// ready usually requires only the pod's UID. Four rows of the table show when the deletion of an unready pod also
+// requires the resourceVersion.
 func TestDeletesCarryWhatWasJudged(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -457,8 +459,8 @@ func TestDeletesCarryWhatWasJudged(t *testing.T) {
 	}
 }
 
-// If a client ends the goroutine of a call, as require does in a fake client, the call has no answer. The call
-// stays in flight, and the pass ends with an error.
+// If a client ends the goroutine of a call, the call has no answer. The call stays in flight, and the pass ends
+// with an error. A fake client ends the goroutine if an assertion of the package require fails.
 func TestCallsThatEndTheirGoroutine(t *testing.T) {
 	t.Parallel()
 	for _, want := range []int32{1, 3} {

@@ -24,7 +24,7 @@ func isOver(p *corev1.Pod) bool { return p.Annotations["over"] != "" }
 
 func over(p *corev1.Pod) { metav1.SetMetaDataAnnotation(&p.ObjectMeta, "over", "yes") }
 
-// newDiscards returns a rig of a ReplicaSet. Rules.Discard returns true for the pods with the annotation over.
+// newDiscards returns a rig of a ReplicaSet. Rules.Discard returns true for the pods with the annotation "over".
 func newDiscards(want int32) *podRig {
 	kind := controller.ReplicaSets()
 	spec := kind.Spec

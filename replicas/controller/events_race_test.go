@@ -25,7 +25,7 @@ func TestEventsWhileTheCacheIsRead(t *testing.T) {
 				name            string
 				cached          int                                                                    // how many pods exist before the first pass, while the owner wants 3
 				created, gone   int                                                                    // how many pods the first pass creates and deletes
-				comes, goes     func(c *controller.Controller, pod any, q ...controller.Enqueue) error // the handlers of the two events, where comes is nil if the cache already has the pod
+				comes, goes     func(c *controller.Controller, pod any, q ...controller.Enqueue) error // the handlers of the pod's creation and deletion; the first handler is nil if the cache already has the pod
 				shows           int                                                                    // how many other pods the cache has
 				replaced, fewer int                                                                    // how many pods the later passes create and delete in total
 			}{

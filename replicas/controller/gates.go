@@ -625,8 +625,8 @@ func (b *gateBook) record(owner types.NamespacedName, is []Gate, came step, now 
 }
 
 // isTold reports whether a gate must be logged. A gate is logged if it has lasted for a second, or if the
-// field atOnce is set for its reason. If the field shortest is set for its reason, a gate is also logged if
-// Until is at least a second after Since.
+// field atOnce is set in the row of its reason. If the field shortest is set in this row, a gate is also
+// logged as soon as its Until is at least a second after its Since.
 func (g *Gate) isTold(now time.Time) bool {
 	return now.Sub(g.Since) >= gateIsTold || g.Reason.row().atOnce || g.Reason.row().shortest > 0 && g.Until.Sub(g.Since) >= gateIsTold
 }

@@ -62,8 +62,8 @@ func TestEachGateAlone(t *testing.T) {
 		return p
 	}
 	four := func(r *podRig) []*corev1.Pod { return versioned(podsOf(r.owner, 4)) }
-	// one returns a gate. Its begin calls change and makes a pass with four pods. Its end calls undo and makes
-	// such a pass 70 seconds later.
+	// one returns a gate. To make the gate come up, the test calls the function change and makes a pass with four
+	// pods. To end the gate, the test calls the function undo and makes a pass with four pods 70 seconds later.
 	one := func(change, undo func(*podRig)) gate {
 		return gate{
 			begin: func(t *testing.T, r *podRig) podPass {
@@ -89,7 +89,8 @@ func TestEachGateAlone(t *testing.T) {
 		r.settle()
 		*r.owner.Spec.Replicas, r.owner.Generation = wanted, 2
 	}
-	// failing returns a gate. In its begin, a creation fails. In its end, the creation succeeds.
+	// failing returns a gate that comes up because creations fail. The gate ends in a pass 600 seconds later, in which
+	// all creations succeed.
 	failing := func(why func() error) gate {
 		return gate{
 			begin: func(t *testing.T, r *podRig) podPass {

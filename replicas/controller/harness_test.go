@@ -405,7 +405,7 @@ func (r *rig[O, C]) ledgers() map[expectations.Key]*ledger.Ledger[C] {
 func sum(adds, dels int) int { return adds + dels }
 
 // awaits makes an owner wait until the cache shows children with these names. The ledger records the children as
-// created. They have already ended, so they count nowhere.
+// created. The children are pods that have already succeeded, so the passes do not count them as replicas.
 func (r *rig[O, C]) awaits(owner O, names ...string) {
 	known := inside.Of[inside.Ledgers[*ledger.Ledger[C]]](r.start()).Ledger(expectations.KeyOf(owner))
 	for _, name := range names {

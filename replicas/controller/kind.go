@@ -54,8 +54,8 @@ type Kind[O, C Object] struct {
 	// The result of Spec must depend only on the owner, including the owner's status. After a status write,
 	// the Controller calls Spec again with the updated owner and compares the two results. Another pass
 	// follows if a number, a limit, a time or the selector has changed, or if the Rules judge a child
-	// differently. If only New, Template or Order has changed, the status write causes no other pass.
-	// Required.
+	// differently. If the two results differ only in New, Template or Order, the status write does not lead
+	// to another pass. Required.
 	Spec func(owner O) (replicas.Spec[C], error)
 
 	// Status updates the status of an owner from the outcome of a pass. The argument owner is a copy, and
@@ -150,10 +150,10 @@ type Step[C Object] struct {
 	// InFlight is the number of earlier creations and deletions that had no answer and may still take effect.
 	InFlight int
 	// Results lists the results of the creations and deletions that earlier calls of Prepare have allowed.
-	// If Prepare succeeds, these Results are not listed again. If Prepare fails or adds an entry, the next
-	// call gets the same Results again. Results are kept only in memory. They are lost when the process
-	// restarts, and may be lost if the client panics. So Prepare must be able to learn everything important
-	// from the children alone.
+	// If Prepare succeeds, these Results are not listed again. If Prepare fails, or adds an entry to
+	// Create, Delete or Discard, the next call of Prepare gets the same Results again. Results are kept
+	// only in memory. They are lost when the process restarts, and may be lost if the client panics. So
+	// Prepare must be able to learn everything important from the children alone.
 	Results []Result[C]
 	// Again is a delay that Prepare may set. After this delay, Prepare is called again, even if nothing has
 	// changed. If Again is 0, no such call is scheduled. A negative value is an error.

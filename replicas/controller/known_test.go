@@ -143,7 +143,7 @@ func TestAListIsABar(t *testing.T) {
 }
 
 // Two creations with the same name have each made a pod, so one of the two pods must be gone. The versions of the
-// pods do not show which one. The pass waits for the cache.
+// pods do not show which pod is gone. The pass waits for the cache.
 func TestAServerHasOneObjectOfAName(t *testing.T) {
 	t.Parallel()
 	r := newRig(1)
@@ -192,7 +192,7 @@ func TestAnOldViewInWhichNothingMayGo(t *testing.T) {
 }
 
 // If Rules.MustGo returns true for a pod, the pass reads the related pods, even if there are not too many pods. If
-// no pod may have to go, the pass does not read them.
+// Rules.MustGo is nil and there are not too many pods, the pass does not read the related pods.
 func TestRelatedAreListedForThoseThatMustGo(t *testing.T) {
 	t.Parallel()
 	for name, must := range map[string]func(*corev1.Pod) bool{"none": nil, "one": func(p *corev1.Pod) bool { return p.Name == "web-000" }} {

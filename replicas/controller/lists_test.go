@@ -24,7 +24,8 @@ import (
 
 func TestOldView(t *testing.T) {
 	t.Parallel()
-	// expired returns a rig whose owner waits for a creation. In a pass at late, the owner has waited too long.
+	// expired returns a rig whose owner waits for a creation. In a pass at the time in the constant late, the owner
+	// has waited too long.
 	expired := func(t *testing.T, want int32, live ...*corev1.Pod) *podRig {
 		t.Helper()
 		r := newRig(want)
@@ -161,8 +162,9 @@ func TestLists(t *testing.T) {
 	})
 }
 
-// If two lists hang and two more wait, another pass that needs a list ends immediately. Its worker can then make
-// passes that need no list. A list that hangs fails after 30 seconds, so that the next list can begin.
+// If two lists hang and two more wait, another pass that needs a list ends immediately. The worker that made this
+// pass is then free for passes that need no list. A list that hangs fails after 30 seconds, so that the next list
+// can begin.
 func TestListsThatHang(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -301,7 +303,7 @@ func TestAHoldThatEndsDuringThePass(t *testing.T) {
 	t.Parallel()
 	t.Run("of lists", func(t *testing.T) {
 		t.Parallel()
-		for before := range 12 { // in each round, the hold ends at a different look at the clock
+		for before := range 12 { // in each round, the hold ends after a different number of reads of the clock
 			r := newRig(3)
 			r.awaits(r.owner, "web-lost")
 			r.live = func() ([]*corev1.Pod, error) { return nil, errors.New("the server is away") }

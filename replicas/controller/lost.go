@@ -226,8 +226,8 @@ func (p *pass[O, C]) endLook(ctx context.Context, name string, err error) {
 }
 
 // lookForNames checks which names of creations in flight are used by objects on the server, and returns
-// these names. If the creations with a name could no longer take effect when the check began, the ledger
-// then drops the name.
+// these names. If every creation with a name was sent at least ledger.Landing before the check, no creation
+// with this name can still take effect. The ledger then drops the name.
 func (p *pass[O, C]) lookForNames(ctx context.Context, due []ledger.Name) (taken sets.Set[string]) {
 	taken = sets.New[string]()
 	if len(due) == 0 {

@@ -53,21 +53,23 @@ type memory[C Object] struct {
 	// ready holds the time at which each child became ready, or not ready. The time is dropped when the child
 	// is gone.
 	ready readiness
-	// round holds the number of children in the latest round, and how many of them ended soon. A round
-	// ends when the next round begins, or when the owner has a new generation.
+	// round counts the children that were last created together, and how many of them ended soon after
+	// their creation. A round ends when the next round begins, or when the owner has a new generation.
 	round round
 	// results holds the Results of the next Step. They are kept until a call of Kind.Prepare succeeds.
 	results []Result[C]
-	// childrenTerm is the last term in which all children were seen in a live list, or in a cache that was new
-	// enough. The field ownerTerm is the last term in which the owner was read from the server, or in which
-	// the cached owner was new enough.
+	// childrenTerm is the last term in which all children were seen in a live list, or in a cache that was
+	// new enough. The field ownerTerm holds the last term in which the owner was checked. The check reads
+	// the owner from the server, unless the cached owner is at least as new as the start of the term.
 	childrenTerm, ownerTerm int
 	// active is the number of active children after the last pass that was able to create and delete
 	// children. If a later pass finds fewer active children, this pass reads the owner from the server. The
-	// field leftWait limits how often fewer active children lead to a read of the owner.
+	// field leftWait limits how often passes read the owner because the number of active children has
+	// decreased.
 	active   int
 	leftWait backoff.Hold
-	// holds contains the holds that postpone calls. The table in gates.go shows what ends each hold early.
+	// Each entry of the map holds is a hold that postpones calls. The table in gates.go shows what ends
+	// each hold early.
 	holds holds
 
 	perGeneration[C]
@@ -281,9 +283,10 @@ func (o *owners[C]) sweepLeft(now time.Time) {
 }
 
 // sweep drops the states of owners with the given name that have left the cache and have no request in
-// flight. The result is the time until another such state can be dropped, or 0 if there is no such state.
-// Only a pass for the same name may call sweep. While another pass sends a request, the state does not
-// contain this request yet.
+// flight. If an owner with this name has left the cache and still has a request in flight, the result is
+// the time until its state can be dropped. If there are several of these owners, the shortest time is
+// returned. If there are none, the result is 0. Only a pass for the same name may call sweep. While another
+// pass sends a request, the state does not contain this request yet.
 func (o *owners[C]) sweep(name types.NamespacedName, now time.Time) (next time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -306,9 +309,9 @@ func (o *owners[C]) sweep(name types.NamespacedName, now time.Time) (next time.D
 }
 
 // If a call has shown that the cached owner is old, passes first check the cache again. The delay between
-// these checks doubles from ownerHoldFirst to ownerHoldLast. After that, passes read the owner from the
-// server. The delay between these reads doubles up to ownerReadLast, or up to ownerGoneLast if the owner
-// is gone or the passes fail.
+// these checks doubles from ownerHoldFirst to ownerHoldLast. When the delay has reached ownerHoldLast,
+// passes read the owner from the server instead. The delay between these reads doubles up to ownerReadLast,
+// or up to ownerGoneLast if the owner is gone or the passes fail.
 const (
 	ownerHoldFirst, ownerHoldLast = 50 * time.Millisecond, time.Second
 	ownerReadLast, ownerGoneLast  = 10 * time.Second, 5 * time.Minute
@@ -327,9 +330,9 @@ type aside struct {
 }
 
 const (
-	// A child of a round counts as ended soon if it ended at most failedYoung after the creation. A child
-	// also counts as ended soon if another client deleted the child at most goneYoung after the creation.
-	// After goneYoung, a deletion by a person or a scheduler is considered normal.
+	// The field endedSoon counts the children of a round that ended at most failedYoung after the round was
+	// created. It also counts the children that another client deleted at most goneYoung after the round
+	// was created. After goneYoung, a deletion by a person or a scheduler is considered normal.
 	failedYoung, goneYoung = 10 * time.Minute, 30 * time.Second
 	// failedHoldLeast is the minimum hold. The server's timestamps have a resolution of one second. If the
 	// hold were shorter, two rounds could have the same creation time.
@@ -349,7 +352,7 @@ type roundOf struct {
 	hold      backoff.Hold
 	firstMade time.Time // the earliest creationTimestamp of the children
 	size      int       // the number of children, without those that the method drop has removed
-	endedSoon int       // the number of these children that have ended soon
+	endedSoon int       // the number of children that ended soon after the round was created; see failedYoung
 }
 
 func (r *round) reset() {
@@ -384,7 +387,8 @@ func (r *round) created(made int, first, now time.Time) {
 // countEnded counts the children of the round that have ended soon after their creation. The arguments
 // count children that were created since the round began and are not being deleted. Children that are
 // active or have ended without failure are counted in living, and all others in failed. The results are the
-// time that creations must wait, the number of children that have ended soon, and the size of the round.
+// time that creations must wait, the number of children that ended soon after their creation, and the size
+// of the round.
 func (r *round) countEnded(living, failed int, now time.Time) (wait time.Duration, ended, made int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -407,8 +411,8 @@ func (r *round) countReplaced(created, now time.Time) {
 	}
 }
 
-// drop is called for a child that was deleted or has another owner, but does not count as ended soon after
-// its creation. If the child belongs to the round, drop removes the child from the round.
+// drop is called if a child was deleted or has another owner, and the round must not count the child as
+// ended. If the child belongs to the round, drop removes the child from the round.
 func (r *round) drop(created time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -460,8 +464,8 @@ func (w *ownWrite) begin(before string) {
 	w.before, w.after, w.underWay, w.awaited = before, "", before != "", false
 }
 
-// end records the owner's resourceVersion after the write. The argument is empty if the write failed, or if
-// another pass must see the write.
+// end records the owner's resourceVersion after the write. If the write failed, the argument is empty. The
+// argument is also empty if the update event for the write must cause another pass.
 func (w *ownWrite) end(after string) {
 	w.mu.Lock()
 	wake, other := w.wake, w.seen != "" && w.seen != after
@@ -473,7 +477,8 @@ func (w *ownWrite) end(after string) {
 }
 
 // explains reports whether an update event shows only this write. While the write is under way, the result
-// may be true although the event shows another write. In this case, w.end later calls the function wake.
+// may be true although the event shows another write. If the event turns out to show another write, w.end
+// later calls the function wake.
 func (w *ownWrite) explains(was, cur metav1.Object, wake func()) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -204,8 +204,9 @@ func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool
 }
 
 // wentByRead schedules the next read of the owner after a pass that used the owner from the server. If
-// passes with the owner from the server fail, the delay between the reads grows. The caller's rate limiter
-// cannot provide this delay, because the passes between two reads succeed and reset the rate limiter.
+// passes fail although they use the owner from the server, the delay between the reads grows. The caller's
+// rate limiter cannot provide this delay, because the passes between two reads succeed and reset the rate
+// limiter.
 func (p *pass[O, C]) wentByRead(failed bool) {
 	switch {
 	case !p.OwnerWasStale || !p.ownerRead:
@@ -286,8 +287,8 @@ func (p *pass[O, C]) readOwner(ctx context.Context) (O, error) {
 	return fresh, nil
 }
 
-// ownerShown records the version of the owner that a call has returned. The argument same says whether this
-// version wants the same children as p.Owner.
+// ownerShown records the version of the owner that a call has returned. If the argument same is true, the
+// returned version wants the same children as p.Owner.
 func (p *pass[O, C]) ownerShown(fresh O, same bool) {
 	known := p.state.known.Owner()
 	for _, shown := range []metav1.Object{p.cached, known.Is} {
@@ -306,8 +307,8 @@ func (p *pass[O, C]) ownerGone() {
 	p.learn(ledger.Owner{Gone: true, Version: p.cached.GetResourceVersion()})
 }
 
-// unread handles a failed read of the owner. It sends an event, records a gate and returns an error. The
-// parts of the pass in the argument stops cannot be done without the read.
+// unread handles a failed read of the owner. It sends an event, records a gate and returns an error. In the
+// argument stops, the caller passes the parts of the pass that need the read and are therefore skipped.
 func (p *pass[O, C]) unread(ctx context.Context, stops Stops, wait time.Duration) error {
 	if ctx.Err() == nil {
 		p.sendEventOnce(OwnerUnread, "Error reading the owner: "+p.OwnerErr.Error())
@@ -388,7 +389,8 @@ func (p *pass[O, C]) childrenLeft() bool {
 }
 
 // isOfTerm reports whether p.Owner has reached the resourceVersion that the server had for owners when the
-// term began. In this case, no earlier process can have seen a newer version of the owner.
+// term began. If p.Owner has reached this resourceVersion, no earlier process can have seen a newer version
+// of the owner.
 func (p *pass[O, C]) isOfTerm(ctx context.Context) bool {
 	versioner, ok := p.client.(Versioner)
 	if !ok {
@@ -405,8 +407,8 @@ func (p *pass[O, C]) waitForOwner() {
 }
 
 // wantTheSame reports whether two versions of an owner want the same children. If the generations differ,
-// the specs differ, too. This does not apply if a generation is 0, or if status writes also increase the
-// generation.
+// the specs differ, too. The generations are not compared if one of them is 0, or if status writes also
+// increase the generation.
 func (p *pass[O, C]) wantTheSame(a, b O) bool {
 	switch {
 	case a.GetResourceVersion() != "" && a.GetResourceVersion() == b.GetResourceVersion():

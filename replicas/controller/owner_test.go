@@ -19,8 +19,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// behind returns a rig whose cache has an old version of the owner. The owner in the cache wants as many pods as
-// cached says, and the owner on the server as many as wanted says.
+// behind returns a rig whose cache has an old version of the owner. The first argument is how many pods the owner
+// in the cache wants. The second argument is how many pods the owner on the server wants.
 func behind(cached, wanted int32) *podRig {
 	r := newRig(cached)
 	r.owner.ResourceVersion = "5"

@@ -98,7 +98,7 @@ func TestOwnStatusWritesWakeNobody(t *testing.T) {
 		})
 	}
 	for name, tt := range map[string]struct {
-		// spec changes the result of Kind.Spec. The argument has is true if the owner has a pod according to its
+		// spec changes the result of Kind.Spec. The second argument is true if the owner has a pod according to its
 		// status.
 		spec  func(s *replicas.PodSpec, has bool)
 		wakes bool

@@ -209,7 +209,7 @@ func (p *pass[O, C]) tellPanicked(value any) {
 
 // believe records in the ledger a child that a call has returned. The call began at start.
 func (p *pass[O, C]) believe(start ledger.Moment, c C) {
-	_ = p.state.known.Told(start, c, p.opts.Now()) // its name was checked
+	_ = p.state.known.Told(start, c, p.opts.Now()) // no error is possible, because the caller has checked the child
 }
 
 // controls reports whether the owner is the controller of a child.
@@ -282,8 +282,8 @@ type Pass[O, C Object] struct {
 	// Created and Deleted list the children that were created and deleted successfully. If a creation returned
 	// an error but the child was then found on the server, Created contains this child, too.
 	Created, Deleted []C
-	// Failed is the number of failed calls and of certain adoptions that were not tried. An adoption is
-	// counted here if the owner could not be checked, or must not adopt. Skipped is the number of creations
+	// Failed is the number of failed calls. If adoptions were not tried because the owner could not be
+	// checked or must not adopt, Failed also counts these adoptions. Skipped is the number of creations
 	// that slow start did not try after a failure.
 	Failed, Skipped int
 	// InFlight is the number of creations, counted by name, that may have taken effect or may still take
@@ -297,9 +297,9 @@ type Pass[O, C Object] struct {
 	// The owner is then gone, is being deleted, or wants something else. Nothing was created or deleted for
 	// the cached owner.
 	OwnerWasStale bool
-	// OwnerErr is the error of a failed read of the owner from the server, or nil. If the cached owner is
-	// old, a pass may read the owner. It may also do so before adoptions, creations and deletions, and
-	// after a failed status write.
+	// OwnerErr is the error of a failed read of the owner from the server, or nil. A pass may read the
+	// owner from the server if the cached owner is old, or before the pass adopts, creates or deletes
+	// children. A pass may also read the owner after a failed status write.
 	OwnerErr error
 	// LookErr is set if a creation or deletion had no answer, and the pass could not find out whether it took
 	// effect. The creation or deletion then stays in flight.

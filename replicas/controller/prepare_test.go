@@ -557,7 +557,7 @@ func TestPrepareIsNotAskedOnAViewThatMayBeOld(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		versions []string // the version of the cache in each pass
-		asked    []int    // how often Prepare has been called after each pass
+		asked    []int    // the total number of Prepare calls up to the end of each pass
 		lists    int
 	}{
 		"the cache tells that it is new enough": {[]string{"7", "12"}, []int{0, 1}, 0},
@@ -635,8 +635,8 @@ func TestAChildThatIsLateWhileThePassGoesOn(t *testing.T) {
 	assert.Equal(t, time.Duration(1), r.last.RequeueAfter)
 }
 
-// If the Kind has its own Ready rule, ReadyWithin begins when the Controller first sees the pod unready. It does
-// not matter how long the pod's Ready condition has not changed.
+// If the Kind has its own Ready rule and no NotReadySince rule, ReadyWithin begins when the Controller first sees
+// the pod unready. The Controller ignores the lastTransitionTime of the pod's Ready condition.
 func TestReadyWithinWithARuleOfTheAuthors(t *testing.T) {
 	t.Parallel()
 	r := newRig(1)

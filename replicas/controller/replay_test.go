@@ -24,8 +24,8 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// A tape records all inputs of a Controller. The field told holds the events and the calls of Sync. The field
-// answers holds the answers of the server, the cache, the clock and the random number generator. When the tape is
+// A tape records all inputs of a Controller. The events and the calls of Sync are in the field told. The answers of
+// the server, the cache, the clock and the random number generator are in the field answers. When the tape is
 // played, the Controller gets the recorded answers.
 type tape struct {
 	t         *testing.T
@@ -40,8 +40,8 @@ type answered struct {
 	err    error
 }
 
-// answer calls ask and records the result. If the tape is being played, answer returns the next recorded result
-// instead.
+// answer returns the result of the function ask, and records this result. If the tape is being played, answer
+// returns the next recorded result instead.
 func answer[T any](t *tape, asked string, ask func() (T, error)) (T, error) {
 	if !t.isPlaying {
 		is, err := ask()
@@ -223,7 +223,8 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// hear registers handlers for the events of a view. They send each event to a Controller, and record it.
+// hear registers handlers for the events of a view. The handlers send each event to a Controller, and record
+// the event.
 func (s taped) hear(view *replicastest.View[*appsv1.ReplicaSet, *corev1.Pod], c *controller.Controller) {
 	one := func(handle func(c *controller.Controller, obj any, q ...controller.Enqueue) error) func(obj any) error {
 		return func(obj any) (err error) {

@@ -183,8 +183,8 @@ func (p *pass[O, C]) isThere(v replicas.Deletion[C]) bool {
 	return !slices.ContainsFunc(p.Deleted, func(c C) bool { return object.ID(c) == object.ID(v.Object) })
 }
 
-// notDoubted returns the active children without those whose delete call had no answer. If scale deletes
-// such a child again, the result still contains it.
+// notDoubted returns the active children. A child is omitted if an earlier delete call for the child had no
+// answer, and scale does not delete the child again.
 func (p *pass[O, C]) notDoubted(active []C, scale replicas.Scale[C]) []C {
 	doubted := p.state.known.Doubted()
 	if len(doubted) == 0 {
@@ -280,9 +280,9 @@ func (p *pass[O, C]) tellUntried(allowed, left replicas.Scale[C]) {
 	}
 }
 
-// leftOut compares the argument scale with the argument less, which contains a part of scale. If less has
-// fewer creations than scale, the result includes StopsCreations. If less has fewer deletions than scale,
-// the result includes StopsDeletions.
+// leftOut compares two scales. The second scale contains a part of the first one. If the second scale has
+// fewer creations, the result includes StopsCreations. If the second scale has fewer entries in Delete or
+// Discard, the result includes StopsDeletions.
 func leftOut[C Object](scale, less replicas.Scale[C]) (stops Stops) {
 	if less.Create < scale.Create {
 		stops = StopsCreations
@@ -377,9 +377,9 @@ func (p *pass[O, C]) hasEndedWell(c C) bool {
 }
 
 // noteDeleted updates p.state.round after the pass has deleted a child. If the child is replaced, the
-// method countReplaced decides whether the child counts as ended soon after its creation. If the child is
-// not replaced, and was active or has ended without failure, the method drop removes the child from its
-// round.
+// method countReplaced decides whether the child counts as ended soon after its creation. A child that is
+// not replaced may have been active, or may have ended without failure. In both cases, the method drop
+// removes the child from its round.
 func (p *pass[O, C]) noteDeleted(v replicas.Deletion[C]) {
 	switch r, created := &p.state.round, v.Object.GetCreationTimestamp().Time; {
 	case v.Replaced:

@@ -66,7 +66,8 @@ func (o Outcome[C]) HeldBack() bool {
 
 // Failure returns the argument for status.SetFailure, which sets the ReplicaFailure condition. If only
 // deletions failed, Active in the result is greater than Desired, so that the condition's reason is
-// FailedDelete. This matters if a rule requires the deletions although there are not too many children.
+// FailedDelete. If necessary, Failure increases Active, because a rule may require deletions although there
+// are not too many children.
 func (o Outcome[C]) Failure() status.Failure {
 	desired := o.Desired
 	f := status.Failure{
@@ -242,8 +243,8 @@ func (p *pass[O, C]) sendStatus(ctx context.Context, owner O, patch selector.Pat
 	return written, nil
 }
 
-// isDropped reports whether the new status was already sent, and the server stored the owner's current
-// status instead.
+// isDropped reports whether the new status was already sent, but the server stored the status that the
+// owner has now.
 func (p *pass[O, C]) isDropped(owner, updated O) bool {
 	d := p.state.storedStatus
 	return d != nil && equality.Semantic.DeepEqual(d.sent, p.statusOf(updated)) && equality.Semantic.DeepEqual(d.stored, p.statusOf(owner))
@@ -322,10 +323,10 @@ func (p *pass[O, C]) nextPodAvailable(pods []*corev1.Pod) (after time.Duration) 
 }
 
 // count computes the numbers of children for the status. If the version of the cache is known, the numbers
-// include the changes of this pass and of earlier passes. This applies even if the cache does not show
-// these changes yet (T1). Created children are included, and deleted children are counted as terminating or
-// not at all. If the version is unknown, only the children in the cache are counted. Children that turned
-// out to be gone are left out, also in later passes.
+// include the changes of this pass and of earlier passes, even if the cache does not show the changes yet
+// (T1). Created children are included, and deleted children are counted as terminating or not at all. If
+// the version is unknown, only the children in the cache are counted. Children that turned out to be gone
+// are left out, also in later passes.
 //
 // If vanishes(child) is true, the server has already removed the child. The cache may show the child as
 // terminating for a moment, but the status must not count the child.

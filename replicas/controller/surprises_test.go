@@ -212,8 +212,8 @@ func TestAChildThatMustGoBesideADeletionInFlight(t *testing.T) {
 	assert.Equal(t, controller.DeletionInFlight, pass.Gates[0].Reason)
 }
 
-// After a Conflict, a victim may have ended before the second delete call. The victim is then discarded, and only
-// in the version of the live list. The other victims are still deleted.
+// After a Conflict, a victim may have ended before the second delete call. The second call then discards the
+// victim, and requires the resourceVersion from the live list. The other victims are still deleted.
 func TestAVictimThatEndedBeforeTheSecondTry(t *testing.T) {
 	t.Parallel()
 	r := newDiscards(2)

@@ -222,7 +222,7 @@ func newScene(t *testing.T) *scene {
 
 var setResource = schema.GroupResource{Group: "apps", Resource: "replicasets"}
 
-// next returns the next version of the server.
+// next increases the resourceVersion of the server, and returns the new resourceVersion.
 func (s *scene) next() string {
 	s.versions++
 	return s.prefix + strconv.Itoa(s.versions)

@@ -64,8 +64,9 @@ func (p *pass[O, C]) plan(ctx context.Context) (plan replicas.Plan[C], ok bool) 
 	return p.manage()
 }
 
-// isUnsure reports whether Prepare would get a view that may be old. If so, the version of the cache is
-// unknown, or the pass has waited long enough.
+// isUnsure reports whether the Kind has a Prepare function and this function would get a view that may be
+// old. If the view may be old only because a term has begun, isUnsure returns false while passes still wait
+// for the cache.
 func (p *pass[O, C]) isUnsure() bool {
 	return p.kind.Prepare != nil && p.view.spec.Pending == expectations.Expired && (!p.view.begins || p.term.children.patience(p.opts.Now()) <= 0)
 }

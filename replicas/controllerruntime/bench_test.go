@@ -53,7 +53,7 @@ func BenchmarkChildren(b *testing.B) {
 }
 
 // cacheOfPods returns a running cache with the pods of several ReplicaSets, and the name of its index field. The
-// argument each is the number of pods of each ReplicaSet.
+// last argument is the number of pods per ReplicaSet.
 func cacheOfPods(b *testing.B, sets, each int) (field string, from cache.Cache) {
 	b.Helper()
 	var pods corev1.PodList

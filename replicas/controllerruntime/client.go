@@ -121,7 +121,7 @@ func (c caller[O, C]) List(ctx context.Context, namespace string, matching label
 		}
 		version := page.GetResourceVersion()
 		if opts.Continue != "" && version != all.ResourceVersion {
-			return controller.List[C]{}, fmt.Errorf("controllerruntime: listing %s: page of version %q follows one of %q", c.children.kind.Kind, version, all.ResourceVersion)
+			return controller.List[C]{}, fmt.Errorf("controllerruntime: listing %s: a page of version %q follows a page of version %q", c.children.kind.Kind, version, all.ResourceVersion)
 		}
 		all = controller.List[C]{Items: items, ResourceVersion: version}
 		if opts.Continue = page.GetContinue(); opts.Continue == "" {

@@ -188,7 +188,7 @@ func TestLiveList(t *testing.T) {
 		want   string
 	}{
 		"two pages":          {page("9", "", "b"), http.StatusOK, ""},
-		"of another version": {page("10", "", "b"), http.StatusOK, `page of version "10" follows one of "9"`},
+		"of another version": {page("10", "", "b"), http.StatusOK, `a page of version "10" follows a page of version "9"`},
 		"the second is lost": {map[string]any{"kind": "Status", "apiVersion": "v1", "metadata": map[string]any{}, "status": "Failure", "code": 410, "reason": "Expired", "message": "too old"}, http.StatusGone, "too old"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -46,8 +46,8 @@
 //
 // You may limit the cache to namespaces, labels or fields. If the cache contains an owner, it must also
 // contain all children of that owner, because a child outside the cache counts as missing. The index and
-// the namespaces of the cache are checked when the manager starts. The labels and fields of the cache are
-// not checked.
+// the namespaces of the cache are checked when the manager starts. The label selectors and field selectors
+// of the cache are not checked.
 //
 // # The version of the cache
 //
@@ -66,7 +66,8 @@
 //   - A new process makes one live list of an owner's children before it first creates or deletes children
 //     of that owner. With a cache that reports its resourceVersion, one small list for all owners is
 //     sufficient. A new process also makes a live read of the owner before it first creates children of
-//     that owner. This read is not needed if the owner was written after the process started.
+//     that owner. The live read of the owner is not needed if the owner was written after the process
+//     started.
 //   - The restore of a server from a backup (controller.ErrRestored) is noticed later, because no list can
 //     be compared with the resourceVersion of the cache.
 //

@@ -38,7 +38,8 @@ func (l *limiter) next(req reconcile.Request, after time.Duration) {
 	l.after[req] = after
 }
 
-// Forget discards the delay that the method next has set, and calls the inner rate limiter's Forget.
+// Forget discards the delay that a call of next(req, after) has set, and calls the inner rate limiter's
+// Forget.
 func (l *limiter) Forget(req reconcile.Request) {
 	l.mu.Lock()
 	delete(l.after, req)
@@ -46,8 +47,9 @@ func (l *limiter) Forget(req reconcile.Request) {
 	l.TypedRateLimiter.Forget(req)
 }
 
-// When implements TypedRateLimiter. If the method next has set a delay, When returns this delay and
-// discards it. If no delay was set, the result is the delay of the inner rate limiter.
+// When implements TypedRateLimiter. If a call of next(req, after) has set a delay, the method When
+// returns the delay and discards it. If no delay was set, the result is the delay of the inner rate
+// limiter.
 func (l *limiter) When(req reconcile.Request) time.Duration {
 	l.mu.Lock()
 	after, told := l.after[req]

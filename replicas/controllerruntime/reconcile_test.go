@@ -351,9 +351,9 @@ func TestAChildOfAnotherNamespace(t *testing.T) {
 	require.ErrorContains(t, err, `WorkerPool "default/blue": new child 0: its namespace is "elsewhere", the owner's is "default"`)
 }
 
-// With a fake client, objects have no UIDs. If an object is created again, its resourceVersion is 1 again. In
-// this test, the worker on the server therefore has an older version than the worker in the cache. This
-// difference does not prove that the server was restored from a backup.
+// With a fake client, objects have no UIDs. If an object is created again, its resourceVersion is 1 again. In this
+// test, the worker on the server therefore has an older version than the worker in the cache. The older version
+// does not prove that the server was restored from a backup.
 func TestAFakeClientProvesNoRestore(t *testing.T) {
 	t.Parallel()
 	pool, worker := blue(3), orphan("a")

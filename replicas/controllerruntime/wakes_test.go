@@ -22,9 +22,9 @@ import (
 	"github.com/replicakit/replicakit/replicas/controllerruntime"
 )
 
-// If a child becomes ready, a pass runs when the child becomes available. The delayed wakes of events are not
-// enough for this. A work queue keeps only the earliest of several delayed wakes of an owner. If the owner is
-// already due, a priority queue drops each delayed wake of the owner.
+// If a child becomes ready, a pass runs when the child becomes available. The event handlers add a delayed wake of
+// the owner to the queue, but the queue may lose this wake. A work queue keeps only the earliest of several
+// delayed wakes of an owner. If the owner is already due, a priority queue drops each delayed wake of the owner.
 func TestAChildIsLookedAtWhenItIsAvailable(t *testing.T) {
 	t.Parallel()
 	for name, newQueue := range map[string]func() queue{

@@ -65,7 +65,7 @@ var rules = ledger.Rules[kid]{
 	Active:   func(c kid) bool { return c.DeletionTimestamp == nil },
 }
 
-// uidOf returns the UID that a text describes. The text / describes the empty UID.
+// uidOf returns the UID that a text describes. The text "/" describes the empty UID.
 func uidOf(text string) types.UID { return types.UID(strings.Trim(text, "/")) }
 
 var began = time.Unix(1_000_000, 0)
@@ -80,7 +80,7 @@ type book struct {
 	*ledger.Ledger[kid]
 	now   time.Time
 	start ledger.Moment            // the start of the current pass
-	calls map[string]ledger.Moment // the starts of calls that later commands answer, by the name of the call
+	calls map[string]ledger.Moment // the start of each call, by the name of the call; a later command records the answer
 	cache ledger.Snapshot[kid]
 }
 
@@ -107,7 +107,7 @@ func (b *book) began(words []string) ([]string, ledger.Moment) {
 func (b *book) do(words []string) string {
 	words, args := words[:1], words[1:]
 	switch command := words[0]; command {
-	case "begin": // a pass begins to read the cache; a later command old sets the content of the cache
+	case "begin": // a pass begins to read the cache; a later "old" command sets the content of the cache
 		b.start = b.Start()
 	case "call":
 		b.calls[args[0]] = b.Start()

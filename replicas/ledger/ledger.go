@@ -81,10 +81,10 @@ type doubt struct {
 
 func (d doubt) any() bool { return !d.sent.IsZero() }
 
-// A bar contains the last live list. This list may show that cached children are outdated. If a cached
-// child is older than the list and is missing from the list, the child is gone or no longer counts as a
-// replica. For example, after a watch has stalled and resumed, the cache may still show children that are
-// gone.
+// A bar contains the last live list. The last live list may show that some children in the cache are
+// outdated. If a cached child is older than the list and is missing from the list, the child is gone or no
+// longer counts as a replica. For example, after a watch has stalled and resumed, the cache may still show
+// children that are gone.
 type bar struct {
 	version  string
 	children sets.Set[types.UID]
@@ -259,7 +259,7 @@ func (l *Ledger[C]) Listed(start Moment, list List[C], s Snapshot[C], now time.T
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	items := s.Rules.thatMayCount(list.Items)
-	for _, e := range l.children { // the list already shows the effects of these calls
+	for _, e := range l.children { // the list already shows the effects of all recorded calls
 		e.call = none
 	}
 	l.selector, l.distrusted = s.Selector, false
@@ -318,8 +318,9 @@ func (l *Ledger[C]) tellAbsent(start Moment, s Snapshot[C], cached map[types.UID
 }
 
 // WentBack records that the cache went back to an older state. For example, a cache may be filled again
-// from an API server that lags behind. The Ledger then forgets all its facts, because it has already
-// dropped the facts that the newer cache showed. All views are stale until the children are listed live.
+// from an API server that lags behind. The Ledger has already dropped the facts that the newer cache
+// showed, so the remaining facts are incomplete. WentBack therefore drops the remaining facts, too. All
+// views are stale until the children are listed live.
 func (l *Ledger[C]) WentBack() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -58,8 +58,8 @@ func TestBadInput(t *testing.T) {
 	require.EqualError(t, mixed.Told(mixed.Start(), (*corev1.Pod)(nil), began), "ledger: a child is nil", "a nil pointer in an interface is nil")
 }
 
-// If a list began at least the time Landing after an unanswered deletion was sent, Landed removes the deletion from
-// the result of Doubted.
+// Landed forgets each unanswered deletion that was sent at least five minutes (ledger.Landing) before a list began. The
+// result of Doubted no longer contains these deletions.
 func TestLanded(t *testing.T) {
 	t.Parallel()
 	var known ledger.Ledger[kid]
@@ -205,8 +205,8 @@ func TestADistrustedCacheIsOldUntilAList(t *testing.T) {
 	assert.False(t, isOld(), "the owner left the cache, and came back")
 }
 
-// The Ledger returns the strays, the owner and the namespace of a name that were recorded. NoStray removes one
-// stray. Forget removes the owner, but not the strays.
+// Strays returns the strays that were recorded, and Owner returns the owner. SentTo returns the namespace that was
+// recorded for a name. NoStray removes one stray. Forget removes the owner, but not the strays.
 func TestWhatIsKeptOfStraysTheOwnerAndNames(t *testing.T) {
 	t.Parallel()
 	var known ledger.Ledger[kid]
@@ -234,8 +234,8 @@ func TestWhatIsKeptOfStraysTheOwnerAndNames(t *testing.T) {
 	assert.Len(t, known.Strays(), 1, "they are to be deleted all the same")
 }
 
-// If Lacked records that a list does not contain a child, the view omits the child. If the cache has reached the
-// version of the list and contains the child, the view contains the child again.
+// The method Lacked records that a child is missing from a list. The view then omits the child. If the cache has
+// reached the version of the list and contains the child, the view contains the child again.
 func TestWhatAListOfALookLacks(t *testing.T) {
 	t.Parallel()
 	var known ledger.Ledger[kid]

@@ -102,7 +102,8 @@ func (l *loop) sort() (orphans, strays []kid) {
 	return orphans, strays
 }
 
-// planned stores in l.pass which children the plan counts, and which children the controller knows to be gone.
+// The method planned is called before the pass carries out its plan. It stores in l.pass the children that the plan
+// counts, and a copy of the map l.gone.
 func (l *loop) planned() {
 	l.pass.seen, l.pass.gone, l.pass.landed = map[types.UID]bool{}, maps.Clone(l.gone), map[types.UID]bool{}
 	for _, c := range l.ours {
@@ -188,9 +189,10 @@ func (l *loop) told(start ledger.Moment, c kid) {
 	}
 }
 
-// create creates the missing children. It sends the open names again, but not the names that other objects have.
-// Each open name that is not sent again uses one of the missing places. If there are more open names than missing
-// children, create makes no child.
+// create creates the missing children. It repeats the creations with an open name, except those with a name that
+// another object has. An open name is the name of a creation with an unknown result, if no replica with this name
+// is known. Each open name takes the place of one missing child, even if its creation is not repeated. The other
+// missing children get new names. If there are more open names than missing children, create makes no child.
 func (l *loop) create(missing int) {
 	open := l.known.Open()
 	if missing < len(open) {
@@ -213,8 +215,8 @@ func (l *loop) create(missing int) {
 	}
 }
 
-// lookForDue reads each name in the Ledger from the server if the next read of this name is due. The parameter again
-// contains the names that create sends again, so these names are not read.
+// lookForDue reads each name in the Ledger from the server if the next read of this name is due. The names in the
+// parameter again are not read, because the method create repeats their creations.
 func (l *loop) lookForDue(again ...string) {
 	for _, n := range l.known.Names() {
 		if n.NextLook(l.now) > 0 || slices.Contains(again, n.Name) {
@@ -287,9 +289,9 @@ func (l *loop) created() {
 	}
 }
 
-// deleteSome deletes surplus children. Children whose deletion got no answer are deleted first. If there are more
-// such children than surplus children, nothing is deleted. deleteSome then only reads those children whose
-// deletion can no longer take effect.
+// deleteSome deletes surplus children. Children with an unanswered deletion are deleted first. If there are more
+// children with an unanswered deletion than surplus children, nothing is deleted. In this case, deleteSome only reads
+// those children whose deletion can no longer take effect.
 func (l *loop) deleteSome(tooMany int) {
 	sent := l.known.Doubted()
 	isDoubted := func(c kid) bool { return !sent[c.UID].IsZero() }
@@ -371,7 +373,8 @@ func (l *loop) delete(c kid) (goOn bool) {
 }
 
 // deleting is called before a deletion. It checks that enough children will be left, even if all deletions in flight
-// of the current process take effect. The children in unknown count as left.
+// of the current process take effect. If the plan counts a child that others have removed or changed without
+// the controller's knowledge, this child also counts as left.
 func (l *loop) deleting(victim kid) {
 	left := 0
 	for id, c := range l.kids {

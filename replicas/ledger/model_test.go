@@ -34,7 +34,7 @@ type model struct {
 	jumps     int // jumps of the clock by more than Patience or Landing
 	crossings int // actions of others during a call, such as events, late requests and changes by users
 	restarts  int // starts of a new process with an empty Ledger
-	backs     int // returns of the cache to an older state
+	backs     int // how often the cache goes back to an older state
 }
 
 func (m model) begin() *world {
@@ -83,8 +83,8 @@ func (w *world) healed() error {
 }
 
 // isForgotten returns an error if the ledger contains anything except unanswered deletions of existing children.
-// If the cache does not report its version, the ledger may need a live list to drop its facts, so isForgotten
-// first makes a live list. In this case, the ledger may keep the list.
+// If the cache does not report its version, the ledger may need a live list to drop its facts. For such a cache,
+// isForgotten first makes a live list, and the ledger may keep this list.
 func (w *world) isForgotten() error {
 	if !w.tells {
 		l := loop{world: w}

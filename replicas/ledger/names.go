@@ -19,8 +19,8 @@ import (
 const Landing = 5 * time.Minute
 
 // firstLook is the first delay before a name is read again from the server. Each later delay is twice as
-// long as the one before it, up to lastLook. If a creation with the name is sent again, this read is not
-// needed.
+// long as the one before it, up to lastLook. If another creation with the same name is sent first, the name
+// does not have to be read.
 const firstLook, lastLook = time.Second, time.Minute
 
 // A Name is the name in a create request with an unknown result. The request was sent at least once. If
@@ -55,14 +55,14 @@ const (
 func (n Name) IsTaken() bool { return n.Bearer == Leaver || n.Bearer == Stranger }
 
 // HasLanded reports whether all creations with the name were sent at least five minutes before now; see
-// Landing. If so, none of them can take effect later, and a read from the server that begins at the time
-// now shows the final result.
+// Landing. If HasLanded returns true, no creation with the name can take effect after the time now. A read
+// from the server that begins at this time or later then shows the final result.
 func (n Name) HasLanded(now time.Time) bool { return now.Sub(n.Sent) >= Landing }
 
 // NextLook returns the time to wait before the name is read from the server. If the result is 0 or
-// negative, read the name now. If a creation with the name is sent again, this read is not needed. While a
-// Replica has the name, no other child can get the name. The read can then wait until HasLanded returns
-// true.
+// negative, read the name now. If another creation with the same name is sent first, the name does not have
+// to be read. While a Replica has the name, no other child can get the name. The read can then wait until
+// HasLanded returns true.
 func (n Name) NextLook(now time.Time) time.Duration {
 	if n.Bearer == Replica {
 		return max(landsIn(n.Sent, now), n.look.Remaining(now))
@@ -98,8 +98,9 @@ func (l *Ledger[C]) Refused(name types.NamespacedName) {
 
 // Bears records what kind of object has the given name; see Bearer. If the parameter ours is true, the
 // object is a child of the owner. This child is counted as the result of one creation with that name. If
-// Bears is called again for the same child, no further creation is counted. The results of other creations
-// with the same name stay unknown, because those creations did not make that child.
+// Bears is called again for the same child, no further creation is counted. If several creations with that
+// name were sent, one child is the result of only one of the creations. The results of the other creations
+// stay unknown.
 func (l *Ledger[C]) Bears(name types.NamespacedName, id types.UID, is Bearer, ours bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -97,9 +97,9 @@ func (r Rules[C]) thatMayCount(children []C) []C {
 
 // A View contains the children in their newest known state.
 type View[C metav1.Object] struct {
-	// Children lists the children in the cache, updated with newer facts. After them come the children that
-	// are missing from the cache. If the Ledger contains no facts, Children is the same slice as
-	// Snapshot.Children.
+	// Children first lists the children in the cache, updated with newer facts. The children that are
+	// missing from the cache follow at the end of the list. If the Ledger contains no facts, Children is
+	// the same slice as Snapshot.Children.
 	Children []C
 	// Stale is true if the children must be listed live before any child is created or deleted.
 	Stale bool
@@ -142,8 +142,9 @@ func (l *Ledger[C]) View(start Moment, s Snapshot[C], now time.Time) (View[C], e
 	return v, nil
 }
 
-// passList forgets the last list. It is called when the cache is at least as new as that list. A fact about
-// a listed child is also forgotten if the fact has no numeric version and is not newer than the list.
+// passList forgets the last list. It is called when the cache is at least as new as that list. Facts about
+// listed children are also forgotten if they have no numeric version. A fact without a numeric version is
+// kept if its observation began after the list call, or if the fact says that the child is gone.
 func (l *Ledger[C]) passList() {
 	for id := range l.list.children {
 		if e := l.children[id]; e != nil && !isNumber(e.fact.word.version) && e.fact.gone == 0 && e.fact.word.at <= l.list.start {
@@ -213,8 +214,9 @@ func (o *overlay[C]) lay() {
 	}
 }
 
-// markIfLate is called for a fact, list or call that the cache does not show yet. If this fact, list or
-// call is older than Patience, markIfLate sets Stale and Unmet in the view.
+// markIfLate is called if the Ledger has recorded a fact, a list or a call that the cache does not reflect
+// yet. The parameter since is the time of the record. If this time is longer ago than Patience, markIfLate
+// sets Stale and Unmet in the view.
 func (o *overlay[C]) markIfLate(since time.Time) {
 	if o.now.Sub(since) > o.patience() {
 		o.view.Stale, o.view.Unmet = true, true
@@ -262,8 +264,8 @@ func (o *overlay[C]) believe(c C) (C, bool) {
 func (w word[C]) isMissing() bool { return w.at > 0 && !w.there }
 
 // isShown reports whether the cache shows the answer w or a newer state. The parameter c is the child in
-// the cache. If c does not match the selector, no list contains c. In this case, isShown returns true if
-// w says that c was missing from a list.
+// the cache. If c does not match the selector, no list contains c. isShown then returns true for an answer
+// w that c was missing from a list, because this answer proves nothing.
 func (o *overlay[C]) isShown(c C, w word[C]) bool {
 	switch {
 	case !w.there && !o.cache.Rules.MayCount(c):
@@ -349,10 +351,11 @@ func (o *overlay[C]) isMoot(e *entry[C]) bool {
 }
 
 // isSuperseded reports whether the cache is at least as new as the fact about a child that is missing from
-// the cache. The result is true if the cache has reached the resourceVersion in the fact, or if the cache
-// contained the child earlier. If the fact says that the child exists, and the cache has a numeric
-// resourceVersion, only the two resourceVersions are compared. If the child is gone and the last list also
-// shows this, the result is true, because the fact is no longer needed.
+// the cache. The result is true if the cache has reached the resourceVersion of the fact. The result is
+// also true if the cache has contained the child at any earlier time. If the fact says that the child
+// exists, and the cache has a numeric resourceVersion, only the two resourceVersions are compared. If the
+// child is gone and the last list also shows this, the result is true, because the fact is no longer
+// needed.
 func (o *overlay[C]) isSuperseded(id types.UID, e *entry[C]) bool {
 	w := e.fact.word
 	switch isGone := e.fact.gone > 0 || w.isMissing(); {
@@ -396,9 +399,9 @@ func (o *overlay[C]) later(a, b *entry[C]) *entry[C] {
 }
 
 // isNoNamesake reports whether the cached child c still exists. If a newer child has the same name, c is
-// gone. The parameter other is the entry of a child that has the same name and is missing from the cache.
-// If no child with the name of c is missing from the cache, other is nil. If the versions do not show which
-// child is newer, the view is stale.
+// gone. If the Ledger knows a child with the same name that is missing from the cache, the parameter other
+// is the entry of this child. If there is no such child, nil is passed for the parameter other. If the
+// versions do not show which child is newer, the view is stale.
 func (o *overlay[C]) isNoNamesake(c C, other *entry[C]) bool {
 	if other == nil || other.fact.gone > 0 {
 		return true
@@ -424,8 +427,8 @@ const firstSuspicion, lastSuspicion = 5 * time.Second, 5 * time.Minute
 const nextLook = 5 * time.Second
 
 // suspect checks whether a cache with an unknown version seems to be newer than a child that is missing
-// from the cache. If so, View.Stale is set immediately, and View.Unmet is set after a delay. The delay is
-// needed because Newest may come from the events of another watch.
+// from the cache. If the cache seems to be newer, suspect sets View.Stale immediately, and sets View.Unmet
+// after a delay. The delay is needed because Newest may come from the events of another watch.
 func (o *overlay[C]) suspect(lacking []*entry[C]) {
 	if len(lacking) == 0 || o.cache.Version != "" {
 		o.passed = backoff.Hold{}
@@ -498,8 +501,8 @@ func (l *Ledger[C]) Again(now time.Time) time.Duration {
 }
 
 // Awaited returns the calls that were recorded with Created or Deleted and that the cache does not show
-// yet. The result creations contains the names of the created children. The result deletions contains the
-// UIDs of the deleted children. Both slices are sorted, and the caller owns them.
+// yet. The first result contains the names of the created children. The second result contains the UIDs of
+// the deleted children. Both slices are sorted, and the caller owns them.
 func (l *Ledger[C]) Awaited() (creations []string, deletions []types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -40,17 +40,17 @@ type world struct {
 	known  *ledger.Ledger[kid]
 	looked bool // false after a restart, until the controller has made a live list
 
-	// The next fields record what the controller can know. The map unseen contains existing children that the
-	// controller could not notice yet. The map gone contains children that the controller knows to be gone or no
-	// longer counted. The map killed contains children that the current process has deleted, with or without an
-	// answer.
+	// The next fields record what the controller can know. If the controller could not notice an existing child yet,
+	// the child is in the map unseen. If the controller knows that a child is gone or does not count as a replica,
+	// the child is in the map gone. If the current process has deleted a child, with or without an answer, the child
+	// is in the map killed.
 	unseen, killed map[types.UID]bool
 	gone           map[types.UID]int // each value is the version at which the child is known to be gone
 	adopts         bool              // whether there are or were orphans
 
 	pass struct {
 		seen   map[types.UID]bool // the children that the plan counts
-		gone   map[types.UID]int  // the map gone at the time of the plan
+		gone   map[types.UID]int  // a copy of the map world.gone, made at the time of the plan
 		landed map[types.UID]bool // the children that late requests have created since the plan
 	}
 	choose func(n int) int
@@ -219,7 +219,7 @@ func (w *world) land() {
 }
 
 // mustKnow returns the number of existing children that count as replicas and that the controller can know. The
-// parameter except contains children that are not included.
+// children in the parameter except are not included in this number.
 func (w *world) mustKnow(except map[types.UID]bool) (n int) {
 	for id, c := range w.kids {
 		if counts(c) && !w.unseen[id] && !except[id] {
@@ -380,7 +380,8 @@ func (w *world) goBack() {
 	w.cache, w.events, w.read, w.broken = maps.Clone(w.past.kids), nil, w.past.last, true
 }
 
-// crossing is called while a call is in progress. It may perform one of the actions that the method others returns.
+// crossing is called while a call is in progress. It may perform one action of the watch, of a late request or of a
+// user. The method others returns these actions.
 func (w *world) crossing() {
 	if w.crossings == 0 {
 		return

@@ -163,7 +163,8 @@ func (c *Controller[O, C]) Due() (time.Time, bool) {
 	return due, ok
 }
 
-// Step delivers an event or makes a pass. If both are due at the same time, the event comes first.
+// Step delivers an event or makes a pass. If an event and a pass are due at the same time, Step
+// delivers the event.
 func (c *Controller[O, C]) Step() {
 	if part, _, ok := c.next(); ok {
 		part.Step()

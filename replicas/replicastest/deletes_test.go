@@ -21,8 +21,8 @@ import (
 )
 
 // changingStage returns a stage with the given number of ready pods. Each pod changes once per second, and the
-// controller sees each change after the lag. The map calls counts the controller's calls by verb, after the pods
-// have become ready.
+// controller sees each change after the lag. After the pods have become ready, the controller's calls are counted
+// by verb in the map calls.
 func changingStage(t *testing.T, pods int32, lag time.Duration) (s *stage, calls map[string]int) {
 	t.Helper()
 	s = running(t, pods)

@@ -26,7 +26,7 @@ type model struct {
 	Most     int  // the highest number that users scale to; 0 means that users do not scale
 
 	Faults  int // how many faults can happen, such as refused calls, lost answers, crashes and broken watches
-	Changes int // how often users can scale, or relabel, delete or replace a pod
+	Changes int // how often users can scale the ReplicaSet web, or relabel, delete or replace a pod
 	Jumps   int // how often the clock can jump ahead while another action is possible
 	// Restores is how often a backup of the initial state can be restored. Pauses is how often the controller
 	// can stand still for a minute before a call, while the cluster continues.
@@ -38,7 +38,7 @@ type report struct {
 	States int // how many different states were visited
 	Edges  int // how many steps from one state to another were taken
 	Ends   int // how many states have no further system action
-	Depth  int // the length of the longest path to a state on its first visit
+	Depth  int // the length of the longest path that has led to a new state
 	Err    error
 	Path   []string // the actions that lead to Err
 }
@@ -49,15 +49,14 @@ type report struct {
 // visited.
 //
 // The invariants must hold in every state. If nothing more goes wrong, every path from a state must lead to the
-// wanted state and end there. If an invariant is broken, the report contains an error. The report also contains
-// an error in three other cases. In the first case, a state without further system actions is not the wanted
-// state. In the second case, an additional pass changes a state without further system actions. In the third
-// case, a path returns to one of its own states.
+// wanted state and end there. A state is final if no system action is possible. The report contains an error if
+// an invariant is broken, or if a path returns to one of its own states. The report also contains an error if a
+// final state is not the wanted state, or if an additional pass changes a final state.
 //
 // The model limits the numbers of pods, faults, user actions, restores and pauses. The model also limits how
-// often the clock jumps ahead while another action is possible. The constant early limits how many events arrive
-// in the middle of one pass. The simulation is simpler than a real cluster in three ways. The cluster's own
-// actions happen in one fixed order, ages are counted in whole seconds, and a call takes no time.
+// often the clock jumps ahead while another action is possible. The number of events that arrive in the middle of
+// one pass is limited by the constant early. The simulation is simpler than a real cluster in three ways. The
+// cluster's own actions happen in one fixed order, ages are counted in whole seconds, and a call takes no time.
 func explore(m model) report {
 	s := &search{model: m, colors: map[digest]color{}}
 	first := newWorld(m)
@@ -138,8 +137,8 @@ func (s *search) arrive(w *world) {
 	}
 }
 
-// end checks a state without further system actions. The state must be the wanted one, and an additional pass
-// must not change the state.
+// end checks a final state, in which no system action is possible. The final state must be the wanted state, and
+// an additional pass must not change the final state.
 func (s *search) end(w *world, d digest) {
 	if err := w.checker.Settled(namespace); err != nil {
 		s.fail(err)
@@ -208,7 +207,8 @@ func (w *world) clone() *world {
 	return c
 }
 
-// hook sets the hooks of the controller. The hooks before and listed call choose, which decides what happens.
+// hook sets the hooks of the controller. Two of the hooks, w.before and w.listed, call w.choose to select what
+// happens next.
 func (w *world) hook() {
 	done := w.controller.Client.Done
 	w.controller.Client.Fault = w.before

@@ -48,8 +48,8 @@ func isShared(t reflect.Type) bool {
 	return t.Kind() == reflect.Interface
 }
 
-// isNothing reports whether values of a type do not belong to the memory. These values are locks, counters and
-// functions. A function is only called when the current write ends.
+// isNothing reports whether copyDeep and State leave out the values of a type. The values that are left out are
+// locks, counters and functions. A function is only called when the current write ends.
 func isNothing(t reflect.Type) bool {
 	return t == reflect.TypeFor[sync.Mutex]() || t == reflect.TypeFor[atomic.Int64]() || t.Kind() == reflect.Func
 }

@@ -30,7 +30,7 @@ type Rule struct {
 // Fail makes later calls fail according to the rules. The new rules replace all earlier ones, so
 // Fail without arguments removes all rules. If several rules select a call, the first active rule
 // determines the failure, and Fault is not called. A rule is inactive while it skips calls. If
-// Times is positive, the rule is also inactive after it has made Times calls fail.
+// Times is positive, the rule also becomes inactive when that number of calls has failed.
 func (c *Client[O, C]) Fail(rules ...Rule) {
 	c.rules = nil
 	for _, r := range rules {

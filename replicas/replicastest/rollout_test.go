@@ -21,8 +21,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A rollout is a workshop that replaces all workers if the pool's image changes. The method changed checks each
-// change of a worker.
+// A rollout is a workshop that replaces all workers if the pool's image changes. Each creation and deletion of a
+// worker is checked by the method changed.
 type rollout struct {
 	*workshop
 	unavailable, surge int

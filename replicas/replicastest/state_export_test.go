@@ -24,9 +24,10 @@ import (
 
 // A State is a description of a cluster and its controllers. If two clusters will behave alike, their
 // descriptions are equal. Each UID and resourceVersion is replaced by its rank among the values in the
-// description. Each time is replaced by its age, in whole seconds for objects. The cluster must be Counting. A
-// State leaves out the ConsistencyStore of a controller, the lag of events, and all fields of pods that the
-// simulation never sets.
+// description. Each timestamp is replaced by its age, and each due time in a Worker's queue by the remaining
+// delay. The ages of the timestamps in objects are whole seconds. The cluster must be Counting. A State leaves
+// out the ConsistencyStore of a controller, the lag of events, and all fields of pods that the simulation never
+// sets.
 type State struct {
 	cluster *PodCluster
 	now     time.Time

@@ -61,7 +61,7 @@ func sign(up bool) int32 {
 }
 
 // If a controller knows the resourceVersions of its caches, the status includes the controller's own creations
-// and deletions. Later statuses do not take them back, even if the caches are late.
+// and deletions. Later statuses still include these creations and deletions, even if the caches are late.
 func TestStatusGoesOneWay(t *testing.T) {
 	t.Parallel()
 	lags := []time.Duration{0, 30 * time.Millisecond, 700 * time.Millisecond, 4 * time.Second}
@@ -88,7 +88,7 @@ func TestStatusGoesOneWay(t *testing.T) {
 	}
 }
 
-// If the pods do not change in other ways, each pass of a burst needs one status write.
+// If pods are created and deleted but never become ready, each pass of a burst needs one status write.
 func TestEachStepTakesOneStatusWrite(t *testing.T) {
 	t.Parallel()
 	for _, lag := range []time.Duration{0, 200 * time.Millisecond} {

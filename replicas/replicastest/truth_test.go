@@ -323,7 +323,7 @@ func (s *stage) forceNew(t *testing.T, before []*corev1.Pod) string {
 	return name
 }
 
-// newPod returns the name of the only pod that does not have the name of a pod in before.
+// newPod returns the name of the only new pod. A pod is old if a pod with the same name is in the argument before.
 func (s *stage) newPod(t *testing.T, before []*corev1.Pod) string {
 	t.Helper()
 	pods := slices.DeleteFunc(s.Children(namespace), func(p *corev1.Pod) bool {

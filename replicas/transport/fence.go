@@ -27,8 +27,8 @@ const DefaultRenewDeadline = 10 * time.Second
 // A Fence refuses the writes of a leader that cannot prove that it holds its lease. A process can be
 // paused, for example because its machine sleeps. When the process continues, its lease may have expired,
 // and another process may have become the leader. The elector of the paused process may notice the loss of
-// the lease only after the next write. With a Fence, such a write is not sent, and the call returns an
-// error.
+// the lease only after the next write. With a Fence, the process does not send this next write, and the
+// call returns an error.
 //
 // The elector sends its requests for the lease through the Fence, which inspects them. No other connection
 // between the Fence and the elector is required. If the server accepts a renewal, the Fence records the
@@ -226,8 +226,8 @@ func (f *Fence) shown(holder string) {
 }
 
 // guard returns the request with its body wrapped in a guardedBody. An http.Transport reads the body when
-// it has a connection. If it retries the request, it reads the body again. A server acts on a request only
-// after it has received the whole body.
+// it has a connection, and reads the body again when it retries the request. A server acts on a request
+// only after it has received the whole body.
 func (f *Fence) guard(req *http.Request) *http.Request {
 	if req.Body == nil || req.Body == http.NoBody {
 		return req

@@ -51,7 +51,8 @@ func TestSince(t *testing.T) {
 
 const leasePath = "/apis/coordination.k8s.io/v1/namespaces/default/leases/pools"
 
-// at returns a Fence with clocks that stand at the time start. The function set changes the time of the clocks.
+// at returns a Fence with clocks that stand still at the given time. The returned function sets the clocks to
+// another time.
 func at(start time.Time) (f *Fence, set func(time.Time)) {
 	var now atomic.Pointer[time.Time]
 	now.Store(&start)

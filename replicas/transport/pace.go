@@ -48,15 +48,16 @@ const (
 // three quarters of the calls take longer than usual.
 //
 // A server counts as overloaded if it cannot be reached. A server also counts as overloaded if it responds
-// with 429, 502, 503 or 504, and the body is not a Status but, for example, plain text. Such responses come
-// from load balancers, and from API Priority and Fairness. If the response of an overloaded server has a
-// Retry-After header, the Pace sends no calls for the requested time, up to 10 seconds. A Status with one
-// of these codes concerns only one object, so it does not change the limit. Such a Status may come from a
-// webhook, or may refuse an eviction.
+// with 429, 502, 503 or 504, and the body is not a Status but, for example, plain text. Load balancers, and
+// API Priority and Fairness, send error responses without a Status. If the response of an overloaded server
+// has a Retry-After header, the Pace sends no calls for the requested time, up to 10 seconds. If the body
+// of a response with 429, 502, 503 or 504 is a Status, the response concerns only one object, so it does
+// not lower the limit. For example, a webhook may have sent the Status, or the Status may refuse an
+// eviction.
 //
 // The usual duration of a call is the duration of the fastest call of the same kind in the last two
 // minutes. If a server is so busy for several minutes that even its fastest calls are slow, the usual
-// duration rises. Calls of this duration then no longer lower the limit.
+// duration rises. Calls that take no longer than the new usual duration then do not lower the limit.
 //
 // The owners of waiting calls take turns, and one call is sent in each turn; see WithOwner. If the limit is
 // reached, each owner is still allowed two concurrent calls, because an admission webhook may be delaying
@@ -72,7 +73,7 @@ type Pace struct {
 	window   float64
 	underWay int
 	of       map[types.NamespacedName]int // the number of calls under way for each owner
-	full     bool                         // whether a call had to wait since the field answers was last reset
+	full     bool                         // whether a call has had to wait since the current count of answers started
 	growing  bool                         // whether the window grows by one with each answer, until the server is slow or overloaded
 	ceiling  float64                      // near*window at the last overload; 0 if there was none
 	changed  time.Time                    // when the window was last made smaller
@@ -233,9 +234,9 @@ func (p *Pace) next() {
 }
 
 // turn() returns the index of the owner whose call is sent next, or -1 if no call can be sent now. If the
-// window is not full, this is the first owner. If the window is full, it is the first owner with fewer than
-// leastEach calls under way. For the time growsEvery after an overload, a full window allows no further
-// calls.
+// window is not full, the next call is a call of the first owner. If the window is full, the next call is a
+// call of the first owner with fewer than leastEach calls under way. If the window is full and less than
+// growsEvery has passed since the last overload, no call can be sent.
 func (p *Pace) turn() int {
 	if p.underWay < int(p.window) {
 		return 0

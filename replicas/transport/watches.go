@@ -22,8 +22,9 @@ import (
 )
 
 const (
-	// refusedFor is the maximum time for which an informer's watch requests are refused. They are refused
-	// until the informer lists its objects. The limit is needed because the informer may have ended.
+	// refusedFor is the maximum time for which an informer's watch requests are refused. If the informer
+	// lists its objects earlier, its watch requests are accepted again. The limit is needed because the
+	// informer may have ended.
 	refusedFor = 2 * time.Minute
 	// mostLists is the maximum number of informers that Watches remembers. A client usually has only a few
 	// informers.
@@ -31,9 +32,10 @@ const (
 )
 
 // Watches is a record of the watch requests of a client. It can make the client's informers list their
-// objects again. A watch that hangs returns no error. It looks like a watch of objects that do not change,
-// so the informer waits until the connection ends. Set the field Watches in the Options of
-// replicas/clientgo or replicas/controllerruntime. These packages notice a watch that hangs.
+// objects again. A watch that hangs returns no error. To the informer, a watch that hangs looks like a watch
+// of objects that do not change, so the informer waits until the connection ends. Packages replicas/clientgo
+// and replicas/controllerruntime notice a watch that hangs. Set the field Watches in the Options of the
+// package that you use.
 //
 // The zero Watches is ready to use. Watches must not be copied.
 type Watches struct {

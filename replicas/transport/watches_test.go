@@ -49,8 +49,9 @@ func newRequest(t *testing.T, method, path string) *http.Request {
 
 var pods = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 
-// After Relist has ended an informer's watch, the informer must send a plain list. Until then, but for at most two
-// minutes, its requests with a resourceVersion or with initial events are refused.
+// After Relist has ended an informer's watch, the informer must send a plain list. Until the informer has read
+// this list, the informer's requests with a resourceVersion or with initial events are refused. After two minutes,
+// the requests are no longer refused.
 func TestRelist(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

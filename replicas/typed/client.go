@@ -175,7 +175,7 @@ func (c client[O, C, OL, CL, OC, CC]) List(ctx context.Context, namespace string
 		if version := about.GetResourceVersion(); first {
 			list.ResourceVersion = version
 		} else if version != list.ResourceVersion {
-			return controller.List[C]{}, fmt.Errorf("typed: listing children: page of version %q follows one of %q", version, list.ResourceVersion)
+			return controller.List[C]{}, fmt.Errorf("typed: listing children: a page of version %q follows a page of version %q", version, list.ResourceVersion)
 		}
 		if list.Items, err = appendItems(list.Items, page); err != nil {
 			return controller.List[C]{}, err

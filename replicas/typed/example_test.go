@@ -18,9 +18,9 @@ import (
 	"github.com/replicakit/replicakit/replicas/typed"
 )
 
-// This example makes a controller from the typed clients and the informers of two types. An operator on
-// client-go already has such clients and informers. In this example, the types clientset and informerOf replace
-// them.
+// This example makes a controller from the typed clients and the informers of two types. An operator on client-go
+// already has typed clients and informers. In this example, values of the types clientset and informerOf replace
+// the clients and informers.
 func Example() {
 	two, app := int32(2), map[string]string{"app": "web"}
 	kube := &clientset{&appsv1.ReplicaSet{

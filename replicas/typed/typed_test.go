@@ -428,7 +428,7 @@ func TestClientListsWhatIsThereNow(t *testing.T) {
 
 	client, _ = newClient(t, page("7", "more", "a"), page("8", "", "b"))
 	_, err = client.List(t.Context(), "shop", matching)
-	require.EqualError(t, err, `typed: listing children: page of version "8" follows one of "7"`)
+	require.EqualError(t, err, `typed: listing children: a page of version "8" follows a page of version "7"`)
 
 	client, asked = newClient(t, page("9", "more", "a"))
 	versioner, ok := client.(controller.Versioner)

@@ -34,8 +34,8 @@ func lean(n int) fleet {
 
 // cached returns a fleet of n pods as in a controller's cache. The pods have annotations, more labels, a second
 // container, an init container that has ended, and a sidecar. In some pods, the sidecar has restarted. Each pod is
-// decoded from the format of the API server, so no two pods share a string. The pods are in random order. The list
-// related is in another random order, because a controller lists the related pods separately.
+// decoded from the format of the API server, so no two pods share a string. The pods are in random order. The field
+// related lists the same pods in another random order, because a controller lists the related pods separately.
 func cached(n int) fleet {
 	f := newFleet(n, func(p *corev1.Pod, r *rand.Rand) *corev1.Pod {
 		enrich(p, r)

@@ -85,7 +85,7 @@ func keepDeletions(n int) []keeper {
 	}
 }
 
-// retained returns how many bytes of the heap the result of make uses.
+// retained calls the function make, and returns the number of heap bytes that the result of this function uses.
 func retained(make func() any) int64 {
 	before := heap()
 	kept := make()

@@ -26,18 +26,18 @@ import (
 	"github.com/replicakit/replicakit/status"
 )
 
-// A work is a task that each side does with the same input. The field counts is the unit of the sizes. For
+// A work is a task that each side does with the same input. The unit of the sizes is in the field counts. For
 // example, a benchmark with the unit pods has the name pods=5000.
 type work struct {
 	name, counts string
 	sizes        []int
-	goroutines   []int // the numbers of goroutines to measure; if nil, one, and the benchmark's name omits it
+	goroutines   []int // the numbers of goroutines to measure; if nil, the benchmark uses one goroutine, and its name omits the number
 	sides        func(size int) []side
 }
 
 // A side is one implementation of a work. The function run does the work for the i-th time, and returns the size
-// of the result. All sides except the floor return the same size. If the work sets goroutines, several goroutines
-// call run at the same time.
+// of the result. All sides return the same size, except the side named "floor", which is a lower bound. If the field
+// goroutines of the work is set, the function run must be safe for concurrent use.
 type side struct {
 	name string
 	run  func(i int) int
@@ -165,8 +165,8 @@ func hold(f fleet) []side {
 	}
 }
 
-// slowStart makes n calls that do nothing. The side floor starts the same number of goroutines, in batches of the
-// same sizes.
+// slowStart makes n calls that do nothing. The side named "floor" only starts the same number of goroutines, in
+// batches of the same sizes.
 func slowStart(n int) []side {
 	ctx := context.Background()
 	return []side{
@@ -188,7 +188,8 @@ func slowStart(n int) []side {
 }
 
 // observeAndCheck reports the creation of a child to the expectations of an owner that expects many creations. It
-// then asks whether the owner may act. The side floor uses one counter for each owner, without a lookup by key.
+// then asks whether the owner may act. The side named "floor" uses one counter for each owner, without a lookup by
+// key.
 func observeAndCheck(n int) []side {
 	owners := replicaSets(n)
 	theirs := controller.NewUIDTrackingControllerExpectations(controller.NewControllerExpectations())

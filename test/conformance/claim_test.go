@@ -99,7 +99,8 @@ func (c *calls) ourPatch(_ context.Context, pod *corev1.Pod, patch selector.Patc
 	return pod, c.patch(pod.Name, patch.Type, patch.Data)
 }
 
-// A claim is a family with the answers of the API server.
+// A claim contains an owner and the pods that the owner may claim, in the field Family. It also contains the
+// answers of the API server.
 type claim struct {
 	Family     family
 	Except     []string // the pods for which the filter is false

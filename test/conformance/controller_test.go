@@ -228,8 +228,8 @@ func ourManager(ctx context.Context, w *world, factory informers.SharedInformerF
 	return working(c)
 }
 
-// replaying makes our controller with one change. The controller first deletes the pods that Kubernetes deleted in
-// the same step. These are the pods in the world's field first.
+// replaying makes our controller and returns the controller's method Run. This controller first deletes the pods
+// that Kubernetes deleted in the same step. The aliases of these pods are in the field first of the world.
 func replaying[O kit.Object](ctx context.Context, w *world, kind kit.Kind[O, *corev1.Pod], client kit.Client[O, *corev1.Pod], owners, pods cache.SharedIndexInformer, burst int) func(context.Context, int) {
 	spec := kind.Spec
 	criteria := append([]podrank.Criterion[*corev1.Pod]{podrank.First("Kubernetes deleted it", w.goesFirst)}, podrank.Kubernetes().Criteria()...)
@@ -244,9 +244,9 @@ func replaying[O kit.Object](ctx context.Context, w *world, kind kit.Kind[O, *co
 	return working(c)
 }
 
-// A chapter records one step and its results. The field seen has four looks. The first look is one second after
-// the step, because by then both sides no longer wait for their caches. The other looks are just before 30
-// seconds, at 31 seconds and at one minute.
+// A chapter records one step and its results. The field seen contains the state of all owners and pods at four
+// times. The first time is one second after the step, because both sides then no longer wait for their caches. The
+// other times are just before 30 seconds, at 31 seconds and at one minute after the step.
 type chapter struct {
 	seen    []look
 	refused bool
@@ -303,8 +303,8 @@ func since(before, after map[string]int) map[string]int {
 // workers is how many passes a controller makes at the same time.
 const workers = 2
 
-// never has intervals that are longer than any story. With never, our controller does not ask the server whether
-// its watches are up to date. Kubernetes does not ask this either.
+// The intervals in the variable never are longer than any story. With these intervals, our controller does not ask
+// the server whether its watches are up to date. Kubernetes' controller does not check its watches.
 var never = follow.Times{Look: time.Hour * 1e5, Ask: time.Hour * 1e5}
 
 // start runs a controller until stop is called. The informers start before the controller, because the fake
@@ -456,8 +456,8 @@ type difference struct {
 }
 
 // firstDifference returns the number of the first chapter in which the two sides differ, and the difference. If a
-// call was refused in a chapter, the two sides try again at different times. Only the last look is compared in
-// this case.
+// call was refused in a chapter, the two sides try again at different times. firstDifference then compares only
+// the states one minute after the step.
 func (s story) firstDifference(theirs, ours []chapter) (chapter int, found *difference) {
 	for i := range theirs {
 		from := 0
@@ -511,15 +511,16 @@ func cmpCalls(theirs, ours chapter, wasRefused, controllers bool, questions *int
 	return ""
 }
 
-// onlyIn returns the lines of a that b lacks.
+// onlyIn returns the lines of the text a that are not in the text b.
 func onlyIn(a, b string) string {
 	lines := strings.Split(b, "\n")
 	return strings.Join(slices.DeleteFunc(strings.Split(a, "\n"), func(line string) bool { return slices.Contains(lines, line) }), "\n")
 }
 
-// isDisputed reports whether the active pods of the two looks differ, and differ only in sets for which disputes
-// returns true. Each set must have the same number of active pods in both looks. The pods on which the orders
-// differ need not be the deleted ones. Kubernetes' order can contain cycles, so any pod of the set may come first.
+// isDisputed reports whether the active pods of the two looks differ in a way that is allowed. Each set must have
+// the same number of active pods in both looks. If a set has different active pods in the two looks, the method
+// disputes must return true for the set. The method disputes compares all active pods of the set, and not only the
+// deleted pods. Kubernetes' order can contain cycles, so any pod of the set may come first.
 func (c chapter) isDisputed(theirs, ours look, controllers bool) (yes bool) {
 	for _, set := range []string{"solo", "web-1", "web-2"} {
 		a, b := activeOf(theirs, set), activeOf(ours, set)

@@ -202,7 +202,7 @@ func cmpPending(key string, adds, dels int, theirs *controller.UIDTrackingContro
 		return ""
 	}
 	var tokens []string
-	if dels > 0 { // if dels is not positive, Kubernetes' tokens are left over
+	if dels > 0 { // if Kubernetes expects no deletions, it may still keep old tokens
 		tokens = theirs.GetUIDs(key).List()
 	}
 	var uids []string
@@ -216,17 +216,19 @@ func cmpPending(key string, adds, dels int, theirs *controller.UIDTrackingContro
 	return ""
 }
 
-// leftOvers contains left-over tokens, by owner. If Kubernetes expects deletions of an owner and then expects
-// creations instead, it keeps the tokens of the deletions. lowered is how often Kubernetes has since lowered the
-// count of deletions for a left-over token.
+// leftOvers contains the tokens that Kubernetes keeps although it no longer expects deletions, by owner. A token
+// identifies a pod that is expected to be deleted. Kubernetes keeps old tokens if it expects deletions of an owner
+// and then expects creations instead. If Kubernetes observes the deletion of a pod with an old token, it lowers
+// the count of expected deletions. The field lowered says how often Kubernetes has lowered the count for old
+// tokens since it expected the creations, by owner.
 type leftOvers struct {
 	tokens  map[string]sets.Set[string]
 	lowered map[string]int
 }
 
 // onTracking makes the call on both sides, and reports whether the results agree. If a deletion is observed, both
-// sides must have expected the deletion, or neither side. If the token is left over, onTracking checks only that
-// our store did not expect the deletion.
+// sides must have expected the deletion, or neither side. If leftOvers contains the token of the pod, onTracking
+// checks only that our store did not expect the deletion.
 func (o operation) onTracking(theirs *controller.UIDTrackingControllerExpectations, ours *expectations.UIDTrackingControllerExpectations[string], left leftOvers, named *tally) bool {
 	logger := logr.Discard()
 	switch o.Do {

@@ -19,7 +19,7 @@ import (
 // of the rules.
 type gen struct{ *rand.Rand }
 
-// in returns true in one of n calls on average.
+// On average, the method in returns true for one of n calls.
 func (g *gen) in(n int) bool { return g.IntN(n) == 0 }
 
 // pick returns one of the values.
@@ -177,8 +177,8 @@ func (g *gen) labelSelector() *metav1.LabelSelector {
 	}
 }
 
-// matching returns labels that match the selector. If the selector is invalid or empty, or if it matches none of
-// labelSets except the empty set, matching returns nil.
+// matching returns labels that match the selector. It returns the first set in labelSets that is not empty and
+// that matches. If no set in labelSets is suitable, or if the selector is invalid or empty, matching returns nil.
 func matching(sel *metav1.LabelSelector) map[string]string {
 	s, err := metav1.LabelSelectorAsSelector(sel)
 	if err != nil || s.Empty() {

@@ -30,11 +30,13 @@ var (
 	only       = setting("CONFORMANCE_CASE", -1) // the number of the only case to run, or -1 for all cases
 )
 
-// scaled returns how many cases a test has if it states n cases.
+// scaled returns the largest number of cases that a test runs. The argument n is the number of cases in the code
+// of the test.
 func scaled(n int) int { return max(n*multiplier/share, 1) }
 
-// few returns how many cases always run if a test states n cases. With -short, only one case in twenty always
-// runs. The other cases run only until every named difference and every situation has occurred.
+// few returns the number of cases that a test always runs. The argument n is the number of cases in the code of
+// the test. With -short, few returns about one twentieth of the cases. A comparison runs the other cases only
+// until every named difference and every situation has occurred.
 func few(n int) int {
 	if testing.Short() {
 		n = (n + 19) / 20
@@ -69,8 +71,8 @@ func quiet(ctx context.Context) context.Context { return klog.NewContext(ctx, lo
 
 // A comparison gives the same random inputs to Kubernetes and to this library.
 type comparison[C any] struct {
-	// cases is the number of cases. The field each is how many things one case compares, where 0 means one thing.
-	// The field of is the name of these things, for example "pairs of pods".
+	// cases is the number of cases. The field named each is the number of things that one case compares. The value
+	// 0 counts as 1. The field named of is the name of these things, for example "pairs of pods".
 	cases, each int
 	of          string
 	// input makes the input of one case. The input must depend only on g.

@@ -38,8 +38,8 @@ type wiring struct {
 	cache  *sceneCache
 	opts   controller.Options
 	woken  []types.NamespacedName
-	// onlyLooks says that Kubernetes does not read the owner before claims in this scene. If our controller reads
-	// the owner, the read is the one before creations and deletions.
+	// If onlyLooks is true, Kubernetes does not read the owner before claims in this scene. Before the first
+	// deletion or status write, the server then counts all reads of the owner in its field looks.
 	onlyLooks bool
 }
 

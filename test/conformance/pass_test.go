@@ -90,9 +90,10 @@ func copies(pods []*corev1.Pod) (list []*corev1.Pod) {
 }
 
 // differ makes one pass on each side for the scene, and compares everything that the passes did. If the sides
-// differ on purpose, Kubernetes makes another pass for the scene that agreed returns. If the sides delete
-// different pods for a reason that cmpDisputes accepts, our controller makes another pass, in which it deletes the
-// pods that Kubernetes chose. So the test also compares the rest of a pass after an intended difference.
+// differ on purpose, Kubernetes makes another pass for a changed scene. The method agreed returns this scene. If
+// the sides delete different pods for a reason that cmpDisputes accepts, our controller makes another pass, in
+// which it deletes the pods that Kubernetes chose. So the test also compares the rest of a pass after an intended
+// difference.
 func (b *switchboard) differ(c scene, named *tally) string {
 	first := b.theirPass(c)
 	onlyLooks := func(w *wiring) { w.onlyLooks = first.checks == 0 }
@@ -136,8 +137,8 @@ func (b *switchboard) differ(c scene, named *tally) string {
 // whether this scene differs from c. The scene has these differences:
 //   - If the claim of a pod failed or was not allowed, the pod has another controller. So Kubernetes does not end its
 //     pass.
-//   - If pods are missing, the ReplicaSet wants one pod less for each undecided adoption, but no fewer pods than it
-//     has.
+//   - If pods are missing, spec.replicas is lowered by the number of undecided adoptions. The lowest value is the
+//     number of pods that the ReplicaSet has.
 //   - If the owner must not adopt, the ReplicaSet wants as many pods as it has.
 //   - If the namespace is being deleted, creations fail with an internal error.
 //   - Status writes succeed.
@@ -513,9 +514,10 @@ func cmpStatusWrites(c scene, first, ours outcome, named *tally) string {
 // cmpReads compares the reads of the two sides. Both sides read the owner before adoptions, and after a status
 // write that met a Conflict. Our controller makes these additional reads:
 //   - It reads the owner after a status write that met NotFound.
-//   - It reads the owner before deletions and before the first creations. It skips this read if it has read the owner
-//     before adoptions.
-//   - If it makes this read and creates pods, it asks the server once for the version of owners.
+//   - If our controller has not read the owner before adoptions, it reads the owner before deletions and before the
+//     first creations.
+//   - If our controller creates pods and has not read the owner before adoptions, it asks the server once for the
+//     version of owners.
 //   - After a failed creation or deletion, it may read pods.
 func cmpReads(c scene, first, ours outcome, named *tally) string {
 	afterConflict := 0
@@ -541,9 +543,9 @@ func cmpReads(c scene, first, ours outcome, named *tally) string {
 		cmpInts("questions for the version of owners", questions, ours.calls["list replicasets"])
 }
 
-// cmpErrors compares the errors of the two passes. Our pass must fail exactly if passFails is set or our status write
-// fails. passFails says that Kubernetes' pass failed, or that claims failed as in claimsFail. Our error must contain
-// Kubernetes' error.
+// cmpErrors compares the errors of the two passes. If passFails is true or our status write fails, our pass must
+// fail. Otherwise our pass must succeed. If theirs.err is not nil, passFails is true. If Kubernetes' claims failed
+// as in claimsFail, passFails is also true. Our error must contain Kubernetes' error.
 func cmpErrors(c scene, theirs, ours outcome, passFails bool, named *tally) string {
 	if passFails && c.statusFails(ours) {
 		named.add(bothErrors)
@@ -563,8 +565,8 @@ func (c scene) claimsFail(o outcome) bool {
 	return failedClaims(o.err) && (refused > 0 || len(failed) > invalid)
 }
 
-// withoutGone calculates the counts in want again, without pods whose deletion met NotFound. It reports whether
-// our pass met such pods.
+// withoutGone recalculates the status counts of the ReplicaSet want without pods whose deletion met NotFound. It
+// reports whether our pass met NotFound for any of its pods.
 func withoutGone(c scene, ours outcome, want *appsv1.ReplicaSet, named *tally) bool {
 	left := c.notGone(ours)
 	if len(left) == len(ours.claimed) {
@@ -601,7 +603,7 @@ func cmpReturns(c scene, theirs, ours outcome, going, passFails bool, named *tal
 	}
 	want := theirs.again
 	switch next := c.nextAvailable(ours); {
-	case going: // Kubernetes requests no delay, because agreed makes the creation fail
+	case going: // Kubernetes requests no delay, because the creation fails in its scene
 		want = next
 	case want == 0:
 	case len(c.notGone(ours)) < len(ours.claimed):

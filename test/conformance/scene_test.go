@@ -147,9 +147,9 @@ type server struct {
 	statuses         []*appsv1.ReplicaSet
 	events           []string
 	calls            map[string]int // how many reads, by verb and resource
-	checks           int            // how many reads of the owner before the first status write, except looks
-	deleting         bool           // whether a read of the owner is the one before creations and deletions
-	looks            int            // how many reads of the owner while deleting was set
+	checks           int            // how many reads of the owner before the first status write, without the reads that the field looks counts
+	deleting         bool           // whether the server counts reads of the owner in the field looks
+	looks            int            // how many reads of the owner just before creations and deletions, see onlyLooks
 	missing          int            // how many pods were gone at the last list of pods
 }
 

@@ -51,8 +51,9 @@ func (g *gen) undisputed() selection {
 	for i, rank := range upstream.PodsWithRanks(c.Pods, c.Related).Rank {
 		ranks[string(c.Pods[i].UID)] = rank
 	}
-	// If the two sides order a pod and a kept pod differently, or if Kubernetes leaves the two equal, the pod is
-	// left out. A pod that is left out still counts for the ranks of the other pods.
+	// If the two sides disagree on the order of a pod and a kept pod, the pod is left out. If Kubernetes' order
+	// leaves a pod and a kept pod equal, the pod is also left out. A pod that is left out still counts for the
+	// ranks of the other pods.
 	var kept []*corev1.Pod
 	for _, p := range c.Pods {
 		disputed := func(q *corev1.Pod) bool {

@@ -41,8 +41,8 @@ var (
 
 // A world is client-go's fake clientset, with a few more functions of an API server. It gives new pods UIDs, and
 // names if they have none. It sets resourceVersions, deletes pods gracefully, checks preconditions, and refuses
-// patches that add a second controller. While refusals has a refusal left for the verb of a call, the call fails.
-// Creation and deletion times of pods are the time of the current step. The owners are ReplicaSets or
+// patches that add a second controller. If the map refusals has a refusal left for the verb of a call, the call
+// fails. Creation and deletion times of pods are the time of the current step. The owners are ReplicaSets or
 // ReplicationControllers. The method allSets returns ReplicationControllers as ReplicaSets.
 type world struct {
 	*fake.Clientset
@@ -65,10 +65,10 @@ type world struct {
 	first   map[string]bool // the aliases of pods that our controller deletes first, if replays is set
 
 	last   look
-	lastAt int // the version at which last was taken
+	lastAt int // the version of the world when the method look last read all objects
 
-	release chan struct{} // nil if no event is held back
-	passing int           // how many more events of pods are not held back
+	release chan struct{} // nil before the first call of holdPods, closed by letGo
+	passing int           // how many events of pods may still pass between holdPods and letGo, 0 or less if none
 }
 
 // A refusal is the kind of error with which the next calls are answered, and the number of these calls.
@@ -105,7 +105,7 @@ func newWorld(controllers bool) *world {
 	return w
 }
 
-// holdPods lets the next n events of pods pass. It holds back all later events of pods until letGo is called.
+// holdPods holds back all events of pods, except the next n events, until letGo is called.
 func (w *world) holdPods(n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -168,7 +168,8 @@ func verbOf(action clienttesting.Action) string {
 	return cmp.Or(action.GetSubresource(), action.GetVerb())
 }
 
-// refuse returns the error of the refusal for the verb of a call, or nil if no refusal is left.
+// If the map refusals has a refusal left for the verb of a call, refuse uses up the refusal and returns its error.
+// Otherwise refuse returns nil.
 func (w *world) refuse(action clienttesting.Action) error {
 	r := w.refusals[verbOf(action)]
 	if r.left == 0 {
@@ -401,8 +402,8 @@ func (w *world) allSets() []*appsv1.ReplicaSet {
 	return sets
 }
 
-// A look is the state of all owners and pods at one time. The text describes both, and pods contains copies of the
-// pods.
+// A look is the state of all owners and pods at one time. The field text describes the owners and the pods. The
+// field pods contains copies of the pods.
 type look struct {
 	text string
 	pods []*corev1.Pod

@@ -48,7 +48,8 @@ func TestOperatorOnAnOlderReleasePlans(t *testing.T) {
 	assert.Equal(t, "adopt 1: shop/stray; create 2", plan.String())
 }
 
-// The whole controller works with typed clients and informers. Package typed connects the controller with them.
+// The whole controller works with typed clients and informers. Package typed connects the controller with these
+// clients and informers.
 func TestOperatorOnAnOlderReleaseRuns(t *testing.T) {
 	t.Parallel()
 	kube := fake.NewClientset()

@@ -395,9 +395,9 @@ func (w *world) hasPods(owner metav1.Object, n int) {
 	}, "%s must have %d pods", owner.GetName(), n)
 }
 
-// settle waits for a whole pass for the owner that has seen everything that is in the namespace now. If this pass
-// does not do something, no later pass does it without another change. So a test can check at once that something
-// does not happen.
+// settle waits until the controllers have made a whole pass for the owner. Before this pass, the controllers have
+// seen everything that is in the namespace now. If this pass does not make a change, later passes make the change
+// only after something else has changed. So a test can check at once that something does not happen.
 func (w *world) settle(owner metav1.Object) {
 	w.t.Helper()
 	w.cachesAreFresh()
@@ -465,8 +465,8 @@ func (w *world) pod(name string) *corev1.Pod {
 	return pod
 }
 
-// podIs waits until a pod with the name exists and meets the condition. The argument what describes the condition
-// in messages.
+// podIs waits until a pod with the name exists and meets the condition. Messages describe the condition with the
+// text in the argument what.
 func (w *world) podIs(name, what string, is func(*corev1.Pod) bool) {
 	w.t.Helper()
 	w.eventually(func(c *assert.CollectT) {

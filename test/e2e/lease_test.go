@@ -27,13 +27,13 @@ import (
 
 // While the process of a leader is stopped, the leader does not notice that another leader takes over. When the
 // process continues, it tries to make all calls that it had not sent before the stop. When the leader last checked
-// its lease, the lease was valid. The tests in this file check through the ceiling of the world that the owner
-// never has too many pods. At most onTheWay more pods than wanted are allowed.
+// its lease, the lease was valid. At the end of each test in this file, the world checks the largest number of
+// pods that each owner had at once. This number may exceed the wanted number by at most onTheWay.
 
 // onTheWay is the number of writes that a stopped leader may still send when it continues. The leader checks its
 // lease before each write. If the stop comes after this check and before the write reaches the socket, the write
-// cannot be held back. At 100 calls a second, there is rarely such a write. Without the checks, the tests counted 9
-// to 102 of these writes.
+// cannot be held back. At 100 calls a second, a stop rarely comes at this moment. Without the checks, the stopped
+// leaders still sent 9 to 102 writes.
 const onTheWay = 1
 
 func (m *manager) signal(sig syscall.Signal) {
@@ -96,7 +96,7 @@ func (s *managerServer) pausedInRenewal(t *testing.T) {
 	there := w.history.everOwned(rs)
 	require.Less(t, there, wanted-controller.DefaultMaxParallel, "it was in the middle")
 	second.leads()
-	w.ever(rs, there+controller.DefaultMaxParallel) // the last writes of the first leader, and some of the second
+	w.ever(rs, there+controller.DefaultMaxParallel) // this number includes the last pods of the first leader and some pods of the second leader
 	first.signal(syscall.SIGCONT)
 	first.hasLost()
 	w.has(rs, wanted)

@@ -45,10 +45,11 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// The manager is the program of cmd/replicakit-controller. It runs as the service account of its manifests, and has
-// exactly the rights that the manifests grant. There are two exceptions. In restored, the manager runs as an
-// administrator. In rightsTakenAway, the test takes some of the rights away for a while. If a client sets
-// blockOwnerDeletion in an owner reference, the API server of these tests requires a right for this too.
+// The manager is the program of cmd/replicakit-controller. It runs as the service account of its manifests, and
+// has exactly the rights that the manifests grant. Two tests give the manager other rights. In the test restored,
+// the manager runs as an administrator. The test rightsTakenAway takes some of the rights away for a while. If a
+// client sets blockOwnerDeletion in an owner reference, the API server of these tests requires a right for this
+// too.
 
 const (
 	managerAccount = "replicakit-controller" // also the name of the role and of the lease
@@ -224,7 +225,8 @@ func (s *managerServer) start(t *testing.T, args ...string) *manager {
 // openMetrics is a flag that lets every client read the metrics.
 const openMetrics = "--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics"
 
-// feature is the prefix of those arguments that start passes to the manager as environment variables.
+// feature is a prefix of arguments. The method start passes arguments with this prefix to the manager as
+// environment variables.
 const feature = "KUBE_FEATURE_"
 
 func featuresOf(args []string) []string {
@@ -247,8 +249,8 @@ func (m *manager) address() string {
 	return m.says(`Serving metrics and probes" address="([^"]+)"`)[1]
 }
 
-// ready waits until the manager has listed all its resources. If an owner has its pods, the owners of the other
-// kind may still not be listed.
+// ready waits until the manager has listed all its resources. The pods of one owner do not show this. For example,
+// a ReplicaSet may have its pods before the manager has listed the ReplicationControllers.
 func (m *manager) ready() {
 	m.t.Helper()
 	require.EventuallyWithT(m.t, func(c *assert.CollectT) {

@@ -216,8 +216,8 @@ func (w *world) patchDeployment(patch string) {
 	require.NoError(w.t, err)
 }
 
-// podsBySet waits until the numbers of active pods of the owners are the given sizes, in ascending order. It
-// returns all these pods.
+// podsBySet waits until the owners have the given numbers of active pods, and returns all these pods. Each number
+// in sizes is the number of active pods of one owner. The caller gives the numbers in ascending order.
 func (w *world) podsBySet(sizes ...int) []*corev1.Pod {
 	w.t.Helper()
 	var pods []*corev1.Pod

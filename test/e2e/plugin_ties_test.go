@@ -127,8 +127,8 @@ type said struct {
 	}
 }
 
-// ask returns the answer of the plugin. The pods in certain are certain to be deleted. The number drawn says how
-// many of the pods in tied are deleted.
+// ask returns the answer of the plugin. The map certain contains the pods that are certain to be deleted. The map
+// tied contains the pods that are tied, and the result named drawn says how many of the tied pods are deleted.
 func (s *stock) ask(namespace string, replicas int) (certain, tied map[string]bool, drawn int) {
 	s.t.Helper()
 	stdout, stderr, code := s.kubectl.run("scaledown", "deployment/web", "-n", namespace, "--replicas", strconv.Itoa(replicas), "-o", "json", "--within", patience.String())

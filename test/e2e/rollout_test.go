@@ -48,8 +48,9 @@ type rollingStep struct {
 	after    int
 }
 
-// bounds returns the number of pods that must always be available, and the largest number of pods at once. If more
-// pods are lost than may be unavailable, only the pods that are not lost must be available.
+// bounds returns the number of pods that must always be available, and the largest number of pods at once. If the
+// number of lost pods is larger than the allowed number of unavailable pods, only the pods that are not lost must
+// be available.
 func (s rollingStory) bounds() (least, most int) {
 	unavailable, _ := intstr.GetScaledValueFromIntOrPercent(&s.unavailable, s.replicas, false)
 	surge, _ := intstr.GetScaledValueFromIntOrPercent(&s.surge, s.replicas, true)
@@ -64,9 +65,10 @@ type fleet interface {
 }
 
 // Kubernetes' Deployment controller and a Kind with MaxUnavailable and MaxSurge make the same rollouts on a real
-// server. If our controller has fewer available pods than Kubernetes' controller, or more pods at once, this
-// number is within the bounds of the story. When our controller has created the first pod with the last image, it
-// creates no pod with another image. It creates at most as many pods with the last image as the fleet lacks.
+// server. Our controller may have fewer available pods than Kubernetes' controller, but not fewer than the story
+// requires. Our controller may have more pods at once than Kubernetes' controller, but not more than the story
+// allows. When our controller has created the first pod with the last image, it creates no pod with another image.
+// If the fleet lacks n pods with the last image, our controller creates at most n pods with this image.
 func TestRolloutsBesideADeployment(t *testing.T) {
 	t.Parallel()
 	own, err := startCluster(20 * time.Second)
@@ -95,14 +97,14 @@ func TestRolloutsBesideADeployment(t *testing.T) {
 			both.Wait()
 			ours, theirs := sides["ours"], sides["theirs"]
 			t.Logf("ours %v, theirs %v", ours, theirs)
-			least, most := s.bounds() // by chance, a side may not use all that the bounds allow
+			least, most := s.bounds() // by chance, one side may come closer to the bounds than the other side
 			assert.GreaterOrEqual(t, ours.fewest, min(theirs.fewest, least), "available at each moment")
 			assert.LessOrEqual(t, ours.most, max(theirs.most, most), "at once")
 			image := s.steps[len(s.steps)-1].image
 			first := slices.Index(ours.made, image)
 			assert.Subset(t, []string{image}, ours.made[first:], "images, from the first pod of the last one")
 			lacked := s.replicas
-			if image == "one" { // the fleet lacks a "one" for each "two" that was made, and for each empty place
+			if image == "one" { // each pod with the image "two" and each empty place needs at most one pod with the image "one"
 				lacked = first + s.unavailable.IntValue()
 			}
 			assert.LessOrEqual(t, len(ours.made[first:]), lacked, "pods made of the last image")

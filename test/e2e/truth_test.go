@@ -19,7 +19,7 @@ import (
 )
 
 // If the controllers know that their view is old, they create and delete nothing. If the answer to a call is lost,
-// they find out whether the call took effect.
+// the controllers find out whether the call took effect.
 func TestTruth(t *testing.T) {
 	t.Parallel()
 

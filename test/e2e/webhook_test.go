@@ -102,8 +102,9 @@ func (w *world) refuseDeletes() (lift func()) {
 	return w.forbidByWebhook(deleting(probe.Name), http.StatusConflict, metav1.StatusReasonConflict, func(*admissionreviewv1.AdmissionRequest) bool { return true })
 }
 
-// forbidByWebhook starts a webhook for the operation of the deed on pods. The webhook refuses a request with the
-// given code and reason if refused returns true for the request. The returned function removes the webhook.
+// forbidByWebhook starts a webhook that reviews requests for pods. The requests have the same operation as the
+// deed. If the function refused returns true for a request, the webhook refuses the request with the given code
+// and reason. The returned function removes the webhook.
 func (w *world) forbidByWebhook(d deed, code int32, reason metav1.StatusReason, refused func(*admissionreviewv1.AdmissionRequest) bool) (lift func()) {
 	w.t.Helper()
 	hook := w.webhook(d.operation, func(request *admissionreviewv1.AdmissionRequest) *admissionreviewv1.AdmissionResponse {

@@ -29,8 +29,8 @@ func newWire() *wire {
 	return &wire{lags: map[string]time.Duration{}, holds: map[string]chan struct{}{}}
 }
 
-// A trap calls do when enough calls with its verb and resource have begun. The field calls is how many are still
-// missing.
+// A trap calls its function do when enough requests with its verb and resource have begun. The field calls is the
+// number of requests that must still begin.
 type trap struct {
 	verb, resource string
 	calls          int
@@ -41,7 +41,7 @@ type trap struct {
 // "pods" and "pods/status".
 type call struct {
 	verb, resource, name string
-	contentType, body    string // only of patches
+	contentType, body    string // set only if the request is a patch
 	begin, end           int    // times by wire.clock, with end 0 until the call ends
 	status               int    // the HTTP status, or 0 if no answer came
 }
@@ -181,8 +181,8 @@ func (w *wire) begin(request *http.Request) *call {
 	return c
 }
 
-// at calls do in a goroutine when the n-th call with the verb and the resource begins, counted from now. The
-// returned channel is closed when do has returned.
+// The method at calls the function do in a goroutine when the n-th call with the verb and the resource begins,
+// counted from now. The returned channel is closed when the function do has returned.
 func (w *wire) at(verb, resource string, n int, do func()) <-chan struct{} {
 	done := make(chan struct{})
 	w.mu.Lock()

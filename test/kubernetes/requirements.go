@@ -3,8 +3,8 @@
 
 //go:build never
 
-// Package main does not need this file. Because of its imports, go.mod keeps the modules that Kubernetes'
-// tests need. The file is never built.
+// Package main does not need this file, and the file is never built. Because of the imports in this file,
+// go.mod keeps the modules that Kubernetes' tests need.
 package main
 
 import (

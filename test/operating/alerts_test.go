@@ -28,7 +28,7 @@ import (
 )
 
 // alerts parses the rules with the types of the Prometheus operator, and then with the parser of Prometheus. Both
-// refuse unknown fields.
+// parsers return an error if a field is unknown.
 func alerts(t *testing.T) []rulefmt.Rule {
 	t.Helper()
 	text, err := os.ReadFile(program + "/manifests/monitoring/prometheusrule.yaml")
@@ -57,9 +57,9 @@ var (
 	historyEnds   = historyBegins.Add(lasts)
 )
 
-// A change computes a value of a series in a story. The argument value is the value in the fleet. The argument
-// before is the time before the end of the history. If the result there is false, the series has no value at this
-// time.
+// A change computes a value of a series in a story. The argument value is the value of the series without this
+// change. The argument before is the time before the end of the history. If the result there is false, the series
+// has no value at this time.
 type change func(series labels.Labels, value float64, before time.Duration) (changed float64, there bool)
 
 func newHistory(f *fleet, change change) history {
@@ -109,8 +109,8 @@ func is(series labels.Labels, name string, values ...string) bool {
 	return true
 }
 
-// since returns a change that gives matching series the given value during the last d. All other values stay as in
-// the fleet.
+// since returns a change that gives matching series the given value during the last d. All other values stay the
+// same.
 func since(d time.Duration, value float64, name string, labelsAndValues ...string) change {
 	return func(s labels.Labels, was float64, before time.Duration) (float64, bool) {
 		if is(s, name, labelsAndValues...) && before <= d {
@@ -120,7 +120,7 @@ func since(d time.Duration, value float64, name string, labelsAndValues ...strin
 	}
 }
 
-// grows returns a change that lets matching counters grow during the last d. The argument by is the growth in a
+// grows returns a change that lets matching counters grow during the last d. The second argument is the growth per
 // minute.
 func grows(d time.Duration, by float64, name string, labelsAndValues ...string) change {
 	return func(s labels.Labels, was float64, before time.Duration) (float64, bool) {

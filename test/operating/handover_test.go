@@ -95,8 +95,8 @@ func handOverDir(t *testing.T) string {
 	return dir
 }
 
-// freeAddress returns an address at which no program listens. Linux does not assign its port by itself, because
-// the port is lower than Linux's own range. So the address is still free when the commands use it.
+// freeAddress returns an address at which no program listens. The port of this address is lower than the ports that
+// Linux assigns automatically. So the address is still free when the commands use it.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	for {

@@ -82,7 +82,8 @@ func imageIn(dir string) (v1.Image, error) {
 	return image, nil
 }
 
-// only returns the element of found. If found does not have exactly one element, it returns an error.
+// only(found, err) returns the single element of the slice found. If err is not nil, or if the slice does not have
+// exactly one element, the result is an error.
 func only[T any](found []T, err error) (one T, _ error) {
 	if err == nil && len(found) != 1 {
 		err = fmt.Errorf("want one, found %d", len(found))

@@ -115,15 +115,16 @@ func sum(samples []sample, name string, labelsAndValues ...string) (sum float64)
 	return sum
 }
 
-// lasts scrapes as often as the constant calm says, while the test changes nothing.
+// The method lasts makes as many scrapes as the constant calm says. Meanwhile, the test changes nothing.
 func (i *incident) lasts() {
 	for range calm {
 		i.scrapeOnce()
 	}
 }
 
-// scrapeOnce stores and returns the result of one scrape. The result consists of the series that the manager
-// serves, and of the series up. If the scrape fails, up is 0.
+// scrapeOnce stores and returns the result of one scrape. The result contains the series that the manager serves. It
+// also contains a series named up, with the value 1. If the scrape fails, the result only contains the series named
+// up, with the value 0.
 func (i *incident) scrapeOnce() []sample {
 	i.t.Helper()
 	up := sample{labels.FromStrings("__name__", "up", "job", "replicakit-controller", "namespace", "kube-system", "pod", i.namespace), 0}
@@ -328,7 +329,7 @@ func TestIncidentAWebhookIsAway(t *testing.T) {
 		eventually(t, func(c *assert.CollectT) {
 			now := sum(i.scrapeOnce(), "rest_client_requests_total", "code", "500", "method", "POST")
 			if now == failed {
-				i.scrapes = i.scrapes[:len(i.scrapes)-1] // drop this scrape, because no call has failed since the scrape before
+				i.scrapes = i.scrapes[:len(i.scrapes)-1] // drop this scrape, because no call has failed since the last scrape that was kept
 			}
 			require.Greater(c, now, failed)
 			failed = now

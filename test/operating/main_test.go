@@ -55,7 +55,7 @@ func TestMain(m *testing.M) {
 }
 
 // started holds functions that stop programs and remove files after the tests. The function that was added last
-// runs first. Parallel tests add functions, so the mutex starting protects started.
+// runs first. Parallel tests add functions, so a mutex protects the slice.
 var (
 	starting sync.Mutex
 	started  []func()
@@ -323,8 +323,8 @@ func (f *fleet) start(args ...string) (*process, error) {
 	return nil, fmt.Errorf("the manager does not serve: %s", p.log)
 }
 
-// scraped returns the series up, which Prometheus adds to the metrics of a pod. It also returns a series for
-// failed calls. A manager serves this second series only after a call has failed.
+// scraped returns a series named up, because Prometheus adds this series to the metrics of a pod. It also returns a
+// series for failed calls. A manager serves this second series only after a call has failed.
 func (f *fleet) scraped(pod string) []labels.Labels {
 	up := labels.FromStrings("__name__", "up", "job", "replicakit-controller", "namespace", "kube-system", "pod", pod)
 	failed := labels.FromStrings("__name__", "rest_client_requests_total", "code", "503", "host", "h", "job", "replicakit-controller",

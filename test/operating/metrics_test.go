@@ -22,7 +22,7 @@ const metricsPage = "../../docs/metrics.md"
 var update = flag.Bool("update", false, "write the tables of docs/metrics.md anew")
 
 // rowOfAMetric matches a row of docs/metrics.md. The first group is the name of a metric, and the second group is
-// the advice. A manager serves the other columns, but not the advice.
+// the advice. The advice is the only column of the row that does not come from the metrics of a manager.
 var rowOfAMetric = regexp.MustCompile("(?m)^\\| `(\\w+)` \\|.*\\| ([^|\n]*) \\|$")
 
 // ofLibraries matches the metrics that each Go program with the Prometheus client serves.

@@ -33,8 +33,8 @@ import (
 	"github.com/replicakit/replicakit/cmd/replicakit-controller/demo/controlplane"
 )
 
-// The tests divide the intervals of Prometheus and the waits of the alerts by the number faster, so that alerts
-// fire sooner. TestAlerts tests the full waits.
+// The intervals of Prometheus and the waits of the alerts are divided by this number, so that alerts fire sooner.
+// TestAlerts tests the alerts with their original waits.
 const faster = 6
 
 // The alert for a hanging watch depends on real time, so a real Prometheus scrapes running managers in this test.
@@ -57,13 +57,15 @@ func TestAPrometheusSeesIncidents(t *testing.T) {
 	}
 	p.seesNothingWrong()
 
-	// The watches of two managers hang while no object changes. The manager behind the proxy mended can still
-	// list. So it ends its watch and lists again, before the watch is old enough for the alert.
+	// The watches of two managers hang while no object changes. The manager of the namespace "mended" can still
+	// list. So this manager ends its watch and lists again, before the watch is old enough for the alert.
 	hanging.hang()
 	mended.hang()
 	p.awaits("ReplicakitWatchBehind", "pending")
 	p.awaits("ReplicakitWatchBehind", "firing")
-	eventually(t, func(c *assert.CollectT) { // mended recovers at about this time, because both proxies began to hang together
+	// The manager of the namespace "mended" recovers at about this time, because both proxies began to hang at the
+	// same time.
+	eventually(t, func(c *assert.CollectT) {
 		assert.Empty(c, p.values(t, `replicakit_watch_age_seconds{pod="mended"} > 180`))
 	})
 	p.wants("mended", 4)
@@ -74,7 +76,8 @@ func TestAPrometheusSeesIncidents(t *testing.T) {
 	p.wants("behind", 4)
 }
 
-// A prometheus is a running Prometheus. The field managers maps the names of pods to the managers that it scrapes.
+// A prometheus is a running Prometheus. It scrapes the managers in the map managers. The keys of this map are the
+// names of the managers' pods.
 type prometheus struct {
 	*fleet
 	t        *testing.T
@@ -257,10 +260,11 @@ type proxy struct {
 	forGood    bool // whether lists and later watches also hang
 
 	mu   sync.Mutex
-	gate gate // the gate of the answers that begin now
+	gate gate // the gate for new answers; an answer that has begun keeps its own gate
 }
 
-// A gate holds answers back after the channel hung is closed. It lets answers pass again after open is closed.
+// A gate holds answers back after the channel hung is closed. It lets answers pass again after the channel open is
+// closed.
 type gate struct{ hung, open chan struct{} }
 
 func newGate() gate { return gate{make(chan struct{}), make(chan struct{})} }

@@ -33,8 +33,8 @@ var draw = flag.Bool("draw", false, "draw docs/why.svg anew")
 
 const picture = "../../docs/why.svg"
 
-// A runner is a controller of the owner named a. Its cache is filled before lead is called. The method lead serves
-// the owner until ctx ends.
+// A runner is a controller of the ReplicaSet default/a. Its cache is filled before the method lead is called. The
+// controller then serves the ReplicaSet until ctx ends.
 type runner interface{ lead(ctx context.Context) }
 
 // A lane is one of the four controllers that the picture compares.
@@ -96,7 +96,8 @@ func newKubernetes(t *testing.T, config *rest.Config) runner {
 	return kubernetesRunner{rs}
 }
 
-// A point is the number of living pods and of wanted pods, from the time at until the next point.
+// A point holds the number of living pods and the number of wanted pods. These numbers are valid from the time in the
+// field at until the time of the next point.
 type point struct {
 	at             time.Duration
 	living, wanted int

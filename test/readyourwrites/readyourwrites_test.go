@@ -45,14 +45,14 @@ const (
 	tick      = 10 * time.Millisecond
 )
 
-// A story is a sequence of failures that the owner named a goes through. In each story except the first, the watch
-// still hangs at the end.
+// A story is a sequence of failures while the controller serves the ReplicaSet default/a. In each story except the
+// first, the watch still hangs at the end.
 type story struct {
 	row     string
 	wanted  int
 	theirs  int // how many pods the owner has at the end, with the loop
 	comment string
-	ours    string // the text after the number of the adapter in docs/why.md
+	ours    string // the text after the number of pods in the column "with replicakit" of docs/why.md
 	tell    func(w *world)
 }
 

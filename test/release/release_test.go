@@ -64,7 +64,7 @@ func newWorkshop(t *testing.T) workshop {
 	return w
 }
 
-// edit replaces the text old in a file. The file must contain this text.
+// edit replaces all occurrences of one text in a file with another text. The file must contain the first text.
 func (w workshop) edit(name, old, text string) {
 	w.Helper()
 	data := w.read(name)

@@ -5,8 +5,8 @@
 // real etcd and a real kube-apiserver. All tests together take less than a minute. With each of these
 // adapters, a controller creates, scales and adopts pods, restarts, and handles lost responses. In two
 // tests, another client changes the owner, or the pod to be deleted, just before the controller's request
-// arrives. Package e2e tests the same behavior and much more. That package uses only replicas/clientgo and
-// takes minutes.
+// arrives. The tests in test/e2e check the same behavior and much more. The tests in test/e2e use only
+// replicas/clientgo and take minutes.
 //
 // `make test-servers` builds the needed programs and runs the tests.
 package servers

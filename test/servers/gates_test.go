@@ -63,8 +63,8 @@ func (h *held) runs(n int32) {
 	h.has(n)
 }
 
-// by waits until the last pass has a gate with the given reason. If want is false, by waits until the last pass
-// has no such gate.
+// by(reason, true) waits until the last pass has a gate with this reason. by(reason, false) waits until the last pass
+// has no gate with this reason.
 func (h *held) by(reason controller.Reason, want bool) {
 	h.t.Helper()
 	require.Eventually(h.t, func() bool {

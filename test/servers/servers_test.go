@@ -413,8 +413,9 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (r roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return r(request) }
 
-// lose wraps the transport of the adapter, so that each request calls before and instead. If the field loses is
-// set, lose also drops every third answer to a write of a pod. The server has carried out these writes.
+// lose wraps the transport of the adapter. If the functions in the fields before and instead are set, the new transport
+// calls them for each request. If the field loses is set, the new transport drops every third answer to a write of a
+// pod. The server has carried out these writes.
 func (w *world) lose(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(request *http.Request) (*http.Response, error) {
 		if w.before != nil {

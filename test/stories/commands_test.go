@@ -84,9 +84,9 @@ func commands() map[string]command {
 		"skew":            {"D", func(s *stage, a args) error { s.controller.Skew = a.d(); return nil }},
 		"remember-writes": {"", func(s *stage, _ args) error { s.remember, s.controller.RememberWrites = true, true; return nil }},
 
-		// These commands control the story. The command run lets time pass, and pass makes one pass. The command
-		// calls prints the number of calls, and range prints how many pods were active at a time. Both count from
-		// the previous command of the same name.
+		// These commands control the story. The command "run" lets time pass, and the command "pass" makes one
+		// pass. The command "calls" prints the number of calls since the previous "calls". The command "range"
+		// prints the lowest and the highest number of active pods since the previous "range".
 		"run":   {"D", func(s *stage, a args) error { return s.run(a.d()) }},
 		"pass":  {"SET", (*stage).makePass},
 		"calls": {"", (*stage).countCalls},
@@ -319,9 +319,9 @@ func (s stream[T]) Break()              { s.of.Break() }
 func (s stream[T]) Relist()             { s.of.Relist() }
 func (s stream[T]) lag(d time.Duration) { s.of.Lag = d }
 
-// onWatch returns a command that calls do for one watch. With of=old, the command takes a watch of the older
-// controller. Without of=old, it takes a watch of the standby, or of the current controller if there is no
-// standby.
+// onWatch returns a command that calls the given function for one watch. If the argument of=old is given, the
+// watch belongs to the older controller. Otherwise, the watch belongs to the standby, or to the current controller
+// if there is no standby.
 func onWatch(do func(watch, args)) func(*stage, args) error {
 	return func(s *stage, a args) error {
 		c := s.controller

@@ -28,8 +28,8 @@ import (
 // many is the maximum number of pods that are printed one by one.
 const many = 12
 
-// A happening is an event in a step. If the same event happens several times in a row, the field times counts the
-// events.
+// A happening is an event in a step. If the same event happens several times in a row, all these events are one
+// happening, and their number is in the field times.
 type happening struct {
 	first, last time.Duration // the times of the first and the last event, from the start of the story
 	times       int
@@ -126,8 +126,8 @@ func answers(batch []creation) string {
 	return strings.Join(texts, " ")
 }
 
-// choices formats the deleted pods, and explains why each pod was chosen. If there are more pods than the constant
-// many, choices formats only their number.
+// choices formats the deleted pods, and explains why each pod was chosen. If there are too many pods to print them
+// one by one, choices formats only their number.
 func (s *stage) choices(victims []replicas.Deletion[*corev1.Pod]) string {
 	if len(victims) > many {
 		return fmt.Sprintf("%d pods", len(victims))
@@ -264,7 +264,8 @@ func count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// pods formats the pods one by one. If there are more pods than the constant many, it counts equal pods instead.
+// pods formats the pods one by one. If there are too many pods to print them one by one, the function counts equal
+// pods instead.
 func (s *stage) pods() string {
 	pods := s.Children(namespace)
 	if s.controller != nil {

@@ -63,8 +63,8 @@ type stage struct {
 	active, fewest, most int // active pods now, and the lowest and highest number since the last count
 }
 
-// A fault affects calls with one verb. The field skip is the number of calls that still succeed at first. The
-// field left is the number of calls that the fault then affects.
+// A fault affects calls with one verb. The number of calls that still succeed before the fault begins is in the
+// field skip. The number of calls that the fault still affects is in the field left.
 type fault struct {
 	verb, failure string
 	skip, left    int
@@ -74,10 +74,10 @@ type fault struct {
 	now           bool          // the controller dies just after the current call
 }
 
-// A creation is a call to create a pod. The field there is true if the pod exists after the call.
+// A creation is a call to create a pod.
 type creation struct {
 	pod   string
-	there bool
+	there bool // true if the call created the pod, even if the call failed
 	err   error
 }
 
@@ -298,7 +298,7 @@ func (s *stage) passed(c *podController, result podPass) {
 	s.forgetPass()
 	back := result.RequeueAfter
 	if known := ledgersOf(c)[expectations.KeyOf(rs)]; known != nil && back == known.Waits(insideOf(c).Now()) {
-		back = 0 // the method expected already shows this time
+		back = 0 // the result of the method expected already contains this time
 	}
 	if text+warnings != "" || back > 0 {
 		who := rs.Name

@@ -31,8 +31,8 @@ func prepareOrphans(ctx context.Context, b *bed) (err error) {
 	return err
 }
 
-// runLoss creates a ReplicaSet and then scales it to 0. After each of these two changes, it calls
-// awaitCalm, because more pods than wanted can exist for some time.
+// runLoss creates a ReplicaSet and then scales it to 0. After the creation and after the scaling, runLoss
+// calls awaitCalm, because more pods than wanted can exist for some time.
 func runLoss(ctx context.Context, b *bed) error {
 	wanted := b.size.pods / 2
 	b.proxy.armed.Store(true)

@@ -38,7 +38,7 @@ func TestRun(t *testing.T) {
 	assert.Contains(t, string(text), "# Words\n"+mark)
 	assert.Contains(t, string(text), "| one ReplicaSet, 0 → 100 → 0 pods | up: all pods exist | – |")
 	assert.Contains(t, string(text), "|  | controller's peak memory | – |")
-	assert.Contains(t, string(text), "| a controller starts on 1,400 pods of 200 ReplicaSets; then 20 of these get 1 more each | the first set is looked at | – |")
+	assert.Contains(t, string(text), "| a controller starts on 1,400 pods of 200 ReplicaSets; then 20 of the ReplicaSets get 1 more each | the first set is looked at | – |")
 	assert.Regexp(t, `\|  \| scaled: all statuses say so \| – \| .* s \|`, string(text))
 }
 

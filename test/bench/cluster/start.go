@@ -19,7 +19,7 @@ import (
 const pollInterval = 50 * time.Millisecond // time between two reads of the controller's metrics
 
 func startTitle(s size) string {
-	return fmt.Sprintf("a controller starts on %s pods of %s ReplicaSets; then %s of these get %d more each",
+	return fmt.Sprintf("a controller starts on %s pods of %s ReplicaSets; then %s of the ReplicaSets get %d more each",
 		grouped(s.crowd*s.perCrowd), grouped(s.crowd), grouped(s.growing()), s.growth())
 }
 

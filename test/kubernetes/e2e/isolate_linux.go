@@ -64,8 +64,8 @@ func mountProc() error {
 	return nil
 }
 
-// raiseNetwork turns on the loopback interface, and assigns the addresses of all pods to it. A new network
-// namespace has no other interface.
+// raiseNetwork turns on the loopback interface, and assigns the addresses of all pods to the loopback
+// interface. A new network namespace has only the loopback interface.
 func raiseNetwork() error {
 	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -38,7 +38,8 @@ type Difference struct {
 	// of the strings, the failure is also reported as news. These checks distinguish the rows of a table test
 	// without sub-tests. If Says is empty, any failure is accepted.
 	Says []string
-	// Why is the reason. Print writes this reason below the table.
+	// The field Why contains the reason why the test fails or does not run. Print writes the reason below the
+	// table.
 	Why string
 }
 
@@ -96,7 +97,7 @@ func (s Suite) news(r Result) string {
 	case i >= 0 && r.Passed:
 		return fmt.Sprintf("%s passes; it was a known difference: %s", r.Test, s.Differences[i].Why)
 	case i >= 0 && !s.Differences[i].explains(r.Output):
-		return fmt.Sprintf("%s fails, but not in the known way, whose output contains %q:\n%s", r.Test, s.Differences[i].Says, excerpt(r.Output))
+		return fmt.Sprintf("%s fails, but its output does not match the known failure %q:\n%s", r.Test, s.Differences[i].Says, excerpt(r.Output))
 	default:
 		return ""
 	}

@@ -42,7 +42,7 @@ func TestJudge(t *testing.T) {
 		{
 			"a known difference fails in another way",
 			[]suite.Result{passes("TestA"), passes("TestB"), {Test: "TestOrder/ages", Output: "panic"}},
-			[]string{"TestOrder/ages fails, but not in the known way, whose output contains [\"row 1: got\" \"row 3: got\"]:\npanic"},
+			[]string{"TestOrder/ages fails, but its output does not match the known failure [\"row 1: got\" \"row 3: got\"]:\npanic"},
 		},
 		{
 			"a test says very much",
@@ -57,12 +57,12 @@ func TestJudge(t *testing.T) {
 		{
 			"another row fails, too",
 			[]suite.Result{passes("TestA"), passes("TestB"), {Test: "TestOrder/ages", Output: differs.Output + "\n    a_test.go:7: row 2: got c"}},
-			[]string{"TestOrder/ages fails, but not in the known way, whose output contains [\"row 1: got\" \"row 3: got\"]:\n" + differs.Output + "\n    a_test.go:7: row 2: got c"},
+			[]string{"TestOrder/ages fails, but its output does not match the known failure [\"row 1: got\" \"row 3: got\"]:\n" + differs.Output + "\n    a_test.go:7: row 2: got c"},
 		},
 		{
 			"one of the rows passes",
 			[]suite.Result{passes("TestA"), passes("TestB"), {Test: "TestOrder/ages", Output: "    a_test.go:7: row 1: got a"}},
-			[]string{"TestOrder/ages fails, but not in the known way, whose output contains [\"row 1: got\" \"row 3: got\"]:\n    a_test.go:7: row 1: got a"},
+			[]string{"TestOrder/ages fails, but its output does not match the known failure [\"row 1: got\" \"row 3: got\"]:\n    a_test.go:7: row 1: got a"},
 		},
 		{
 			"tests are missing",

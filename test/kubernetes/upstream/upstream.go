@@ -139,7 +139,7 @@ func reason(results []suite.Result) string {
 const patience = 10 * time.Second
 
 // command returns a go command that runs in the directory of the module. The command runs in a new process
-// group, so that the function output can kill all processes of this group.
+// group, so that output(cmd) can kill all processes of this group.
 func (r Runner) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = r.Module

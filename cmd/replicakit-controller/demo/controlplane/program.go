@@ -80,7 +80,7 @@ func (p *Program) Signal(sig os.Signal) error { return p.cmd.Process.Signal(sig)
 
 // Stop sends SIGTERM and waits until the process has ended. If the program fails, Stop returns an
 // error. If the program ended before Stop is called, Stop returns nil, even if the program failed.
-// To detect this case, see Ended and Err.
+// To detect that the program failed before Stop is called, use Ended and Err.
 func (p *Program) Stop() error {
 	select {
 	case <-p.ended:

@@ -218,8 +218,8 @@ func mended() map[invariant.Rule][]example {
 			{1, "scale 4 0 0s; run 0 0 20s; late-delete 0 6 0s; scale 1 0 0s; run 0 0 101ms; scale 4 0 0s"},
 			{1, "scale 5 0 0s; run 0 0 20s; late-delete 0 9 0s; scale 1 0 0s; run 0 0 101ms; scale 5 0 0s"},
 		},
-		// Two pods of the same name no longer exist when the controller deletes the first one. The deletion fails
-		// with NotFound. The cache shows the second pod only afterwards.
+		// Two pods have had the same name, and both pods no longer exist. The controller tries to delete the first
+		// pod, and the call fails with NotFound. The cache shows the second pod only after this call.
 		invariant.Futile: {{500002901, "scale 6 0 0s; orphan 11 7 2.143s; run 0 0 1.541s; limbo 5 8 1.188s; run 0 0 1.904s; veto 9 2 1.081s; delete-pod 11 11 1.727s; second 2 0 3.821s; run 0 0 4.001s; veto 8 10 4.326s; run 0 0 7.67s"}},
 		// A creation gets no answer. The controller's clock then goes back by hours, and the namespace of the
 		// owner is deleted.
@@ -285,8 +285,8 @@ func mended() map[invariant.Rule][]example {
 			// One watch hangs and the other is broken when the server is restored. Only reads of the owner reveal
 			// the restore.
 			{1, "scale 3 0 0s; run 0 0 150ms; break-sets 0 0 0s; hang-pods 0 0 0s; backup 0 0 0s; cost 0 0 0s; cost 0 0 0s; cost 0 0 0s; cost 0 0 0s; hours 0 0 400ms; restore 0 0 0s; force 2 0 0s; run 0 0 1m"},
-			// A live list has shown a pod before a restore. When the pod dies, the cache has not yet reached the
-			// version from this list again.
+			// Before a restore, a live list has shown a pod. After the restore, the pod dies before the cache
+			// reaches the version of this list.
 			{6765, "scale 8 2 5.367s; late-pods 8 9 1.439s; run 9 0 1.323s; backup 5 4 2.687s; run 5 2 7.425s; hang-pods 3 5 123ms; hang-sets 7 8 1.766s; hours 0 0 665ms; restore 3 3 5.892s; force 0 11 6.308s; run 0 0 1m0s"},
 		},
 		// The watch breaks, and a live list shows all pods. Then two pods are deleted and the owner is scaled
@@ -311,8 +311,9 @@ func mended() map[invariant.Rule][]example {
 			// cached owner again.
 			{5102, "orphan 11 10 5.755s; run 6 3 1.986s; min-ready 3 9 6.057s; backup 2 7 5.8s; run 5 4 1.519s; scale 7 1 4.736s; run 0 6 707ms; restore 9 6 5.674s; second 10 0 2.205s; force 7 11 1.355s; run 0 0 1m0s"},
 			{7674, "scale 10 0 2.657s; lag-owners 1 9 7.821s; backup 10 9 3.721s; hours 0 0 569ms; restore 6 11 4.887s; relist 4 1 1.119s; run 10 6 300ms; scale 5 10 6.579s; run 0 0 1m0s"},
-			// The restored owner wants fewer pods, and the controller has read it. The cache then goes back to an
-			// owner that differs from the one that was read.
+			// The restored owner wants fewer pods, and the controller has read this owner. The cache then goes
+			// back to an older version. The owner in the cache differs from the owner that the controller has
+			// read.
 			{500000266, "scale 3 0 0s; late-owners 10 1 3.688s; run 0 0 13.827s; run 0 0 7.356s; run 9 1 20s; run 11 0 20s; backup 4 6 7ms; run 4 6 1s; hang-pods 9 1 4.684s; scale 9 5 7.777s; hours 2 4 400ms; restore 5 6 6.001s; relist 9 7 3.338s; scale 6 10 5.407s; run 3 7 20s; scale 2 3 4.718s; run 11 6 2m0s; run 0 0 13.623s"},
 		},
 		// The watch of owners hangs when the owner is deleted. The garbage collector deletes each pod that the
@@ -331,7 +332,7 @@ func mended() map[invariant.Rule][]example {
 			// A creation arrives late at the server. By then, another object has the name of the new pod.
 			{1, "scale 6 0 0s; late-call 9 0 7.915s; run 0 0 2.007s; replace 2 9 6.31s; run 0 0 1s"},
 			// Creations get no answer. The owner then wants fewer pods, and later more. The controller sends one
-			// of the creations again. Another one takes effect after the controller has looked for its pod.
+			// of the creations again. Another creation takes effect after the controller has looked for its pod.
 			{1192, "run 0 7 30s; late-call 11 2 5.472s; scale 5 5 2.545s; run 0 0 4.303s; scale 2 2 1.689s; run 2 3 20s; scale 6 0 1.941s"},
 		},
 		invariant.More: {
@@ -339,8 +340,8 @@ func mended() map[invariant.Rule][]example {
 			{5, "lose-node 0 0 0s; run 0 0 2s; conflicts 0 0 0s; run 0 0 2.4s; scale 10 0 0s; run 0 0 3.2s; backup 0 0 0s; hang-pods 0 0 0s; scale 2 0 0s; hours 0 0 400ms; restore 0 0 0s; run 0 0 6.253s"},
 			// After a restore, a new pod has an older version than a list from before the restore.
 			{914003059, "scale 7 0 0s; late-call 10 1 5.458s; run 0 0 2.327s; scale 1 0 0s; run 0 0 4.96s; break-sets 0 0 0s; backup 0 0 0s; hang-pods 0 0 0s; hours 0 0 400ms; restore 0 0 0s; run 0 0 7s; delete-pod 2 0 0s"},
-			// After a restore, a new pod has no newer version than a list from before the restore. Nothing reveals
-			// the restore to the controller.
+			// After a restore, the version of a new pod is not newer than the version of a list from before the
+			// restore. Nothing reveals the restore to the controller.
 			{7907, "lag-owners 7 11 5.4s; backup 8 6 5.567s; run 11 1 2.616s; restore 5 9 1.582s; second 0 7 6.507s; relist 0 11 4.846s; run 7 2 5.685s"},
 		},
 		// Two creations get no answer, and one of them takes effect. By then, the owner wants only one of the two
@@ -349,7 +350,7 @@ func mended() map[invariant.Rule][]example {
 	}
 }
 
-// The stories of mended no longer break their rules.
+// The function mended returns stories that broke a rule in the past. In this test, no story breaks its rule.
 func TestMended(t *testing.T) {
 	t.Parallel()
 	for rule, stories := range mended() {

@@ -43,8 +43,8 @@ func podFor(rs *appsv1.ReplicaSet) *corev1.Pod {
 // A syncFunc runs a pass.
 type syncFunc = func(context.Context, types.NamespacedName) (time.Duration, error)
 
-// around returns a function that changes a controller. The changed controller calls do instead of each pass. The
-// function do may run the pass.
+// around returns a function that changes a controller. The changed controller calls the given function instead of
+// each pass. The given function may run the pass.
 func around(do func(c *podController, pass syncFunc, ctx context.Context, key types.NamespacedName) (time.Duration, error)) func(*podController) {
 	return func(c *podController) {
 		pass := c.Sync
@@ -54,8 +54,8 @@ func around(do func(c *podController, pass syncFunc, ctx context.Context, key ty
 	}
 }
 
-// first returns a function that changes a controller. The changed controller calls do before each pass for web, if
-// web exists and is in the controller's cache.
+// first returns a function that changes a controller. If web exists and is in the controller's cache, the changed
+// controller calls the given function before each pass for web.
 func first(do func(ctx context.Context, c *podController, rs *appsv1.ReplicaSet)) func(*podController) {
 	return around(func(c *podController, pass syncFunc, ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 		_, shown := c.View.OwnerWatch.Get(key.Namespace, key.Name)
@@ -99,7 +99,7 @@ func shownOf(c *podController, rs *appsv1.ReplicaSet) (n int) {
 }
 
 // repeating makes a controller create a pod before a pass if web wants three pods and the cache shows none. The
-// controller creates no pod before the first of these passes.
+// first time that web wants three pods and the cache shows none, the controller creates no pod.
 func repeating(c *podController) {
 	looks := 0
 	first(func(ctx context.Context, c *podController, rs *appsv1.ReplicaSet) {

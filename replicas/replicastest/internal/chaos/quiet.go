@@ -85,9 +85,9 @@ func (r *run) quiet() error {
 
 // looked subtracts extra reads from the given counts. If the deletion of a pod got no answer, the
 // controller reads the pod once before it deletes other pods. If there are many pods whose deletion
-// got no answer, the controller lists the pods instead. The argument looks is the number of pods
-// that the controller still had to read before the act. The result is the number of pods that the
-// controller still has to read after the act.
+// got no answer, the controller lists the pods instead. In the argument looks, the caller passes
+// the number of pods that the controller still had to read before the act. The result is the number
+// of pods that the controller still has to read after the act.
 func (a act) looked(calls map[string]int, looks int) (left int) {
 	const get, list = "get Pod", "list Pod"
 	if looks > fewReads && calls[list] > a.lists {

@@ -130,7 +130,7 @@ type stage struct {
 	at       pass // the pass that must use a stale view
 	relistAt time.Time
 	resume   func() // if set, called at relistAt instead of a list
-	isBlind  bool   // whether the next call fails if this call is a get or a list
+	isBlind  bool   // if set, and if the next call is a get or a list, the next call fails
 	steps    int
 }
 

@@ -20,7 +20,8 @@ import (
 )
 
 // longestWait is the maximum time for which a controller may postpone work. It equals the longest
-// error back-off. Holds, expectations, and delays that the server requests are shorter.
+// error back-off. All holds and expectations are shorter. The delays that the server requests are
+// also shorter.
 const longestWait = 1000 * time.Second
 
 // nextLook is the maximum time between two cache checks. It applies if the controller knows that
@@ -137,10 +138,11 @@ func (w *watcher) awake(rs *appsv1.ReplicaSet) error {
 }
 
 // hasTime reports whether the controller has had enough time to notice that a pod no longer exists.
-// Only pods that the controller still counts are checked. Let a be the resourceVersion at which the
-// pod stopped being active. Let b be the server's resourceVersion at the last call that showed the
-// pod. The controller's time begins when the cache contains any pod with a resourceVersion that is
-// newer than a and b. After a restore, b may be newer than a.
+// Only pods that the controller still counts are checked. The controller's time begins when the
+// cache contains any pod with a higher resourceVersion than the server had when the missing pod
+// stopped being active. The resourceVersion must also be higher than the one that the server had at
+// the last call that showed the missing pod. After a restore, that call may have the higher of the
+// two resourceVersions.
 func (w *watcher) hasTime(key types.NamespacedName, now time.Time) bool {
 	newest := uint64(0)
 	for _, p := range w.controller.View.ChildWatch.In("") {
@@ -162,10 +164,10 @@ func (w *watcher) hasTime(key types.NamespacedName, now time.Time) bool {
 	return told && is && now.Sub(since) > passedWait
 }
 
-// asleep returns the rule that a sleeping owner breaks. If the cache already includes the end of a
-// pod, the controller might be unable to notice that the pod no longer exists. If the controller
-// still counts a pod whose end is included in the cache, the rule is AsleepPassed or
-// AsleepUnversioned. In all other cases, the rule is Asleep.
+// asleep returns the rule that a sleeping owner breaks. If the cache is newer than the deletion of
+// a pod, the controller might be unable to notice that the pod no longer exists. If the controller
+// still counts a pod although the cache is newer than the pod's deletion, the rule is AsleepPassed
+// or AsleepUnversioned. In all other cases, the rule is Asleep.
 func (w *watcher) asleep() Rule {
 	for uid := range w.unseen() {
 		if _, is := w.checker.truth.pods[uid]; !is && w.passedBy(uid) {

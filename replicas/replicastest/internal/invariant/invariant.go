@@ -15,20 +15,21 @@
 // after it.
 //
 // A pass is judged by the spec that its owner had when the pass began. The pass is excused if the
-// spec changed during the pass, or if the process could not see an earlier change. For each excuse
-// that the Checker does not accept, there is a separate Rule. KnownToFail lists the rules that the
-// controller breaks today.
+// spec changed during the pass, or if the process could not see an earlier change. If the Checker
+// does not accept an excuse, it reports the violation under a separate Rule for this excuse.
+// KnownToFail lists the rules that the controller breaks today.
 //
 // Never more. Replicas are added to an owner only by creations and adoptions. Each creation is
 // judged when it takes effect. The Checker counts the replicas that the controller must know of,
 // including the new one. This count must not exceed the number of replicas that the pass wants. A
 // controller must know of the replicas whose current state is in its view, and of those that it
 // created or adopted itself. If a creation got no answer, the controller still knows the name of
-// the pod. Replicas that the controller cannot know of are not counted. One example is a replica of
-// another process that the watches have not shown yet. Another is a replica whose creation took
-// effect after its process had ended. If the replicas that the controller cannot know of are left
-// out, an owner never has more replicas than its current pass wants. If several passes are current,
-// the highest number counts.
+// the pod. Replicas that the controller cannot know of are not counted. For example, the controller
+// cannot know of a replica that another process has created and that the watches have not shown
+// yet. The controller also cannot know of a replica if the process that sent the creation ended
+// before the creation took effect. If the replicas that the controller cannot know of are left out,
+// an owner never has more replicas than its current pass wants. If several passes are current, the
+// highest number counts.
 //
 // Never fewer. Each deletion is judged when it takes effect. The number of remaining replicas must
 // be at least the number that the pass wants. Replicas that ended without the controller's
@@ -52,9 +53,10 @@
 // Never asleep. If a controller sees the current state and does not have to wait, a pass is due for
 // each owner that still has unfinished work. See Awake.
 //
-// Never waiting for nothing. A controller may expect the effect of a call only if it has sent the
-// call. When a watch has delivered an object, the controller must no longer expect this object. If
-// the controller keeps the expectation longer, it waits until the expectation expires.
+// Never waiting in vain. A controller may expect the effect of a call only if it has sent the call.
+// When a watch has delivered an object, the controller must no longer expect this object. If the
+// controller still expects an object that was delivered, it waits in vain until the expectation
+// expires.
 package invariant
 
 import (
@@ -323,7 +325,7 @@ type watcher struct {
 	stale       map[types.NamespacedName]time.Time         // for each owner, when its passes began to wait for the cache
 	waited      map[types.NamespacedName]time.Time         // for each owner, when a pass last waited for the cache
 	unshown     map[types.NamespacedName]time.Time         // for each owner, when its passes began to wait for a newer version in the cache
-	versions    map[types.NamespacedName]map[string]string // for each owner, the caches' resourceVersions in its last pass without a wait
+	versions    map[types.NamespacedName]map[string]string // for each owner, the resourceVersions of the caches after the last pass that did not wait for a cache
 	passing     map[types.NamespacedName]time.Time         // for each owner, when the controller could first notice that a pod is gone
 	sights      map[types.UID]sight                        // pods that a live list or another call has shown as replicas
 	born        map[types.UID]sight                        // pods that the answer to a creation has shown

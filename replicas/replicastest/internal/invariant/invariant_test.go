@@ -264,7 +264,8 @@ func tomorrow(c *podController) {
 	c.Sync = func(context.Context, types.NamespacedName) (time.Duration, error) { return 24 * time.Hour, nil }
 }
 
-// drowsy removes the controller's handler for updates of pods, and requests one pass in two minutes.
+// drowsy removes the controller's handler for updates of pods. drowsy also queues the ReplicaSet web for one
+// pass after a delay of two minutes.
 func drowsy(c *podController) {
 	c.View.ChildWatch.OnUpdate = nil
 	c.Worker.Wake(types.NamespacedName{Namespace: namespace, Name: "web"}, 2*time.Minute)

@@ -18,8 +18,9 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A share holds a number of replicas and a rule. If the rule judges creations, it counts the
-// replicas in the share. If the rule judges deletions, it does not count the replicas in the share.
+// A share is a group of n replicas that belongs to one rule. If the rule judges creations, the rule
+// counts the replicas in the group. If the rule judges deletions, the rule does not count the
+// replicas in the group.
 type share struct {
 	rule Rule
 	n    int
@@ -70,7 +71,7 @@ func (w *watcher) notMore(rs *appsv1.ReplicaSet, name string) {
 //   - The controller's view shows the replica correctly.
 //   - The controller created or adopted the replica.
 //   - The last live list showed the replica.
-//   - The replica existed before the process began.
+//   - The replica already existed when the controller's process began.
 //   - A creation in flight may still create the replica.
 func (w *watcher) mustKnow(rs *appsv1.ReplicaSet) []share {
 	seen := replicasOf(rs, slices.Values(w.controller.View.ChildWatch.In(rs.Namespace)))
@@ -206,7 +207,8 @@ func (w *watcher) notFewer(rs *appsv1.ReplicaSet, p *corev1.Pod, mustGo int) {
 // remaining computes how many replicas remain as far as the controller can know. The first result
 // includes replicas that exist, except those that a call in flight may delete. It also includes
 // replicas that are gone without the controller's knowledge. The second result contains the other
-// replicas, divided into one share for each rule. A rule does not count the replicas in its share.
+// replicas, divided into one share for each rule. When a rule judges a deletion, the rule does not
+// count the replicas in its own share.
 func (w *watcher) remaining(rs *appsv1.ReplicaSet) (n int, excused []share) {
 	t, listed := &w.checker.truth, w.listed[rs.UID]
 	passed := w.unversioned(FewerPassed, FewerUnversioned)
@@ -293,10 +295,10 @@ func (w *watcher) passedBy(uid types.UID) bool {
 	return known && inside.Of[inside.View](w.controller.View).Synced() && !inside.Of[inside.Stream](watch).Hung() && inside.Of[inside.Stream](watch).Pending() == 0 // the first list was empty
 }
 
-// unversioned selects one of the two given rules for the case that the cache is newer than the end
-// of a pod. If the controller's cache reports a resourceVersion, the first rule applies, because
-// the controller must notice that the pod is gone. If the cache reports no resourceVersion, the
-// second rule applies.
+// unversioned returns one of the two given rules. Both rules are about a pod that stopped being
+// active before the state that the cache shows. If the controller's cache reports a
+// resourceVersion, the first rule applies, because the controller must notice that the pod is gone.
+// If the cache reports no resourceVersion, the second rule applies.
 func (w *watcher) unversioned(known, unknown Rule) Rule {
 	if w.controller.RememberWrites && w.controller.View.ChildrenVersion() != "" {
 		return known

@@ -43,7 +43,7 @@ type deed struct {
 	stuck           bool  // the first status write met a Conflict, and the owner has not been read since
 }
 
-// did updates the deed after a call of the current pass.
+// did is called after each call of the current pass, and adds the call to the deed.
 func (d *deed) did(call replicastest.Call, err error) {
 	switch {
 	case call.Verb == "create" && isQuota(err):
@@ -117,8 +117,8 @@ func (w *watcher) judgePass(pass podPass) {
 // mayLand is the maximum time between the sending of a creation and its effect.
 const mayLand = 5 * time.Minute
 
-// opens searches for one of the owner's creations with an unknown result, and returns the name of
-// the pod. If all results are known, opens returns "".
+// opens returns the name of a pod of the owner if the result of the pod's creation is unknown, and
+// the creation was sent less than mayLand ago. If there is no such pod, opens returns "".
 func (w *watcher) opens(rs *appsv1.ReplicaSet) string {
 	if w.checker.Skewed { // by the controller's clock, the maximum time may already be over
 		return ""
@@ -138,8 +138,9 @@ type denial struct {
 	generation int64
 }
 
-// wait returns the minimum delay after d.passes refused passes. The back-off may have begun before
-// d.last. Therefore the result is only half of the back-off.
+// wait returns the minimum delay after consecutive refused passes. The field passes holds the
+// number of these passes. The back-off may have begun before d.last. Therefore the result is only
+// half of the back-off.
 func (d denial) wait(first, last time.Duration) time.Duration {
 	wait := first
 	for range d.passes - 1 {
@@ -405,8 +406,8 @@ func isLeft(rs *appsv1.ReplicaSet, p *corev1.Pod) bool {
 	return err == nil && isActive(p) && controllerOf(p) == rs.UID && !sel.Matches(labels.Set(p.Labels))
 }
 
-// releases judges a release. If a pod matched in the live list of the same pass, the pass must not
-// release it.
+// releases is called when a pass releases a pod, and checks that the pass may do this. If the pod
+// matched the selector in the live list of the same pass, the pass must not release the pod.
 func (w *watcher) releases(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	listed := w.listed[rs.UID]
 	leaves := func(rs *appsv1.ReplicaSet) bool { return isLeft(rs, p) } // the pass may use a spec from a live read of the owner

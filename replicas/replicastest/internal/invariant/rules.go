@@ -13,9 +13,9 @@ import (
 type Rule string
 
 // The rules about the number of replicas. A pass may use any spec that the owner has had since the
-// pass began. The rules More and Fewer accept every excuse for a wrong number of replicas. Each of
-// the other rules in this list does not accept one of the excuses. For example, MoreUnanswered does
-// not accept the excuse that a creation got no answer.
+// pass began. The rules More and Fewer accept every excuse for a wrong number of replicas. Every
+// other rule in this list rejects one of the excuses. For example, MoreUnanswered rejects the
+// excuse that a creation got no answer.
 const (
 	More           Rule = "more"             // after a creation, there are more replicas than the pass wants
 	MoreUnanswered Rule = "more-unanswered"  // like More, but also counts the controller's creations that got no answer
@@ -36,8 +36,8 @@ const (
 	FewerUnversioned Rule = "fewer-unversioned" // like FewerPassed, for a cache that reports no resourceVersion
 	FewerNewProcess  Rule = "fewer-new-process" // like Fewer, but does not count pods that were deleted before the process began
 	FewerReadSpec    Rule = "fewer-read-spec"   // the controller deletes a replica, but has already read that the owner wants more
-	FewerOldSpec     Rule = "fewer-old-spec"    // the pass deletes a ready pod, and fewer pods remain than the owner has wanted since the pass began
-	FewerOldUnready  Rule = "fewer-old-unready" // the pass deletes an unready pod, and fewer pods remain than the owner has wanted since the pass began
+	FewerOldSpec     Rule = "fewer-old-spec"    // the pass deletes a ready pod, and fewer pods remain than the lowest number that the owner has wanted since the pass began
+	FewerOldUnready  Rule = "fewer-old-unready" // the pass deletes an unready pod, and fewer pods remain than the lowest number that the owner has wanted since the pass began
 )
 
 // The other rules.
@@ -47,14 +47,14 @@ const (
 	AnothersListed       Rule = "anothers-listed"       // a controller deletes no pod that stopped matching before the last live list
 	Going                Rule = "going"                 // if an owner is being deleted, its passes change no pods except to delete strays
 	Leaseless            Rule = "leaseless"             // a controller makes no writes without a lease
-	Plan                 Rule = "plan"                  // a plan does not both create and delete, and obeys its limits and the deletion order
+	Plan                 Rule = "plan"                  // a plan creates or deletes pods but not both, stays within its limits, and follows the deletion order
 	Expecting            Rule = "expecting"             // a controller expects only the effects of calls that were sent
 	Intact               Rule = "intact"                // a controller does not modify the objects in its caches
 	Asleep               Rule = "asleep"                // a pass is due for each owner that has unfinished work
-	AsleepPassed         Rule = "asleep-passed"         // like Asleep, if the controller still counts a deleted pod, and the cache is newer than the deletion
+	AsleepPassed         Rule = "asleep-passed"         // applies instead of Asleep if the controller still counts a deleted pod, although the cache is newer than the deletion
 	AsleepUnversioned    Rule = "asleep-unversioned"    // like AsleepPassed, for a cache that reports no resourceVersion
 	Unsettled            Rule = "unsettled"             // each owner reaches its final state
-	UnsettledUnversioned Rule = "unsettled-unversioned" // like Unsettled, if a controller counts a deleted pod as described for AsleepUnversioned
+	UnsettledUnversioned Rule = "unsettled-unversioned" // applies instead of Unsettled if AsleepUnversioned applies instead of Asleep
 	Cost                 Rule = "cost"                  // the number of calls for an owner in an hour is limited
 	CostGone             Rule = "cost-gone"             // the hourly limit for calls is lower for a deleted owner
 	Needless             Rule = "needless"              // a status is written only if it has changed

@@ -27,7 +27,7 @@ type instant uint64
 type truth struct {
 	now   instant
 	epoch instant // the instant of the last restore
-	was   moment  // the moment of the pod that changed last, as it was before this change
+	was   moment  // when the pod that changed last had its previous relevant change; zero for a new pod
 	pods  map[types.UID]*corev1.Pod
 	since map[types.UID]moment // the moment of each pod
 	ended map[types.UID]moment // when each deleted pod stopped being active
@@ -35,8 +35,9 @@ type truth struct {
 }
 
 // A moment is the time of the last relevant change of a pod. A change is relevant if it affects the
-// controller reference, the labels, or whether the pod is active. If a view of the pod is at least as
-// new as this change, the view shows all three correctly.
+// controller reference, the labels, or whether the pod is active. If a view of the pod is at least
+// as new as this change, the view shows the current controller reference and labels, and shows
+// correctly whether the pod is active.
 type moment struct {
 	version uint64
 	at      instant
@@ -129,9 +130,9 @@ func (t *truth) gone(uid types.UID) (m moment, known bool) {
 	return m, known
 }
 
-// restored begins a new history with the current state of the server. It keeps only the earlier
-// specs, and adds the restored owners as new specs. All reads from before the restore are older
-// than these new specs.
+// restored begins a new history with the current state of the server. Of the old history, only the
+// specs remain. The restored owners are added as new specs. All reads from before the restore are
+// older than these new specs.
 func (t *truth) restored(owners []*appsv1.ReplicaSet, pods []*corev1.Pod) {
 	now, specs := t.now+1, t.specs
 	*t = newTruth()
@@ -183,7 +184,7 @@ type record struct {
 	pass    int                     // number of passes so far
 	made    map[types.UID]uint64    // pods that the controller created or adopted, with the resourceVersion after that call
 	strays  map[types.UID]bool      // created pods that a webhook changed; true if the owner cannot adopt the pod
-	messes  map[types.UID]types.UID // strays whose creation was answered, with the owner of the pass
+	messes  map[types.UID]types.UID // strays from creations that succeeded, with the owner whose pass created the stray
 	absent  map[types.UID]instant   // pods that a call did not find, with the instant of this call
 	open    map[string]sight        // pods whose creation has an unknown result, keyed by name
 	landed  map[types.UID]bool      // created or adopted pods; true if the call took effect after the controller stopped waiting

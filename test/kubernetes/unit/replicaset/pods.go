@@ -33,7 +33,8 @@ func (rsc *ReplicaSetController) named(pod *corev1.Pod) *corev1.Pod {
 	return pod
 }
 
-// namedIn calls named for the pod in the object of an event. The object can be a tombstone.
+// namedIn replaces the pod in the object of an event with the result of named(pod). The object can be a
+// tombstone.
 func (rsc *ReplicaSetController) namedIn(obj any) any {
 	switch obj := obj.(type) {
 	case *corev1.Pod:
@@ -47,8 +48,8 @@ func (rsc *ReplicaSetController) namedIn(obj any) any {
 }
 
 // added handles a pod that a test adds to the cache. The test has chosen the pod's name, but our controller
-// expects one of the names that the controller has requested. Therefore added assigns an expected name to
-// the pod and then returns named(pod).
+// expects one of the names in its own create requests. Therefore the method added assigns one of the
+// expected names to the pod. The result is named(pod).
 func (rsc *ReplicaSetController) added(obj any) any {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
