@@ -55,7 +55,7 @@ func TestTwoKindsOfOneOwner(t *testing.T) {
 	assert.Equal(t, map[string]int{"head": 1, "worker": 3}, groups)
 	told := false
 	for _, e := range s.Events {
-		told = told || strings.Contains(e.Message, "another controller has adopted it for this owner")
+		told = told || strings.Contains(e.Message, "another controller, with another selector, has adopted it for this owner")
 	}
 	assert.True(t, told, "%v", s.Events)
 }
