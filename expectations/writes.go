@@ -73,9 +73,9 @@ func (w *Writes) At(answer metav1.Object) {
 // becomes Expired. Requeue the owner after this time. If the cache still does not show the write
 // after the timeout, the state is Expired. In this case, read the object from the API server. If
 // the cached object is not older than the write, the state is Satisfied and the write is forgotten.
-// If the two versions cannot be compared, the state is also Satisfied and the write is also
-// forgotten. The state is also Satisfied if no write to the object is recorded, or if the object is
-// nil.
+// If the resource versions of the cached object and of the write cannot be compared, the state is
+// also Satisfied and the write is also forgotten. The state is also Satisfied if no write to the
+// object is recorded, or if the object is nil.
 func (w *Writes) State(cached metav1.Object) (state State, remaining time.Duration) {
 	if object.IsNil(cached) {
 		return Satisfied, 0

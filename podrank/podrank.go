@@ -47,9 +47,9 @@
 // are equal. Otherwise, Kubernetes skips the remaining criteria and compares the UIDs. In
 // Kubernetes, pod A can therefore come before B, B before C, and C before A. The victims then
 // depend on the order of the list. This package computes the power of two with integers. Kubernetes
-// uses floating-point numbers. Kubernetes' result is wrong if an age is longer than 6 days, and its
-// number of nanoseconds is slightly lower than a power of two. Kubernetes' result is also wrong for
-// the longest possible age, which is 292 years.
+// uses floating-point numbers. If an age of more than 6 days is only some nanoseconds below a power
+// of two, Kubernetes' result is wrong. Kubernetes' result is also wrong for the longest possible
+// age, which is 292 years.
 //
 // All functions are pure and do not change the objects. They are safe for concurrent use on two
 // conditions. The functions that you pass must be safe for concurrent use, and no goroutine may

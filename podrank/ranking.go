@@ -86,8 +86,8 @@ func (r *ranking[T]) makeLevelled() {
 	}
 }
 
-// run finds the first n objects. If an object is listed twice, run(n, true) finds the object once,
-// and run(n, false) finds the object twice.
+// run finds the first n objects. If an object is listed twice, run(n, true) finds the object only
+// once, but run(n, false) may find the object twice.
 func (r *ranking[T]) run(n int, once bool) {
 	objs := make([]weighed, len(r.facts.Objects))
 	for i := range objs {

@@ -34,11 +34,11 @@ const (
 	ExpectationsPending Reason = "expectations are pending"
 	// ViewIsStale means that the expectation has expired, so the cache may be stale. A stale view
 	// blocks every plan that would create, delete or discard a child. It also blocks a plan if the
-	// owner has the wrong number of children. The number is wrong if Spec.Replicas differs from the
-	// sum of the active children, the orphans in Claims.Adopt and Spec.PendingAdoptions. List the
-	// children from the API server instead of the cache. Then call Manage with the children from
-	// the API server, and set Spec.Pending to expectations.Satisfied. If the list call fails,
-	// change nothing.
+	// owner has the wrong number of children. To get this number, add the active children, the
+	// orphans in Claims.Adopt, and the number in Spec.PendingAdoptions. The number is wrong if it
+	// differs from Spec.Replicas. List the children from the API server instead of the cache. Then
+	// call Manage with the children from the API server, and set Spec.Pending to
+	// expectations.Satisfied. If the list call fails, change nothing.
 	//
 	// Call expectations.SyncLive to correct the owner's record of expectations. The record then
 	// contains only the changes that the cache does not show yet. While the record contains a

@@ -76,8 +76,8 @@ func (c crowd) isOut(w *worker) bool {
 	return true
 }
 
-// ends(calls, f) runs f once for each possible outcome of the calls. If a call takes effect in this outcome, its value
-// in the map took is true.
+// ends(calls, f) runs f once for each possible outcome of the calls. If a call takes effect in an outcome, the value of
+// this call in the map took is true.
 func ends[E comparable](calls []E, f func(took map[E]bool)) {
 	for way := range 1 << len(calls) {
 		took := map[E]bool{}

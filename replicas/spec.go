@@ -190,9 +190,10 @@ type Spec[T metav1.Object] struct {
 	// creates and deletes nothing.
 	//
 	// If Pending is expectations.Expired, a plan that would create or delete something is blocked
-	// with the reason ViewIsStale. A plan is also blocked if Replicas differs from the sum of the
-	// active children, the orphans in Claims.Adopt and PendingAdoptions. The sum can differ from
-	// Replicas even if there is nothing to do. For example, MaxDeletions or MustStay may keep
+	// with the reason ViewIsStale. A plan is also blocked if the owner has the wrong number of
+	// children. To get this number, add the active children, the orphans in Claims.Adopt, and the
+	// number in PendingAdoptions. The number is wrong if it differs from Replicas. The number can
+	// be wrong even if there is nothing to do. For example, MaxDeletions or MustStay may keep
 	// surplus children. Other plans are not blocked for this reason. But a stale list may contain
 	// the right number of children by chance. So if Pending is Expired, list the children from the
 	// API server even if the plan is empty. You may skip this list call if the cached list already

@@ -101,7 +101,7 @@ func TestWhatIfANodeWereCordoned(t *testing.T) {
 	_, names := answered(t, zoned, "--replicas=5", "--cordon=node-c", "--order=leaving")
 	assert.Equal(t, []string{"web-c"}, names)
 	assert.Contains(t, try(zoned, "--replicas=5", "--cordon=node-c").stderr, "note: Kubernetes' order does not ask whether a node is cordoned")
-	assert.Contains(t, try(zoned, "--cordon=node-x").stderr, "error: --cordon: the input has no node node-x, and no pod on this node\n")
+	assert.Contains(t, try(zoned, "--cordon=node-x").stderr, "error: --cordon: no node node-x, and no pod on this node, in the input\n")
 	_, names = answered(t, zoned, "--replicas=3", "--order=kubernetes,packed")
 	assert.Equal(t, []string{"web-c", "web-a", "web-b"}, names, "two nodes are emptied")
 	assert.Contains(t, try(zoned, "--order=pack").stderr, `error: --order: podrank: order "pack": "pack" is not one of deletion-cost, kubernetes, leaving, newest, packed, zones (did you mean packed?)`)

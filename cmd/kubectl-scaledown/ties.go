@@ -16,7 +16,7 @@ import (
 )
 
 // A tie is a group of pods of which only some are deleted, and it cannot be known which ones. The
-// group is order[from:to]. The number of deleted pods is in the field goes.
+// group is order[from:to]. The field goes holds the number of pods in the group that are deleted.
 type tie struct {
 	from, to, goes int
 	cause
@@ -70,8 +70,8 @@ func class(order []podrank.Victim[*corev1.Pod], cut int, criteria map[string]boo
 	return from, to, true
 }
 
-// A pass is one pass of a controller over its pods. All pods that exist before the pass are in
-// order[:], and the first pod to delete is order[0]. The pass deletes order[:cut].
+// A pass is one pass of a controller over its pods. The slice order contains all pods that count as
+// replicas before the pass, and the first pod to delete is order[0]. The pass deletes order[:cut].
 type pass struct {
 	order []podrank.Victim[*corev1.Pod]
 	cut   int

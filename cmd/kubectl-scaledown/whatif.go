@@ -26,7 +26,7 @@ func (o *options) ask(objs *objects) error {
 	for _, name := range o.cordon {
 		if !slices.ContainsFunc(objs.nodes, func(n *corev1.Node) bool { return n.Name == name }) &&
 			!slices.ContainsFunc(objs.pods, func(p *corev1.Pod) bool { return p.Spec.NodeName == name }) {
-			return fmt.Errorf("--cordon: %s has no node %s, and no pod on this node", objs.origin, name)
+			return fmt.Errorf("--cordon: no node %s, and no pod on this node, in %s", name, objs.origin)
 		}
 	}
 	if len(o.cordon) > 0 && !slices.Contains(o.order, "leaving") {

@@ -55,8 +55,9 @@ func newForeignWrites() *prometheus.CounterVec {
 // status. So the managed fields of a status count only if the status itself has changed.
 //
 // The probes exist while the worker is at work, and the worker never writes their statuses. If
-// another controller starts later, its first passes write the statuses of the probes. A write of
-// another program to the status of a probe proves that another controller is at work.
+// another controller starts later, its first passes write the statuses of the probes. Any change of
+// the status of a probe proves that another controller is at work, even if another process of this
+// program made the change.
 type others struct {
 	*manager
 	telling sync.WaitGroup
@@ -188,9 +189,10 @@ func maker(object metav1.Object) (by string) {
 	return by
 }
 
-// mark returns the managed fields to keep for a cached pod. If this manager does not serve the kind
-// of the pod's owner, mark returns nil. If another program created the pod while the worker was at
-// work, mark keeps the name of that program. In all other cases, mark returns nil.
+// mark returns the managed fields to keep for a cached pod. If the pod has no owner of a kind that
+// this manager serves, mark returns nil. If the pod has such an owner, and another program created
+// the pod while the worker was at work, mark keeps the name of that program. In all other cases,
+// mark returns nil.
 func (o *others) mark(pod *corev1.Pod) []metav1.ManagedFieldsEntry {
 	if !o.isNew(pod.CreationTimestamp.Time) || o.controllerOf(pod) == nil {
 		return nil

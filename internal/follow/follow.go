@@ -63,8 +63,9 @@ type Watch struct {
 	// Live is nil, the server's resourceVersion is unknown, and the watch is not checked.
 	Live func(ctx context.Context, namespace string) (string, error)
 	// Namespace is the namespace of the watch, or "" if it watches all namespaces. If the server forbids
-	// requests for all namespaces, the function in the field Other is called. Live is then called with the
-	// namespace that Other returns. If no namespace is known, Other returns "".
+	// requests for all namespaces, the function in the field Other is called. Live is then called again, with
+	// the namespace that Other returns. If no namespace is known, Other returns "", and Live is not called
+	// again.
 	Namespace string
 	Other     func(ctx context.Context) string
 	// Relist ends each watch that has been silent for at least the given time, so that its objects are listed
@@ -253,10 +254,10 @@ func (w *Watch) note(a answer, cached string, err error) {
 	}
 }
 
-// Each answer of the server contains a resourceVersion. catchUp records which of these resourceVersions the
-// watch has reached. It also records whether the server has answered a new list request. If the parameter
-// cached is not empty, but cannot be compared with the resourceVersion of an answer, catchUp assumes that the
-// watch has reached this resourceVersion.
+// catchUp records which resourceVersions in the server's answers the watch has reached. It also records
+// whether the server has answered a new list request. If the parameter cached is not empty, but cannot be
+// compared with the resourceVersion of an answer, catchUp assumes that the watch has reached this
+// resourceVersion.
 func (w *Watch) catchUp(cached string) {
 	if w.done != nil && w.done() {
 		w.done = nil

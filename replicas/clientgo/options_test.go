@@ -142,7 +142,7 @@ func TestOptions(t *testing.T) {
 }
 
 // If a watch hangs forever, the controller makes no wrong calls. Earlier versions of the controller made wrong
-// calls each time that expectations expired. These controllers deleted surviving pods after a scale-down, and
+// calls each time that expectations expired. These versions deleted surviving pods after a scale-down, and
 // created missing pods again.
 func TestWatchHangs(t *testing.T) {
 	t.Parallel()

@@ -427,7 +427,7 @@ func (l *listLimiter[C]) join(key string) (call *listCall[C], mine bool, err err
 // one of the earlier lists returns. The maximum is listsAtOnce.
 func (l *listLimiter[C]) make(ctx context.Context, key string, call *listCall[C], namespace string, matching labels.Selector) {
 	defer close(call.done)
-	call.givenUp = true // stays true if the list does not return
+	call.givenUp = true // stays true if the list is not sent, or if it panics
 	begun := false
 	begin := func() {
 		l.mu.Lock()

@@ -209,9 +209,9 @@ func (p *pass[O, C]) refusedAdoptions(refused []selector.Failure[C]) {
 }
 
 // refuseAdoption is called after the server has refused an adoption, and postpones the next attempt. If a
-// single answer of the server was a refusal, the caller passes the zero time for the argument first. If
-// repeated failures count as a refusal, the caller passes the time of the first failure. The next failure
-// then counts as a refusal immediately.
+// single answer of the server was a refusal, the second argument is the zero time. If repeated failures
+// count as a refusal, the second argument is the time of the first failure. If a policy then causes the next
+// failure, too, this failure counts as a refusal immediately.
 func (p *pass[O, C]) refuseAdoption(c C, first time.Time, why error) {
 	hold := backoff.Hold{Since: p.opts.Now(), Wait: AdoptionRefused.row().shortest}
 	p.setAside(c, &aside{Version: c.GetResourceVersion(), First: first, Hold: hold, Reason: AdoptionRefused, Why: why}, nil)

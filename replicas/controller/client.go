@@ -44,8 +44,8 @@ type Client[O, C Object] interface {
 	// Create creates the child in the child's namespace, and returns the child as the server stored it.
 	// Create may modify its argument, because no other code uses that object. Create must send the request
 	// only once. If Create fails and may have sent the request more than once, the error must wrap
-	// ErrResent. For example, client-go sends a request again after a Retry-After header. To add ErrResent
-	// to an error, use the function NoteResent.
+	// ErrResent. For example, client-go sends a request again after a Retry-After header. Use the function
+	// NoteResent, which adds ErrResent to the error if the request was sent more than once.
 	Create(ctx context.Context, child C) (C, error)
 	// Delete deletes the child, with the given options and their preconditions.
 	Delete(ctx context.Context, child C, opts metav1.DeleteOptions) error
@@ -163,7 +163,7 @@ const (
 	FailedSpec       = "FailedSpec"        // Kind.Spec failed: <error>. The pass is tried again. Sent once for each generation and text.
 	InvalidStep      = "InvalidStep"       // <why the Step is invalid>. Nothing is created or deleted. Sent once for each generation and text.
 	Panicked         = "Panicked"          // A function of the Kind or the client panicked, and the log has the stack: <value>
-	ServerRestored   = "ServerRestored"    // <error that wraps ErrRestored>. Sent once, for the first owner whose pass ends after the restore was detected.
+	ServerRestored   = "ServerRestored"    // <the text of ErrRestored and the proof of the restore>. Sent once, for the first owner whose pass ends after the restore was detected.
 )
 
 func nameOf(c metav1.Object) types.NamespacedName {

@@ -110,11 +110,12 @@ func (c *Controller) Sync(ctx context.Context, owner types.NamespacedName) (requ
 //
 // The caches may be older than the state that an earlier active process saw. The Controller therefore reads
 // from the server once for each owner, before it creates or deletes children of that owner. If the client
-// is a Versioner, NewTerm asks the server for its current resourceVersions. If the caches are then filled
-// after NewTerm returns, the Controller does not have to read from the server once for each owner, and does
-// not wait for the caches. If this process is already the only active one at startup, call NewTerm before
-// you start the informers. The argument namespace is the namespace of the informers, or "" if they watch
-// all namespaces.
+// is a Versioner, NewTerm asks the server for its current resourceVersions. If the caches report their
+// versions and are filled after NewTerm returns, the Controller makes no live list of the children for each
+// owner, and does not wait for the caches. It still reads an owner before the first creations, unless the
+// owner was written after the call of NewTerm. If this process is already the only active one at startup,
+// call NewTerm before you start the informers. The argument namespace is the namespace of the informers, or
+// "" if they watch all namespaces.
 func (c *Controller) NewTerm(ctx context.Context, namespace string) {
 	if c != nil && c.reconciler != nil {
 		c.reconciler.newTerm(ctx, namespace)

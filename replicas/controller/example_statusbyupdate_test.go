@@ -33,7 +33,7 @@ func (c updating) PatchStatus(ctx context.Context, rs *appsv1.ReplicaSet, _ sele
 	return c.updateStatus(ctx, fresh)
 }
 
-// The stub reading takes the place of your own client. This example needs only the method GetOwner.
+// A reading client is a stub that takes the place of your own client. This example needs only the method GetOwner.
 type reading struct {
 	controller.Client[*appsv1.ReplicaSet, *corev1.Pod]
 	stored *appsv1.ReplicaSet

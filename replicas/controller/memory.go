@@ -68,7 +68,7 @@ type memory[C Object] struct {
 	// decreased.
 	active   int
 	leftWait backoff.Hold
-	// Each entry of the map holds is a hold that postpones calls. The table in gates.go shows what ends
+	// holds contains the holds of this owner. A hold postpones calls. The table in gates.go shows what ends
 	// each hold early.
 	holds holds
 

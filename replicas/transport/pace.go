@@ -235,8 +235,8 @@ func (p *Pace) next() {
 
 // turn() returns the index of the owner whose call is sent next, or -1 if no call can be sent now. If the
 // window is not full, the next call is a call of the first owner. If the window is full, the next call is a
-// call of the first owner with fewer than leastEach calls under way. If the window is full and less than
-// growsEvery has passed since the last overload, no call can be sent.
+// call of the first owner with fewer than leastEach calls under way. However, if less than growsEvery has
+// passed since the last overload, a full window allows no further call.
 func (p *Pace) turn() int {
 	if p.underWay < int(p.window) {
 		return 0

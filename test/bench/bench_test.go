@@ -79,8 +79,8 @@ func BenchmarkMemory(b *testing.B) {
 }
 
 // If Kubernetes and this library run the same work, both results have the same size. Each work runs once, in a
-// small size. The lower bounds (side=floor) and the memory benchmarks also run once, but the test does not compare
-// their sizes.
+// small size. The sides named "floor" and the memory benchmarks also run once, but the test does not compare their
+// results.
 func TestSidesAgree(t *testing.T) {
 	t.Parallel()
 	for _, w := range works {

@@ -36,8 +36,9 @@ type work struct {
 }
 
 // A side is one implementation of a work. The function run does the work for the i-th time, and returns the size
-// of the result. All sides return the same size, except the side named "floor", which is a lower bound. If the field
-// goroutines of the work is set, the function run must be safe for concurrent use.
+// of the result. All sides return the same size, except the side named "floor". This side does only the least
+// necessary work, so that its time is a lower bound. If the field goroutines of the work is set, the function run must
+// be safe for concurrent use.
 type side struct {
 	name string
 	run  func(i int) int

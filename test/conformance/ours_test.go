@@ -38,8 +38,9 @@ type wiring struct {
 	cache  *sceneCache
 	opts   controller.Options
 	woken  []types.NamespacedName
-	// If onlyLooks is true, Kubernetes does not read the owner before claims in this scene. Before the first
-	// deletion or status write, the server then counts all reads of the owner in its field looks.
+	// If onlyLooks is true, Kubernetes does not read the owner before claims in this scene. If our controller then
+	// reads the owner, the read is the one before creations and deletions. Until the first deletion or status
+	// write, the server therefore counts all reads of the owner in its field looks.
 	onlyLooks bool
 }
 

@@ -94,7 +94,7 @@ func (w *world) failover(name, held string, from, to int32) (before, after []str
 }
 
 // looks returns all writes of a new leader, and the calls by which it reads the owner or the pods from the server.
-// If a leader makes a write before any of these reads, it has used only its caches.
+// If a leader makes a write before the first of these reads, the leader has used only its caches.
 func (w *world) looks(owner string) []call {
 	looks := append(w.wire.to(http.MethodGet, "replicasets", owner), w.wire.writes()...)
 	return append(looks, w.wire.of(http.MethodGet, "pods")[1:]...) // the first call fills the leader's cache

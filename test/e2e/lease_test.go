@@ -32,8 +32,8 @@ import (
 
 // onTheWay is the number of writes that a stopped leader may still send when it continues. The leader checks its
 // lease before each write. If the stop comes after this check and before the write reaches the socket, the write
-// cannot be held back. At 100 calls a second, a stop rarely comes at this moment. Without the checks, the stopped
-// leaders still sent 9 to 102 writes.
+// cannot be held back. At 100 calls a second, a stop rarely comes at this moment. Without the checks, stopped
+// leaders sent 9 to 102 writes when they continued.
 const onTheWay = 1
 
 func (m *manager) signal(sig syscall.Signal) {

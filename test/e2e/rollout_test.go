@@ -65,10 +65,11 @@ type fleet interface {
 }
 
 // Kubernetes' Deployment controller and a Kind with MaxUnavailable and MaxSurge make the same rollouts on a real
-// server. Our controller may have fewer available pods than Kubernetes' controller, but not fewer than the story
-// requires. Our controller may have more pods at once than Kubernetes' controller, but not more than the story
-// allows. When our controller has created the first pod with the last image, it creates no pod with another image.
-// If the fleet lacks n pods with the last image, our controller creates at most n pods with this image.
+// server. If our controller has fewer available pods than Kubernetes' controller, our controller still has as many as
+// the story requires. If our controller has more pods at once than Kubernetes' controller, our controller still has no
+// more than the story allows. When our controller has created the first pod with the last image, it creates no pod
+// with another image. If the fleet lacks n pods with the last image, our controller creates at most n pods with this
+// image.
 func TestRolloutsBesideADeployment(t *testing.T) {
 	t.Parallel()
 	own, err := startCluster(20 * time.Second)

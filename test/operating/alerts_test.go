@@ -27,8 +27,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// alerts parses the rules with the types of the Prometheus operator, and then with the parser of Prometheus. Both
-// parsers return an error if a field is unknown.
+// alerts decodes the rules into the types of the Prometheus operator, and then parses them with the parser of
+// Prometheus. Both steps fail if a field is unknown.
 func alerts(t *testing.T) []rulefmt.Rule {
 	t.Helper()
 	text, err := os.ReadFile(program + "/manifests/monitoring/prometheusrule.yaml")

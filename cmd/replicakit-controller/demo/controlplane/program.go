@@ -80,7 +80,8 @@ func (p *Program) Signal(sig os.Signal) error { return p.cmd.Process.Signal(sig)
 
 // Stop sends SIGTERM and waits until the process has ended. If the program fails, Stop returns an
 // error. If the program ended before Stop is called, Stop returns nil, even if the program failed.
-// To detect that the program failed before Stop is called, use Ended and Err.
+// To find out whether the program has already ended, use Ended before you call Stop. Err then says how
+// the program ended.
 func (p *Program) Stop() error {
 	select {
 	case <-p.ended:

@@ -218,8 +218,8 @@ func mended() map[invariant.Rule][]example {
 			{1, "scale 4 0 0s; run 0 0 20s; late-delete 0 6 0s; scale 1 0 0s; run 0 0 101ms; scale 4 0 0s"},
 			{1, "scale 5 0 0s; run 0 0 20s; late-delete 0 9 0s; scale 1 0 0s; run 0 0 101ms; scale 5 0 0s"},
 		},
-		// Two pods have had the same name, and both pods no longer exist. The controller tries to delete the first
-		// pod, and the call fails with NotFound. The cache shows the second pod only after this call.
+		// Two pods have had the same name. Both pods no longer exist when the controller tries to delete the first
+		// pod, so the call fails with NotFound. The cache shows the second pod only after this call.
 		invariant.Futile: {{500002901, "scale 6 0 0s; orphan 11 7 2.143s; run 0 0 1.541s; limbo 5 8 1.188s; run 0 0 1.904s; veto 9 2 1.081s; delete-pod 11 11 1.727s; second 2 0 3.821s; run 0 0 4.001s; veto 8 10 4.326s; run 0 0 7.67s"}},
 		// A creation gets no answer. The controller's clock then goes back by hours, and the namespace of the
 		// owner is deleted.

@@ -346,7 +346,7 @@ type fault struct {
 	crash      bool            // the process crashes instead of receiving an error
 	after      bool            // the failed calls take effect
 	resend     bool            // the client itself retries the failed requests
-	late       time.Duration   // if positive, a failed call has no effect at first, but takes effect after this delay
+	late       time.Duration   // delay after which a call that failed without effect takes effect; 0 means that it never takes effect
 	is         failure.Failure // the error of the failed calls
 }
 

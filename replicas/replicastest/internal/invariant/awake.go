@@ -141,8 +141,8 @@ func (w *watcher) awake(rs *appsv1.ReplicaSet) error {
 // Only pods that the controller still counts are checked. The controller's time begins when the
 // cache contains any pod with a higher resourceVersion than the server had when the missing pod
 // stopped being active. The resourceVersion must also be higher than the one that the server had at
-// the last call that showed the missing pod. After a restore, that call may have the higher of the
-// two resourceVersions.
+// the last call that showed the missing pod. After a restore, the resourceVersion at that call may be
+// the higher of the two.
 func (w *watcher) hasTime(key types.NamespacedName, now time.Time) bool {
 	newest := uint64(0)
 	for _, p := range w.controller.View.ChildWatch.In("") {
@@ -164,10 +164,10 @@ func (w *watcher) hasTime(key types.NamespacedName, now time.Time) bool {
 	return told && is && now.Sub(since) > passedWait
 }
 
-// asleep returns the rule that a sleeping owner breaks. If the cache is newer than the deletion of
-// a pod, the controller might be unable to notice that the pod no longer exists. If the controller
-// still counts a pod although the cache is newer than the pod's deletion, the rule is AsleepPassed
-// or AsleepUnversioned. In all other cases, the rule is Asleep.
+// asleep returns the rule that a sleeping owner breaks. Suppose that a pod no longer exists, and that
+// the cache is newer than the moment when the pod stopped being active. The controller might then be
+// unable to notice that the pod is gone. If the controller still counts this pod, the rule is
+// AsleepPassed or AsleepUnversioned. In all other cases, the rule is Asleep.
 func (w *watcher) asleep() Rule {
 	for uid := range w.unseen() {
 		if _, is := w.checker.truth.pods[uid]; !is && w.passedBy(uid) {

@@ -43,7 +43,7 @@ type deed struct {
 	stuck           bool  // the first status write met a Conflict, and the owner has not been read since
 }
 
-// did is called after each call of the current pass, and adds the call to the deed.
+// did is called after each call of the current pass, and updates the deed.
 func (d *deed) did(call replicastest.Call, err error) {
 	switch {
 	case call.Verb == "create" && isQuota(err):
