@@ -26,8 +26,8 @@ func (e exports) have(name, member string) bool {
 }
 
 // Each name such as expectations.Store.State in a comment must exist. A comment may leave out the name of its own
-// package, for example in Options.MaxParallel. If the package declares Options, the package must also declare a
-// method, field or parameter named MaxParallel.
+// package. If the package declares Options, the test also checks a name such as Options.MaxParallel. The package
+// must then declare a method, field or parameter named MaxParallel.
 func TestCommentsNameWhatExists(t *testing.T) {
 	t.Parallel()
 	exported := map[string]exports{}

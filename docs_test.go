@@ -32,8 +32,8 @@ func pages(t *testing.T) map[string]string {
 	return texts
 }
 
-// If a page marks a piece of code as "code of FILE", the file of this name must contain the same code. All files
-// that pages name in this way are compiled, and most of them are tests.
+// If a page marks a piece of code as "code of FILE", the file of this name must contain the same code. The files
+// that pages name in these marks are compiled, and most of these files are tests.
 func TestPagesShowCodeOfTests(t *testing.T) {
 	t.Parallel()
 	quote := regexp.MustCompile("(?s)<!-- code of (\\S+) -->\n```go\n(.*?)```\n")

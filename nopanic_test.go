@@ -314,8 +314,8 @@ func TestNothingPanics(t *testing.T) {
 }
 
 // Each exported function and type of the packages in this test, except interfaces, must be in one of four lists.
-// These lists are the variables functions, kinds and panicking, and the result of the function made. The lists
-// must not contain any name except these functions and types.
+// Three of the lists are package variables, which are named functions, kinds and panicking. The fourth list is the
+// map that made() returns. The lists must not contain any name except these functions and types.
 func TestNothingPanicsKnowsAll(t *testing.T) {
 	t.Parallel()
 	var found []string

@@ -39,8 +39,8 @@ func TestTheREADMECounts(t *testing.T) {
 	assert.Contains(t, highest, "| apimachinery v"+lowest[2]+".")
 }
 
-// Each row of the README's table for a real API server must have the figures of test/bench/cluster.md. On that
-// page, the two figures of a row must be next to each other.
+// Each row of the README's table for a real API server must have the figures of test/bench/cluster.md. In a table
+// of test/bench/cluster.md, the two figures of the row must be in adjacent cells.
 func TestTheREADMEQuotesTheServer(t *testing.T) {
 	t.Parallel()
 	texts := pages(t)
@@ -119,8 +119,8 @@ func TestTheLoopListsThePackages(t *testing.T) {
 	}
 }
 
-// test/README.md must state the right number of facts that are not for this library, and the right number of
-// Kubernetes' defects.
+// test/README.md must state how many facts are in the section "Facts that are not for this library" of
+// docs/behaviour.md. It must also state the number of Kubernetes' defects in docs/behaviour.md.
 func TestFactsAreCounted(t *testing.T) {
 	t.Parallel()
 	texts := pages(t)

@@ -21,7 +21,7 @@ import (
 // lowered.
 const mostUnplain = 0.4
 
-// unplain lists expressions that made people read a sentence twice. The field write says what to write instead.
+// unplain lists expressions that made people read a sentence twice, and advice on what to write instead.
 var unplain = []struct {
 	expression *regexp.Regexp
 	write      string
@@ -41,7 +41,7 @@ var unplain = []struct {
 	{regexp.MustCompile(`(?i)\bby now\b`), "now"},
 }
 
-// notUnplain matches texts that look like an unplain expression but are plain.
+// notUnplain matches plain texts that the expressions in unplain also match.
 var notUnplain = regexp.MustCompile(`(?i)\b(no|any) more than\b|(?:^|[.:] )What (it|is|are|does|do|did|was)\b`)
 
 // Comments outside test files must be plain English. If these comments contain too many unplain expressions,

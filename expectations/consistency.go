@@ -142,10 +142,10 @@ func (s *ConsistencyStore) WroteAt(owner Key, resource schema.GroupResource, ver
 // Ready also gives up if the version of the write or of the cache is not a number. If the cache has
 // gone back to an older version, for example because etcd was restored from a backup, Ready gives
 // up too. This cache might never reach the version of the write. If Ready gives up on some writes
-// and the caches show all others, Ready returns true. Stale then describes one of the writes that
-// Ready gave up on. In this case the cache may be stale, so list from the API server before you
-// act. If Ready returns true without giving up on a write, Stale is zero. GivenUp returns the
-// number of writes that Ready gave up on.
+// and the caches show all others, Ready returns true, and Stale describes one of the writes that
+// Ready gave up on. If Ready has given up on a write, the cache may be stale, so list from the API
+// server before you act. If Ready returns true without giving up on a write, Stale is zero. GivenUp
+// returns the number of writes that Ready gave up on.
 func (s *ConsistencyStore) Ready(owner Key) (Stale, bool) {
 	reads := s.reads(owner)
 	if len(reads) == 0 {
@@ -192,7 +192,8 @@ func (s *ConsistencyStore) GivenUp() uint64 {
 }
 
 // reads returns the result of ReadVersion for each recorded write of an owner. The map is keyed by
-// write.change. If write.change changes during the call, the map contains only its old value.
+// the field change of the writes. If the field change of a write gets a new value during the call,
+// the map has no entry for the new value.
 func (s *ConsistencyStore) reads(owner Key) map[uint64]string {
 	writes := s.writesOf(owner)
 	if len(writes) == 0 {
@@ -244,9 +245,9 @@ func (s *ConsistencyStore) writerFor(owner Key) *writer {
 
 // settle removes the writes that the caches show. It also removes the writes that the store gives
 // up on. If no write is missing, the result ready is true. Otherwise, settle returns a Stale for
-// the first missing write. If the argument reads has no entry for a write, the write has changed in
-// the meantime. For this write, settle uses the cache version that is stored in write.read. The
-// caller holds mu.
+// the first missing write. The argument reads is the result of the function reads. If this map has
+// no entry for a write, the write was recorded or changed after the map was made. For this write,
+// settle uses the cache version that is stored in write.read. The caller holds mu.
 func (s *ConsistencyStore) settle(w *writer, reads map[uint64]string, now time.Time) (stale Stale, ready bool) {
 	ready = true
 	var gaveUp Stale
@@ -256,7 +257,7 @@ func (s *ConsistencyStore) settle(w *writer, reads map[uint64]string, now time.T
 		if !asked {
 			read = made.read
 		}
-		if !asked && read == "" { // the cache's version was unknown when the write was recorded, so the next call tries again
+		if !asked && read == "" { // the cache's version was unknown when the write was recorded, so the write is kept for the next call of Ready
 			left = append(left, made)
 			continue
 		}

@@ -469,8 +469,8 @@ func TestConsistencyStoreConcurrently(t *testing.T) {
 	})
 }
 
-// A plainStore is a slow, obvious implementation of ConsistencyStore. Versions are numbers, and each row holds the
-// highest version that one owner wrote of one resource.
+// A plainStore is a slow, obvious implementation of ConsistencyStore. Each row belongs to one owner and one
+// resource, and holds the highest version that was written for this owner. Versions are numbers.
 type plainStore struct {
 	rows    []plainRow
 	givenUp uint64

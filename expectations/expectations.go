@@ -95,7 +95,8 @@ const (
 	// Expired means that a creation or deletion has been outstanding for longer than the timeout.
 	// An event was lost or is late, so the record is no longer reliable. List from the API server
 	// before you create or delete anything. The list still contains the objects that are being
-	// deleted. If you count these objects as replicas, continue to expect their deletions.
+	// deleted. If you count an object that is being deleted as a replica, continue to expect the
+	// deletion of this object.
 	Expired
 )
 

@@ -15,23 +15,25 @@ import (
 // outstanding. To find these changes, SyncLive compares the owner's cached objects with a live list
 // from the API server. A change is outstanding if the API server has made the change and the cache
 // does not show it yet. A creation by name remains outstanding if only the live list contains the
-// object. A deletion by UID remains outstanding if only the cached list contains the object. Any
-// other object that only the live list contains counts as one creation. Any other object that only
-// the cached list contains counts as one deletion. These objects count even if their creation or
-// deletion was not expected, because they prove that the cache is stale. All other changes are
-// removed from the record, because their API calls failed or their events were lost.
+// object. A deletion by UID remains outstanding if only the cached list contains the object. If
+// only the live list contains an object, and the record does not contain the object's name, the
+// object counts as one creation. If only the cached list contains an object, and the record does
+// not contain the object's UID, the object counts as one deletion. An object counts even if its
+// creation or deletion was not expected, because the object proves that the cache is stale. All
+// other changes are removed from the record, because their API calls failed or their events were
+// lost.
 //
 // The timeout of the record does not start again. While the cache is stale, the owner therefore
 // stays Expired, and the next pass lists from the API server again. Do not call Forget instead of
-// SyncLive, because the next pass would then plan from the stale cache.
+// SyncLive. After a call of Forget, the next pass would plan from the stale cache.
 //
-// The parameter counts is a function that reports whether an object is a replica of the owner.
-// SyncLive calls this function for the objects of both lists, so the lists may be read in different
-// ways. For example, you may read the cached objects with an index by owner, and the live objects
-// with a label selector. If an object can appear in only one of the lists, the function must return
-// false for it. Otherwise, the object would keep the owner Expired forever. If the function is nil,
-// all objects of both lists count as replicas. In this case, the cached objects and the live
-// objects must be selected in the same way.
+// The parameter counts is a function that reports whether an object is a replica of the owner. In
+// both lists, SyncLive ignores the objects for which the function returns false. Therefore the two
+// lists may be read in different ways. For example, you may read the cached objects with an index
+// by owner, and the live objects with a label selector. If an object can appear in only one of the
+// lists, the function must return false for it. Otherwise, the object would keep the owner Expired
+// forever. If the function is nil, all objects of both lists count as replicas. In this case, the
+// cached objects and the live objects must be selected in the same way.
 //
 // Read the cached objects before the live objects. The live list must be complete. An object
 // without a UID, for example from a fake client, is identified by "namespace/name". Nil objects are
@@ -73,8 +75,8 @@ func beyond[T metav1.Object](objs, others []T, counts func(T) bool) (more []T) {
 }
 
 // unproven compares the given tokens with the proven tokens. The second result contains the given
-// tokens that are not proven. The first result is the given number, minus the number of proven
-// tokens that are not among the given tokens. The first result may be negative.
+// tokens that are not proven. For each proven token that is not a given token, unproven subtracts
+// one from the given number. The first result is the difference, which may be negative.
 func unproven[T ~string](number int, tokens []T, proven sets.Set[T]) (int, []T) {
 	others := proven.Clone().Delete(tokens...).Len()
 	return number - others, sets.New(tokens...).Difference(proven).UnsortedList()

@@ -19,10 +19,11 @@ func Creating[T metav1.Object](objs ...T) Changes { return Changes{Creating: Nam
 
 // Deleting returns Changes{Deleting: UIDs(objs)}, which identifies the deletions of these objects
 // by UID. Nil objects are skipped. An object without a UID, for example from a fake client, is
-// identified by "namespace/name". Pass this string to DeletionObserved.
+// identified by "namespace/name". For an object without a UID, pass the string "namespace/name" to
+// DeletionObserved.
 //
-// If you delete an object that the cache has not shown yet, the cache might never show it. In this
-// case, call Lower for the creation first:
+// If you delete an object that the cache has not shown yet, call Lower for the creation before you
+// call Add for the deletion, because the cache might never show the object:
 //
 //	exp.Lower(key, expectations.Creating(pod))
 //	exp.Add(key, expectations.Deleting(pod))

@@ -33,10 +33,10 @@ type Store[K comparable] struct {
 	// Now returns the current time. Nil means time.Now. Set Now before first use. The Store does
 	// not hold a lock while it calls Now.
 	//
-	// If Now is nil, changes of the wall clock do not affect records. The reason is the monotonic
-	// clock reading in the results of time.Now. Suppose that Now returns times without a monotonic
-	// clock reading. If the clock then goes back, records expire later by the same amount. While
-	// the clock stands still, no record expires.
+	// If Now is nil, changes of the wall clock do not affect records, because the results of
+	// time.Now contain a monotonic clock reading. Suppose that Now returns times without a
+	// monotonic clock reading. If the clock then goes back, records expire later by the same
+	// amount. While the clock stands still, no record expires.
 	Now func() time.Time
 
 	// Jitter returns a duration that is added to the Timeout of a record. Without Jitter, owners
@@ -76,7 +76,7 @@ func (s *Store[K]) Add(key K, what Changes) {
 // Try combines State and Set in one step. Try returns the state of the owner, and records the
 // changes only if the state is Satisfied. If several goroutines call Try for the same owner at the
 // same time, at most one of them records creations or deletions. If the state is Expired, Try
-// records nothing. In this case, list from the API server, plan again, and call Set.
+// records nothing, so list from the API server, plan again, and call Set.
 func (s *Store[K]) Try(key K, what Changes) (found State, remaining time.Duration) {
 	return s.try(key, what, Satisfied)
 }
@@ -98,9 +98,10 @@ func (s *Store[K]) try(key K, what Changes, or State) (found State, remaining ti
 }
 
 // Lower subtracts the creations and deletions of API calls that failed or were not made. The cache
-// will never show these changes. Lower skips names and UIDs that are not outstanding. The numbers
-// of counted creations and deletions may become negative. A negative number lowers the total, but
-// the names and UIDs stay in the record. The timeout of the record does not start again.
+// will never show these changes. Lower skips names and UIDs that are not outstanding. The number of
+// counted creations may become negative. If this number is negative, the total of creations is
+// smaller than the number of names in the record, but these names stay in the record. The same
+// applies to deletions and UIDs. The timeout of the record does not start again.
 func (s *Store[K]) Lower(key K, what Changes) {
 	sh, r := s.lock(&key)
 	defer sh.mu.Unlock()
@@ -138,7 +139,9 @@ func (s *Store[K]) CreationObserved(key K, name string) bool {
 //
 // Do not mix counted deletions and UIDs in one record. The deletion of an object often causes two
 // events. The first event is an update with a deletionTimestamp, and the second event is the delete
-// event. In a mixed record, the second event would lower the number of counted deletions.
+// event. When you call DeletionObserved for the first event, the UID is removed from the record. If
+// the record also contains counted deletions, the call for the second event would lower the number
+// of counted deletions.
 func (s *Store[K]) DeletionObserved(key K, uid types.UID) bool {
 	sh, r := s.lock(&key)
 	defer sh.mu.Unlock()

@@ -32,7 +32,7 @@ func stateOf[K comparable](s *expectations.Store[K], key K) expectations.State {
 	return state
 }
 
-// left returns the outstanding changes of an owner, without the time.
+// left returns the outstanding changes of an owner, without the field Since of the Pending.
 func left(s *store, key string) changes {
 	pending, _ := s.Get(key)
 	return pending.Changes

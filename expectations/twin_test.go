@@ -129,8 +129,8 @@ func (w *twin) sync(key string, live, terminating []*corev1.Pod) {
 	}
 }
 
-// owners calls the given function for each record. If the result is positive, owners returns the key of the
-// record. The keys are sorted by the results of the function.
+// owners calls the given function for each record. If the function returns a positive number for a record, the
+// list that owners returns contains the key of this record. The keys are sorted by the numbers.
 func (w *twin) owners(since func(*twinRecord) int) []string {
 	var keys []string
 	for key, r := range w.records {

@@ -16,8 +16,8 @@ import (
 
 // A Writes remembers the resource version of your last write to each object. It reports whether an
 // object from the cache is older than this write. Call State before a decision that depends on your
-// own write, for example on a label that you set. A Writes needs no watch events. Unlike a
-// [ConsistencyStore], a Writes does not need the resource version of the cache.
+// own write, for example on a label that you set. The type Writes needs no watch events. Unlike a
+// [ConsistencyStore], the type Writes does not need the resource version of the cache.
 //
 //	pod, err = client.Update(ctx, pod)
 //	wrote.At(pod) // the answer

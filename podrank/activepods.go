@@ -56,8 +56,8 @@ type ActivePodsWithRanks struct {
 
 	// Rank holds the rank of each pod, as ColocationRanks returns it. A pod with a higher rank
 	// comes first. If Rank is nil, all ranks are 0. Before you sort, make sure that Rank is nil or
-	// has the same length as Pods. If Rank is shorter, a pod loses its rank when the pod is swapped
-	// to an index beyond the end of Rank.
+	// has the same length as Pods. If Rank is shorter than Pods, a pod loses its rank when the pod
+	// is swapped to an index beyond the end of Rank.
 	Rank []int
 
 	// Now is the time from which ages are computed. If Now is zero, times are compared exactly, as

@@ -28,7 +28,7 @@ func BenchmarkSelect(b *testing.B) {
 	}
 }
 
-// BenchmarkFloor measures a lower limit for the time of every choice of pods. The benchmark reads some fields of
+// BenchmarkFloor measures the minimum work of any function that chooses pods. The benchmark reads some fields of
 // each pod once, and counts the pods on each node.
 func BenchmarkFloor(b *testing.B) {
 	for _, n := range []int{10, 500, 5_000, 50_000} {
@@ -67,8 +67,8 @@ func BenchmarkSort(b *testing.B) {
 	})
 }
 
-// BenchmarkColocationRanks counts related pods in two cases. In one case, pods and related pods are the same list.
-// In the other case, the related pods are in another order.
+// BenchmarkColocationRanks counts related pods in two cases. In the case "same", the list of related pods is the
+// list of pods. In the case "shuffled", the list of related pods has the same pods in another order.
 func BenchmarkColocationRanks(b *testing.B) {
 	pods := podtest.Fleet(5_000, 500, 1)
 	for name, related := range map[string][]*corev1.Pod{"same": pods, "shuffled": shuffled(pods, 1)} {

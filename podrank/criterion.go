@@ -47,14 +47,15 @@ type column[T any] struct {
 	// weigh contains the weighers of the criterion, in the order of use. Each weigher is applied
 	// only to objects that got equal weights from all earlier weighers.
 	weigh []weigher[T]
-	// If level is not nil, it is called before the final ranking. It returns the only weigher of
-	// the column. The argument sorted holds the places of all objects, sorted by the other
-	// criteria.
+	// If the function level is not nil, it is called before the final ranking. The function returns
+	// a weigher, which replaces the list in the field weigh. The argument holds the places of all
+	// objects, in the order of the other criteria that have weighers.
 	level func(sorted []int32) weigher[T]
 	// value returns the object's value for this criterion as a string, for Victim.Values.
 	value func(now time.Time, i int, obj T) string
-	// If phrase is not nil, it returns the phrase that replaces Criterion.phrase, and the detail to
-	// insert into this phrase.
+	// The function phrase returns the template for the result of Victim.Explain, and the detail to
+	// insert into the template. If the function is nil, Criterion.phrase is the template, and there
+	// is no detail.
 	phrase func(now time.Time, i int, obj T) (phrase, detail string)
 }
 

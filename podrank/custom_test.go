@@ -128,7 +128,7 @@ func decide(steps []step, p, q *machine) (criterion string, c int) {
 	return podrank.Name, cmp.Compare(p.Name, q.Name)
 }
 
-// checkCustomOrder compares an order of some steps with a plain sort.
+// checkCustomOrder makes an order from one to four criteria, and compares this order with a plain sort.
 func checkCustomOrder(t *testing.T, choose chooser) {
 	t.Helper()
 	steps, machines := choose.steps(), choose.machines(1+choose(100))

@@ -26,7 +26,7 @@ func ago(d time.Duration) time.Time { return podtest.Now.Add(-d) }
 // readyFor makes the pod ready. At podtest.Now, the pod has been ready for the given duration.
 func readyFor(d time.Duration) podtest.Option { return podtest.ReadySince(ago(d)) }
 
-// createdFor sets the pod's creation time to the time d before podtest.Now.
+// createdFor sets the pod's creation time. At podtest.Now, the age of the pod is the given duration.
 func createdFor(d time.Duration) podtest.Option { return podtest.Created(ago(d)) }
 
 // conditions replaces the pod's conditions with one condition of type Ready for each status.
@@ -48,7 +48,7 @@ func notReadySince(at time.Time) podtest.Option {
 	}
 }
 
-// restarts gives the pod containers with these restart counts.
+// restarts replaces the pod's container statuses with one status for each of these restart counts.
 func restarts(counts ...int32) podtest.Option {
 	return func(p *corev1.Pod) {
 		p.Status.ContainerStatuses = nil
@@ -93,8 +93,8 @@ func with(options ...podtest.Option) []podtest.Option { return options }
 const pow49, pow50 = time.Duration(1) << 49, time.Duration(1) << 50
 
 // A rule describes two pods. The first pod must come before the second pod. If the deciding criterion is UID, the
-// pods are equal in all earlier criteria. If another criterion decides, the UIDs alone would put the second pod
-// first, unless the options of the pods set other UIDs.
+// pods are equal in all earlier criteria. If another criterion decides, the UIDs by default give the opposite
+// order, because the second pod has the lower UID. The options of a pod can set another UID.
 type rule struct {
 	name          string
 	first, second []podtest.Option
@@ -250,8 +250,9 @@ func TestSelectByEachRule(t *testing.T) {
 
 // TestActivePodsLess applies the rules to ActivePods, the order of older releases. If ActivePods lacks the
 // criterion that decides a rule, the two pods of the rule are equal. ActivePods compares times exactly. Therefore
-// the test skips a rule if the times of the two pods differ. There are two exceptions. The test does not skip a
-// rule if the current time of the rule is the zero time, or if a criterion before the times decides.
+// the test skips a rule if the times of the two pods differ. There are two exceptions. The test runs a rule in any
+// case if the current time of the rule is the zero time. The test also runs a rule in any case if the assignment,
+// the phase or the readiness decides, because ActivePods compares these criteria before the times.
 func TestActivePodsLess(t *testing.T) {
 	t.Parallel()
 	later := []string{"deletion-cost", "colocation", podrank.UID, podrank.Name}
@@ -394,9 +395,10 @@ func TestActivePodsWithRanks(t *testing.T) {
 	})
 }
 
-// In Kubernetes' order, these three pods form a cycle. Pod a comes before c, and c comes before b, because their
-// ready times share a bucket and the UIDs decide. Pod b comes before a, because their ready times are equal and
-// the restarts decide. This package must sort the pods to the same order from every initial order.
+// In Kubernetes' order, these three pods form a cycle. The ready times of a and c are in the same bucket, so the
+// UIDs decide, and a comes before c. The ready times of c and b are in the same bucket, so the UIDs decide, and c
+// comes before b. The ready times of b and a are equal, so the restarts decide, and b comes before a. This package
+// must sort the pods to the same order from every initial order.
 func TestNoCycle(t *testing.T) {
 	t.Parallel()
 	a := podtest.Pod("web", podtest.UID("a"), readyFor(5*time.Hour))

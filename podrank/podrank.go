@@ -43,13 +43,13 @@
 // old.
 //
 // Differs from Kubernetes: the order is total. If two ages round down to the same power of two, the
-// next criterion decides. In this case, Kubernetes uses the next criterion only if the two times
-// are equal. Otherwise, Kubernetes skips the remaining criteria and compares the UIDs. In
-// Kubernetes, pod A can therefore come before B, B before C, and C before A. The victims then
-// depend on the order of the list. This package computes the power of two with integers. Kubernetes
-// uses floating-point numbers. If an age of more than 6 days is only some nanoseconds below a power
-// of two, Kubernetes' result is wrong. Kubernetes' result is also wrong for the longest possible
-// age, which is 292 years.
+// next criterion decides. In this case, Kubernetes uses the next criterion only if the two times are
+// equal. Otherwise, Kubernetes skips the remaining criteria and compares the UIDs. In Kubernetes,
+// pod A can therefore come before B, B before C, and C before A. The victims then depend on the
+// order of the list. To round an age down to a power of two, this package uses integers, and
+// Kubernetes uses floating-point numbers. If an age of more than 6 days is only some nanoseconds
+// shorter than a power of two, Kubernetes rounds the age up instead of down. Kubernetes also rounds
+// up the longest possible age, which is 292 years.
 //
 // All functions are pure and do not change the objects. They are safe for concurrent use on two
 // conditions. The functions that you pass must be safe for concurrent use, and no goroutine may

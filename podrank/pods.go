@@ -202,10 +202,10 @@ func weighNanosecond(t *metav1.Time) int64 {
 	return -int64(t.Nanosecond())
 }
 
-// weighAge returns a weight for the age of a time. The weight depends on the bit length of the age
-// in nanoseconds. Kubernetes compares ages with the same precision (R8, R9). All times in the
-// future have the same weight. As in weighSecond, nil has the lowest weight, followed by the zero
-// time.
+// weighAge returns the weight of a time t. The weight depends on the bit length of the age in
+// nanoseconds. The age is the time from t until now. Kubernetes compares ages with the same
+// precision (R8, R9). All times in the future have the same weight. As in weighSecond, nil has the
+// lowest weight, followed by the zero time.
 func weighAge(t *metav1.Time, now time.Time) int64 {
 	switch {
 	case t == nil:

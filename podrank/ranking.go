@@ -45,7 +45,9 @@ type ranking[T metav1.Object] struct {
 // criterion in which this object differs from the previous found object.
 type found struct{ place, differs int32 }
 
-// A step is a weigher, with the index of its criterion.
+// A step of the ranking calls the function weigh, which sets the weights of objects. The field criterion
+// holds the index of the criterion that this function belongs to. In the last step, which compares UIDs,
+// the field criterion holds the number of criteria.
 type step[T any] struct {
 	criterion int
 	weigh     weigher[T]
@@ -68,8 +70,9 @@ func newRanking[T metav1.Object](objs []T, n int, opts Options[T]) *ranking[T] {
 	return r
 }
 
-// makeLevelled makes the weighers of the columns that have a level function, such as the column of Spread.
-// These weighers depend on the order of all objects by the other criteria.
+// makeLevelled calls the function level of each column that has one, such as the column of Spread. The
+// returned weigher becomes the only weigher of the column. The argument is the order of all objects by the
+// other criteria. This order ignores later criteria that also have a function level.
 func (r *ranking[T]) makeLevelled() {
 	for i, col := range r.columns {
 		if col.level == nil {
@@ -148,7 +151,7 @@ func (r *ranking[T]) sort(objs []weighed, at, tries int) {
 	}
 }
 
-// next is like rank, but for objects that also got equal weights from steps[at].
+// next calls rank for objects that got equal weights from all steps up to steps[at], including steps[at].
 func (r *ranking[T]) next(objs []weighed, at int) {
 	r.rank(objs, at+1)
 	r.differs = min(r.differs, r.steps[at].criterion)
@@ -227,8 +230,8 @@ func (r *ranking[T]) isFirst(i int) bool {
 	return len(r.pointers) > n
 }
 
-// weighUID is a weigher that uses the first bytes of an object's UID as the weight. If two objects
-// are equal in all criteria, these bytes nearly always decide.
+// weighUID is a weigher that uses the first eight bytes of an object's UID as the weight. If two objects
+// are equal in all criteria, the first eight bytes of their UIDs nearly always differ.
 func weighUID[T metav1.Object](facts *Facts[T], objs []weighed) {
 	for i := range objs {
 		var beginning [8]byte

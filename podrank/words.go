@@ -25,8 +25,10 @@ var ErrNoNodes = errors.New("the keyword needs nodes, but nodes cannot be read")
 // autoscaler may set such a taint without cordoning the node.
 var leavingTaints = []string{"ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"}
 
-// words contains the keywords that ParseOrder accepts, with their criteria. If asksNodes is true,
-// the criterion calls the function that returns nodes. Otherwise, this function may be nil.
+// words contains the keywords that ParseOrder accepts, with their criteria. The argument of the
+// function criterion is the function node, which returns nodes. If the field asksNodes is true, the
+// returned criterion calls the function node. If the field asksNodes is false, the function node may
+// be nil.
 var words = []struct {
 	word      string
 	asksNodes bool

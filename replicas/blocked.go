@@ -28,14 +28,16 @@ type Reason string
 
 // The reasons of Plan.Blocked.
 const (
-	// ExpectationsPending means that earlier creations or deletions have not been observed yet.
-	// Make a new plan when they have been observed, or when the expectation expires. The expiry
+	// ExpectationsPending means that the owner has an expectation, and that some of the expected
+	// creations or deletions have not been observed yet. Make a new plan when all expected
+	// creations and deletions have been observed, or when the expectation expires. The expiry
 	// causes no event, so requeue the owner for the time in Blocked.Until.
 	ExpectationsPending Reason = "expectations are pending"
 	// ViewIsStale means that the expectation has expired, so the cache may be stale. A stale view
-	// blocks every plan that would create, delete or discard a child. It also blocks a plan if the
-	// owner has the wrong number of children. To get this number, add the active children, the
-	// orphans in Claims.Adopt, and the number in Spec.PendingAdoptions. The number is wrong if it
+	// blocks every plan that would create, delete or discard a child. If the owner has the wrong
+	// number of children, a stale view also blocks a plan without creations, deletions and
+	// discards. To get the number of children, add the active children, the orphans in
+	// Claims.Adopt, and the number in Spec.PendingAdoptions. The number of children is wrong if it
 	// differs from Spec.Replicas. List the children from the API server instead of the cache. Then
 	// call Manage with the children from the API server, and set Spec.Pending to
 	// expectations.Satisfied. If the list call fails, change nothing.

@@ -62,9 +62,9 @@ type pass struct {
 	cache ledger.Snapshot[*corev1.Pod]
 }
 
-// Sync makes one pass. If the result after is positive, call Sync again after this time, even if no event arrives.
-// If Sync returns an error, also call Sync again, with a delay that grows with each error. Do not make two passes at
-// the same time.
+// Sync makes one pass. If Sync returns a positive duration, call Sync again after this time, even if no event
+// arrives. If Sync returns an error, also call Sync again, with a delay that grows with each error. Do not make
+// two passes at the same time.
 func (l *Loop) Sync(ctx context.Context, rs *appsv1.ReplicaSet) (after time.Duration, err error) {
 	l.begins.Do(l.known.Distrust) // the cache may be older than the state that another process saw
 	defer l.known.Done()
@@ -97,9 +97,10 @@ func (p *pass) readCache() {
 	p.cache.Rules = ledger.RulesOf(p.rs, p.spec.Kind.GroupKind(), p.spec.Selector, status.IsPodActive)
 }
 
-// plan makes a plan from the view. If the cache is behind or the result of a call is unknown, the pass lists the pods
-// live before it changes anything, and plans again. If the plan is empty, the pass needs this list only in two cases.
-// Either view.Unmet is true, or none of the unanswered requests can still take effect.
+// plan makes a plan from the view. If the cache is behind or the result of a call is unknown, the pass lists the
+// pods live before it changes anything, and plans again. If the plan is empty, the pass lists the pods live only
+// if view.Unmet or the variable landed is true. If landed is true, the results of some calls are unknown, but
+// none of these calls can still take effect.
 func (p *pass) plan(ctx context.Context) (replicas.PodPlan, error) {
 	view, plan, err := p.manage()
 	if err != nil {
@@ -119,8 +120,8 @@ func (p *pass) plan(ctx context.Context) (replicas.PodPlan, error) {
 }
 
 // manage applies the known facts to the cache, and makes a plan. The plan takes the calls in flight into account.
-// If the plan creates pods, it first repeats the creations in flight with the same names. A repeated creation never
-// makes a second pod, because a server has at most one pod with a name.
+// If the plan creates pods, the plan first repeats the creations in flight with the same names. A repeated
+// creation never makes a second pod, because a server has at most one pod with a name.
 func (p *pass) manage() (ledger.View[*corev1.Pod], replicas.PodPlan, error) {
 	view, err := p.known.View(p.start, p.cache, p.spec.Now)
 	if err != nil {

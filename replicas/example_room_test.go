@@ -16,8 +16,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// Three pods are wanted, and one pod exists. Two creations got no response. The Room allows creations with the
-// same two names, but no other creations.
+// Three pods are wanted, and one pod exists. Two creations got no response. The Room allows the controller to
+// repeat these two creations with the same names. The Room allows no creation with a new name.
 func ExampleRoomOf() {
 	rs := replicastest.NewReplicaSet("default", "web", 3)
 	rs.UID = "4a1f"

@@ -237,8 +237,7 @@ func TestLoopUnderFaults(t *testing.T) {
 	})
 }
 
-// bothCaches runs a test twice. In one run, the cache reports its version. In the other run, the version is
-// unknown.
+// bothCaches runs a test twice, with a cache that reports its version and with a cache that does not.
 func bothCaches(t *testing.T, test func(t *testing.T, tells bool)) {
 	t.Helper()
 	for _, tells := range []bool{true, false} {

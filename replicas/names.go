@@ -16,8 +16,8 @@ import (
 // name therefore has at most 63 characters and can also be the value of a label (W11).
 const (
 	maxNamePrefix = 58
-	// spareTries limits how often one plan calls Spec.Names. A plan may call it once for each new
-	// name, once for each object in the list, and spareTries more times.
+	// spareTries limits how often one plan calls Spec.Names. To get the limit, add the number of
+	// new names, the number of objects in the list, and spareTries.
 	spareTries = 100
 )
 

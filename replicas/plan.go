@@ -153,7 +153,7 @@ func (s Scale[T]) MarshalJSON() ([]byte, error) {
 }
 
 // marshal returns the JSON encoding of v without escaping the character "<". An encoder that calls
-// MarshalJSON may still escape this character.
+// MarshalJSON may still escape the character "<".
 func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)

@@ -109,7 +109,7 @@ type rolling[T metav1.Object] struct {
 	available func(T) bool
 	spare     int  // the number of available children that may be deleted
 	most      int  // how many of the children that must go may be deleted now
-	surplus   int  // how many surplus children may be deleted, without the children that must go
+	surplus   int  // how many surplus children may be deleted; children that must go are not counted
 	again     bool // whether enough new children exist; children whose deletion is in flight do not count
 	enough    bool // whether enough children are available; children whose deletion is in flight do not count
 	extra     int  // the number of children that are deleted without a replacement
@@ -125,12 +125,13 @@ type rolling[T metav1.Object] struct {
 //
 // So a plan never lowers the number of available children below R - U. It never raises the number
 // of all children above R + S. A plan creates no child that a later plan of the rollout would
-// delete. If the Spec has Slots, MaxSurge is always 0. If a plan with Slots cannot delete a child,
-// the plan may still fill one empty slot, even if there are then more than R children.
+// delete. If the Spec has Slots, MaxSurge is always 0. If a plan with Slots may not delete any
+// child, the plan may fill one empty slot, even if the owner then has more than R children.
 //
-// The limit for create counts children whose deletion is in flight. The limits for delete do not
-// count these children. If Rules.Active returns true for a child that is being deleted, the child
-// counts as new in the limit for create until it is gone.
+// In the limit for create, the numbers new and all include children whose deletion is in flight. In
+// the limits for delete, no number includes children whose deletion is in flight. If Rules.Active
+// returns true for a child that is being deleted, the limit for create includes the child in the
+// number new until the child is gone.
 func (s *Spec[T]) roll(r Room[T], active, staying []T) Room[T] {
 	unavailable, surge, _ := s.rollout() // this cannot fail, because checkRollout has succeeded
 	available, _ := s.available()

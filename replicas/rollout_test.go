@@ -198,7 +198,7 @@ func TestRolloutsWithSlotsAndChildrenThatMustStay(t *testing.T) {
 
 // A rolledFleet simulates a rollout step by step. Each pod becomes ready after a number of steps.
 type rolledFleet struct {
-	old, fresh []int // for each pod, the steps until it is ready; 0 or less if it is ready
+	old, fresh []int // for each pod, the number of steps until the pod becomes ready; 0 or less for a ready pod
 	made       int
 	fewest     int // the smallest number of available pods so far
 	steps      int
@@ -275,10 +275,10 @@ func (f *rolledFleet) asPlanned(t *testing.T, spec replicas.PodSpec, startUp int
 	}
 }
 
-// A rollout creates as many pods as Kubernetes' Deployment controller does, and takes no more steps. The number of
-// available pods does not fall below the number of wanted pods minus the allowed number of unavailable pods, unless
-// the Deployment controller goes below this number. In this case, the rollout does not go lower than the Deployment
-// controller.
+// A rollout creates as many pods as Kubernetes' Deployment controller does, and takes no more steps. If the
+// Deployment controller always keeps at least wanted - unavailable pods available, the rollout also keeps this
+// number available. Otherwise, the smallest number of available pods in the rollout is at least the smallest
+// number with the Deployment controller.
 func TestARolloutBesideADeployment(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(3, 4))

@@ -17,13 +17,14 @@ import (
 // The zero Room allows nothing. A Room is safe for concurrent use if the functions in Spec.Rules
 // are safe for concurrent use.
 type Room[T metav1.Object] struct {
-	// Create and Delete are the maximum numbers of children that a Scale may create and delete if
-	// the Scale repeats all calls in flight. If the Scale omits some of the calls in flight, the
-	// limits are lower. The method Clamp applies the right limits to a Scale.
+	// Create and Delete are the maximum numbers of children that a Scale may create and delete.
+	// These numbers apply only to a Scale that repeats all calls in flight. If a Scale does not
+	// repeat all calls in flight, it may create or delete fewer children. Call the method Clamp to
+	// enforce the limits for any Scale.
 	Create, Delete int
 
-	places   int                 // the number of free places
-	creating sets.Set[string]    // the names of creations in flight; each creation uses one of the places
+	places   int                 // the number of free places before the creations in flight are subtracted; see the method room
+	creating sets.Set[string]    // the names of creations in flight; each of these creations uses one of the free places
 	surplus  int                 // the number of children that are not being deleted, minus Replicas
 	deleting sets.Set[types.UID] // the UIDs of the children whose deletion is in flight
 	rules    Rules[T]
@@ -59,20 +60,24 @@ func RoomOf[T metav1.Object](owned []T, spec Spec[T]) (Room[T], error) {
 
 // room computes the Room of an owner with these active children. These rules apply:
 //
-//   - Each active child uses one of the Replicas places, even while the child is being deleted.
-//     Each pending adoption and each creation in flight that is not sent again also uses a place.
-//     With slots, each slot is a place, and pending adoptions and creations in flight use no
-//     place.
+//   - A child is created only if a place for the child is free. Without slots, the number of places
+//     is Replicas. Each active child uses one place, even while the child is being deleted. Each
+//     pending adoption and each creation in flight also uses one place. If a Scale repeats a
+//     creation in flight, the repeated creation needs no second place.
+//   - With slots, each wanted slot is a place. The place is free if no object in the list and no
+//     entry of Spec.Taken has the name of the slot. Pending adoptions and creations in flight use
+//     no place.
 //   - Surplus children may be deleted. Each deletion in flight that is not sent again makes the
 //     surplus smaller by one. With slots, only children outside the wanted slots are surplus.
 //   - If at least Replicas children exist, all children that must go may be deleted at the same
-//     time. If the deletion of a child that need not go is in flight, the child does not count as
-//     existing. With slots, children outside the wanted slots must go, and only children in wanted
-//     slots count as existing.
+//     time. A child does not count as existing if its deletion is in flight and the child need not
+//     go. With slots, children outside the wanted slots must go, and only children in wanted slots
+//     count as existing.
 //   - With MaxUnavailable or MaxSurge, the method roll sets the limits.
-//   - Children that must stay are not deleted. Children to discard and children of other owners use
-//     no place. If the deletion of a child to discard, or of another owner's child, is in flight,
-//     this deletion is ignored.
+//   - Children that must stay are not deleted. Without slots, children that must be discarded and
+//     children of other owners use no place. If the deletion of a child that must be discarded is
+//     in flight, this deletion is ignored. A deletion in flight is also ignored if the child
+//     belongs to another owner.
 func (s *Spec[T]) room(active []T, wanted slots) Room[T] {
 	staying := s.staying(active)
 	r := Room[T]{places: max(int(s.Replicas)-len(active), 0), surplus: len(staying) - int(s.Replicas), rules: s.Rules, held: wanted.held}
@@ -129,8 +134,9 @@ func (r *Room[T]) mustStay(c T) bool { return r.rules.MustStay != nil && r.rules
 // every child.
 func (r *Room[T]) isOut(c T) bool { return !r.held.Has(c.GetName()) }
 
-// Clamp removes from a Scale the creations and deletions that the Room does not allow. It keeps the
-// calls in flight. Of the other calls, it keeps the first ones, up to the limits of the Room.
+// Clamp removes from a Scale the creations and deletions that the Room does not allow. If the Room
+// allows a call in flight to be repeated, Clamp keeps the repeated call without counting it. Calls
+// that are not in flight are kept in the order of the Scale, until a limit of the Room is reached.
 // Scale.Discard does not change. Deletions of a nil object are removed.
 func (r *Room[T]) Clamp(scale Scale[T]) Scale[T] {
 	free := r.places - len(r.creating)

@@ -76,8 +76,8 @@ func (c crowd) isOut(w *worker) bool {
 	return true
 }
 
-// ends(calls, f) runs f once for each possible outcome of the calls. If a call takes effect in an outcome, the value of
-// this call in the map took is true.
+// ends(calls, f) runs f once for each possible outcome of the calls. The argument of f is a map from calls to
+// booleans. If a call takes effect in an outcome, the value for this call is true.
 func ends[E comparable](calls []E, f func(took map[E]bool)) {
 	for way := range 1 << len(calls) {
 		took := map[E]bool{}
@@ -111,13 +111,18 @@ func (c crowd) mayCreate(names []string) bool {
 	return may
 }
 
-// mayDelete reports whether the victims may be deleted. No victim may be a child that must stay or is being deleted.
-// In addition, the victims must either be surplus in every possible outcome of the deletions in flight, or be replaced
-// in every possible outcome. The victims are surplus if at least Replicas children are left after the deletion. The
-// victims are replaced if all of them must go, and at least Replicas children exist before the deletion. If a child
-// must go and need not stay, it counts as existing even if a deletion in flight removes it. Children that are being
-// deleted never count. With slots, only children outside the wanted slots are surplus, and only children in the wanted
-// slots count as existing.
+// mayDelete reports whether the victims may be deleted. A child that must stay or is already being deleted may
+// not be a victim. The victims may be deleted if they are surplus in every possible outcome of the deletions in
+// flight. They may also be deleted if they are replaced in every possible outcome.
+//
+// The victims are surplus if at least Replicas other children are left. With slots, all victims must also be
+// outside the wanted slots.
+//
+// The victims are replaced if two conditions are met. All victims must go, and at least Replicas children exist
+// before the deletion. With slots, only children in the wanted slots count as existing. If a deletion in flight
+// removes a child, this child counts as existing only if it must go and need not stay.
+//
+// Children that are already being deleted never count.
 func (c crowd) mayDelete(victims []*worker) bool {
 	if len(victims) == 0 {
 		return true

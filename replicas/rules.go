@@ -20,8 +20,8 @@ type Rules[T metav1.Object] struct {
 	// Active reports whether a child counts as a replica. Children that are not active are ignored.
 	// If Active is nil, a child is active unless it is being deleted or is a finished pod.
 	//
-	// Active may also return true for a child that is being deleted. A plan does not delete this
-	// child again, and creates its replacement only after the child is gone. When a plan decides
+	// Active may also return true for a child that is being deleted. In this case, a plan does not
+	// delete the child again, and the child is replaced only after it is gone. When a plan decides
 	// how many children to delete, the plan does not count children that are already being deleted.
 	Active func(T) bool
 	// Ready reports whether an active child is ready to do its work. If Ready is nil, a pod is
@@ -32,12 +32,12 @@ type Rules[T metav1.Object] struct {
 	// MustGo reports whether a child must be deleted even if there are not too many children.
 	// Children that must go are deleted before all others, regardless of Order. If there are too
 	// many children, the children that must go count as surplus. For example, if Replicas is 3 and
-	// one of 5 children must go, 2 children are deleted. While fewer than Replicas children exist,
-	// children that must go are kept. So if a full quota or a webhook prevents the creation of a
-	// missing child, the owner does not lose another child. A plan that deletes children creates no
-	// children, so a later plan creates the replacement. Spec.MaxUnavailable and Spec.MaxSurge
-	// change this behavior, as described in their comment. If MustGo is nil, no child is required
-	// to go.
+	// one of 5 children must go, 2 children are deleted. While the number of existing children is
+	// below Spec.Replicas, children that must go are kept. So if a full quota or a webhook prevents
+	// the creation of a missing child, the owner does not lose another child. A plan that deletes
+	// children creates no children, so a later plan creates the replacement. Spec.MaxUnavailable
+	// and Spec.MaxSurge change this behavior, as described in their comment. If MustGo is nil, no
+	// child is required to go.
 	MustGo func(T) bool
 	// MustStay reports whether a child must not be deleted. MustStay takes precedence over MustGo.
 	// A child that must stay counts as a replica like any other child. If MustStay is nil, every

@@ -48,7 +48,7 @@ type Scale[T metav1.Object] struct {
 	// Kept is the number of children that must go but are not deleted yet. They are kept while
 	// another child is missing or too few children are available. A child must go because of
 	// Rules.MustGo or Rules.ReadyWithin, or because it is outside the wanted slots. Make a new plan
-	// when the missing child exists or more children are available.
+	// when no child is missing any longer, or when more children are available.
 	Kept int
 	// MustStay is the number of surplus children that are kept because of Rules.MustStay.
 	MustStay int
@@ -64,9 +64,9 @@ type Deletion[T any] struct {
 	// deletion of a child that has changed since the plan was made. For example, the child may have
 	// become ready, or may belong to another owner now. If Rules.MustStay is nil and
 	// Rules.ReadyWithin is 0, the deletion of a pod that is not ready has only the UID
-	// precondition. The deletion of a discarded pod always has both preconditions. If the child has
-	// no UID or no resourceVersion, as with fake clients, the corresponding precondition is
-	// omitted.
+	// precondition. The deletion of a discarded pod always has the UID precondition and the
+	// resourceVersion precondition. If the child has no UID or no resourceVersion, as with fake
+	// clients, the corresponding precondition is omitted.
 	Options metav1.DeleteOptions
 	// Replaced is true if another child replaces this child. In this case, the child is not
 	// surplus, but must go because of Rules.MustGo or Rules.ReadyWithin. If Replaced is false for a

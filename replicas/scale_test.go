@@ -23,8 +23,8 @@ import (
 // A step describes a plan by numbers. It contains the numbers of existing and wanted children, the limits, and the
 // expected plan.
 type step struct {
-	// The number of children is in the field have. The next three fields count those children that must go, those
-	// that must stay, and those that must both go and stay. No child is counted in two of these three fields.
+	// The number of children is step.have. For step.must of these children, only the rule MustGo returns true. For
+	// step.stay children, only the rule MustStay returns true. For step.both children, both rules return true.
 	have, must, stay, both int
 	going                  int // active children that are being deleted; not included in have
 	want                   int32

@@ -67,12 +67,13 @@ type Spec[T metav1.Object] struct {
 	// Replicas is the desired number of active children. A negative number is refused.
 	Replicas int32
 	// Slots returns the name of slot i, counted from 0. Set Slots if each child has its own place,
-	// such as an ordinal, a zone or a node. The first Replicas slots are called the wanted slots.
+	// such as an ordinal, a zone or a node. If i is below Replicas, slot i is called a wanted slot.
 	// Each child has the name of its slot. The function Ordinals returns a function that you can
 	// use as Slots. The Spec is refused if a slot has an illegal name such as "", if two slots have
 	// the same name, or if Replicas is above MaxSlots. For each plan, Slots is called with
-	// ascending i, but only until the plan has found the slots that it needs. Mistakes in the names
-	// of other slots may not be found. If Slots is nil, no child has its own place.
+	// ascending i, but only until the plan has found the slots that it needs. If the plan does not
+	// need a slot, a mistake in the name of the slot may not be found. If Slots is nil, no child
+	// has its own place.
 	//
 	// A plan creates a child for each empty wanted slot, in the order of the slots. If an object in
 	// the list still has the name of the slot, the new child is created after this object is gone.
@@ -80,15 +81,15 @@ type Spec[T metav1.Object] struct {
 	// has the name of an empty wanted slot.
 	//
 	// An active child outside the wanted slots must go, unless MustStay keeps it. Children outside
-	// the wanted slots are deleted before all others. Among those children, the child with the
-	// longest name is deleted first. Names of the same length are deleted in reverse alphabetical
-	// order. So web-10 is deleted before web-9. While a wanted slot is empty, a plan does not
-	// reduce the number of children below Replicas. For example, Replicas is 3, and web-0, web-2,
-	// web-3 and web-4 exist. Then the next plans delete web-4, create web-1 and delete web-3, in
-	// this order. So a quota must leave room for one child more than Replicas. If two active
-	// children have the name of the same wanted slot, Manage returns an error. Two active children
-	// can have the same name only if the owner is cluster-scoped and the children are in different
-	// namespaces.
+	// the wanted slots are deleted before all others. Among the children outside the wanted slots,
+	// the child with the longest name is deleted first. If the names of several children have the
+	// same length, these children are deleted in reverse alphabetical order. So web-10 is deleted
+	// before web-9. While a wanted slot is empty, a plan does not reduce the number of children
+	// below Replicas. For example, Replicas is 3, and web-0, web-2, web-3 and web-4 exist. Then the
+	// next plans delete web-4, create web-1 and delete web-3, in this order. So a quota must leave
+	// room for one child more than Replicas. If two active children have the name of the same
+	// wanted slot, Manage returns an error. Two active children can have the same name only if the
+	// owner is cluster-scoped and the children are in different namespaces.
 	//
 	// If Slots is set, Names is not called and PendingAdoptions is ignored. Put the names of
 	// orphans with a pending adoption into Taken instead.
@@ -128,11 +129,12 @@ type Spec[T metav1.Object] struct {
 	// MaxUnavailable and MaxSurge limit a rollout, which replaces the children that must go because
 	// of Rules.MustGo or Rules.ReadyWithin. A plan of a rollout never lowers the number of
 	// available children below Replicas minus MaxUnavailable. It never raises the number of all
-	// children above Replicas plus MaxSurge, with one exception. If a plan with Slots cannot delete
-	// a child, the plan may still fill one empty slot. Each of the two limits is a number or a
-	// percentage of Replicas. As in a Deployment, a percentage in MaxUnavailable is rounded down,
-	// and a percentage in MaxSurge is rounded up. If both limits are 0 after rounding, and at least
-	// one of them is a percentage, one child may be unavailable.
+	// children above Replicas plus MaxSurge, with one exception. If Slots is set and a plan may not
+	// delete any child, the plan may fill one empty slot, even if the owner then has more than
+	// Replicas children. Each of the two limits is a number or a percentage of Replicas. As in a
+	// Deployment, a percentage in MaxUnavailable is rounded down, and a percentage in MaxSurge is
+	// rounded up. If both limits are 0 after rounding, and at least one of them is a percentage,
+	// one child may be unavailable.
 	//
 	// A plan of a rollout may both create and delete children. Children that are not ready or not
 	// available are deleted first. With Slots, the order in Rules decides which children are
@@ -142,8 +144,9 @@ type Spec[T metav1.Object] struct {
 	//
 	// If only one of the two limits is set, the other is 0. If both are nil, all children that must
 	// go are deleted at the same time. The Spec is refused if a limit is negative, or if
-	// MaxUnavailable is above 100%. With Slots, the Spec is also refused if MaxSurge is not 0. The
-	// Spec is also refused if both limits are 0 and a child that must go could never be deleted.
+	// MaxUnavailable is above 100%. With Slots, the Spec is also refused if MaxSurge is not 0. If
+	// both limits are 0, a rollout may be unable to ever replace a child that must go. In this
+	// case, the Spec is also refused.
 	MaxUnavailable, MaxSurge *intstr.IntOrString
 	// PendingAdoptions is the number of orphans that may already belong to the owner or may be
 	// adopted later. For each of these orphans, a plan creates one fewer child. The orphans do not
@@ -179,9 +182,9 @@ type Spec[T metav1.Object] struct {
 	// 5 other characters. The prefix is BaseName or the owner's name, followed by "-" and truncated
 	// to 58 characters. So the name has at most 63 characters. If the name is in Taken, or belongs
 	// to an object in the list or to another new child, Names is called again. An illegal name is
-	// an error. In a test with a fake client, the owner's own name may be illegal. For such an
-	// owner, Names may return any name that is not empty. If Names is nil, the API server chooses
-	// the names.
+	// an error. If BaseName is empty and the owner's own name is illegal, Names may return any name
+	// that is not empty. Only fake clients accept an owner with an illegal name. If Names is nil,
+	// the API server chooses the names.
 	Names func(prefix string) string
 	// Now holds the time at which the plan is made. The zero time is refused.
 	Now time.Time
@@ -191,13 +194,15 @@ type Spec[T metav1.Object] struct {
 	//
 	// If Pending is expectations.Expired, a plan that would create or delete something is blocked
 	// with the reason ViewIsStale. A plan is also blocked if the owner has the wrong number of
-	// children. To get this number, add the active children, the orphans in Claims.Adopt, and the
-	// number in PendingAdoptions. The number is wrong if it differs from Replicas. The number can
-	// be wrong even if there is nothing to do. For example, MaxDeletions or MustStay may keep
-	// surplus children. Other plans are not blocked for this reason. But a stale list may contain
-	// the right number of children by chance. So if Pending is Expired, list the children from the
-	// API server even if the plan is empty. You may skip this list call if the cached list already
-	// shows all outstanding changes that expectations.Store.Get returns.
+	// children. To get the number of children, add the active children, the orphans in
+	// Claims.Adopt, and the number in PendingAdoptions. The number of children is wrong if it
+	// differs from Replicas. The number of children can be wrong even if the plan creates and
+	// deletes nothing. For example, MaxDeletions or MustStay may prevent the deletion of surplus
+	// children. If the number of children is right, a plan without creations, deletions and
+	// discards is not blocked by ViewIsStale. But a stale list may contain the right number of
+	// children by chance. So if Pending is Expired, list the children from the API server even if
+	// the plan is empty. You may skip this list call if the cached list already shows all
+	// outstanding changes that expectations.Store.Get returns.
 	Pending    expectations.State
 	PendingFor time.Duration
 }
@@ -422,8 +427,8 @@ func checkName(name string) error {
 	return nil
 }
 
-// blocked returns the reason why nothing may be created or deleted. If there is none, the result is
-// zero. The owner's deletion is checked first, because it cannot be undone.
+// blocked returns the reason why nothing may be created or deleted. If there is no such reason, the
+// result is the zero Blocked. The owner's deletion is checked first, because it cannot be undone.
 func (s *Spec[T]) blocked() Blocked {
 	switch {
 	case s.Owner.GetDeletionTimestamp() != nil && !s.Draining():

@@ -18,9 +18,9 @@ import (
 // PodFromTemplate returns a new pod for the owner. The pod's labels, annotations, finalizers and
 // spec are copies of those in the template. Everything else in the template's metadata is ignored.
 // The only owner reference is a controller reference to the owner. The generateName is the owner's
-// name followed by "-". If this is not a legal prefix, the generateName is the owner's name alone.
-// The namespace is empty. The pod shares no memory with the template, so the caller may change the
-// pod.
+// name followed by "-". If the owner's name followed by "-" is not a legal prefix, the generateName
+// is the owner's name alone. The namespace is empty. The pod shares no memory with the template, so
+// the caller may change the pod.
 //
 // If the template is nil or has no labels, the error is a *RefusedError. A nil owner is also an
 // error, and so is a kind without Version or Kind.

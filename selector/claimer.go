@@ -139,9 +139,10 @@ func (c Claimed[T]) Ours() []T { return slices.Concat(c.Owned, c.Adopted) }
 //
 // Claimed is valid even if Claim returns an error. The error joins the errors of AdoptionPending
 // and NotReleased, each with the name of its object. If both lists are empty, the error is nil. If
-// CanAdopt returns an error, this error is included once, instead of the errors of AdoptionPending.
-// Objects in Refused and Gone do not cause an error, because the response of the API server is
-// final. If the Claimer is invalid or an object is nil, no calls are made and Claimed is empty.
+// CanAdopt returns an error, the error of Claim contains the error of CanAdopt only once, and not
+// once for each object in AdoptionPending. Objects in Refused and Gone do not cause an error,
+// because the response of the API server is final. If the Claimer is invalid or an object is nil,
+// no calls are made and Claimed is empty.
 func (c Claimer[T]) Claim(ctx context.Context, objs []T) (Claimed[T], error) {
 	if err := c.check(ctx); err != nil {
 		return Claimed[T]{}, err
@@ -218,7 +219,7 @@ func (c Claimer[T]) release(ctx context.Context, objs []T, claimed *Claimed[T]) 
 
 // decided reports whether the outcome of a patch is final. The outcome is final if the patch was
 // accepted (C8), if the object no longer exists (C15, C16), or if the API server refuses the patch
-// as invalid (C22). The outcome of a patch that was not tried is not final.
+// as invalid (C22). If the patch was not tried, decided returns false.
 func decided(err error) bool {
 	return err == nil || !errors.Is(err, errNotTried) && (apierrors.IsNotFound(err) || apierrors.IsInvalid(err))
 }

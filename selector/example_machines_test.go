@@ -41,7 +41,8 @@ func claimMachines(ctx context.Context, set *MachineSet, sel labels.Selector, ma
 }
 
 // Custom resources need JSON merge patches. A JSON merge patch contains the whole lists of owner references and
-// finalizers. The patch also contains the resource version of the machine from which the lists were read.
+// finalizers. Claim builds both lists from the given machine, so the patch also contains the resource version of
+// this machine.
 func ExampleClaimer_Claim_mergePatch() {
 	set := &MachineSet{metav1.ObjectMeta{Namespace: "default", Name: "workers", UID: "4a1f"}}
 	machine := &Machine{metav1.ObjectMeta{

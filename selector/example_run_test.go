@@ -18,8 +18,8 @@ import (
 	"github.com/replicakit/replicakit/slowstart"
 )
 
-// Up to sixteen calls run at the same time, and Claim returns the outcome of each call. A refused pod does not
-// belong to the owner. An undecided pod may belong to the owner.
+// Up to sixteen calls run at the same time, and Claim returns the outcome of each call. The pods in the list
+// Refused do not belong to the owner. The pods in the list AdoptionPending may belong to the owner.
 func ExampleClaimer_Claim_parallel() {
 	pools := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Pool"}
 	resource := schema.GroupResource{Resource: "pods"}

@@ -184,8 +184,8 @@ func ExampleCanAdopt() {
 	// default/web has just been deleted at 2026-05-04 12:00:00 +0000 UTC
 }
 
-// If two ReplicaSets select the same orphan, Owners returns both. The caller wakes both and can report the
-// overlap.
+// If two ReplicaSets select the same orphan, Owners returns both ReplicaSets. The caller wakes both ReplicaSets,
+// and can report that their selectors overlap.
 func ExampleOwners() {
 	set := func(name, app string) *appsv1.ReplicaSet {
 		return &appsv1.ReplicaSet{

@@ -27,10 +27,10 @@ type Claims[T metav1.Object] struct {
 	// release patch.
 	Release []T
 	// Ignored contains all other objects. The objects of other owners are in Ignored. An orphan is
-	// in Ignored if it does not match, is being deleted, or is in another namespace. If Keep
-	// returns true for an object of the owner that does not match, this object is also in Ignored.
-	// If the owner is being deleted, all orphans are in Ignored. In this case, Ignored also
-	// contains the owner's objects that do not match.
+	// in Ignored if it does not match, is being deleted, or is in another namespace. If an object
+	// of the owner does not match, and Keep returns true for this object, the object is also in
+	// Ignored. If the owner is being deleted, all orphans are in Ignored. In this case, Ignored
+	// also contains the owner's objects that do not match.
 	Ignored []T
 }
 

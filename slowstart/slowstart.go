@@ -48,8 +48,8 @@ type Options struct {
 	MaxParallel int
 
 	// RecoverPanics turns a panic in a call into a *Panic, which is returned as the error of this
-	// call. The rest of the batch still runs, as after any other error. By default, Run panics in
-	// the goroutine of its caller.
+	// call. The rest of the batch still runs, as after any other error. If RecoverPanics is false
+	// and a call panics, Run panics in the goroutine of its caller.
 	RecoverPanics bool
 }
 

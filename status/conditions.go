@@ -78,8 +78,8 @@ type form[C any] interface {
 	messageOf(c *C) string
 	// failure returns the condition for the failure f.
 	failure(f Failure) C
-	// observe copies the observedGeneration of the newer condition to c. It reports whether this
-	// changed c.
+	// observe copies the observedGeneration of the newer condition to c, and reports whether the
+	// observedGeneration of c has changed.
 	observe(c, newer *C) bool
 }
 

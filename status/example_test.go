@@ -58,8 +58,8 @@ func Example() {
 	// look again after: 20s true
 }
 
-// Calculate turns a failure into a condition. The condition stays while nothing is tried, and is removed after the
-// first success.
+// Calculate turns a failure into a condition. The condition stays while the owner waits and therefore creates and
+// deletes no pods. After the first success, Calculate removes the condition.
 func ExampleCalculate() {
 	rs := exampleReplicaSet()
 	pods := []*corev1.Pod{examplePod("web-1", time.Hour)}

@@ -31,9 +31,9 @@ import (
 // shop is a file with the Deployment of the fleet, and a ReplicationController with one pod.
 const shop = "testdata/fleet-a.deployment.yaml"
 
-// TestEveryCommandShown puts a link to this test binary on PATH, under the name kubectl. If the binary runs under
-// that name, TestMain runs the plugin for "kubectl scaledown". For any other command, TestMain prints all objects
-// of the server.
+// TestEveryCommandShown puts a link to this test binary on PATH, under the name kubectl. If the binary runs as
+// "kubectl scaledown", TestMain runs the plugin. If the binary runs as any other kubectl command, TestMain prints
+// all objects of the server.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) != "kubectl" {
 		os.Exit(m.Run())

@@ -240,8 +240,8 @@ func (a *answer) findTies() {
 
 // findTie sets d.tie if it is not certain which pods are deleted. If the order compares the number
 // of pods per node, a tie in an earlier pass makes this number uncertain. If sibling ReplicaSets
-// shrink at the same time, the number of pods per node is also uncertain. In both cases, findTie
-// compares pods only by the criteria in the map coarse.
+// shrink at the same time, the number of pods per node is also uncertain. If the number of pods per
+// node is uncertain, findTie compares pods only by the criteria in the variable coarse.
 func (d *decision) findTie(w window, siblings bool) {
 	if d.related == nil {
 		if t, ok := w.tie(pass{d.order, d.victims()}); ok {

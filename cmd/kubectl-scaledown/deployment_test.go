@@ -132,8 +132,8 @@ func TestWhatBecomesOfADeployment(t *testing.T) {
 	}
 }
 
-// The order counts the pods of all ReplicaSets of the Deployment on each node. So node-2 and node-3 have two pods
-// each, and node-1 has one.
+// For the deletion order, the plugin counts the pods of all ReplicaSets of the Deployment on each node. So node-2
+// and node-3 have two pods each, and node-1 has one.
 func TestPodsOfSiblingsCount(t *testing.T) {
 	t.Parallel()
 	got := try(shopRollout, "rs/web-2", "--explain", "-o=wide")

@@ -153,7 +153,7 @@ func minReady(pdb *policyv1.PodDisruptionBudget, pods int) (n int, err error) {
 // A position describes the place of a pod in the deletion order. It says whether and why the pod is
 // deleted. With the deletion cost in the field First, the pod would rank before all other pods of
 // its group. With the deletion cost in the field Protect, the pod would rank after all other pods
-// of its group. See the method costs.
+// of its group. Both deletion costs are results of the method decision.costs.
 type position struct {
 	Name    string   `json:"name"`
 	Place   int      `json:"place"` // counted from 1
@@ -240,7 +240,7 @@ type comparison struct {
 	Named   int      `json:"named"`            // pods that were certain to be deleted
 	Tied    int      `json:"tied"`             // pods that were part of a tie, and are gone
 	Ties    int      `json:"ties"`             // all pods that were part of a tie
-	Drawn   int      `json:"drawn"`            // predicted number of deletions among the pods in ties
+	Drawn   int      `json:"drawn"`            // predicted number of deleted pods that were part of a tie
 	Kept    []string `json:"kept,omitempty"`   // pods that were certain to be deleted, but are not gone
 	Others  []string `json:"others,omitempty"` // pods that were certain to stay, but are gone
 }

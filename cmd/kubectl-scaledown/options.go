@@ -41,7 +41,7 @@ type options struct {
 	limit    time.Duration // timeout for all reads together; 0 means no timeout
 
 	replicas int32
-	steps    []int32 // from --steps or --replicas; nil means the owner's spec.replicas, which --compare reads from the later dump
+	steps    []int32 // from --steps or --replicas; nil means the owner's spec.replicas (with --compare, spec.replicas in the later dump)
 	instant  string
 	at       time.Time     // parsed from instant; by default the current time, or the time of the first dump if --compare is set
 	within   time.Duration // the scaling happens at most this long after the time options.at

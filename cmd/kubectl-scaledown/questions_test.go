@@ -108,8 +108,8 @@ func TestWhatIfANodeWereCordoned(t *testing.T) {
 	assert.Contains(t, try(web, "--order=zones").stderr, "error: --order zones: no node with label topology.kubernetes.io/zone in the input\n")
 }
 
-// The flag --pod predicts the place of the pod in the order, for two other deletion costs. If --cost sets one of
-// these costs, the pod gets the predicted place.
+// With the flag --pod, the plugin predicts the pod's place in the deletion order for two possible deletion costs.
+// If the flag --cost sets one of the two costs, the pod gets the predicted place.
 func TestWhyOnePodGoesOrStays(t *testing.T) {
 	t.Parallel()
 	at, _ := deleted(t)

@@ -132,9 +132,9 @@ func (o *options) answersFrom(objs *objects) ([]answer, error) {
 	return answers, o.existed(answers)
 }
 
-// existed returns an error if an answer contains a pod that was created after the time of --at. The
-// input of the answer is then too new, because pods that existed at the time of --at may be missing
-// from the input.
+// existed returns an error if an answer contains a pod that was created after the time of --at. If
+// a pod is newer than the time of --at, the input was read after that time. Pods that existed at
+// the time of --at may then be missing from the input.
 func (o *options) existed(answers []answer) error {
 	for _, a := range answers {
 		for _, d := range a.sets {

@@ -137,8 +137,9 @@ func pages[L interface {
 	}
 }
 
-// getOne returns a function that gets one namespace, and returns it as a list. Unlike pages, it
-// does not need the right to list all namespaces.
+// getOne returns a function that gets one namespace, and returns the namespace as a list. The
+// returned function needs only the right to get this namespace, not the right to list all
+// namespaces.
 func getOne(get func(context.Context, string, metav1.GetOptions) (*corev1.Namespace, error), name string) pager.ListPageFunc {
 	return func(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
 		ns, err := get(ctx, name, metav1.GetOptions{})

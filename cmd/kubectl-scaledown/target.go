@@ -23,7 +23,7 @@ type kind struct {
 	name   string
 	short  string   // usual short form on the command line
 	words  []string // all accepted names of the kind
-	groups []string // API groups that may follow the name after a dot
+	groups []string // accepted suffixes after the first dot, such as "apps" in "deployments.apps"; "" means no suffix
 }
 
 var (

@@ -16,7 +16,8 @@ import (
 )
 
 // A tie is a group of pods of which only some are deleted, and it cannot be known which ones. The
-// group is order[from:to]. The field goes holds the number of pods in the group that are deleted.
+// group is order[from:to]. The value of tie.goes is the number of pods in the group that are
+// deleted.
 type tie struct {
 	from, to, goes int
 	cause
@@ -109,12 +110,12 @@ func (w window) tie(p pass) (t tie, ok bool) {
 	return tie{from + start, from + reach + 1, p.cut - from - start, alike}, true
 }
 
-// A candidate holds further values of a pod. If two pods are equal in all criteria for which
-// fine[criterion] is true, the values in their candidates decide which pod comes first.
+// A candidate holds the values of a pod that kube-controller-manager compares last. Two candidates
+// are compared only if their pods are equal in all criteria in the variable fine.
 type candidate struct {
 	uid            types.UID
 	ready, created time.Time
-	restarts       int // equal for pods with equal ready times and restart counts
+	restarts       int // a rank; two pods have the same rank if their ready times and restart counts are equal
 }
 
 func candidates(order []podrank.Victim[*corev1.Pod]) []candidate {
@@ -145,8 +146,8 @@ type window struct{ start, end time.Time }
 // sure returns true if kube-controller-manager puts p before q at all times in the window. The
 // caller has sorted p before q. kube-controller-manager first compares how long the pods have been
 // ready. If they became ready at the same time, it compares their restarts, and then their ages. If
-// two ages differ but have the same power of two, kube-controller-manager compares the UIDs
-// instead.
+// the two compared durations or ages differ, but round down to the same power of two,
+// kube-controller-manager compares the UIDs instead.
 func (w window) sure(p, q *candidate) bool {
 	switch {
 	case !p.ready.Equal(q.ready):
@@ -171,10 +172,10 @@ func (w window) sureByAge(p, q *candidate, since, other time.Time) bool {
 	return p.uid < q.uid || w.always(since, other, false)
 }
 
-// always compares power(a, t) with power(b, t) at all times t in the window. always(a, b, true)
-// reports whether the two results are equal at all of these times. always(a, b, false) reports
-// whether the two results are different at all of these times. The number power(a, t) changes only
-// when the age t-a reaches a power of two.
+// always(a, b, true) reports whether power(a, t) and power(b, t) are equal at all times t in the
+// window. always(a, b, false) reports whether power(a, t) and power(b, t) are different at all
+// times t in the window. The loop checks only the times at which the age t-a or t-b reaches a power
+// of two, because power(a, t) and power(b, t) change only at these times.
 func (w window) always(a, b time.Time, alike bool) bool {
 	if (power(a, w.start) == power(b, w.start)) != alike {
 		return false

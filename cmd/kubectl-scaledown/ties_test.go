@@ -29,7 +29,7 @@ import (
 var noon = time.Date(2026, time.November, 21, 12, 0, 0, 0, time.UTC)
 
 // theirs sorts pods as kube-controller-manager does. Pods that are equal in all criteria can come in any order. If
-// two ages differ but have the same power of two, the UIDs decide, and later criteria are not compared.
+// two ages differ but round down to the same power of two, the UIDs decide, and later criteria are not compared.
 type theirs struct {
 	pods []*corev1.Pod
 	rank map[string]int
@@ -120,8 +120,8 @@ func ranksOf(objs *objects, pods []*corev1.Pod) map[string]int {
 
 // The test sorts the pods of a ReplicaSet many times, in the same way as Kubernetes. Each time, the test chooses a
 // random initial order and a random time in the window. Each pod that is certain to go is always deleted, and each
-// pod that is certain to stay is never deleted. If there is a tie, the predicted number of the tied pods is always
-// deleted.
+// pod that is certain to stay is never deleted. If some pods are tied, the number of deleted pods among the tied
+// ones is always as predicted.
 func TestWhatIsCertainGoesInEveryOrderOfTheCache(t *testing.T) {
 	t.Parallel()
 	certain, tied := 0, 0
@@ -194,7 +194,7 @@ func TestATie(t *testing.T) {
 }
 
 // While two ages round down to the same power of two, the UIDs decide. If the order of two pods may change within
-// the window, the result of the method sure is false.
+// the window, window.sure returns false.
 func TestTimeMakesATie(t *testing.T) {
 	t.Parallel()
 	ready := func(age time.Duration) time.Time { return noon.Add(-age) }
@@ -226,7 +226,8 @@ func TestTimeMakesATie(t *testing.T) {
 }
 
 // After a pass of 500 deletions, the next pass counts the pods on each node again. If it is not certain which pods
-// the first pass deletes, these counts are not certain either. In this test, all pods are then in the tie.
+// the first pass deletes, these counts are not certain either. In this test, the first pass is not certain, so all
+// 1,200 pods are tied.
 func TestPassesThatAreNotCertainLeaveTheNodesOpen(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 1))

@@ -16,8 +16,8 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// A trimmer saves memory. It removes from each cached pod all fields that are never read. These
-// include most fields of the spec and of the container statuses. Owners are not trimmed, because
+// A trimmer saves memory. It removes from each cached pod all fields that are never read, for
+// example most fields of the spec and of the container statuses. Owners are not trimmed, because
 // the passes read their templates, statuses and managed fields.
 //
 // The pods of one owner share equal values, such as their labels, in memory. This is safe because
@@ -25,7 +25,7 @@ import (
 type trimmer struct {
 	mark   func(*corev1.Pod) []metav1.ManagedFieldsEntry // returns the managed fields to keep
 	mu     sync.Mutex
-	common map[types.UID]metav1.ObjectMeta // by UID of the controller
+	common map[types.UID]metav1.ObjectMeta // values that the pods of one owner share, by the UID of the owner
 }
 
 // mostCommon is the maximum number of owners in trimmer.common. A full map is cleared, because some

@@ -66,8 +66,8 @@ func refuse(t *testing.T, owners int, during time.Duration) map[string][]time.Du
 	c := controllers()[0]
 	built, err := c.build(ctx, factory, client, settings{orders: newOrders(defaults()), passes: newPasses(), pods: newTrimmer(unmarked), passed: newRunaways().note, isProbe: func(types.UID) bool { return false }}, clientgo.Options{})
 	require.NoError(t, err)
-	// Without NewTerm, an owner may wait for a request of another owner. Its first try may then come only during the
-	// retries of the other owners.
+	// Without NewTerm, an owner may wait for a request of another owner. The first try of the waiting owner may
+	// then come late, when the other owners are already in their retries.
 	built.NewTerm(ctx)
 	var running sync.WaitGroup
 	running.Go(func() { _ = built.Run(ctx, owners) })

@@ -172,7 +172,7 @@ func TestBesideKubeControllerManager(t *testing.T) {
 	c.has(30)
 	refused() // kube-controller-manager is idle
 	c.scale(100)
-	refused() // kube-controller-manager is busy, because it makes at most 20 calls a second by default
+	refused() // kube-controller-manager is still creating pods, because by default it makes at most 20 calls a second
 	c.has(100)
 	assert.Equal(t, 100, c.ever(), "nothing was made twice")
 

@@ -123,8 +123,9 @@ func (m *manager) elector(lock resourcelock.Interface, lead func(context.Context
 }
 
 // release gives up the lease, so that the next holder can begin immediately. The elector's own
-// option ReleaseOnCancel is not suitable, because it would also try to release a lost lease. If the
-// server does not answer, the process would then end only after the lease has expired.
+// option ReleaseOnCancel is not suitable. With this option, the elector also tries to release a
+// lease that it could not renew. If the API server does not answer the request for the release, the
+// process may end only after the lease has expired.
 func release(ctx context.Context, lock resourcelock.Interface) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()

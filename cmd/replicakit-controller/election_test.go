@@ -46,7 +46,7 @@ type leaseServer struct {
 type trouble struct {
 	cut  bool          // no call reaches the server
 	lost bool          // calls take effect, but their answers are lost
-	slow time.Duration // the time that each call takes to the server, and each answer takes back
+	slow time.Duration // the delay of each call on its way to the server, and of each answer on its way back
 }
 
 // holder returns the identity of the process that holds the lease, or "".
@@ -169,7 +169,7 @@ func (s *electionStory) play() {
 	s.server.mu.Lock()
 	clear(s.server.wrong)
 	s.server.mu.Unlock()
-	for range 3 { // managers that lost the lease end, and are started again
+	for range 3 { // if a manager has ended because it lost the lease, start it again
 		s.pass(time.Minute)
 		s.keep(names)
 	}

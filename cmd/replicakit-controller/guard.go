@@ -37,7 +37,8 @@ const (
 
 // wrongTokens is the maximum number of wrong tokens per address and minute. The limit protects the
 // API server from too many calls, and the log from too many messages. After the API server has
-// accepted a token, the limit does not apply to that token until rightRemembered has passed.
+// accepted a token, the limit does not apply to this token for the duration rightRemembered, unless
+// the API server rejects the token in that time.
 const (
 	wrongTokens     = 10
 	rightRemembered = time.Hour

@@ -166,7 +166,8 @@ func (l *log) String() string {
 	return l.text.String()
 }
 
-// noLog does not change how the tests log.
+// noLog replaces the function startLog in TestRun. noLog ignores the logging flags, so that TestRun does not
+// change the logger of the test binary.
 func noLog(*logsapi.LoggingConfiguration) error { return nil }
 
 func TestRun(t *testing.T) {

@@ -127,11 +127,11 @@ func (o *options) flagSet() *pflag.FlagSet {
 	}
 	fs.IntVar(&o.burstReplicas, "burst-replicas", o.burstReplicas, "maximum number of pods that one pass creates or deletes; 0 means the default")
 	fs.BoolVar(&o.allowOthers, "allow-other-controllers", o.allowOthers, "skip the check for other controllers of the same kinds, such as kube-controller-manager, at the start and later. Two controllers that serve the same objects create each pod twice")
-	fs.BoolVar(&o.podFailureBackOff, "pod-failure-backoff", o.podFailureBackOff, "replace slowly the pods that fail, or that someone else deletes, soon after they were created. The delay is 10 s, doubles to 5 minutes, and is shorter if only a part of the pods created together has failed. A new generation of the owner ends it. false replaces such pods at once, as Kubernetes does")
+	fs.BoolVar(&o.podFailureBackOff, "pod-failure-backoff", o.podFailureBackOff, "replace slowly the pods that fail, or that someone else deletes, soon after they were created. The delay is 10 s, doubles to 5 minutes, and is shorter if only a part of the pods created together has failed. A new generation of the owner ends the delay. If false, such pods are replaced at once, as Kubernetes does")
 	fs.DurationVar(&o.statusDelay, "status-delay", o.statusDelay, "maximum delay for changes of pods that can affect only the owner's status. Several changes during the delay cause only one write. 0 means no delay")
 	fs.DurationVar(&o.expectationsTimeout, "expectations-timeout", o.expectationsTimeout, "maximum time until the watch shows a creation or a deletion. After that time, the controller lists the pods from the API server. 0 means the default")
 	fs.StringToStringVar(&o.featureGates, "feature-gates", nil, podDeletionCost+"=true|false: whether the annotation "+corev1.PodDeletionCost+" decides which pods go first; true is the default")
-	fs.StringVar(&o.scaleDownOrder, "scale-down-order", o.scaleDownOrder, "which pods go first, as a list of words separated by commas, of "+strings.Join(podrank.OrderWords(), ", ")+". They count after unassigned, phase and readiness, and before the rest of Kubernetes' order. The annotation "+podrank.OrderAnnotation+" overrides the flag for one ReplicaSet or ReplicationController")
+	fs.StringVar(&o.scaleDownOrder, "scale-down-order", o.scaleDownOrder, "which pods go first, as a list of words separated by commas, of "+strings.Join(podrank.OrderWords(), ", ")+". They are compared after unassigned, phase and readiness, and before the rest of Kubernetes' order. The annotation "+podrank.OrderAnnotation+" overrides the flag for one ReplicaSet or ReplicationController")
 	fs.StringVar(&o.metricsAddress, "metrics-bind-address", o.metricsAddress, "host:port of /metrics, /livez, /healthz and /readyz, which are served over TLS; 0 turns them off. A client needs the right to get the path")
 	fs.StringSliceVar(&o.openPaths, "authorization-always-allow-paths", o.openPaths, "paths that any client may get. A path that ends in * matches all paths that begin with the part before it")
 	fs.BoolVar(&o.profiling, "profiling", o.profiling, "serve /debug/pprof at the address of the metrics, for clients with the right to get that path")
@@ -320,7 +320,7 @@ func (o *options) validateElection() error {
 	}
 	refuse(o.resourceLock != "leases", "--leader-elect-resource-lock=%q: must be leases", o.resourceLock)
 	refuse(o.leaseDuration < time.Second, "--leader-elect-lease-duration=%v: must be at least one second", o.leaseDuration)
-	refuse(lasts <= o.renewDeadline, "--leader-elect-lease-duration=%v: counts as %v, must be more than --leader-elect-renew-deadline=%v", o.leaseDuration, lasts, o.renewDeadline)
+	refuse(lasts <= o.renewDeadline, "--leader-elect-lease-duration=%v: lasts %v in whole seconds, must be more than --leader-elect-renew-deadline=%v", o.leaseDuration, lasts, o.renewDeadline)
 	refuse(o.renewDeadline*10 <= o.retryPeriod*12, "--leader-elect-renew-deadline=%v: must be more than 1.2 times --leader-elect-retry-period=%v", o.renewDeadline, o.retryPeriod)
 	refuse(o.retryPeriod <= 0, "--leader-elect-retry-period=%v: must be positive", o.retryPeriod)
 	return errors.Join(errs...)

@@ -134,8 +134,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// firstOf returns the name of the pod that is deleted first. The pod costly has a low deletion cost, and the pod
-// young is newer.
+// firstOf returns the name of the pod that is deleted first. The pod named "costly" has a negative deletion cost,
+// and the pod named "young" has a later creation time.
 func firstOf(o options) string {
 	costly, young := &corev1.Pod{}, &corev1.Pod{}
 	costly.Name, young.Name = "costly", "young"
@@ -208,7 +208,7 @@ func TestParseRefuses(t *testing.T) {
 		{"a path that is no beginning", "--authorization-always-allow-paths=/debug/*/a", `--authorization-always-allow-paths=/debug/*/a: only trailing * allowed in "debug/*/a"`},
 		{"a namespace that can not be", "--namespace=Web_1", `--namespace="Web_1": a lowercase RFC 1123 label`},
 		{"one of several namespaces that can not be", "--namespace=web,Web_1", `--namespace="Web_1": a lowercase RFC 1123 label`},
-		{"a lease that ends before it is renewed", "--leader-elect-lease-duration=10s", "--leader-elect-lease-duration=10s: counts as 10s, must be more than --leader-elect-renew-deadline=10s"},
+		{"a lease that ends before it is renewed", "--leader-elect-lease-duration=10s", "--leader-elect-lease-duration=10s: lasts 10s in whole seconds, must be more than --leader-elect-renew-deadline=10s"},
 		{"a deadline that leaves no time for a second try", "--leader-elect-retry-period=9s", "--leader-elect-renew-deadline=10s: must be more than 1.2 times --leader-elect-retry-period=9s"},
 		{"a negative period", "--leader-elect-retry-period=-1s", "--leader-elect-retry-period=-1s: must be positive"},
 		{"a lease of less than its unit", "--leader-elect-lease-duration=900ms --leader-elect-renew-deadline=500ms --leader-elect-retry-period=100ms", "must be at least one second"},
@@ -216,7 +216,7 @@ func TestParseRefuses(t *testing.T) {
 		{"a lease without a name", "--leader-elect-resource-name=", "--leader-elect-resource-name: must not be empty"},
 		{"a lease with a name that can not be", "--leader-elect-resource-name=Bad_Name", `--leader-elect-resource-name="Bad_Name": a lowercase RFC 1123 subdomain`},
 		{"a lease in a namespace that can not be", "--leader-elect-resource-namespace=Bad_Name", `--leader-elect-resource-namespace="Bad_Name": a lowercase RFC 1123 label`},
-		{"a lease of whole seconds that ends before it is renewed", "--leader-elect-lease-duration=10900ms --leader-elect-renew-deadline=10500ms", "--leader-elect-lease-duration=10.9s: counts as 10s, must be more than --leader-elect-renew-deadline=10.5s"},
+		{"a lease of whole seconds that ends before it is renewed", "--leader-elect-lease-duration=10900ms --leader-elect-renew-deadline=10500ms", "--leader-elect-lease-duration=10.9s: lasts 10s in whole seconds, must be more than --leader-elect-renew-deadline=10.5s"},
 		{"a lease without a namespace", "--leader-elect-resource-namespace=", "--leader-elect-resource-namespace: must not be empty"},
 		{"all that is wrong is said at once", "--kube-api-qps=-1 --burst-replicas=-2 --controllers=x", "--kube-api-qps=-1: must be a positive number, or 0 for as many as the server answers\n--burst-replicas=-2: must be a positive number, or 0 for the default\n--controllers=x: "},
 	} {

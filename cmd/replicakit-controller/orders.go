@@ -25,8 +25,9 @@ const kubernetesOrder = "kubernetes"
 // invalidOrder is the reason of the event about an owner whose annotation is not a valid order.
 const invalidOrder = "InvalidScaleDownOrder"
 
-// mostOrders is the maximum number of cached orders from annotations. There are only a few
-// keywords, so a cluster rarely reaches this limit.
+// mostOrders is the maximum number of cached orders from annotations. An order is a list of
+// keywords, and only a few keywords exist. So a cluster rarely has more than mostOrders different
+// orders.
 const mostOrders = 100
 
 // orders determines the deletion order of each owner's pods.
@@ -109,9 +110,11 @@ func (o *orders) order(owner metav1.Object) podrank.Order[*corev1.Pod] {
 	return its.order
 }
 
-// admit reports whether pods of an owner may be deleted in the owner's order. If the pods may not
-// be deleted, admit also returns the delay before the next attempt. A delay of 0 means no further
-// attempt. The error says why the order is not valid, or why the nodes cannot be listed.
+// admit reports whether a pass may delete pods of an owner. The owner's deletion order must be
+// valid. If the order needs nodes, the nodes must have been listed when the deletions were planned.
+// If the pods may not be deleted, admit also returns the delay before the next attempt. A delay of
+// 0 means no further attempt. The error says why the order is not valid, or why the nodes cannot be
+// listed.
 func (o *orders) admit(kind string, owner metav1.Object) (may bool, again time.Duration, err error) {
 	its := o.orderFor(owner)
 	if its.err != nil {

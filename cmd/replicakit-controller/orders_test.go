@@ -261,7 +261,7 @@ func TestOrdersWaitForNodes(t *testing.T) {
 	forbidden.Unlock()
 	require.Eventually(t, func() bool {
 		may, again, err = orders.admit("ReplicaSet", owner)
-		return err == nil && again < nodesWait // the nodes are listed
+		return err == nil && again < nodesWait // the wait is shorter after the nodes have been listed
 	}, patience, 10*time.Millisecond)
 	assert.False(t, may, "that plan did not know the nodes")
 	may, _, err = asked()

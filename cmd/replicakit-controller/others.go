@@ -52,7 +52,7 @@ func newForeignWrites() *prometheus.CounterVec {
 // another program creates a pod for an existing owner, the worker reports the pod, but continues to
 // work. Before its first write, the worker may wait longer because other programs create pods. A
 // user with rights in one namespace can also write managed fields into owners, but cannot change a
-// status. So the managed fields of a status count only if the status itself has changed.
+// status. So the managed fields of a status are ignored if the status itself has not changed.
 //
 // The probes exist while the worker is at work, and the worker never writes their statuses. If
 // another controller starts later, its first passes write the statuses of the probes. Any change of

@@ -83,8 +83,9 @@ func (b hangingBody) Read(data []byte) (int, error) {
 	}
 }
 
-// If a watch hangs while its objects change, the manager lists these objects again. To do so, the manager needs no
-// lease and no restart. The test sets short times, so that the list comes after seconds instead of minutes.
+// If a watch hangs while its objects change, the manager lists these objects again. The manager lists them without
+// a restart, even if it does not hold the lease. The test sets short times, so that the list comes after seconds
+// instead of minutes.
 func TestAWatchThatHangsIsListedAnew(t *testing.T) {
 	t.Parallel()
 	cluster, client := cluster(t)

@@ -37,11 +37,12 @@ func newRestored() prometheus.Gauge {
 }
 
 // restores detects that the API server has gone back to an older resourceVersion, for example
-// because its etcd was restored from a backup. Watches can miss this, because they break while the
-// server is down. Controllers can also miss it, because informers often list again before a
-// controller compares versions. So each manager regularly reads the resourceVersion of the server.
-// Managers that wait for the lease also read the resourceVersion, because the leader often loses
-// the lease and ends while etcd is down.
+// because its etcd was restored from a backup. A watch may not show that the resourceVersion is
+// older, because the watch breaks while the server is down. A controller may not notice the older
+// resourceVersion, because its informers often list again before the controller compares versions.
+// So each manager regularly reads the resourceVersion of the server. Managers that wait for the
+// lease also read the resourceVersion, because the leader often loses the lease and ends while etcd
+// is down.
 type restores struct {
 	live    func(context.Context) (string, error) // returns the current resourceVersion of the server
 	tell    func(ctx context.Context, note string) error

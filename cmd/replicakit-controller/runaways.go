@@ -16,7 +16,7 @@ const (
 	runawayMinutes = 10
 	// An owner is a runaway if too many children were created for it in the last runawayMinutes.
 	// The limit is runawayMore plus runawayShare times the highest number of replicas that the
-	// owner wanted in this time. Repeated rollouts stay below the limit.
+	// owner wanted in the last runawayMinutes. Repeated rollouts stay below the limit.
 	runawayShare, runawayMore = 2, 10
 )
 

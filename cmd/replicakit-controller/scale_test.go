@@ -75,7 +75,8 @@ func runningPod(i int) *corev1.Pod {
 	}
 }
 
-// runningSet returns a ReplicaSet like one that owns the pods of runningPod.
+// runningSet returns a realistic ReplicaSet of five pods. Its selector and its template match the pods that
+// runningPod returns.
 func runningSet(i int) *appsv1.ReplicaSet {
 	pod := runningPod(i)
 	pod.Spec.Volumes, pod.Spec.NodeName, pod.Spec.Tolerations = nil, "", nil

@@ -63,7 +63,7 @@ func (m *manager) serve(ctx context.Context, listener net.Listener) (stop func()
 	logger.Info("Serving metrics and probes", "address", listener.Addr().String())
 	go func() {
 		if err := server.ServeTLS(listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
-			logger.Error(err, "Serving metrics and probes ended")
+			logger.Error(err, "The server of metrics and probes ended")
 		}
 	}()
 	return func() { _ = server.Close() }, nil
@@ -140,7 +140,7 @@ func (m *manager) tlsConfig(ctx context.Context) (*tls.Config, error) {
 	config.GetCertificate = watcher.GetCertificate
 	go func() {
 		if err := watcher.Start(ctx); err != nil {
-			klog.FromContext(ctx).Error(err, "Watching the certificate ended", "file", m.opts.certFile)
+			klog.FromContext(ctx).Error(err, "The watch of the certificate ended", "file", m.opts.certFile)
 		}
 	}()
 	return config, nil

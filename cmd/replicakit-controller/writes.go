@@ -17,7 +17,7 @@ const writeTimeout = time.Minute
 
 // writes is a transport wrapper. It completes each write in progress, even if the context of the
 // write is done. Without this, the response could be lost, and the next leader would have to find
-// out whether the write succeeded. Reads and watches still end with their contexts.
+// out whether the write succeeded. Reads and watches end as usual when their contexts are done.
 type writes struct {
 	underWay sync.RWMutex // read-locked by each write
 }

@@ -316,8 +316,8 @@ func TestADatabaseThatIsDeletedDrainsItsMembers(t *testing.T) {
 	assert.True(t, apierrors.IsNotFound(err), "its finalizer is off: %v", err)
 }
 
-// Random faults occur at random times. No change of the cluster may break a rule that the method changed checks.
-// After the last fault, the operator must reach the wanted state.
+// Random faults occur at random times. For each change of the cluster, simulation.changed checks several rules,
+// and no change may break a rule. After the last fault, the operator must reach the wanted state.
 func TestChaos(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(60) {

@@ -241,7 +241,7 @@ func (n *counted) see(event watch.EventType, worker *v1.Worker) {
 	n.most, n.fewestReady = max(n.most, len(n.alive)), min(n.fewestReady, n.ready)
 }
 
-// since resets the extremes, so that only later events count.
+// The method since resets the fields most and fewestReady, so that the extremes include only later events.
 func (n *counted) since() {
 	n.extremes()
 	n.mu.Lock()

@@ -27,8 +27,9 @@ import (
 	"github.com/replicakit/replicakit/replicas/controllerruntime"
 )
 
-// If the first of these environment variables is set, the test program runs the operator. If the second one is
-// also set to a number n, the operator pauses itself during the n-th renewal of its lease.
+// If the environment variable WORKERPOOL_KUBECONFIG is set, the test program runs the operator. If
+// WORKERPOOL_STOPS_AT_RENEWAL is also set to a number n, the operator pauses itself during the n-th renewal of its
+// lease.
 const kubeconfigVariable, renewalVariable = "WORKERPOOL_KUBECONFIG", "WORKERPOOL_STOPS_AT_RENEWAL"
 
 // pauses returns the number of leaders that TestPausedLeaders pauses. The environment variable WORKERPOOL_PAUSES

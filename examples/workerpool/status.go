@@ -38,7 +38,8 @@ func heldBack(o controller.Outcome[*v1.Worker]) metav1.Condition {
 		Type: "HeldBack", Status: metav1.ConditionFalse, Reason: "Nothing",
 		ObservedGeneration: o.Generation, LastTransitionTime: metav1.NewTime(o.Now),
 	}
-	// CallsNotSeen is ignored, because each creation or deletion causes this reason for a short time.
+	// Gates with the reason CallsNotSeen are ignored. After each creation or deletion, a gate with
+	// this reason lasts for a short time, until the cache shows the change.
 	if i := slices.IndexFunc(o.Gates, func(g controller.Gate) bool { return g.Stops != 0 && g.Reason != controller.CallsNotSeen }); i >= 0 {
 		condition.Status, condition.Reason, condition.Message = metav1.ConditionTrue, o.Gates[i].Reason.String(), o.Gates[i].Reason.Sentence()
 	}

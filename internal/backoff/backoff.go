@@ -13,8 +13,8 @@ type Hold struct {
 	Wait  time.Duration
 }
 
-// Double restarts the Hold at the instant now and doubles its length. The argument first is the minimum of
-// the new length, and the argument last is the maximum.
+// Double restarts the Hold at the instant now and doubles the duration Wait. The new duration is at least
+// the value of the argument first, and at most the value of the argument last.
 func (h *Hold) Double(now time.Time, first, last time.Duration) {
 	h.Since, h.Wait = now, min(max(2*h.Wait, first), last)
 }

@@ -53,8 +53,9 @@ func Scale(d *appsv1.Deployment, sets []*appsv1.ReplicaSet, replicas int32) (siz
 }
 
 // Scaled returns copies of the ReplicaSets with the sizes that Scale returned. Use the copies to predict a
-// second change of spec.replicas. The second prediction assumes that the Deployment controller makes no other
-// changes in between, for example because the Deployment is paused.
+// second change of spec.replicas. The prediction for the second change assumes that the Deployment controller
+// makes no other changes between the first and the second change. For example, this assumption holds if the
+// Deployment is paused.
 func Scaled(d *appsv1.Deployment, sets []*appsv1.ReplicaSet, replicas int32, sizes []int32) []*appsv1.ReplicaSet {
 	scaled := make([]*appsv1.ReplicaSet, len(sets))
 	for i, rs := range sets {
@@ -128,8 +129,8 @@ func (s *scaling) wantedOther(rs *appsv1.ReplicaSet) bool {
 }
 
 // giveAll gives all replicas to the only ReplicaSet that has replicas. If no ReplicaSet has replicas, giveAll
-// gives all replicas to the ReplicaSet with the Deployment's template. If no ReplicaSet has replicas or the
-// Deployment's template, giveAll gives all replicas to the youngest ReplicaSet.
+// gives all replicas to the ReplicaSet with the Deployment's template. If no ReplicaSet has replicas, and no
+// ReplicaSet has the Deployment's template, giveAll gives all replicas to the youngest ReplicaSet.
 func (s *scaling) giveAll() {
 	switch {
 	case len(s.active) == 1:

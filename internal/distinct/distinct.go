@@ -17,7 +17,7 @@ type Table struct {
 	// A free slot is 0. In a used slot, the lower bits hold the number i+1, where i is the index of an entry.
 	// The upper bits hold some bits of the hash of the entry's string. At least half of the slots are free.
 	slots []uint32
-	index uint // the number of lower bits in a slot
+	index uint // the number of bits in a slot that hold the number i+1, where i is the index of an entry
 }
 
 // seed is the seed of all hashes in this process.
@@ -31,9 +31,8 @@ func New(n int, text func(i int) string) *Table {
 	}
 }
 
-// Add adds the entry at index i with the given string. If the table already contains an entry with this
-// string, Add changes nothing. In both cases, Add returns the index of the entry that the table contains for
-// this string.
+// Add adds the entry at index i with the given string, and returns i. If the table already contains an entry
+// with this string, Add changes nothing, and returns the index of the existing entry.
 func (t *Table) Add(i int, text string) int {
 	slot, part := t.find(text)
 	if *slot == 0 {

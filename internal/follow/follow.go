@@ -7,8 +7,9 @@
 // A watch that hangs returns no error, and looks like a watch of objects that do not change. Therefore this
 // package reads the server's current resourceVersion every minute, and checks that the watch reaches it. A
 // server sends a bookmark to each watch every minute, so a healthy watch is at most about two minutes behind.
-// If the watch is further behind, this package ends the watch, so that its objects are listed and watched
-// again. If the server sends no bookmarks, a new list also proves that the watch follows the server.
+// If a watch is more than two and a half minutes behind, this package ends the watch, so that its objects are
+// listed and watched again. If the server sends no bookmarks, a new list also proves that the watch follows
+// the server.
 package follow
 
 import (
@@ -62,10 +63,10 @@ type Watch struct {
 	// Live returns the server's resourceVersion for a namespace, or for all namespaces if namespace is "". If
 	// Live is nil, the server's resourceVersion is unknown, and the watch is not checked.
 	Live func(ctx context.Context, namespace string) (string, error)
-	// Namespace is the namespace of the watch, or "" if it watches all namespaces. If the server forbids
-	// requests for all namespaces, the function in the field Other is called. Live is then called again, with
-	// the namespace that Other returns. If no namespace is known, Other returns "", and Live is not called
-	// again.
+	// Namespace is the namespace of the watch, or "" if the watch covers all namespaces. If the server
+	// forbids requests for all namespaces, the function in the field Other returns a namespace for a second
+	// call of the function in the field Live. If no namespace is known, the function in the field Other
+	// returns "", and the function in the field Live is not called again.
 	Namespace string
 	Other     func(ctx context.Context) string
 	// Relist ends each watch that has been silent for at least the given time, so that its objects are listed
@@ -75,8 +76,8 @@ type Watch struct {
 
 	mu     sync.Mutex
 	times  Times
-	proven time.Time // the watch counts as complete up to this time; zero before Follow starts
-	asked  []answer  // the server's answers that the watch has not reached yet, oldest first
+	proven time.Time // the watch is assumed to have received all events up to this time; zero before Follow starts
+	asked  []answer  // the server's answers with a resourceVersion that the watch has not reached yet, oldest first
 	last   time.Time // the time of the last request to the server, or of the start of Follow
 	came   time.Time // the time of the server's last answer, or of the start of Follow
 	err    error     // the error of the last request
@@ -85,7 +86,7 @@ type Watch struct {
 
 	relisted time.Time   // the time when the objects were last listed again; zero means never
 	done     func() bool // reports whether the server has answered the new list requests; nil if no answer is pending
-	until    string      // the server's resourceVersion when the objects were last listed again
+	until    string      // the server's resourceVersion at the last call of Relist; "" after the events of the new list have arrived
 	missed   int         // the number of missed events that the new list has delivered
 	hung     int         // the number of new lists that delivered missed events
 
@@ -232,8 +233,9 @@ func (w *Watch) ask(ctx context.Context) (string, error) {
 }
 
 // note handles the server's answer to a request. The parameter cached is the resourceVersion that the watch
-// had reached before the request. This process may have been paused, or the server may not have answered for
-// a long time. In both cases, the watch counts as complete up to the time of the answer.
+// had reached before the request. If the previous answer is very old, this process may have been paused, or
+// the server may not have answered. In this case, note assumes that the watch has received all events up to
+// the time of the new answer.
 func (w *Watch) note(a answer, cached string, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -256,8 +258,8 @@ func (w *Watch) note(a answer, cached string, err error) {
 
 // catchUp records which resourceVersions in the server's answers the watch has reached. It also records
 // whether the server has answered a new list request. If the parameter cached is not empty, but cannot be
-// compared with the resourceVersion of an answer, catchUp assumes that the watch has reached this
-// resourceVersion.
+// compared with the resourceVersion of an answer, catchUp assumes that the watch has reached the
+// resourceVersion of the answer.
 func (w *Watch) catchUp(cached string) {
 	if w.done != nil && w.done() {
 		w.done = nil
@@ -266,7 +268,7 @@ func (w *Watch) catchUp(cached string) {
 		}
 	}
 	if resourceversion.Older(cached, w.ahead) {
-		w.ahead = "" // a new list has set the cache back to the server's older resourceVersion
+		w.ahead = "" // the cache has been filled again by a new list, so the watch is no longer ahead of the server
 	}
 	for len(w.asked) > 0 && cached != "" && !resourceversion.Older(cached, w.asked[0].version) {
 		w.proven = w.asked[0].at

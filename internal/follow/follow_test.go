@@ -81,8 +81,8 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// relistable makes Relist work. A call of Relist brings the watch to the server's version. One second later, the
-// events of the missed objects arrive.
+// relistable makes Relist work. A call of Relist brings the watch to the server's version. One second after the
+// call, the events of the missed objects arrive.
 func (w *world) relistable(missed ...any) {
 	w.set(func() { w.works, w.missed = true, missed })
 }

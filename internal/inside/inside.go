@@ -4,8 +4,9 @@
 // Package inside gives this library's own tests access to the parts of replicastest that are hidden from
 // users.
 //
-// A type of replicastest hides a value by embedding Hidden under an unexported name. Only the function Of can
-// return the hidden value, because the method Hidden.open is not exported:
+// To hide a value from users, a type of replicastest embeds a Hidden that contains the value. The embedded
+// field has an unexported name. Only the function Of can return the hidden value, because the method
+// Hidden.open is not exported:
 //
 //	inside.Of[inside.Stream](view.ChildWatch).Lose()
 package inside
@@ -33,8 +34,8 @@ func Of[T any](value interface{ open() any }) T {
 	return hidden
 }
 
-// Ledgers is the value that a controller.Controller hides. Each ledger holds the known facts about the
-// children of one owner. The type parameter Ledger is *ledger.Ledger.
+// Ledgers is the hidden value that the function Of returns for a controller.Controller. Each ledger holds
+// the known facts about the children of one owner. The type parameter Ledger is *ledger.Ledger.
 type Ledgers[Ledger any] interface {
 	// Ledger returns the ledger of an owner. If the owner has no ledger, Ledger creates one.
 	Ledger(owner expectations.Key) Ledger
@@ -42,8 +43,9 @@ type Ledgers[Ledger any] interface {
 	Ledgers() map[expectations.Key]Ledger
 }
 
-// A Controller is the value that a replicastest.Controller hides. Its fields are hooks and the state of the
-// current pass. A hook may be nil. The type parameter Pass is controller.Pass, and C is the type of a child.
+// A Controller is the hidden value that the function Of returns for a replicastest.Controller. Its fields
+// are hooks and the state of the current pass. A hook may be nil. The type parameter Pass is
+// controller.Pass, and C is the type of a child.
 type Controller[Pass, C any] struct {
 	// Listed is a hook that is called after a pass has listed the children from the cache. Changes that this
 	// hook makes do not affect the list.
@@ -67,7 +69,8 @@ type Controller[Pass, C any] struct {
 	Queued func(types.NamespacedName) (time.Time, bool)
 }
 
-// A Client is the value that a replicastest.Client hides. The type parameter Call is replicastest.Call.
+// A Client is the hidden value that the function Of returns for a replicastest.Client. The type parameter
+// Call is replicastest.Call.
 type Client[Call any] struct {
 	// Calling is a function. It returns the API call of this client that is currently taking effect. If no
 	// call is taking effect, ok is false. During Cluster.Changed, ok reports whether this client causes the
@@ -107,18 +110,18 @@ type Part interface {
 	Step()
 }
 
-// A View is the value that a replicastest.View hides.
+// A View is the hidden value that the function Of returns for a replicastest.View.
 type View interface {
 	// Synced reports whether the first list of each kind has arrived.
 	Synced() bool
-	// ListFrom fills an empty view with the first list of an older view, which is the first argument. The
-	// watches of the older view must have hung since the older view was made. Each later event is delayed by
-	// d, so the new view behaves as if its server were behind. If a watch of the older view is broken,
-	// ListFrom returns false.
+	// ListFrom fills this view, which must be empty, with the first list of an older view. The argument old
+	// is the older view. The watches of the older view must have hung since the older view was made. Each
+	// later event is delayed by d, so this view behaves as if its server were behind. If a watch of the older
+	// view is broken, ListFrom returns false.
 	ListFrom(old View, d time.Duration) bool
 }
 
-// A Stream is the value that a replicastest.Stream hides.
+// A Stream is the hidden value that the function Of returns for a replicastest.Stream.
 type Stream interface {
 	// Broken reports whether the watch is broken, and Hung reports whether the watch hangs.
 	Broken() bool

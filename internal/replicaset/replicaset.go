@@ -12,8 +12,8 @@ import (
 )
 
 // Terminating returns a pointer to the field terminatingReplicas of a status. If k8s.io/api does not have
-// this field, Terminating returns the address of a new variable with the value nil. A write to this variable
-// does not change the status.
+// this field, Terminating returns a pointer to a new variable, whose value is nil. The new variable is not
+// part of the status, so a write through the pointer does not change the status.
 func Terminating(s *appsv1.ReplicaSetStatus) **int32 {
 	if field := reflect.ValueOf(s).Elem().FieldByName("TerminatingReplicas"); field.IsValid() {
 		return field.Addr().Interface().(**int32) //nolint:forcetypeassert // the field has always had this type

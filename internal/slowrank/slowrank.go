@@ -54,8 +54,8 @@ func (r Rules) Compare(p, q Pod, now time.Time) (criterion string, c int) {
 	return "none", 0
 }
 
-// over is a special result of a step. If a step returns the value over, the two pods are equal and the
-// comparison ends.
+// The constant over is a result of the function step.compare. If step.compare returns this constant, the
+// function Compare treats the two pods as equal, and skips the remaining steps.
 const over = math.MaxInt
 
 type step struct {

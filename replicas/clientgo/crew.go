@@ -53,7 +53,8 @@ func placeOf(owner types.NamespacedName) place {
 	return place{Namespace: owner.Namespace}
 }
 
-// passes contains the number of passes under way in one place, and the number of slow ones among them.
+// passes counts the passes under way in one namespace, or the passes for one cluster-scoped owner. The
+// field all is the number of all passes, and the field slow is the number of slow passes.
 type passes struct{ all, slow int }
 
 // A shift is the work of one worker on one owner.

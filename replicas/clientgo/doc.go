@@ -36,7 +36,7 @@
 //   - If the cache does not show the controller's own writes yet, a sync requeues the owner after a short
 //     delay, and returns no error.
 //   - If the server sends a Retry-After, that delay replaces the rate limiter's delay.
-//   - Workers start only after the event handlers have processed the initial lists. In Kubernetes, they
+//   - Workers start only after the event handlers have processed the initial lists. In Kubernetes, workers
 //     start as soon as the caches are filled.
 //   - If a sync panics, only that sync ends, and the process continues.
 //   - If calls for a few owners hang, the other owners are not delayed.

@@ -13,14 +13,15 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// overtakenOften is the number of consecutive failures after which an overtaken pass is logged as an error.
+// overtakenOften is the number of consecutive failed passes of an owner after which a Conflict in the
+// owner's status write is logged as an error.
 const overtakenOften = 5
 
-// logError logs the error of a pass in one line. If the pass was canceled because the program is ending, or
-// if the pass was overtaken, the failure is expected and is logged as information. A pass is overtaken if
-// its only error is that the status write failed with a Conflict. In this case, another client has changed
-// the owner during the pass. However, if the number of consecutive failed passes of the owner has already
-// reached overtakenOften, an overtaken pass is logged as an error.
+// logError logs the error of a pass in one line. A pass counts as overtaken if its only error is that the
+// status write failed with a Conflict. The reason for the Conflict is that another client has changed the
+// owner during the pass. If a pass was overtaken, or was canceled because the program is ending, the
+// failure is expected and is logged as information. However, if overtakenOften or more consecutive passes
+// of the owner have already failed, the Conflict is logged as an error.
 func (c *Controller) logError(ctx context.Context, key types.NamespacedName, err error, overtaken bool) {
 	switch {
 	case err == nil:

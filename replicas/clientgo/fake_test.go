@@ -91,8 +91,8 @@ func (c *fakeCluster) owners() map[string]string {
 	return owners
 }
 
-// generated replaces the entries of all pods that have a generated name. The result has one entry "web-" for
-// these pods.
+// generated returns a copy of the map owners without the generated names of pods. In the copy, the single key
+// "web-" replaces all names that start with "web-".
 func generated(owners map[string]string) map[string]string {
 	short := map[string]string{}
 	for name, owner := range owners {

@@ -29,8 +29,9 @@ import (
 
 const namespace = "default"
 
-// TestMain removes the error handler that sleeps if errors are frequent. This handler compares the time of an
-// error with the time of the last error in the process. The last error may come from a bubble with another time.
+// TestMain removes the error handler that sleeps if errors are frequent. The removed handler compares the current
+// time with the time of the previous error in the process. The previous error may have occurred in another
+// synctest bubble, and each bubble has its own clock.
 func TestMain(m *testing.M) {
 	utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1]
 	m.Run()

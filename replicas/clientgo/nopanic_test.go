@@ -58,7 +58,8 @@ func newParts() *parts {
 }
 
 // The tests pass nil pointers to these types as arguments. An interface that holds a nil pointer is not equal to
-// nil. Only noSetsInside is passed as a value, and its method Informer returns nil.
+// nil. The type noSetsInside is an exception, because the test passes the value noSetsInside{}. Its method
+// Informer returns nil.
 type (
 	noInformer   struct{ cache.SharedIndexInformer }
 	noRegisterer struct{ prometheus.Registerer }

@@ -93,7 +93,7 @@ func TestOptions(t *testing.T) {
 		b.start(t)
 		after(8 * time.Second)
 		assert.Equal(t, 1, b.count("list pods"), "the first pass asks for the version of the server")
-		after(2*time.Second + time.Second) // the timeout is longer by at most a tenth
+		after(2*time.Second + time.Second) // the Controller adds at most a tenth to the timeout
 		assert.Equal(t, 2, b.count("list pods"))
 	})
 

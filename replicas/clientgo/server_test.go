@@ -71,8 +71,8 @@ type object interface {
 // contains the state that informers see.
 type feed struct {
 	stored, shown map[types.NamespacedName]object
-	version       int // the resourceVersion of the state in the map shown
-	at            int // the resourceVersion of the state in the map stored
+	version       int // the resourceVersion of the state that informers see
+	at            int // the resourceVersion of the current state
 	held          bool
 	pending       []watch.Event
 	watchers      []*watcher

@@ -95,7 +95,8 @@ func (c *calls) allow(creations, deletions int) {
 	c.creations, c.deletions = allowance{room: creations}, allowance{room: deletions}
 }
 
-// take adds one call to an allowance. If the number of calls then exceeds the limit, take returns an error.
+// take counts one call against an allowance. If the number of calls then exceeds the limit, take returns an
+// error.
 func (c *calls) take(of *allowance, what, name string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -400,8 +401,8 @@ func (l *listLimiter[C]) get(ctx context.Context, namespace string, matching lab
 	}
 }
 
-// join returns a listCall that has not begun yet. If there was none, join creates it and returns true, and
-// the caller must make the list.
+// join returns a listCall that has not begun yet. If no listCall for the key is waiting, join creates a new
+// listCall, and the result mine is true. The caller must then call the method make for the new listCall.
 func (l *listLimiter[C]) join(key string) (call *listCall[C], mine bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -108,8 +108,8 @@ func (p *pass[O, C]) claimedLive() {
 	p.holdPlaces(undecided)
 }
 
-// holdPlaces adds to Spec.PendingAdoptions the number of orphans that may still be adopted. No children are
-// then created in place of these orphans. If the sum overflows, PendingAdoptions keeps the value that the
+// holdPlaces increases Spec.PendingAdoptions by the number of orphans that may still be adopted. No children
+// are then created in place of these orphans. If the sum overflows, PendingAdoptions keeps the value that the
 // Kind has set.
 func (p *pass[O, C]) holdPlaces(undecided int) {
 	p.view.spec.PendingAdoptions = max(p.spec.PendingAdoptions, p.spec.PendingAdoptions+undecided)
@@ -166,7 +166,8 @@ type release struct {
 }
 
 // notUndone omits the children that were released mostReleases times and belong to the owner again. Another
-// controller adopts these children for the owner, and would also undo further releases.
+// controller has given the omitted children back to the owner after each release, so one more release would
+// not last.
 func (p *pass[O, C]) notUndone(release []C) []C {
 	if len(p.state.released) == 0 {
 		return release
@@ -218,8 +219,8 @@ func (p *pass[O, C]) refuseAdoption(c C, first time.Time, why error) {
 }
 
 // undecidedAdoptions handles adoptions that failed but may still succeed. The next attempt is delayed, and
-// the delay doubles with each failure. If the failures have lasted for policyIsFinal and a policy is the
-// cause, they count as a refusal.
+// the delay doubles with each failure. If a policy is the cause, and the adoption has failed for at least the
+// time policyIsFinal, the last failure counts as a refusal.
 func (p *pass[O, C]) undecidedAdoptions(ctx context.Context, claimer selector.Claimer[C], before map[types.UID]*aside, failed []selector.Failure[C]) {
 	isFinal := sync.OnceValue(func() bool { return p.policyIsAgainstIt(ctx, claimer) })
 	for _, f := range failed {
@@ -288,8 +289,9 @@ func (p *pass[O, C]) sortAside(orphans []C) {
 	}
 }
 
-// invalidReleases handles releases that the server rejected as Invalid. It delays the next attempt. The
-// Claimer counts such a child as released, but a policy may have forbidden the release.
+// invalidReleases handles releases that the server rejected as Invalid. If the server rejects the release of
+// a child as Invalid, the Claimer counts the child as released. However, a policy may have forbidden the
+// release. Therefore invalidReleases delays the next attempt to release the child.
 func (p *pass[O, C]) invalidReleases(released []C) {
 	if len(released) == 0 {
 		return

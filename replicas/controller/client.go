@@ -71,9 +71,10 @@ type Client[O, C Object] interface {
 }
 
 // A Versioner is a Client that can also return the server's current resourceVersion for owners and for
-// children. With a Versioner, a new process makes fewer reads. For example, it does not have to read an
-// owner that was written after the process began. If the cache also returns its version, the new process
-// makes one small list of children instead of a live list for each owner.
+// children. With a Versioner, a new process makes fewer reads. For example, if an owner was written after the
+// process began, the new process can create children of this owner without first reading the owner from the
+// server. If the cache also returns its version, the new process makes one small list of children instead of
+// a live list for each owner.
 type Versioner interface {
 	// ServerOwnersVersion lists the owners in a namespace, and ServerChildrenVersion lists the children.
 	// Each method returns the resourceVersion of its list. If the namespace is "", the list covers all
@@ -149,7 +150,7 @@ type EventSink interface {
 const (
 	SuccessfulCreate = "SuccessfulCreate"  // Created pod: <name>, where pod is the kind of the child in lower case
 	FailedCreate     = "FailedCreate"      // Error creating: <error>
-	SuccessfulDelete = "SuccessfulDelete"  // Deleted pod: <name> (<criterion>: <values>). Kubernetes' own criteria are omitted.
+	SuccessfulDelete = "SuccessfulDelete"  // Deleted pod: <name> (<criterion>: <values>). The part in parentheses is sent only for a criterion that Kubernetes does not have.
 	FailedDelete     = "FailedDelete"      // Error deleting: <error>
 	FailedAdopt      = "FailedAdopt"       // Error adopting <name>: <error>. Sent once.
 	FailedRelease    = "FailedRelease"     // Error releasing <name>: <error>. Sent once.

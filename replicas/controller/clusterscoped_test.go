@@ -18,8 +18,8 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// globalRig returns a rig of the pool blue, which is in no namespace. New places the workers in the given
-// namespaces in turn.
+// globalRig returns a rig of the pool blue, which is in no namespace. The function New in the rig's Spec puts each
+// worker in the next of the given namespaces, and starts again after the last one.
 func globalRig(workers int32, namespaces ...string) *rig[*pool, *worker] {
 	owner := &pool{ObjectMeta: metav1.ObjectMeta{Name: "blue", UID: "uid-of-blue", Generation: 1}, Workers: workers}
 	r, made := rigOf(pools(), owner), 0

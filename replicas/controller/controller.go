@@ -160,10 +160,10 @@ func (c *Controller) OwnerAdded(obj any, q ...Enqueue) error {
 	return c.events().OwnerAdded(obj, q...)
 }
 
-// OwnerUpdated does what Handlers.OwnerUpdated does, with one exception. OwnerUpdated requests no pass if
-// the update shows only the Controller's own last status write. It still requests a pass if an earlier pass
-// waits for this update. It also requests a pass if the new status changes the result of Kind.Spec and this
-// change requires a pass. The comment of Kind.Spec says which changes of its result require a pass.
+// OwnerUpdated does what Handlers.OwnerUpdated does, with one exception. OwnerUpdated requests no pass if the
+// update shows only the Controller's own last status write. It still requests a pass if an earlier pass waits
+// for this update. It also requests a pass if the new status changes the result of Kind.Spec so that another
+// pass is necessary. The comment of Kind.Spec says when another pass is necessary.
 //
 // Differs from Kubernetes: in Kubernetes, each status write leads to another pass.
 func (c *Controller) OwnerUpdated(old, cur any, q ...Enqueue) error {
@@ -203,12 +203,11 @@ type Options struct {
 	// 30 seconds after its round was created. A child for which Rules.Discard returns true counts as ended
 	// only if it has failed. A child that another owner has taken over does not count as ended.
 	//
-	// After the first round with ended children, the delay is 10 seconds. With each further round in which
-	// children end, the delay doubles, up to 5 minutes. If only some children of the round have ended, the
-	// delay is reduced in proportion, but is at least a second. After a round in which no child ends, the
-	// next delay is 10 seconds again. A new generation of the owner ends the delay. If BackOffFailed is
-	// false, children are created without this delay, as in Kubernetes. The default is true, except for
-	// pods.
+	// If children of one round end, creations are delayed for 10 seconds. If children of the next round also
+	// end, the delay doubles, up to 5 minutes. If only some children of the round have ended, the delay is
+	// reduced in proportion, but is at least a second. After a round in which no child ends, the next delay
+	// is 10 seconds again. A new generation of the owner ends the delay. If BackOffFailed is false, children
+	// are created without this delay, as in Kubernetes. The default is true, except for pods.
 	BackOffFailed *bool
 	// StatusDelay delays the pass that follows an update of a child, if the update can change only the
 	// owner's status. For example, the child may have become ready. If StatusDelay is one second, an owner
@@ -220,15 +219,15 @@ type Options struct {
 	// Kubernetes. New rejects a negative value.
 	StatusDelay time.Duration
 	// UnfilteredChildren says that the cache watches the children without a label or field selector. A
-	// DELETED event of such a watch proves that a child is gone for good. If a live list that begins after
-	// the event contains the child, the server was restored from a backup. A watch with a selector also
-	// sends a DELETED event for a child that no longer matches the selector. If UnfilteredChildren is
-	// false, DELETED events therefore prove nothing.
+	// DELETED event of a watch without a selector proves that a child is gone for good. If a live list that
+	// begins after the DELETED event of a child still contains the child, the server was restored from a
+	// backup. A watch with a selector also sends a DELETED event for a child that no longer matches the
+	// selector. If UnfilteredChildren is false, DELETED events therefore prove nothing.
 	UnfilteredChildren bool
-	// OnRestored is called once, when the Controller has detected that the server was restored from a
-	// backup. The error wraps ErrRestored and describes the proof. OnRestored must not block. If OnRestored
-	// is nil, the Run method of replicas/clientgo and the manager of replicas/controllerruntime end with
-	// this error. If neither module is used, Sync returns the error.
+	// OnRestored is called once, when the Controller has detected that the server was restored from a backup.
+	// The error wraps ErrRestored and describes the proof. OnRestored must not block. If OnRestored is nil,
+	// the Run method of replicas/clientgo and the manager of replicas/controllerruntime end with this error.
+	// If neither replicas/clientgo nor replicas/controllerruntime is used, Sync returns the error.
 	OnRestored func(error)
 }
 

@@ -197,7 +197,7 @@ func TestWorkers(t *testing.T) {
 	assert.Equal(t, "blue", pass.Created[0].Labels["pool"])
 
 	children := slices.Concat(pass.Adopted, pass.Created)
-	children[0].OwnerReferences = children[1].OwnerReferences // as the adoption has set it on the server
+	children[0].OwnerReferences = children[1].OwnerReferences // the adoption has set the same owner reference on the server
 	for _, w := range pass.Created {
 		require.NoError(t, r.start().ChildAdded(w))
 	}

@@ -57,7 +57,7 @@ func (p *pass[O, C]) create(ctx context.Context, scale replicas.Scale[C], newbor
 }
 
 // run creates the children in rounds. After each round, run looks on the server for children that may exist
-// although their creation failed. If all children whose creation failed are found, the slow start continues
+// although their creation failed. If run finds the child of every failed creation, the slow start continues
 // where it stopped.
 func (c *creations[O, C]) run(ctx context.Context) {
 	parts := c.parts()

@@ -378,8 +378,8 @@ func (d *deletions[O, C]) oursLive(ctx context.Context) (ours, ended []C, err er
 }
 
 // holdAfterDeletions puts deletions on hold if the view was old, if the server failed, or if the server
-// requested a delay. Watch events do not end these holds. A hold ends early if later deletions succeed,
-// unless the server requested the delay.
+// answered with a Retry-After. Watch events do not end these holds. If later deletions succeed, a hold ends
+// early, except the hold after a Retry-After.
 func (d *deletions[O, C]) holdAfterDeletions(behind bool, err error) {
 	var tells time.Duration
 	var errs []error
@@ -409,9 +409,8 @@ func (d *deletions[O, C]) holdAfterDeletions(behind bool, err error) {
 	}
 }
 
-// holdRefused holds back the deletion of each victim whose second delete call failed with a Conflict. If a
-// victim has not failed in this way, holdRefused ends the hold that earlier Conflicts have caused for this
-// victim.
+// holdRefused holds back the deletion of each victim whose second delete call in this pass failed with a
+// Conflict. For all other victims, holdRefused ends the ConflictAgain holds of earlier passes.
 func (d *deletions[O, C]) holdRefused(err error) {
 	var tells time.Duration
 	for _, v := range d.victims {

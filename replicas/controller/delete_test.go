@@ -419,9 +419,9 @@ func inVersion(is string, pods []*corev1.Pod) []*corev1.Pod {
 	return later
 }
 
-// A delete call requires the resourceVersion in which the child was judged. The deletion of a pod that is not
-// ready usually requires only the pod's UID. Four rows of the table show when the deletion of an unready pod also
-// requires the resourceVersion.
+// A delete call requires that the child still has the resourceVersion that the pass has seen. If a pod is not
+// ready, its deletion usually requires only the pod's UID. Four rows of the table show when the deletion of an
+// unready pod also requires the resourceVersion.
 func TestDeletesCarryWhatWasJudged(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

@@ -197,8 +197,9 @@ func TestACreationFailsAndADiscardSucceeds(t *testing.T) {
 	assert.Equal(t, int32(1), p.Failure().Active, "not more than wanted: a creation failed")
 }
 
-// After a Conflict, the pass calls Prepare a second time, with the results of the creations so far. The next pass
-// does not report these creations again, and does not report them as not tried.
+// After a Conflict, the pass calls Prepare a second time, with the results of the creations so far. In the next
+// pass, Prepare gets no further result for these creations. It gets neither the same results again nor
+// ErrNotTried.
 func TestPrepareGetsEachResultOnce(t *testing.T) {
 	t.Parallel()
 	r := newDiscards(2)

@@ -58,8 +58,8 @@ package controller
 // includes the term, the proofs of a restore, the newest event, parsed specs and metrics. When the process
 // ends, this state is lost.
 //
-// If all caches returned their version and all clients were Versioners, some code could be removed. In this
-// package, the type newest in events.go could be removed. The method named count in status.go would not
-// need its case for caches without a version. In package ledger, Snapshot.Newest, Ledger.passed and
-// word.cachedAs could be removed. A new process whose cache is behind would still list the children of each
-// owner (view.go, plan).
+// Some code is necessary only for caches that do not return their version, or for clients that are not
+// Versioners. In this package, examples are the type newest in events.go, and the case for caches without a
+// version in the method count in status.go. In package ledger, examples are Snapshot.Newest, Ledger.passed
+// and word.cachedAs. If the cache of a new process stays behind, the live list for each owner is necessary
+// even if all versions are known (view.go, plan).

@@ -59,8 +59,8 @@ import (
 //     that expects the creation or deletion, even if the child has another owner now.
 //   - If an orphan leaves the cache, the owners whose selectors match it are woken. One of these owners may
 //     have adopted the orphan before the cache showed the adoption.
-//   - An update that changes the UID counts as a deletion and an addition. A cache sends such an update if
-//     a child was deleted and created again with the same name while the watch was broken.
+//   - An update that changes the UID counts as a deletion and an addition. If a child is deleted and created
+//     again with the same name while the watch is broken, the cache sends an update that changes the UID.
 //   - If one update gives a child to another owner and begins the deletion of the child, the former owner
 //     is also woken.
 //   - Nil labels and empty labels are equal.
@@ -202,7 +202,8 @@ type watcher[O, C Object] struct {
 	specs    keptSpecs[C]
 	newest   newest
 	listener listener[O, C]
-	// statusDelay is how long a pass is delayed after an update that can change only an owner's status.
+	// statusDelay is Options.StatusDelay. If an update of a child can change only the owner's status, the
+	// pass that follows the update is delayed by statusDelay.
 	statusDelay time.Duration
 }
 
@@ -220,8 +221,7 @@ type listener[O, C Object] interface {
 	isOwnWrite(was, cur O, wake func()) bool
 }
 
-// storeOnly is the listener for Handlers that NewHandlers returns. It only removes deleted owners from the
-// Store.
+// storeOnly is the listener that NewHandlers uses. It only removes deleted owners from the Store.
 type storeOnly[O, C Object] struct {
 	*expectations.Store[expectations.Key]
 }
@@ -525,9 +525,10 @@ func (w *watcher[O, C]) specOf(owner O) keptSpec[C] {
 	return kept
 }
 
-// sweepSpecs drops the specs of owners that are gone. Such a spec remains if the owner's deletion event did
-// not arrive, or arrived before the spec was stored. A sweep is made only when the number of specs has
-// doubled since the last sweep. On average, each new spec therefore costs at most two lookups of owners.
+// sweepSpecs drops the specs of owners that are gone. If an owner's deletion event did not arrive, or arrived
+// before the spec was stored, the spec of this owner has not been dropped yet. A sweep is made only when the
+// number of specs has doubled since the last sweep. On average, each new spec therefore costs at most two
+// lookups of owners.
 func (w *watcher[O, C]) sweepSpecs() {
 	left := 0
 	for _, key := range w.specs.keys() {

@@ -27,7 +27,7 @@ func TestEventsWhileTheCacheIsRead(t *testing.T) {
 				created, gone   int                                                                    // how many pods the first pass creates and deletes
 				comes, goes     func(c *controller.Controller, pod any, q ...controller.Enqueue) error // the handlers of the pod's creation and deletion; the first handler is nil if the cache already has the pod
 				shows           int                                                                    // how many other pods the cache has
-				replaced, fewer int                                                                    // how many pods the later passes create and delete in total
+				replaced, fewer int                                                                    // how many pods the later passes create (replaced) and delete (fewer), in total
 			}{
 				{"created, and deleted by others", 2, 1, 0, (*controller.Controller).ChildAdded, (*controller.Controller).ChildDeleted, 2, 1, 0},
 				{"deleted", 4, 0, 1, nil, (*controller.Controller).ChildDeleted, 3, 0, 0},

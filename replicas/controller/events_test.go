@@ -105,7 +105,7 @@ type event struct {
 	event    func(r handlers) error
 	deleting bool
 	settled  int
-	recorded bool // only the Store shows which owner to wake, and a Controller has no Store
+	recorded bool // if true, only the Store shows one of the owners to wake, so run skips the Controller, which has no Store
 	woken    []string
 }
 
@@ -347,8 +347,8 @@ func TestEventsWhileTheCacheFails(t *testing.T) {
 	assert.True(t, satisfied(r, key), "what was seen is settled all the same")
 }
 
-// If Kind.Owner names the wrong kind, an event of an owner's pod is an error. Without this error, no owner would
-// be woken, and the mistake would stay hidden.
+// If Kind.Owner names the wrong kind, the event handlers return an error for each event of an owner's pod. Without
+// this error, no owner would be woken, and the mistake would stay hidden.
 func TestEventsKind(t *testing.T) {
 	t.Parallel()
 	for name, event := range map[string]func(*eventRig, *corev1.Pod) error{

@@ -24,8 +24,8 @@ func HasLooked(c *Controller, owner metav1.Object) {
 	}
 }
 
-// hasLooked sets the number of the current term to 0. In a new state, the number of the term in which the owner
-// was last checked is also 0.
+// hasLooked sets the number of the current term to 0. The fields ownerTerm and childrenTerm of a new state are
+// also 0. The Controller therefore treats the owner and its children as checked in the current term.
 func (r *reconciler[O, C]) hasLooked(owner metav1.Object) {
 	r.term.before = -1
 	if !object.IsNil(owner) {

@@ -400,9 +400,8 @@ func (p *pass[O, C]) gate(reason Reason, object string, wait time.Duration, err 
 	return &p.Gates[i]
 }
 
-// held reports whether the hold with this reason and key still lasts. If the hold still lasts, the method
-// held records a gate with this reason. The key is a namespace, the name of a slot or child, the UID of a
-// child, or "".
+// held reports whether the hold with this reason and key still lasts. If the hold still lasts, a gate with
+// this reason is recorded. The key is a namespace, the name of a slot or child, the UID of a child, or "".
 func (p *pass[O, C]) held(reason Reason, key, object string, children int) bool {
 	h := p.state.holds[holdKey{reason, key}]
 	if h == nil {
@@ -473,15 +472,15 @@ func gateOf(gates []Gate, reason Reason, object string) *Gate {
 	return &gates[i]
 }
 
-// holdIsTold is the length of the shortest hold that an event reports. A shorter hold would be over before
-// a person reads the event.
+// holdIsTold is the minimum length of a hold that is reported in an event. A shorter hold is not reported,
+// because it would be over before a person reads the event.
 const holdIsTold = time.Second
 
 // A hold delays calls for a while. The zero hold delays nothing.
 type hold struct {
 	backoff.Hold // Since is the time when the hold began, after the calls that led to it
-	// At is the owner's number of children when the quota was full. The hold ends when the owner has fewer
-	// children. In a hold for any other reason, At is 0.
+	// If the hold has the reason QuotaFull, At is the owner's number of children when the quota was full. The
+	// hold ends when the owner has fewer children. If the hold has another reason than QuotaFull, At is 0.
 	At  int
 	why error // the error that led to the hold
 }
@@ -625,8 +624,8 @@ func (b *gateBook) record(owner types.NamespacedName, is []Gate, came step, now 
 }
 
 // isTold reports whether a gate must be logged. A gate is logged if it has lasted for a second, or if the
-// field atOnce is set in the row of its reason. If the field shortest is set in this row, a gate is also
-// logged as soon as its Until is at least a second after its Since.
+// field atOnce is set in the row of its reason. If the field shortest is set in the row of a gate's reason,
+// the gate is also logged if the time from Since to Until is at least a second.
 func (g *Gate) isTold(now time.Time) bool {
 	return now.Sub(g.Since) >= gateIsTold || g.Reason.row().atOnce || g.Reason.row().shortest > 0 && g.Until.Sub(g.Since) >= gateIsTold
 }

@@ -53,7 +53,7 @@ func TestEachGateAlone(t *testing.T) {
 		with   []controller.Reason // the other gates of the same pass
 		// begin makes the pass in which the gate comes up.
 		begin func(t *testing.T, r *podRig) podPass
-		// end removes the cause of the gate, and makes the pass in which the gate has ended.
+		// end removes the cause of the gate, and makes a pass without gates.
 		end func(t *testing.T, r *podRig) podPass
 	}
 	pass := func(t *testing.T, r *podRig, seconds int, pods ...*corev1.Pod) podPass {
@@ -63,7 +63,8 @@ func TestEachGateAlone(t *testing.T) {
 	}
 	four := func(r *podRig) []*corev1.Pod { return versioned(podsOf(r.owner, 4)) }
 	// one returns a gate. To make the gate come up, the test calls the function change and makes a pass with four
-	// pods. To end the gate, the test calls the function undo and makes a pass with four pods 70 seconds later.
+	// pods. To end the gate, the test calls the function undo. The test then makes a second pass with four pods,
+	// 70 seconds after the first pass.
 	one := func(change, undo func(*podRig)) gate {
 		return gate{
 			begin: func(t *testing.T, r *podRig) podPass {

@@ -35,8 +35,8 @@ import (
 )
 
 // A rig is a Controller of one owner, with a scripted client and scripted caches. The rig itself implements the
-// Client, the Cache and the EventSink of the Controller. The first pass or event makes the Controller. Before
-// that, a test may change kind and opts.
+// Client, the Cache and the EventSink of the Controller. The first pass or the first event makes the Controller.
+// Until the Controller exists, a test may change the fields kind and opts.
 type rig[O, C controller.Object] struct {
 	kind  controller.Kind[O, C]
 	opts  controller.Options
@@ -66,7 +66,7 @@ type rig[O, C controller.Object] struct {
 	getOwner    func() (O, error)
 	serverAt    func() (string, error) // the server's version of children; if nil, the client is no Versioner
 	ownersAt    func() (string, error)
-	patchStatus func(write int, owner O) error // the argument write counts the status writes, from 1
+	patchStatus func(write int, owner O) error // the value of write is 1 for the first status write, 2 for the second, and so on
 	stored      func(owner O)                  // changes the owner that a status write stores
 	noStatus    bool                           // status writes return no object
 	newProcess  bool                           // the first passes check the children and the owner on the server
@@ -150,7 +150,7 @@ func (r *rig[O, C]) random(n int) int {
 	return name % letters
 }
 
-// start returns the Controller. The first call of start makes it.
+// start returns the Controller. The first call of start makes the Controller.
 func (r *rig[O, C]) start() *controller.Controller {
 	r.once.Do(func() {
 		observe := r.kind.Observe
@@ -197,7 +197,8 @@ func (r *rig[O, C]) client() controller.Client[O, C] {
 	return versioner[O, C]{r}
 }
 
-// A versioner is a client that can also return the versions of the server.
+// A versioner is a client that can also return the resourceVersions that the server has for owners and for
+// children.
 type versioner[O, C controller.Object] struct{ *rig[O, C] }
 
 func (v versioner[O, C]) ServerOwnersVersion(_ context.Context, namespace string) (string, error) {
@@ -361,7 +362,8 @@ func (r *rig[O, C]) sync(t *testing.T, ctx context.Context) (controller.Pass[O, 
 	return r.last, err
 }
 
-// callsOf and eventsOf return the calls and the events of the last pass that begin with this text.
+// callsOf returns the calls of the last pass, and eventsOf returns the events of the last pass. Both functions
+// leave out each text that does not begin with the argument start.
 func (r *rig[O, C]) callsOf(start string) []string  { return r.starting(&r.calls, start) }
 func (r *rig[O, C]) eventsOf(start string) []string { return r.starting(&r.events, start) }
 

@@ -35,27 +35,27 @@ type Kind[O, C Object] struct {
 	// that owner. The same applies if ClusterScoped is false and an owner has no namespace.
 	ClusterScoped bool
 
-	// Spec returns the replicas.Spec of an owner, with the number of wanted children and their selector.
-	// The Controller then sets the fields Owner, Kind, Now, Names, Pending, PendingFor, CreationsInFlight
-	// and DeletionsInFlight of the result. If the field Related is nil, the Controller also sets Related.
-	// The Controller increases PendingAdoptions by the number of adoptions that are not decided yet. It
-	// also adds names to the field Taken if other objects use these names. If the children are not pods,
-	// Spec must set New.
+	// Spec returns the replicas.Spec of an owner, with the number of wanted children and their selector. The
+	// Controller then sets the fields Owner, Kind, Now, Names, Pending, PendingFor, CreationsInFlight and
+	// DeletionsInFlight of the result. If Spec has left the field Related of the result nil, the Controller
+	// sets this field, too. The Controller increases PendingAdoptions by the number of adoptions that are not
+	// decided yet. It also adds names to the field Taken if other objects use these names. If the children
+	// are not pods, Spec must set New.
 	//
 	// If an error can be fixed only by a change of the owner, Spec should return a *replicas.RefusedError.
-	// The Controller then sends an event, and does nothing until the owner changes. Within one generation
-	// of the owner, another event is sent only if the error message has changed. New and Prepare may also
-	// return a RefusedError. The Controller then sends events by the same rules as after a RefusedError
-	// from Spec. If New returns a RefusedError and the Spec has no Slots, nothing is created. If the Spec
-	// has Slots, the children of the other slots are still created. If Prepare returns a RefusedError,
-	// nothing is created or deleted. If Spec returns any other error, the Controller sends a FailedSpec
-	// event, and Sync returns the error so that the caller tries again.
+	// The Controller then sends an event, and does nothing until the owner changes. Within one generation of
+	// the owner, another event is sent only if the error message has changed. New and Prepare may also return
+	// a RefusedError. The Controller then sends events by the same rules as after a RefusedError from Spec.
+	// If New returns a RefusedError and the Spec has no Slots, nothing is created. If the Spec has Slots and
+	// New returns a RefusedError for one slot, the children of all other slots are still created. If Prepare
+	// returns a RefusedError, nothing is created or deleted. If Spec returns any other error, the Controller
+	// sends a FailedSpec event, and Sync returns the error so that the caller tries again.
 	//
 	// The result of Spec must depend only on the owner, including the owner's status. After a status write,
-	// the Controller calls Spec again with the updated owner and compares the two results. Another pass
-	// follows if a number, a limit, a time or the selector has changed, or if the Rules judge a child
-	// differently. If the two results differ only in New, Template or Order, the status write does not lead
-	// to another pass. Required.
+	// the Controller calls Spec again with the updated owner and compares the new result with the earlier
+	// result. Another pass follows if a number, a limit, a time or the selector has changed, or if the Rules
+	// judge a child differently. If a status write changes only New, Template or Order in the result, the
+	// status write does not lead to another pass. Required.
 	Spec func(owner O) (replicas.Spec[C], error)
 
 	// Status updates the status of an owner from the outcome of a pass. The argument owner is a copy, and
@@ -80,14 +80,14 @@ type Kind[O, C Object] struct {
 	// create volume claims, to cordon and drain nodes, to keep a quorum, or to postpone a deletion. If Prepare
 	// is nil, the whole plan is carried out.
 	//
-	// Prepare is called in each pass that has computed which children to create and delete, even if the
-	// plan is empty. This allows Prepare to undo what it began for an earlier plan. For example, Prepare
-	// may have cordoned a child that an earlier plan listed for deletion. If step.Delete no longer contains
-	// this child and step.Later is 0, the child is wanted again. Prepare is not called if the pass must
-	// first wait for something, such as the cache. Prepare is also not called if the plan contains
-	// deletions and earlier passes have postponed all calls in the plan. If the plan contains deletions,
-	// the Controller first reads the owner from the server. If the read fails, or shows that the owner now
-	// wants something else, Prepare is not called.
+	// Prepare is called in each pass that has computed which children to create and delete, even if the plan
+	// is empty. This allows Prepare to undo what it began for an earlier plan. For example, Prepare may have
+	// cordoned a child that an earlier plan listed for deletion. If step.Later is 0 and step.Delete does not
+	// contain the cordoned child, the child no longer has to be deleted. Prepare is not called if the pass
+	// must first wait for something, such as the cache. If the plan contains deletions, but earlier passes
+	// have postponed all calls in the plan, Prepare is not called either. If the plan contains deletions, the
+	// Controller first reads the owner from the server. If the read fails, or shows that the owner now wants
+	// something else, Prepare is not called.
 	//
 	// To prevent a creation or deletion in this pass, Prepare removes its entry from step.Create,
 	// step.Delete or step.Discard. Prepare may remove any entry, and may modify the lists in place. If
@@ -101,11 +101,11 @@ type Kind[O, C Object] struct {
 	// ends, and after PrepareTimeout at the latest. While Prepare blocks, only this owner and one worker
 	// are delayed. The other functions of a Kind must not block.
 	//
-	// In two cases, one pass may call Prepare more than once. In the first case, a deletion in this pass or
-	// an earlier one has met a Conflict. The pass then lists the children live, and calls Prepare again
-	// with these children and the remaining deletions. In the second case, the Spec has Slots, the plan
-	// contains deletions but no creations, and the pass has deleted none of the active children in the
-	// plan. Prepare then gets a second plan, which creates the children of the missing slots.
+	// In two cases, one pass may call Prepare more than once. If a deletion in this pass or an earlier one
+	// has met a Conflict, the pass lists the children live. It then calls Prepare again with the listed
+	// children and the remaining deletions. If the plan of a Spec with Slots contains deletions but no
+	// creations, and the pass deletes no active child, the pass calls Prepare again with a second plan. The
+	// second plan also creates the children of the missing slots.
 	Prepare func(ctx context.Context, owner O, step *Step[C]) error
 
 	// Observe is called at the end of every pass, for example to update metrics or to write logs. Observe may
@@ -133,9 +133,9 @@ func (k Kind[O, C]) check() error {
 type Step[C Object] struct {
 	// Now is the time at which the pass began.
 	Now time.Time
-	// Active lists the owner's active children. If an earlier delete call for a child had no answer, the
-	// child is listed only if the plan deletes it again. Terminating lists the children that are being
-	// deleted and are not active. The children must not be modified.
+	// Active lists the owner's active children. If an earlier delete call for an active child had no answer,
+	// and the plan does not delete this child again, Active does not contain the child. Terminating lists the
+	// children that are being deleted and are not active. The children must not be modified.
 	Active, Terminating []C
 	// Create lists the names of the children to create.
 	Create []string
@@ -143,17 +143,18 @@ type Step[C Object] struct {
 	// Deletion.Replaced is true if a rule requires the deletion, and false if there are too many children.
 	// Discard lists the children to clean up, for which Rules.Discard or Rules.Failed returns true.
 	Delete, Discard []replicas.Deletion[C]
-	// Later is the number of creations and deletions that are left to later passes. Some of these calls
-	// exceed MaxDeletions or BurstReplicas. Others wait until another child has been created or has
-	// become available. If Later is 0, Delete contains all children that have to be deleted.
+	// Later is the number of creations and deletions that are left to later passes. A call is left to a later
+	// pass if it would exceed MaxDeletions or BurstReplicas. A call is also left to a later pass if it must
+	// wait until another child has been created or has become available. If Later is 0, Delete contains all
+	// children that have to be deleted.
 	Later int
 	// InFlight is the number of earlier creations and deletions that had no answer and may still take effect.
 	InFlight int
-	// Results lists the results of the creations and deletions that earlier calls of Prepare have allowed.
-	// If Prepare succeeds, these Results are not listed again. If Prepare fails, or adds an entry to
-	// Create, Delete or Discard, the next call of Prepare gets the same Results again. Results are kept
-	// only in memory. They are lost when the process restarts, and may be lost if the client panics. So
-	// Prepare must be able to learn everything important from the children alone.
+	// Results lists the results of the creations and deletions that earlier calls of Prepare have allowed. If
+	// a call of Prepare succeeds, later calls do not get the Results of its Step again. If the call fails, or
+	// adds an entry to Create, Delete or Discard, the next call of Prepare gets the same Results again.
+	// Results are kept only in memory. They are lost when the process restarts, and may be lost if the client
+	// panics. So Prepare must be able to learn everything important from the children alone.
 	Results []Result[C]
 	// Again is a delay that Prepare may set. After this delay, Prepare is called again, even if nothing has
 	// changed. If Again is 0, no such call is scheduled. A negative value is an error.
@@ -181,9 +182,9 @@ type Result[C Object] struct {
 	Err error
 }
 
-// ErrNotTried is the error of a Result if no call was made. For example, a failed call stopped slow
-// start, or a necessary live list failed. In other cases, the call would have led to too many or too few
-// children, or the child no longer belongs to the owner.
+// ErrNotTried is the error of a Result if no call was made. For example, a failed call stopped slow start, or
+// a necessary live list failed. ErrNotTried is also used if the call would have led to too many or too few
+// children, or if the child no longer belonged to the owner.
 var ErrNotTried = errors.New("the pass did not make the call")
 
 // PrepareTimeout is the timeout of the context that the Controller passes to Kind.Prepare.

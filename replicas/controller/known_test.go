@@ -163,8 +163,8 @@ func TestAServerHasOneObjectOfAName(t *testing.T) {
 	assert.Len(t, pass.Active, 2)
 }
 
-// In an old view, Rules.MustStay may keep a child that no longer has to stay. The pass therefore lists the
-// children live before it decides to delete nothing.
+// In an old view, Rules.MustStay may keep a child that no longer has to stay. If the plan for an old view deletes
+// nothing although there are too many children, the pass lists the children live and plans again.
 func TestAnOldViewInWhichNothingMayGo(t *testing.T) {
 	t.Parallel()
 	r := atVersions(newRig(1), "5", "9")

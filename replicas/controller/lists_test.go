@@ -24,8 +24,8 @@ import (
 
 func TestOldView(t *testing.T) {
 	t.Parallel()
-	// expired returns a rig whose owner waits for a creation. In a pass at the time in the constant late, the owner
-	// has waited too long.
+	// expired returns a rig whose owner waits for a creation. The value of the constant late is the number of
+	// seconds after which the owner has waited too long.
 	expired := func(t *testing.T, want int32, live ...*corev1.Pod) *podRig {
 		t.Helper()
 		r := newRig(want)
@@ -298,7 +298,8 @@ func TestAListThatIsGivenUp(t *testing.T) {
 	})
 }
 
-// If a pass is held back, another pass follows, even if the hold ends while the pass is under way.
+// If a hold postpones a list or an adoption of a pass, a second pass follows. The second pass also follows if the
+// hold ends while the first pass is still under way.
 func TestAHoldThatEndsDuringThePass(t *testing.T) {
 	t.Parallel()
 	t.Run("of lists", func(t *testing.T) {

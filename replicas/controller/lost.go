@@ -33,8 +33,8 @@ type look[C Object] struct {
 	find    func(ctx context.Context, name types.NamespacedName) (found C, there bool, err error)
 }
 
-// newLook prepares a look for n children. If this pass would make more than fewReads single reads,
-// newLook lists the children once. Otherwise the look reads the children one by one.
+// newLook returns a look that can search for n children on the server. If this pass would make more than
+// fewReads single reads, newLook lists the children once. Otherwise the look reads the children one by one.
 func (p *pass[O, C]) newLook(ctx context.Context, n int) look[C] {
 	start := p.state.known.Start()
 	if p.calls.soFar(isRead)+n <= fewReads {
@@ -112,9 +112,10 @@ func (p *pass[O, C]) recordMissing(l look[C], id types.UID) {
 	p.state.known.Gone(l.start, id, p.opts.Now())
 }
 
-// holdTaken is called before children are created. It checks whether other objects still use the names of
-// creations in flight. If the check does not show that a name is in use, the creation with this name may
-// still take effect. This creation then counts as one more child.
+// holdTaken is called before children are created. While another object uses the name of a creation in
+// flight, this creation cannot take effect. Therefore holdTaken checks whether other objects still use these
+// names. If it finds no object with a name, the creation with this name counts as one more child, because the
+// creation may still take effect.
 func (p *pass[O, C]) holdTaken(ctx context.Context, scale replicas.Scale[C]) {
 	if scale.Create == 0 {
 		return
@@ -225,9 +226,9 @@ func (p *pass[O, C]) endLook(ctx context.Context, name string, err error) {
 	p.gate(LookFailed, name, h.Wait, err)
 }
 
-// lookForNames checks which names of creations in flight are used by objects on the server, and returns
-// these names. If every creation with a name was sent at least ledger.Landing before the check, no creation
-// with this name can still take effect. The ledger then drops the name.
+// lookForNames checks which names of creations in flight are used by objects on the server, and returns these
+// names. After the time ledger.Landing, a creation can no longer take effect. If this time is over for all
+// creations with a name when the check begins, the ledger drops the name.
 func (p *pass[O, C]) lookForNames(ctx context.Context, due []ledger.Name) (taken sets.Set[string]) {
 	taken = sets.New[string]()
 	if len(due) == 0 {

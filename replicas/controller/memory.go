@@ -20,10 +20,9 @@ import (
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
-// incarnationKept is the minimum time for which an owner's state is kept after the owner's last pass. This
-// time applies if passes run for a new owner with the same name, because the DELETED event of the old owner
-// might never arrive. This time also applies if the owner has left the cache, and no pass runs for its
-// name.
+// incarnationKept is the minimum time for which an owner's state is kept after the owner's last pass. The
+// minimum applies if the DELETED event of an old owner never arrives, but passes run for a new owner with the
+// same name. The minimum also applies if an owner has left the cache, and no pass runs for its name.
 const incarnationKept = time.Hour
 
 // memory is the state that is kept between the passes of one owner. The fields round, ready, wrote and
@@ -63,9 +62,9 @@ type memory[C Object] struct {
 	// the owner from the server, unless the cached owner is at least as new as the start of the term.
 	childrenTerm, ownerTerm int
 	// active is the number of active children after the last pass that was able to create and delete
-	// children. If a later pass finds fewer active children, this pass reads the owner from the server. The
-	// field leftWait limits how often passes read the owner because the number of active children has
-	// decreased.
+	// children. If a later pass finds fewer active children, the later pass reads the owner from the server
+	// before it creates children. Because of the field leftWait, a decrease of the number of active children
+	// leads to at most one read per leftHold.
 	active   int
 	leftWait backoff.Hold
 	// holds contains the holds of this owner. A hold postpones calls. The table in gates.go shows what ends
@@ -87,9 +86,9 @@ type perGeneration[C Object] struct {
 // drops a field. The Controller does not send the same status again.
 type differing struct{ sent, stored any }
 
-// nothingLeft is called when the owner needs no creation or deletion. It drops the holds for a full quota
-// and for Conflicts, so that the next such hold is short again. The holds for failed calls, Retry-After
-// answers and namespaces being deleted are dropped only when they have expired.
+// nothingLeft is called when the owner needs no creation or deletion. It drops the holds for a full quota and
+// for Conflicts, so that the next such hold is short again. If the cause of a hold is a failed creation or
+// deletion, a Retry-After or the deletion of a namespace, the hold is dropped only after it has expired.
 func (s *memory[C]) nothingLeft(now time.Time) {
 	maps.DeleteFunc(s.holds, func(k holdKey, h *hold) bool {
 		switch k.Reason {
@@ -137,9 +136,10 @@ func (o *owners[C]) exit(name types.NamespacedName) {
 	o.passing.Delete(name)
 }
 
-// stateOf returns the state of an owner, and drops the part of the state that belongs to another
-// generation. The result idle lists the UIDs of other owners with the same name that have had no pass for
-// incarnationKept. If stateOf is called outside a pass, the argument now is zero, and idle is nil.
+// stateOf returns the state of an owner, and drops the part of the state that belongs to another generation.
+// The result idle lists the UIDs of other owners with the same name, if the time since their last pass is
+// longer than incarnationKept. If stateOf is called outside a pass, the argument now is zero, and idle is
+// nil.
 func (o *owners[C]) stateOf(key expectations.Key, generation int64, now time.Time) (s *memory[C], idle []types.UID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -283,10 +283,10 @@ func (o *owners[C]) sweepLeft(now time.Time) {
 }
 
 // sweep drops the states of owners with the given name that have left the cache and have no request in
-// flight. If an owner with this name has left the cache and still has a request in flight, the result is
-// the time until its state can be dropped. If there are several of these owners, the shortest time is
-// returned. If there are none, the result is 0. Only a pass for the same name may call sweep. While another
-// pass sends a request, the state does not contain this request yet.
+// flight. If owners with this name have left the cache and still have a request in flight, the result is the
+// shortest time until one of their states can be dropped. If no owner that has left the cache has a request
+// in flight, the result is 0. Only a pass for the same name may call sweep. While another pass sends a
+// request, the state does not contain this request yet.
 func (o *owners[C]) sweep(name types.NamespacedName, now time.Time) (next time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -330,9 +330,10 @@ type aside struct {
 }
 
 const (
-	// The field endedSoon counts the children of a round that ended at most failedYoung after the round was
-	// created. It also counts the children that another client deleted at most goneYoung after the round
-	// was created. After goneYoung, a deletion by a person or a scheduler is considered normal.
+	// The field endedSoon counts a child of a round if the child ends within the time failedYoung after the
+	// round was created. If another client deletes a child, the field endedSoon counts the child only within
+	// the time goneYoung after the round was created. A later deletion by a person or a scheduler is
+	// considered normal.
 	failedYoung, goneYoung = 10 * time.Minute, 30 * time.Second
 	// failedHoldLeast is the minimum hold. The server's timestamps have a resolution of one second. If the
 	// hold were shorter, two rounds could have the same creation time.
@@ -348,7 +349,8 @@ type round struct {
 }
 
 type roundOf struct {
-	// hold doubles from round to round if children of each round end soon.
+	// The field hold delays creations if children of the round end soon after the round was created. If
+	// children end soon in several rounds in a row, the delay doubles with each round.
 	hold      backoff.Hold
 	firstMade time.Time // the earliest creationTimestamp of the children
 	size      int       // the number of children, without those that the method drop has removed
@@ -402,7 +404,7 @@ func (r *round) countEnded(living, failed int, now time.Time) (wait time.Duratio
 }
 
 // countReplaced is called when the Controller has deleted a child to replace it. If the child belongs to the
-// round and the round began at most failedYoung ago, the child counts as ended soon.
+// round and the round began at most failedYoung ago, the field endedSoon counts the child, too.
 func (r *round) countReplaced(created, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -442,11 +444,12 @@ func (r *roundOf) remaining(now time.Time) time.Duration {
 	return max(left, 0)
 }
 
-// ownWrite describes the last status write of an owner. The fields before and after hold the owner's old
-// and new resourceVersion. An update event whose two objects have these versions shows only this write
-// and needs no pass (V15). There was no other write in between, because the server refuses a write to an
-// old version of the owner. The zero value means that there was no write. Passes and event handlers may
-// use an ownWrite concurrently.
+// ownWrite describes the last status write of an owner. The field named before contains the owner's
+// resourceVersion before the write. The field named after contains the owner's resourceVersion after the
+// write. If the two objects of an update event have these two versions, the event shows only this write and
+// needs no pass (V15). There was no other write in between, because the server refuses a write to an old
+// version of the owner. The zero value means that there was no write. Passes and event handlers may use an
+// ownWrite concurrently.
 type ownWrite struct {
 	mu            sync.Mutex
 	before, after string
@@ -493,8 +496,9 @@ func (w *ownWrite) explains(was, cur metav1.Object, wake func()) bool {
 	return w.after == version && version != w.before
 }
 
-// await is called when a pass begins. From then on, the update event for the write causes another pass. If
-// w.read is then called with a version that contains the write, the event causes no other pass.
+// await is called when a pass begins, because the pass might not see the write. After the call of await, the
+// update event for the write causes another pass. If the pass then calls w.read with a version that shows the
+// write, the update event causes no other pass.
 func (w *ownWrite) await() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -300,7 +300,7 @@ func TestAStatusWriteIsNotWaitedForInACacheThatIsKnownToBeOld(t *testing.T) {
 			rig.children = func() ([]*corev1.Pod, error) { return pods, nil }
 			rig.settle()
 			creations, _ := rig.known().Awaited()
-			for _, name := range creations { // the cache stays at version 10, so settle leaves these pods in the view
+			for _, name := range creations { // settle does not remove these pods from the view, because the cache stays at version 10
 				rig.known().Gone(rig.known().Start(), types.UID("uid-"+name), rig.now)
 			}
 		}

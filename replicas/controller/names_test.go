@@ -449,7 +449,8 @@ func TestCreationsInFlightHoldTheirPlaces(t *testing.T) {
 		*r.owner.Spec.Replicas, r.owner.Generation = 2, 2
 		return r, podtest.Pod("web-bbbbb", owned(r.owner))
 	}
-	// taken returns a rig in which one creation had no answer, and another object has the name of this child.
+	// taken returns a rig in which the creation of a child got no answer. On the server, an unrelated pod has the
+	// name of this child.
 	taken := func(t *testing.T) *podRig {
 		t.Helper()
 		r := newRig(1)

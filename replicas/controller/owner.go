@@ -79,9 +79,10 @@ func (p *pass[O, C]) wants(ctx context.Context) bool {
 	return true
 }
 
-// rememberReadiness adds the rules that need to know how long a child has been ready or not ready. The
-// Ready condition of a pod contains the time of the change, so pods need these rules only if the Kind has
-// its own Ready rule.
+// rememberReadiness sets the rules NotReadySince and Available in p.spec, if they are necessary and the Kind
+// has not set them. The rules use the times at which the Controller has seen children become ready or not
+// ready. If the children are pods and the Kind has no Ready rule of its own, the rules are not necessary,
+// because the Ready condition of a pod contains the time of the change.
 func (p *pass[O, C]) rememberReadiness() {
 	if _, arePods := any(*new(C)).(*corev1.Pod); arePods && p.spec.Rules.Ready == nil {
 		return
@@ -108,7 +109,8 @@ func (p *pass[O, C]) specOf(owner O) (replicas.Spec[C], error) {
 }
 
 // checkScope returns an error if Kind.ClusterScoped is true for an owner in a namespace, or false for an
-// owner in no namespace. For such an owner, the events of its children would not request a pass.
+// owner in no namespace. If Kind.ClusterScoped does not match an owner, the events of its children do not
+// request a pass.
 func (r *reconciler[O, C]) checkScope(owner O) error {
 	if r.kind.ClusterScoped == (owner.GetNamespace() == "") {
 		return nil
@@ -131,8 +133,8 @@ func (p *pass[O, C]) refuse(err error) {
 }
 
 // refuseSpec sends an event about an error of Kind.Spec, and returns the error. If the error is not a
-// RefusedError, it may be temporary, so the caller retries the pass. As in refuse, another event is sent
-// only if the message has changed.
+// RefusedError, it may be temporary, so the caller retries the pass. Within one generation of the owner,
+// another event is sent only if the message has changed.
 func (p *pass[O, C]) refuseSpec(err error) error {
 	if isRefused(err) {
 		p.refuse(err)
@@ -168,9 +170,9 @@ func (p *pass[O, C]) holdOwner(now time.Time, last time.Duration) time.Duration 
 	return p.state.ownerWait.Wait
 }
 
-// upToDate returns the owner that the pass uses, which is normally the cached owner. If an earlier call
-// has shown a newer version of the owner, passes first wait some seconds for the cache and do nothing
-// else. After these seconds, passes read the owner from the server.
+// upToDate returns the owner that the pass uses, which is normally the cached owner. If an earlier call has
+// shown a newer version of the owner, passes first wait some seconds for the cache and do nothing else. If
+// the cache does not show the newer version after some seconds, passes read the owner from the server.
 func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool) {
 	if p.state == nil || p.isShown(cached) {
 		return cached, true
@@ -218,10 +220,10 @@ func (p *pass[O, C]) wentByRead(failed bool) {
 	}
 }
 
-// isShown reports whether the cached owner is at least as new as the newest known version, or wants the
-// same children as that version. If isShown returns true, the ledger forgets the known version. If the
-// owner is known to be gone, isShown returns false. The server never reuses a UID, so the cached owner
-// must then be old.
+// isShown reports whether the cached owner is new enough for the pass. The cached owner must be at least as
+// new as the newest known version, or both versions must want the same children. If isShown returns true, the
+// ledger forgets the known version. If the owner is known to be gone, isShown returns false. The server never
+// reuses a UID, so an owner in the cache with the UID of a deleted owner is old.
 func (p *pass[O, C]) isShown(cached O) bool {
 	known := p.state.known.Owner()
 	is, typed := known.Is.(O)
@@ -245,9 +247,10 @@ func (p *pass[O, C]) holdForOwner(wait time.Duration) {
 	p.gate(p.oldOwner(OwnerStale), "", max(wait, 1), nil).Earlier = true
 }
 
-// oldOwner returns the Reason for a gate. The result is OwnerGone if a call has shown that the owner is
-// gone, or OwnerStale if a call of this pass has shown that the owner has changed. If neither is the case,
-// oldOwner returns its argument.
+// oldOwner returns the Reason for a gate. The result is OwnerGone if a call has shown that the owner is gone,
+// or OwnerStale if a call of this pass has shown that the owner has changed. If no call has shown that the
+// owner is gone, and no call of this pass has shown that the owner has changed, oldOwner returns its
+// argument.
 func (p *pass[O, C]) oldOwner(otherwise Reason) Reason {
 	switch {
 	case p.state.known.Owner().Gone:
@@ -307,8 +310,9 @@ func (p *pass[O, C]) ownerGone() {
 	p.learn(ledger.Owner{Gone: true, Version: p.cached.GetResourceVersion()})
 }
 
-// unread handles a failed read of the owner. It sends an event, records a gate and returns an error. In the
-// argument stops, the caller passes the parts of the pass that need the read and are therefore skipped.
+// unread handles a failed read of the owner. It sends an event, adds the gate OwnerUnread to the Pass, and
+// returns an error. The argument stops contains the parts of the pass that are skipped because the read
+// failed.
 func (p *pass[O, C]) unread(ctx context.Context, stops Stops, wait time.Duration) error {
 	if ctx.Err() == nil {
 		p.sendEventOnce(OwnerUnread, "Error reading the owner: "+p.OwnerErr.Error())

@@ -29,7 +29,7 @@ func behind(cached, wanted int32) *podRig {
 	return r
 }
 
-// server changes how many pods the owner on the server wants.
+// server sets spec.replicas of the owner on the server. The owner in the cache stays unchanged.
 func (r *rig[O, C]) server(wanted int32) {
 	fresh := clone(r.owner)
 	rs, _ := any(fresh).(*appsv1.ReplicaSet)

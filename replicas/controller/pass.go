@@ -175,8 +175,8 @@ func (p *pass[O, C]) carryOut(ctx context.Context, planned, scale replicas.Scale
 	return true
 }
 
-// conclude completes the Pass. Sync returns no error for a refused spec, so conclude keeps the requeue
-// that other parts of the pass have requested.
+// conclude completes the Pass. If a refused spec is the only error, the pass does not count as failed,
+// because Sync returns no error. RequeueAfter is then the delay that the steps of the pass have requested.
 func (p *pass[O, C]) conclude(err error) {
 	if p.state != nil {
 		p.InFlight = len(p.state.known.Open())
@@ -260,19 +260,19 @@ func (r *reconciler[O, C]) restored(owner types.NamespacedName) error {
 // A Pass describes what one call of Sync did for an owner. Its lists contain the children as the pass last
 // saw them. A Pass must not be modified.
 type Pass[O, C Object] struct {
-	// Name is the owner's name. Owner is the owner that the pass used. It comes from the cache or, if the
-	// cache has been behind for some seconds, from the server. Owner is nil if the owner does not exist, or if
-	// the pass did not read the owner because the cache was behind.
+	// Name is the owner's name. Owner is the owner that the pass used. Owner comes from the cache. If the
+	// cache has been behind for some seconds, Owner comes from the server. Owner is nil if the owner does not
+	// exist, or if the pass did not read the owner because the cache was behind.
 	Name  types.NamespacedName
 	Owner O
 	Outcome[C]
 	// Stale identifies the cache that does not show a write of an earlier pass yet. If Stale is not zero, this
 	// pass did nothing.
 	Stale expectations.Stale
-	// Scale lists the creations and deletions that the pass set out to make, without those that
-	// Kind.Prepare removed. In a rollout with MaxUnavailable or MaxSurge, Scale may contain both creations
-	// and deletions. If the Spec has Slots, children were missing, and no active child was deleted, Scale
-	// may also contain both creations and deletions.
+	// Scale lists the creations and deletions that the pass set out to make, without those that Kind.Prepare
+	// removed. In a rollout with MaxUnavailable or MaxSurge, Scale may contain both creations and deletions.
+	// If the Spec has Slots and the pass has deleted no active child, the pass may also create the children
+	// of missing slots. In this case, Scale may contain both creations and deletions, too.
 	Scale replicas.Scale[C]
 	// Adopted and Released list the children that were patched successfully. Released also contains children
 	// that turned out to be gone. AdoptionRejected lists the orphans whose adoption the server refused.
@@ -306,8 +306,8 @@ type Pass[O, C Object] struct {
 	LookErr error
 	// Calls lists the calls to the server, sorted by the time of the answer.
 	Calls []Call
-	// GateChanges lists the gates that have lasted for a second, have changed or have ended. Log one line
-	// for each change.
+	// GateChanges lists the gates that have begun, changed or ended. A new gate is listed when it has lasted
+	// for a second, or is expected to last that long. Log one line for each change.
 	GateChanges []GateChange
 	// Observed reports whether the children were listed and a plan was made. If Observed is false, the
 	// pass could not compute a status.

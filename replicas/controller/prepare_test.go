@@ -198,8 +198,8 @@ func TestPrepareLeavesOutNames(t *testing.T) {
 	}
 }
 
-// If Prepare removes the first creation of a cluster-scoped owner, the other child is still created in its own
-// namespace.
+// If Prepare removes the first of two creations of a cluster-scoped owner, the namespace of the second creation
+// does not change.
 func TestPrepareLeavesOutNamesInSeveralNamespaces(t *testing.T) {
 	t.Parallel()
 	r := globalRig(2, "a", "b")
@@ -288,8 +288,8 @@ func TestPrepareIsAskedWhenThePlanIsKnown(t *testing.T) {
 	}
 }
 
-// If the deletion of a child is on hold, step.Delete still contains the child. If the child were missing, Prepare
-// would undo what it began for this deletion.
+// If the deletion of a child is on hold, step.Delete still contains the child. If step.Delete did not contain the
+// child, Prepare would undo its preparations for the deletion, for example a drain.
 func TestPrepareSeesVictimsThatAreHeld(t *testing.T) {
 	t.Parallel()
 	r := newRig(2)
@@ -326,8 +326,8 @@ func victimsOf(s *step) (names []string) {
 	return names
 }
 
-// Prepare gets the results of the calls that it has allowed. Until it returns no error, it gets the same results
-// again.
+// Prepare gets the results of the calls that it has allowed. If Prepare returns an error, the next call of Prepare
+// gets the same results again.
 func TestPrepareIsToldWhatBecameOfIt(t *testing.T) {
 	t.Parallel()
 	r := newRig(3)
@@ -383,7 +383,8 @@ func TestPrepareIsToldWhatBecameOfIt(t *testing.T) {
 	assert.Empty(t, told)
 }
 
-// A panic of Prepare is an error of the pass and a gate. Nothing is created or deleted.
+// If Prepare panics, the pass ends with an error and reports a gate with the reason Author. The pass creates and
+// deletes nothing.
 func TestAPanicOfPrepareIsAGate(t *testing.T) {
 	t.Parallel()
 	r := newRig(1)
@@ -471,8 +472,8 @@ func TestPrepareIsToldWhatHasNoRoom(t *testing.T) {
 	require.ErrorIs(t, steps[1].Results[0].Err, controller.ErrNotTried)
 }
 
-// Only an answer or a read by name proves that a child is gone. A list proves nothing, because it also lacks a
-// child that no longer matches the selector.
+// Only the answer to a deletion or a read by name proves that a child is gone. If a child is missing from a list,
+// the child may still exist, because it may no longer match the selector.
 func TestPrepareIsToldThatAChildHasGone(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -587,8 +588,8 @@ func TestPrepareIsNotAskedOnAViewThatMayBeOld(t *testing.T) {
 	}
 }
 
-// If the plan contains deletions and the owner cannot be read, Prepare is not called. This also applies if a free
-// slot could still be filled.
+// If the plan contains deletions and the owner cannot be read, Prepare is not called. Prepare is not called even
+// if one of the owner's slots still has no child.
 func TestPrepareSeesNoVictimsOfAnOldOwner(t *testing.T) {
 	t.Parallel()
 	r := newSlots(2)

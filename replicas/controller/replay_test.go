@@ -24,9 +24,9 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// A tape records all inputs of a Controller. The events and the calls of Sync are in the field told. The answers of
-// the server, the cache, the clock and the random number generator are in the field answers. When the tape is
-// played, the Controller gets the recorded answers.
+// A tape records all inputs of a Controller. The slice tape.told contains the events and the calls of Sync. The
+// slice tape.answers contains the answers of the server, the cache, the clock and the random number generator.
+// When the tape is played, the Controller gets the recorded answers.
 type tape struct {
 	t         *testing.T
 	told      []func(c *controller.Controller)
@@ -137,7 +137,8 @@ func (s taped) ChildrenVersion() string {
 	return certain(s.tape, "children's version", s.cache.ChildrenVersion)
 }
 
-// controller returns a Controller that works with a tape, and a list that describes each pass of this Controller.
+// controller returns a Controller that works with a tape. The second result is a list that gets a description of
+// each pass.
 func (s taped) controller(clock *replicastest.Clock, random func(n int) int, enqueue controller.Enqueue) (*controller.Controller, *[]string) {
 	on := true
 	kind, passes := controller.ReplicaSets(), new([]string)

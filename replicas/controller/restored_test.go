@@ -19,7 +19,8 @@ import (
 const late = 301 // seconds
 
 // expired returns a rig whose live lists return the given children. If the rig expects a creation, the expectation
-// has expired at the time in the constant late. A pass at this time therefore lists the children live.
+// expires before the number of seconds in the constant late has passed. A pass that begins after this number of
+// seconds therefore lists the children live.
 func expired(want int32, live ...*corev1.Pod) *podRig {
 	r := newRig(want)
 	r.opts.UnfilteredChildren = true

@@ -74,8 +74,9 @@ func (p *pass[O, C]) notHeld(scale replicas.Scale[C]) (replicas.Scale[C], map[st
 	return p.creationsNotHeld(scale)
 }
 
-// clampToRoom drops from the given scale any calls that would lead to too many or too few children. It
-// then limits the creations and deletions of the pass to the number that remains.
+// clampToRoom returns the given scale without the calls that would lead to too many or too few children. It
+// also sets limits in p.calls, so that the pass cannot create more children, or delete more active children,
+// than the result contains.
 func (p *pass[O, C]) clampToRoom(owned []C, scale replicas.Scale[C]) replicas.Scale[C] {
 	if scale.IsZero() {
 		return scale
@@ -261,8 +262,8 @@ func (p *pass[O, C]) tellAuthor(is Result[C]) {
 }
 
 // tellUntried stores ErrNotTried as the result of each call that Prepare has allowed but the pass does not
-// make. The second argument contains the calls that the pass makes. Their results are stored later, when
-// the calls have been made.
+// make. The argument left contains the calls that the pass makes. The results of the calls in left are stored
+// later, when the calls have been made.
 func (p *pass[O, C]) tellUntried(allowed, left replicas.Scale[C]) {
 	if p.kind.Prepare == nil {
 		return
@@ -321,7 +322,8 @@ func keep[C Object](planned, less []replicas.Deletion[C]) []replicas.Deletion[C]
 }
 
 // postponeFailing postpones creations if children of the last round ended soon after they were created. For
-// each of these children, one creation is removed from scale. The pass makes the other creations.
+// each child that ended soon, one creation is removed from scale. The pass makes the creations that remain in
+// scale.
 func (p *pass[O, C]) postponeFailing(scale replicas.Scale[C]) replicas.Scale[C] {
 	if !p.backOff {
 		return scale

@@ -245,8 +245,8 @@ func TestSlotIsHeld(t *testing.T) {
 	})
 }
 
-// If the owner has slots, the Controller first repeats the deletions without an answer. After these repeated
-// deletions, the Controller deletes the children in the highest slots.
+// If the owner has slots, the Controller first repeats the deletions without an answer. If MaxDeletions allows
+// more deletions, the Controller then deletes the children in the highest slots.
 func TestDoubtedDeletionsInSlots(t *testing.T) {
 	t.Parallel()
 	r := newSlots(1)

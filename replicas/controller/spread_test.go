@@ -14,8 +14,8 @@ import (
 // Owners that wait for the same watch or for the same list do not all ask the server at the same moment.
 func TestWhatIsSpread(t *testing.T) {
 	t.Parallel()
-	// last returns a rig in which each random number is the largest possible one. Only the generated names still
-	// count up.
+	// last returns a rig in which the generated names count up, as in other tests. All other random numbers are
+	// the largest possible ones.
 	last := func() *podRig {
 		const letters = 27
 		r := newRig(1)

@@ -37,7 +37,7 @@ type Outcome[C Object] struct {
 	// lists the children that are being deleted and are not active.
 	Active, Terminating []C
 	// Desired is the number of children that the owner wanted when the pass began. Generation is the owner's
-	// generation at that time.
+	// generation when the pass began.
 	Desired    int32
 	Generation int64
 	// Gates lists what has held the pass back so far, sorted by Reason. If Gates is empty, nothing has held
@@ -66,8 +66,8 @@ func (o Outcome[C]) HeldBack() bool {
 
 // Failure returns the argument for status.SetFailure, which sets the ReplicaFailure condition. If only
 // deletions failed, Active in the result is greater than Desired, so that the condition's reason is
-// FailedDelete. If necessary, Failure increases Active, because a rule may require deletions although there
-// are not too many children.
+// FailedDelete. A rule may require deletions although there are not too many children. In this case, Failure
+// sets Active to one more than Desired.
 func (o Outcome[C]) Failure() status.Failure {
 	desired := o.Desired
 	f := status.Failure{
@@ -258,9 +258,10 @@ func (p *pass[O, C]) stillWants(written O) bool {
 	return err == nil && p.specsAgree(&p.spec, &is)
 }
 
-// nextCheck requests a pass for the time when the next child becomes available (M1, M2). After an error,
-// the caller's rate limiter determines the delay instead (M7). If the server or a hold has set a longer
-// delay after the error, nextCheck shortens it to the time until the next child becomes available.
+// nextCheck requests a pass for the time when the next child becomes available (M1, M2). After an error, the
+// caller's rate limiter determines the delay instead (M7). The server or a hold may have set a longer delay
+// in p.retryAfter. In this case, nextCheck shortens p.retryAfter to the time until the next child becomes
+// available.
 func (p *pass[O, C]) nextCheck(counted []C) {
 	switch after := p.nextAvailable(counted); {
 	case after <= 0:
@@ -376,9 +377,9 @@ func (p *pass[O, C]) tally(children []C) status.Counts {
 	return status.Count(pods, rules)
 }
 
-// staysActive reports whether a child still counts as active while it is being deleted. Only a Kind with
-// its own Active rule can have such children. By the default rules of package replicas, a child that is
-// being deleted is not active.
+// staysActive reports whether a child still counts as active while it is being deleted. Children count as
+// active during their deletion only if the Kind has its own Active rule. By the default rules of package
+// replicas, a child that is being deleted is not active.
 func (p *pass[O, C]) staysActive(c C) bool {
 	if p.spec.Rules.Active == nil {
 		return false

@@ -247,8 +247,8 @@ func TestStatusPatchesOfUnstructuredOwners(t *testing.T) {
 	assert.Len(t, r.statusPatches, 1, "it is as it should be")
 }
 
-// If two statuses are equal in JSON, no status is written. In this test, they differ only in a fraction of a
-// second, which the JSON of a metav1.Time does not contain.
+// If two statuses are equal in JSON, no status is written. In this test, the two statuses differ only in a
+// fraction of a second, which the JSON of a metav1.Time does not contain.
 func TestAStatusThatDiffersInNothingThatIsSent(t *testing.T) {
 	t.Parallel()
 	r := newRig(0)

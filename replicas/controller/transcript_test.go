@@ -34,9 +34,10 @@ import (
 //
 //	go test ./replicas/controller -run TestTranscripts -update
 //
-// At the start of a sub-test, the ReplicaSet default/web wants no pods, and the server and the cache have no pods. A
-// POD is a name with optional attributes, for example web-a or web-a:orphan,notready. Without attributes, a pod is
-// owned by web, has the label app=web, and has been ready for an hour. The method set handles all attributes.
+// At the start of a sub-test, the ReplicaSet default/web wants no pods, and the server and the cache have no pods.
+// A POD is a name with optional attributes, for example web-a or web-a:orphan,notready. Without attributes, a pod
+// is owned by web, has the label app=web, and has been ready for an hour. For the list of all attributes, see the
+// method scene.set.
 //
 //	wanted N              the owner wants N pods, in a new generation
 //	owner gone            the owner no longer exists on the server
@@ -143,7 +144,7 @@ type scene struct {
 	history  []*corev1.Pod            // all versions of all pods
 	tells    bool                     // the caches return their versions
 	slow     map[string]time.Duration // how long a call takes, by verb
-	webhook  []string                 // the attributes that created and patched pods get
+	webhook  []string                 // the webhook sets these attributes on created and patched pods
 	sent     *corev1.Pod
 	printed  []string
 }
@@ -228,8 +229,8 @@ func (s *scene) next() string {
 	return s.prefix + strconv.Itoa(s.versions)
 }
 
-// fault runs the hooks of a verb, and returns an error if the call fails without effect. If the argument lost is
-// true, faultOf returns an error for a call that has taken effect.
+// fault runs the hooks of a verb, and returns an error if the call fails without effect. If a call takes effect
+// before it fails, the error comes from faultOf, which is then called with lost set to true.
 func (s *scene) fault(verb, name string) error {
 	for i := range s.hooks {
 		if h := &s.hooks[i]; h.verb == verb {
@@ -483,7 +484,8 @@ func (s *scene) showOwner() {
 	}
 }
 
-// show makes the cache show the named pods as they are on the server. Without names, it does this for all pods.
+// show makes the cache show the named pods as they are on the server. If no names are given, the cache shows all
+// pods as they are on the server.
 func (s *scene) show(only []string) {
 	names := only
 	if len(only) == 0 {

@@ -29,16 +29,17 @@ type view[C Object] struct {
 	children []C
 	wanted   sets.Set[string] // see wantedSlots
 	unmet    bool             // whether the view may omit existing children, or contain children that are gone
-	begins   bool             // whether the view may be old only because the children have not been checked in this term yet
+	begins   bool             // true if the children have not been checked in this term yet, and nothing else indicates that the view is old
 	// spec is the Spec of the owner. It also contains the calls in flight, the taken names and the undecided
 	// adoptions.
 	spec replicas.Spec[C]
 }
 
-// plan decides what to create, delete, adopt and release. It first uses a view of the cached children and
-// newer facts. If this view is known to be old and there is something to do, the children are listed live,
-// and the decision is made again. If the view may lack the effects of earlier calls, the children are
-// listed live even if there is nothing to do. The result ok reports whether the pass continues.
+// plan decides what to create, delete, adopt and release. The first decision is based on a view that combines
+// the cached children with newer facts from the ledger. If this view is known to be old and there is
+// something to do, the children are listed live, and the decision is made again. If the view may lack the
+// effects of earlier calls, the children are listed live even if there is nothing to do. The result ok
+// reports whether the pass continues.
 func (p *pass[O, C]) plan(ctx context.Context) (plan replicas.Plan[C], ok bool) {
 	if !p.readCache(ctx) {
 		return plan, false
@@ -65,8 +66,8 @@ func (p *pass[O, C]) plan(ctx context.Context) (plan replicas.Plan[C], ok bool) 
 }
 
 // isUnsure reports whether the Kind has a Prepare function and this function would get a view that may be
-// old. If the view may be old only because a term has begun, isUnsure returns false while passes still wait
-// for the cache.
+// old. While passes wait for the cache at the beginning of a term, isUnsure returns false, unless something
+// else indicates that the view is old.
 func (p *pass[O, C]) isUnsure() bool {
 	return p.kind.Prepare != nil && p.view.spec.Pending == expectations.Expired && (!p.view.begins || p.term.children.patience(p.opts.Now()) <= 0)
 }
@@ -125,7 +126,7 @@ func (p *pass[O, C]) readCache(ctx context.Context) (ok bool) {
 	return true
 }
 
-// setChildren sets the children of the view. It also adds the calls in flight to the view's spec, and the
+// setChildren sets the children of the view. In the view's spec, it also sets the calls in flight, and the
 // names that new children cannot have.
 func (p *pass[O, C]) setChildren(children []C) {
 	p.view.children = children
@@ -244,11 +245,11 @@ func (p *pass[O, C]) lookAtServer(ctx context.Context) {
 	}
 }
 
-// looked records that all children have been seen in this term, in a live list or in a cache that is new
-// enough.
+// The method looked is called when a live list, or a cache that is new enough, has shown all children in this
+// term. It records the term in the owner's state.
 func (p *pass[O, C]) looked() { p.state.childrenTerm = p.inTerm }
 
-// cachePatience is the maximum time that the first passes of a term wait for the cache. They wait until
+// cachePatience is the maximum time that the first passes of a term wait for the cache. The passes wait until
 // the cache reaches the resourceVersion that the server had when the term began.
 const cachePatience = 2 * time.Second
 

@@ -42,10 +42,10 @@ type Options struct {
 	Controller controller.Options
 	// Watches records the watch requests of the Cluster's cache. Before you make the Cluster, wrap its
 	// rest.Config with the Wrap method of Watches. If a watch hangs, the controller ends the watch, and the
-	// cache lists its objects again. If Watches is nil, the controller cannot end a watch that hangs. The
-	// controller then reports the watch only in the log, in the metric replicakit_watch_age_seconds, and in
-	// the result of CheckWatches. Use the same Watches for all controllers of a Cluster. The page
-	// docs/adopting.md in this repository says which failures the controller notices, and how soon.
+	// cache lists its objects again. If Watches is nil, the controller cannot end a watch that hangs, and
+	// only reports the watch in the log, in the metric replicakit_watch_age_seconds, and in the result of
+	// CheckWatches. Use the same Watches for all controllers of a Cluster. The page docs/adopting.md in this
+	// repository says which failures the controller notices, and how soon.
 	Watches *transport.Watches
 	// Healthz is the name that Add uses to register CheckWatches as a health check at the manager's /healthz
 	// endpoint. If Healthz is empty, Add does not register CheckWatches.
@@ -148,9 +148,9 @@ type Reconciler[O, C client.Object] struct {
 // creations and deletions from the cache. A creation is confirmed if the cache contains the child. A
 // deletion is confirmed if the cache does not contain the child, or if the child is being deleted. If you
 // do not use ChildEvents, another watch, such as that of builder.Owns, must cause a pass whenever a child
-// is created or deleted. Without any such watch, the next pass starts only when the expectation expires.
-// Without ChildEvents, a new orphan does not cause a pass, so an owner adopts the orphan only in the
-// owner's next pass.
+// is created or deleted. If no watch causes a pass after a creation or deletion, the next pass starts only
+// when the expectation expires. Without ChildEvents, a new orphan does not cause a pass, so an owner adopts
+// the orphan only in the owner's next pass.
 func New[O, C client.Object](from cluster.Cluster, kind controller.Kind[O, C], opts Options) (*Reconciler[O, C], error) {
 	if err := checkCluster(from); err != nil {
 		return nil, fmt.Errorf("controllerruntime: kind %s: %w", kind.Owner.Kind, err)
@@ -184,8 +184,8 @@ func New[O, C client.Object](from cluster.Cluster, kind controller.Kind[O, C], o
 		opts.Controller.Events = events{recorder}
 	}
 	calls := caller[O, C]{writer: from.GetClient(), live: from.GetAPIReader(), owners: owners, children: children}
-	// The controller has no queue of its own. It can add owners only to the queues that the event handlers
-	// receive.
+	// The function nowhere does nothing, because the controller has no queue of its own. The controller can
+	// add owners only to the queues that the event handlers receive.
 	nowhere := func(types.NamespacedName, time.Duration) {}
 	if r.controller, err = controller.New(kind, calls, r.view, nowhere, opts.Controller); err != nil {
 		return nil, err

@@ -95,8 +95,8 @@
 //     the server before it first creates or deletes children.
 //
 // docs/why.md compares a plain loop with this package in each of the four cases. Neither a plain loop nor
-// this package protects you if another process writes at the same time. Such a process may be a previous
-// leader that has not stopped.
+// this package protects you if another process writes at the same time, for example a previous leader that
+// has not stopped.
 //
 // This package reads the cache directly instead of through the client. Therefore passes never wait in a
 // read, whether or not the option is on.

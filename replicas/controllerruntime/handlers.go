@@ -81,8 +81,8 @@ func (h *Handlers) OwnerEvents() handler.EventHandler {
 	return eventHandler(nil, made.OwnerAdded, made.OwnerUpdated, made.OwnerDeleted)
 }
 
-// made returns the controller.Handlers that NewHandlers has set. If there are none, the result is nil, and
-// its methods return an error for each event.
+// made returns the controller.Handlers that NewHandlers has set. If NewHandlers did not make h, the result
+// is a nil *controller.Handlers. The methods of a nil *controller.Handlers return an error for each event.
 func (h *Handlers) made() *controller.Handlers {
 	if h == nil {
 		return nil

@@ -13,7 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// objects is a factory for empty objects and empty lists of one kind. A client or a cache then fills them.
+// objects makes empty objects and empty lists of one kind. The methods get and list fill an empty object or
+// list from a client or a cache.
 type objects[T client.Object] struct {
 	scheme *runtime.Scheme
 	kind   schema.GroupVersionKind

@@ -18,8 +18,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/controllerruntime"
 )
 
-// A telling cluster has a cache that returns the given informer. In controller-runtime 0.24 and later, the
-// indexer of such an informer reports the version of the cache.
+// A telling cluster has a cache that returns the given informer. In controller-runtime 0.24 and later, the indexer
+// of an informer reports the version of the cache, unless the cache is limited to several namespaces.
 type telling struct {
 	*fakeCluster
 	informer cache.Informer

@@ -66,7 +66,8 @@ func TestAChildIsLookedAtWhenItIsAvailable(t *testing.T) {
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// work processes the requests that are due in the queue, for the duration d.
+// The function work calls Reconcile for each request in the queue when the request is due. The function returns
+// after the duration d.
 func work(t *testing.T, q queue, r reconcile.Reconciler, d time.Duration) {
 	t.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {

@@ -24,9 +24,9 @@ import (
 //	err = mgr.Add(manager.RunnableFunc(r.FollowWatches))
 //
 // Some caches do not report the resourceVersion that they have reached, for example the cache of a manager
-// with cache.Options.DefaultNamespaces. The watches of these caches are checked only if Options.Watches is
-// set. If such a watch receives nothing for two and a half minutes, not even a bookmark, its objects are
-// listed again.
+// with cache.Options.DefaultNamespaces. If a cache does not report its resourceVersion, the watches of the
+// cache are checked only if Options.Watches is set. If a watch of such a cache receives nothing for two
+// and a half minutes, not even a bookmark, the objects of the watch are listed again.
 func (r *Reconciler[O, C]) FollowWatches(ctx context.Context) error {
 	if r.made() == nil {
 		return errors.New("controllerruntime: New did not make this Reconciler")

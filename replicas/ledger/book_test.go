@@ -74,8 +74,8 @@ func named(name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: "shop", Name: name}
 }
 
-// A book plays a story on a Ledger. Each line of the story is a command. The text after => is the expected output
-// of the command.
+// A book runs a list of commands on a Ledger. This list is called a story, and each line of the story is a
+// command. The text after => is the expected output of the command.
 type book struct {
 	*ledger.Ledger[kid]
 	now   time.Time
@@ -179,7 +179,7 @@ func (b *book) tell(command string, args []string) string {
 			took, _ = time.ParseDuration(args[1])
 		}
 		b.Looked(named(args[0]), b.now.Add(-took), b.now)
-	case "landed": // a list that began now was recorded
+	case "landed": // a live list was recorded, and its list call began at b.now
 		b.Landed(b.now)
 	default:
 		return b.show(command)

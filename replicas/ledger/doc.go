@@ -36,9 +36,9 @@
 // # Waiting
 //
 // A Kubernetes controller creates and deletes nothing until its cache shows all of the controller's earlier
-// creations and deletions. To wait in the same way, record creations with [Ledger.Created] and deletions
-// with [Ledger.Deleted]. The field [View.Waits] is then the time to wait. Other facts require no waiting,
-// because the view already includes them.
+// creations and deletions. If your controller should also wait for its cache, record creations with
+// [Ledger.Created] and deletions with [Ledger.Deleted]. The field [View.Waits] is then the time to wait.
+// Other facts require no waiting, because the view already includes them.
 //
 // # Requests without an answer
 //

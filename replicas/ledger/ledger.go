@@ -24,9 +24,10 @@ import (
 const DefaultPatience = 5 * time.Minute
 
 // A Ledger remembers facts about the children of one owner until the cache shows these facts. The zero
-// Ledger contains no facts and is ready to use. The type parameter C is a pointer type such as
-// *corev1.Pod. The Ledger keeps references to the objects that are passed to it, but does not modify them.
-// All methods are safe for concurrent use, but only one pass at a time may use a Ledger.
+// Ledger contains no facts and is ready to use. The type parameter C is a pointer type such as *corev1.Pod.
+// The Ledger keeps references to the objects that are passed to it, but does not modify them. All methods
+// are safe for concurrent use. For example, a pass may record the answers to parallel calls. However, two
+// passes must not use the same Ledger at the same time.
 type Ledger[C metav1.Object] struct {
 	// Patience is the time for which the Ledger trusts a fact that the cache does not show. The value 0
 	// means DefaultPatience. Do not change Patience after the first use of the Ledger.
@@ -73,7 +74,8 @@ const (
 	deleted
 )
 
-// A doubt is a delete call that got no answer. The zero doubt means that no delete call is unanswered.
+// A doubt is a delete call for a child that got no answer. If the child has no unanswered delete call, the
+// doubt is zero.
 type doubt struct {
 	version string    // the resourceVersion in the preconditions of the call; "" if none
 	sent    time.Time // when the call was last sent
@@ -289,10 +291,11 @@ func isShownBy(cached, listed metav1.Object) bool {
 	return resourceversion.Reached(cached.GetResourceVersion(), listed.GetResourceVersion())
 }
 
-// tellAbsent records which children are missing from the list. A cached child without a fact needs a new
-// fact only if the list or the child has no numeric version. In all other cases, View compares the
-// versions. If a child does not match the selector, no list contains the child. Its absence from the list
-// then proves nothing.
+// tellAbsent records which children are missing from the list. Suppose that a cached child is missing from
+// the list, and that the Ledger has no fact about the child. If the list and the child both have a numeric
+// version, View compares the two versions, so tellAbsent records nothing. If the version of the list or of
+// the child is not numeric, tellAbsent records a fact. If a child does not match the selector, no list
+// contains the child. Its absence from the list then proves nothing.
 func (l *Ledger[C]) tellAbsent(start Moment, s Snapshot[C], cached map[types.UID]C, now time.Time) {
 	is := fact[C]{word: word[C]{version: l.list.version, at: start}}
 	for id, e := range l.children {
@@ -318,9 +321,10 @@ func (l *Ledger[C]) tellAbsent(start Moment, s Snapshot[C], cached map[types.UID
 }
 
 // WentBack records that the cache went back to an older state. For example, a cache may be filled again
-// from an API server that lags behind. The Ledger has already dropped the facts that the newer cache
-// showed, so the remaining facts are incomplete. WentBack therefore drops the remaining facts, too. All
-// views are stale until the children are listed live.
+// from an API server that lags behind. The Ledger has already dropped the facts that the cache showed
+// before it went back. The cache may no longer show these facts, so the cache and the Ledger together are
+// incomplete. WentBack therefore drops all facts that the Ledger still contains. All views are stale until
+// the children are listed live.
 func (l *Ledger[C]) WentBack() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -367,7 +371,8 @@ func (l *Ledger[C]) tidy(id types.UID, e *entry[C]) {
 // Doubt records a delete call that was sent and got no answer. The parameter version is the resourceVersion
 // in the preconditions of the call, or "" if there was none. The Ledger keeps this call until a view shows
 // that the child is missing, is being deleted, or is newer than the version in the preconditions. The
-// methods Deleted, Sure and Landed also remove the call. The call never expires by itself.
+// methods Deleted, Sure and Landed also remove the call. The Ledger does not remove a delete call only
+// because time has passed.
 func (l *Ledger[C]) Doubt(id types.UID, version string, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -393,8 +398,8 @@ func (l *Ledger[C]) Sure(id types.UID) {
 }
 
 // Doubted returns the delete calls that got no answer. The map contains the UID of each child and the time
-// at which the delete call was last sent. If there are no such calls, the map is nil. The caller owns the
-// map.
+// at which the delete call was last sent. If the Ledger contains no unanswered delete call, the map is nil.
+// The caller owns the map.
 func (l *Ledger[C]) Doubted() (sent map[types.UID]time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -102,8 +102,8 @@ func (l *loop) sort() (orphans, strays []kid) {
 	return orphans, strays
 }
 
-// The method planned is called before the pass carries out its plan. It stores in l.pass the children that the plan
-// counts, and a copy of the map l.gone.
+// This method is called before the pass carries out its plan. The method stores in l.pass the children that the
+// plan counts, and a copy of the map l.gone.
 func (l *loop) planned() {
 	l.pass.seen, l.pass.gone, l.pass.landed = map[types.UID]bool{}, maps.Clone(l.gone), map[types.UID]bool{}
 	for _, c := range l.ours {
@@ -189,10 +189,11 @@ func (l *loop) told(start ledger.Moment, c kid) {
 	}
 }
 
-// create creates the missing children. It repeats the creations with an open name, except those with a name that
-// another object has. An open name is the name of a creation with an unknown result, if no replica with this name
-// is known. Each open name takes the place of one missing child, even if its creation is not repeated. The other
-// missing children get new names. If there are more open names than missing children, create makes no child.
+// create creates the missing children. A name is open if the result of the creation with this name is unknown,
+// and no replica with this name is known. If no other object has an open name, create sends the creation with
+// this name again. Each open name takes the place of one missing child, even if create does not send its creation
+// again. The remaining missing children get new names. If there are more open names than missing children, create
+// sends no creation.
 func (l *loop) create(missing int) {
 	open := l.known.Open()
 	if missing < len(open) {
@@ -216,7 +217,7 @@ func (l *loop) create(missing int) {
 }
 
 // lookForDue reads each name in the Ledger from the server if the next read of this name is due. The names in the
-// parameter again are not read, because the method create repeats their creations.
+// parameter are not read, because the caller sends the creations with these names again.
 func (l *loop) lookForDue(again ...string) {
 	for _, n := range l.known.Names() {
 		if n.NextLook(l.now) > 0 || slices.Contains(again, n.Name) {
@@ -372,9 +373,9 @@ func (l *loop) delete(c kid) (goOn bool) {
 	return true
 }
 
-// deleting is called before a deletion. It checks that enough children will be left, even if all deletions in flight
-// of the current process take effect. If the plan counts a child that others have removed or changed without
-// the controller's knowledge, this child also counts as left.
+// deleting is called before a deletion. It checks that enough children will remain, even if all deletions in
+// flight of the current process take effect. The plan may count a child that others have removed or changed
+// without the controller's knowledge. The check counts this child as a remaining child.
 func (l *loop) deleting(victim kid) {
 	left := 0
 	for id, c := range l.kids {

@@ -18,9 +18,9 @@ import (
 // that no server takes longer than Landing to carry out a request.
 const Landing = 5 * time.Minute
 
-// firstLook is the first delay before a name is read again from the server. Each later delay is twice as
-// long as the one before it, up to lastLook. If another creation with the same name is sent first, the name
-// does not have to be read.
+// firstLook is the first delay before a name is looked up on the server again. Each later delay is twice as
+// long as the one before it, up to lastLook. If another creation with the same name is sent before this
+// lookup, the lookup is not needed.
 const firstLook, lastLook = time.Second, time.Minute
 
 // A Name is the name in a create request with an unknown result. The request was sent at least once. If
@@ -35,8 +35,8 @@ type Name struct {
 	Bearer Bearer
 
 	open    int                 // the number of create requests with this name and an unknown result
-	settled sets.Set[types.UID] // the children that were counted as the result of a creation
-	look    backoff.Hold        // the delay before the name is read again from the server
+	settled sets.Set[types.UID] // the objects with this name that have each reduced the number in the field open by one
+	look    backoff.Hold        // the delay before the name is looked up on the server again
 }
 
 // A Bearer says what kind of object has a name.
@@ -55,14 +55,14 @@ const (
 func (n Name) IsTaken() bool { return n.Bearer == Leaver || n.Bearer == Stranger }
 
 // HasLanded reports whether all creations with the name were sent at least five minutes before now; see
-// Landing. If HasLanded returns true, no creation with the name can take effect after the time now. A read
-// from the server that begins at this time or later then shows the final result.
+// Landing. If HasLanded returns true, no creation with the name can take effect after the time now. A
+// lookup on the server that begins at this time or later then shows the final result.
 func (n Name) HasLanded(now time.Time) bool { return now.Sub(n.Sent) >= Landing }
 
-// NextLook returns the time to wait before the name is read from the server. If the result is 0 or
-// negative, read the name now. If another creation with the same name is sent first, the name does not have
-// to be read. While a Replica has the name, no other child can get the name. The read can then wait until
-// HasLanded returns true.
+// NextLook returns the time to wait before the name is looked up on the server. If the result is 0 or
+// negative, look up the name now. If you send another creation with the same name before this lookup, the
+// lookup is not needed. While a Replica has the name, no other child can get the name. The lookup can then
+// wait until HasLanded returns true.
 func (n Name) NextLook(now time.Time) time.Duration {
 	if n.Bearer == Replica {
 		return max(landsIn(n.Sent, now), n.look.Remaining(now))
@@ -97,10 +97,10 @@ func (l *Ledger[C]) Refused(name types.NamespacedName) {
 }
 
 // Bears records what kind of object has the given name; see Bearer. If the parameter ours is true, the
-// object is a child of the owner. This child is counted as the result of one creation with that name. If
-// Bears is called again for the same child, no further creation is counted. If several creations with that
-// name were sent, one child is the result of only one of the creations. The results of the other creations
-// stay unknown.
+// object is a child of the owner. This child is counted as the result of one creation with the name, even
+// if Bears is called again for the same child. If several creations with the name were sent, the child is
+// the result of at most one of them. The number of creations with an unknown result is therefore reduced by
+// only one.
 func (l *Ledger[C]) Bears(name types.NamespacedName, id types.UID, is Bearer, ours bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -131,10 +131,11 @@ func (l *Ledger[C]) NoneBears(name types.NamespacedName) {
 	}
 }
 
-// Looked records that a name was read from the server. The parameters began and now are the start and the
-// end of the read. If no creation with the name could take effect after the read began, Looked drops the
-// name. If a creation could still take effect, Looked doubles the delay before the next read. The delay is
-// at most the time for which a creation can still take effect.
+// Looked records that a name was looked up on the server. The parameters began and now are the start and
+// the end of the lookup. If no creation with the name could take effect after the lookup began, Looked
+// drops the name. If a creation could still take effect, Looked doubles the delay before the next lookup.
+// If a creation can take effect even after the time now, the delay is at most the time for which this is
+// possible.
 func (l *Ledger[C]) Looked(name types.NamespacedName, began, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -172,8 +173,8 @@ func (l *Ledger[C]) SentTo(name string) (namespace string, sent bool) {
 	return l.names[i].Namespace, true
 }
 
-// Open returns the Names for which no Replica is known. A child with such a name may already exist or may
-// still be created.
+// Open returns the Names for which no Replica is known. For each Name in the result, a child with the name
+// may already exist or may still be created.
 func (l *Ledger[C]) Open() []Name {
 	return slices.DeleteFunc(l.Names(), func(n Name) bool { return n.Bearer == Replica })
 }
@@ -181,9 +182,10 @@ func (l *Ledger[C]) Open() []Name {
 // InFlight lists the calls with an unknown result. Such a call may already have taken effect, or may still
 // take effect. Copy the fields of InFlight into a replicas.Spec.
 type InFlight struct {
-	// Creations contains the names in the result of Open that can be sent again. The name that was sent
-	// last comes first. Taken contains all other names in the result of Open. Other objects have these
-	// names, so no creation with such a name can take effect now.
+	// Each name in the result of Open is either in Creations or in Taken. If no known object has the name,
+	// the name is in Creations, and a creation with the name can be sent again. In Creations, the name that
+	// was sent last comes first. If another object has the name, the name is in Taken, because no creation
+	// with the name can take effect now.
 	Creations, Taken []string
 	// Deletions contains the UIDs in the result of Doubted, in sorted order.
 	Deletions []types.UID
@@ -224,9 +226,9 @@ func (l *Ledger[C]) drop(name types.NamespacedName) {
 	l.names = slices.DeleteFunc(l.names, func(n Name) bool { return n.NamespacedName == name })
 }
 
-// resolve updates the Bearer of each name from the children in a view. If no child in the view has that
-// name, its Bearer becomes Nobody. The value Stranger is kept, because views do not always contain
-// Strangers.
+// resolve updates the field Bearer of each Name from the children in a view. If no child in the view has
+// the name, resolve sets the field to Nobody. However, the value Stranger is kept. A Stranger may still
+// have the name, because views do not always contain objects that are not the owner's children.
 func (l *Ledger[C]) resolve(children []C, rules Rules[C]) {
 	if len(l.names) == 0 {
 		return

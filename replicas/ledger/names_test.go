@@ -276,8 +276,8 @@ func TestAClockThatWentBack(t *testing.T) {
 	})
 }
 
-// InFlight returns the names for which no Replica is known. The name that was sent last comes first. Names that
-// other objects have are in Taken.
+// InFlight returns the names for which no Replica is known. The name that was sent last comes first. If another
+// object has a name, InFlight returns this name in the list Taken.
 func TestInFlight(t *testing.T) {
 	t.Parallel()
 	var known ledger.Ledger[kid]

@@ -10,9 +10,9 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 type Owner struct {
 	Is   metav1.Object // the owner as returned by the server; nil if the owner is gone
 	Gone bool          // true if the owner no longer exists on the server, even if it is still in the cache
-	// Version is the resourceVersion of the owner in the field Is. If the owner is gone, Version is the
-	// resourceVersion that the owner had in the cache. If resourceVersions cannot prove that the cache
-	// shows this state, Version is "".
+	// If the owner exists, Version is the resourceVersion that the server returned for the owner. If the
+	// owner is gone, Version is the resourceVersion that the owner had in the cache. If resourceVersions
+	// cannot prove that the cache shows this state, Version is "".
 	Version string
 }
 
@@ -23,8 +23,8 @@ func (l *Ledger[C]) Owner() Owner {
 	return l.owner
 }
 
-// OwnerTold records the owner's state, as the last call has shown it. If the cache shows the same state,
-// pass the zero Owner.
+// OwnerTold records the state of the owner that the last API call has shown. When the cache shows this
+// state or a newer one, call OwnerTold with the zero Owner.
 func (l *Ledger[C]) OwnerTold(is Owner) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

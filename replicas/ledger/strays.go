@@ -9,10 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Stray records that the object c is a stray. The object must not be nil. A stray is a new object that the
-// server changed when it created the object. Because of the change, the object is not one of the owner's
-// children. For example, a webhook may remove the labels that the owner's selector requires. A stray must
-// be deleted.
+// Stray records that the object c is a stray. The object must not be nil. A stray was created for the
+// owner, but is not one of the owner's children, because the server changed the object when it created the
+// object. For example, a webhook may remove the labels that the owner's selector requires. A stray must be
+// deleted.
 func (l *Ledger[C]) Stray(c C) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -25,9 +25,9 @@ type Snapshot[C metav1.Object] struct {
 	// Version is a resourceVersion. Children includes all changes up to this resourceVersion. Read Version
 	// before Children, so that Children is at least as new. If the version is unknown, Version is "".
 	Version string
-	// Newest is the highest resourceVersion in the events of all children, or "" if it is unknown. If
-	// Version is unknown, Newest can show that the cache is newer than a child that is missing from the
-	// cache.
+	// Newest is the highest resourceVersion in the events of all children, or "" if it is unknown. Newest
+	// is used if Version is unknown and a known child is missing from the cache. If Newest is higher than
+	// the child's resourceVersion, the cache seems to be newer than the child.
 	Newest string
 	// Children lists the owner's children and the orphans. It may also contain children of other owners.
 	Children []C
@@ -61,10 +61,10 @@ type Rules[C metav1.Object] struct {
 }
 
 // RulesOf returns the rules for an owner of the given kind. The owner's children are the objects that the
-// owner controls. A child of the owner or an orphan can count as a replica if it matches the selector. If
-// the owner is in a namespace, only children in the same namespace count. If the selector is nil, no child
-// counts. If one of the parameters owner and active is nil, the rules are incomplete, and View returns an
-// error.
+// owner controls. An object can count as a replica if it matches the selector and no other owner controls
+// the object. If the owner is in a namespace, only children in the same namespace count. If the selector is
+// nil, no child counts. If one of the parameters owner and active is nil, the rules are incomplete, and
+// View returns an error.
 func RulesOf[C metav1.Object](owner metav1.Object, kind schema.GroupKind, matching labels.Selector, active func(C) bool) Rules[C] {
 	if object.IsNil(owner) {
 		return Rules[C]{}
@@ -142,8 +142,8 @@ func (l *Ledger[C]) View(start Moment, s Snapshot[C], now time.Time) (View[C], e
 	return v, nil
 }
 
-// passList forgets the last list. It is called when the cache is at least as new as that list. Facts about
-// listed children are also forgotten if they have no numeric version. A fact without a numeric version is
+// passList is called when the cache is at least as new as the last live list, and forgets this list. If a
+// fact about a listed child has no numeric version, passList also forgets the fact. However, the fact is
 // kept if its observation began after the list call, or if the fact says that the child is gone.
 func (l *Ledger[C]) passList() {
 	for id := range l.list.children {
@@ -155,8 +155,8 @@ func (l *Ledger[C]) passList() {
 	l.list = bar{}
 }
 
-// checkCache forgets the facts if the cache went back to an older version, or if the selector has
-// changed.
+// checkCache drops all facts about children if the cache went back to an older version, or if the selector
+// has changed.
 func (l *Ledger[C]) checkCache(s Snapshot[C]) {
 	knows := l.list.version != "" || len(l.children) > 0
 	if resourceversion.Older(s.Version, l.read) || knows && isOther(l.selector, s.Selector) {
@@ -264,8 +264,8 @@ func (o *overlay[C]) believe(c C) (C, bool) {
 func (w word[C]) isMissing() bool { return w.at > 0 && !w.there }
 
 // isShown reports whether the cache shows the answer w or a newer state. The parameter c is the child in
-// the cache. If c does not match the selector, no list contains c. isShown then returns true for an answer
-// w that c was missing from a list, because this answer proves nothing.
+// the cache. If w says that a list did not contain c, and c does not match the selector, w proves nothing,
+// because no list contains c. isShown then returns true.
 func (o *overlay[C]) isShown(c C, w word[C]) bool {
 	switch {
 	case !w.there && !o.cache.Rules.MayCount(c):
@@ -350,12 +350,12 @@ func (o *overlay[C]) isMoot(e *entry[C]) bool {
 	return o.isAged(e) && w.there && !o.cache.Rules.MayCount(w.child)
 }
 
-// isSuperseded reports whether the cache is at least as new as the fact about a child that is missing from
-// the cache. The result is true if the cache has reached the resourceVersion of the fact. The result is
-// also true if the cache has contained the child at any earlier time. If the fact says that the child
-// exists, and the cache has a numeric resourceVersion, only the two resourceVersions are compared. If the
-// child is gone and the last list also shows this, the result is true, because the fact is no longer
-// needed.
+// isSuperseded reports whether the cache is at least as new as e.fact. The parameter e is the entry of a
+// child that is missing from the cache. If the cache has reached the resourceVersion in e.fact, the result
+// is true. The result is also true if the cache has contained the child at any earlier time. If the fact
+// says that the child exists, and the cache has a numeric resourceVersion, only the two resourceVersions
+// are compared. If the child is gone and the last list also shows this, the result is true, because the
+// fact is no longer needed.
 func (o *overlay[C]) isSuperseded(id types.UID, e *entry[C]) bool {
 	w := e.fact.word
 	switch isGone := e.fact.gone > 0 || w.isMissing(); {
@@ -399,9 +399,9 @@ func (o *overlay[C]) later(a, b *entry[C]) *entry[C] {
 }
 
 // isNoNamesake reports whether the cached child c still exists. If a newer child has the same name, c is
-// gone. If the Ledger knows a child with the same name that is missing from the cache, the parameter other
-// is the entry of this child. If there is no such child, nil is passed for the parameter other. If the
-// versions do not show which child is newer, the view is stale.
+// gone. The parameter other is the entry of another child that has the same name and is missing from the
+// cache. If the Ledger contains no entry of this kind, the parameter is nil. If the versions do not show
+// which of the two children is newer, the view is stale.
 func (o *overlay[C]) isNoNamesake(c C, other *entry[C]) bool {
 	if other == nil || other.fact.gone > 0 {
 		return true
@@ -418,17 +418,19 @@ func (o *overlay[C]) isNoNamesake(c C, other *entry[C]) bool {
 	return true
 }
 
-// firstSuspicion is the first delay before the method suspect sets View.Unmet. Each later delay is twice as
-// long as the one before it, up to lastSuspicion.
+// firstSuspicion is the first delay before View.Unmet is set by the method suspect. Each later delay is
+// twice as long as the one before it, up to lastSuspicion.
 const firstSuspicion, lastSuspicion = 5 * time.Second, 5 * time.Minute
 
 // nextLook is the time between two passes while the cache does not show all facts. If a watch breaks and
 // the cache lists again, the cache may show new facts without an event that causes a pass.
 const nextLook = 5 * time.Second
 
-// suspect checks whether a cache with an unknown version seems to be newer than a child that is missing
-// from the cache. If the cache seems to be newer, suspect sets View.Stale immediately, and sets View.Unmet
-// after a delay. The delay is needed because Newest may come from the events of another watch.
+// suspect is needed for a cache with an unknown version. The parameter lacking contains the entries of
+// existing children that are missing from the cache. If Snapshot.Newest is higher than the resourceVersion
+// of one of these children, the cache seems to be newer than the child. In this case, suspect sets
+// View.Stale immediately, and sets View.Unmet after a delay. The delay is needed because Newest may come
+// from the events of another watch.
 func (o *overlay[C]) suspect(lacking []*entry[C]) {
 	if len(lacking) == 0 || o.cache.Version != "" {
 		o.passed = backoff.Hold{}
@@ -475,8 +477,9 @@ func (l *Ledger[C]) Split(children []C) (stay, come, leave []C) {
 	return stay, come, leave
 }
 
-// isNeeded reports whether the fact in an entry changes the view. For such a fact, the method Again
-// requests another pass, so that the fact is dropped even if no event arrives.
+// isNeeded reports whether the fact in an entry changes the view. The method Again uses the result to
+// decide whether another pass is needed. In another pass, a fact that the cache shows by then is dropped,
+// even if no event has arrived.
 func (l *Ledger[C]) isNeeded(e *entry[C]) bool {
 	return e.fact.gone == 0 && !e.fact.word.isMissing() || e.shown == l.viewed
 }
@@ -521,7 +524,8 @@ func (l *Ledger[C]) Awaited() (creations []string, deletions []types.UID) {
 }
 
 // Waits returns the maximum time to wait until the cache shows all calls that were recorded with Created
-// and Deleted. If the cache already shows these calls, or if the time is over, the result is 0.
+// and Deleted. If the cache already shows all these calls, or if the maximum time has passed, the result is
+// 0.
 func (l *Ledger[C]) Waits(now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -533,8 +533,8 @@ func TestAgain(t *testing.T) {
 	})
 }
 
-// The owner's children are the objects that the owner controls. These children and orphans may count if they match
-// the selector. If the owner is in a namespace, they must also be in this namespace.
+// The owner's children are the objects that the owner controls. These children and orphans may count if they
+// match the selector. If the owner is in a namespace, children and orphans in other namespaces do not count.
 func TestRulesOf(t *testing.T) {
 	t.Parallel()
 	kind := schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "ReplicaSet"}

@@ -40,10 +40,10 @@ type world struct {
 	known  *ledger.Ledger[kid]
 	looked bool // false after a restart, until the controller has made a live list
 
-	// The next fields record what the controller can know. If the controller could not notice an existing child yet,
-	// the child is in the map unseen. If the controller knows that a child is gone or does not count as a replica,
-	// the child is in the map gone. If the current process has deleted a child, with or without an answer, the child
-	// is in the map killed.
+	// The next fields record what the controller can know. The map world.unseen contains the existing children that
+	// the controller could not notice yet. The map world.gone contains the children that the controller knows to be
+	// gone, or knows not to count as replicas. The map world.killed contains the children that the current process
+	// has deleted, with or without an answer.
 	unseen, killed map[types.UID]bool
 	gone           map[types.UID]int // each value is the version at which the child is known to be gone
 	adopts         bool              // whether there are or were orphans
@@ -219,7 +219,7 @@ func (w *world) land() {
 }
 
 // mustKnow returns the number of existing children that count as replicas and that the controller can know. The
-// children in the parameter except are not included in this number.
+// children in the parameter do not count.
 func (w *world) mustKnow(except map[types.UID]bool) (n int) {
 	for id, c := range w.kids {
 		if counts(c) && !w.unseen[id] && !except[id] {
@@ -314,7 +314,7 @@ func (w *world) actions() (all []action) {
 	if w.backs > 0 && w.past == nil {
 		all = append(all, action{"a server falls behind", func(w *world) { w.past = &world{kids: maps.Clone(w.kids), last: w.last} }})
 	}
-	if w.backs > 0 && w.past != nil && w.past.last < w.viewed { // otherwise the cache would be late, but would not go back
+	if w.backs > 0 && w.past != nil && w.past.last < w.viewed { // the older state must be older than the cache in the last pass
 		all = append(all, action{"the cache goes back", func(w *world) { w.backs--; w.goBack() }})
 	}
 	return all
@@ -380,8 +380,8 @@ func (w *world) goBack() {
 	w.cache, w.events, w.read, w.broken = maps.Clone(w.past.kids), nil, w.past.last, true
 }
 
-// crossing is called while a call is in progress. It may perform one action of the watch, of a late request or of a
-// user. The method others returns these actions.
+// crossing is called while a call is in progress. It may perform one action of the watch, of a late request or of
+// a user. The possible actions are the result of w.others.
 func (w *world) crossing() {
 	if w.crossings == 0 {
 		return

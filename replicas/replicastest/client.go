@@ -24,7 +24,7 @@ import (
 // A Client makes the API calls of one controller and receives the controller's events. A Client is
 // a controller.Client and a controller.EventSink. Use Fail to make calls fail, and Record to record
 // calls. The callbacks Fault and Done can call the method Step of other Parts. To simulate the
-// death of the process, they can panic with a Crash.
+// death of the process, Fault or Done can panic with a Crash.
 type Client[O Object[O], C Object[C]] struct {
 	// Client sends the calls, which may fail. Create modifies its argument and the maps in it, like
 	// a client that decodes the response into the argument.

@@ -52,7 +52,7 @@ func TestState(t *testing.T) {
 			createPod(t, cluster, pod("waste"))
 			remove(t, cluster, "waste")
 		}
-		for range waste { // perform the tasks of the deleted pods
+		for range waste { // perform the cluster's pending task for each deleted pod
 			cluster.Act()
 		}
 		controller := cluster.NewController()

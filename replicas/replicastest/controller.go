@@ -39,7 +39,7 @@ type Controller[O Object[O], C Object[C]] struct {
 
 	controller *controller.Controller
 	cluster    *Cluster[O, C]
-	suffix     []int // the remaining digits of the current name's suffix; empty if the cluster is not counting
+	suffix     []int // digits of the current name's suffix that are still to be returned as random numbers; used only if Options.Counting is set
 	inside     *inside.Controller[controller.Pass[O, C], C]
 	hidden
 }

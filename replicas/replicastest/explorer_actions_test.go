@@ -133,7 +133,8 @@ func (w *world) pass() {
 	}
 }
 
-// These constants are the possible choices before a call, and after a pass has listed the pods.
+// These constants are the possibilities from which the method w.choose selects. Hooks call w.choose before each
+// request, and after a pass has listed the pods in the cache.
 const (
 	listed      = "listed"
 	answered    = "answered"
@@ -148,7 +149,7 @@ const (
 	crashedThen = "crash afterwards"
 )
 
-// The hook before is called before each request. The hook chooses what happens to the request.
+// The hook w.before runs at the start of each request. The hook chooses what happens to the request.
 func (w *world) before(call replicastest.Call) replicastest.Fault {
 	for {
 		switch w.choose(w.fates(call)) {
@@ -193,8 +194,8 @@ func (w *world) standStill() {
 	w.cluster.Clock.Advance(end.Sub(w.cluster.Clock.Now()))
 }
 
-// listed is called after a pass has listed the pods in the cache. The method may then deliver events, which come
-// too late for this list.
+// The hook w.listed runs after a pass has listed the pods in the cache. The hook may deliver events to the
+// cache. These events come too late for the list of the pass.
 func (w *world) listed() {
 	for w.mayArrive() && w.choose([]string{listed, event}) == event {
 		w.arrive()
@@ -213,7 +214,7 @@ func (w *world) arrive() {
 	w.controller.View.ChildWatch.Deliver()
 }
 
-// The hook after is called after each call. If crashedThen was chosen for the call, the hook crashes the
+// The hook w.after runs at the end of each call. If crashedThen was chosen for the call, the hook crashes the
 // process.
 func (w *world) after() {
 	w.cluster.Mutate = nil

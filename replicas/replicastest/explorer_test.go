@@ -162,8 +162,8 @@ type world struct {
 	checker    *invariant.Checker
 	backup     *replicastest.PodCluster // the cluster in its initial state
 
-	script  []int // the index of the choice at each point of the action
-	points  []int // the number of possible choices at each point
+	script  []int // script[i] is the index of the possibility that call i of w.choose selects
+	points  []int // points[i] is the number of possibilities in call i of w.choose
 	words   []string
 	arrived int // how many events have arrived in the middle of the pass
 }

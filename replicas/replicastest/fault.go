@@ -22,9 +22,9 @@ type Fault struct {
 	// sends a request again after a 429 or 503 with Retry-After, and after a connection reset. The
 	// resent request gets a Fault of its own.
 	Resend bool
-	// Late is the delay after which a request takes effect although it has failed with the error in
-	// the field Before. The request takes effect with its original content, even if its context has
-	// ended by then. If Late is 0, the request never takes effect.
+	// Late applies to a request that fails with the error in the field Before. If Late is not 0,
+	// the request takes effect after the delay in Late. The request takes effect with its original
+	// content, even if its context has ended by then. If Late is 0, the request never takes effect.
 	Late time.Duration
 }
 

@@ -122,8 +122,9 @@ func TestAChildThatWasTakenOverStays(t *testing.T) {
 	}
 }
 
-// membersWith returns a Kind with a claim for each member. Prepare creates the claims of new members, and
-// deletes the claims of members that will be deleted.
+// membersWith returns a Kind in which each member has a claim, for example a PersistentVolumeClaim. The
+// argument claims contains the names of the members that have a claim. Prepare creates the claims of new
+// members, and deletes the claims of members that will be deleted.
 func membersWith(claims sets.Set[string]) controller.Kind[*pool, *worker] {
 	kind := workersOf(func(spec *workers) { spec.Slots = replicas.Ordinals("p") })
 	kind.Prepare = func(_ context.Context, _ *pool, step *controller.Step[*worker]) error {
@@ -181,8 +182,8 @@ func TestADeletionThatIsRefusedAfterTheAuthorsStep(t *testing.T) {
 }
 
 // If p-0 cannot be created because its claim is being deleted, the other members are still created
-// (cloudnative-pg 10985). This holds if Prepare removes p-0 from the Step, and also if New returns an error for
-// p-0.
+// (cloudnative-pg 10985). In one subtest, Prepare removes p-0 from the Step. In the other subtest, New returns
+// an error for p-0.
 func TestAClaimThatIsBeingDeletedHoldsItsMemberAlone(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(kind *controller.Kind[*pool, *worker], isStuck *bool){
@@ -227,9 +228,9 @@ func mark(at time.Time) func(w *worker) {
 	return func(w *worker) { metav1.SetMetaDataAnnotation(&w.ObjectMeta, "marked", at.Format(time.RFC3339)) }
 }
 
-// Before a machine is deleted, Prepare cordons the machine and waits until the machine is drained. If the pool is
-// scaled up again before the deletion, the machine stays and does not remain cordoned (machine-controller-manager
-// 1087).
+// Before a machine is deleted, Prepare cordons the machine and waits until the machine is drained. If the pool
+// is scaled up again before the deletion, the machine stays, and Prepare uncordons the machine
+// (machine-controller-manager 1087).
 func TestADrainIsCalledOff(t *testing.T) {
 	t.Parallel()
 	var s *workshop

@@ -90,8 +90,9 @@ func (r *rollout) unseen() (n int) {
 	return n
 }
 
-// changed checks that the creation or deletion of a worker keeps the limits of the rollout. A worker with the
-// latest image must not be deleted, unless users have changed the desired number, or the image more than once.
+// changed checks that the creation or deletion of a worker keeps the limits of the rollout. If users have not
+// changed the desired number, and have changed the image at most once, no worker with the latest image may be
+// deleted.
 func (r *rollout) changed(before, after metav1.Object) {
 	was, _ := before.(*worker)
 	is, _ := after.(*worker)

@@ -43,7 +43,7 @@ func ruled(all, slow bool) controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 }
 
 // The rules change their results, and calls fail. In the end, there are as many replicas as the ReplicaSet
-// wants, and none of them must go.
+// wants, and Rules.MustGo returns false for each replica.
 func TestRulesLeadToTheWantedNumber(t *testing.T) {
 	t.Parallel()
 	for seed := range some(60) {

@@ -35,7 +35,9 @@ type State struct {
 	owner   string // the name of the owner to which the remembered values belong
 }
 
-// A word is a text, or a number that String replaces by its rank among the numbers of the same kind.
+// A word is a part of a State, and is either a text or a number. Each number has a kind, for example UID or
+// resourceVersion. Instead of a number, the method String writes the number's rank among the numbers of the
+// same kind.
 type word struct {
 	text   string
 	number uint64
@@ -103,9 +105,10 @@ func sortedBy(m reflect.Value, name func(key reflect.Value) string) []reflect.Va
 	return slices.SortedFunc(slices.Values(m.MapKeys()), func(a, b reflect.Value) int { return cmp.Compare(name(a), name(b)) })
 }
 
-// isOwners reports whether a State leaves out a field of the memory. The fields uid and generation equal those
-// of the owner, or else the remembered state will be dropped. The field lastPass is the time of the last pass.
-// The field moment is the latest Moment of a ledger.
+// isOwners reports whether a State leaves out a field of the controller's memory of an owner. The values of the
+// fields uid and generation are left out because the owner in the State has the same values. If the values
+// differ, the controller will drop the part of the memory that belongs to the old value. The field lastPass is
+// the time of the last pass. The field moment is the latest Moment of a ledger.
 func isOwners(field string) bool {
 	return field == "uid" || field == "generation" || field == "lastPass" || field == "moment"
 }

@@ -33,8 +33,8 @@ type count struct {
 // ever returns how many pods have ever existed.
 func (c *count) ever() int { return len(c.pods) }
 
-// enough limits how many pods are created in a test. If the limit is exceeded, the quota becomes 0, because more
-// pods would only take time.
+// The constant enough is the maximum number of pods that may ever exist in a test. If a controller exceeds this
+// number, the quota is set to 0, so that the failing test ends sooner.
 const enough = 1000
 
 // counts returns a count that is updated with each change from now on.
@@ -323,7 +323,8 @@ func (s *stage) forceNew(t *testing.T, before []*corev1.Pod) string {
 	return name
 }
 
-// newPod returns the name of the only new pod. A pod is old if a pod with the same name is in the argument before.
+// newPod returns the name of the only new pod. A pod is new if the given list contains no pod with the same
+// name.
 func (s *stage) newPod(t *testing.T, before []*corev1.Pod) string {
 	t.Helper()
 	pods := slices.DeleteFunc(s.Children(namespace), func(p *corev1.Pod) bool {

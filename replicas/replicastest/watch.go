@@ -25,8 +25,9 @@ import (
 // kind, and a queue of the events that have not arrived yet. Initially, the queue contains one
 // event for each object in the cluster, as after a list. A View is a Part.
 type View[O Object[O], C Object[C]] struct {
-	// Cache shows the objects whose events have arrived. Its method Related returns the children of
-	// owners with the same controller, such as the ReplicaSets of one Deployment.
+	// Cache shows the objects whose events have arrived. The cache's method Related returns the
+	// children of all owners that have the same controller as the given owner. For example, the
+	// method returns the pods of all ReplicaSets of one Deployment.
 	controller.Cache[O, C]
 
 	OwnerWatch *Stream[O]

@@ -59,8 +59,8 @@ func (w *Worker) Due() (time.Time, bool) {
 	return next.at, ok
 }
 
-// queued looks up a name. It returns the next time at which the name is due, and whether the name
-// is queued. If a name is not queued, there is no pass for the owner until an event queues the
+// queued returns the next time at which the given name is due, and reports whether the name is in
+// the queue. If a name is not queued, there is no pass for the owner until an event queues the
 // name.
 func (w *Worker) queued(key types.NamespacedName) (time.Time, bool) {
 	var first wake

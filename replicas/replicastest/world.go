@@ -38,8 +38,8 @@ func (w *World) Run(d time.Duration) {
 
 // RunUntil runs the Parts until the function done returns true. RunUntil also stops if no action is
 // due by the given end time. The result reports whether done returned true. After RunUntil, the
-// clock shows the time of the last step. If the function done is nil, RunUntil stops only if no
-// action is due by the end time.
+// clock shows the time of the last step. If the function done is nil, RunUntil runs the Parts until
+// no further action is due by the end time.
 func (w *World) RunUntil(end time.Time, done func() bool) bool {
 	const busy = 1_000_000
 	for steps := 0; done == nil || !done(); steps++ {

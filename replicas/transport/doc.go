@@ -18,8 +18,8 @@ package transport
 
 import "net/http"
 
-// A roundTripper calls the function trip for each request. The field next holds the wrapped
-// RoundTripper, through which the function trip can send the request.
+// A roundTripper calls the function in the field trip for each request. This function can send the request
+// through the wrapped RoundTripper, which is in the field next.
 type roundTripper struct {
 	next http.RoundTripper
 	trip func(next http.RoundTripper, req *http.Request) (*http.Response, error)

@@ -42,9 +42,9 @@ const DefaultRenewDeadline = 10 * time.Second
 // A third process could then become the leader while the second process is still writing. Therefore the
 // Fence refuses to release a lease that another process holds.
 //
-// Before the process first holds the lease, the Fence allows all writes. At that time, the controllers that
-// need the lease have not started yet. The Fence never refuses a read. Among the requests for the lease,
-// the Fence refuses only the release of a lease that another process holds. The zero Fence has no lease and
+// Before the process first holds the lease, the Fence allows all writes, because the controllers that need
+// the lease have not started yet. The Fence never refuses a read. Among the requests for the lease, the
+// Fence refuses only the release of a lease that another process holds. The zero Fence has no lease and
 // refuses nothing.
 type Fence struct {
 	lease    types.NamespacedName

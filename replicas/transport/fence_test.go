@@ -336,9 +336,9 @@ func TestFenceOnTheWire(t *testing.T) {
 	})
 }
 
-// After a pause, client-go's elector reads the lease, and may release it without checking who holds it now. If
-// the process has held the lease before, and the lease that was read names another holder, the Fence refuses the
-// release.
+// After a pause, client-go's elector reads the lease, and may release it without checking who holds it now. If the
+// last read of the lease shows another holder, the Fence refuses the release. But if the process has never held
+// the lease, the Fence does not refuse the release.
 func TestTheLeaseOfAnotherProcessIsNotReleased(t *testing.T) {
 	t.Parallel()
 	release := func(s *leaseStory) (sent bool, err error) {

@@ -57,7 +57,8 @@ const (
 //
 // The usual duration of a call is the duration of the fastest call of the same kind in the last two
 // minutes. If a server is so busy for several minutes that even its fastest calls are slow, the usual
-// duration rises. Calls that take no longer than the new usual duration then do not lower the limit.
+// duration of a call rises. After this rise, calls that take no longer than the new usual duration do not
+// lower the limit.
 //
 // The owners of waiting calls take turns, and one call is sent in each turn; see WithOwner. If the limit is
 // reached, each owner is still allowed two concurrent calls, because an admission webhook may be delaying
@@ -73,12 +74,12 @@ type Pace struct {
 	window   float64
 	underWay int
 	of       map[types.NamespacedName]int // the number of calls under way for each owner
-	full     bool                         // whether a call has had to wait since the current count of answers started
+	full     bool                         // whether a call has waited or has found a full window since look() last reset the counts
 	growing  bool                         // whether the window grows by one with each answer, until the server is slow or overloaded
 	ceiling  float64                      // near*window at the last overload; 0 if there was none
 	changed  time.Time                    // when the window was last made smaller
 	refused  time.Time                    // when the window was last made smaller because of an overload
-	near     time.Time                    // when the window reached the ceiling after it last shrank; zero if not yet
+	near     time.Time                    // when the window first reached the ceiling since the last shrink; zero if the window is still below the ceiling
 	grown    time.Time                    // when the window last grew above the ceiling
 	held     time.Time                    // no call is sent before this time
 	tokens   float64                      // calls that perSecond allows now
@@ -159,7 +160,8 @@ type turn struct {
 	come chan struct{} // closed when the call can be sent
 }
 
-// wait waits until a call for the owner can be sent. If ctx ends before that, wait returns an error.
+// wait waits until a call for the owner can be sent. If ctx ends while the call is still waiting, wait
+// returns an error.
 func (p *Pace) wait(ctx context.Context, owner types.NamespacedName) error {
 	t := &turn{make(chan struct{})}
 	p.mu.Lock()
@@ -234,9 +236,9 @@ func (p *Pace) next() {
 }
 
 // turn() returns the index of the owner whose call is sent next, or -1 if no call can be sent now. If the
-// window is not full, the next call is a call of the first owner. If the window is full, the next call is a
-// call of the first owner with fewer than leastEach calls under way. However, if less than growsEvery has
-// passed since the last overload, a full window allows no further call.
+// window is not full, turn() returns the index of the first owner. If the window is full, turn() returns the
+// index of the first owner that has fewer than leastEach calls under way. However, if the window is full and
+// the time since the last overload is shorter than growsEvery, turn() returns -1.
 func (p *Pace) turn() int {
 	if p.underWay < int(p.window) {
 		return 0

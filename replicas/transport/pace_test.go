@@ -34,7 +34,7 @@ type apiServer struct {
 
 	queued                     []chan struct{}
 	answered, refused, working int
-	underWay, most             int // number of calls now and at most, including queued calls
+	underWay, most             int // the current and the highest number of calls under way, including queued calls
 }
 
 func (s *apiServer) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -75,7 +75,7 @@ func (s *apiServer) RoundTrip(req *http.Request) (*http.Response, error) {
 		close(s.queued[0])
 		s.queued = s.queued[1:]
 	}
-	if s.slow != nil { // a call that waits for a webhook does not count as working
+	if s.slow != nil { // a call that waits for a webhook is not counted in the field working
 		slow := s.slow(req)
 		s.mu.Unlock()
 		time.Sleep(slow)

@@ -49,9 +49,9 @@ func newRequest(t *testing.T, method, path string) *http.Request {
 
 var pods = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 
-// After Relist has ended an informer's watch, the informer must send a plain list. Until the informer has read
-// this list, the informer's requests with a resourceVersion or with initial events are refused. After two minutes,
-// the requests are no longer refused.
+// After Relist has ended an informer's watch, the informer must send a plain list. Until the informer has read the
+// plain list, Watches refuses a request of this informer if the request contains a resourceVersion or asks for
+// initial events. After two minutes, Watches no longer refuses these requests.
 func TestRelist(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

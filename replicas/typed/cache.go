@@ -31,7 +31,7 @@ type Informer[M any, I Indexer[M]] interface {
 // An Indexer provides the methods that a Cache calls to read an informer's store. The type cache.Indexer of
 // client-go implements Indexer, with cache.Indexers as M. If an Indexer also has the method
 // LastStoreSyncResourceVersion, the Cache reports the resourceVersion that the store has reached. Indexers
-// of client-go 0.36 and later have that method.
+// of client-go 0.36 and later have the method LastStoreSyncResourceVersion.
 type Indexer[M any] interface {
 	GetByKey(key string) (obj any, exists bool, err error)
 	ByIndex(index, value string) ([]any, error)

@@ -16,8 +16,8 @@ import (
 	"github.com/replicakit/replicakit/internal/podtest"
 )
 
-// A fleet is a ReplicaSet and its pods. A tenth of the pods is surplus. The list related contains the same pods,
-// and is used for co-location.
+// A fleet is a ReplicaSet and its pods. A tenth of the pods is surplus. The field related lists the same pods,
+// because the deletion order counts the related pods on each node.
 type fleet struct {
 	rs            *appsv1.ReplicaSet
 	pods, related []*corev1.Pod
@@ -27,7 +27,7 @@ type fleet struct {
 
 // lean returns a fleet of n pods, about ten on each node. Each pod has five conditions, two labels and one
 // container. The generated pods are next to each other in memory, and share the strings of labels and images. A
-// processor reads no other layout faster.
+// processor reads pods in this layout fastest.
 func lean(n int) fleet {
 	return newFleet(n, func(p *corev1.Pod, _ *rand.Rand) *corev1.Pod { return p })
 }

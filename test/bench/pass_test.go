@@ -23,9 +23,9 @@ import (
 	"github.com/replicakit/replicakit/replicas/typed"
 )
 
-// pass returns sides that measure a pass with nothing to do. Each run changes one pod, and waits until the pass
-// for this change has ended. The change goes through the watch, the informer and the queue. Neither side makes a
-// call. Each side has its own informers.
+// pass returns Kubernetes' controller and our controller as sides. The work of both sides is a pass with nothing
+// to do. Each run changes one pod, and waits until the pass for this change has ended. The change goes through
+// the watch, the informer and the queue. Neither side makes a call. Each side has its own informers.
 func pass(f fleet) []side {
 	f.rs.Spec.Replicas, f.rs.Spec.MinReadySeconds = new(int32(len(f.pods))), 0
 	f.rs.ResourceVersion, f.rs.Generation = "1", 1

@@ -26,8 +26,8 @@ import (
 	"github.com/replicakit/replicakit/status"
 )
 
-// A work is a task that each side does with the same input. The unit of the sizes is in the field counts. For
-// example, a benchmark with the unit pods has the name pods=5000.
+// A work is a task that each side does with the same input. The string work.counts names the unit of the sizes.
+// For example, a benchmark with the unit pods has the name pods=5000.
 type work struct {
 	name, counts string
 	sizes        []int
@@ -37,8 +37,8 @@ type work struct {
 
 // A side is one implementation of a work. The function run does the work for the i-th time, and returns the size
 // of the result. All sides return the same size, except the side named "floor". This side does only the least
-// necessary work, so that its time is a lower bound. If the field goroutines of the work is set, the function run must
-// be safe for concurrent use.
+// necessary work, so that its time is a lower bound. If the list work.goroutines is not nil, the function run
+// must be safe for concurrent use.
 type side struct {
 	name string
 	run  func(i int) int
@@ -232,8 +232,9 @@ func replicaSets(n int) []*appsv1.ReplicaSet {
 	return owners
 }
 
-// readRanked reads once, for each pod, the fields that every choice reads. These fields are the node, the phase
-// and the deletion timestamp. readRanked also counts the pods of each node.
+// readRanked reads the fields that every selection of surplus pods must read. These fields are the node, the
+// phase and the deletion timestamp. readRanked reads the fields of each pod once. It also counts the pods of each
+// node.
 func readRanked(pods []*corev1.Pod) (sum int) {
 	nodes := make(map[string]int, min(len(pods), 512))
 	for _, p := range pods {

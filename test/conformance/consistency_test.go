@@ -31,7 +31,8 @@ func (w write) owner() types.NamespacedName {
 	return types.NamespacedName{Namespace: "a", Name: w.Owner}
 }
 
-// writes is a sequence of steps. The caches in Unwatched report no version. The other caches begin at version 1.
+// writes is a sequence of steps. A cache in the list Unwatched reports no version. A cache that is not in this list
+// begins at version 1.
 type writes struct {
 	Unwatched []string
 	Writes    []write

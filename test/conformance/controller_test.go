@@ -69,8 +69,8 @@ func (g *gen) story() story {
 }
 
 // happen makes the changes of the step and returns all pods after these changes. It holds the lock of the world,
-// so the controller makes no call before the step has ended. The parameter first contains the aliases of the pods
-// that our controller deletes first.
+// so the controller makes no call before the step has ended. If the parameter called first contains the alias of a
+// pod, our controller prefers to delete this pod.
 func (s step) happen(w *world, first map[string]bool) []*corev1.Pod {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -229,7 +229,7 @@ func ourManager(ctx context.Context, w *world, factory informers.SharedInformerF
 }
 
 // replaying makes our controller and returns the controller's method Run. This controller first deletes the pods
-// that Kubernetes deleted in the same step. The aliases of these pods are in the field first of the world.
+// that Kubernetes deleted in the same step. The aliases of these pods are in w.first.
 func replaying[O kit.Object](ctx context.Context, w *world, kind kit.Kind[O, *corev1.Pod], client kit.Client[O, *corev1.Pod], owners, pods cache.SharedIndexInformer, burst int) func(context.Context, int) {
 	spec := kind.Spec
 	criteria := append([]podrank.Criterion[*corev1.Pod]{podrank.First("Kubernetes deleted it", w.goesFirst)}, podrank.Kubernetes().Criteria()...)
@@ -244,9 +244,9 @@ func replaying[O kit.Object](ctx context.Context, w *world, kind kit.Kind[O, *co
 	return working(c)
 }
 
-// A chapter records one step and its results. The field seen contains the state of all owners and pods at four
-// times. The first time is one second after the step, because both sides then no longer wait for their caches. The
-// other times are just before 30 seconds, at 31 seconds and at one minute after the step.
+// A chapter records one step and its results. The field seen contains four records of the state of all owners and
+// pods. The first record is made one second after the step, when both sides no longer wait for their caches. The
+// next three records are made just before 30 seconds, at 31 seconds and at one minute after the step.
 type chapter struct {
 	seen    []look
 	refused bool
@@ -303,8 +303,8 @@ func since(before, after map[string]int) map[string]int {
 // workers is how many passes a controller makes at the same time.
 const workers = 2
 
-// The intervals in the variable never are longer than any story. With these intervals, our controller does not ask
-// the server whether its watches are up to date. Kubernetes' controller does not check its watches.
+// The variable called never contains intervals that are longer than any story. With these intervals, our controller
+// does not ask the server whether its watches are up to date. Kubernetes' controller does not check its watches.
 var never = follow.Times{Look: time.Hour * 1e5, Ask: time.Hour * 1e5}
 
 // start runs a controller until stop is called. The informers start before the controller, because the fake
@@ -326,7 +326,8 @@ func (w *world) start(newController maker, burst int) (stop func()) {
 	}
 }
 
-// The named differences between the calls of the two sides, and a situation that must occur.
+// These constants are the names of the intended differences between the calls of the two sides. The last constant
+// is the name of a situation that must occur in at least one story.
 const (
 	fewerStatuses = "T1 V18: a status tells what its pass did, so fewer are written, or more if their passes see fewer events each"
 	otherTries    = "U3 W41 W47: where a call is refused, more or fewer passes follow: statuses, releases and reads of the owner"
@@ -449,7 +450,8 @@ func (s story) differ(theirs []chapter, ours func(again replay) []chapter, named
 	}
 }
 
-// A difference is the first look in which two chapters differ.
+// A difference contains the first recorded states in which the two sides differ after the same step. The index of
+// these states in chapter.seen is in the field look.
 type difference struct {
 	look         int
 	theirs, ours look
@@ -473,9 +475,10 @@ func (s story) firstDifference(theirs, ours []chapter) (chapter int, found *diff
 	return 0, nil
 }
 
-// cmpCalls compares how many calls of each verb and resource the two sides made in a chapter. In this chapter, the
-// objects were the same on both sides. wasRefused says that a call was refused in this chapter or in an earlier
-// one. questions is how often our controller may still ask the server for the version of owners.
+// cmpCalls compares how many calls of each verb and resource the two sides made after the same step. It is called
+// only if the objects on both sides are the same after this step. If a call was refused after this step or after
+// an earlier step, wasRefused is true. The parameter questions is the number of times that our controller may
+// still ask the server for its current resourceVersion of owners.
 func cmpCalls(theirs, ours chapter, wasRefused, controllers bool, questions *int, named *tally) string {
 	refused := theirs.refused || ours.refused
 	if refused {
@@ -517,10 +520,10 @@ func onlyIn(a, b string) string {
 	return strings.Join(slices.DeleteFunc(strings.Split(a, "\n"), func(line string) bool { return slices.Contains(lines, line) }), "\n")
 }
 
-// isDisputed reports whether the active pods of the two looks differ in a way that is allowed. Each set must have
-// the same number of active pods in both looks. If a set has different active pods in the two looks, the method
-// disputes must return true for the set. The method disputes compares all active pods of the set, and not only the
-// deleted pods. Kubernetes' order can contain cycles, so any pod of the set may come first.
+// isDisputed reports whether the active pods of the two sides differ in a way that is allowed. Each owner must have
+// the same number of active pods on both sides. If an owner does not have the same active pods on both sides, the
+// result of c.disputes must be true for this owner. The call of c.disputes covers all active pods of the owner, and
+// not only the deleted pods. Kubernetes' order can contain cycles, so any pod of the owner may come first.
 func (c chapter) isDisputed(theirs, ours look, controllers bool) (yes bool) {
 	for _, set := range []string{"solo", "web-1", "web-2"} {
 		a, b := activeOf(theirs, set), activeOf(ours, set)
@@ -547,8 +550,9 @@ func activeOf(l look, set string) map[string]bool {
 	return names
 }
 
-// disputes reports whether a set has two pods that the two orders rank differently, or that Kubernetes' order
-// leaves equal.
+// disputes reports whether the two sides may delete different pods of an owner. It returns true if Kubernetes'
+// order and our order differ on two active pods of the owner. It also returns true if two of the active pods are
+// equal in Kubernetes' order.
 func (c chapter) disputes(set string, controllers bool) bool {
 	var pods, related []*corev1.Pod
 	for _, p := range c.pods {

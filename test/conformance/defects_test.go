@@ -32,8 +32,9 @@ import (
 
 // The tests in the defects_ files show the defects of Kubernetes that docs/behaviour.md lists under W. Each
 // sub-test uses an input for which Kubernetes does the wrong thing and this library does the right thing. Some
-// defects need no test in these files, because a comparison of random inputs counts them as named differences. The
-// name of the difference, or of the comparison's sub-test, then contains the id of the defect.
+// defects need no test in these files, because another test compares both sides with random inputs and counts how
+// often the defect occurs. The name of this count, or of the other test's sub-test, then contains the id of the
+// defect.
 
 // web returns a scene with the ReplicaSet a/web, which wants the given number of replicas and owns the given
 // number of pods. Each pod has been ready for an hour, and each pod is on a different node.

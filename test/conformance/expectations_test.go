@@ -191,8 +191,8 @@ func differOnTracking(c history, named *tally) string {
 	return ""
 }
 
-// cmpPending compares the outstanding creations and deletions of an owner. Our store lists only owners that have
-// at least one of them.
+// cmpPending compares the outstanding creations and deletions of an owner. Our store must list the owner if at
+// least one creation or deletion is outstanding. Otherwise our store must not list the owner.
 func cmpPending(key string, adds, dels int, theirs *controller.UIDTrackingControllerExpectations, ours *expectations.UIDTrackingControllerExpectations[string]) string {
 	pending, outstanding := maps.Collect(ours.All())[key]
 	if outstanding != (adds > 0 || dels > 0) {
@@ -217,18 +217,18 @@ func cmpPending(key string, adds, dels int, theirs *controller.UIDTrackingContro
 }
 
 // leftOvers contains the tokens that Kubernetes keeps although it no longer expects deletions, by owner. A token
-// identifies a pod that is expected to be deleted. Kubernetes keeps old tokens if it expects deletions of an owner
-// and then expects creations instead. If Kubernetes observes the deletion of a pod with an old token, it lowers
-// the count of expected deletions. The field lowered says how often Kubernetes has lowered the count for old
-// tokens since it expected the creations, by owner.
+// identifies a pod that is expected to be deleted. If an owner first expects deletions and then expects creations
+// instead, Kubernetes keeps the tokens of the deletions as old tokens. If the deletion of a pod with an old token
+// is observed, Kubernetes lowers the owner's count of expected deletions. The field lowered is the number of these
+// decreases, by owner. When the expectations of an owner are set or deleted, the number of this owner becomes 0.
 type leftOvers struct {
 	tokens  map[string]sets.Set[string]
 	lowered map[string]int
 }
 
-// onTracking makes the call on both sides, and reports whether the results agree. If a deletion is observed, both
-// sides must have expected the deletion, or neither side. If leftOvers contains the token of the pod, onTracking
-// checks only that our store did not expect the deletion.
+// onTracking makes the call on both sides, and reports whether the results agree. If one side expected a deletion
+// that is observed, the other side must have expected this deletion, too. If leftOvers contains the token of the
+// pod, onTracking checks only that our store did not expect the deletion.
 func (o operation) onTracking(theirs *controller.UIDTrackingControllerExpectations, ours *expectations.UIDTrackingControllerExpectations[string], left leftOvers, named *tally) bool {
 	logger := logr.Discard()
 	switch o.Do {

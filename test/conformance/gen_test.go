@@ -19,7 +19,7 @@ import (
 // of the rules.
 type gen struct{ *rand.Rand }
 
-// On average, the method in returns true for one of n calls.
+// A call of g.in(n) returns true with the probability 1/n.
 func (g *gen) in(n int) bool { return g.IntN(n) == 0 }
 
 // pick returns one of the values.
@@ -37,9 +37,9 @@ func some[T any](g *gen, n int, value func() T) []T {
 // start is the time at which a synctest bubble begins. Tests that pass a current time also use start.
 var start = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// instant returns a random time before or after now. It may return now or the zero time. Some times are about a
-// power of two nanoseconds before now, and some are too long ago for a time.Duration. Many times are whole
-// seconds, as in the API.
+// instant returns a random time before or after now. It may return now or the zero time. For some of the returned
+// times, the age in nanoseconds is a power of two, or a few nanoseconds more or less. For other returned times, the
+// age is too long for a time.Duration. Many times are whole seconds, as in the API.
 func (g *gen) instant(now time.Time) metav1.Time {
 	switch g.IntN(12) {
 	case 0:

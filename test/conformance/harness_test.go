@@ -35,8 +35,9 @@ var (
 func scaled(n int) int { return max(n*multiplier/share, 1) }
 
 // few returns the number of cases that a test always runs. The argument n is the number of cases in the code of
-// the test. With -short, few returns about one twentieth of the cases. A comparison runs the other cases only
-// until every named difference and every situation has occurred.
+// the test. With -short, few returns about one twentieth of the cases. If a difference or a situation that must
+// occur has not occurred in these cases, a comparison runs more cases until it has occurred. A comparison never
+// runs more than scaled(n) cases.
 func few(n int) int {
 	if testing.Short() {
 		n = (n + 19) / 20
@@ -72,7 +73,7 @@ func quiet(ctx context.Context) context.Context { return klog.NewContext(ctx, lo
 // A comparison gives the same random inputs to Kubernetes and to this library.
 type comparison[C any] struct {
 	// cases is the number of cases. The field named each is the number of things that one case compares. The value
-	// 0 counts as 1. The field named of is the name of these things, for example "pairs of pods".
+	// 0 counts as 1. In the log, the string in x.of is the name of these things, for example "pairs of pods".
 	cases, each int
 	of          string
 	// input makes the input of one case. The input must depend only on g.
@@ -85,7 +86,7 @@ type comparison[C any] struct {
 	names, reaches []string
 }
 
-// run runs the cases. At the first difference without a name, run fails the test.
+// run runs the cases. At the first case for which x.differ returns a difference, run fails the test.
 func (x comparison[C]) run(t *testing.T) {
 	t.Helper()
 	named := newTally()

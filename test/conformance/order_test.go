@@ -95,9 +95,10 @@ func orders(p, q slowrank.Pod, now time.Time) (theirs, ours int) {
 	return theirs, ours
 }
 
-// name returns the name of the difference that explains why the two sides order two pods differently. If only this
-// difference is added to Kubernetes' rules, the changed rules order the two pods as our rules do. If no single
-// difference leads to the order of our rules, name returns the constant several.
+// name returns the name of the intended difference that explains why the two sides order two pods differently. For
+// each intended difference, name adds only this difference to Kubernetes' rules. If the changed rules order the two
+// pods as our rules do, name returns the name of this difference. If no single difference leads to the order of our
+// rules, the result is the value of the constant several.
 func name(p, q slowrank.Pod, now time.Time) string {
 	_, ours := orders(p, q, now)
 	for _, difference := range []struct {
@@ -182,10 +183,10 @@ func panicked(f func()) (yes bool) {
 	return false
 }
 
-// differOnPairs compares both orders with the rules of package slowrank. Kubernetes' order must follow
-// slowrank.Kubernetes, which are the rules without any named difference. Our order must follow slowrank.Ours,
-// which are the rules with all named differences. If the two orders differ on a pair of pods, differOnPairs counts
-// the name of the difference.
+// differOnPairs compares both orders with the rules of package slowrank. Kubernetes' order must follow the rules
+// in slowrank.Kubernetes, and our order must follow the rules in slowrank.Ours. The rules in slowrank.Ours contain
+// all named differences, and the rules in slowrank.Kubernetes contain no named difference. If the two orders
+// differ on a pair of pods, differOnPairs counts the name of the difference.
 func differOnPairs(c crowd, theirs, ours lesser, named *tally) string {
 	for i, p := range c.Pods {
 		for j, q := range c.Pods {

@@ -90,9 +90,9 @@ func copies(pods []*corev1.Pod) (list []*corev1.Pod) {
 }
 
 // differ makes one pass on each side for the scene, and compares everything that the passes did. If the sides
-// differ on purpose, Kubernetes makes another pass for a changed scene. The method agreed returns this scene. If
-// the sides delete different pods for a reason that cmpDisputes accepts, our controller makes another pass, in
-// which it deletes the pods that Kubernetes chose. So the test also compares the rest of a pass after an intended
+// differ on purpose, Kubernetes makes another pass for a changed scene, which is the result of c.agreed. If the
+// sides delete different pods for a reason that cmpDisputes accepts, our controller makes another pass, in which
+// it deletes the pods that Kubernetes chose. So the test also compares the rest of a pass after an intended
 // difference.
 func (b *switchboard) differ(c scene, named *tally) string {
 	first := b.theirPass(c)
@@ -133,13 +133,15 @@ func (b *switchboard) differ(c scene, named *tally) string {
 		cmpReturns(c, theirs, ours, going, fails, named)
 }
 
-// agreed returns the scene in which Kubernetes must do what our controller did in the scene c. It also returns
-// whether this scene differs from c. The scene has these differences:
-//   - If the claim of a pod failed or was not allowed, the pod has another controller. So Kubernetes does not end its
-//     pass.
-//   - If pods are missing, spec.replicas is lowered by the number of undecided adoptions. The lowest value is the
-//     number of pods that the ReplicaSet has.
-//   - If the owner must not adopt, the ReplicaSet wants as many pods as it has.
+// agreed returns a changed copy of the scene c, and whether the copy differs from c. In its pass for the copy,
+// Kubernetes must do the same as our controller did in its pass for c. The copy has these changes:
+//   - If the adoption or the release of a pod failed in the scene c, the pod has another controller in the copy.
+//     If the owner must not adopt pods, every pod that has no controller in c belongs to another controller in the
+//     copy. So Kubernetes does not try to claim these pods, and does not end its pass.
+//   - If the owner must not adopt pods, spec.replicas is the number of pods that our controller claimed.
+//   - If the owner may adopt pods, and our controller claimed fewer pods than spec.replicas, spec.replicas is
+//     lowered by the number of undecided adoptions. But spec.replicas is not lowered below the number of claimed
+//     pods.
 //   - If the namespace is being deleted, creations fail with an internal error.
 //   - Status writes succeed.
 func (c scene) agreed(theirs, ours outcome) (agreed scene, other bool) {
@@ -253,7 +255,7 @@ func reachCalls(o outcome, reached *tally) {
 
 // cmpClaims compares the failed claims of the two sides. If claims fail, Kubernetes ends its pass. Our controller
 // continues its pass. It reports one event if adoptions are undecided, and one event if releases failed. If the
-// owner must not adopt, it reports no event for adoptions.
+// owner must not adopt pods, our controller reports no event for adoptions.
 func cmpClaims(c scene, theirs, ours outcome, named *tally) string {
 	undecided, invalid := c.failedAdoptions(theirs.patches)
 	failed, refused := failures(theirs.err)
@@ -314,7 +316,7 @@ func (c scene) releaseIsInvalid(patches []string) bool {
 
 // isAhead reports whether our pass learned something about pods that the cache does not show. An answer can show
 // that a pod is gone, adopted or released. A live list can show that a pod is gone or has a newer version. If the
-// cached version of a pod is "" or "0", a live list that contains the pod also counts.
+// cached version of a pod is "" or "0", isAhead treats the version of the pod in a live list as newer.
 func (c scene) isAhead(ours outcome) bool {
 	ahead := func(p *corev1.Pod) bool {
 		return p.ResourceVersion == "" || p.ResourceVersion == "0" || c.Deletes[p.Name] == "stale"
@@ -516,8 +518,8 @@ func cmpStatusWrites(c scene, first, ours outcome, named *tally) string {
 //   - It reads the owner after a status write that met NotFound.
 //   - If our controller has not read the owner before adoptions, it reads the owner before deletions and before the
 //     first creations.
-//   - If our controller creates pods and has not read the owner before adoptions, it asks the server once for the
-//     version of owners.
+//   - If our controller has not read the owner before adoptions, and then creates pods, it lists owners once. From
+//     this list, it learns the server's current resourceVersion of owners.
 //   - After a failed creation or deletion, it may read pods.
 func cmpReads(c scene, first, ours outcome, named *tally) string {
 	afterConflict := 0
@@ -544,8 +546,8 @@ func cmpReads(c scene, first, ours outcome, named *tally) string {
 }
 
 // cmpErrors compares the errors of the two passes. If passFails is true or our status write fails, our pass must
-// fail. Otherwise our pass must succeed. If theirs.err is not nil, passFails is true. If Kubernetes' claims failed
-// as in claimsFail, passFails is also true. Our error must contain Kubernetes' error.
+// fail. Otherwise our pass must succeed. The caller sets passFails to true if theirs.err is not nil, or if
+// c.claimsFail returned true for Kubernetes' first pass. If theirs.err is not nil, our error must contain its text.
 func cmpErrors(c scene, theirs, ours outcome, passFails bool, named *tally) string {
 	if passFails && c.statusFails(ours) {
 		named.add(bothErrors)
@@ -565,8 +567,8 @@ func (c scene) claimsFail(o outcome) bool {
 	return failedClaims(o.err) && (refused > 0 || len(failed) > invalid)
 }
 
-// withoutGone recalculates the status counts of the ReplicaSet want without pods whose deletion met NotFound. It
-// reports whether our pass met NotFound for any of its pods.
+// withoutGone reports whether a deletion in our pass met NotFound. If so, it recalculates the counts in want.Status
+// without the pods that were not found.
 func withoutGone(c scene, ours outcome, want *appsv1.ReplicaSet, named *tally) bool {
 	left := c.notGone(ours)
 	if len(left) == len(ours.claimed) {
@@ -603,7 +605,7 @@ func cmpReturns(c scene, theirs, ours outcome, going, passFails bool, named *tal
 	}
 	want := theirs.again
 	switch next := c.nextAvailable(ours); {
-	case going: // Kubernetes requests no delay, because the creation fails in its scene
+	case going: // Kubernetes requests no delay after its failed creation
 		want = next
 	case want == 0:
 	case len(c.notGone(ours)) < len(ours.claimed):

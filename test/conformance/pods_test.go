@@ -22,8 +22,8 @@ import (
 	"github.com/replicakit/replicakit/status"
 )
 
-// readyPod returns a pod with random values in all fields that affect a status. The first condition of many pods
-// has changed about minReadySeconds before now.
+// readyPod returns a pod with random values in all fields that affect a status. In many cases, the first condition
+// in the pod's list of conditions has changed about minReadySeconds before now.
 func (g *gen) readyPod(now time.Time, minReadySeconds int32) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: strconv.Itoa(g.IntN(100)), Labels: g.labelSet()},

@@ -43,7 +43,7 @@ type scene struct {
 	Waiting  bool // whether expectations are unmet
 
 	Patches, Deletes map[string]string // the answers to patches and deletions, by pod
-	Creates          string            // the answer to all creations after the first FailFrom creations
+	Creates          string            // the answer to creations, except the first FailFrom creations, which succeed
 	FailFrom         int
 	Fresh            string // the result of a live read of the owner
 	Status           string // the answer to status writes, or "stale" if only the first write meets a Conflict
@@ -147,8 +147,8 @@ type server struct {
 	statuses         []*appsv1.ReplicaSet
 	events           []string
 	calls            map[string]int // how many reads, by verb and resource
-	checks           int            // how many reads of the owner before the first status write, without the reads that the field looks counts
-	deleting         bool           // whether the server counts reads of the owner in the field looks
+	checks           int            // how many reads of the owner before the first status write, except the reads that are counted in s.looks
+	deleting         bool           // whether the next read of the owner is counted in s.looks
 	looks            int            // how many reads of the owner just before creations and deletions, see onlyLooks
 	missing          int            // how many pods were gone at the last list of pods
 }
@@ -264,9 +264,10 @@ func (s *server) live() (*appsv1.ReplicaSet, error) {
 	return fresh, err
 }
 
-// create answers a create call. Our controller sets the namespace and the name of the pod. Kubernetes leaves both
-// to the API server. So create records the pod without its name, and without its namespace if the call has the
-// same namespace.
+// create answers a create call. Our controller sets the namespace and the name of the pod. Kubernetes leaves the
+// namespace and the name empty. To make the recorded pods of both sides comparable, the server removes the name
+// from the recorded pod. If the namespace of the pod is the namespace of the call, the server also removes the
+// namespace.
 func (s *server) create(namespace string, pod *corev1.Pod) (*corev1.Pod, error) {
 	s.created++
 	name := pod.GenerateName + strconv.Itoa(s.created)
@@ -347,7 +348,7 @@ type outcome struct {
 	err              error
 	adds, dels       int           // how many creations and deletions are still expected
 	again            time.Duration // the delay until the next pass, 0 if no pass is requested
-	claimed, related []*corev1.Pod // theirPass sets only related
+	claimed, related []*corev1.Pod // theirPass sets the field related, but not the field claimed
 	pass             setPass       // set only by ourPass
 	returned         error         // the error that Sync returned, nil if the spec was refused, set only by ourPass
 }

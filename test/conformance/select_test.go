@@ -27,9 +27,9 @@ type selection struct {
 	N             int
 }
 
-// undisputed returns pods that both sides put in the same order. Kubernetes leaves no two of these pods equal.
-// Each pod was created at least one millisecond before or after start, because Kubernetes' metric divides by the
-// age of the youngest ready pod in milliseconds (W1).
+// undisputed returns pods that both sides put in the same order. In Kubernetes' order, no two of these pods are
+// equal. Each pod was created at least one millisecond before or after start, because Kubernetes' metric divides
+// by the age of the youngest ready pod in milliseconds (W1).
 func (g *gen) undisputed() selection {
 	var c selection
 	size := 1 + g.IntN(40)
@@ -51,9 +51,9 @@ func (g *gen) undisputed() selection {
 	for i, rank := range upstream.PodsWithRanks(c.Pods, c.Related).Rank {
 		ranks[string(c.Pods[i].UID)] = rank
 	}
-	// If the two sides disagree on the order of a pod and a kept pod, the pod is left out. If Kubernetes' order
-	// leaves a pod and a kept pod equal, the pod is also left out. A pod that is left out still counts for the
-	// ranks of the other pods.
+	// The loop compares each pod with all pods that are already kept. If the two sides disagree on the order of the
+	// pod and a kept pod, the loop does not keep the pod. If the pod and a kept pod are equal in Kubernetes' order,
+	// the loop does not keep the pod either. A pod that is not kept still counts for the ranks of the kept pods.
 	var kept []*corev1.Pod
 	for _, p := range c.Pods {
 		disputed := func(q *corev1.Pod) bool {

@@ -17,8 +17,8 @@ import (
 )
 
 // A slowStart is one slow start. Its calls are numbered in the order in which they are made. Failing contains the
-// numbers of the calls that fail. The calls of one batch are made in any order, but each batch has the same
-// numbers on both sides.
+// numbers of the calls that fail. Within one batch, the calls are made in any order, but each batch consists of the
+// calls with the same numbers on both sides.
 type slowStart struct {
 	Count, Initial int
 	Failing        map[int]bool

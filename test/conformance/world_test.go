@@ -65,10 +65,10 @@ type world struct {
 	first   map[string]bool // the aliases of pods that our controller deletes first, if replays is set
 
 	last   look
-	lastAt int // the version of the world when the method look last read all objects
+	lastAt int // the version of the world that w.last describes
 
 	release chan struct{} // nil before the first call of holdPods, closed by letGo
-	passing int           // how many events of pods may still pass between holdPods and letGo, 0 or less if none
+	passing int           // how many more events of pods are not held back after a call of holdPods, with 0 or less for none
 }
 
 // A refusal is the kind of error with which the next calls are answered, and the number of these calls.

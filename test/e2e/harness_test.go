@@ -95,7 +95,8 @@ func newWorldWith(t *testing.T, s settings) *world {
 	return w
 }
 
-// watch starts the informers of the test itself. It also checks the ceilings when the test ends.
+// watch starts the informers of the test itself. It also registers a check for the end of the test. The check fails
+// the test if an owner ever had more active pods at once than its number in w.ceiling.
 func (w *world) watch() {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.t.Context()))
 	w.seen = informers.NewSharedInformerFactoryWithOptions(w.client, 0, informers.WithNamespace(w.namespace))
@@ -395,9 +396,10 @@ func (w *world) hasPods(owner metav1.Object, n int) {
 	}, "%s must have %d pods", owner.GetName(), n)
 }
 
-// settle waits until the controllers have made a whole pass for the owner. Before this pass, the controllers have
-// seen everything that is in the namespace now. If this pass does not make a change, later passes make the change
-// only after something else has changed. So a test can check at once that something does not happen.
+// settle waits until the controllers have made a whole pass for the owner. The controllers begin this pass only
+// after they have seen everything that was in the namespace when settle was called. If the controllers do not
+// write something in this pass, they do not write it in a later pass either, unless an object has changed in the
+// meantime. So after settle, a test can immediately check that something does not happen.
 func (w *world) settle(owner metav1.Object) {
 	w.t.Helper()
 	w.cachesAreFresh()
@@ -465,8 +467,8 @@ func (w *world) pod(name string) *corev1.Pod {
 	return pod
 }
 
-// podIs waits until a pod with the name exists and meets the condition. Messages describe the condition with the
-// text in the argument what.
+// podIs waits until a pod with the name exists and meets the condition. The second argument describes the condition
+// in the failure message, for example "released".
 func (w *world) podIs(name, what string, is func(*corev1.Pod) bool) {
 	w.t.Helper()
 	w.eventually(func(c *assert.CollectT) {

@@ -46,10 +46,10 @@ import (
 )
 
 // The manager is the program of cmd/replicakit-controller. It runs as the service account of its manifests, and
-// has exactly the rights that the manifests grant. Two tests give the manager other rights. In the test restored,
-// the manager runs as an administrator. The test rightsTakenAway takes some of the rights away for a while. If a
-// client sets blockOwnerDeletion in an owner reference, the API server of these tests requires a right for this
-// too.
+// has exactly the rights that the manifests grant. Two tests give the manager other rights. The test in the method
+// managerServer.restored runs the manager as an administrator. The test in managerServer.rightsTakenAway takes
+// some of the rights away for a while. If a client sets blockOwnerDeletion in an owner reference, the API server
+// of these tests requires a right for this too.
 
 const (
 	managerAccount = "replicakit-controller" // also the name of the role and of the lease
@@ -249,8 +249,9 @@ func (m *manager) address() string {
 	return m.says(`Serving metrics and probes" address="([^"]+)"`)[1]
 }
 
-// ready waits until the manager has listed all its resources. The pods of one owner do not show this. For example,
-// a ReplicaSet may have its pods before the manager has listed the ReplicationControllers.
+// ready waits until the manager has listed all its resources. If one owner has its pods, the manager may not have
+// listed all resources yet. For example, a ReplicaSet may have its pods before the manager has listed the
+// ReplicationControllers.
 func (m *manager) ready() {
 	m.t.Helper()
 	require.EventuallyWithT(m.t, func(c *assert.CollectT) {

@@ -183,7 +183,7 @@ func TestPolicy(t *testing.T) {
 type deed struct {
 	operation admissionv1.OperationType
 	allowed   string                                             // the rule of the policy, which is true for allowed requests
-	try       func(ctx context.Context, w *world) (denied error) // tries the deed in a dry run
+	try       func(ctx context.Context, w *world) (denied error) // sends the request as a dry run and returns the server's error
 }
 
 // adopting is the deed that gives the pod an owner.

@@ -57,8 +57,8 @@ func (s rollingStory) bounds() (least, most int) {
 	return s.replicas - max(unavailable, s.lost), s.replicas + surge
 }
 
-// A fleet is one side of the comparison. One side is a Deployment with Kubernetes' own controllers. The other side
-// is a pool with MaxUnavailable and MaxSurge, which owns its pods directly.
+// A fleet is one side of the comparison. Kubernetes' side is a Deployment with Kubernetes' own controllers. Our
+// side is a pool with MaxUnavailable and MaxSurge, which owns its pods directly.
 type fleet interface {
 	create(t *testing.T, s rollingStory)
 	set(t *testing.T, image string, replicas int)
@@ -105,7 +105,7 @@ func TestRolloutsBesideADeployment(t *testing.T) {
 			first := slices.Index(ours.made, image)
 			assert.Subset(t, []string{image}, ours.made[first:], "images, from the first pod of the last one")
 			lacked := s.replicas
-			if image == "one" { // each pod with the image "two" and each empty place needs at most one pod with the image "one"
+			if image == "one" { // the fleet lacks at most one pod for each new pod with the image "two" and for each pod that may be unavailable
 				lacked = first + s.unavailable.IntValue()
 			}
 			assert.LessOrEqual(t, len(ours.made[first:]), lacked, "pods made of the last image")

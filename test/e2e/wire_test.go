@@ -29,8 +29,8 @@ func newWire() *wire {
 	return &wire{lags: map[string]time.Duration{}, holds: map[string]chan struct{}{}}
 }
 
-// A trap calls its function do when enough requests with its verb and resource have begun. The field calls is the
-// number of requests that must still begin.
+// A trap waits until enough requests with its verb and resource have begun, and then runs trap.do in a goroutine.
+// The number of these requests that have not begun yet is in trap.calls.
 type trap struct {
 	verb, resource string
 	calls          int
@@ -181,8 +181,8 @@ func (w *wire) begin(request *http.Request) *call {
 	return c
 }
 
-// The method at calls the function do in a goroutine when the n-th call with the verb and the resource begins,
-// counted from now. The returned channel is closed when the function do has returned.
+// w.at sets a trap for the n-th call with the verb and the resource, counted from now. When this call begins, the
+// trap runs do() in a goroutine. After do() has returned, the trap closes the returned channel.
 func (w *wire) at(verb, resource string, n int, do func()) <-chan struct{} {
 	done := make(chan struct{})
 	w.mu.Lock()
@@ -232,8 +232,8 @@ func (w *wire) writes() []call {
 	return found
 }
 
-// resourceOf returns the resource and the name in the path of a namespaced request. For the path
-// /api/v1/namespaces/NAMESPACE/pods/NAME/status, they are pods/status and NAME.
+// resourceOf returns the resource and the name in the path of a namespaced request. For example, the path
+// /api/v1/namespaces/NAMESPACE/pods/NAME/status contains the resource pods/status and the name NAME.
 func resourceOf(path string) (resource, name string) {
 	_, rest, ok := strings.Cut(path, "/namespaces/")
 	if !ok {

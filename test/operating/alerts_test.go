@@ -57,9 +57,9 @@ var (
 	historyEnds   = historyBegins.Add(lasts)
 )
 
-// A change computes a value of a series in a story. The argument value is the value of the series without this
-// change. The argument before is the time before the end of the history. If the result there is false, the series
-// has no value at this time.
+// A change computes the value of a series at one time of a story. The argument value is the value of the series
+// without this change. The third argument is the period from this time to the end of the history. If the second
+// result is false, the series has no value at this time.
 type change func(series labels.Labels, value float64, before time.Duration) (changed float64, there bool)
 
 func newHistory(f *fleet, change change) history {
@@ -280,7 +280,7 @@ func (f *fleet) serves(t *testing.T, of, query string) {
 }
 
 // alternatives replaces a matcher such as state=~"a|b" with exact matchers. It returns one list of matchers for
-// each combination of values, without the label code.
+// each combination of values. The lists contain no matcher for the label "code".
 func alternatives(matchers []*labels.Matcher) [][]*labels.Matcher {
 	result := [][]*labels.Matcher{nil}
 	for _, m := range matchers {

@@ -49,8 +49,8 @@ type panel struct {
 	Targets []struct{ RefID, Expr, LegendFormat string }
 }
 
-// If managers are at work and some owners are gated, each query of the dashboard returns a series. Each series has
-// each label that the legend of the panel names.
+// If managers are at work and some owners are gated, each query of the dashboard returns a series. If the legend
+// for a query shows the values of labels, each series that the query returns has all these labels.
 func TestTheDashboardAsksForWhatIsServed(t *testing.T) {
 	t.Parallel()
 	f := fleetOf(t)

@@ -45,8 +45,8 @@ func TestFlagsHaveTheDefaultsOfKubeControllerManager(t *testing.T) {
 	}
 }
 
-// defaultsOf returns the default of each flag in the help of a program. If the help names no default or an empty
-// list, the default is "".
+// defaultsOf returns the default of each flag in the help of a program. If the help does not state a default for
+// a flag, the result for this flag is "". If the stated default is an empty list, the result is also "".
 func defaultsOf(t *testing.T, program string) map[string]string {
 	t.Helper()
 	help, err := exec.CommandContext(t.Context(), program, "--help").Output()

@@ -25,7 +25,7 @@ import (
 
 // The commands in docs/replacing-kube-controller-manager.md hand a cluster over and back. Each command must
 // succeed, including the commands that check the number of pods. The test does not build the programs, because
-// they exist already. It serves the metrics on a free port.
+// they exist already. The test makes replicakit-controller serve its metrics on a free port.
 func TestTheHandOverRunsAsItStands(t *testing.T) {
 	t.Parallel()
 	dir := handOverDir(t)
@@ -67,8 +67,8 @@ func handOver(t *testing.T) string {
 	// If the demo has ended, kill -0 fails and ends the script, so that the script does not wait forever.
 	require.Contains(t, commands, "; do sleep 1; done")
 	commands = strings.ReplaceAll(commands, "; do sleep 1; done", "; do kill -0 $DEMO; sleep 1; done")
-	// A line that begins with ! must end the script if its command succeeds. The option -e of bash does not do
-	// this.
+	// A line that begins with ! must end the script if its command succeeds. The option -e of bash does not end the
+	// script in this case.
 	return "set -x\n" + regexp.MustCompile(`(?m)^(! .*)$`).ReplaceAllString(commands, "$1 || exit 1")
 }
 

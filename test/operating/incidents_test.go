@@ -37,8 +37,9 @@ type incident struct {
 	scrapes   [][]sample
 }
 
-// theServer starts the server of the incidents that need only one namespace. These incidents do not use the
-// fleet's server, because the fleet's leader would also serve the owners of the incidents.
+// theServer starts one API server for all tests of incidents that need only one namespace. These tests do not use
+// the API server of the fleet, because the fleet's leader would also manage the ReplicaSets that the tests
+// create.
 var theServer = sync.OnceValues(startServer)
 
 // startServer starts an API server without the manifests. A service account on this server has the right to read
@@ -87,8 +88,8 @@ func (i *incident) begins(args ...string) {
 	i.t.Cleanup(i.manager.stop)
 }
 
-// scrapesUntil scrapes until a series has the given value. If the given value is positive, a larger value is
-// enough.
+// scrapesUntil scrapes until a series has the given value. If the given value is positive, scrapesUntil also
+// accepts a larger value.
 func (i *incident) scrapesUntil(value float64, name string, labelsAndValues ...string) {
 	i.t.Helper()
 	eventually(i.t, func(c *assert.CollectT) {
@@ -96,8 +97,8 @@ func (i *incident) scrapesUntil(value float64, name string, labelsAndValues ...s
 	})
 }
 
-// serves scrapes once, and reports whether a series has the given value. If the given value is positive, a larger
-// value is enough.
+// serves scrapes once, and reports whether a series has the given value. If the given value is positive, serves
+// also accepts a larger value.
 func (i *incident) serves(value float64, name string, labelsAndValues ...string) bool {
 	i.t.Helper()
 	return slices.ContainsFunc(i.scrapeOnce(), func(s sample) bool {
@@ -115,7 +116,8 @@ func sum(samples []sample, name string, labelsAndValues ...string) (sum float64)
 	return sum
 }
 
-// The method lasts makes as many scrapes as the constant calm says. Meanwhile, the test changes nothing.
+// This method scrapes the manager repeatedly. The number of scrapes is the constant calm. Meanwhile, the test
+// changes nothing.
 func (i *incident) lasts() {
 	for range calm {
 		i.scrapeOnce()

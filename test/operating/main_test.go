@@ -323,8 +323,9 @@ func (f *fleet) start(args ...string) (*process, error) {
 	return nil, fmt.Errorf("the manager does not serve: %s", p.log)
 }
 
-// scraped returns a series named up, because Prometheus adds this series to the metrics of a pod. It also returns a
-// series for failed calls. A manager serves this second series only after a call has failed.
+// scraped returns two series that are missing from the metrics of a new manager. The first series has the name
+// "up". Prometheus adds this series for each pod that it scrapes. The second series counts failed calls. A
+// manager serves this second series only after a call has failed.
 func (f *fleet) scraped(pod string) []labels.Labels {
 	up := labels.FromStrings("__name__", "up", "job", "replicakit-controller", "namespace", "kube-system", "pod", pod)
 	failed := labels.FromStrings("__name__", "rest_client_requests_total", "code", "503", "host", "h", "job", "replicakit-controller",

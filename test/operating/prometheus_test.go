@@ -260,11 +260,11 @@ type proxy struct {
 	forGood    bool // whether lists and later watches also hang
 
 	mu   sync.Mutex
-	gate gate // the gate for new answers; an answer that has begun keeps its own gate
+	gate gate // the gate that each new answer gets; the answer keeps this gate even if the field changes
 }
 
-// A gate holds answers back after the channel hung is closed. It lets answers pass again after the channel open is
-// closed.
+// A gate can hold back the data of an answer. To hold the data back, close the channel gate.hung. To let the data
+// pass again, also close the channel gate.open.
 type gate struct{ hung, open chan struct{} }
 
 func newGate() gate { return gate{make(chan struct{}), make(chan struct{})} }

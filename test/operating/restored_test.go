@@ -76,8 +76,8 @@ func TestAPrometheusSeesARestoredServer(t *testing.T) {
 	})
 }
 
-// passVersions makes n writes, so that the server reaches a newer resourceVersion. It returns this
-// resourceVersion.
+// passVersions makes n writes, so that the server reaches a newer resourceVersion. It returns the resourceVersion
+// after the last write.
 func (f *fleet) passVersions(t *testing.T, n int) (version int) {
 	t.Helper()
 	maps := f.client.CoreV1().ConfigMaps("default")

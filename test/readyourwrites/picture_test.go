@@ -96,8 +96,8 @@ func newKubernetes(t *testing.T, config *rest.Config) runner {
 	return kubernetesRunner{rs}
 }
 
-// A point holds the number of living pods and the number of wanted pods. These numbers are valid from the time in the
-// field at until the time of the next point.
+// A point holds the number of living pods and the number of wanted pods. The value of point.at is a time since
+// the start of the story. Both numbers are valid from this time until the time of the next point.
 type point struct {
 	at             time.Duration
 	living, wanted int
@@ -180,8 +180,8 @@ func childSeconds(points []point) (tooMany, tooFew float64) {
 }
 
 // Four controllers meet the same failures for forty seconds. With replicakit, the number of pods is wrong only
-// between a change of the wanted number and the calls that follow. With each of the three other controllers, the
-// sum of childSeconds is larger. This command draws docs/why.svg again:
+// between a change of the wanted number and the calls that follow. For each controller except replicakit, the
+// sum of the two results of childSeconds is larger. This command draws docs/why.svg again:
 //
 //	go test ./readyourwrites -run TestPicture -args -draw
 func TestPicture(t *testing.T) {

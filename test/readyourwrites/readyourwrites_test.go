@@ -103,8 +103,8 @@ var stories = []story{
 	}},
 }
 
-// At the end of each story, the loop has left as many pods as the table in docs/why.md says. The adapter has left
-// the wanted number of pods. After the watch goes on, the adapter still keeps the wanted number.
+// After each story, the loop has as many pods as the table in docs/why.md says. The adapter has the wanted number
+// of pods. After the watch goes on, the adapter still keeps the wanted number.
 func TestBadMinutes(t *testing.T) {
 	t.Parallel()
 	ctrl.SetLogger(logr.Discard())

@@ -15,7 +15,7 @@ import (
 )
 
 // kit is a small repository with the structure of this one. kit contains a library, a second library in its own
-// module, and a program in its own module. The module test of kit is not released.
+// module, and a program in its own module. kit also contains a module named test, which is not released.
 var kit = map[string]string{
 	"CHANGELOG.md":                 "# Changelog\n\n## Unreleased\n\n- A kit.\n",
 	"LICENSE":                      "Do what you like.\n",

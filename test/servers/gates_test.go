@@ -74,8 +74,9 @@ func (h *held) by(reason controller.Reason, want bool) {
 	}, patience, glance, "%v: %v", reason, want)
 }
 
-// Each subtest makes a cause from the section "Nothing happens" of docs/operating.md. The next passes must report
-// the right reason. Most subtests then remove the cause, and web must get the wanted number of pods.
+// Each subtest holds passes back for one or two of the reasons in the section "Nothing happens" of
+// docs/operating.md. The passes must report these reasons. Most subtests then remove the cause, and the
+// ReplicaSet web must get the wanted number of pods.
 func TestWhatHoldsBackOnAServer(t *testing.T) {
 	t.Parallel()
 	t.Run("QuotaFull", func(t *testing.T) {

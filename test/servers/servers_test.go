@@ -79,7 +79,7 @@ var adapters = map[string]func(ctx context.Context, config *rest.Config, namespa
 	"controllerruntime": runtimeOf(controller.ReplicaSets()),
 }
 
-// clientgoOf returns an adapter of client-go. The options are applied to its informers.
+// clientgoOf returns an adapter of client-go. The adapter makes its informers with the given options.
 func clientgoOf(options ...informers.SharedInformerOption) func(context.Context, *rest.Config, string) error {
 	return func(ctx context.Context, config *rest.Config, namespace string) error {
 		client, err := kubernetes.NewForConfig(config)
@@ -413,9 +413,9 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (r roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return r(request) }
 
-// lose wraps the transport of the adapter. If the functions in the fields before and instead are set, the new transport
-// calls them for each request. If the field loses is set, the new transport drops every third answer to a write of a
-// pod. The server has carried out these writes.
+// lose wraps the transport of the adapter. If one of the functions w.before and w.instead is set, the new
+// transport calls this function for each request. If w.loses is true, the new transport drops every third answer
+// to a write of a pod. The server has carried out these writes.
 func (w *world) lose(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(request *http.Request) (*http.Response, error) {
 		if w.before != nil {

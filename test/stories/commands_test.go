@@ -128,7 +128,8 @@ func (s *stage) do(line string) error {
 	return nil
 }
 
-// parse checks the given arguments against a usage, and returns the arguments by word.
+// parse checks the given arguments against the usage of a command. It returns a map from the words of the usage to
+// the arguments.
 func parse(usage string, given []datadriven.CmdArg) (args, error) {
 	a := args{}
 	for word := range strings.FieldsSeq(usage) {
@@ -295,7 +296,8 @@ func (s *stage) arm(a args, f fault) error {
 	return nil
 }
 
-// forever is the delay of events during a hold. A story delivers these events with the command deliver or follow.
+// forever is the delay of events during a hold. To deliver the delayed events, a story uses the command named
+// "deliver" or "follow".
 const forever = 1000 * time.Hour
 
 // A watch is the event stream of one kind of objects.
@@ -319,9 +321,9 @@ func (s stream[T]) Break()              { s.of.Break() }
 func (s stream[T]) Relist()             { s.of.Relist() }
 func (s stream[T]) lag(d time.Duration) { s.of.Lag = d }
 
-// onWatch returns a command that calls the given function for one watch. If the argument of=old is given, the
-// watch belongs to the older controller. Otherwise, the watch belongs to the standby, or to the current controller
-// if there is no standby.
+// onWatch returns a command that calls the given function for one watch. If the command has the argument "of=old",
+// the watch belongs to the older controller. Otherwise, the watch belongs to the standby, or to the current
+// controller if there is no standby.
 func onWatch(do func(watch, args)) func(*stage, args) error {
 	return func(s *stage, a args) error {
 		c := s.controller

@@ -29,7 +29,7 @@ import (
 const many = 12
 
 // A happening is an event in a step. If the same event happens several times in a row, all these events are one
-// happening, and their number is in the field times.
+// happening. The value of the field times is the number of events in the happening.
 type happening struct {
 	first, last time.Duration // the times of the first and the last event, from the start of the story
 	times       int

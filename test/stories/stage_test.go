@@ -58,13 +58,13 @@ type stage struct {
 	claims    []string // failed patches, and failed calls before the first creation or deletion
 	refused   []string // other calls that failed
 	victims   []replicas.Deletion[*corev1.Pod]
-	events    int // the number of events that the method warnings has read
+	events    int // how many of the events in the field Events were already read
 
 	active, fewest, most int // active pods now, and the lowest and highest number since the last count
 }
 
-// A fault affects calls with one verb. The number of calls that still succeed before the fault begins is in the
-// field skip. The number of calls that the fault still affects is in the field left.
+// A fault affects calls with one verb. The value of the field skip is the number of calls that still succeed
+// before the fault begins. The value of the field left is the number of calls that the fault still affects.
 type fault struct {
 	verb, failure string
 	skip, left    int
@@ -91,8 +91,9 @@ func newStage() *stage {
 	return s
 }
 
-// number assigns a printed name to a name that a controller has chosen. In a printed name, a number replaces the
-// five random letters, so that a story is easier to read. The numbers follow the order of the calls.
+// number chooses the printed name of a pod. The argument is the real name, which a controller has chosen. In the
+// printed name, a number replaces the five random letters of the real name, so that a story is easier to read. The
+// numbers follow the order of the calls.
 func (s *stage) number(name string) {
 	if _, known := s.numbers[name]; known || len(name) <= suffix {
 		return
@@ -178,7 +179,8 @@ func (s *stage) stop() {
 
 func (s *stage) forgetPass() { s.creations, s.claims, s.refused, s.victims = nil, nil, nil, nil }
 
-// show updates the list of parts that the world runs.
+// show updates the field Parts of s.world. Parts contains the cluster, the controllers that exist, and the View of
+// the standby if there is a standby.
 func (s *stage) show() {
 	s.world.Parts = []replicastest.Part{s.PodCluster}
 	if s.controller != nil {
@@ -216,7 +218,8 @@ func (s *stage) run(d time.Duration) error {
 	return nil
 }
 
-// mortal calls do, and reports whether the controller has died in this call.
+// mortal calls the given function, and reports whether the controller died during the call. If the controller
+// died, mortal also removes this controller from the stage.
 func (s *stage) mortal(do func()) (died bool) {
 	if died = replicastest.Crashes(do); died {
 		s.say(insideOf(s.controller).Passing.Owner.Name, s.telling(podPass{})+"the controller dies")
@@ -282,8 +285,8 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// passed adds a pass to the output of the step. It omits a pass that has nothing to report and requests no further
-// pass.
+// passed adds a pass to the output of the step. If a pass has nothing to report and requests no further pass,
+// passed omits this pass.
 func (s *stage) passed(c *podController, result podPass) {
 	rs, err := result.Owner, result.Err
 	text := s.telling(result)
@@ -298,7 +301,7 @@ func (s *stage) passed(c *podController, result podPass) {
 	s.forgetPass()
 	back := result.RequeueAfter
 	if known := ledgersOf(c)[expectations.KeyOf(rs)]; known != nil && back == known.Waits(insideOf(c).Now()) {
-		back = 0 // the result of the method expected already contains this time
+		back = 0 // the output already contains this time; see the method expected
 	}
 	if text+warnings != "" || back > 0 {
 		who := rs.Name

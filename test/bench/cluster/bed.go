@@ -102,8 +102,8 @@ func (b *bed) awaitQuiet(ctx context.Context) error {
 	return err
 }
 
-// callAll executes call(ctx, i) for every i below n, and returns the first error. The constant parallel limits
-// the number of simultaneous calls.
+// callAll executes call(ctx, i) for every i below n, and returns the first error. The maximum number of
+// simultaneous calls is the value of the constant parallel.
 func callAll(ctx context.Context, n int, call func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

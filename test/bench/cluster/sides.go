@@ -43,7 +43,8 @@ func sideNames() (names []string) {
 }
 
 // common holds the flags that both programs always get. rates holds additional flags that raise the rate
-// limits. If the scenario uses the default rate limits, the programs do not get these flags.
+// limits. If the scenario uses the default rate limits, the programs do not get the flags in the variable
+// rates.
 var (
 	common = []string{"--leader-elect=false", "--authorization-always-allow-paths=/metrics"}
 	rates  = []string{"--kube-api-qps=5000", "--kube-api-burst=5000"}

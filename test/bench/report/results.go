@@ -30,8 +30,10 @@ type value struct {
 	spread string // in the format of benchstat, such as "3%"
 }
 
-// read reads benchstat's comma-separated values. The input contains one table for each unit. Each table
-// consists of a line with the sides, a line with the unit, and one line for each benchmark.
+// read reads benchstat's comma-separated values. The input contains one table for each unit. The first line of
+// a table contains the names of the sides, for example "kubernetes" and "ours". The second line contains the
+// unit. Each of the other lines contains the results of one benchmark, except the line "geomean", which is
+// ignored.
 func read(r io.Reader) (*results, error) {
 	lines := csv.NewReader(r)
 	lines.FieldsPerRecord = -1

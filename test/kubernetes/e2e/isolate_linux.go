@@ -20,7 +20,8 @@ import (
 // isolate runs this program again as the first process in new user, process, mount and network namespaces. No
 // privileges are needed. The addresses of the pods exist only in the new network namespace, so the program
 // occupies no port of the host. When the first process exits, the kernel kills all other processes in the
-// namespaces. If the outer process is killed, the first process is also killed.
+// namespaces. If the process that called isolate is killed, the kernel also kills the first process in the new
+// namespaces.
 func isolate(ctx context.Context) error {
 	runtime.LockOSThread() // the kernel kills the child when this thread is gone
 	defer runtime.UnlockOSThread()

@@ -20,9 +20,9 @@ import (
 // servedPort is the port on which the container image in the specs serves its hostname.
 const servedPort = 9376
 
-// servePods answers HTTP requests in place of the containers of all pods. Each response is the name of the
-// pod at the requested IP address. The specs send these requests through the API server's proxy. servePods
-// returns when the listener is closed.
+// servePods answers HTTP requests in place of the containers of all pods. Each response is the name of the pod
+// at the requested IP address. The specs send their HTTP requests to the pods through the API server's proxy.
+// servePods returns when the listener is closed.
 func servePods(listener net.Listener, client kubernetes.Interface) {
 	server := &http.Server{
 		ReadHeaderTimeout: time.Minute,

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package suite evaluates a run of Kubernetes' own tests with this project's controllers. Every test must
-// either pass or be a known difference. Every other result is reported as news. The package reads the reports
-// of go test and ginkgo, and prints one table.
+// either pass or be a known difference. Every other result is unexpected, and is reported in the field
+// Verdict.News. The package reads the reports of go test and ginkgo, and prints one table.
 package suite
 
 import (
@@ -18,7 +18,7 @@ import (
 type Suite struct {
 	// Name is the name of the suite in the table.
 	Name string
-	// Specs is the number of tests that must run. Any other number is reported as news.
+	// Specs is the number of tests that must run. Judge reports any other number as an unexpected result.
 	Specs int
 	// Differences lists the tests that run but are known to fail.
 	Differences []Difference
@@ -33,10 +33,11 @@ type Suite struct {
 type Difference struct {
 	// Test is the full name of the test, such as "TestX/row".
 	Test string
-	// Says lists strings that the output of the failing test must contain. If one of the strings is missing,
-	// the failure is reported as news. If a test file prints a line ("x_test.go:7: ...") that contains none
-	// of the strings, the failure is also reported as news. These checks distinguish the rows of a table test
-	// without sub-tests. If Says is empty, any failure is accepted.
+	// Says lists strings that the output of the failing test must contain. If the output lacks one of the
+	// strings in Says, Judge reports the failure as unexpected. If a test file prints a line
+	// ("x_test.go:7: ...") that contains none of the strings in Says, Judge also reports the failure as
+	// unexpected. So the known failures of some rows of a table test without sub-tests do not hide failures
+	// of other rows. If Says is empty, any failure is accepted.
 	Says []string
 	// The field Why contains the reason why the test fails or does not run. Print writes the reason below the
 	// table.
@@ -107,9 +108,9 @@ func (s Suite) news(r Result) string {
 // long, because an API server logs hundreds of lines when it starts.
 const tailLines = 50
 
-// excerpt returns the last lines of an output, and all earlier lines that test files have printed. A
-// test's error may be in these earlier lines, because the API server stops after the test and then logs
-// more than tailLines lines.
+// excerpt returns the last lines of an output, and all earlier lines that test files have printed. The error
+// of a test may be in the earlier lines, because the API server stops after the test and may then log more
+// than tailLines lines.
 func excerpt(output string) string {
 	lines := strings.SplitAfter(output, "\n")
 	cut := max(0, len(lines)-tailLines)
@@ -135,8 +136,8 @@ func (d Difference) explains(output string) bool {
 	})
 }
 
-// Print writes the table of all verdicts, the reasons of the differences, and the news. If there is news,
-// Print returns an error.
+// Print writes the table of all verdicts, the reasons of the differences, and the unexpected results. If there
+// are unexpected results, Print returns an error.
 func Print(w io.Writer, verdicts []Verdict) error {
 	var page strings.Builder
 	page.WriteString("| suite | specs | passed | known differences | left out |\n|---|--:|--:|---|---|\n")

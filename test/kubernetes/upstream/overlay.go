@@ -60,9 +60,9 @@ func (s Suite) overlay(kubernetes, module, scratch string) (file string, err err
 	return file, os.WriteFile(file, content, 0o600)
 }
 
-// rewrite replaces imports, and removes the functions and types whose names are keys of the map cut. It also
-// removes imports that only the removed code needs. Line numbers stay the same. For each removed function or
-// type, rewrite sets cut[name] to false.
+// rewrite replaces imports, and removes some functions and types. If cut[name] exists, rewrite removes the
+// function or type with this name. It also removes imports that only the removed code needs. Line numbers stay
+// the same. For each removed function or type, rewrite sets cut[name] to false.
 func rewrite(source []byte, imports map[string]string, cut map[string]bool) ([]byte, error) {
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, "", source, parser.SkipObjectResolution)

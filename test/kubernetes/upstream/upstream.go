@@ -24,12 +24,12 @@ import (
 // A Suite defines which tests run in which package.
 type Suite struct {
 	suite.Suite
-	// From is the directory of the tests in k8s.io/kubernetes. In is the directory, in this module, of the
-	// package that runs the tests.
+	// The field From is the directory of the tests in k8s.io/kubernetes. The field In is the directory of the
+	// package that runs the tests, relative to the root of this module.
 	From, In string
 	// Imports contains the replacements for import paths of the tests.
 	Imports map[string]string
-	// Unused lists functions and types that only removed tests need.
+	// The functions and types in the field Unused are also removed, because only removed tests need them.
 	Unused []string
 }
 

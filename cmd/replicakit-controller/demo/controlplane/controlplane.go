@@ -45,9 +45,9 @@ func Start(binaries string, args map[string]string) (*ControlPlane, error) {
 	for name, value := range args {
 		server.Configure().Append(name, value)
 	}
-	// If envtest creates the directories of the programs, it also removes them when it stops the
-	// programs. Start creates them itself, because WithoutStore restarts the programs with the same
-	// directories.
+	// If envtest creates the directories of the programs, envtest also removes these directories
+	// when it stops the programs. But WithoutStore restarts the programs with the same directories,
+	// so Start creates the directories itself.
 	c.env.ControlPlane.Etcd, server.CertDir = &envtest.Etcd{DataDir: filepath.Join(dir, "etcd")}, filepath.Join(dir, "apiserver")
 	err = errors.Join(os.Mkdir(c.env.ControlPlane.Etcd.DataDir, 0o700), os.Mkdir(server.CertDir, 0o700))
 	if err == nil {

@@ -45,8 +45,9 @@ func StartProgram(name, log, path string, args ...string) (*Program, error) {
 	return p, nil
 }
 
-// run starts the process and waits until it has ended. It locks the current thread for that time,
-// because Linux kills the process when the thread ends; see attributes.
+// run starts the process and waits until it has ended. The goroutine stays locked to its thread
+// until the process has ended, because Linux kills the process when the thread ends. See the field
+// Pdeathsig in attr_linux.go.
 func (p *Program) run(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

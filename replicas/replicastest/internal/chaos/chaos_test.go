@@ -55,16 +55,18 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// share returns the number of plays for the seeds that were asked for. For 100 seeds or more, it returns plays.
-// For fewer seeds, the number is smaller in proportion, but at least 1.
+// share adapts a number of stories to the number of seeds in the flag -seeds. For 100 seeds or more, the result is
+// the given number. For fewer seeds, the result is smaller in proportion, but at least 1.
 func share(t *testing.T, plays uint64) uint64 {
 	t.Helper()
 	from, to := asked(t)
 	return max(1, plays*min(100, to-from+1)/100)
 }
 
-// Each scene is played as a story of its own, with some of the first seeds. The seeds shift from scene to scene, so
-// that the scenes are played in many shapes.
+// The test runs each scene as a complete story. A scene runs one or more times, each time with one of the first
+// seeds in the flag -seeds. The seed determines the shape, which is the configuration of the cluster and the
+// controllers. If there are several seeds, consecutive scenes begin with different seeds, so that the scenes run
+// in many shapes.
 func TestSeedsInScenes(t *testing.T) {
 	t.Parallel()
 	if *story != "" {
@@ -233,13 +235,14 @@ func mended() map[invariant.Rule][]example {
 		// A new process makes a live list. At that time, two pods cannot be released, and an orphan cannot be
 		// adopted.
 		invariant.Fewer: {{1, "scale 7 0 0s; run 0 0 20s; policy 0 1 0s; relabel 3 3 0s; relabel 4 3 0s; run 0 0 3s; restart 0 0 0s; disown 6 0 0s; run 0 0 1s"}},
-		// Deletions meet Conflicts, and then another pod becomes the first in the deletion order. A pass has
-		// chosen its victims before its live list shows this change, and still deletes these victims.
+		// Deletions fail with Conflicts, and then another pod becomes the first in the deletion order. A pass
+		// chooses its victims before the new order appears in the live list of the pass. The pass still deletes
+		// the chosen victims.
 		invariant.Plan: {
 			{8, "run 0 0 20s; conflicts 0 0 0s; orphan 0 0 0s; run 0 0 4s; orphan 0 0 0s; run 0 0 1s; lag-pods 0 0 9s; high-cost 4 0 0s; run 0 0 7s"},
 		},
-		// A deletion gets no answer, and the server refuses the repeated deletions. By then, another pod is the
-		// first in the deletion order.
+		// A deletion gets no answer, and the server refuses the repeated deletions. After the first deletion call,
+		// another pod becomes the first in the deletion order.
 		invariant.FewerInFlight: {
 			{1, "scale 4 0 0s; run 0 0 20s; refuse-again 0 8 7s; scale 3 0 0s; run 0 0 150ms; cost 2 0 0s; run 0 0 2m"},
 			// Two deletions take effect late, the pods terminate slowly, and the cache is late. The controller
@@ -285,8 +288,8 @@ func mended() map[invariant.Rule][]example {
 			// One watch hangs and the other is broken when the server is restored. Only reads of the owner reveal
 			// the restore.
 			{1, "scale 3 0 0s; run 0 0 150ms; break-sets 0 0 0s; hang-pods 0 0 0s; backup 0 0 0s; cost 0 0 0s; cost 0 0 0s; cost 0 0 0s; cost 0 0 0s; hours 0 0 400ms; restore 0 0 0s; force 2 0 0s; run 0 0 1m"},
-			// Before a restore, a live list has shown a pod. After the restore, the pod dies before the cache
-			// reaches the version of this list.
+			// Before a restore, a live list has shown a pod. After the restore, this pod dies before the cache
+			// reaches the version of the live list.
 			{6765, "scale 8 2 5.367s; late-pods 8 9 1.439s; run 9 0 1.323s; backup 5 4 2.687s; run 5 2 7.425s; hang-pods 3 5 123ms; hang-sets 7 8 1.766s; hours 0 0 665ms; restore 3 3 5.892s; force 0 11 6.308s; run 0 0 1m0s"},
 		},
 		// The watch breaks, and a live list shows all pods. Then two pods are deleted and the owner is scaled
@@ -304,8 +307,8 @@ func mended() map[invariant.Rule][]example {
 			{1, "scale 4 0 0s; run 0 0 20s; hang-sets 0 0 0s; scale 2 0 0s; relabel 2 3 0s; relabel 3 3 0s; orphan 0 0 0s; run 0 0 1m"},
 			// The controller has read the owner before a restore. The restored owner wants fewer pods.
 			{1076, "backup 0 0 0s; hang-pods 0 0 0s; scale 10 0 0s; hours 0 0 400ms; restore 0 0 0s; run 0 0 10m"},
-			// The restored owner wants fewer pods than the cached one. After a status write, the owner still has
-			// an older version than the cached one.
+			// The restored owner wants fewer pods than the cached owner. After a status write, the version of the
+			// restored owner is still older than the version of the cached owner.
 			{500000266, "scale 3 0 0s; late-owners 10 1 3.688s; run 0 0 4.106s; run 0 0 13.827s; run 0 0 7.356s; run 9 1 20s; run 11 0 20s; backup 4 6 7ms; hang-pods 9 1 4.684s; scale 9 5 7.777s; hours 2 4 400ms; restore 5 6 6.001s; relist 9 7 3.338s; scale 6 10 5.407s; run 3 7 20s; run 11 6 2m0s; run 0 0 13.623s"},
 			// The restored owner wants fewer pods than the cached one. The server has reached the version of the
 			// cached owner again.
@@ -407,8 +410,8 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// While two controllers see different pods, they overwrite each other's status. This is no failure, because both
-// controllers stop when they see all pods.
+// While two controllers see different pods, they overwrite each other's status. The story succeeds anyway, because
+// both controllers stop overwriting the status when they see all pods.
 func TestDispute(t *testing.T) {
 	t.Parallel()
 	what, err := chaos.Parse("second 0 0 0s; run 0 0 20s; hang-pods 0 0 0s; unready 0 0 0s; unready 1 0 0s; unready 2 0 0s; run 0 0 20s; hours 0 0 8s")

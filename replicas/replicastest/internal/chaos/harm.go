@@ -19,8 +19,8 @@ import (
 type inexact struct{ error }
 
 // Harm describes the harm to running children if a story fails with err. It returns "" if there is
-// no harm. An error of type inexact is not harm, because it concerns only the calls, passes or
-// events of an act. Any other error that names no rule counts as harm.
+// no harm. An error of type inexact is not harm, because it says only that an act caused other
+// calls, passes or events than expected. Any other error that names no rule counts as harm.
 func Harm(err error) string {
 	rule := string(invariant.RuleOf(err))
 	is := func(prefixes ...string) bool {

@@ -18,9 +18,9 @@ import (
 )
 
 // A kind describes one kind of operation. The higher its weight, the more often Generate draws the
-// operation. Generate does not draw operations of weight 0. Scenes and manually written stories may
-// contain them. The operation "run" has weight 0, because Generate adds a run after each drawn
-// operation.
+// operation. Generate does not draw operations of weight 0, but scenes and manually written stories
+// may contain operations of weight 0. The operation "run" has weight 0, because Generate adds a run
+// after each drawn operation.
 type kind struct {
 	weight int
 	do     func(r *run, op Op) error

@@ -76,7 +76,8 @@ var forgetful = around(func(_ *podController, pass syncFunc, ctx context.Context
 })
 
 // believing makes a controller trust its cache. If the cache shows too few pods, the controller creates one before
-// each pass. A controller that starts in the first ten seconds of the story stays as it is.
+// each pass. If a controller starts in the first ten seconds of the story, believing does not change this
+// controller.
 func believing(c *podController) {
 	if inside.Of[*inside.Controller[podPass, *corev1.Pod]](c).Now().Before(time.Date(2026, 1, 1, 0, 0, 10, 0, time.UTC)) {
 		return

@@ -18,9 +18,9 @@ import (
 )
 
 // An act is a user's action, and the calls and passes that this action may cause without faults.
-// The numbers of creations, deletions and patches must match exactly. The numbers of passes and of
-// other calls are upper limits. The limits for status writes and passes depend on whether the
-// caches report their resourceVersion.
+// The numbers of creations, deletions and patches must match exactly. The numbers of reads, lists,
+// status writes and passes are upper limits. The limits for status writes and passes depend on
+// whether the caches report their resourceVersion.
 type act struct {
 	name                          string
 	do                            func(r *run) error
@@ -85,9 +85,9 @@ func (r *run) quiet() error {
 
 // looked subtracts extra reads from the given counts. If the deletion of a pod got no answer, the
 // controller reads the pod once before it deletes other pods. If there are many pods whose deletion
-// got no answer, the controller lists the pods instead. In the argument looks, the caller passes
-// the number of pods that the controller still had to read before the act. The result is the number
-// of pods that the controller still has to read after the act.
+// got no answer, the controller lists the pods instead. The parameter looks is the number of pods
+// with an unanswered deletion that the controller had not read before the act. The result is the
+// number of pods with an unanswered deletion that the controller has not read after the act.
 func (a act) looked(calls map[string]int, looks int) (left int) {
 	const get, list = "get Pod", "list Pod"
 	if looks > fewReads && calls[list] > a.lists {
@@ -147,8 +147,8 @@ func (r *run) grow(n int32, also ...func(*appsv1.ReplicaSet)) error {
 	})
 }
 
-// orphansOneByOne creates two orphans at the same time. The pending pod events then reach the
-// controller one by one, 300 milliseconds apart.
+// orphansOneByOne creates two orphans. Both orphans are created at the same time, but the pending
+// pod events reach the controller one by one, 300 milliseconds apart.
 func (r *run) orphansOneByOne() error {
 	for range 2 {
 		if err := r.createOrphan(); err != nil {

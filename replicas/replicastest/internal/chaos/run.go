@@ -101,7 +101,7 @@ type run struct {
 	fault       fault
 	meddler     meddler
 	quick       int                  // number of calls whose answers will arrive only after all pending events
-	sudden      int                  // number of times that the method surprise will deliver all pending events
+	sudden      int                  // number of later calls to the method surprise that will deliver all pending events
 	relabelled  types.NamespacedName // the last relabelled pod
 	restless    *restless            // changes owners at intervals; may be nil
 	isBlind     bool                 // reads fail until the next call that is not a read
@@ -283,7 +283,7 @@ func (r *run) start(i int) {
 	r.show()
 }
 
-// show updates the list of parts that the world runs.
+// show updates r.world.Parts after a controller or another part was added or removed.
 func (r *run) show() {
 	r.world.Parts = append([]replicastest.Part{r.PodCluster}, r.churn...)
 	if r.elsewhere != nil {

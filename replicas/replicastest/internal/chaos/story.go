@@ -115,8 +115,8 @@ type Shrunk struct {
 
 // Shrink shortens a story that failed with err. It tries to remove halves of the story, then
 // quarters, and so on down to single operations. A part is removed if the remaining story still
-// breaks the same rule. Shrink retries each size until the story gets no shorter. It gives up after
-// a total of more than shrinkSteps steps.
+// breaks the same rule. Shrink tries parts of the same size again and again, until no part of this
+// size can be removed. It gives up after a total of more than shrinkSteps steps.
 func Shrink(story Story, err error, play func(Story) Report) Shrunk {
 	s := Shrunk{Story: story, Err: err}
 	for size := len(story) / 2; size > 0; {

@@ -189,7 +189,7 @@ func TestCorners(t *testing.T) {
 	for i, sc := range scenarios() {
 		t.Run(sc.name, func(t *testing.T) {
 			t.Parallel()
-			sc := scenarios()[i] // each subtest needs its own steps, because the steps share the variable picked
+			sc := scenarios()[i] // each parallel subtest calls scenarios itself, because the steps from one call share a variable
 			learned, want, err := play(sc, disturbance{kind: undisturbed}, trace{})
 			require.NoError(t, err)
 			for j, d := range disturbances(learned.seen) {

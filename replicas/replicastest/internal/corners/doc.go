@@ -6,8 +6,10 @@
 // events arrive. The test then plays the scenario once more for each of these faults:
 //
 //   - The process crashes before or after a call. Reads of single objects are left out.
-//   - An event is missed until the next list, or the watch breaks at an event, or the watch hangs at
-//     an event for minutes. In one variant, the watch then resumes with one event per second.
+//   - The watch loses an event, so the cache shows the change only after the next list.
+//   - The watch breaks at an event.
+//   - The watch hangs at an event for minutes. In one variant, the watch then resumes with one event
+//     per second.
 //   - A pass sees the cache in the state that it had several events earlier.
 //   - A call takes effect, but its answer is lost. There is one play for each possible error. In one
 //     variant, the read after the call also fails.

@@ -54,8 +54,8 @@ type scenario struct {
 	// scenario, the scenario correctly ends in another state.
 	noHang bool
 	// noReplay leaves out the disturbances in which a hung watch resumes and delivers its delayed events one by
-	// one. In this scenario, the controller then deletes a pod that was missing from a live list. See
-	// invariant.AnothersListed for this known failure.
+	// one. In this scenario, these disturbances lead to a known failure. The controller deletes a pod that was
+	// missing from a live list. The rule invariant.AnothersListed describes the failure.
 	noReplay bool
 }
 
@@ -129,7 +129,7 @@ type stage struct {
 	hit      bool
 	at       pass // the pass that must use a stale view
 	relistAt time.Time
-	resume   func() // if set, called at relistAt instead of a list
+	resume   func() // if not nil, the method relist calls this function instead of making lists
 	isBlind  bool   // if set, and if the next call is a get or a list, the next call fails
 	steps    int
 }
@@ -208,8 +208,8 @@ func (s *stage) restart() {
 	}
 }
 
-// strikes reports whether the disturbance must happen now. The disturbance must have the given kind and number,
-// and happens only once.
+// strikes returns true if the disturbance of this play has the given kind and number, and must therefore happen
+// now. After strikes has returned true once, all later calls return false.
 func (s *stage) strikes(k kind, n int) bool {
 	if s.hit || s.kind != k || s.n != n {
 		return false

@@ -20,8 +20,7 @@ import (
 )
 
 // longestWait is the maximum time for which a controller may postpone work. It equals the longest
-// error back-off. All holds and expectations are shorter. The delays that the server requests are
-// also shorter.
+// error back-off. All holds, all expectations and all delays requested by the server are shorter.
 const longestWait = 1000 * time.Second
 
 // nextLook is the maximum time between two cache checks. It applies if the controller knows that
@@ -29,8 +28,8 @@ const longestWait = 1000 * time.Second
 const nextLook = 5 * time.Second
 
 // passedWait is the maximum time for which a controller may still count a pod that no longer
-// exists. The time begins when the cache becomes newer than the moment when the pod stopped being
-// active. The limit applies to caches that report no resourceVersion.
+// exists. The time begins when the cache shows any change that was made after the pod had stopped
+// being active. The limit applies to caches that report no resourceVersion.
 const passedWait = 10 * time.Second
 
 // A lastPass is the result of the last pass for an owner.
@@ -66,10 +65,10 @@ func (w *watcher) note(pass podPass) {
 	}
 }
 
-// Awake returns an error if an owner in the namespace sleeps. An owner sleeps if it has not reached
-// its final state and no pass for it is due. If the controller does not see the current state, the
-// owner does not count as sleeping. If the last pass waited or failed, the next pass must be due
-// within longestWait. Call Awake between two steps of the world.
+// Awake returns an error if an owner in the namespace has not reached its final state and no pass
+// for the owner is due. An owner in this situation is said to sleep. If the controller does not see
+// the current state, the owner does not count as sleeping. If the last pass waited or failed, the
+// next pass must be due within longestWait. Call Awake between two steps of the world.
 func (k *Checker) Awake(namespace string) error {
 	if k.err != nil {
 		return k.err
@@ -138,11 +137,11 @@ func (w *watcher) awake(rs *appsv1.ReplicaSet) error {
 }
 
 // hasTime reports whether the controller has had enough time to notice that a pod no longer exists.
-// Only pods that the controller still counts are checked. The controller's time begins when the
-// cache contains any pod with a higher resourceVersion than the server had when the missing pod
-// stopped being active. The resourceVersion must also be higher than the one that the server had at
-// the last call that showed the missing pod. After a restore, the resourceVersion at that call may be
-// the higher of the two.
+// Only pods that the controller still counts are checked. For each missing pod, the Checker has
+// recorded two resourceVersions of the server. The server had the first resourceVersion when the
+// pod stopped being active. The server had the second resourceVersion at the last call that showed
+// the pod. After a restore, the second resourceVersion may be the higher one. The controller's time
+// begins when the cache contains any pod with a resourceVersion that is higher than both.
 func (w *watcher) hasTime(key types.NamespacedName, now time.Time) bool {
 	newest := uint64(0)
 	for _, p := range w.controller.View.ChildWatch.In("") {
@@ -164,10 +163,12 @@ func (w *watcher) hasTime(key types.NamespacedName, now time.Time) bool {
 	return told && is && now.Sub(since) > passedWait
 }
 
-// asleep returns the rule that a sleeping owner breaks. Suppose that a pod no longer exists, and that
-// the cache is newer than the moment when the pod stopped being active. The controller might then be
-// unable to notice that the pod is gone. If the controller still counts this pod, the rule is
-// AsleepPassed or AsleepUnversioned. In all other cases, the rule is Asleep.
+// asleep returns the rule that a sleeping owner breaks. Suppose that a call has shown a pod to the
+// controller, and that no event has shown this state of the pod or a later one. If the pod no
+// longer exists, and the cache is newer than the moment when the pod stopped being active, later
+// events might not show that the pod is gone. The controller might therefore still count the pod.
+// In this case, the rule is AsleepPassed or AsleepUnversioned. In all other cases, the rule is
+// Asleep.
 func (w *watcher) asleep() Rule {
 	for uid := range w.unseen() {
 		if _, is := w.checker.truth.pods[uid]; !is && w.passedBy(uid) {
@@ -182,8 +183,8 @@ func (w *watcher) asleep() Rule {
 const clocksGoBack = time.Hour
 
 // isExpecting reports whether the controller still expects effects of its calls for an owner. If a
-// clock was changed, the result is also true for expired expectations. The pass that handles their
-// expiry might not be due yet.
+// clock was changed, the result is also true for an expired expectation, because the pass that
+// handles the expiry might not be due yet.
 func (w *watcher) isExpecting(rs *appsv1.ReplicaSet) bool {
 	known := w.ledgers().Ledgers()[expectations.KeyOf(rs)]
 	if known == nil {

@@ -1,8 +1,8 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package invariant checks rules about a simulated cluster and its controllers. Some rules must hold
-// at every step. Others must hold after all faults have ended.
+// Package invariant checks rules about a simulated cluster and its controllers. Some rules must
+// hold at every step. The other rules must hold after all faults have ended.
 //
 //	checker := invariant.New(cluster)
 //	checker.Watch(controller) // before its first step
@@ -19,44 +19,52 @@
 // does not accept an excuse, it reports the violation under a separate Rule for this excuse.
 // KnownToFail lists the rules that the controller breaks today.
 //
-// Never more. Replicas are added to an owner only by creations and adoptions. Each creation is
-// judged when it takes effect. The Checker counts the replicas that the controller must know of,
-// including the new one. This count must not exceed the number of replicas that the pass wants. A
+// # Never more
+//
+// Replicas are added to an owner only by creations and adoptions. Each creation is judged when it
+// takes effect. The Checker counts the replicas that the controller must know of, including the
+// newly created replica. This count must not exceed the number of replicas that the pass wants. A
 // controller must know of the replicas whose current state is in its view, and of those that it
 // created or adopted itself. If a creation got no answer, the controller still knows the name of
 // the pod. Replicas that the controller cannot know of are not counted. For example, the controller
 // cannot know of a replica that another process has created and that the watches have not shown
 // yet. The controller also cannot know of a replica if the process that sent the creation ended
 // before the creation took effect. If the replicas that the controller cannot know of are left out,
-// an owner never has more replicas than its current pass wants. If several passes are current, the
-// highest number counts.
+// an owner never has more replicas than its current pass wants. If several controllers run passes
+// for the owner at the same time, the pass that wants the most replicas sets this limit.
 //
-// Never fewer. Each deletion is judged when it takes effect. The number of remaining replicas must
-// be at least the number that the pass wants. Replicas that ended without the controller's
-// knowledge count as remaining. Replicas that the controller itself has deleted do not count as
-// remaining, even if the deletion got no answer. If a deletion can take effect after its caller has
-// stopped waiting, the deletion is judged when the call fails. From then on, the pod no longer
-// counts as remaining.
+// # Never fewer
 //
-// Never another's. A controller may delete the pods of its owner. It may also delete three other
-// kinds of pods. The first kind is a pod that was unready and belonged to the owner when the
-// controller last saw the pod. The deletion of an unready pod often has only the UID as a
-// precondition. This deletion succeeds even if the pod has just been released. The second kind is a
-// pod that the controller created or adopted, and that left the owner without the controller's
-// knowledge. The third kind is a stray. A stray is a pod that the controller created for an owner.
-// A webhook changed the pod during its creation, so the pod does not belong to the owner. A status
-// is written only to the owner that it describes, and never to a later owner with the same name.
+// Each deletion is judged when it takes effect. The number of remaining replicas must be at least
+// the number that the pass wants. Replicas that ended without the controller's knowledge count as
+// remaining. Replicas that the controller itself has deleted do not count as remaining, even if the
+// deletion got no answer. If a deletion can take effect after its caller has stopped waiting, the
+// deletion is judged when the call fails. From then on, the pod no longer counts as remaining.
+//
+// # Never another's
+//
+// A controller may delete the pods of its owner. A controller may also delete a pod that was
+// unready and belonged to the owner when the controller last saw the pod. The deletion of an
+// unready pod often has only the UID as a precondition. This deletion succeeds even if the pod has
+// just been released. A controller may also delete a pod that it created or adopted, and that left
+// the owner without the controller's knowledge. Finally, a controller may delete a stray. A stray
+// is a pod that the controller created for an owner, and that does not belong to the owner because
+// a webhook changed the pod during its creation. A status is written only to the owner that it
+// describes, and never to a later owner with the same name.
 //
 // If a pass knows that its owner is being deleted, the pass creates, adopts and releases nothing, and
 // deletes only strays. A controller without a lease makes no writes.
 //
-// Never asleep. If a controller sees the current state and does not have to wait, a pass is due for
-// each owner that still has unfinished work. See Awake.
+// # Never asleep
 //
-// Never waiting in vain. A controller may expect the effect of a call only if it has sent the call.
-// When a watch has delivered an object, the controller must no longer expect this object. If the
-// controller still expects an object that was delivered, it waits in vain until the expectation
-// expires.
+// If a controller sees the current state and does not have to wait, a pass is due for each owner
+// that still has unfinished work. See Awake.
+//
+// # Never waiting in vain
+//
+// A controller may expect the effect of a call only if it has sent the call. When a watch has
+// delivered an object, the controller must no longer expect this object. If the controller still
+// expects an object that was delivered, it waits in vain until the expectation expires.
 package invariant
 
 import (
@@ -86,8 +94,8 @@ type podPass = controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]
 type Checker struct {
 	// Delay is the maximum delay of a pass that has only a status to write.
 	Delay time.Duration
-	// Skewed is true if the clock of a controller was changed. By the cluster's clock, a status may
-	// then count pods as available too early.
+	// Skewed is true if the clock of a controller was changed. If Skewed is true, a status may
+	// count a pod as available before the pod is available according to the cluster's clock.
 	Skewed bool
 	// BackOff is true if the controllers use Options.BackOffFailed.
 	BackOff bool
@@ -314,9 +322,9 @@ type watcher struct {
 	waits       map[place]wait
 	last        map[types.NamespacedName]lastPass
 	deed        deed
-	turned      map[types.UID]*corev1.Pod                  // states at the start of the current pass, for pods whose events came during it
+	turned      map[types.UID]*corev1.Pod                  // pods for which an event arrived during the current pass, each in its state at the start of the pass
 	missed      map[string]notFoundCall                    // pods that a delete or patch call did not find, keyed by name
-	listFailed  time.Time                                  // time of the last answer to a list
+	listFailed  time.Time                                  // time at which the last list call ended, whether or not it failed
 	listsFailed int                                        // number of consecutive failed lists
 	quotas      map[types.UID]denial                       // for each owner, the consecutive passes in which a full quota refused a creation
 	conflicts   map[string]conflict                        // pods whose deletion met a Conflict, keyed by name

@@ -206,8 +206,8 @@ func TestCheckerWantsSiblingsToBeLookedFor(t *testing.T) {
 	}
 }
 
-// If a controller sees unfinished work and has nothing to wait for, a pass must be due soon. Otherwise, Awake
-// returns an error while the World still runs, and not only in the end.
+// If a controller sees unfinished work and has nothing to wait for, a pass must be due soon. If no such pass is
+// due, the method Awake returns an error while the World still runs, and not only in the end.
 func TestCheckerWakes(t *testing.T) {
 	t.Parallel()
 	scaled := func(t *testing.T, cluster *replicastest.PodCluster) {
@@ -245,7 +245,7 @@ func TestCheckerWakes(t *testing.T) {
 				world.RunUntil(cluster.Clock.Now().Add(d), func() bool { return checker.Awake(namespace) != nil })
 				return checker.Awake(namespace)
 			}
-			require.NoError(t, run(10*time.Minute)) // after this time, no pass for an expectation is due
+			require.NoError(t, run(10*time.Minute)) // after this time, the controller has made every pass that it scheduled for an expectation
 			tc.spoil(c)
 			tc.then(t, cluster)
 			err = run(time.Hour)

@@ -18,9 +18,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A share is a group of n replicas that belongs to one rule. If the rule judges creations, the rule
-// counts the replicas in the group. If the rule judges deletions, the rule does not count the
-// replicas in the group.
+// A share is a group of n replicas that belongs to one rule. A rule about creations counts the
+// replicas in its own share. A rule about deletions does not count the replicas in its own share.
 type share struct {
 	rule Rule
 	n    int
@@ -164,7 +163,8 @@ func (w *watcher) mayNotKnow(rs *appsv1.ReplicaSet, p *corev1.Pod) bool {
 
 // notFewer checks that enough replicas remain after a deletion. Pods that no longer exist count as
 // remaining if the controller cannot know that they are gone. The parameter mustGo is the number of
-// pods that this pass has deleted because a rule requires it. These pods also count as remaining.
+// pods that this pass has deleted because a rule requires it. notFewer adds this number to the
+// number of remaining replicas.
 func (w *watcher) notFewer(rs *appsv1.ReplicaSet, p *corev1.Pod, mustGo int) {
 	left, shares := w.remaining(rs)
 	left += mustGo
@@ -206,9 +206,9 @@ func (w *watcher) notFewer(rs *appsv1.ReplicaSet, p *corev1.Pod, mustGo int) {
 
 // remaining computes how many replicas remain as far as the controller can know. The first result
 // includes replicas that exist, except those that a call in flight may delete. It also includes
-// replicas that are gone without the controller's knowledge. The second result contains the other
-// replicas, divided into one share for each rule. When a rule judges a deletion, the rule does not
-// count the replicas in its own share.
+// replicas that are gone without the controller's knowledge. The second result contains all further
+// replicas that the rule Fewer counts as remaining. These replicas are divided into shares, and the
+// rule of each share does not count the replicas in the share.
 func (w *watcher) remaining(rs *appsv1.ReplicaSet) (n int, excused []share) {
 	t, listed := &w.checker.truth, w.listed[rs.UID]
 	passed := w.unversioned(FewerPassed, FewerUnversioned)
@@ -292,13 +292,13 @@ func (w *watcher) passedBy(uid types.UID) bool {
 		at, err := strconv.ParseUint(version, 10, 64)
 		return known && err == nil && at >= gone.version
 	}
-	return known && inside.Of[inside.View](w.controller.View).Synced() && !inside.Of[inside.Stream](watch).Hung() && inside.Of[inside.Stream](watch).Pending() == 0 // the first list was empty
+	return known && inside.Of[inside.View](w.controller.View).Synced() && !inside.Of[inside.Stream](watch).Hung() && inside.Of[inside.Stream](watch).Pending() == 0 // a synced watch has no resourceVersion if its first list was empty
 }
 
-// unversioned returns one of the two given rules. Both rules are about a pod that stopped being
-// active before the state that the cache shows. If the controller's cache reports a
-// resourceVersion, the first rule applies, because the controller must notice that the pod is gone.
-// If the cache reports no resourceVersion, the second rule applies.
+// unversioned returns one of the two given rules. Both rules apply if the cache is newer than the
+// moment when a pod stopped being active. If the controller's cache reports a resourceVersion, the
+// first rule applies, because the controller must notice that the pod is gone. If the cache reports
+// no resourceVersion, the second rule applies.
 func (w *watcher) unversioned(known, unknown Rule) Rule {
 	if w.controller.RememberWrites && w.controller.View.ChildrenVersion() != "" {
 		return known

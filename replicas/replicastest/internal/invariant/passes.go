@@ -138,9 +138,9 @@ type denial struct {
 	generation int64
 }
 
-// wait returns the minimum delay after consecutive refused passes. The field passes holds the
-// number of these passes. The back-off may have begun before d.last. Therefore the result is only
-// half of the back-off.
+// wait returns the minimum delay before the next call, if the server has refused a call in d.passes
+// consecutive passes. The back-off may have begun before d.last. Therefore the result is only half
+// of the back-off.
 func (d denial) wait(first, last time.Duration) time.Duration {
 	wait := first
 	for range d.passes - 1 {
@@ -183,8 +183,9 @@ func (w *watcher) conflicted(rs *appsv1.ReplicaSet, call replicastest.Call, err 
 //   - refused is true if the server refused the last call of this kind.
 //   - isLeft is true if the owner still needs calls of this kind.
 //
-// The number is reset if the last call was not refused, or if the generation changed. If the pass
-// made no call and the owner needs none, the number is also reset.
+// The number of refused passes is reset if the server did not refuse the last call of this kind, or
+// if the generation changed. If the pass made no call of this kind and the owner needs no call of
+// this kind, the number of refused passes is also reset.
 func (w *watcher) denied(all map[types.UID]denial, pass podPass, tried, refused, isLeft bool) {
 	d := all[pass.Owner.UID]
 	if d.generation != pass.Generation || tried && !refused || !tried && !isLeft {
@@ -212,9 +213,10 @@ const (
 	listsApart              = time.Second
 )
 
-// hurries checks that a pass does not repeat calls too soon after a refusal by a quota, a
-// Conflict or failed lists. The minimum delays apply even if another event has started the pass. hurries also
-// checks that a pod is not deleted or patched again too soon after a NotFound error.
+// hurries checks that a pass does not repeat a failed call too soon. A minimum delay applies after
+// a quota has refused a creation, after a deletion has met a Conflict, and after three consecutive
+// lists have failed. The minimum delay applies even if another event has started the pass. hurries
+// also checks that a pod is not deleted or patched again too soon after a NotFound error.
 func (w *watcher) hurries(rs *appsv1.ReplicaSet, call replicastest.Call, err error) {
 	if w.checker.Skewed {
 		return
@@ -484,8 +486,8 @@ func (w *watcher) blind(rs *appsv1.ReplicaSet) {
 }
 
 // chance checks an owner if the watch of pods hangs and the cache lacks a pod that the controller
-// created. The controller may wait for this pod only for a limited time. If the number of pods is
-// wrong after that time, the controller must list the pods live.
+// created. The controller may wait only for a limited time until the cache shows the created pod.
+// If the number of pods is wrong after that time, the controller must list the pods live.
 func (w *watcher) chance(rs *appsv1.ReplicaSet) {
 	view, now, listed := w.controller.View, w.checker.cluster.Clock.Now(), w.listedAt[rs.UID]
 	key := types.NamespacedName{Namespace: rs.Namespace, Name: rs.Name}

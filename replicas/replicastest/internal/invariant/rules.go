@@ -13,9 +13,10 @@ import (
 type Rule string
 
 // The rules about the number of replicas. A pass may use any spec that the owner has had since the
-// pass began. The rules More and Fewer accept every excuse for a wrong number of replicas. Every
-// other rule in this list rejects one of the excuses. For example, MoreUnanswered rejects the
-// excuse that a creation got no answer.
+// pass began. A controller may have an excuse for a wrong number of replicas. For example, a
+// creation may have got no answer, so that the controller does not know whether the pod exists. The
+// rules More and Fewer accept every excuse. Each of the other rules in this list does not accept
+// one particular excuse. For example, MoreUnanswered does not accept that a creation got no answer.
 const (
 	More           Rule = "more"             // after a creation, there are more replicas than the pass wants
 	MoreUnanswered Rule = "more-unanswered"  // like More, but also counts the controller's creations that got no answer
@@ -54,7 +55,7 @@ const (
 	AsleepPassed         Rule = "asleep-passed"         // applies instead of Asleep if the controller still counts a deleted pod, although the cache is newer than the deletion
 	AsleepUnversioned    Rule = "asleep-unversioned"    // like AsleepPassed, for a cache that reports no resourceVersion
 	Unsettled            Rule = "unsettled"             // each owner reaches its final state
-	UnsettledUnversioned Rule = "unsettled-unversioned" // applies instead of Unsettled if AsleepUnversioned applies instead of Asleep
+	UnsettledUnversioned Rule = "unsettled-unversioned" // like Unsettled, if the rule AsleepUnversioned applies to a controller
 	Cost                 Rule = "cost"                  // the number of calls for an owner in an hour is limited
 	CostGone             Rule = "cost-gone"             // the hourly limit for calls is lower for a deleted owner
 	Needless             Rule = "needless"              // a status is written only if it has changed

@@ -70,7 +70,8 @@ func (w *watcher) listen() {
 }
 
 // started verifies that a pass expects only the effects of calls that were sent. If the pass
-// expected anything else, the next pass would wait for events that never arrive.
+// expected the effect of a call that was not sent, the next pass would wait for an event that never
+// arrives.
 func (w *watcher) started(pass podPass) {
 	creations, deletions := w.ledgers().Ledger(expectations.KeyOf(pass.Owner)).Awaited()
 	for _, v := range pass.Scale.Delete {

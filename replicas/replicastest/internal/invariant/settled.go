@@ -112,7 +112,7 @@ func (k *Checker) settled(rs *appsv1.ReplicaSet, pods []*corev1.Pod, now time.Ti
 	return nil
 }
 
-// stay reports whether an owner has too many replicas, and all of them must stay.
+// stay reports whether an owner has too many replicas, but none of the replicas may be deleted.
 func (k *Checker) stay(rs *appsv1.ReplicaSet, pods []*corev1.Pod) bool {
 	left, others := 0, 0
 	for _, p := range replicasOf(rs, slices.Values(pods)) {

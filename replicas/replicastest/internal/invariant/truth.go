@@ -27,9 +27,9 @@ type instant uint64
 type truth struct {
 	now   instant
 	epoch instant // the instant of the last restore
-	was   moment  // when the pod that changed last had its previous relevant change; zero for a new pod
+	was   moment  // the moment in since for the pod that changed last, as it was before that change; zero for a new pod
 	pods  map[types.UID]*corev1.Pod
-	since map[types.UID]moment // the moment of each pod
+	since map[types.UID]moment // when the last relevant change of each existing pod was made
 	ended map[types.UID]moment // when each deleted pod stopped being active
 	specs map[types.NamespacedName][]spec
 }
@@ -43,8 +43,9 @@ type moment struct {
 	at      instant
 }
 
-// A spec records which owner existed under a name. It applies from one instant until the next spec of
-// that name. The owner is nil if no owner existed.
+// A spec records which owner had a certain name. The spec applies from the instant in the field
+// from, until the next spec for the same name begins. If no owner had the name, the field owner is
+// nil.
 type spec struct {
 	from  instant
 	owner *appsv1.ReplicaSet
@@ -197,7 +198,7 @@ type record struct {
 	asked   map[string]types.UID    // for each pod name, the owner for which the controller last tried to create the pod
 	unsure  map[string]bool         // for each pod name, whether the last creation failed and no call has found the pod since
 	listed  map[types.UID]liveList  // the last live list of each owner, keyed by owner
-	told    map[types.UID]uint64    // pods shown by a live call but by no later event, with the server's resourceVersion at that call
+	told    map[types.UID]uint64    // pods that a live call has shown and no event has shown since, with the server's resourceVersion at the time of the call
 	read    map[types.UID]instant   // for each owner, when it was last read live
 	podRead map[types.UID]instant   // for each pod, when a live call last found it
 }
@@ -210,10 +211,10 @@ type liveList struct {
 	selector string
 }
 
-// hides reports whether a live list can make the controller regard a restored pod as deleted. The
-// list must be older than the last restore, and its resourceVersion must be at least as new as the
-// pod's last relevant change. If this list lacked the pod, a controller that does not notice the
-// restore regards the pod as deleted.
+// hides reports whether a live list can make the controller regard a restored pod as deleted. This
+// is possible if the list was made before the last restore, and if the list's resourceVersion is at
+// least as high as that of the pod's last relevant change. If the list lacked the pod, a controller
+// that does not notice the restore regards the pod as deleted.
 func (l liveList) hides(t *truth, uid types.UID) bool {
 	return l.at < t.epoch && t.since[uid].version <= l.version
 }

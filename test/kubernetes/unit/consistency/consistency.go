@@ -17,7 +17,8 @@ import (
 // LastSyncRVGetter is the part of a cache that this package uses.
 type LastSyncRVGetter interface{ LastStoreSyncResourceVersion() string }
 
-// A ConsistencyStore connects our ConsistencyStore to caches of client-go.
+// A ConsistencyStore embeds the type ConsistencyStore of our package expectations, and connects the embedded
+// store to caches of client-go.
 type ConsistencyStore struct {
 	*expectations.ConsistencyStore
 

@@ -110,7 +110,7 @@ func FindMinNextPodAvailabilityCheck(pods []*corev1.Pod, minReadySeconds int32, 
 	return &after
 }
 
-// RealPodControl makes API calls through a client of our package typed.
+// RealPodControl makes API calls through our own client, which is created by the function typed.NewClient.
 type RealPodControl struct {
 	KubeClient clientset.Interface
 	Recorder   record.EventRecorder

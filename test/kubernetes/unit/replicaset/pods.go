@@ -48,8 +48,8 @@ func (rsc *ReplicaSetController) namedIn(obj any) any {
 }
 
 // added handles a pod that a test adds to the cache. The test has chosen the pod's name, but our controller
-// expects one of the names in its own create requests. Therefore the method added assigns one of the
-// expected names to the pod. The result is named(pod).
+// expects one of the names in its own create requests. Therefore the method added assigns one of the expected
+// names to the pod. If obj is a pod, the result is the copy that the call named(pod) returns.
 func (rsc *ReplicaSetController) added(obj any) any {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {

@@ -17,9 +17,10 @@ import (
 	"github.com/replicakit/replicakit/test/kubernetes/unit/controller"
 )
 
-// record lets the tests use our controller's ledgers like Kubernetes' expectations. An expected creation
-// counts as observed when the tests' cache contains the pod. An expected deletion counts as observed when an
-// event has reported the deletion. Our controller itself makes both checks in its next pass.
+// A record lets the tests use the ledgers of our controller in the same way as Kubernetes' expectations. An
+// expected creation counts as observed when the tests' cache contains the pod. An expected deletion counts as
+// observed when an event has reported the deletion. Our controller itself checks the expected creations and
+// deletions in its next pass.
 type record struct{ rsc *ReplicaSetController }
 
 var _ controller.Record = record{}

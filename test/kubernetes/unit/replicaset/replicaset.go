@@ -104,7 +104,7 @@ func (rsc *ReplicaSetController) attach(ctx context.Context, owners, pods cache.
 	}
 }
 
-// ignore panics if err is not nil. None of the tests causes such an error.
+// The function ignore causes a panic if err is not nil. In the tests, err is always nil.
 func ignore(err error) {
 	if err != nil {
 		panic(fmt.Sprintf("replicaset: %v", err))
