@@ -246,8 +246,8 @@ func (s *ConsistencyStore) writerFor(owner Key) *writer {
 // settle removes the writes that the caches show. It also removes the writes that the store gives
 // up on. If no write is missing, the result ready is true. Otherwise, settle returns a Stale for
 // the first missing write. The argument reads is the result of the function reads. If this map has
-// no entry for a write, the write was recorded or changed after the map was made. For this write,
-// settle uses the cache version that is stored in write.read. The caller holds mu.
+// no entry for a write, the write was recorded or changed after the function reads began. For this
+// write, settle uses the cache version that is stored in write.read. The caller holds mu.
 func (s *ConsistencyStore) settle(w *writer, reads map[uint64]string, now time.Time) (stale Stale, ready bool) {
 	ready = true
 	var gaveUp Stale

@@ -28,8 +28,8 @@ func BenchmarkSelect(b *testing.B) {
 	}
 }
 
-// BenchmarkFloor measures the minimum work of any function that chooses pods. The benchmark reads some fields of
-// each pod once, and counts the pods on each node.
+// BenchmarkFloor measures the time of the minimum work that every choice of pods needs. The benchmark reads some
+// fields of each pod once, and counts the pods on each node.
 func BenchmarkFloor(b *testing.B) {
 	for _, n := range []int{10, 500, 5_000, 50_000} {
 		pods := podtest.Fleet(n, n/10, 1)

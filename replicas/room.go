@@ -19,8 +19,8 @@ import (
 type Room[T metav1.Object] struct {
 	// Create and Delete are the maximum numbers of children that a Scale may create and delete.
 	// These numbers apply only to a Scale that repeats all calls in flight. If a Scale does not
-	// repeat all calls in flight, it may create or delete fewer children. Call the method Clamp to
-	// enforce the limits for any Scale.
+	// repeat all calls in flight, its limits may be lower. Call the method Clamp to enforce the
+	// right limits for any Scale.
 	Create, Delete int
 
 	places   int                 // the number of free places before the creations in flight are subtracted; see the method room

@@ -144,9 +144,9 @@ type Spec[T metav1.Object] struct {
 	//
 	// If only one of the two limits is set, the other is 0. If both are nil, all children that must
 	// go are deleted at the same time. The Spec is refused if a limit is negative, or if
-	// MaxUnavailable is above 100%. With Slots, the Spec is also refused if MaxSurge is not 0. If
-	// both limits are 0, a rollout may be unable to ever replace a child that must go. In this
-	// case, the Spec is also refused.
+	// MaxUnavailable is above 100%. With Slots, the Spec is also refused if MaxSurge is not 0. The
+	// Spec is also refused if children must go, but a rollout could never replace them because both
+	// limits are 0.
 	MaxUnavailable, MaxSurge *intstr.IntOrString
 	// PendingAdoptions is the number of orphans that may already belong to the owner or may be
 	// adopted later. For each of these orphans, a plan creates one fewer child. The orphans do not

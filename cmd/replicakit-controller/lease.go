@@ -61,7 +61,9 @@ func (l *watchedLock) wrote(record resourcelock.LeaderElectionRecord, err error)
 // deadline.
 func (l *watchedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
-	if err == nil { // the elector detects a renewal only if raw changes. The times in raw are whole seconds, so the exact time is appended
+	// The elector detects a renewal only if raw changes. The times in raw are whole seconds, so Get appends
+	// the exact time.
+	if err == nil {
 		raw = strconv.AppendInt(slices.Clip(raw), record.RenewTime.UnixNano(), 10)
 	}
 	l.endIfNowhere(ctx, err, false)

@@ -86,7 +86,7 @@ type Watch struct {
 
 	relisted time.Time   // the time when the objects were last listed again; zero means never
 	done     func() bool // reports whether the server has answered the new list requests; nil if no answer is pending
-	until    string      // the server's resourceVersion at the last call of Relist; "" after the events of the new list have arrived
+	until    string      // the server's resourceVersion at the last call of Relist; "" if no events of a new list are expected
 	missed   int         // the number of missed events that the new list has delivered
 	hung     int         // the number of new lists that delivered missed events
 

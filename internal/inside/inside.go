@@ -81,7 +81,7 @@ type Client[Call any] struct {
 	InFlight func() []Call
 }
 
-// A Cluster is the value that a replicastest.Cluster hides.
+// A Cluster is the hidden value that the function Of returns for a replicastest.Cluster.
 type Cluster interface {
 	// Backup saves the objects of the cluster, and returns a function that restores them. The function
 	// restore also sets the cluster's resourceVersion back, so later writes reuse resourceVersions. The

@@ -12,7 +12,7 @@ import (
 )
 
 // Terminating returns a pointer to the field terminatingReplicas of a status. If k8s.io/api does not have
-// this field, Terminating returns a pointer to a new variable, whose value is nil. The new variable is not
+// this field, Terminating returns a pointer to a new variable with the value nil. The new variable is not
 // part of the status, so a write through the pointer does not change the status.
 func Terminating(s *appsv1.ReplicaSetStatus) **int32 {
 	if field := reflect.ValueOf(s).Elem().FieldByName("TerminatingReplicas"); field.IsValid() {

@@ -203,11 +203,12 @@ type Options struct {
 	// 30 seconds after its round was created. A child for which Rules.Discard returns true counts as ended
 	// only if it has failed. A child that another owner has taken over does not count as ended.
 	//
-	// If children of one round end, creations are delayed for 10 seconds. If children of the next round also
-	// end, the delay doubles, up to 5 minutes. If only some children of the round have ended, the delay is
-	// reduced in proportion, but is at least a second. After a round in which no child ends, the next delay
-	// is 10 seconds again. A new generation of the owner ends the delay. If BackOffFailed is false, children
-	// are created without this delay, as in Kubernetes. The default is true, except for pods.
+	// The delay begins when the round is created. If children of one round end, the delay is 10 seconds. If
+	// children of the next round also end, the delay doubles, up to 5 minutes. If only some children of the
+	// round have ended, the delay is reduced in proportion, but is at least a second. After a round in which
+	// no child ends, the next delay is 10 seconds again. A new generation of the owner ends the delay. If
+	// BackOffFailed is false, children are created without this delay, as in Kubernetes. The default is
+	// true, except for pods.
 	BackOffFailed *bool
 	// StatusDelay delays the pass that follows an update of a child, if the update can change only the
 	// owner's status. For example, the child may have become ready. If StatusDelay is one second, an owner

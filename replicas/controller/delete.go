@@ -409,7 +409,7 @@ func (d *deletions[O, C]) holdAfterDeletions(behind bool, err error) {
 	}
 }
 
-// holdRefused holds back the deletion of each victim whose second delete call in this pass failed with a
+// holdRefused holds back the deletion of each victim if its delete call after the live list failed with a
 // Conflict. For all other victims, holdRefused ends the ConflictAgain holds of earlier passes.
 func (d *deletions[O, C]) holdRefused(err error) {
 	var tells time.Duration

@@ -47,7 +47,7 @@ type Kind[O, C Object] struct {
 	// the owner, another event is sent only if the error message has changed. New and Prepare may also return
 	// a RefusedError. The Controller then sends events by the same rules as after a RefusedError from Spec.
 	// If New returns a RefusedError and the Spec has no Slots, nothing is created. If the Spec has Slots and
-	// New returns a RefusedError for one slot, the children of all other slots are still created. If Prepare
+	// New returns a RefusedError for one slot, the children of the other slots are still created. If Prepare
 	// returns a RefusedError, nothing is created or deleted. If Spec returns any other error, the Controller
 	// sends a FailedSpec event, and Sync returns the error so that the caller tries again.
 	//
@@ -104,8 +104,8 @@ type Kind[O, C Object] struct {
 	// In two cases, one pass may call Prepare more than once. If a deletion in this pass or an earlier one
 	// has met a Conflict, the pass lists the children live. It then calls Prepare again with the listed
 	// children and the remaining deletions. If the plan of a Spec with Slots contains deletions but no
-	// creations, and the pass deletes no active child, the pass calls Prepare again with a second plan. The
-	// second plan also creates the children of the missing slots.
+	// creations, and the pass deletes no active child, the pass may call Prepare again with a second plan.
+	// The second plan also creates the children of the missing slots.
 	Prepare func(ctx context.Context, owner O, step *Step[C]) error
 
 	// Observe is called at the end of every pass, for example to update metrics or to write logs. Observe may

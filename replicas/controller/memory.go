@@ -331,9 +331,9 @@ type aside struct {
 
 const (
 	// The field endedSoon counts a child of a round if the child ends within the time failedYoung after the
-	// round was created. If another client deletes a child, the field endedSoon counts the child only within
-	// the time goneYoung after the round was created. A later deletion by a person or a scheduler is
-	// considered normal.
+	// round was created. If another client deletes a child, the field endedSoon counts the child only if it
+	// was deleted within the time goneYoung after the round was created. A later deletion by a person or a
+	// scheduler is considered normal.
 	failedYoung, goneYoung = 10 * time.Minute, 30 * time.Second
 	// failedHoldLeast is the minimum hold. The server's timestamps have a resolution of one second. If the
 	// hold were shorter, two rounds could have the same creation time.

@@ -260,9 +260,9 @@ func (r *reconciler[O, C]) restored(owner types.NamespacedName) error {
 // A Pass describes what one call of Sync did for an owner. Its lists contain the children as the pass last
 // saw them. A Pass must not be modified.
 type Pass[O, C Object] struct {
-	// Name is the owner's name. Owner is the owner that the pass used. Owner comes from the cache. If the
-	// cache has been behind for some seconds, Owner comes from the server. Owner is nil if the owner does not
-	// exist, or if the pass did not read the owner because the cache was behind.
+	// Name is the owner's name. Owner is the owner that the pass used. Normally, Owner comes from the cache.
+	// If the cache has been behind for some seconds, Owner comes from the server. Owner is nil if the owner
+	// does not exist, or if the pass did not read the owner because the cache was behind.
 	Name  types.NamespacedName
 	Owner O
 	Outcome[C]

@@ -66,8 +66,8 @@ func (o Outcome[C]) HeldBack() bool {
 
 // Failure returns the argument for status.SetFailure, which sets the ReplicaFailure condition. If only
 // deletions failed, Active in the result is greater than Desired, so that the condition's reason is
-// FailedDelete. A rule may require deletions although there are not too many children. In this case, Failure
-// sets Active to one more than Desired.
+// FailedDelete. If only deletions failed although there are not too many children, Failure therefore sets
+// Active to one more than Desired. For example, a rule may have required these deletions.
 func (o Outcome[C]) Failure() status.Failure {
 	desired := o.Desired
 	f := status.Failure{
@@ -259,9 +259,9 @@ func (p *pass[O, C]) stillWants(written O) bool {
 }
 
 // nextCheck requests a pass for the time when the next child becomes available (M1, M2). After an error, the
-// caller's rate limiter determines the delay instead (M7). The server or a hold may have set a longer delay
-// in p.retryAfter. In this case, nextCheck shortens p.retryAfter to the time until the next child becomes
-// available.
+// caller's rate limiter determines the delay instead (M7). The server or a hold may have set a delay in
+// p.retryAfter. If this delay is longer than the time until the next child becomes available, nextCheck
+// shortens the delay to this time.
 func (p *pass[O, C]) nextCheck(counted []C) {
 	switch after := p.nextAvailable(counted); {
 	case after <= 0:

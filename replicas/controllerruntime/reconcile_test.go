@@ -166,9 +166,9 @@ func (h *hungWatch) scaleToOne() {
 	}
 }
 
-// If the watch hangs until the expectations expire, the next pass lists the children live, and deletes two of
-// them. The cache has never shown these two children, so their absence from the cache does not confirm their
-// deletion.
+// If the watch hangs until the expectations expire, the next pass lists the children live. In this test, the pass
+// then deletes two of the three children. The cache has never shown these two children, so their absence from the
+// cache does not confirm their deletion.
 func TestDeletedBeforeTheCacheHadIt(t *testing.T) {
 	t.Parallel()
 	h := newHungWatch(t)
@@ -352,10 +352,10 @@ func TestAChildOfAnotherNamespace(t *testing.T) {
 	require.ErrorContains(t, err, `WorkerPool "default/blue": new child 0: its namespace is "elsewhere", the owner's is "default"`)
 }
 
-// With a fake client, objects have no UIDs. If an object is created again, its resourceVersion is 1 again. In this
-// test, the worker was created again on the server, but the cache still holds the first worker. The
-// resourceVersion of the worker is therefore lower on the server than in the cache. The lower resourceVersion does
-// not prove that the server was restored from a backup.
+// With a fake client, objects have no UIDs. If an object is deleted and created again, its resourceVersion is 1,
+// even if the resourceVersion of the first object was higher. In this test, the worker was created again on the
+// server, but the cache still holds the first worker. The resourceVersion of the worker is therefore lower on the
+// server than in the cache. The lower resourceVersion does not prove that the server was restored from a backup.
 func TestAFakeClientProvesNoRestore(t *testing.T) {
 	t.Parallel()
 	pool, worker := blue(3), orphan("a")

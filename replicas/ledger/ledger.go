@@ -74,8 +74,8 @@ const (
 	deleted
 )
 
-// A doubt is a delete call for a child that got no answer. If the child has no unanswered delete call, the
-// doubt is zero.
+// A doubt is an unanswered delete call for a child. If the child has no unanswered delete call, the doubt is
+// zero.
 type doubt struct {
 	version string    // the resourceVersion in the preconditions of the call; "" if none
 	sent    time.Time // when the call was last sent

@@ -35,7 +35,7 @@ type Name struct {
 	Bearer Bearer
 
 	open    int                 // the number of create requests with this name and an unknown result
-	settled sets.Set[types.UID] // the objects with this name that have each reduced the number in the field open by one
+	settled sets.Set[types.UID] // the children with this name that have each reduced the number in the field open by one
 	look    backoff.Hold        // the delay before the name is looked up on the server again
 }
 
@@ -97,10 +97,10 @@ func (l *Ledger[C]) Refused(name types.NamespacedName) {
 }
 
 // Bears records what kind of object has the given name; see Bearer. If the parameter ours is true, the
-// object is a child of the owner. This child is counted as the result of one creation with the name, even
-// if Bears is called again for the same child. If several creations with the name were sent, the child is
-// the result of at most one of them. The number of creations with an unknown result is therefore reduced by
-// only one.
+// object is a child of the owner. This child is counted as the result of one creation with the name. If
+// Bears is called again for the same child, no further creation is counted. If several creations with the
+// name were sent, the child is the result of at most one of them, so the results of the other creations
+// stay unknown.
 func (l *Ledger[C]) Bears(name types.NamespacedName, id types.UID, is Bearer, ours bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -227,8 +227,8 @@ func (l *Ledger[C]) drop(name types.NamespacedName) {
 }
 
 // resolve updates the field Bearer of each Name from the children in a view. If no child in the view has
-// the name, resolve sets the field to Nobody. However, the value Stranger is kept. A Stranger may still
-// have the name, because views do not always contain objects that are not the owner's children.
+// the name, resolve sets the field to Nobody. However, the value Stranger is kept, because a Stranger may
+// have the name even if it is missing from the view. Views do not always contain Strangers.
 func (l *Ledger[C]) resolve(children []C, rules Rules[C]) {
 	if len(l.names) == 0 {
 		return

@@ -314,7 +314,7 @@ func (w *world) actions() (all []action) {
 	if w.backs > 0 && w.past == nil {
 		all = append(all, action{"a server falls behind", func(w *world) { w.past = &world{kids: maps.Clone(w.kids), last: w.last} }})
 	}
-	if w.backs > 0 && w.past != nil && w.past.last < w.viewed { // the older state must be older than the cache in the last pass
+	if w.backs > 0 && w.past != nil && w.past.last < w.viewed { // the cache goes back only if the older state is older than the cache at the start of the last pass
 		all = append(all, action{"the cache goes back", func(w *world) { w.backs--; w.goBack() }})
 	}
 	return all

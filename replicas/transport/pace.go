@@ -79,7 +79,7 @@ type Pace struct {
 	ceiling  float64                      // near*window at the last overload; 0 if there was none
 	changed  time.Time                    // when the window was last made smaller
 	refused  time.Time                    // when the window was last made smaller because of an overload
-	near     time.Time                    // when the window first reached the ceiling since the last shrink; zero if the window is still below the ceiling
+	near     time.Time                    // when the window first reached the ceiling after the last shrink; zero if it has not reached the ceiling since then
 	grown    time.Time                    // when the window last grew above the ceiling
 	held     time.Time                    // no call is sent before this time
 	tokens   float64                      // calls that perSecond allows now

@@ -16,8 +16,8 @@ import (
 	"github.com/replicakit/replicakit/internal/podtest"
 )
 
-// A fleet is a ReplicaSet and its pods. A tenth of the pods is surplus. The field related lists the same pods,
-// because the deletion order counts the related pods on each node.
+// A fleet is a ReplicaSet and its pods. A tenth of the pods is surplus. The field related lists the same pods. For
+// the deletion order, each side counts the related pods on each node.
 type fleet struct {
 	rs            *appsv1.ReplicaSet
 	pods, related []*corev1.Pod

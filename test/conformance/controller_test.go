@@ -70,7 +70,7 @@ func (g *gen) story() story {
 
 // happen makes the changes of the step and returns all pods after these changes. It holds the lock of the world,
 // so the controller makes no call before the step has ended. If the parameter called first contains the alias of a
-// pod, our controller prefers to delete this pod.
+// pod, our controller deletes this pod before other pods.
 func (s step) happen(w *world, first map[string]bool) []*corev1.Pod {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -38,8 +38,8 @@ func some[T any](g *gen, n int, value func() T) []T {
 var start = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // instant returns a random time before or after now. It may return now or the zero time. For some of the returned
-// times, the age in nanoseconds is a power of two, or a few nanoseconds more or less. For other returned times, the
-// age is too long for a time.Duration. Many times are whole seconds, as in the API.
+// times, the age in nanoseconds is a power of two, or a few nanoseconds more or less. For some other times, the age is
+// too long for a time.Duration. Many times are whole seconds, as in the API.
 func (g *gen) instant(now time.Time) metav1.Time {
 	switch g.IntN(12) {
 	case 0:

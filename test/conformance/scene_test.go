@@ -148,7 +148,7 @@ type server struct {
 	events           []string
 	calls            map[string]int // how many reads, by verb and resource
 	checks           int            // how many reads of the owner before the first status write, except the reads that are counted in s.looks
-	deleting         bool           // whether the next read of the owner is counted in s.looks
+	deleting         bool           // whether reads of the owner are currently counted in s.looks
 	looks            int            // how many reads of the owner just before creations and deletions, see onlyLooks
 	missing          int            // how many pods were gone at the last list of pods
 }

@@ -68,7 +68,7 @@ type world struct {
 	lastAt int // the version of the world that w.last describes
 
 	release chan struct{} // nil before the first call of holdPods, closed by letGo
-	passing int           // how many more events of pods are not held back after a call of holdPods, with 0 or less for none
+	passing int           // how many more events of pods holdPods does not hold back; 0 or less means none
 }
 
 // A refusal is the kind of error with which the next calls are answered, and the number of these calls.

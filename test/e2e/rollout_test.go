@@ -105,7 +105,7 @@ func TestRolloutsBesideADeployment(t *testing.T) {
 			first := slices.Index(ours.made, image)
 			assert.Subset(t, []string{image}, ours.made[first:], "images, from the first pod of the last one")
 			lacked := s.replicas
-			if image == "one" { // the fleet lacks at most one pod for each new pod with the image "two" and for each pod that may be unavailable
+			if image == "one" { // at most one pod with the image "one" is missing for each new pod with the image "two" and for each pod that may be unavailable
 				lacked = first + s.unavailable.IntValue()
 			}
 			assert.LessOrEqual(t, len(ours.made[first:]), lacked, "pods made of the last image")

@@ -57,7 +57,7 @@ var (
 	historyEnds   = historyBegins.Add(lasts)
 )
 
-// A change computes the value of a series at one time of a story. The argument value is the value of the series
+// A change computes the value of a series at one time of a history. The argument value is the value of the series
 // without this change. The third argument is the period from this time to the end of the history. If the second
 // result is false, the series has no value at this time.
 type change func(series labels.Labels, value float64, before time.Duration) (changed float64, there bool)

@@ -180,8 +180,8 @@ func childSeconds(points []point) (tooMany, tooFew float64) {
 }
 
 // Four controllers meet the same failures for forty seconds. With replicakit, the number of pods is wrong only
-// between a change of the wanted number and the calls that follow. For each controller except replicakit, the
-// sum of the two results of childSeconds is larger. This command draws docs/why.svg again:
+// between a change of the wanted number and the calls that follow. For each of the three other controllers, the
+// sum of the two results of childSeconds is larger than for replicakit. This command draws docs/why.svg again:
 //
 //	go test ./readyourwrites -run TestPicture -args -draw
 func TestPicture(t *testing.T) {

@@ -179,8 +179,8 @@ func (s *stage) stop() {
 
 func (s *stage) forgetPass() { s.creations, s.claims, s.refused, s.victims = nil, nil, nil, nil }
 
-// show updates the field Parts of s.world. Parts contains the cluster, the controllers that exist, and the View of
-// the standby if there is a standby.
+// show updates the field Parts of s.world. Parts contains the cluster, and the current and the former controller
+// if they exist. If there is a standby, Parts also contains the View of the standby.
 func (s *stage) show() {
 	s.world.Parts = []replicastest.Part{s.PodCluster}
 	if s.controller != nil {

@@ -29,7 +29,8 @@ type Suite struct {
 	From, In string
 	// Imports contains the replacements for import paths of the tests.
 	Imports map[string]string
-	// The functions and types in the field Unused are also removed, because only removed tests need them.
+	// Unused lists functions and types that are removed together with the tests in LeftOut, because only these
+	// tests need them.
 	Unused []string
 }
 

@@ -6,7 +6,7 @@
 // events arrive. The test then plays the scenario once more for each of these faults:
 //
 //   - The process crashes before or after a call. Reads of single objects are left out.
-//   - The watch loses an event, so the cache shows the change only after the next list.
+//   - The watch loses an event, and the objects are listed again some time later.
 //   - The watch breaks at an event.
 //   - The watch hangs at an event for minutes. In one variant, the watch then resumes with one event
 //     per second.

@@ -55,7 +55,7 @@ type scenario struct {
 	noHang bool
 	// noReplay leaves out the disturbances in which a hung watch resumes and delivers its delayed events one by
 	// one. In this scenario, these disturbances lead to a known failure. The controller deletes a pod that was
-	// missing from a live list. The rule invariant.AnothersListed describes the failure.
+	// missing from a live list. This deletion breaks the rule invariant.AnothersListed.
 	noReplay bool
 }
 

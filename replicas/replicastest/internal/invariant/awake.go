@@ -28,8 +28,8 @@ const longestWait = 1000 * time.Second
 const nextLook = 5 * time.Second
 
 // passedWait is the maximum time for which a controller may still count a pod that no longer
-// exists. The time begins when the cache shows any change that was made after the pod had stopped
-// being active. The limit applies to caches that report no resourceVersion.
+// exists. The time begins when the cache contains any pod that was changed after the missing pod
+// had stopped being active. The limit applies to caches that report no resourceVersion.
 const passedWait = 10 * time.Second
 
 // A lastPass is the result of the last pass for an owner.

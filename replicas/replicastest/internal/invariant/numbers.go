@@ -207,8 +207,8 @@ func (w *watcher) notFewer(rs *appsv1.ReplicaSet, p *corev1.Pod, mustGo int) {
 // remaining computes how many replicas remain as far as the controller can know. The first result
 // includes replicas that exist, except those that a call in flight may delete. It also includes
 // replicas that are gone without the controller's knowledge. The second result contains all further
-// replicas that the rule Fewer counts as remaining. These replicas are divided into shares, and the
-// rule of each share does not count the replicas in the share.
+// replicas that the rule Fewer counts as remaining. These replicas are divided into shares. The
+// rule of a share counts neither the replicas in this share nor those in later shares.
 func (w *watcher) remaining(rs *appsv1.ReplicaSet) (n int, excused []share) {
 	t, listed := &w.checker.truth, w.listed[rs.UID]
 	passed := w.unversioned(FewerPassed, FewerUnversioned)

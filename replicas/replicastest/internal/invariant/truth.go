@@ -27,7 +27,7 @@ type instant uint64
 type truth struct {
 	now   instant
 	epoch instant // the instant of the last restore
-	was   moment  // the moment in since for the pod that changed last, as it was before that change; zero for a new pod
+	was   moment  // the value in the map since for the pod that changed last, before that change; zero for a new pod
 	pods  map[types.UID]*corev1.Pod
 	since map[types.UID]moment // when the last relevant change of each existing pod was made
 	ended map[types.UID]moment // when each deleted pod stopped being active
