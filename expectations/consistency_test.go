@@ -470,7 +470,7 @@ func TestConsistencyStoreConcurrently(t *testing.T) {
 }
 
 // A plainStore is a slow, obvious implementation of ConsistencyStore. Each row belongs to one owner and one
-// resource, and holds the highest version that this owner wrote of this resource. Versions are numbers.
+// resource, and holds the highest version that was written for this owner and this resource. Versions are numbers.
 type plainStore struct {
 	rows    []plainRow
 	givenUp uint64

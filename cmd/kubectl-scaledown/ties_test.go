@@ -226,8 +226,8 @@ func TestTimeMakesATie(t *testing.T) {
 }
 
 // After a pass of 500 deletions, the next pass counts the pods on each node again. If it is not certain which pods
-// the first pass deletes, these counts are not certain either. This is the case in this test, so all 1,200 pods are
-// tied.
+// the first pass deletes, these counts are not certain either. In this test, it is not certain which pods the first
+// pass deletes, so all 1,200 pods are tied.
 func TestPassesThatAreNotCertainLeaveTheNodesOpen(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 1))
