@@ -34,7 +34,7 @@ func Example_reconcile() {
 	reconcile := func(ctx context.Context, want int) (requeueAfter time.Duration, err error) {
 		state, wait := pending.State(key) // 1. before the list
 		if state == expectations.Waiting {
-			return wait, nil // the cache does not show all creations yet
+			return wait, nil // the cache lacks some creations
 		}
 		var names []string // the names of the missing children; if the state is Expired, find them with a live list
 		for i := len(cached); i < want; i++ {
