@@ -91,7 +91,7 @@ func (b *bench) start(t inBubble) *clientgo.Controller {
 	return controller
 }
 
-// startReplicationManager does the same as start, but for ReplicationControllers.
+// startReplicationManager starts a controller of ReplicationControllers.
 func (b *bench) startReplicationManager(t inBubble) *clientgo.Controller {
 	t.Helper()
 	controller, err := b.newReplicationManager()
