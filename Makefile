@@ -33,6 +33,7 @@ WORK := $(ROOT)/.cache/go.work
 FUZZTIME ?= 60s
 RUNS     ?= 10
 SEEDS    ?= 1-500
+STORIES  ?= 500
 SOAK     ?= 10m
 BENCH_RUNS ?= 6
 BENCH_TIME ?= 200ms
@@ -207,6 +208,10 @@ demo: ## a real control plane, the controller and a ReplicaSet to play with; ARG
 .PHONY: sim
 sim: ## random stories in the simulated cluster: SEEDS=1234, SEEDS=1-500, or a STORY to play again
 	go test ./replicas/replicastest/internal/chaos -count=1 -v -run TestSeeds -seeds "$(SEEDS)" -story "$(STORY)"
+
+.PHONY: recipes
+recipes: ## STORIES with accidents for each example of a Kind
+	go test ./replicas/controller -count=1 -v -run InStories -stories $(STORIES)
 
 .PHONY: soak
 soak: ## fresh random stories for SOAK; seeds that fail are kept, and those that harm a living child fail the run

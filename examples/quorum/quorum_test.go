@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -95,8 +96,9 @@ func (s *simulation) Keep(ctx context.Context, db *Database, keep bool) error {
 		return errLost
 	}
 	_, err := s.EditOwner(ctx, db.Namespace, db.Name, func(d *Database) {
-		if d.Finalizers = nil; keep {
-			d.Finalizers = []string{finalizer}
+		d.Finalizers = slices.DeleteFunc(d.Finalizers, func(f string) bool { return f == finalizer })
+		if keep {
+			d.Finalizers = append(d.Finalizers, finalizer)
 		}
 	})
 	return err

@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -139,4 +140,37 @@ func TestSimulatedCrash(t *testing.T) {
 	pool, err := s.GetOwner(context.Background(), metav1.NamespaceDefault, "web")
 	require.NoError(t, err)
 	assert.Equal(t, int32(3), pool.Status.ReadyReplicas)
+}
+
+// The operator keeps its promises through all accidents: a pool scaled and rolled out while caches are late, answers
+// are lost and processes die.
+func TestSimulatedStories(t *testing.T) {
+	t.Parallel()
+	wants := func(n int32) func(*v1.WorkerPool) { return func(p *v1.WorkerPool) { p.Spec.Replicas = n } }
+	image := func(image string) func(*v1.WorkerPool) {
+		return func(p *v1.WorkerPool) { p.Spec.Template.Spec.Image = image }
+	}
+	require.NoError(t, replicastest.Play(1, 60, func(s *replicastest.Story[*v1.WorkerPool, *v1.Worker]) {
+		s.Kind, s.Owner = workerPools, newPool(metav1.NamespaceDefault, 4)
+		s.Owner.Spec.MaxUnavailable = 1
+		s.Ready = func(w *v1.Worker) { w.Status.Ready = true }
+		s.Changes = []func(*v1.WorkerPool){wants(3), wants(4), wants(6), image("two"), image("three")}
+		s.Always = map[string]func() error{"never more than six": s.AtMost(6), "never fewer than two": s.AtLeast(2)}
+		s.AtEnd = map[string]func() error{
+			"as many as wanted": s.AsWanted,
+			"all are ready, and of the newest revision": func() error {
+				for _, p := range s.Cluster.Owners(metav1.NamespaceDefault) {
+					if p.Status.ReadyReplicas != p.Spec.Replicas {
+						return fmt.Errorf("%d of %d are ready", p.Status.ReadyReplicas, p.Spec.Replicas)
+					}
+					for _, w := range s.Cluster.Children(metav1.NamespaceDefault) {
+						if w.Labels[revisionLabel] != revision(p) {
+							return fmt.Errorf("%s is of an old revision", w.Name)
+						}
+					}
+				}
+				return nil
+			},
+		}
+	}))
 }

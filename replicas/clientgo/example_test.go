@@ -50,18 +50,9 @@ func Example() {
 	}
 }
 
-// This example defines a new Kind, a Deployment that keeps ConfigMaps instead of pods. A Kind of custom
-// resources works in the same way, with the clients and informers that are generated for these resources. The
-// API server is client-go's fake clientset.
-func ExampleNew() {
-	three := int32(3)
-	app := map[string]string{"app": "web"}
-	client := fake.NewClientset(&appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
-		Spec:       appsv1.DeploymentSpec{Replicas: &three, Selector: &metav1.LabelSelector{MatchLabels: app}},
-	})
-	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
-	kind := controller.Kind[*appsv1.Deployment, *corev1.ConfigMap]{
+// configMaps returns a Kind of Deployments that keep ConfigMaps instead of pods.
+func configMaps() controller.Kind[*appsv1.Deployment, *corev1.ConfigMap] {
+	return controller.Kind[*appsv1.Deployment, *corev1.ConfigMap]{
 		Owner: appsv1.SchemeGroupVersion.WithKind("Deployment"),
 		Child: corev1.SchemeGroupVersion.WithKind("ConfigMap"),
 		Spec: func(owner *appsv1.Deployment) (replicas.Spec[*corev1.ConfigMap], error) {
@@ -78,11 +69,25 @@ func ExampleNew() {
 			owner.Status.Replicas = outcome.Counts.Replicas
 			return nil
 		},
-		Observe: func(_ context.Context, pass controller.Pass[*appsv1.Deployment, *corev1.ConfigMap]) {
-			if pass.Status != nil && pass.Status.Status.Replicas == 3 {
-				stop() // the example ends here
-			}
-		},
+	}
+}
+
+// This example defines a new Kind, a Deployment that keeps ConfigMaps instead of pods. A Kind of custom
+// resources works in the same way, with the clients and informers that are generated for these resources. The
+// API server is client-go's fake clientset.
+func ExampleNew() {
+	three := int32(3)
+	app := map[string]string{"app": "web"}
+	client := fake.NewClientset(&appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
+		Spec:       appsv1.DeploymentSpec{Replicas: &three, Selector: &metav1.LabelSelector{MatchLabels: app}},
+	})
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
+	kind := configMaps()
+	kind.Observe = func(_ context.Context, pass controller.Pass[*appsv1.Deployment, *corev1.ConfigMap]) {
+		if pass.Status != nil && pass.Status.Status.Replicas == 3 {
+			stop() // the example ends here
+		}
 	}
 
 	factory := informers.NewSharedInformerFactory(client, 12*time.Hour)

@@ -4,7 +4,6 @@
 package controller
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,9 +67,7 @@ func (c *creations[O, C]) run(ctx context.Context) {
 		goOn = slices.DeleteFunc(slices.Clone(goOn), func(part *part[C]) bool { return !c.afterLook(part) })
 	}
 	for _, e := range c.each {
-		result := Result[C]{Name: c.scale.Names[e.i], Err: cmp.Or(e.err, ErrNotTried)}
 		if e.made {
-			result.Child, result.Err = e.child, e.err
 			c.Created = append(c.Created, e.child)
 			if !c.controls(e.child) { // the child is an orphan that the next pass must adopt
 				c.requeueIn(1)
@@ -78,7 +75,6 @@ func (c *creations[O, C]) run(ctx context.Context) {
 		} else {
 			c.tellFailed(e.err)
 		}
-		c.tellAuthor(result)
 	}
 	for _, part := range parts {
 		c.updateHolds(part)

@@ -4,7 +4,6 @@
 package controller
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -31,7 +30,6 @@ type victim[C Object] struct {
 	is     fate
 	err    error // the error of the last delete call
 	isLast bool  // the victim was chosen for a second and last delete call, after a Conflict
-	isSure bool  // a response or a read by name has shown that the child is being deleted or gone
 }
 
 type fate uint8
@@ -93,16 +91,15 @@ func (p *pass[O, C]) delete(ctx context.Context, planned replicas.Scale[C], vict
 	}
 	defer func() { // record deletions after the live lists, so that later passes wait until the cache shows the deletions
 		for _, v := range d.victims {
-			result := Result[C]{Name: v.Object.GetName(), Child: v.Object, Deleted: true, Err: cmp.Or(v.err, ErrNotTried)}
-			if v.is == deleted {
+			switch v.is {
+			case deleted:
 				d.state.known.Deleted(object.ID(v.Object), d.opts.Now())
 				d.Deleted = append(d.Deleted, v.Object)
-			}
-			if v.isSure {
-				result.Err = nil
 				d.noteDeleted(v.Deletion)
+			case gone:
+				d.noteDeleted(v.Deletion)
+			case undecided, failed:
 			}
-			d.tellAuthor(result)
 		}
 	}()
 	if err := d.run(ctx); err != nil {
@@ -173,7 +170,7 @@ func (d *deletions[O, C]) sendBatch(ctx context.Context, victims []*victim[C]) {
 		v := victims[i]
 		v.err = errNoAnswer // the client may panic
 		if v.err = d.askDelete(ctx, d.start, v.Object, v.Options); v.err == nil {
-			v.is, v.isSure = deleted, true
+			v.is = deleted
 			d.tellDeleted(v.Deletion) // sent immediately, because the other calls may take a long time
 		}
 		return nil
@@ -183,7 +180,7 @@ func (d *deletions[O, C]) sendBatch(ctx context.Context, victims []*victim[C]) {
 		switch {
 		case v.err == nil || apierrors.IsConflict(v.err): // the method retryAfterConflict handles a Conflict
 		case apierrors.IsNotFound(v.err):
-			v.is, v.isSure = gone, true
+			v.is = gone
 		case hadNoAnswer(v.err):
 			unanswered = append(unanswered, v)
 		default:
@@ -228,16 +225,16 @@ func (d *deletions[O, C]) lookFor(ctx context.Context, victims []*victim[C]) {
 		found, there, err := look.find(ctx, nameOf(v.Object))
 		switch {
 		case err == nil && !there:
-			v.is, v.isSure = gone, !look.isList
+			v.is = gone
 			d.recordMissing(look, id)
 			d.state.known.Sure(id)
 		case err == nil && object.ID(found) != id:
-			v.is, v.isSure = gone, true
+			v.is = gone
 			d.state.known.Gone(look.start, id, d.opts.Now())
 			d.state.known.Sure(id)
 			d.turnedUp(look.start, found)
 		case err == nil && found.GetDeletionTimestamp() != nil:
-			v.is, v.isSure = deleted, true
+			v.is = deleted
 		default:
 			if err == nil && !d.viewHas(found) { // the child may have another owner now
 				d.believe(look.start, found)

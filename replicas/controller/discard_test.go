@@ -5,7 +5,6 @@ package controller_test
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -195,44 +194,4 @@ func TestACreationFailsAndADiscardSucceeds(t *testing.T) {
 	require.Len(t, p.Deleted, 1)
 	require.ErrorContains(t, p.ScaleErr, "quota")
 	assert.Equal(t, int32(1), p.Failure().Active, "not more than wanted: a creation failed")
-}
-
-// After a Conflict, the pass calls Prepare a second time, with the results of the creations so far. In the next
-// pass, Prepare gets no further result for these creations. It gets neither the same results again nor
-// ErrNotTried.
-func TestPrepareGetsEachResultOnce(t *testing.T) {
-	t.Parallel()
-	r := newDiscards(2)
-	b := podtest.Pod("b", owned(r.owner), over)
-	var results [][]string
-	r.kind.Prepare = func(_ context.Context, _ *appsv1.ReplicaSet, s *controller.Step[*corev1.Pod]) error {
-		is := []string{}
-		for _, result := range s.Results {
-			is = append(is, fmt.Sprintf("%s deleted=%t: %v", result.Name, result.Deleted, result.Err))
-		}
-		results = append(results, is)
-		return nil
-	}
-	conflicts := 1
-	r.remove = func(*corev1.Pod, metav1.DeleteOptions) error {
-		if conflicts--; conflicts >= 0 {
-			return conflict("b")
-		}
-		return nil
-	}
-	r.live = func() ([]*corev1.Pod, error) {
-		now := b.DeepCopy()
-		now.ResourceVersion = "8"
-		return []*corev1.Pod{now}, nil
-	}
-	pass, err := r.pass(t, 0, podtest.Pod("a", owned(r.owner)), b)
-	require.NoError(t, err)
-	require.Equal(t, []string{"web-bbbbb"}, names(pass.Created))
-	_, err = r.pass(t, 60, podtest.Pod("a", owned(r.owner)), pass.Created[0])
-	require.NoError(t, err)
-	assert.Equal(t, [][]string{
-		{},
-		{"web-bbbbb deleted=false: <nil>"},
-		{"b deleted=true: <nil>"},
-	}, results)
 }

@@ -16,9 +16,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// You can change a Kind before you use it. In this example, each pass creates at most two pods, and Observe prints
-// how many pods a pass has created. The cluster is simulated.
-func ExampleReplicationControllers() {
+// twoAtATime returns a Kind whose passes create at most two pods.
+func twoAtATime() controller.Kind[*corev1.ReplicationController, *corev1.Pod] {
 	kind := controller.ReplicationControllers()
 	spec := kind.Spec
 	kind.Spec = func(rc *corev1.ReplicationController) (replicas.PodSpec, error) {
@@ -26,6 +25,27 @@ func ExampleReplicationControllers() {
 		s.BurstReplicas = 2
 		return s, err
 	}
+	return kind
+}
+
+// wantsThree returns a ReplicationController.
+func wantsThree() *corev1.ReplicationController {
+	three := int32(3)
+	app := map[string]string{"app": "web"}
+	return &corev1.ReplicationController{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
+		Spec: corev1.ReplicationControllerSpec{
+			Replicas: &three,
+			Selector: app,
+			Template: &corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: app}},
+		},
+	}
+}
+
+// You can change a Kind before you use it. In this example, each pass creates at most two pods, and Observe prints
+// how many pods a pass has created. The cluster is simulated.
+func ExampleReplicationControllers() {
+	kind := twoAtATime()
 	kind.Observe = func(_ context.Context, pass controller.Pass[*corev1.ReplicationController, *corev1.Pod]) {
 		if n := len(pass.Created); n > 0 {
 			fmt.Println("created", n)
@@ -37,17 +57,7 @@ func ExampleReplicationControllers() {
 		return
 	}
 
-	three := int32(3)
-	app := map[string]string{"app": "web"}
-	_, err = cluster.CreateOwner(context.Background(), &corev1.ReplicationController{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
-		Spec: corev1.ReplicationControllerSpec{
-			Replicas: &three,
-			Selector: app,
-			Template: &corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: app}},
-		},
-	})
-	if err != nil {
+	if _, err := cluster.CreateOwner(context.Background(), wantsThree()); err != nil {
 		fmt.Println(err)
 		return
 	}

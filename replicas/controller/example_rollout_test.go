@@ -30,26 +30,33 @@ func progressing(o controller.Outcome[*corev1.Pod], updated int32) string {
 	return "complete"
 }
 
-// Pods with another image are replaced. The rollout creates at most one pod more than wanted. It deletes no
-// available pod if fewer available pods than wanted would remain.
-func ExampleOutcome() {
+// imageOf returns the image that the pods of a ReplicaSet should have. For brevity, it is an annotation.
+func imageOf(rs *appsv1.ReplicaSet) string { return rs.Spec.Template.Annotations["image"] }
+
+// surging returns a Kind that replaces pods with another image. It creates at most one pod more than wanted, and
+// deletes no available pod if fewer available pods than wanted would remain.
+func surging() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 	kind := controller.ReplicaSets()
 	spec, surge := kind.Spec, intstr.FromInt32(1)
-	image := func(rs *appsv1.ReplicaSet) string { return rs.Spec.Template.Annotations["image"] }
 	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 		s, err := spec(rs)
 		s.MaxSurge = &surge
-		s.Rules.MustGo = func(p *corev1.Pod) bool { return p.Annotations["image"] != image(rs) }
+		s.Rules.MustGo = func(p *corev1.Pod) bool { return p.Annotations["image"] != imageOf(rs) }
 		return s, err
 	}
-	told := ""
+	return kind
+}
+
+// A rollout, with a status like that of kubectl rollout status.
+func ExampleOutcome() {
+	kind, told := surging(), ""
 	kind.Observe = func(_ context.Context, pass controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]) {
 		if !pass.Observed {
 			return
 		}
 		updated := int32(0)
 		for _, pod := range pass.Active {
-			if pod.Annotations["image"] == image(pass.Owner) {
+			if pod.Annotations["image"] == imageOf(pass.Owner) {
 				updated++
 			}
 		}

@@ -5,7 +5,6 @@ package controller
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -150,12 +149,6 @@ type Step[C Object] struct {
 	Later int
 	// InFlight is the number of earlier creations and deletions that had no answer and may still take effect.
 	InFlight int
-	// Results lists the results of the creations and deletions that earlier calls of Prepare have allowed. If
-	// a call of Prepare succeeds, later calls do not get the Results of its Step again. If the call fails, or
-	// adds an entry to Create, Delete or Discard, the next call of Prepare gets the same Results again.
-	// Results are kept only in memory. They are lost when the process restarts, and may be lost if the client
-	// panics. So Prepare must be able to learn everything important from the children alone.
-	Results []Result[C]
 	// Again is a delay that Prepare may set. After this delay, Prepare is called again, even if nothing has
 	// changed. If Again is 0, no such call is scheduled. A negative value is an error.
 	Again time.Duration
@@ -167,25 +160,6 @@ type Step[C Object] struct {
 func (s *Step[C]) NoneLeft() bool {
 	return len(s.Active)+len(s.Terminating)+len(s.Discard)+s.InFlight == 0
 }
-
-// A Result is the result of a creation or deletion that Kind.Prepare has allowed.
-type Result[C Object] struct {
-	// Name is the child's name. Child is the created child, or the deleted child as it was before its
-	// deletion. If a creation failed or was not tried, Child is nil.
-	Name  string
-	Child C
-	// Deleted is true for a deletion and false for a creation.
-	Deleted bool
-	// Err is the error of the call, or nil if the call succeeded. If the server did not answer, the call may
-	// have taken effect, or may still take effect. The children in later passes show whether the call took
-	// effect. ErrNotTried means that no call was made.
-	Err error
-}
-
-// ErrNotTried is the error of a Result if no call was made. For example, a failed call stopped slow start, or
-// a necessary live list failed. ErrNotTried is also used if the call would have led to too many or too few
-// children, or if the child no longer belonged to the owner.
-var ErrNotTried = errors.New("the pass did not make the call")
 
 // PrepareTimeout is the timeout of the context that the Controller passes to Kind.Prepare.
 const PrepareTimeout = 30 * time.Second

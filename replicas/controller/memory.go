@@ -55,8 +55,6 @@ type memory[C Object] struct {
 	// round counts the children that were last created together, and how many of them ended soon after
 	// their creation. A round ends when the next round begins, or when the owner has a new generation.
 	round round
-	// results holds the Results of the next Step. They are kept until a call of Kind.Prepare succeeds.
-	results []Result[C]
 	// childrenTerm is the last term in which all children were seen in a live list, or in a cache that was
 	// new enough. The field ownerTerm holds the last term in which the owner was checked. The check reads
 	// the owner from the server, unless the cached owner is at least as new as the start of the term.

@@ -156,10 +156,8 @@ func (p *pass[O, C]) carryOut(ctx context.Context, planned, scale replicas.Scale
 	if held {
 		return ok
 	}
-	allowed := scale
 	p.holdTaken(ctx, scale)
 	scale = p.clampToRoom(p.Active, scale) // so that no call leads to too many or too few children
-	p.tellUntried(allowed, scale)
 	p.lookForLost(ctx, scale)
 	if scale.IsZero() {
 		return ok

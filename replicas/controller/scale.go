@@ -154,7 +154,6 @@ func (p *pass[O, C]) callPrepare(ctx context.Context, step Step[C], planned, all
 		p.refuse(err)
 		return replicas.Scale[C]{}, p.failure("Prepare: %w", withStack(err))
 	}
-	p.state.results = nil
 	cut := step.allowedOf(allowed)
 	if stops := leftOut(allowed, cut); stops != 0 {
 		p.gate(Author, "", step.Again, nil).Stops = stops
@@ -174,7 +173,7 @@ func (p *pass[O, C]) newStep(active, terminating []C) Step[C] {
 	return Step[C]{
 		Now: p.Now, Active: active, Terminating: slices.Clone(terminating),
 		InFlight: len(p.state.known.Open()) + len(p.state.known.Doubted()),
-		Later:    p.Scale.Kept + p.Scale.Deferred, Results: slices.Clone(p.state.results),
+		Later:    p.Scale.Kept + p.Scale.Deferred,
 	}
 }
 
@@ -252,33 +251,6 @@ func (s *Step[C]) allowedOf(scale replicas.Scale[C]) replicas.Scale[C] {
 	scale.Create = len(scale.Names)
 	scale.Delete, scale.Discard = keep(scale.Delete, s.Delete), keep(scale.Discard, s.Discard)
 	return scale
-}
-
-// tellAuthor stores the result of a creation or deletion for the next call of Prepare.
-func (p *pass[O, C]) tellAuthor(is Result[C]) {
-	if p.kind.Prepare != nil {
-		p.state.results = append(p.state.results, is)
-	}
-}
-
-// tellUntried stores ErrNotTried as the result of each call that Prepare has allowed but the pass does not
-// make. The argument left contains the calls that the pass makes. The results of the calls in left are stored
-// later, when the calls have been made.
-func (p *pass[O, C]) tellUntried(allowed, left replicas.Scale[C]) {
-	if p.kind.Prepare == nil {
-		return
-	}
-	names, ids := sets.New(left.Names...), idsOf(slices.Concat(left.Delete, left.Discard))
-	for _, name := range allowed.Names {
-		if !names.Has(name) {
-			p.tellAuthor(Result[C]{Name: name, Err: ErrNotTried})
-		}
-	}
-	for _, v := range slices.Concat(allowed.Delete, allowed.Discard) {
-		if !ids.Has(object.ID(v.Object)) {
-			p.tellAuthor(Result[C]{Name: v.Object.GetName(), Child: v.Object, Deleted: true, Err: ErrNotTried})
-		}
-	}
 }
 
 // leftOut compares two scales. The second scale contains a part of the first one. If the second scale has

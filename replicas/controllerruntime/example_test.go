@@ -19,9 +19,9 @@ import (
 	"github.com/replicakit/replicakit/replicas/controllerruntime"
 )
 
-// This operator keeps spec.replicas Workers for each WorkerPool.
-func Example() {
-	pools := controller.Kind[*WorkerPool, *Worker]{
+// pools keeps spec.replicas Workers for each WorkerPool.
+func pools() controller.Kind[*WorkerPool, *Worker] {
+	return controller.Kind[*WorkerPool, *Worker]{
 		Owner: groupVersion.WithKind("WorkerPool"),
 		Child: groupVersion.WithKind("Worker"),
 		Spec: func(p *WorkerPool) (replicas.Spec[*Worker], error) {
@@ -38,6 +38,10 @@ func Example() {
 			return nil
 		},
 	}
+}
+
+// This operator is a whole program, except for its API types, which are below.
+func Example() {
 	ctrl.SetLogger(logr.FromSlogHandler(slog.Default().Handler()))
 	mgr, err := ctrl.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{
 		Scheme:         newScheme(),
@@ -46,7 +50,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := controllerruntime.Add(mgr, pools, controllerruntime.Options{}); err != nil {
+	if err := controllerruntime.Add(mgr, pools(), controllerruntime.Options{}); err != nil {
 		log.Fatal(err)
 	}
 	if err := mgr.Start(ctrl.SetupSignalHandler()); err != nil {
@@ -105,17 +109,21 @@ func newScheme() *runtime.Scheme {
 	return scheme
 }
 
-func (p *WorkerPool) DeepCopyObject() runtime.Object {
+func (p *WorkerPool) DeepCopy() *WorkerPool {
 	c := *p
 	p.DeepCopyInto(&c.ObjectMeta)
 	return &c
 }
 
-func (w *Worker) DeepCopyObject() runtime.Object {
+func (p *WorkerPool) DeepCopyObject() runtime.Object { return p.DeepCopy() }
+
+func (w *Worker) DeepCopy() *Worker {
 	c := *w
 	w.DeepCopyInto(&c.ObjectMeta)
 	return &c
 }
+
+func (w *Worker) DeepCopyObject() runtime.Object { return w.DeepCopy() }
 
 func (l *WorkerPoolList) DeepCopyObject() runtime.Object {
 	c := WorkerPoolList{TypeMeta: l.TypeMeta, ListMeta: l.ListMeta, Items: make([]WorkerPool, len(l.Items))}

@@ -12,15 +12,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The operator in the README is the body of this module's function Example.
+// The program in the README is that of the function Example, with the function pools before it.
 func TestREADME(t *testing.T) {
 	t.Parallel()
 	source, err := os.ReadFile("example_test.go")
 	require.NoError(t, err)
 	readme, err := os.ReadFile("../../README.md")
 	require.NoError(t, err)
-	_, body, _ := strings.Cut(string(source), "func Example() {\n")
+	_, kind, _ := strings.Cut(string(source), "\nfunc pools() ")
+	kind, _, _ = strings.Cut(kind, "\n}\n")
+	_, body, _ := strings.Cut(string(source), "\nfunc Example() ")
 	body, _, _ = strings.Cut(body, "\n}\n")
-	assert.LessOrEqual(t, strings.Count(body, "\n")+3, 40, "lines")
-	assert.Contains(t, string(readme), "```go\n"+strings.ReplaceAll("\n"+body, "\n\t", "\n")[1:]+"\n```\n")
+	program := "func pools() " + kind + "\n}\n\nfunc main() " + body + "\n}\n"
+	assert.LessOrEqual(t, strings.Count(program, "\n"), 45, "lines")
+	assert.Contains(t, string(readme), "```go\n"+program+"```\n")
 }

@@ -18,11 +18,10 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// This example runs a controller for your own Kind on a simulated cluster. Each Fleet owns Runners. While the
-// watch of Runners is broken, the Fleet is scaled down.
-func ExampleNewCluster() {
+// fleets returns the Kind of the example.
+func fleets() controller.Kind[*Fleet, *Runner] {
 	version := schema.GroupVersion{Group: "example.com", Version: "v1"}
-	fleets := controller.Kind[*Fleet, *Runner]{
+	return controller.Kind[*Fleet, *Runner]{
 		Owner: version.WithKind("Fleet"),
 		Child: version.WithKind("Runner"),
 		Spec: func(f *Fleet) (replicas.Spec[*Runner], error) {
@@ -39,7 +38,12 @@ func ExampleNewCluster() {
 			return nil
 		},
 	}
-	cluster, err := replicastest.NewCluster(fleets, replicastest.Options{})
+}
+
+// This example runs a controller for your own Kind on a simulated cluster. Each Fleet owns Runners. While the
+// watch of Runners is broken, the Fleet is scaled down.
+func ExampleNewCluster() {
+	cluster, err := replicastest.NewCluster(fleets(), replicastest.Options{})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -124,13 +124,20 @@ func TestAChildThatWasTakenOverStays(t *testing.T) {
 
 // membersWith returns a Kind in which each member has a claim, for example a PersistentVolumeClaim. The
 // argument claims contains the names of the members that have a claim. Prepare creates the claims of new
-// members, and deletes the claims of members that will be deleted.
+// members, and deletes the claims of members that are gone and not wanted.
 func membersWith(claims sets.Set[string]) controller.Kind[*pool, *worker] {
 	kind := workersOf(func(spec *workers) { spec.Slots = replicas.Ordinals("p") })
-	kind.Prepare = func(_ context.Context, _ *pool, step *controller.Step[*worker]) error {
+	kind.Prepare = func(_ context.Context, p *pool, step *controller.Step[*worker]) error {
 		claims.Insert(step.Create...)
-		for _, d := range step.Delete {
-			claims.Delete(d.Object.Name)
+		needed := sets.New[string]()
+		for _, w := range slices.Concat(step.Active, step.Terminating) {
+			needed.Insert(w.Name)
+		}
+		for i := range int(p.Spec.Replicas) {
+			needed.Insert(replicas.Ordinals("p")(i))
+		}
+		if step.InFlight == 0 {
+			claims.Delete(claims.Difference(needed).UnsortedList()...)
 		}
 		return nil
 	}
@@ -153,21 +160,10 @@ func TestAnOldOwnerCostsNoMemberItsClaim(t *testing.T) {
 }
 
 // If the server refuses a deletion that Prepare has allowed, the member keeps its claim (cloudnative-pg 10905).
-// Prepare deletes the claim only after the member was deleted.
 func TestADeletionThatIsRefusedAfterTheAuthorsStep(t *testing.T) {
 	t.Parallel()
 	claims := sets.New[string]()
-	kind := workersOf(func(spec *workers) { spec.Slots = replicas.Ordinals("p") })
-	kind.Prepare = func(_ context.Context, _ *pool, step *controller.Step[*worker]) error {
-		claims.Insert(step.Create...)
-		for _, r := range step.Results {
-			if r.Deleted && r.Err == nil {
-				claims.Delete(r.Name)
-			}
-		}
-		return nil
-	}
-	s := openWorkshop(t, kind, 5, true)
+	s := openWorkshop(t, membersWith(claims), 5, true)
 	s.Deny("delete", failure.Forbidden.Of)
 	s.want(t, 4)
 	s.world.Run(time.Minute)
@@ -383,7 +379,9 @@ func TestMembersDrainBeforeTheirOwnerGoes(t *testing.T) {
 			drained.Insert(d.Object.Name)
 		}
 		if p.DeletionTimestamp != nil && step.NoneLeft() {
-			_, err := s.EditOwner(ctx, namespace, "p", func(p *pool) { p.Finalizers = nil })
+			_, err := s.EditOwner(ctx, namespace, "p", func(p *pool) {
+				p.Finalizers = slices.DeleteFunc(p.Finalizers, func(f string) bool { return f == finalizer })
+			})
 			return err
 		}
 		return nil

@@ -1,0 +1,309 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controller_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/replicastest"
+)
+
+// Each example of a Kind is played with accidents: rollouts, scaling down and up within the lag of a cache, lost
+// answers, processes that die in the middle of a pass, and the caches of an old API server.
+
+var stories = flag.Uint64("stories", 60, "how many stories of each example are played")
+
+type podStory = replicastest.Story[*appsv1.ReplicaSet, *corev1.Pod]
+
+func wants(n int32) func(*appsv1.ReplicaSet) {
+	return func(rs *appsv1.ReplicaSet) { rs.Spec.Replicas = &n }
+}
+
+func rollsOut(image string) func(*appsv1.ReplicaSet) {
+	return func(rs *appsv1.ReplicaSet) {
+		rs.Spec.Template.Annotations = map[string]string{"image": image}
+	}
+}
+
+// rolling adds a rollout to a Kind, one pod at a time.
+func rolling(kind controller.Kind[*appsv1.ReplicaSet, *corev1.Pod]) controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
+	spec := kind.Spec
+	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+		s, err := spec(rs)
+		one := intstr.FromInt32(1)
+		s.MaxUnavailable = &one
+		s.Rules.MustGo = func(p *corev1.Pod) bool { return p.Annotations["image"] != imageOf(rs) }
+		return s, err
+	}
+	return kind
+}
+
+// claimsOf makes the calls of a step for claims in a story, so that accidents happen to them, too.
+type claimsOf struct {
+	*volumes
+	story  *podStory
+	broken error // what a call of the step has shown
+}
+
+func claimCall(verb, member string) replicastest.Call {
+	return replicastest.Call{Verb: verb, Kind: "Claim", NamespacedName: types.NamespacedName{Namespace: "default", Name: member}}
+}
+
+func (c *claimsOf) List(ctx context.Context, rs *appsv1.ReplicaSet) (claims map[string]string, err error) {
+	err = c.story.Call(ctx, claimCall("list", ""), func() (err error) {
+		claims, err = c.volumes.List(ctx, rs)
+		return err
+	})
+	return claims, err
+}
+
+func (c *claimsOf) Use(ctx context.Context, rs *appsv1.ReplicaSet, member string) error {
+	return c.story.Call(ctx, claimCall("create", member), func() error { return c.volumes.Use(ctx, rs, member) })
+}
+
+func (c *claimsOf) Delete(ctx context.Context, rs *appsv1.ReplicaSet, member, version string) error {
+	live, err := c.story.Cluster.GetOwner(ctx, rs.Namespace, rs.Name)
+	if err == nil && slices.Contains(membersOf(live), member) {
+		c.broken = fmt.Errorf("the claim of %s is deleted, and the owner wants it", member)
+	}
+	return c.story.Call(ctx, claimCall("delete", member), func() error { return c.volumes.Delete(ctx, rs, member, version) })
+}
+
+func (c *claimsOf) Owner(ctx context.Context, rs *appsv1.ReplicaSet) (owner *appsv1.ReplicaSet, err error) {
+	err = c.story.Call(ctx, replicastest.Call{Verb: "get", Kind: "ReplicaSet"}, func() (err error) {
+		owner, err = c.story.Cluster.GetOwner(ctx, rs.Namespace, rs.Name)
+		return err
+	})
+	return owner, err
+}
+
+func membersOf(rs *appsv1.ReplicaSet) (members []string) {
+	for i := range int(*rs.Spec.Replicas) {
+		members = append(members, replicas.Ordinals(rs.Name)(i))
+	}
+	return members
+}
+
+func TestClaimsInStories(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, replicastest.Play(1, *stories, func(s *podStory) {
+		claims := &claimsOf{volumes: &volumes{claims: map[string]string{}}, story: s}
+		s.Kind, s.Owner = rolling(withClaims(claims)), replicastest.NewReplicaSet("default", "db", 3)
+		s.Changes = []func(*appsv1.ReplicaSet){wants(2), wants(3), wants(5), rollsOut("two"), rollsOut("three")}
+		s.Always = map[string]func() error{
+			"each member that exists has its claim": func() error {
+				for _, pod := range s.Cluster.Children("default") {
+					if claims.claims[pod.Name] == "" {
+						return fmt.Errorf("%s has none", pod.Name)
+					}
+				}
+				return nil
+			},
+			"no claim of a wanted member is deleted": func() error { return claims.broken },
+			"never more than five":                   s.AtMost(5),
+		}
+		s.AtEnd = map[string]func() error{
+			"as many members as wanted": s.AsWanted,
+			"each claim has a member": func() error {
+				owner, err := s.Cluster.GetOwner(context.Background(), "default", "db")
+				if is, want := slices.Sorted(maps.Keys(claims.claims)), membersOf(owner); err == nil && !slices.Equal(is, want) {
+					err = fmt.Errorf("claims are %v, want %v", is, want)
+				}
+				return err
+			},
+		}
+	}))
+}
+
+// agents drain pods some seconds after they were asked. They answer with what they have seen when they began, which
+// may have been called off since.
+type agents struct {
+	story *podStory
+	began map[types.UID]time.Time
+	seen  map[types.UID]string
+}
+
+const drainTakes = 3 * time.Second
+
+func (a *agents) next() (pod *corev1.Pod, due time.Time) {
+	for _, p := range a.story.Cluster.Children("default") {
+		if request := p.Annotations[drainRequest]; a.seen[p.UID] == "" && request != "" && p.Annotations[drainedFor] != request {
+			a.seen[p.UID], a.began[p.UID] = request, a.story.Cluster.Clock.Now()
+		}
+		if at := a.began[p.UID].Add(drainTakes); a.seen[p.UID] != "" && (pod == nil || at.Before(due)) {
+			pod, due = p, at
+		}
+	}
+	return pod, due
+}
+
+func (a *agents) Due() (time.Time, bool) {
+	pod, due := a.next()
+	return due, pod != nil
+}
+
+func (a *agents) Step() {
+	pod, due := a.next()
+	if pod == nil || due.After(a.story.Cluster.Clock.Now()) {
+		return
+	}
+	request := a.seen[pod.UID]
+	delete(a.seen, pod.UID)
+	_, _ = a.story.Cluster.EditChild(context.Background(), pod.Namespace, pod.Name, func(p *corev1.Pod) { setAnnotation(p, drainedFor, request) })
+}
+
+// departures watches pods leave.
+type departures struct {
+	story *podStory
+	last  map[types.UID]*corev1.Pod
+}
+
+// check returns an error if a pod is being deleted, or has gone, without having been drained.
+func (d *departures) check() error {
+	now := map[types.UID]*corev1.Pod{}
+	for _, p := range d.story.Cluster.Children("default") {
+		now[p.UID] = p
+	}
+	last := d.last
+	d.last = now
+	for id, p := range last {
+		switch is := now[id]; {
+		case p.DeletionTimestamp != nil, is != nil && is.DeletionTimestamp == nil:
+		case !isDrained(p):
+			return fmt.Errorf("%s goes, and was asked %q and drained for %q", p.Name, p.Annotations[drainRequest], p.Annotations[drainedFor])
+		}
+	}
+	return nil
+}
+
+func TestDrainsInStories(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, replicastest.Play(1, *stories, func(s *podStory) {
+		s.Kind = rolling(withDrain(func(ctx context.Context, pod *corev1.Pod, request string) error {
+			change, conflict := requestDrain(pod, request)
+			call := replicastest.Call{Verb: "patch", Kind: "Pod", NamespacedName: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}}
+			return s.Call(ctx, call, func() error {
+				if _, err := s.Cluster.EditChild(ctx, pod.Namespace, pod.Name, change); err != nil {
+					return err
+				}
+				return *conflict
+			})
+		}))
+		s.Owner = replicastest.NewReplicaSet("default", "web", 3)
+		s.Changes = []func(*appsv1.ReplicaSet){wants(2), wants(3), wants(4), rollsOut("two")}
+		s.Parts = []replicastest.Part{&agents{s, map[types.UID]time.Time{}, map[types.UID]string{}}}
+		s.Always = map[string]func() error{
+			"no pod goes undrained": (&departures{story: s}).check,
+			"never fewer than one":  s.AtLeast(1), // two are wanted, and one of them may be unavailable
+			"never more than four":  s.AtMost(4),
+		}
+		s.AtEnd = map[string]func() error{
+			"as many pods as wanted": s.AsWanted,
+			"no pod that stays is asked to drain": func() error {
+				for _, pod := range s.Cluster.Children("default") {
+					if request := pod.Annotations[drainRequest]; request != "" {
+						return fmt.Errorf("%s is asked %q", pod.Name, request)
+					}
+				}
+				return nil
+			},
+		}
+	}))
+}
+
+func TestFinalizersInStories(t *testing.T) {
+	t.Parallel()
+	const others = "example.com/others"
+	require.NoError(t, replicastest.Play(1, *stories, func(s *podStory) {
+		s.Kind = withFinalizer(func(ctx context.Context, rs *appsv1.ReplicaSet) error {
+			return s.Call(ctx, replicastest.Call{Verb: "patch", Kind: "ReplicaSet"}, func() error {
+				_, err := s.Cluster.EditOwner(ctx, rs.Namespace, rs.Name, withoutFinalizer)
+				return err
+			})
+		})
+		s.Owner = replicastest.NewReplicaSet("default", "db", 3)
+		s.Owner.Finalizers = []string{others, podsFinalizer}
+		s.Changes = []func(*appsv1.ReplicaSet){wants(1), wants(2), wants(3)}
+		s.Deletes = true
+		finalizers := func() ([]string, bool) {
+			rs, err := s.Cluster.GetOwner(context.Background(), "default", "db")
+			if err != nil {
+				return nil, true
+			}
+			return rs.Finalizers, rs.DeletionTimestamp != nil
+		}
+		s.Always = map[string]func() error{
+			"the finalizers of others stay": func() error {
+				if is, _ := finalizers(); !slices.Contains(is, others) {
+					return fmt.Errorf("they are %q", is)
+				}
+				return nil
+			},
+			"the finalizer stays while a pod exists": func() error {
+				if is, _ := finalizers(); !slices.Contains(is, podsFinalizer) && len(s.Cluster.Children("default")) > 0 {
+					return fmt.Errorf("they are %q", is)
+				}
+				return nil
+			},
+			"never more than three": s.AtMost(3),
+		}
+		s.AtEnd = map[string]func() error{
+			"as many pods as wanted": s.AsWanted,
+			"a deleted owner has been released": func() error {
+				if is, going := finalizers(); going && slices.Contains(is, podsFinalizer) {
+					return fmt.Errorf("it has %q", is)
+				}
+				return nil
+			},
+		}
+	}))
+}
+
+func TestRolloutsInStories(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, replicastest.Play(1, *stories, func(s *podStory) {
+		s.Kind, s.Owner = surging(), replicastest.NewReplicaSet("default", "web", 3)
+		s.Changes = []func(*appsv1.ReplicaSet){wants(2), wants(3), wants(4), rollsOut("two"), rollsOut("three")}
+		s.Always = map[string]func() error{"never more than five": s.AtMost(5), "never fewer than two": s.AtLeast(2)}
+		s.AtEnd = map[string]func() error{
+			"as many pods as wanted": s.AsWanted,
+			"each pod has the image of its owner": func() error {
+				owner, err := s.Cluster.GetOwner(context.Background(), "default", "web")
+				for _, pod := range s.Cluster.Children("default") {
+					if err == nil && pod.Annotations["image"] != imageOf(owner) {
+						err = fmt.Errorf("%s has %q", pod.Name, pod.Annotations["image"])
+					}
+				}
+				return err
+			},
+		}
+	}))
+}
+
+func TestReplicationControllersInStories(t *testing.T) {
+	t.Parallel()
+	wants := func(n int32) func(*corev1.ReplicationController) {
+		return func(rc *corev1.ReplicationController) { rc.Spec.Replicas = &n }
+	}
+	require.NoError(t, replicastest.Play(1, *stories, func(s *replicastest.Story[*corev1.ReplicationController, *corev1.Pod]) {
+		s.Kind, s.Owner = twoAtATime(), wantsThree()
+		s.Changes = []func(*corev1.ReplicationController){wants(0), wants(3), wants(8)}
+		s.Always = map[string]func() error{"never more than eight": s.AtMost(8)}
+		s.AtEnd = map[string]func() error{"as many pods as wanted": s.AsWanted}
+	}))
+}

@@ -1,0 +1,408 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package replicastest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/replicakit/replicakit/internal/inside"
+	"github.com/replicakit/replicakit/internal/object"
+	"github.com/replicakit/replicakit/replicas/controller"
+)
+
+// A Story plays a Kind on a simulated cluster while accidents happen. Play makes a Story for each
+// seed and passes it to a function of yours, which fills in the fields. Kind and Owner are required.
+type Story[O Object[O], C Object[C]] struct {
+	// Kind is the Kind under test. Its functions may use the Story, for example Cluster and Call.
+	Kind controller.Kind[O, C]
+	// Owner is created when the story begins. A minute later, the accidents begin.
+	Owner O
+	// Changes are what users do to the owner, such as scaling it or giving it another image. In each
+	// round of accidents, users make one or two of these changes. Nil means that the owner stays as
+	// it is.
+	Changes []func(owner O)
+	// Deletes is true if users also delete the owner, in the last round of each second story.
+	Deletes bool
+	// Ready makes a child ready that is not a pod, as Cluster.Ready does.
+	Ready func(child C)
+	// Parts act beside the controller. An example is an agent that drains the children.
+	Parts []Part
+	// Always holds what must be true at every moment, and AtEnd what must be true when all has been
+	// quiet for an hour. A rule has a name, such as "each living member has its claim", and returns an
+	// error while it is broken. The rules in Always are called after each change of an object and
+	// after each step of a Part, so they should be fast.
+	Always, AtEnd map[string]func() error
+
+	// Cluster is the simulated cluster, which has three nodes. It exists from the moment in which the
+	// first function of the Kind is called.
+	Cluster *Cluster[O, C]
+
+	seed       uint64
+	random     *rand.Rand
+	world      *World
+	controller *Controller[O, C]
+	old        *View[O, C] // what an old API server has shown; nil before the first snapshot
+	dies       int         // the process dies at this call from now; 0 means never
+	dead       bool        // the process is dead, so its calls have no effect
+	writes     []Call      // the kinds of writes that were made, and the zero Call, which stands for all calls
+	log        []string
+	most       int
+	broken     error
+}
+
+// Play plays one story for each seed from first to last, and returns the first failure, or nil. The
+// function tell is called once for each story, and must set up everything anew that belongs to one
+// story. If a story fails, the error has its seed, the name of the rule, and what happened last. To
+// play that story alone, call Play(seed, seed, tell). The same seed always tells the same story.
+//
+// In each story, watches are late or hang, answers are lost and calls fail. In the stories with an
+// odd seed, the process also dies in the middle of a pass, and the next one begins with the caches of
+// an old API server. In the stories with an even seed, one process lives on, and requests without an
+// answer may take effect up to a minute later. What a process has sent before it died takes effect
+// at once or never, because the promises of a Controller end with its process.
+func Play[O Object[O], C Object[C]](first, last uint64, tell func(*Story[O, C])) error {
+	if tell == nil {
+		return errors.New("replicastest: tell is nil")
+	}
+	for seed := first; seed <= last && seed >= first; seed++ {
+		s := &Story[O, C]{seed: seed, random: rand.New(rand.NewPCG(seed, 4)), writes: make([]Call, 1)}
+		tell(s)
+		if err := s.play(); err != nil {
+			return fmt.Errorf("replicastest: seed %d: %w%s", seed, err, s.told())
+		}
+	}
+	return nil
+}
+
+// AtMost is a rule for Always: there are never more than n living children. A child that is being
+// deleted does not count.
+func (s *Story[O, C]) AtMost(n int) func() error {
+	return func() error {
+		if is := s.living(); is > n {
+			return fmt.Errorf("%d children are alive, want at most %d", is, n)
+		}
+		return nil
+	}
+}
+
+// AtLeast is a rule for Always: there are never fewer than n living children, from the first moment
+// with n of them to the deletion of the owner.
+func (s *Story[O, C]) AtLeast(n int) func() error {
+	return func() error {
+		is := s.living()
+		s.most = max(s.most, is)
+		if is >= n || s.most < n || s.isGoing() {
+			return nil
+		}
+		return fmt.Errorf("%d children are alive, want at least %d", is, n)
+	}
+}
+
+// AsWanted is a rule for AtEnd: as many children are alive as the owner wants, and none if it is gone.
+func (s *Story[O, C]) AsWanted() error {
+	wanted := 0
+	if owner, err := s.owner(); err == nil && owner.GetDeletionTimestamp() == nil {
+		spec, err := s.Kind.Spec(owner)
+		if err != nil {
+			return err
+		}
+		wanted = int(spec.Replicas)
+	}
+	if is := s.living(); is != wanted {
+		return fmt.Errorf("%d children are alive, want %d", is, wanted)
+	}
+	return nil
+}
+
+// Call makes a call of the Kind's own, for example in Prepare. The accidents of the Story also happen
+// to this call: it may fail, its answer may be lost, or the process may die before or after it. The
+// argument call names the call, such as Call{Verb: "delete", Kind: "Claim"}. The function effect may be
+// called later, or never.
+func (s *Story[O, C]) Call(ctx context.Context, call Call, effect func() error) error {
+	switch {
+	case effect == nil:
+		return errors.New("replicastest: effect is nil")
+	case s.controller == nil:
+		return errNotBegun
+	}
+	_, err := do(ctx, s.controller.Client, call, func(context.Context, *Cluster[O, C]) (struct{}, error) {
+		return struct{}{}, effect()
+	})
+	s.check(s.Always)
+	return err
+}
+
+func (s *Story[O, C]) play() error {
+	if object.IsNil(s.Owner) {
+		return errors.New("the Story has no Owner")
+	}
+	var err error
+	if s.Cluster, err = NewCluster(s.Kind, Options{Seed: s.seed, Nodes: 3}); err != nil {
+		return err
+	}
+	s.Cluster.Ready = s.Ready
+	s.Cluster.Changed = func(_, _ metav1.Object) { s.check(s.Always) }
+	s.world = &World{Clock: s.Cluster.Clock}
+	s.start("the first process begins")
+	if _, err := s.Cluster.CreateOwner(context.Background(), s.Owner); err != nil {
+		return err
+	}
+	s.run(time.Minute)
+	rounds := 3 + s.random.IntN(4)
+	for i := range rounds {
+		s.round(s.Deletes && i == rounds-1 && s.random.IntN(2) == 0)
+	}
+	s.end("all accidents are over")
+	s.run(time.Hour)
+	s.check(s.AtEnd)
+	return errors.Join(s.broken, s.controller.View.Intact())
+}
+
+// round lets one or two accidents happen, then one or two changes of users close to each other.
+func (s *Story[O, C]) round(deletes bool) {
+	accidents := s.accidents()
+	for range 1 + s.random.IntN(2) {
+		accidents[s.random.IntN(len(accidents))]()
+	}
+	for range 1 + s.random.IntN(2) {
+		s.change()
+		s.run(s.upTo(4 * time.Second)) // within the lag of a cache, so that a controller may see neither or both
+	}
+	if deletes {
+		s.tell("a user deletes the owner")
+		_ = s.Cluster.DeleteOwner(context.Background(), s.Owner.GetNamespace(), s.Owner.GetName(), metav1.DeletePropagationBackground)
+	}
+	s.run(s.upTo(time.Minute))
+	if s.random.IntN(2) == 0 {
+		s.end("the accidents of this round are over")
+		s.run(s.upTo(time.Minute))
+	}
+}
+
+func (s *Story[O, C]) change() {
+	if len(s.Changes) == 0 {
+		return
+	}
+	n := s.random.IntN(len(s.Changes))
+	s.tell("a user makes change %d", n)
+	_, err := s.Cluster.EditOwner(context.Background(), s.Owner.GetNamespace(), s.Owner.GetName(), s.Changes[n])
+	if err != nil && !apierrors.IsNotFound(err) {
+		s.breaks(fmt.Errorf("change %d: %w", n, err))
+	}
+}
+
+func (s *Story[O, C]) accidents() []func() {
+	accidents := []func(){
+		func() { s.lag(s.upTo(5*time.Second), 0) },
+		func() { s.lag(0, s.upTo(5*time.Second)) },
+		func() { s.lag(s.upTo(5*time.Second), s.upTo(5*time.Second)) },
+		func() {
+			s.tell("the watch of the children hangs")
+			s.controller.View.ChildWatch.Hang()
+		},
+		func() { s.fail("calls lose their answers", Rule{Landed: true}) },
+		func() { s.fail("calls fail", Rule{}) },
+	}
+	if s.seed%2 == 0 {
+		return append(accidents, func() { s.fail("calls take effect late", Rule{Late: s.upTo(time.Minute)}) })
+	}
+	return append(accidents,
+		func() { s.dies = 1 + s.random.IntN(8) },
+		func() { s.snapshot() },
+		func() { s.takeOver() },
+	)
+}
+
+func (s *Story[O, C]) upTo(d time.Duration) time.Duration {
+	return time.Duration(1 + s.random.Int64N(int64(d)))
+}
+
+func (s *Story[O, C]) lag(children, owners time.Duration) {
+	s.tell("the cache of the children is %v late, and that of the owners %v", children, owners)
+	s.controller.View.ChildWatch.Lag, s.controller.View.OwnerWatch.Lag = children, owners
+}
+
+func (s *Story[O, C]) fail(what string, rule Rule) {
+	lost := Lost()
+	hit := s.writes[s.random.IntN(len(s.writes))]
+	rule.Verb, rule.Kind, rule.Skip = hit.Verb, hit.Kind, s.random.IntN(3)
+	rule.Times, rule.Err = 1+s.random.IntN(4), lost[s.random.IntN(len(lost))]
+	s.tell("%s: %d %s %s, after %d others", what, rule.Times, cmp.Or(hit.Verb, "calls"), hit.Kind, rule.Skip)
+	s.controller.Client.Fail(rule)
+}
+
+// snapshot keeps what an API server shows that gets no further changes.
+func (s *Story[O, C]) snapshot() {
+	s.tell("an API server stands still")
+	if s.old != nil {
+		s.old.Stop()
+	}
+	s.old = s.Cluster.NewView()
+	s.old.ChildWatch.Hang()
+	s.old.OwnerWatch.Hang()
+}
+
+// takeOver replaces the controller. If a snapshot was made, the new one lists from that old server.
+func (s *Story[O, C]) takeOver() {
+	s.controller.View.Stop()
+	if s.old == nil {
+		s.start("another process takes over")
+		return
+	}
+	s.start("another process takes over, with the caches of an old API server")
+	inside.Of[inside.View](s.controller.View).ListFrom(inside.Of[inside.View](s.old), s.upTo(10*time.Second))
+}
+
+func (s *Story[O, C]) start(what string) {
+	s.tell("%s", what)
+	s.dead, s.dies = false, 0
+	s.controller = s.Cluster.NewController()
+	s.controller.RememberWrites = s.seed%4 < 2
+	s.controller.Client.Fault = func(Call) Fault {
+		if s.die(); s.dead {
+			return Fault{Before: errDead}
+		}
+		return Fault{}
+	}
+	s.controller.Client.Done = func(call Call, err error) {
+		if kind := (Call{Verb: call.Verb, Kind: call.Kind}); call.Verb != "get" && call.Verb != "list" && !slices.Contains(s.writes, kind) {
+			s.writes = append(s.writes, kind)
+		}
+		if call.Err = err; !s.dead {
+			s.tell("  %v", call)
+		}
+		s.die()
+	}
+	s.world.Parts = append([]Part{s.Cluster, s.controller}, s.Parts...)
+}
+
+var errDead = errors.New("the process is dead")
+
+// die counts calls, before and after each, and ends the process when the count is over. A Crash would
+// not end it in Kind.Prepare, whose panics the Controller turns into errors, so instead all further
+// calls of the pass fail without an effect.
+func (s *Story[O, C]) die() {
+	if s.dies == 0 {
+		return
+	}
+	if s.dies--; s.dies == 0 {
+		s.tell("the process dies")
+		s.controller.Client.Fail()
+		s.dead = true
+	}
+}
+
+// end ends all accidents.
+func (s *Story[O, C]) end(what string) {
+	s.tell("%s", what)
+	s.dies = 0
+	s.controller.Client.Fail()
+	s.lag(0, 0)
+	s.controller.View.ChildWatch.Relist()
+	s.controller.View.OwnerWatch.Relist()
+}
+
+func (s *Story[O, C]) run(d time.Duration) {
+	end := s.Cluster.Clock.Now().Add(d)
+	s.world.RunUntil(end, func() bool {
+		if s.dead {
+			s.takeOver()
+		}
+		s.check(s.Always)
+		return s.broken != nil
+	})
+	s.Cluster.Clock.Advance(end.Sub(s.Cluster.Clock.Now()))
+}
+
+// check calls rules in the order of their names, and keeps the first failure.
+func (s *Story[O, C]) check(rules map[string]func() error) {
+	if s.broken != nil || len(rules) == 0 {
+		return
+	}
+	names := make([]string, 0, len(rules))
+	for name := range rules {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if err := obey(rules[name]); err != nil {
+			s.breaks(fmt.Errorf("%q is broken: %w", name, err))
+			return
+		}
+	}
+}
+
+// obey calls a rule, and returns an error if the rule panics.
+func obey(rule func() error) (err error) {
+	if rule == nil {
+		return errors.New("the rule is nil")
+	}
+	defer func() {
+		if value := recover(); value != nil {
+			err = fmt.Errorf("the rule panicked: %v", value)
+		}
+	}()
+	return rule()
+}
+
+func (s *Story[O, C]) breaks(err error) {
+	if s.broken == nil {
+		s.tell("%v", err)
+		s.broken = err
+	}
+}
+
+var errNotBegun = errors.New("replicastest: the Story has not begun")
+
+func (s *Story[O, C]) living() (n int) {
+	if s.Cluster == nil {
+		return 0
+	}
+	for _, child := range s.Cluster.children.rows {
+		if child.GetDeletionTimestamp() == nil && metav1.GetControllerOfNoCopy(child) != nil {
+			n++
+		}
+	}
+	return n
+}
+
+func (s *Story[O, C]) owner() (O, error) {
+	if s.Cluster == nil || object.IsNil(s.Owner) {
+		return s.Owner, errNotBegun
+	}
+	return s.Cluster.owners.get(s.Owner.GetNamespace(), s.Owner.GetName())
+}
+
+func (s *Story[O, C]) isGoing() bool {
+	owner, err := s.owner()
+	return err != nil || owner.GetDeletionTimestamp() != nil
+}
+
+// tell adds a line to the report of the story. After the first failure, nothing more is told.
+func (s *Story[O, C]) tell(format string, args ...any) {
+	if s.broken == nil {
+		at := s.Cluster.Clock.Now().Sub(beginning).Round(time.Millisecond)
+		s.log = append(s.log, fmt.Sprintf("%10v  %s", at, fmt.Sprintf(format, args...)))
+	}
+}
+
+// told returns the last lines of the story.
+func (s *Story[O, C]) told() string {
+	const most = 30
+	lines := s.log[max(0, len(s.log)-most):]
+	if len(lines) == 0 {
+		return ""
+	}
+	return "\n" + strings.Join(lines, "\n")
+}
