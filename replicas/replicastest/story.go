@@ -366,7 +366,7 @@ func (s *Story[O, C]) breaks(err error) {
 var errNotBegun = errors.New("replicastest: the Story has not begun")
 
 func (s *Story[O, C]) living() (n int) {
-	if s.Cluster == nil {
+	if s.world == nil {
 		return 0
 	}
 	for _, child := range s.Cluster.children.rows {
@@ -378,7 +378,7 @@ func (s *Story[O, C]) living() (n int) {
 }
 
 func (s *Story[O, C]) owner() (O, error) {
-	if s.Cluster == nil || object.IsNil(s.Owner) {
+	if s.world == nil {
 		return s.Owner, errNotBegun
 	}
 	return s.Cluster.owners.get(s.Owner.GetNamespace(), s.Owner.GetName())
