@@ -95,7 +95,7 @@ func shopItems(t *testing.T) []json.RawMessage {
 var lists = map[string][2]string{
 	"deployments": {"apps/v1", "DeploymentList"}, "replicasets": {"apps/v1", "ReplicaSetList"}, "replicationcontrollers": {"v1", "ReplicationControllerList"},
 	"pods": {"v1", "PodList"}, "nodes": {"v1", "NodeList"}, "poddisruptionbudgets": {"policy/v1", "PodDisruptionBudgetList"},
-	"resourcequotas": {"v1", "ResourceQuotaList"}, "events": {"v1", "EventList"},
+	"resourcequotas": {"v1", "ResourceQuotaList"}, "events": {"v1", "EventList"}, "horizontalpodautoscalers": {"autoscaling/v2", "HorizontalPodAutoscalerList"},
 }
 
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -189,7 +189,7 @@ func TestSaysWhatIsNotInTheCluster(t *testing.T) {
 	t.Parallel()
 	config, _ := (&server{}).start(t)
 	for args, want := range map[string]string{
-		"rs/api":            `no ReplicaSet api in namespace "fleet-1-3645" of the cluster, which holds rs/web-5d9c7b6f4d, rs/web-7c8d4f5b9c`,
+		"rs/api":            `no ReplicaSet api in namespace "fleet-1-3645" of the cluster, which holds deployment/web, rs/web-5d9c7b6f4d, rs/web-7c8d4f5b9c`,
 		"rs":                "more than one object matches: name one of these: rs/web-5d9c7b6f4d, rs/web-7c8d4f5b9c",
 		"deploy/webb":       `no Deployment webb in namespace "fleet-1-3645" of the cluster, which holds deployment/web, rs/web-5d9c7b6f4d, rs/web-7c8d4f5b9c (did you mean deployment/web?)`,
 		"web-5d9c7b6f4":     `no Deployment, ReplicaSet or ReplicationController web-5d9c7b6f4 in namespace "fleet-1-3645" of the cluster, which holds deployment/web, rs/web-5d9c7b6f4d, rs/web-7c8d4f5b9c, rc/legacy (did you mean rs/web-5d9c7b6f4d?)`,
@@ -214,6 +214,13 @@ func TestWhatIsForbidden(t *testing.T) {
 	got = ask(t.Context(), nil, "deployment/web", "--kubeconfig", config)
 	assert.Equal(t, 0, got.code)
 	assert.Equal(t, `note: cannot list nodes: nodes is forbidden: User "guest" cannot list them`+"\n", got.stderr, "it only costs the zones")
+
+	config, _ = (&server{forbidden: "deployments"}).start(t)
+	got = ask(t.Context(), nil, "rs/web-5d9c7b6f4d", "--kubeconfig", config)
+	assert.Equal(t, 0, got.code)
+	assert.Equal(t, `note: cannot list deployments of namespace "fleet-1-3645": deployments is forbidden: User "guest" cannot list them, so it is unknown whether the Deployment above is paused`+"\n", got.stderr)
+	got = ask(t.Context(), nil, "deployment/web", "--kubeconfig", config)
+	assert.Equal(t, 1, got.code)
 }
 
 func TestAsksAsSomebodyElse(t *testing.T) {

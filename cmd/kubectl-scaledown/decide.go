@@ -26,6 +26,7 @@ import (
 // after the scaling.
 type answer struct {
 	owner    owner
+	above    owner // the Deployment that controls the owner; the zero value if there is none in the input
 	before   int32 // replicas before this step
 	replicas int32
 	asked    bool // true if replicas comes from a flag or from the dump of --compare; false if it is the owner's spec.replicas
@@ -71,7 +72,7 @@ func (o *options) decide(objs *objects, w owner, steps []int32) ([]answer, error
 	var answers []answer
 	for i, n := range steps {
 		a := answer{
-			owner: w, before: ptr.Deref(w.replicas, 0), replicas: n, asked: asked,
+			owner: w, above: objs.above(w), before: ptr.Deref(w.replicas, 0), replicas: n, asked: asked,
 			window: window{o.at, o.at.Add(o.within)}, order: order, ours: o.order != nil,
 		}
 		if i > 0 {
@@ -143,8 +144,10 @@ func settled(sizes []int32, replicas int32) bool {
 	return len(some) == 0 || len(some) == 1 && some[0] == replicas
 }
 
-func (a *answer) paused() bool {
-	d, ok := a.owner.Object.(*appsv1.Deployment)
+func (a *answer) paused() bool { return a.owner.paused() }
+
+func (o owner) paused() bool {
+	d, ok := o.Object.(*appsv1.Deployment)
 	return ok && d.Spec.Paused
 }
 
@@ -281,7 +284,7 @@ func (d *decision) isCertain(place int) bool {
 
 // notes returns additional hints for the user.
 func (a *answer) notes() (notes []string) {
-	if note := a.owner.scaledByDeployment(); note != "" && a.asked {
+	if note := a.scaledFromAbove(); note != "" && a.asked {
 		notes = append(notes, note)
 	}
 	for _, d := range a.sets {
@@ -292,14 +295,19 @@ func (a *answer) notes() (notes []string) {
 	return notes
 }
 
-// scaledByDeployment returns a hint if a Deployment controls the owner. Otherwise, it returns an
-// empty string.
-func (o owner) scaledByDeployment() string {
-	above := metav1.GetControllerOfNoCopy(o)
-	if above == nil || above.Kind != deploymentKind.name {
+// scaledFromAbove returns a hint if another object controls the owner, because the controller of that
+// object sets the number of replicas. Otherwise, it returns an empty string.
+func (a *answer) scaledFromAbove() string {
+	above := metav1.GetControllerOfNoCopy(a.owner)
+	switch {
+	case above == nil:
 		return ""
+	case above.Kind != deploymentKind.name:
+		return fmt.Sprintf("%s belongs to %s %s of %s, whose operator may reset its replicas. Scale that object instead, and check its operator", a.owner, above.Kind, above.Name, above.APIVersion)
+	case a.above.paused():
+		return fmt.Sprintf("%s belongs to Deployment %s, which is paused, but still resets its replicas. Scale the Deployment, and ask for deployment/%s", a.owner, above.Name, above.Name)
 	}
-	return fmt.Sprintf("%s belongs to Deployment %s, which resets its replicas. Scale the Deployment, and ask for deployment/%s", o, above.Name, above.Name)
+	return fmt.Sprintf("%s belongs to Deployment %s, which resets its replicas. Scale the Deployment, and ask for deployment/%s", a.owner, above.Name, above.Name)
 }
 
 // incomplete returns an error if pods seem to be missing from the input.

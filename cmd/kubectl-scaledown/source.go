@@ -11,6 +11,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -32,6 +33,7 @@ type objects struct {
 	namespaces  []*corev1.Namespace
 	quotas      []*corev1.ResourceQuota
 	events      []*corev1.Event
+	autoscalers []*autoscalingv2.HorizontalPodAutoscaler
 	others      int    // number of objects of other kinds, which are skipped
 	version     string // the resourceVersion of the first list from the cluster
 	notes       []string
@@ -88,7 +90,7 @@ func (o *options) readCluster(ctx context.Context) (*objects, error) {
 		page            pager.ListPageFunc
 	}{
 		{"replicasets", namespace, o.kind != replicationControllerKind, true, pages(apps.ReplicaSets(namespace).List, objs)},
-		{"deployments", namespace, o.kind == deploymentKind || o.kind == nil, true, pages(apps.Deployments(namespace).List, objs)},
+		{"deployments", namespace, o.kind != replicationControllerKind, o.kind != replicaSetKind, pages(apps.Deployments(namespace).List, objs)},
 		{"replicationcontrollers", namespace, o.kind == replicationControllerKind || o.kind == nil, true, pages(core.ReplicationControllers(namespace).List, objs)},
 		{"pods", namespace, true, true, pages(core.Pods(namespace).List, objs)},
 		{"poddisruptionbudgets", namespace, !o.whyNot, false, pages(client.PolicyV1().PodDisruptionBudgets(namespace).List, objs)},
@@ -96,6 +98,7 @@ func (o *options) readCluster(ctx context.Context) (*objects, error) {
 		{"namespaces", "", o.whyNot, false, getOne(core.Namespaces().Get, namespace)},
 		{"resourcequotas", namespace, o.whyNot, false, pages(core.ResourceQuotas(namespace).List, objs)},
 		{"events", namespace, o.whyNot, false, pages(warnings, objs)},
+		{"horizontalpodautoscalers", namespace, o.whyNot, false, pages(client.AutoscalingV2().HorizontalPodAutoscalers(namespace).List, objs)},
 	} {
 		if !list.read {
 			continue
@@ -192,6 +195,9 @@ func (o *objects) add(obj runtime.Object) error {
 	case *corev1.Event:
 		obj.ManagedFields = nil
 		o.events = append(o.events, obj)
+	case *autoscalingv2.HorizontalPodAutoscaler:
+		obj.ManagedFields = nil
+		o.autoscalers = append(o.autoscalers, obj)
 	}
 	return nil
 }
@@ -221,7 +227,7 @@ func (o *objects) summary() string {
 		{len(o.replicaSets), "ReplicaSet"},
 		{len(o.controllers), "ReplicationController"},
 		{len(o.pods), "Pod"},
-		{o.others + len(o.nodes) + len(o.budgets) + len(o.namespaces) + len(o.quotas) + len(o.events), "other object"},
+		{o.others + len(o.nodes) + len(o.budgets) + len(o.namespaces) + len(o.quotas) + len(o.events) + len(o.autoscalers), "other object"},
 	} {
 		if c.n > 0 {
 			list = append(list, number(c.n, c.what))

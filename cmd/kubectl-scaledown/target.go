@@ -94,10 +94,24 @@ func ofReplicaSet(rs *appsv1.ReplicaSet) owner {
 	return owner{rs, replicaSetKind, rs.Spec.Replicas, rs.Status.Replicas}
 }
 
+func ofDeployment(d *appsv1.Deployment) owner {
+	return owner{d, deploymentKind, d.Spec.Replicas, d.Status.Replicas}
+}
+
+// above returns the Deployment that controls the owner, or the zero value.
+func (o *objects) above(w owner) owner {
+	for _, d := range o.deployments {
+		if metav1.IsControlledBy(w, d) {
+			return ofDeployment(d)
+		}
+	}
+	return owner{}
+}
+
 func (o *objects) owners() []owner {
 	var owners []owner
 	for _, d := range o.deployments {
-		owners = append(owners, owner{d, deploymentKind, d.Spec.Replicas, d.Status.Replicas})
+		owners = append(owners, ofDeployment(d))
 	}
 	for _, rs := range o.replicaSets {
 		owners = append(owners, ofReplicaSet(rs))

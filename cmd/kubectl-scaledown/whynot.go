@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/replicakit/replicakit/internal/pod"
 )
@@ -81,9 +83,14 @@ func (a *answer) standing() (lines []string) {
 	return lines
 }
 
-// facts returns the lines that --why-not prints about an owner.
+// facts returns the lines that --why-not prints about an owner, and about the Deployment and the
+// ReplicaSets that belong to it.
 func (o *objects) facts(a *answer) []string {
-	owners := []owner{a.owner}
+	var owners []owner
+	if a.above.Object != nil {
+		owners = append(owners, a.above)
+	}
+	owners = append(owners, a.owner)
 	for _, d := range a.sets {
 		if d.owner.kind != a.owner.kind {
 			owners = append(owners, d.owner)
@@ -92,8 +99,11 @@ func (o *objects) facts(a *answer) []string {
 	var facts []string
 	for _, w := range owners {
 		facts = append(facts, w.facts()...)
+		facts = append(facts, o.autoscalerFacts(w)...)
 	}
-	facts = append(facts, a.deploymentFacts()...)
+	if note := a.scaledFromAbove(); note != "" {
+		facts = append(facts, note+".")
+	}
 	for i := range a.sets {
 		facts = append(facts, o.podFacts(&a.sets[i])...)
 	}
@@ -121,6 +131,9 @@ func (o owner) facts() (facts []string) {
 	}
 	for _, message := range failures {
 		facts = append(facts, fmt.Sprintf("%s has the condition ReplicaFailure, so its controller could not create or delete a pod: %s", o, message))
+	}
+	if d, ok := o.Object.(*appsv1.Deployment); ok {
+		facts = append(facts, rolloutFacts(d)...)
 	}
 	return facts
 }
@@ -152,21 +165,40 @@ func (o owner) status() (observed int64, failures []string) {
 	return observed, failures
 }
 
-// deploymentFacts returns the lines about the Deployment, which is either the owner itself or the
-// controller of the owner.
-func (a *answer) deploymentFacts() (facts []string) {
-	if note := a.owner.scaledByDeployment(); note != "" {
-		facts = append(facts, note+".")
-	}
-	if a.paused() {
+// rolloutFacts returns the lines about the rollout of a Deployment.
+func rolloutFacts(d *appsv1.Deployment) (facts []string) {
+	if d.Spec.Paused {
 		facts = append(facts, fmt.Sprintf("%s is paused, so its rollout goes no further. It is still scaled, in proportion. Resume it with kubectl rollout resume deployment/%s -n %s.",
-			a.owner, a.owner.GetName(), a.owner.GetNamespace()))
+			ofDeployment(d), d.Name, d.Namespace))
+	}
+	for _, c := range d.Status.Conditions {
+		if c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionFalse {
+			facts = append(facts, fmt.Sprintf("The rollout of %s makes no progress, as its condition Progressing says (%s): %s", ofDeployment(d), c.Reason, c.Message))
+		}
 	}
 	return facts
 }
 
-// podFacts returns the lines about a wrong pod count in the status, and about pods whose labels
-// contradict their controller reference.
+// autoscalerFacts returns the lines about the HorizontalPodAutoscalers that scale the owner.
+func (o *objects) autoscalerFacts(w owner) (facts []string) {
+	for _, hpa := range o.autoscalers {
+		target := hpa.Spec.ScaleTargetRef
+		if hpa.Namespace != w.GetNamespace() || target.Kind != w.kind.name || target.Name != w.GetName() {
+			continue
+		}
+		least := ptr.Deref(hpa.Spec.MinReplicas, 1)
+		if ptr.Deref(w.replicas, 1) == 0 && least > 0 {
+			facts = append(facts, fmt.Sprintf("HorizontalPodAutoscaler %s/%s does not scale %s, because its spec.replicas is 0.", hpa.Namespace, hpa.Name, w))
+			continue
+		}
+		facts = append(facts, fmt.Sprintf("HorizontalPodAutoscaler %s/%s sets spec.replicas of %s, and last wanted %d. It resets any other number. Change its minReplicas (%d) and maxReplicas (%d) instead.",
+			hpa.Namespace, hpa.Name, w, hpa.Status.DesiredReplicas, least, hpa.Spec.MaxReplicas))
+	}
+	return facts
+}
+
+// podFacts returns the lines about a wrong pod count in the status, about pods whose labels contradict
+// their controller reference, and about pods that a rollout waits for.
 func (o *objects) podFacts(d *decision) (facts []string) {
 	claims := d.plan.Claims
 	if have := len(claims.Owned) + len(claims.Release); have != int(d.owner.counted) && d.plan.Blocked.Reason == "" {
@@ -186,28 +218,60 @@ func (o *objects) podFacts(d *decision) (facts []string) {
 		{"never counts", "pod", "because of another controller, although the labels match its selector", others},
 	} {
 		if len(c.pods) > 0 {
-			facts = append(facts, fmt.Sprintf("%s %s %s %s: %s. Check the labels.", d.owner, c.does, number(len(c.pods), c.what), c.why, fewOf(c.pods)))
+			facts = append(facts, fmt.Sprintf("%s %s %s %s: %s. Check the labels.", d.owner, c.does, number(len(c.pods), c.what), c.why, fewOf(c.pods, controllerOf)))
+		}
+	}
+	if above := metav1.GetControllerOfNoCopy(d.owner); above != nil && above.Kind == deploymentKind.name {
+		waiting := filter(claims.Owned, func(p *corev1.Pod) bool { return !pod.IsReady(p) })
+		if len(waiting) > 0 {
+			facts = append(facts, fmt.Sprintf("Not ready: %s of %s: %s. A rollout waits until enough pods are ready.", number(len(waiting), "pod"), d.owner, fewOf(waiting, waitsFor)))
 		}
 	}
 	return facts
 }
 
-// fewOf returns the names of the first few pods, with details in parentheses. For a pod that is
-// being deleted, the details are its finalizers or its node. For a pod that is not being deleted,
-// the details are the kind and name of its controller, if the pod has a controller.
-func fewOf(pods []*corev1.Pod) string {
+// fewOf returns the names of the first few pods, each with its detail in parentheses, unless the
+// detail is empty.
+func fewOf(pods []*corev1.Pod, detail func(*corev1.Pod) string) string {
 	var names []string
 	for _, p := range pods {
-		name, above := p.Name, metav1.GetControllerOfNoCopy(p)
-		switch {
-		case p.DeletionTimestamp != nil:
-			name += fmt.Sprintf(" (%s)", cmp.Or(strings.Join(p.Finalizers, ", "), p.Spec.NodeName, "no node"))
-		case above != nil:
-			name += fmt.Sprintf(" (of %s %s)", above.Kind, above.Name)
+		name := p.Name
+		if text := detail(p); text != "" {
+			name += " (" + text + ")"
 		}
 		names = append(names, name)
 	}
 	return firstOf(names, few)
+}
+
+func controllerOf(p *corev1.Pod) string {
+	if above := metav1.GetControllerOfNoCopy(p); above != nil {
+		return fmt.Sprintf("of %s %s", above.Kind, above.Name)
+	}
+	return ""
+}
+
+// heldBy returns the finalizers or the node that a terminating pod waits for.
+func heldBy(p *corev1.Pod) string {
+	return cmp.Or(strings.Join(p.Finalizers, ", "), p.Spec.NodeName, "no node")
+}
+
+// waitsFor returns why a pod is not ready, in the word of its kubelet or of the scheduler.
+func waitsFor(p *corev1.Pod) string {
+	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		if c.State.Waiting != nil && c.State.Waiting.Reason != "PodInitializing" {
+			return c.State.Waiting.Reason
+		}
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return c.Reason
+		}
+	}
+	if p.Spec.NodeName == "" {
+		return "no node"
+	}
+	return string(p.Status.Phase)
 }
 
 // terminatingFacts returns the lines about pods whose deletion does not finish. These pods belong
@@ -227,10 +291,10 @@ func (o *objects) terminatingFacts(w owner, at time.Time) (facts []string) {
 	overdue := func(p *corev1.Pod) bool { return !held(p) && at.Sub(p.DeletionTimestamp.Time) > patience }
 	const effect = "Such pods do not count as replicas, but a rollout of strategy Recreate waits for them."
 	if pods := filter(terminating, held); len(pods) > 0 {
-		facts = append(facts, fmt.Sprintf("Finalizers keep %s of %s: %s. Check what should remove them. %s", number(len(pods), "terminating pod"), w, fewOf(pods), effect))
+		facts = append(facts, fmt.Sprintf("Finalizers keep %s of %s: %s. Check what should remove them. %s", number(len(pods), "terminating pod"), w, fewOf(pods, heldBy), effect))
 	}
 	if pods := filter(terminating, overdue); len(pods) > 0 {
-		facts = append(facts, fmt.Sprintf("The grace period is over for %s of %s: %s. Check the node and its kubelet. %s", number(len(pods), "terminating pod"), w, fewOf(pods), effect))
+		facts = append(facts, fmt.Sprintf("The grace period is over for %s of %s: %s. Check the node and its kubelet. %s", number(len(pods), "terminating pod"), w, fewOf(pods, heldBy), effect))
 	}
 	return facts
 }
@@ -270,7 +334,9 @@ func ofPods(resource string) bool {
 		strings.HasPrefix(resource, "limits.") || strings.HasPrefix(resource, "requests.") && resource != "requests.storage"
 }
 
-// warnings returns the lines about the latest warning events of the owner, newest first.
+// warnings returns the lines about the latest warning events of the owner, newest first. Each
+// creation that fails has an event with another pod name, so events that differ only in such a name
+// are one line.
 func (o *objects) warnings(w owner) (facts []string) {
 	const most = 10
 	found := filter(o.events, func(e *corev1.Event) bool {
@@ -281,14 +347,33 @@ func (o *objects) warnings(w owner) (facts []string) {
 	slices.SortFunc(found, func(a, b *corev1.Event) int {
 		return cmp.Or(lastSeen(b).Compare(lastSeen(a)), cmp.Compare(a.Name, b.Name))
 	})
-	for _, e := range found[:min(len(found), most)] {
-		times := e.Count
+	generated := w.generated()
+	alike := func(e *corev1.Event) string { return e.Reason + " " + generated.ReplaceAllString(e.Message, "") }
+	times := map[string]int{}
+	var newest []*corev1.Event // one of each kind
+	for _, e := range found {
+		n := e.Count
 		if e.Series != nil {
-			times = e.Series.Count
+			n = e.Series.Count
 		}
-		facts = append(facts, fmt.Sprintf("%s has the warning %s (%s, last at %s): %s", w, e.Reason, number(int(max(times, 1)), "time"), lastSeen(e).UTC().Format(time.RFC3339), e.Message))
+		if times[alike(e)] == 0 {
+			newest = append(newest, e)
+		}
+		times[alike(e)] += int(max(n, 1))
+	}
+	for _, e := range newest[:min(len(newest), most)] {
+		facts = append(facts, fmt.Sprintf("%s has the warning %s (%s, last at %s): %s", w, e.Reason, number(times[alike(e)], "time"), lastSeen(e).UTC().Format(time.RFC3339), e.Message))
 	}
 	return facts
+}
+
+// generated matches the names that the API server, the owner's controller or replicakit generates for
+// objects of the owner. They begin with the owner's name, which may be cut, and end in letters of
+// SafeEncodeString.
+func (o owner) generated() *regexp.Regexp {
+	const most = 58 // the API server cuts the owner's name here, to append five characters
+	prefix := o.GetName() + "-"
+	return regexp.MustCompile(regexp.QuoteMeta(prefix[:min(len(prefix), most)]) + `[bcdfghjklmnpqrstvwxz2456789]{5,10}(-[bcdfghjklmnpqrstvwxz2456789]{5})?`)
 }
 
 func lastSeen(e *corev1.Event) time.Time {
@@ -298,17 +383,18 @@ func lastSeen(e *corev1.Event) time.Time {
 	return cmp.Or(e.LastTimestamp.Time, e.EventTime.Time, e.CreationTimestamp.Time)
 }
 
-// unknown maps each resource to what the plugin cannot know without objects of that resource. Only
-// --why-not reads these resources.
+// unknown maps each resource to what the plugin cannot know without objects of that resource.
 var unknown = map[string]string{
-	"namespaces":     "whether the namespace is being deleted",
-	"resourcequotas": "whether a quota is full",
-	"events":         "which warnings there are",
+	"deployments":              "whether the Deployment above is paused",
+	"namespaces":               "whether the namespace is being deleted",
+	"resourcequotas":           "whether a quota is full",
+	"events":                   "which warnings there are",
+	"horizontalpodautoscalers": "whether one resets spec.replicas",
 }
 
-// noteMissing adds a note if namespaces, quotas or events are missing from a dump.
+// noteMissing adds a note if namespaces, quotas, events or autoscalers are missing from a dump.
 func (o *objects) noteMissing() {
-	found := map[string]int{"namespaces": len(o.namespaces), "resourcequotas": len(o.quotas), "events": len(o.events)}
+	found := map[string]int{"namespaces": len(o.namespaces), "resourcequotas": len(o.quotas), "events": len(o.events), "horizontalpodautoscalers": len(o.autoscalers)}
 	for _, kind := range slices.Sorted(maps.Keys(found)) {
 		if found[kind] == 0 {
 			o.notes = append(o.notes, fmt.Sprintf("no %s in %s, so it is unknown %s", kind, o.origin, unknown[kind]))

@@ -13,15 +13,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// calm is a ReplicaSet with the one pod that it wants, web-a. The text also has a Namespace, a ResourceQuota and
-// an Event, because --why-not reads these.
+// calm is a ReplicaSet with the one pod that it wants, web-a. The text also has a Namespace, a ResourceQuota, an
+// Event and the HorizontalPodAutoscaler of another ReplicaSet, because --why-not reads these.
 var calm = strings.Replace(strings.Join(strings.Split(web, "---")[:2], "---"), "status: {replicas: 2}", "status: {replicas: 1}", 1) + `---
 {apiVersion: v1, kind: Namespace, metadata: {name: shop}, status: {phase: Active}}
 ---
 {apiVersion: v1, kind: ResourceQuota, metadata: {namespace: shop, name: compute}, status: {hard: {pods: "2", services: "1", requests.storage: 1Gi}, used: {pods: "1", services: "1", requests.storage: 1Gi}}}
 ---
 {apiVersion: v1, kind: Event, metadata: {namespace: shop, name: begin}, type: Normal, reason: Scaled, involvedObject: {kind: ReplicaSet, namespace: shop, name: web, uid: rs-1}}
+---
+{apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler, metadata: {namespace: shop, name: cpu}, spec: {scaleTargetRef: {apiVersion: apps/v1, kind: ReplicaSet, name: api}, minReplicas: 2, maxReplicas: 9}, status: {desiredReplicas: 3}}
 `
+
+var autoscaler = calm[strings.LastIndex(calm, "---"):]
 
 // podOf returns a pod with the labels that the ReplicaSet selects, and with the given metadata.
 func podOf(name, metadata string) string {
@@ -67,6 +71,15 @@ func TestWhyNot(t *testing.T) {
 		}},
 		"a Deployment above": {"uid: rs-1}", "uid: rs-1, ownerReferences: [{apiVersion: apps/v1, kind: Deployment, name: front, uid: d, controller: true}]}", "", []string{
 			"ReplicaSet shop/web belongs to Deployment front, which resets its replicas. Scale the Deployment, and ask for deployment/front.",
+		}},
+		"an owner of another operator's kind": {"uid: rs-1}", "uid: rs-1, ownerReferences: [{apiVersion: example.com/v1, kind: Fleet, name: front, uid: d, controller: true}]}", "", []string{
+			"ReplicaSet shop/web belongs to Fleet front of example.com/v1, whose operator may reset its replicas. Scale that object instead, and check its operator.",
+		}},
+		"an autoscaler": {"name: api}", "name: web}", "", []string{
+			"HorizontalPodAutoscaler shop/cpu sets spec.replicas of ReplicaSet shop/web, and last wanted 3. It resets any other number. Change its minReplicas (2) and maxReplicas (9) instead.",
+		}},
+		"an autoscaler of a ReplicaSet that was scaled to 0": {"replicas: 1\n  selector", "replicas: 0\n  selector", strings.ReplaceAll(autoscaler, "name: api}", "name: web}"), []string{
+			"HorizontalPodAutoscaler shop/cpu does not scale ReplicaSet shop/web, because its spec.replicas is 0.",
 		}},
 		"ReplicaFailure": {"{replicas: 1}", "{replicas: 1, conditions: [{type: ReplicaFailure, status: 'True', message: exceeded quota}, {type: ReplicaFailure, status: 'False', message: past}]}", "", []string{
 			"ReplicaSet shop/web has the condition ReplicaFailure, so its controller could not create or delete a pod: exceeded quota",
@@ -122,6 +135,95 @@ func TestWhyNot(t *testing.T) {
 	}
 }
 
+// A stuck rollout has pods that do not become ready, and its Deployment has the condition Progressing. An
+// autoscaler scales the Deployment. All of this is also the reason if only the new ReplicaSet is asked for.
+func TestWhyNotOfARolloutThatIsStuck(t *testing.T) {
+	t.Parallel()
+	const exceeded = `status: {conditions: [{type: Progressing, status: 'False', reason: ProgressDeadlineExceeded, message: ReplicaSet "web-3" has timed out progressing.}]}` + "\n"
+	const ready = `conditions: [{type: Ready, status: "True", lastTransitionTime: "2026-11-21T11:31:00Z"}]`
+	waiting := strings.NewReplacer("web-3-a", "web-3-z", ready, "containerStatuses: [{state: {waiting: {reason: ImagePullBackOff}}}]").Replace(pods("web-3", "3", "node-1"))
+	stuck := strings.Replace(shopRollout, "spec:\n", exceeded+"spec:\n", 1) + waiting + strings.Replace(autoscaler, "kind: ReplicaSet, name: api", "kind: Deployment, name: web", 1)
+	for _, of := range []string{"deployment/web", "rs/web-3"} {
+		got := try(stuck, of, "--why-not")
+		require.Equal(t, 0, got.code, got.stderr)
+		for _, want := range []string{
+			"\n- The rollout of Deployment shop/web makes no progress, as its condition Progressing says (ProgressDeadlineExceeded): ReplicaSet \"web-3\" has timed out progressing.\n",
+			"\n- HorizontalPodAutoscaler shop/cpu sets spec.replicas of Deployment shop/web, and last wanted 3. It resets any other number. Change its minReplicas (2) and maxReplicas (9) instead.\n",
+			"\n- Not ready: 1 pod of ReplicaSet shop/web-3: web-3-z (ImagePullBackOff). A rollout waits until enough pods are ready.\n",
+		} {
+			assert.Contains(t, got.stdout, want, of)
+		}
+	}
+}
+
+func TestWhyNotSaysWhatAPodWaitsFor(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ pod, want string }{
+		"an image":                  {"spec: {nodeName: node-1}, status: {phase: Pending, containerStatuses: [{state: {waiting: {reason: ErrImagePull}}}]}", "ErrImagePull"},
+		"an init container":         {"spec: {nodeName: node-1}, status: {phase: Pending, initContainerStatuses: [{state: {waiting: {reason: CrashLoopBackOff}}}], containerStatuses: [{state: {waiting: {reason: PodInitializing}}}]}", "CrashLoopBackOff"},
+		"room on a node":            {"status: {phase: Pending, conditions: [{type: PodScheduled, status: 'False', reason: Unschedulable}]}", "Unschedulable"},
+		"a scheduler":               {"status: {phase: Pending}", "no node"},
+		"its readiness probe alone": {"spec: {nodeName: node-1}, status: {phase: Running}", "Running"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			objs := &objects{}
+			require.NoError(t, objs.addStream("x", strings.NewReader("---\n{apiVersion: v1, kind: Pod, metadata: {name: p}, "+tt.pod+"}")))
+			assert.Equal(t, "p ("+tt.want+")", fewOf(objs.pods, waitsFor))
+		})
+	}
+}
+
+// The Deployment above a ReplicaSet is paused, which both the usual answer and --why-not say.
+func TestAReplicaSetOfAPausedDeployment(t *testing.T) {
+	t.Parallel()
+	paused := strings.Replace(shopRollout, "spec:\n", "spec:\n  paused: true\n", 1)
+	const above = "ReplicaSet shop/web-2 belongs to Deployment web, which is paused, but still resets its replicas. Scale the Deployment, and ask for deployment/web"
+	assert.Contains(t, try(paused, "rs/web-2", "--replicas=1").stderr, "note: "+above+"\n")
+	stdout := try(paused, "rs/web-2", "--why-not").stdout
+	assert.Contains(t, stdout, "\n- "+above+".\n")
+	assert.Contains(t, stdout, "\n- Deployment shop/web is paused, so its rollout goes no further.")
+
+	server := &server{}
+	for _, item := range shopItems(t) {
+		server.items = append(server.items, []byte(strings.Replace(string(item), `"replicas":48`, `"replicas":48,"paused":true`, 1)))
+	}
+	config, _ := server.start(t)
+	got := ask(t.Context(), nil, "rs/web-5d9c7b6f4d", "--replicas=25", "--kubeconfig", config)
+	assert.Contains(t, got.stderr, "belongs to Deployment web, which is paused, but still resets", got.stdout)
+}
+
+// Each creation that fails has an event with the name of a pod that never existed. Events that differ in such a
+// name are one line, with the number of all of them.
+func TestWhyNotCountsWarningsThatDifferInAGeneratedName(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("a", 60)
+	for name, tt := range map[string]struct {
+		owner, message string
+		names          []string
+		want           []string
+	}{
+		"names of pods":            {"web", "pods %s is forbidden", []string{"web-bcdfg", "web-xz24x", "web-22222"}, []string{"FailedCreate (3 times, last at 2026-11-21T11:52:00Z): pods web-22222 is forbidden"}},
+		"names of a Deployment":    {"web", "pods %s is forbidden", []string{"web-7c8d4f5b9c-bcdfg", "web-7c8d4f5b9c-22222"}, []string{"FailedCreate (2 times, last at 2026-11-21T11:51:00Z): pods web-7c8d4f5b9c-22222 is forbidden"}},
+		"names that are cut":       {long, "pods %s is forbidden", []string{long[:58] + "bcdfg", long[:58] + "22222"}, []string{"FailedCreate (2 times, last at 2026-11-21T11:51:00Z): pods " + long[:58] + "22222 is forbidden"}},
+		"names of something else":  {"web", "no secret %s", []string{"db", "cache"}, []string{"FailedCreate (1 time, last at 2026-11-21T11:51:00Z): no secret cache", "FailedCreate (1 time, last at 2026-11-21T11:50:00Z): no secret db"}},
+		"equal but for the number": {"web", "used %s", []string{"1", "2"}, []string{"FailedCreate (1 time, last at 2026-11-21T11:51:00Z): used 2", "FailedCreate (1 time, last at 2026-11-21T11:50:00Z): used 1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			input := calm
+			for i, pod := range tt.names {
+				input += strings.Replace(warning(fmt.Sprint("e", i), "rs-1", fmt.Sprintf(`lastTimestamp: "2026-11-21T11:5%d:00Z"`, i)), fmt.Sprintf("no\\n  e%d", i), fmt.Sprintf(tt.message, pod), 1)
+			}
+			facts, _ := whyNot(t, strings.ReplaceAll(strings.ReplaceAll(input, "name: web,", "name: "+tt.owner+","), "name: web}", "name: "+tt.owner+"}"))
+			for i := range tt.want {
+				tt.want[i] = "ReplicaSet shop/" + tt.owner + " has the warning " + tt.want[i]
+			}
+			assert.Equal(t, tt.want, facts)
+		})
+	}
+}
+
 func TestWhyNotPrintsTheWholeAnswer(t *testing.T) {
 	t.Parallel()
 	paused := strings.Replace(shopRollout, "spec:\n", "status: {conditions: [{type: ReplicaFailure, status: 'True', message: exceeded quota}]}\nspec:\n  paused: true\n", 1) +
@@ -149,6 +251,7 @@ func TestWhyNotSaysWhatADumpLacks(t *testing.T) {
 	t.Parallel()
 	_, got := whyNot(t, web)
 	assert.Equal(t, "note: no events in the input, so it is unknown which warnings there are\n"+
+		"note: no horizontalpodautoscalers in the input, so it is unknown whether one resets spec.replicas\n"+
 		"note: no namespaces in the input, so it is unknown whether the namespace is being deleted\n"+
 		"note: no resourcequotas in the input, so it is unknown whether a quota is full\n", got.stderr)
 }
@@ -167,10 +270,11 @@ func TestWhyNotGoesOnWithoutWhatIsForbidden(t *testing.T) {
 	t.Parallel()
 	const going = "Namespace fleet-1-3645 is being deleted, so no pod can be created in it."
 	for forbidden, want := range map[string]string{
-		"none":           "",
-		"namespaces":     `note: cannot list namespaces: namespaces is forbidden: User "guest" cannot list them, so it is unknown whether the namespace is being deleted` + "\n",
-		"resourcequotas": `note: cannot list resourcequotas of namespace "fleet-1-3645": resourcequotas is forbidden: User "guest" cannot list them, so it is unknown whether a quota is full` + "\n",
-		"events":         `note: cannot list events of namespace "fleet-1-3645": events is forbidden: User "guest" cannot list them, so it is unknown which warnings there are` + "\n",
+		"none":                     "",
+		"namespaces":               `note: cannot list namespaces: namespaces is forbidden: User "guest" cannot list them, so it is unknown whether the namespace is being deleted` + "\n",
+		"resourcequotas":           `note: cannot list resourcequotas of namespace "fleet-1-3645": resourcequotas is forbidden: User "guest" cannot list them, so it is unknown whether a quota is full` + "\n",
+		"horizontalpodautoscalers": `note: cannot list horizontalpodautoscalers of namespace "fleet-1-3645": horizontalpodautoscalers is forbidden: User "guest" cannot list them, so it is unknown whether one resets spec.replicas` + "\n",
+		"events":                   `note: cannot list events of namespace "fleet-1-3645": events is forbidden: User "guest" cannot list them, so it is unknown which warnings there are` + "\n",
 	} {
 		t.Run(forbidden, func(t *testing.T) {
 			t.Parallel()

@@ -197,11 +197,17 @@ func TestThePluginTakesKubectlsFlags(t *testing.T) {
 // startDeploymentController runs Kubernetes' own Deployment controller until the test ends.
 func (w *world) startDeploymentController() {
 	w.t.Helper()
+	w.startKubernetes("deployment-controller")
+}
+
+// startKubernetes runs the given controllers of Kubernetes until the test ends.
+func (w *world) startKubernetes(controllers string) {
+	w.t.Helper()
 	binaries, err := controlplane.Binaries()
 	require.NoError(w.t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.t.Context()))
 	manager := exec.CommandContext(ctx, filepath.Join(binaries, "kube-controller-manager"),
-		"--kubeconfig="+w.cluster.kubeconfig, "--controllers=deployment-controller", "--leader-elect=false",
+		"--kubeconfig="+w.cluster.kubeconfig, "--controllers="+controllers, "--horizontal-pod-autoscaler-sync-period=1s", "--leader-elect=false",
 		"--bind-address=127.0.0.1", "--secure-port=0")
 	require.NoError(w.t, manager.Start())
 	w.t.Cleanup(func() {
