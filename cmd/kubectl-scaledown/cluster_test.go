@@ -119,6 +119,10 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Query().Get("watch") != "":
 		s.watch(w, r, resource)
 		return
+	case resource == "namespaces" && namespace != "fleet-1-3645":
+		w.WriteHeader(http.StatusNotFound)
+		_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: "Failure", Reason: metav1.StatusReasonNotFound, Code: 404, Message: `namespaces "` + namespace + `" not found`})
+		return
 	case resource == "namespaces":
 		_, _ = io.WriteString(w, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"`+namespace+`"},"status":{"phase":"Terminating"}}`)
 		return
@@ -193,7 +197,7 @@ func TestSaysWhatIsNotInTheCluster(t *testing.T) {
 		"rs":                "more than one object matches: name one of these: rs/web-5d9c7b6f4d, rs/web-7c8d4f5b9c",
 		"deploy/webb":       `no Deployment webb in namespace "fleet-1-3645" of the cluster, which holds deployment/web, rs/web-5d9c7b6f4d, rs/web-7c8d4f5b9c (did you mean deployment/web?)`,
 		"web-5d9c7b6f4":     `no Deployment, ReplicaSet or ReplicationController web-5d9c7b6f4 in namespace "fleet-1-3645" of the cluster, which holds deployment/web, rs/web-5d9c7b6f4d, rs/web-7c8d4f5b9c, rc/legacy (did you mean rs/web-5d9c7b6f4d?)`,
-		"deploy/web -n=far": `no Deployment, ReplicaSet or ReplicationController in namespace "far" of the cluster, which holds nothing`,
+		"deploy/web -n=far": `namespace "far" does not exist in the cluster`,
 		"web --context=far": `context "far" does not exist`,
 	} {
 		t.Run(args, func(t *testing.T) {

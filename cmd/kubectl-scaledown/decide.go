@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -51,7 +52,8 @@ type decision struct {
 	gone     int                           // number of pods that the earlier steps delete
 	related  []*corev1.Pod                 // the pods to count on each node; nil if the order does not compare pods per node
 	passes   []pass
-	tie      *tie // nil if it is certain which pods are deleted
+	tie      *tie   // nil if it is certain which pods are deleted
+	missing  string // the fields that the order compares, and the input lacks
 	spec     replicas.PodSpec
 }
 
@@ -168,7 +170,7 @@ func (a *answer) decide(objs *objects, w owner, sizes []int32) error {
 		return err
 	}
 	owned := slices.Concat(d.plan.Claims.Owned, d.plan.Claims.Adopt)
-	d.related, d.spec = union(owned, related), spec
+	d.related, d.spec, d.missing = union(owned, related), spec, objs.missing(w, owned)
 	if err = d.deletePods(owned, related, spec, sizes); err != nil {
 		return err
 	}
@@ -227,15 +229,40 @@ func union(owned, related []*corev1.Pod) []*corev1.Pod {
 	return slices.CompactFunc(all, func(p, q *corev1.Pod) bool { return byUID(p, q) == 0 })
 }
 
-// findTies calls findTie for each decision that deletes pods. With --order, the answer is about
-// replicakit-controller, whose order has no ties.
-func (a *answer) findTies() {
-	if a.ours {
-		return
+// missing returns the fields that a dump lacks, because somebody has removed them. If the status of
+// the owner is missing, pods may be missing too.
+func (o *objects) missing(w owner, pods []*corev1.Pod) string {
+	var fields []string
+	if observed, _ := w.status(); o.origin == input && observed == 0 && w.counted == 0 && len(pods) > 0 {
+		fields = append(fields, "the status of "+w.String())
 	}
+	for _, field := range []struct {
+		name string
+		lack func(*corev1.Pod) bool
+	}{
+		{"UIDs of pods", func(p *corev1.Pod) bool { return p.UID == "" }},
+		{"creation times of pods", func(p *corev1.Pod) bool { return p.CreationTimestamp.IsZero() }},
+		{"statuses of pods", func(p *corev1.Pod) bool { return p.Status.Phase == "" }},
+	} {
+		if slices.ContainsFunc(pods, field.lack) {
+			fields = append(fields, field.name)
+		}
+	}
+	return strings.Join(fields, ", ")
+}
+
+// findTies calls findTie for each decision that deletes pods. With --order, the answer is about
+// replicakit-controller, whose order has no ties unless the input lacks fields.
+func (a *answer) findTies() {
 	shrinking := filter(a.sets, func(d decision) bool { return d.victims() > 0 })
 	for i := range a.sets {
-		if d := &a.sets[i]; d.victims() > 0 {
+		switch d := &a.sets[i]; {
+		case d.victims() == 0:
+		case d.missing != "":
+			if from, to, ok := class(d.order, d.victims(), assigned); ok {
+				d.tie = &tie{from, to, d.victims() - from, cause{"the input lacks " + d.missing, "these", "these"}}
+			}
+		case !a.ours:
 			d.findTie(a.window, len(shrinking) > 1)
 		}
 	}

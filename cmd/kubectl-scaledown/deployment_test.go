@@ -83,7 +83,7 @@ func TestADeploymentIsPlannedByReplicaSet(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := try(shopRollout, args...)
+			got := try(shopRollout, append(args, atNoon...)...)
 			require.Equal(t, 0, got.code, got.stderr)
 			assert.Empty(t, got.stderr)
 			golden(t, "deployment-"+name+".golden", got.stdout)

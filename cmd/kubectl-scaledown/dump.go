@@ -42,10 +42,13 @@ func init() {
 	known.AddKnownTypes(policyv1.SchemeGroupVersion, &policyv1.PodDisruptionBudget{})
 }
 
+// input is the origin of objects that were read from files.
+const input = "the input"
+
 // readFiles reads dumps from the named files. From a directory, it reads the same files as kubectl
 // does.
 func (o *options) readFiles(names []string) (*objects, error) {
-	objs := &objects{origin: "the input"}
+	objs := &objects{origin: input}
 	for _, name := range names {
 		var err error
 		if name == "-" {

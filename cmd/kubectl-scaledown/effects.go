@@ -145,7 +145,7 @@ func minReady(pdb *policyv1.PodDisruptionBudget, pods int) (n int, err error) {
 		n, err = intstr.GetScaledValueFromIntOrPercent(least, pods, true)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("PodDisruptionBudget %s/%s: %w", pdb.Namespace, pdb.Name, err)
+		return 0, fmt.Errorf("PodDisruptionBudget %s/%s: minAvailable or maxUnavailable is neither a number nor a percentage", pdb.Namespace, pdb.Name)
 	}
 	return n, nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -93,6 +94,9 @@ kube-controller-manager deletes them in the order of its cache, and replicakit-c
 are compared by their power of two. If two ages have the same power of two, or may have it at some time
 during --within, the UIDs decide instead. The pods are then a tie if the UIDs contradict the ages.
 
+A dump does not contain its own time. Without --at, the answer is for now, and a note says how old the dump
+seems. No pod is certain if the dump lacks UIDs, creation times or statuses.
+
 During a rollout the answer is about one step only, because the next steps depend on which pods become ready.
 So --steps is refused for a Deployment during a rollout, unless the rollout is paused.
 
@@ -131,7 +135,7 @@ func newCommand(streams genericiooptions.IOStreams, now func() time.Time) *cobra
 	cmd.SetIn(streams.In)
 	cmd.SetOut(streams.Out)
 	cmd.SetErr(streams.ErrOut)
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return hinted(meantFlag(cmd.Flags(), err)) })
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return hinted(plainly(meantFlag(cmd.Flags(), err))) })
 	o.addFlags(cmd)
 	return cmd
 }
@@ -193,6 +197,14 @@ func (o *options) complete(flags *pflag.FlagSet, args []string) (err error) {
 			return fmt.Errorf("--cost %s=%d: must be a number of 32 bits", name, cost)
 		}
 	}
+	if o.order != nil {
+		if _, err := o.parseOrder(func(string) *corev1.Node { return nil }); err != nil {
+			return err
+		}
+	}
+	if err := o.completeNames(); err != nil {
+		return err
+	}
 	if err := o.completeTimes(flags); err != nil {
 		return err
 	}
@@ -205,6 +217,41 @@ func (o *options) complete(flags *pflag.FlagSet, args []string) (err error) {
 		return err
 	}
 	return o.refuse()
+}
+
+// completeNames removes the kinds from the names of pods and nodes. kubectl prints names such as
+// pod/web-1 with -o name.
+func (o *options) completeNames() (err error) {
+	if o.pod, err = bare("--pod", o.pod, "pod", "pods", "po"); err != nil {
+		return err
+	}
+	costs := map[string]int64{}
+	for word, cost := range o.cost {
+		name, err := bare("--cost", word, "pod", "pods", "po")
+		if err != nil {
+			return err
+		}
+		costs[name] = cost
+	}
+	o.cost = costs
+	for i := range o.cordon {
+		if o.cordon[i], err = bare("--cordon", o.cordon[i], "node", "nodes", "no"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bare returns NAME for a word of the form NAME or KIND/NAME.
+func bare(flag, word string, kinds ...string) (string, error) {
+	kind, name, parted := strings.Cut(word, "/")
+	if !parted {
+		return word, nil
+	}
+	if !slices.Contains(kinds, strings.ToLower(kind)) || name == "" || strings.Contains(name, "/") {
+		return "", fmt.Errorf("%s %q: must be a name, or %s/NAME", flag, word, kinds[0])
+	}
+	return name, nil
 }
 
 func (o *options) completeTimes(flags *pflag.FlagSet) (err error) {
@@ -318,6 +365,24 @@ func meantFlag(flags *pflag.FlagSet, err error) error {
 	var names []string
 	flags.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
 	return fmt.Errorf("%w%s", err, didYouMean(unknown.GetSpecifiedName(), names, "--"))
+}
+
+// accepted says in words what the flags of a type accept.
+var accepted = map[string]string{
+	"int32":         "a whole number from 0 to 2147483647",
+	"int32Slice":    "whole numbers from 0 to 2147483647, such as 40,30,20",
+	"stringToInt64": "POD=N, with a whole number N",
+	"bool":          "true or false",
+	"duration":      "a duration such as 90s or 5m",
+}
+
+// plainly replaces the error of a parser, which names functions of Go, with words.
+func plainly(err error) error {
+	var invalid *pflag.InvalidValueError
+	if !errors.As(err, &invalid) || accepted[invalid.GetFlag().Value.Type()] == "" {
+		return err
+	}
+	return fmt.Errorf("--%s %q: must be %s", invalid.GetFlag().Name, invalid.GetValue(), accepted[invalid.GetFlag().Value.Type()])
 }
 
 // didYouMean compares a misspelled word with the valid words, and returns a question that suggests

@@ -91,6 +91,8 @@ func TestWhatIfADeletionCostWereAnother(t *testing.T) {
 	t.Parallel()
 	_, names := answered(t, zoned, "--replicas=5", "--cost=web-d=-7")
 	assert.Equal(t, []string{"web-d"}, names)
+	_, names = answered(t, zoned, "--replicas=5", "--cost=pod/web-d=-7")
+	assert.Equal(t, []string{"web-d"}, names)
 	_, names = answered(t, zoned, "--replicas=1", "--cost=web-d=7")
 	assert.NotContains(t, names, "web-d")
 	assert.Equal(t, result{1, "", "error: --cost: 0 pods of name web-dd in the input (did you mean web-a, web-b, web-c?)\n"}, try(zoned, "--cost=web-dd=1"))
@@ -99,6 +101,8 @@ func TestWhatIfADeletionCostWereAnother(t *testing.T) {
 func TestWhatIfANodeWereCordoned(t *testing.T) {
 	t.Parallel()
 	_, names := answered(t, zoned, "--replicas=5", "--cordon=node-c", "--order=leaving")
+	assert.Equal(t, []string{"web-c"}, names)
+	_, names = answered(t, zoned, "--replicas=5", "--cordon=node/node-c", "--order=leaving")
 	assert.Equal(t, []string{"web-c"}, names)
 	assert.Contains(t, try(zoned, "--replicas=5", "--cordon=node-c").stderr, "note: Kubernetes' order does not ask whether a node is cordoned")
 	assert.Contains(t, try(zoned, "--cordon=node-x").stderr, "error: --cordon: no node node-x, and no pod on this node, in the input\n")
@@ -139,6 +143,7 @@ func TestWhyOnePodGoesOrStays(t *testing.T) {
 		"With deletion cost -1 it is number 17, and stays.\nWith deletion cost 101 it is number 40, and stays.\n")
 	assert.Contains(t, try(zoned, "--replicas=3", "--pod=web-e").stdout, "\nGoes: maybe: 3 of 6 tied pods are deleted\n")
 	assert.Contains(t, try(zoned, "--replicas=3", "--pod=web-x").stderr, "error: --pod: ReplicaSet shop/web has no pod web-x (did you mean web-a, web-b, web-c?)\n")
+	assert.Equal(t, text, try("", "-f", fleet, "rs/web-5d9c7b6f4d", "--replicas=25", "--at="+at, "--pod=Pod/"+stays.Name).stdout, "as kubectl -o name prints it")
 	assert.Contains(t, try(web, "--replicas=1", "--pod=web-o").stdout, "No deletion cost would change its place")
 }
 

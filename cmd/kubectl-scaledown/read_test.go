@@ -198,7 +198,7 @@ func TestTellsOfFailedReadsAndWrites(t *testing.T) {
 	t.Parallel()
 	var stderr bytes.Buffer
 	streams := genericiooptions.IOStreams{In: strings.NewReader(web), Out: brokenPipe{}, ErrOut: &stderr}
-	assert.Equal(t, 1, run(t.Context(), []string{"-f=-"}, streams, time.Now))
+	assert.Equal(t, 1, run(t.Context(), append([]string{"-f=-"}, atNoon...), streams, time.Now))
 	assert.Equal(t, "error: no space left\n", stderr.String())
 	assert.Contains(t, ask(t.Context(), iotest.ErrReader(errors.New("gone")), "-f=-").stderr, "error: error parsing standard input: gone\n")
 }

@@ -15,7 +15,12 @@ import (
 	"golang.org/x/term"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/duration"
 )
+
+// fresh is the maximum age of a dump that needs no note. If the dump has nodes, it has a time of the
+// last five minutes, because each kubelet reports that often.
+const fresh = 10 * time.Minute
 
 // run reads the input and prints the answers. With --watch, it prints the answers again whenever
 // they change.
@@ -98,7 +103,10 @@ func (o *options) answersFrom(objs *objects) ([]answer, error) {
 	if o.instant == "" {
 		o.at = o.now() // taken after the read, because the read may take long
 		if len(o.after) > 0 {
-			o.at = objs.newest()
+			o.at = objs.newest
+		} else if age := o.at.Sub(objs.newest); !o.live() && !objs.newest.IsZero() && age > fresh {
+			objs.notes = append(objs.notes, fmt.Sprintf("the input seems to be %s old, because nothing in it is newer than %s. The answer is for now, as if nothing had changed since. If the input was saved at another time, give that time with --at",
+				duration.HumanDuration(age), objs.newest.UTC().Format(time.RFC3339)))
 		}
 	}
 	if err := o.ask(objs); err != nil {

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
@@ -34,8 +35,9 @@ type objects struct {
 	quotas      []*corev1.ResourceQuota
 	events      []*corev1.Event
 	autoscalers []*autoscalingv2.HorizontalPodAutoscaler
-	others      int    // number of objects of other kinds, which are skipped
-	version     string // the resourceVersion of the first list from the cluster
+	others      int       // number of objects of other kinds, which are skipped
+	version     string    // the resourceVersion of the first list from the cluster
+	newest      time.Time // the latest time in any object, because a dump does not contain its own time
 	notes       []string
 	after       *objects // the later dump of --compare; nil without --compare
 }
@@ -121,6 +123,12 @@ func (o *options) readCluster(ctx context.Context) (*objects, error) {
 		}
 		objs.notes = append(objs.notes, note)
 	}
+	if len(objs.owners())+len(objs.pods) == 0 && !o.all {
+		// A server lists nothing in a namespace that does not exist, and reports no error.
+		if _, err := core.Namespaces().Get(ctx, namespace, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("namespace %q does not exist in the cluster", namespace)
+		}
+	}
 	return objs, nil
 }
 
@@ -173,6 +181,11 @@ func (o *options) connect() (*kubernetes.Clientset, string, error) {
 
 // add stores an object. For most kinds, it first removes fields that the plugin never reads.
 func (o *objects) add(obj runtime.Object) error {
+	for _, t := range times(obj) {
+		if t.After(o.newest) {
+			o.newest = t.Time
+		}
+	}
 	switch obj := obj.(type) {
 	case *appsv1.Deployment:
 		obj.ManagedFields = nil
@@ -236,17 +249,28 @@ func (o *objects) summary() string {
 	return cmp.Or(strings.Join(list, ", "), "nothing")
 }
 
-// newest returns the latest time at which a pod was created or became ready. The plugin uses this
-// time as the time of a dump, because a dump does not contain its own time.
-func (o *objects) newest() (last time.Time) {
-	for _, p := range o.pods {
-		for _, t := range []time.Time{p.CreationTimestamp.Time, readySince(p)} {
-			if t.After(last) {
-				last = t
-			}
-		}
+// times returns the times of an object that lie before the time at which it was read.
+func times(obj runtime.Object) (times []metav1.Time) {
+	if of, err := meta.Accessor(obj); err == nil {
+		times = append(times, of.GetCreationTimestamp())
 	}
-	return last
+	switch obj := obj.(type) {
+	case *appsv1.Deployment:
+		for _, c := range obj.Status.Conditions {
+			times = append(times, c.LastUpdateTime)
+		}
+	case *corev1.Pod:
+		for _, c := range obj.Status.Conditions {
+			times = append(times, c.LastTransitionTime)
+		}
+	case *corev1.Node:
+		for _, c := range obj.Status.Conditions {
+			times = append(times, c.LastHeartbeatTime)
+		}
+	case *corev1.Event:
+		times = append(times, metav1.NewTime(lastSeen(obj)))
+	}
+	return times
 }
 
 // changed waits until a pod or a ReplicaSet has changed since the objects were read.

@@ -48,9 +48,11 @@ func (c cause) String() string {
 
 // The variable fine holds the criteria that are compared before any criterion that depends on the
 // time. The variable coarse holds the same criteria except colocation, which depends on other pods.
+// The variable assigned holds the criterion that needs neither a status nor metadata.
 var (
-	coarse = map[string]bool{"unassigned": true, "phase": true, "not-ready": true, "deletion-cost": true}
-	fine   = map[string]bool{"unassigned": true, "phase": true, "not-ready": true, "deletion-cost": true, "colocation": true}
+	assigned = map[string]bool{"unassigned": true}
+	coarse   = map[string]bool{"unassigned": true, "phase": true, "not-ready": true, "deletion-cost": true}
+	fine     = map[string]bool{"unassigned": true, "phase": true, "not-ready": true, "deletion-cost": true, "colocation": true}
 )
 
 // class compares the pods on both sides of the cut. The pods in order[:cut] are deleted, and the

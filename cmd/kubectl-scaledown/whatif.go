@@ -67,7 +67,11 @@ func (o *options) newOrder(objs *objects) (podrank.Order[*corev1.Pod], error) {
 		}
 		n.Spec.Unschedulable, nodes[name] = true, n
 	}
-	order, err := podrank.ParseOrder(strings.Join(o.order, ","), func(name string) *corev1.Node { return nodes[name] })
+	return o.parseOrder(func(name string) *corev1.Node { return nodes[name] })
+}
+
+func (o *options) parseOrder(node func(name string) *corev1.Node) (podrank.Order[*corev1.Pod], error) {
+	order, err := podrank.ParseOrder(strings.Join(o.order, ","), node)
 	if err != nil {
 		return order, fmt.Errorf("--order: %w%s", err, o.orderMeant())
 	}

@@ -43,7 +43,7 @@ func warning(name, uid, times string) string {
 // whyNot runs the plugin with --why-not. whyNot returns the facts from the output, and the whole result.
 func whyNot(t *testing.T, input string) (facts []string, got result) {
 	t.Helper()
-	got = try(input, "--why-not")
+	got = try(input, append(atNoon, "--why-not")...)
 	require.Equal(t, 0, got.code, got.stderr)
 	for _, m := range regexp.MustCompile(`(?m)^- (.*)$`).FindAllStringSubmatch(got.stdout, -1) {
 		facts = append(facts, m[1])

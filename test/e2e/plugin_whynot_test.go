@@ -85,3 +85,18 @@ func TestThePluginNamesTheCauseOnAServer(t *testing.T) {
 		})
 	}
 }
+
+// A server lists nothing in a namespace that does not exist. The plugin tells it apart from an empty one.
+func TestThePluginSaysThatANamespaceDoesNotExist(t *testing.T) {
+	t.Parallel()
+	kubectl := newPlugin(t, shared.kubeconfig)
+	for namespace, want := range map[string]string{
+		"none":            "error: namespace \"none\" does not exist in the cluster\n",
+		"kube-node-lease": "error: no Deployment, ReplicaSet or ReplicationController in namespace \"kube-node-lease\" of the cluster, which holds nothing\n",
+	} {
+		stdout, stderr, code := kubectl.run("scaledown", "deployment/web", "-n", namespace)
+		assert.Equal(t, 1, code)
+		assert.Empty(t, stdout)
+		assert.Equal(t, want, stderr)
+	}
+}
