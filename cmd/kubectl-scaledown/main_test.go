@@ -301,6 +301,7 @@ func TestHelp(t *testing.T) {
 	for _, line := range []string{"-h", "--help", "web --help", "--replicas 3 -h"} {
 		got := try("", strings.Fields(line)...)
 		assert.Zero(t, got.code, line)
+		assert.True(t, strings.HasPrefix(got.stdout, "Usage:\n  kubectl scaledown [KIND/NAME | KIND NAME] [flags]\n\nShow which pods would go"), "the usage comes first: %.200s", got.stdout)
 		assert.Contains(t, got.stdout, long)
 		assert.Contains(t, got.stdout, examples)
 		for _, flag := range []string{"--context", "--as ", "--all-namespaces", "--watch", "--recursive", "--no-headers", "--token"} {

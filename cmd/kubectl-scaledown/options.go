@@ -102,6 +102,19 @@ So --steps is refused for a Deployment during a rollout, unless the rollout is p
 
 The exit code is 0 if there is an answer, and 1 after an error.`
 
+// help is the template of the help. It begins with the usage.
+const help = `Usage:
+  {{.UseLine}}
+
+{{.Long}}
+
+Examples:
+{{.Example}}
+
+Flags:
+{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}
+`
+
 func newCommand(streams genericiooptions.IOStreams, now func() time.Time) *cobra.Command {
 	o := &options{
 		IOStreams: streams, now: now, format: genericclioptions.NewPrintFlags(""), cluster: genericclioptions.NewConfigFlags(true),
@@ -132,6 +145,7 @@ func newCommand(streams genericiooptions.IOStreams, now func() time.Time) *cobra
 		},
 		ValidArgsFunction: o.completions,
 	}
+	cmd.SetHelpTemplate(help)
 	cmd.SetIn(streams.In)
 	cmd.SetOut(streams.Out)
 	cmd.SetErr(streams.ErrOut)
