@@ -6,6 +6,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -54,12 +55,16 @@ func TestOnce(t *testing.T) {
 		" not ready\n",
 		" deletion cost -100 < 0\n",
 		"ReplicaSet web: 7 wanted, 7 there, 7 ready, 0 terminating",
+		"\n6. The controller's watch of the pods hangs for 5s, and the answer to its next creation is lost. The ReplicaSet is scaled to 8.\n",
+		", and created no other pod.\n",
+		"ReplicaSet web: 8 wanted, 8 there, 8 ready, 0 terminating",
 		"\nstopping\n",
 	} {
 		assert.Contains(t, text, line)
 	}
 	assert.NotContains(t, text, "\x1b", "what is for terminals")
 	assert.NoFileExists(t, filepath.Join(dir, "kubeconfig"))
+	assert.NoFileExists(t, filepath.Join(dir, "controller.kubeconfig"))
 	log, err := os.ReadFile(filepath.Join(dir, "controller.log"))
 	require.NoError(t, err)
 	assert.Contains(t, string(log), "Released the lease", "the controller ended in order")
@@ -139,6 +144,16 @@ func TestScreen(t *testing.T) {
 		assert.Len(t, lines[0], 79)
 		assert.Equal(t, "... and 31 more", lines[20])
 	})
+	for _, size := range [][2]int{{0, 0}, {0, 24}, {80, 0}, {1, 1}, {-1, -1}} {
+		t.Run(fmt.Sprintf("a terminal of size %v", size), func(t *testing.T) {
+			t.Parallel()
+			var out bytes.Buffer
+			s := newScreen(&out, true)
+			s.size = func() (int, int, error) { return size[0], size[1], nil }
+			s.show([]string{"a pod", "another pod"})
+			assert.NotEmpty(t, out.String())
+		})
+	}
 }
 
 func TestExplain(t *testing.T) {

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command demo starts a real etcd, a real kube-apiserver and the controller of this module. The
-// demo creates a ReplicaSet, scales it up and down, and deletes one of its pods. A table lists the
-// pods in deletion order, with the reason for each position. The cluster has no scheduler and no
+// demo creates a ReplicaSet, scales it up and down, and deletes one of its pods. At the end, a watch
+// hangs and an answer is lost, and Kubernetes' own controller would create a pod too many. A table lists
+// the pods in deletion order, with the reason for each position. The cluster has no scheduler and no
 // kubelet. Instead, a loop in the demo binds pods and makes them ready.
 //
 //	make demo            # goes on until Ctrl-C, for you to play with kubectl
@@ -41,7 +42,9 @@ type options struct {
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// SIGHUP: the window was closed. SIGPIPE: the reader of the output has ended. In both cases the
+	// programs that the demo has started would go on without it.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	ctrllog.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard())
 	err := run(ctx, os.Args[1:], newScreen(os.Stdout, term.IsTerminal(int(os.Stdout.Fd()))))
@@ -101,14 +104,29 @@ func start(ctx context.Context, binaries string, opts options, screen *screen) (
 		<-ctx.Done()
 		return nil
 	}
+	faults := &faults{}
+	proxy, err := controlplane.StartProxy(cluster.Config, faults.answer)
+	if err != nil {
+		return err
+	}
+	defer proxy.Stop()
+	proxied, err := proxy.Kubeconfig()
+	if err != nil {
+		return err
+	}
+	own := filepath.Join(opts.dir, "controller.kubeconfig")
+	if err := os.WriteFile(own, proxied, 0o600); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.Remove(own)) }()
 	controller, err := controlplane.StartProgram("the controller", filepath.Join(opts.dir, "controller.log"), opts.controller,
-		"--kubeconfig="+kubeconfig, "--metrics-bind-address=127.0.0.1:0", "-v=2")
+		"--kubeconfig="+own, "--metrics-bind-address=127.0.0.1:0", "-v=2")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, controller.Stop()) }()
 	screen.say("the controller is at work; its log is %s\n", short(controller.Log()))
-	return play(ctx, opts, &story{screen: screen, fleet: fleet, client: client, controller: controller}, kubectl)
+	return play(ctx, opts, &story{screen: screen, fleet: fleet, client: client, controller: controller, faults: faults}, kubectl)
 }
 
 // play runs the story. Without --once, it then lets the user change the ReplicaSet until Ctrl-C.

@@ -21,9 +21,12 @@ type screen struct {
 	live  bool
 	table []string
 	drawn int // number of table lines on the terminal
+	size  func() (width, height int, err error)
 }
 
-func newScreen(out io.Writer, live bool) *screen { return &screen{out: out, live: live} }
+func newScreen(out io.Writer, live bool) *screen {
+	return &screen{out: out, live: live, size: func() (int, int, error) { return term.GetSize(int(os.Stdout.Fd())) }}
+}
 
 // say prints lines above the table.
 func (s *screen) say(format string, args ...any) {
@@ -56,8 +59,8 @@ func (s *screen) draw() {
 	if !s.live || len(s.table) == 0 {
 		return
 	}
-	width, height, err := term.GetSize(int(os.Stdout.Fd()))
-	if err != nil {
+	width, height, err := s.size()
+	if err != nil || width <= 0 || height <= 0 { // a serial line or a new pseudo-terminal has the size 0
 		width, height = 80, 24
 	}
 	table := s.table

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -34,10 +35,11 @@ type story struct {
 	fleet      *fleet
 	client     kubernetes.Interface
 	controller *controlplane.Program
+	faults     *faults
 }
 
 func (s *story) tell(ctx context.Context) error {
-	acts := []func(context.Context) error{s.create, s.scaleUp, s.rob, s.spoil, s.scaleDown}
+	acts := []func(context.Context) error{s.create, s.scaleUp, s.rob, s.spoil, s.scaleDown, s.loseAnswer}
 	for _, act := range acts {
 		if err := act(ctx); err != nil {
 			return err
@@ -156,6 +158,41 @@ func (s *story) scaleDown(ctx context.Context) error {
 	}
 	s.screen.say("   The controller deleted exactly these.")
 	return nil
+}
+
+// loseAnswer creates a pod whose existence neither an answer nor the watch shows to the controller.
+func (s *story) loseAnswer(ctx context.Context) error {
+	const wanted, late = 8, 5 * time.Second
+	before := s.pods()
+	s.screen.say("6. The controller's watch of the pods hangs for %v, and the answer to its next creation is lost. The ReplicaSet is scaled to %d.", late, wanted)
+	s.faults.hang()
+	goOn := sync.OnceFunc(s.faults.goOn)
+	defer goOn()
+	s.faults.loses.Store(true)
+	if err := s.scale(ctx, wanted); err != nil {
+		return err
+	}
+	if err := s.until(ctx, "the pod", func() bool { return len(s.pods()) >= wanted }); err != nil {
+		return err
+	}
+	made := slices.DeleteFunc(s.pods(), func(pod *corev1.Pod) bool {
+		return slices.ContainsFunc(before, func(p *corev1.Pod) bool { return p.UID == pod.UID })
+	})
+	s.screen.say("   %s was created, but the controller cannot see it. Kubernetes' controller takes such a call for a failed one, and creates another pod.", made[0].Name)
+	most, end := 0, time.Now().Add(late)
+	err := s.until(ctx, "the watch", func() bool {
+		most = max(most, len(s.pods()))
+		return time.Now().After(end)
+	})
+	if err != nil {
+		return err
+	}
+	if most > wanted {
+		return fmt.Errorf("there were %d pods instead of %d; see %s", most, wanted, s.controller.Log())
+	}
+	s.screen.say("   This controller chose the name before the call, asked the server for %s, and created no other pod.", made[0].Name)
+	goOn()
+	return s.settle(ctx, wanted)
 }
 
 func (s *story) plan(pods []*corev1.Pod, wanted int32) (replicas.PodPlan, error) {

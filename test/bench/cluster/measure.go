@@ -36,8 +36,8 @@ func measure(ctx context.Context, opts options, sc scenario, sd side) (got sampl
 		if b.proxy, err = startProxy(plane.Config, sc.fault); err != nil {
 			return nil, err
 		}
-		defer b.proxy.stop()
-		if kubeconfig, err = b.proxy.kubeconfig(); err != nil {
+		defer b.proxy.Stop()
+		if kubeconfig, err = b.proxy.Kubeconfig(); err != nil {
 			return nil, err
 		}
 	}

@@ -4,21 +4,14 @@
 package main
 
 import (
-	"encoding/pem"
-	"fmt"
-	"io"
-	"log"
 	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"regexp"
 	"sync/atomic"
 
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/replicakit/replicakit/cmd/replicakit-controller/demo/controlplane"
 )
 
 // A fault changes the response to an API call. The call itself has already taken effect.
@@ -41,7 +34,7 @@ func tooMany(answer *http.Response) {
 
 // A proxy forwards the calls of a controller to the API server, and loses some of the responses.
 type proxy struct {
-	*httptest.Server
+	*controlplane.Proxy
 	fault fault // changes the responses to creations, deletions and patches of pods
 	armed atomic.Bool
 	lost  atomic.Int64 // the number of lost responses
@@ -50,26 +43,10 @@ type proxy struct {
 
 // startProxy starts a proxy that connects to the API server with the given client configuration.
 func startProxy(config *rest.Config, f fault) (*proxy, error) {
-	server, err := url.Parse(config.Host)
-	if err != nil {
-		return nil, err
-	}
-	transport, err := rest.TransportFor(config)
-	if err != nil {
-		return nil, err
-	}
 	p := &proxy{fault: f, draw: rand.Float64}
-	silent := log.New(io.Discard, "", 0)
-	p.Server = httptest.NewUnstartedServer(&httputil.ReverseProxy{
-		Rewrite:        func(r *httputil.ProxyRequest) { r.SetURL(server) },
-		Transport:      transport,
-		FlushInterval:  -1, // forwards each watch event immediately
-		ModifyResponse: p.answer,
-		ErrorLog:       silent,
-	})
-	p.EnableHTTP2, p.Config.ErrorLog = true, silent
-	p.StartTLS()
-	return p, nil
+	var err error
+	p.Proxy, err = controlplane.StartProxy(config, p.answer)
+	return p, err
 }
 
 var podPath = regexp.MustCompile(`^/api/v1/(namespaces/[^/]+/)?pods(/[^/]+)?$`)
@@ -81,25 +58,4 @@ func (p *proxy) answer(answer *http.Response) error {
 		p.fault(answer)
 	}
 	return nil
-}
-
-// stop stops the proxy and closes all connections to it, including watches.
-func (p *proxy) stop() {
-	p.CloseClientConnections()
-	p.Close()
-}
-
-// kubeconfig returns the kubeconfig for clients of the proxy.
-func (p *proxy) kubeconfig() ([]byte, error) {
-	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.Certificate().Raw})
-	content, err := clientcmd.Write(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{"proxy": {Server: p.URL, CertificateAuthorityData: authority}},
-		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"proxy": {}},
-		Contexts:       map[string]*clientcmdapi.Context{"proxy": {Cluster: "proxy", AuthInfo: "proxy"}},
-		CurrentContext: "proxy",
-	})
-	if err != nil {
-		return nil, fmt.Errorf("kubeconfig of the proxy: %w", err)
-	}
-	return content, nil
 }
