@@ -127,7 +127,7 @@ func TestAStatusFieldThatTheServerDrops(t *testing.T) {
 		delete(body, "status")
 		return http.StatusOK, body
 	}, blue(0))
-	kind := pools()
+	kind := plainPools()
 	kind.Status = func(p *WorkerPool, _ outcome) error {
 		p.Status.ReadyReplicas = 5
 		return nil
@@ -199,7 +199,7 @@ func TestLiveList(t *testing.T) {
 				}
 				return http.StatusOK, page("9", "more", "a")
 			})
-			c, err := controllerruntime.NewClient(f.client, f.live, pools())
+			c, err := controllerruntime.NewClient(f.client, f.live, plainPools())
 			require.NoError(t, err)
 			list, err := c.List(t.Context(), "default", labels.Set{"pool": "blue"}.AsSelector())
 			require.Len(t, s.requests, 2)
@@ -222,7 +222,7 @@ func TestNewClient(t *testing.T) {
 	stray := orphan("stray")
 	stray.Labels["kept"] = "no"
 	f := newFakeCluster(interceptor.Funcs{}, blue(1), stray)
-	c, err := controllerruntime.NewClient(f.client, f.live, pools())
+	c, err := controllerruntime.NewClient(f.client, f.live, plainPools())
 	require.NoError(t, err)
 	claimed, err := selector.Claimer[*Worker]{
 		Owner: blue(1), Kind: groupVersion.WithKind("WorkerPool"), PatchType: types.MergePatchType,
@@ -264,7 +264,7 @@ func TestCreationsThatAreSentTwiceAreTold(t *testing.T) {
 			f := newFakeCluster(interceptor.Funcs{})
 			direct, err := client.New(&rest.Config{Host: srv.URL}, client.Options{Scheme: f.scheme, Mapper: f.mapper})
 			require.NoError(t, err)
-			c, err := controllerruntime.NewClient(direct, direct, pools())
+			c, err := controllerruntime.NewClient(direct, direct, plainPools())
 			require.NoError(t, err)
 			_, err = c.Create(t.Context(), orphan("new"))
 			assert.True(t, apierrors.IsForbidden(err), err)
@@ -278,7 +278,7 @@ func TestCreationsThatAreSentTwiceAreTold(t *testing.T) {
 func TestOptionsReachTheServer(t *testing.T) {
 	t.Parallel()
 	f := newFakeCluster(interceptor.Funcs{}, blue(1), orphan("stray"))
-	c, err := controllerruntime.NewClient(f.client, f.live, pools())
+	c, err := controllerruntime.NewClient(f.client, f.live, plainPools())
 	require.NoError(t, err)
 	all := []string{metav1.DryRunAll}
 	patch := selector.Patch{Type: types.MergePatchType, Data: []byte(`{"metadata":{"labels":{"patched":"yes"}}}`)}
@@ -294,12 +294,12 @@ func TestOptionsReachTheServer(t *testing.T) {
 func TestNewClientRefuses(t *testing.T) {
 	t.Parallel()
 	f := newFakeCluster(interceptor.Funcs{})
-	_, err := controllerruntime.NewClient(nil, f.live, pools())
+	_, err := controllerruntime.NewClient(nil, f.live, plainPools())
 	require.EqualError(t, err, "controllerruntime: client is nil")
-	_, err = controllerruntime.NewClient(f.client, nil, pools())
+	_, err = controllerruntime.NewClient(f.client, nil, plainPools())
 	require.EqualError(t, err, "controllerruntime: reader is nil")
 	strange := fake.NewClientBuilder().WithScheme(runtime.NewScheme()).Build()
-	_, err = controllerruntime.NewClient(strange, strange, pools())
+	_, err = controllerruntime.NewClient(strange, strange, plainPools())
 	require.ErrorContains(t, err, "controllerruntime: the scheme does not know example.com/v1, Kind=Worker")
 }
 
@@ -313,7 +313,7 @@ func TestServerVersions(t *testing.T) {
 		}
 		return http.StatusOK, map[string]any{"apiVersion": "example.com/v1", "kind": kind, "metadata": map[string]any{"resourceVersion": version, "continue": "more"}}
 	})
-	calls, err := controllerruntime.NewClient(f.client, f.live, pools())
+	calls, err := controllerruntime.NewClient(f.client, f.live, plainPools())
 	require.NoError(t, err)
 	versioner, ok := calls.(controller.Versioner)
 	require.True(t, ok)

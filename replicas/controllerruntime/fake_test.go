@@ -36,7 +36,7 @@ type fakeCluster struct {
 
 func newFakeCluster(funcs interceptor.Funcs, objects ...client.Object) *fakeCluster {
 	f := &fakeCluster{scheme: newScheme(), mapper: newMapper(), events: record.NewFakeRecorder(1000)}
-	field, extract := controllerruntime.Index(pools())
+	field, extract := controllerruntime.Index(plainPools())
 	f.client = fake.NewClientBuilder().WithScheme(f.scheme).WithRESTMapper(f.mapper).WithObjects(objects...).
 		WithStatusSubresource(&WorkerPool{}).WithIndex(&Worker{}, field, extract).WithInterceptorFuncs(funcs).Build()
 	f.live, f.cache, f.indexer = f.client, f.client, noIndexer{}

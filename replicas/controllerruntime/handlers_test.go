@@ -36,7 +36,7 @@ func TestHandlersOfALoop(t *testing.T) {
 	t.Parallel()
 	f := newFakeCluster(interceptor.Funcs{}, blue(2))
 	store, key := &expectations.Store[expectations.Key]{}, expectations.KeyOf(blue(2))
-	h, err := controllerruntime.NewHandlers(f.client, pools(), store)
+	h, err := controllerruntime.NewHandlers(f.client, plainPools(), store)
 	require.NoError(t, err)
 	worker := orphan("blue-a")
 	worker.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(blue(2), groupVersion.WithKind("WorkerPool"))}
@@ -64,7 +64,7 @@ func TestHandlersOfALoop(t *testing.T) {
 func TestHandlersWakeTheOwnersOfOrphans(t *testing.T) {
 	t.Parallel()
 	f := newFakeCluster(interceptor.Funcs{}, blue(2))
-	h, err := controllerruntime.NewHandlers(f.client, pools(), &expectations.Store[expectations.Key]{})
+	h, err := controllerruntime.NewHandlers(f.client, plainPools(), &expectations.Store[expectations.Key]{})
 	require.NoError(t, err)
 	q := newQueue(t)
 	h.ChildEvents().Create(t.Context(), event.CreateEvent{Object: orphan("stray")}, q)
@@ -74,7 +74,7 @@ func TestHandlersWakeTheOwnersOfOrphans(t *testing.T) {
 func TestHandlersIgnoreEventsOfNothing(t *testing.T) {
 	t.Parallel()
 	f := newFakeCluster(interceptor.Funcs{})
-	made, err := controllerruntime.NewHandlers(f.client, pools(), &expectations.Store[expectations.Key]{})
+	made, err := controllerruntime.NewHandlers(f.client, plainPools(), &expectations.Store[expectations.Key]{})
 	require.NoError(t, err)
 	for _, h := range []*controllerruntime.Handlers{made, {}, nil} {
 		q := newQueue(t)
@@ -90,12 +90,12 @@ func TestHandlersIgnoreEventsOfNothing(t *testing.T) {
 
 func TestNewHandlersRefuses(t *testing.T) {
 	t.Parallel()
-	_, err := controllerruntime.NewHandlers(nil, pools(), &expectations.Store[expectations.Key]{})
+	_, err := controllerruntime.NewHandlers(nil, plainPools(), &expectations.Store[expectations.Key]{})
 	require.EqualError(t, err, "controllerruntime: client is nil")
-	_, err = controllerruntime.NewHandlers(newFakeCluster(interceptor.Funcs{}).client, pools(), nil)
+	_, err = controllerruntime.NewHandlers(newFakeCluster(interceptor.Funcs{}).client, plainPools(), nil)
 	require.EqualError(t, err, "controller: kind WorkerPool: store is nil")
 	strange := fake.NewClientBuilder().WithScheme(runtime.NewScheme()).Build()
-	_, err = controllerruntime.NewHandlers(strange, pools(), &expectations.Store[expectations.Key]{})
+	_, err = controllerruntime.NewHandlers(strange, plainPools(), &expectations.Store[expectations.Key]{})
 	require.ErrorContains(t, err, "controllerruntime: the scheme does not know example.com/v1, Kind=WorkerPool")
 }
 
@@ -105,7 +105,7 @@ func TestHandlersKnowWhetherOwnersAreInANamespace(t *testing.T) {
 	pool.Namespace = ""
 	worker := orphan("blue-a")
 	worker.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pool, groupVersion.WithKind("WorkerPool"))}
-	told, untold := pools(), pools()
+	told, untold := plainPools(), plainPools()
 	told.ClusterScoped = true
 	for name, tt := range map[string]struct {
 		mapper meta.RESTMapper

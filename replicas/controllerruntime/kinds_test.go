@@ -5,8 +5,6 @@ package controllerruntime_test
 
 import (
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
@@ -35,24 +33,15 @@ type (
 	outcome = controller.Outcome[*Worker]
 )
 
-// pools returns a Kind that keeps Workers for WorkerPools. The label "pool" of a Worker contains the name of its
-// WorkerPool.
-func pools() controller.Kind[*WorkerPool, *Worker] {
-	return controller.Kind[*WorkerPool, *Worker]{
-		Owner: groupVersion.WithKind("WorkerPool"),
-		Child: groupVersion.WithKind("Worker"),
-		Spec: func(p *WorkerPool) (specOf, error) {
-			set := labels.Set{"pool": p.Name}
-			return specOf{
-				Replicas: p.Spec.Replicas,
-				Selector: set.AsSelector(),
-				New:      func(string) (*Worker, error) { return &Worker{ObjectMeta: metav1.ObjectMeta{Labels: set}}, nil },
-			}, nil
-		},
-		Status: func(p *WorkerPool, o outcome) error {
-			p.Status.Replicas, p.Status.ReadyReplicas = o.Counts.Replicas, o.Counts.Ready
-			return nil
-		},
-		StatusOf: func(p *WorkerPool) any { return &p.Status },
+// plainPools is the Kind of the example without a rule of what is ready, so each Worker counts as ready.
+func plainPools() controller.Kind[*WorkerPool, *Worker] {
+	kind := pools()
+	spec := kind.Spec
+	kind.Spec = func(p *WorkerPool) (specOf, error) {
+		s, err := spec(p)
+		s.Rules = replicas.Rules[*Worker]{}
+		return s, err
 	}
+	kind.StatusOf = func(p *WorkerPool) any { return &p.Status }
+	return kind
 }

@@ -74,13 +74,13 @@ var constructors = map[string]func(t *testing.T){
 	"Add": func(t *testing.T) {
 		t.Helper()
 		for _, none := range []manager.Manager{nil, (*noManager)(nil)} {
-			require.EqualError(t, controllerruntime.Add(none, pools(), controllerruntime.Options{}), "controllerruntime: manager is nil")
+			require.EqualError(t, controllerruntime.Add(none, plainPools(), controllerruntime.Options{}), "controllerruntime: manager is nil")
 		}
 	},
 	"New": func(t *testing.T) {
 		t.Helper()
 		for _, none := range []cluster.Cluster{nil, (*noCluster)(nil)} {
-			_, err := controllerruntime.New(none, pools(), controllerruntime.Options{})
+			_, err := controllerruntime.New(none, plainPools(), controllerruntime.Options{})
 			require.EqualError(t, err, "controllerruntime: kind WorkerPool: cluster is nil")
 		}
 		for want, spoil := range map[string]func(f *fakeCluster) cluster.Cluster{
@@ -91,7 +91,7 @@ var constructors = map[string]func(t *testing.T){
 			"GetCache":        func(f *fakeCluster) cluster.Cluster { return lacking{fakeCluster: f, cache: (*noCache)(nil)} },
 			"GetFieldIndexer": func(f *fakeCluster) cluster.Cluster { f.indexer = nil; return f },
 		} {
-			_, err := controllerruntime.New(spoil(newFakeCluster(interceptor.Funcs{})), pools(), controllerruntime.Options{Name: t.Name()})
+			_, err := controllerruntime.New(spoil(newFakeCluster(interceptor.Funcs{})), plainPools(), controllerruntime.Options{Name: t.Name()})
 			require.ErrorContains(t, err, want)
 			require.ErrorContains(t, err, "returned nil")
 		}
@@ -100,7 +100,7 @@ var constructors = map[string]func(t *testing.T){
 		f := newFakeCluster(interceptor.Funcs{}, blue(1))
 		opts := controllerruntime.Options{Name: t.Name()}
 		opts.Runtime.RateLimiter, opts.Controller.Events = (*noLimiter)(nil), (*noSink)(nil)
-		r, err := controllerruntime.New(lacking{fakeCluster: f, cache: readCache{Reader: f.cache}, recorder: (*record.FakeRecorder)(nil)}, pools(), opts)
+		r, err := controllerruntime.New(lacking{fakeCluster: f, cache: readCache{Reader: f.cache}, recorder: (*record.FakeRecorder)(nil)}, plainPools(), opts)
 		require.NoError(t, err, "nil pointers mean the defaults, and no recorder means no events")
 		_, err = r.Reconcile(t.Context(), request)
 		require.NoError(t, err)
@@ -111,30 +111,30 @@ var constructors = map[string]func(t *testing.T){
 		t.Helper()
 		store, real := &expectations.Store[expectations.Key]{}, newFakeCluster(interceptor.Funcs{}).client
 		for _, none := range []client.Client{nil, (*noClient)(nil)} {
-			_, err := controllerruntime.NewHandlers(none, pools(), store)
+			_, err := controllerruntime.NewHandlers(none, plainPools(), store)
 			require.EqualError(t, err, "controllerruntime: client is nil")
 		}
-		_, err := controllerruntime.NewHandlers(clientWithout{Client: real}, pools(), store)
+		_, err := controllerruntime.NewHandlers(clientWithout{Client: real}, plainPools(), store)
 		require.ErrorContains(t, err, "there is no scheme that could know example.com/v1, Kind=WorkerPool")
-		_, err = controllerruntime.NewHandlers(clientWithout{real, newScheme(), (*noMapper)(nil)}, pools(), store)
+		_, err = controllerruntime.NewHandlers(clientWithout{real, newScheme(), (*noMapper)(nil)}, plainPools(), store)
 		require.NoError(t, err, "then the Kind says whether owners are in a namespace")
-		_, err = controllerruntime.NewHandlers(real, pools(), nil)
+		_, err = controllerruntime.NewHandlers(real, plainPools(), nil)
 		require.ErrorContains(t, err, "store is nil")
 	},
 	"NewClient": func(t *testing.T) {
 		t.Helper()
 		real := newFakeCluster(interceptor.Funcs{}).client
 		for _, none := range []client.Client{nil, (*noClient)(nil)} {
-			_, err := controllerruntime.NewClient(none, real, pools())
+			_, err := controllerruntime.NewClient(none, real, plainPools())
 			require.EqualError(t, err, "controllerruntime: client is nil")
 		}
 		for _, none := range []client.Reader{nil, (*noReader)(nil)} {
-			_, err := controllerruntime.NewClient(real, none, pools())
+			_, err := controllerruntime.NewClient(real, none, plainPools())
 			require.EqualError(t, err, "controllerruntime: reader is nil")
 		}
-		_, err := controllerruntime.NewClient(clientWithout{Client: real}, real, pools())
+		_, err := controllerruntime.NewClient(clientWithout{Client: real}, real, plainPools())
 		require.ErrorContains(t, err, "there is no scheme that could know")
-		c, err := controllerruntime.NewClient(real, real, pools())
+		c, err := controllerruntime.NewClient(real, real, plainPools())
 		require.NoError(t, err)
 		ctx, errs := t.Context(), map[string]error{}
 		_, errs["Create"] = c.Create(ctx, nil)

@@ -36,7 +36,7 @@ func orphan(name string) *Worker {
 func newReconciler(t *testing.T, f *fakeCluster, opts controllerruntime.Options) *controllerruntime.Reconciler[*WorkerPool, *Worker] {
 	t.Helper()
 	opts.Name = t.Name()
-	r, err := controllerruntime.New(f, pools(), opts)
+	r, err := controllerruntime.New(f, plainPools(), opts)
 	require.NoError(t, err)
 	return r
 }
@@ -48,7 +48,7 @@ func TestControllersOfOneNameThatBeginAtOnce(t *testing.T) {
 	for range 8 {
 		begun.Go(func() {
 			for range 8 {
-				_, err := controllerruntime.New(f, pools(), controllerruntime.Options{Name: t.Name()})
+				_, err := controllerruntime.New(f, plainPools(), controllerruntime.Options{Name: t.Name()})
 				assert.NoError(t, err, "the last one serves metrics")
 			}
 		})
@@ -308,15 +308,15 @@ func TestKindsThatDoNotWork(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f, kind := newFakeCluster(interceptor.Funcs{}), pools()
+			f, kind := newFakeCluster(interceptor.Funcs{}), plainPools()
 			tt.change(f, &kind)
 			_, err := controllerruntime.New(f, kind, controllerruntime.Options{Name: t.Name()})
 			require.ErrorContains(t, err, tt.want)
 		})
 	}
-	_, err := controllerruntime.New(nil, pools(), controllerruntime.Options{})
+	_, err := controllerruntime.New(nil, plainPools(), controllerruntime.Options{})
 	require.ErrorContains(t, err, "cluster is nil")
-	require.ErrorContains(t, controllerruntime.Add(nil, pools(), controllerruntime.Options{}), "manager is nil")
+	require.ErrorContains(t, controllerruntime.Add(nil, plainPools(), controllerruntime.Options{}), "manager is nil")
 }
 
 func TestReconcilersThatNewDidNotMake(t *testing.T) {
@@ -335,7 +335,7 @@ func TestReconcilersThatNewDidNotMake(t *testing.T) {
 // If New in a Spec returns a child in another namespace, the pass fails. The error contains that namespace.
 func TestAChildOfAnotherNamespace(t *testing.T) {
 	t.Parallel()
-	f, kind := newFakeCluster(interceptor.Funcs{}, blue(1)), pools()
+	f, kind := newFakeCluster(interceptor.Funcs{}, blue(1)), plainPools()
 	spec := kind.Spec
 	kind.Spec = func(p *WorkerPool) (s specOf, err error) {
 		s, err = spec(p)

@@ -80,7 +80,7 @@ func TestTheVersionOfTheCache(t *testing.T) {
 				}
 				return http.StatusOK, stored(body)
 			}, blue(1))
-			r, err := controllerruntime.New(telling{f, tt.informer}, pools(), controllerruntime.Options{Name: t.Name()})
+			r, err := controllerruntime.New(telling{f, tt.informer}, plainPools(), controllerruntime.Options{Name: t.Name()})
 			require.NoError(t, err)
 			_, err = r.Reconcile(t.Context(), request)
 			require.NoError(t, err)

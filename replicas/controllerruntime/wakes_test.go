@@ -92,7 +92,7 @@ func ownedWorker(name string) *Worker {
 // settles returns the Kind of pools, except that a Worker is available only after it has been ready for ten
 // seconds.
 func settles() controller.Kind[*WorkerPool, *Worker] {
-	kind := pools()
+	kind := plainPools()
 	spec := kind.Spec
 	kind.Spec = func(p *WorkerPool) (specOf, error) {
 		s, err := spec(p)
