@@ -75,7 +75,7 @@ type Deletion[T any] struct {
 }
 
 // New builds the child with the index i, counted from 0. Each call returns a new object, which the
-// caller may modify. New sets the namespace, name, generateName and controller reference of the
+// caller may modify, except what the objects of Spec.New share. New sets the namespace, name, generateName and controller reference of the
 // child. If Names is nil, New keeps a name or generateName that Spec.New has set. New is safe for
 // concurrent use if Spec.New is safe for concurrent use.
 //

@@ -111,6 +111,11 @@ type Spec[T metav1.Object] struct {
 	// child and its labels, which must match Selector. Scale.New sets the namespace, the name and
 	// the controller reference. If New is nil, pods are built from Template. For children that are
 	// not pods, a nil New is an error if a child must be created.
+	//
+	// Children may share what their objects point to. For example, all children may get the same
+	// map of labels, or a map of the owner in the cache. A Controller sends a deep copy of each
+	// child, so no client changes what is shared. In a loop of your own, copy a child before you
+	// change its maps, or before a client decodes the answer into it.
 	New func(name string) (T, error)
 	// MinReadySeconds is how many seconds a child must be ready before it counts as available.
 	// MinReadySeconds affects a plan only if MaxUnavailable or MaxSurge is set. A negative number

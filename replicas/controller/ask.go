@@ -154,11 +154,17 @@ func (p *pass[O, C]) askCreate(ctx context.Context, start ledger.Moment, child C
 	if err := p.calls.take(&p.calls.creations, "creation", object.Name(child)); err != nil {
 		return created, p.failure("%w", err)
 	}
-	call, name := newCall("Create", child, nil), nameOf(child) // the client may change the child
+	// The client may decode the answer into its argument. Spec.New may have given all children one map, or a
+	// map of the owner in the cache, so the client must not get these.
+	sent, err := copyOf(child)
+	if err != nil {
+		return created, p.failure("%w", err)
+	}
+	name := nameOf(child)
 	err = errNoAnswer
 	defer func() { p.noteCreation(start, name, created, err) }()
-	created, err = p.client.Create(ctx, child)
-	p.calls.record(call, p.opts.Now(), err)
+	created, err = p.client.Create(ctx, sent)
+	p.calls.record(newCall("Create", child, nil), p.opts.Now(), err)
 	switch {
 	case err != nil:
 	case object.IsNil(created):
@@ -170,6 +176,15 @@ func (p *pass[O, C]) askCreate(ctx context.Context, start ledger.Moment, child C
 	}
 	err = p.explained(err, child)
 	return created, err
+}
+
+// copyOf returns a deep copy of an object.
+func copyOf[T Object](obj T) (T, error) {
+	c, ok := obj.DeepCopyObject().(T)
+	if !ok || object.IsNil(c) {
+		return c, fmt.Errorf("%T.DeepCopyObject returned another type", obj)
+	}
+	return c, nil
 }
 
 // noteCreation records the result of a creation in the ledger. A creation without an answer may still take

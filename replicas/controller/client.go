@@ -42,7 +42,8 @@ type Object interface {
 // events, because the Controller sends them.
 type Client[O, C Object] interface {
 	// Create creates the child in the child's namespace, and returns the child as the server stored it.
-	// Create may modify its argument, because no other code uses that object. Create must send the request
+	// Create may modify its argument, for example decode the answer into it, because the argument is a deep
+	// copy of what Spec.New returned, and no other code uses the copy. Create must send the request
 	// only once. If Create fails and may have sent the request more than once, the error must wrap
 	// ErrResent. For example, client-go sends a request again after a Retry-After header. Use the function
 	// NoteResent, which adds ErrResent to the error if the request was sent more than once.

@@ -39,7 +39,6 @@ type creation[C Object] struct {
 	i     int                  // the index in the scale
 	name  types.NamespacedName // zero if no call was made
 	made  bool
-	sent  C
 	child C // as the server returned it
 	err   error
 }
@@ -186,14 +185,15 @@ func (c *creations[O, C]) afterLook(part *part[C]) (goesOn bool) {
 
 // createOne creates one child. It sends the event immediately, because the other calls may take a long time.
 func (c *creations[O, C]) createOne(ctx context.Context, e *creation[C]) error {
-	if e.sent, e.err = c.childFor(e.i); e.err != nil {
+	child, err := c.childFor(e.i)
+	if e.err = err; err != nil {
 		if c.spec.Slots != nil {
 			return nil // other slots may succeed
 		}
-		return e.err
+		return err
 	}
-	e.name, e.err = nameOf(e.sent), errNoAnswer // the client may change the child, or panic
-	e.child, e.err = c.askCreate(ctx, c.start, e.sent)
+	e.name, e.err = nameOf(child), errNoAnswer // the client may panic
+	e.child, e.err = c.askCreate(ctx, c.start, child)
 	if e.made = e.err == nil; e.made {
 		c.tellCreated(e.name.Name)
 	}

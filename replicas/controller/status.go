@@ -129,9 +129,9 @@ func (p *pass[O, C]) readSame(ctx context.Context) (O, error) {
 // patchStatus computes the status of an owner and writes it. If the status has not changed, patchStatus
 // makes no call.
 func (p *pass[O, C]) patchStatus(ctx context.Context, owner O) error {
-	updated, ok := owner.DeepCopyObject().(O)
-	if !ok {
-		return fmt.Errorf("%T.DeepCopyObject returned another type", owner)
+	updated, err := copyOf(owner)
+	if err != nil {
+		return err
 	}
 	if err := p.kind.Status(updated, p.Outcome); err != nil {
 		return err
@@ -384,8 +384,8 @@ func (p *pass[O, C]) staysActive(c C) bool {
 	if p.spec.Rules.Active == nil {
 		return false
 	}
-	deleted, ok := c.DeepCopyObject().(C)
-	if !ok {
+	deleted, err := copyOf(c)
+	if err != nil {
 		return false
 	}
 	deleted.SetDeletionTimestamp(&metav1.Time{Time: p.Now})

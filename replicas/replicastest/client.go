@@ -6,7 +6,6 @@ package replicastest
 import (
 	"context"
 	"fmt"
-	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -26,8 +25,7 @@ import (
 // calls. The callbacks Fault and Done can call the method Step of other Parts. To simulate the
 // death of the process, Fault or Done can panic with a Crash.
 type Client[O Object[O], C Object[C]] struct {
-	// Client sends the calls, which may fail. Create modifies its argument and the maps in it, like
-	// a client that decodes the response into the argument.
+	// Client sends the calls, which may fail. Its methods do not change their arguments.
 	controller.Client[O, C]
 	controller.Versioner
 	// EventSink adds each event to the cluster's Events.
@@ -188,24 +186,9 @@ type calls[O Object[O], C Object[C]] struct{ *Client[O, C] }
 
 func (c calls[O, C]) Create(ctx context.Context, child C) (C, error) {
 	call, asked := c.cluster.children.callFor("create", child), sent(child)
-	created, err := do(ctx, c.Client, call, func(ctx context.Context, cluster *Cluster[O, C]) (C, error) {
+	return do(ctx, c.Client, call, func(ctx context.Context, cluster *Cluster[O, C]) (C, error) {
 		return cluster.CreateChild(ctx, call.Namespace, asked)
 	})
-	if err == nil {
-		child.SetUID(created.GetUID())
-		child.SetResourceVersion(created.GetResourceVersion())
-		decode(child.GetLabels(), created.GetLabels())
-		decode(child.GetAnnotations(), created.GetAnnotations())
-	}
-	return created, err
-}
-
-// decode adds the entries of the second map to the first map, as a JSON decoder does with an
-// existing map. If the first map is nil, decode does nothing.
-func decode(into, from map[string]string) {
-	if into != nil {
-		maps.Copy(into, from)
-	}
 }
 
 func (c calls[O, C]) Delete(ctx context.Context, child C, opts metav1.DeleteOptions) error {
