@@ -51,6 +51,6 @@ const (
 	// OwnerDeleted means that the owner has a deletionTimestamp and that Spec.Draining returns
 	// false. The garbage collector decides what happens to the owner's children.
 	OwnerDeleted Reason = "owner is being deleted"
-	// Paused means that Spec.Paused is set.
+	// Paused means that Spec.Paused is set, and that the owner is not being deleted.
 	Paused Reason = "paused"
 )

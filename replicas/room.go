@@ -37,12 +37,15 @@ type Room[T metav1.Object] struct {
 }
 
 // RoomOf returns the Room of an owner. The parameter owned lists the owner's children. Inactive
-// children do not count as replicas. The parameter spec is the same as for ScaleTo. RoomOf returns
-// an error if spec cannot be used, if a child is nil, or if two children are in the same wanted
+// children do not count as replicas. The parameter spec is the same as for ScaleTo. If the owner is
+// being deleted and Spec.Draining returns false, the Room is zero. RoomOf returns an error if spec cannot be used, if a child is nil, or if two children are in the same wanted
 // slot.
 func RoomOf[T metav1.Object](owned []T, spec Spec[T]) (Room[T], error) {
 	if err := spec.begin(); err != nil {
 		return Room[T]{}, err
+	}
+	if spec.blocked().Reason == OwnerDeleted {
+		return Room[T]{}, nil
 	}
 	active, err := spec.active(owned)
 	if err != nil {

@@ -45,11 +45,17 @@ type Spec[T metav1.Object] struct {
 	Owner metav1.Object
 	// Finalizer is the name of a finalizer that keeps a deleted owner until its children are gone.
 	// While an owner with this finalizer is being deleted, all its children are deleted. The rules,
-	// the order and the limits are the same as in any other plan. If the owner also has the
-	// finalizer "orphan", its children are not deleted. You must add the finalizer to the owner,
-	// and remove it when the owner has no children left. If a deleted owner is Paused or its spec
-	// is refused, the owner and its children are kept. If Finalizer is empty, no plan deletes the
-	// children of a deleted owner.
+	// the order and the limits of deletions are the same as in any other plan. If the owner also
+	// has the finalizer "orphan", its children are not deleted. You must add the finalizer to the
+	// owner, and remove it when the owner has no children left. If Finalizer is empty, no plan
+	// deletes the children of a deleted owner.
+	//
+	// A deleted owner needs no new children, so Paused and everything that describes or replaces
+	// children is ignored, and a mistake in it is not refused: BaseName, Replicas, the names of
+	// Slots, Template, New, MinReadySeconds, MaxUnavailable, MaxSurge, PendingAdoptions and
+	// Rules.ReadyWithin. But without a usable Selector, no child of the owner is known. So if
+	// Selector is refused, or if Kind.Spec returns an error, the owner and its children are kept. A
+	// Controller says so in an event at once, and again each hour.
 	//
 	// If the owner has the finalizer "foregroundDeletion", the garbage collector also deletes the
 	// children, in its own order.
@@ -62,7 +68,8 @@ type Spec[T metav1.Object] struct {
 	// owner's name is used. If it is not empty and not a legal object name, the Spec is refused.
 	BaseName string
 	// Paused means that nothing is created or deleted. The plan still contains Claims, and its
-	// Blocked has the reason Paused. A Controller still writes the status.
+	// Blocked has the reason Paused. A Controller still writes the status. An owner that is being
+	// deleted is never paused; see Finalizer.
 	Paused bool
 	// Replicas is the desired number of active children. A negative number is refused.
 	Replicas int32
@@ -303,9 +310,6 @@ func (s *Spec[T]) otherKind() string {
 
 // checkScale returns an error if ScaleTo cannot use the spec.
 func (s *Spec[T]) checkScale() error {
-	if err := s.checkOwner(); err != nil {
-		return err
-	}
 	switch {
 	case s.Replicas < 0:
 		return refuse(s.Owner, s.Kind, InvalidReplicas, "replicas %d is negative", s.Replicas)
@@ -344,14 +348,37 @@ func (s *Spec[T]) checkReadyWithin() error {
 	return nil
 }
 
-// begin returns an error if ScaleTo cannot use the spec. It also sets Replicas to the result of the
-// method Wanted, and Rules to the rules that apply at the time in Now.
+// begin returns an error if ScaleTo cannot use the spec. It also sets Rules to the rules that apply
+// at the time in Now. If the owner is being deleted, begin keeps only what deletions need.
 func (s *Spec[T]) begin() error {
+	if err := s.checkOwner(); err != nil {
+		return err
+	}
+	if s.isEnding() {
+		*s = s.deletionsOnly()
+	}
 	if err := s.checkScale(); err != nil {
 		return err
 	}
-	s.Replicas, s.Rules = s.Wanted(), s.Rules.at(s.Now)
+	s.Rules = s.Rules.at(s.Now)
 	return nil
+}
+
+// isEnding reports whether the owner is being deleted.
+func (s *Spec[T]) isEnding() bool { return s.Owner.GetDeletionTimestamp() != nil }
+
+// deletionsOnly returns the Spec of an owner that wants no children.
+func (s *Spec[T]) deletionsOnly() Spec[T] {
+	// A user set a template that is refused, and then deleted the owner to get rid of it. If the
+	// template still counted, the children would never go, and the finalizer would keep the owner.
+	rules := s.Rules
+	rules.ReadyWithin = 0
+	return Spec[T]{
+		Owner: s.Owner, Finalizer: s.Finalizer, Kind: s.Kind, Selector: s.Selector,
+		Slots: s.Slots, Related: s.Related, Rules: rules, // for the order
+		BurstReplicas: s.BurstReplicas, MaxDeletions: s.MaxDeletions, DeletionsInFlight: s.DeletionsInFlight,
+		Now: s.Now, Pending: s.Pending, PendingFor: s.PendingFor,
+	}
 }
 
 // Wanted returns the desired number of children. The result is Replicas, or 0 if Draining returns
@@ -384,7 +411,7 @@ func (s *Spec[T]) check() error {
 	if err := s.checkSelector(); err != nil {
 		return err
 	}
-	if s.New == nil && rulesOfPods[T]() != nil {
+	if s.New == nil && rulesOfPods[T]() != nil && !s.isEnding() {
 		return s.checkTemplate()
 	}
 	return nil
@@ -436,7 +463,7 @@ func checkName(name string) error {
 // result is the zero Blocked. The owner's deletion is checked first, because it cannot be undone.
 func (s *Spec[T]) blocked() Blocked {
 	switch {
-	case s.Owner.GetDeletionTimestamp() != nil && !s.Draining():
+	case s.isEnding() && !s.Draining():
 		return Blocked{Reason: OwnerDeleted}
 	case s.Paused:
 		return Blocked{Reason: Paused}

@@ -1,0 +1,144 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package replicas_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/replicas"
+)
+
+const drain = "example.com/drain"
+
+// deletedOwner returns the ReplicaSet default/web while it is being deleted.
+func deletedOwner(finalizers ...string) *appsv1.ReplicaSet {
+	rs := replicaSet(2)
+	rs.DeletionTimestamp, rs.Finalizers = &metav1.Time{Time: podtest.Now}, finalizers
+	return rs
+}
+
+// The spec of a deleted owner may be wrong or paused in any way that only new or replaced children care about. Its
+// children go by the rules of Finalizer alone.
+func TestADeletedOwnerNeedsNoNewChildren(t *testing.T) {
+	t.Parallel()
+	invalid, none, many := intstr.FromString("x"), intstr.FromInt32(0), intstr.FromInt32(101)
+	wrong := map[string]func(s *replicas.PodSpec){
+		"Paused":                       func(s *replicas.PodSpec) { s.Paused = true },
+		"negative Replicas":            func(s *replicas.PodSpec) { s.Replicas = -1 },
+		"a BaseName that is illegal":   func(s *replicas.PodSpec) { s.BaseName = "Pool_1" },
+		"Names that are illegal":       func(s *replicas.PodSpec) { s.Names = func(string) string { return "" } },
+		"Slots without names":          func(s *replicas.PodSpec) { s.Slots = func(int) string { return "" } },
+		"Slots with one name":          func(s *replicas.PodSpec) { s.Slots = func(int) string { return "web-0" } },
+		"more Slots than are possible": func(s *replicas.PodSpec) { s.Slots, s.Replicas = replicas.Ordinals("web"), replicas.MaxSlots+1 },
+		"no Template":                  func(s *replicas.PodSpec) { s.Template = nil },
+		"a Template without labels":    func(s *replicas.PodSpec) { s.Template = &corev1.PodTemplateSpec{} },
+		"New that fails":               func(s *replicas.PodSpec) { s.New = func(string) (*corev1.Pod, error) { return nil, errors.New("no") } },
+		"negative MinReadySeconds":     func(s *replicas.PodSpec) { s.MinReadySeconds = -1 },
+		"MaxUnavailable that is text":  func(s *replicas.PodSpec) { s.MaxUnavailable = &invalid },
+		"MaxUnavailable above 100%":    func(s *replicas.PodSpec) { p := intstr.FromString("101%"); s.MaxUnavailable = &p },
+		"a rollout that never replaces": func(s *replicas.PodSpec) {
+			s.MaxUnavailable, s.Rules.MustGo = &none, func(*corev1.Pod) bool { return true }
+		},
+		"MaxSurge with Slots":           func(s *replicas.PodSpec) { s.Slots, s.MaxSurge = replicas.Ordinals("web"), &many },
+		"negative PendingAdoptions":     func(s *replicas.PodSpec) { s.PendingAdoptions = -1 },
+		"a pending adoption":            func(s *replicas.PodSpec) { s.PendingAdoptions = 3 },
+		"a creation in flight":          func(s *replicas.PodSpec) { s.CreationsInFlight = []string{"web-x"} },
+		"negative ReadyWithin":          func(s *replicas.PodSpec) { s.Rules.ReadyWithin = -1 },
+		"ReadyWithin that is too short": func(s *replicas.PodSpec) { s.Rules.ReadyWithin, s.MinReadySeconds = time.Second, 5 },
+	}
+	for name, change := range wrong {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spec, err := replicas.ReplicaSetSpec(replicaSet(2))
+			require.NoError(t, err)
+			change(&spec)
+			spec.Now, spec.Finalizer = podtest.Now, drain
+			pods := []*corev1.Pod{podtest.Pod("web-0", owned(replicaSet(3))), podtest.Pod("web-1", owned(replicaSet(3)))}
+
+			spec.Owner = deletedOwner(drain)
+			plan, err := replicas.Manage(pods, spec)
+			require.NoError(t, err)
+			assert.Zero(t, plan.Blocked)
+			assert.Len(t, plan.Scale.Delete, 2)
+			assert.Zero(t, plan.Scale.Create)
+			for _, v := range plan.Scale.Delete {
+				assert.False(t, v.Replaced, "nothing takes the place of %s", v.Object.Name)
+			}
+			scale, err := replicas.ScaleTo(pods, spec)
+			require.NoError(t, err)
+			assert.Len(t, scale.Delete, 2)
+			room, err := replicas.RoomOf(pods, spec)
+			require.NoError(t, err)
+			assert.Len(t, room.Clamp(scale).Delete, 2)
+			assert.Zero(t, room.Create)
+
+			for what, owner := range map[string]*appsv1.ReplicaSet{
+				"another finalizer keeps it": deletedOwner("example.com/other"),
+				"its children are orphaned":  deletedOwner(drain, metav1.FinalizerOrphanDependents),
+			} {
+				spec.Owner = owner
+				plan, err = replicas.Manage(pods, spec)
+				require.NoError(t, err, what)
+				assert.Equal(t, replicas.Blocked{Reason: replicas.OwnerDeleted}, plan.Blocked, what)
+				room, err = replicas.RoomOf(pods, spec)
+				require.NoError(t, err, what)
+				assert.Zero(t, room.Create+room.Delete, what)
+			}
+		})
+	}
+}
+
+// What deletions need still counts for a deleted owner.
+func TestADeletedOwnerKeepsTheLimitsAndTheOrderOfDeletions(t *testing.T) {
+	t.Parallel()
+	pods := []*corev1.Pod{podtest.Pod("web-0", owned(replicaSet(3))), podtest.Pod("web-1", owned(replicaSet(3))), podtest.Pod("web-2", owned(replicaSet(3)))}
+	one, none := 1, 0
+	for name, tt := range map[string]struct {
+		change func(s *replicas.PodSpec)
+		want   []string
+	}{
+		"the highest slot goes first": {func(s *replicas.PodSpec) { s.Slots = replicas.Ordinals("web") }, []string{"web-2", "web-1", "web-0"}},
+		"BurstReplicas":               {func(s *replicas.PodSpec) { s.Slots, s.BurstReplicas = replicas.Ordinals("web"), 2 }, []string{"web-2", "web-1"}},
+		"MaxDeletions":                {func(s *replicas.PodSpec) { s.Slots, s.MaxDeletions = replicas.Ordinals("web"), &one }, []string{"web-2"}},
+		"MaxDeletions of 0":           {func(s *replicas.PodSpec) { s.MaxDeletions = &none }, nil},
+		"MustStay":                    {func(s *replicas.PodSpec) { s.Rules.MustStay = func(p *corev1.Pod) bool { return p.Name != "web-1" } }, []string{"web-1"}},
+		"what must go goes first": {func(s *replicas.PodSpec) {
+			s.BurstReplicas, s.Rules.MustGo = 1, func(p *corev1.Pod) bool { return p.Name == "web-1" }
+		}, []string{"web-1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spec, err := replicas.ReplicaSetSpec(replicaSet(3))
+			require.NoError(t, err)
+			spec.Owner, spec.Now, spec.Finalizer = deletedOwner(drain), podtest.Now, drain
+			tt.change(&spec)
+			plan, err := replicas.Manage(pods, spec)
+			require.NoError(t, err)
+			var got []string
+			for _, v := range plan.Scale.Delete {
+				got = append(got, v.Object.Name)
+			}
+			assert.Equal(t, tt.want, got)
+		})
+	}
+	t.Run("a selector that matches everything", func(t *testing.T) {
+		t.Parallel()
+		spec, err := replicas.ReplicaSetSpec(replicaSet(3))
+		require.NoError(t, err)
+		spec.Owner, spec.Now, spec.Finalizer, spec.Selector = deletedOwner(drain), podtest.Now, drain, labels.Everything()
+		_, err = replicas.Manage(pods, spec)
+		require.ErrorContains(t, err, "selector is empty")
+	})
+}
