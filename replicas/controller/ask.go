@@ -344,12 +344,9 @@ const listsAtOnce = 2
 
 // listsWaiting is the maximum number of lists that may wait until another list returns. If that many lists
 // are waiting, a pass that needs another list receives an error immediately. The owner's next pass then
-// runs after the delay listBusy, or a little later. In the meantime, the worker can make passes that need
+// runs after the delay of ListsBusy, or a little later. In the meantime, the worker can make passes that need
 // no list.
-const (
-	listsWaiting = 2
-	listBusy     = time.Second
-)
+const listsWaiting = 2
 
 // listTimeout is the maximum duration of one list. Without this limit, lists that hang could block all
 // other lists forever.
@@ -428,7 +425,7 @@ func (l *listLimiter[C]) join(key string) (call *listCall[C], mine bool, err err
 		return call, false, nil
 	}
 	if l.open == listsAtOnce+listsWaiting {
-		return nil, false, heldError{listBusy, "too many lists are under way", true}
+		return nil, false, heldError{ListsBusy.row().shortest, "too many lists are under way", true}
 	}
 	l.open++
 	if l.waiting == nil {

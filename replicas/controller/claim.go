@@ -53,12 +53,12 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (scale re
 				p.keepAside(id, a)
 			}
 		}
-		reason := OwnerUnread
-		if claimed.CanAdoptErr != nil {
-			reason = p.oldOwner(OwnerUnread)
+		why := cmp.Or(claimed.CanAdoptErr, context.Cause(ctx))
+		if reason := p.oldOwner(OwnerUnread); reason != OwnerUnread {
+			p.gate(reason, "", 0, why)
+		} else {
+			_ = p.unread(ctx, stopsAll, why) // Apply has returned the error
 		}
-		g := p.gate(reason, "", serverDelay([]error{claimed.CanAdoptErr}), cmp.Or(claimed.CanAdoptErr, context.Cause(ctx)))
-		g.Stops, g.waits = stopsAll, true
 		return scale, false
 	}
 	p.refusedAdoptions(claimed.Refused)

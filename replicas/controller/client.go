@@ -162,7 +162,7 @@ const (
 	FailedLook       = "FailedLook"        // Error looking for pods: <error>. An earlier call had no answer. Sent once.
 	FailedRelated    = "FailedRelatedPods" // Error listing related pods: <error>. Sent once.
 	FailedStatus     = "FailedStatus"      // Error writing the status: <error>. The error names the missing permission. Sent once.
-	FailedSpec       = "FailedSpec"        // Kind.Spec failed: <error>. The pass is tried again. Sent once for each generation and text.
+	FailedSpec       = "FailedSpec"        // Kind.Spec failed: <error>, or <why its result cannot be used>. The pass is tried again. Sent once for each generation and text.
 	InvalidStep      = "InvalidStep"       // <why the Step is invalid>. Nothing is created or deleted. Sent once for each generation and text.
 	Panicked         = "Panicked"          // A function of the Kind or the client panicked, and the log has the stack: <value>
 	ServerRestored   = "ServerRestored"    // <the text of ErrRestored and the proof of the restore>. Sent once, for the first owner whose pass ends after the restore was detected.

@@ -251,6 +251,9 @@ func (d *deletions[O, C]) givesUp(v *victim[C]) {
 	d.event(corev1.EventTypeWarning, FailedDelete, "Error deleting: "+v.err.Error())
 	d.Failed++
 	d.failures = append(d.failures, slowstart.Failure{Err: v.err})
+	if !apierrors.IsConflict(v.err) && !apierrors.IsInternalError(v.err) && serverDelay([]error{v.err}) == 0 { // these have gates of their own
+		d.gate(DeletionRefused, v.Object.GetName(), 0, v.err)
+	}
 }
 
 // retryAfterConflict decides about the victims that remain after a Conflict. It lists the children live,

@@ -58,6 +58,10 @@ func GateTable() (table [][]string) {
 	return table
 }
 
+// ShortestHold and LongestHold return the delays that the table of gates shows for a reason.
+func ShortestHold(r Reason) time.Duration { return r.row().shortest }
+func LongestHold(r Reason) time.Duration  { return r.row().longest }
+
 // Remembered returns how many owners a Controller remembers.
 func Remembered(c *Controller) int {
 	if r, ok := c.reconciler.(interface{ remembered() int }); ok {

@@ -19,7 +19,7 @@ import (
 )
 
 // A Gate is one reason why a pass held something back. Pass.Gates lists all gates of a pass. If Pass.Gates
-// is empty, the pass held nothing back. Not every refused call leads to a gate. A refusal that holds
+// is empty, the pass held nothing back. Not every refused call leads to a gate. A refused creation that holds
 // nothing back is reported only as an error of the pass and as an event.
 //
 // If a gate lasts for a second, the modules replicas/clientgo and replicas/controllerruntime log "Held
@@ -132,6 +132,7 @@ const (
 	ConflictAgain
 	DeletionRetryAfter
 	DeletionFailed
+	DeletionRefused
 	LookFailed
 	CreationInFlight
 	Author
@@ -295,7 +296,7 @@ var rows = [reasons]row{
 		sentence: "the deletion of a child met a Conflict twice in one pass",
 	},
 	DeletionRetryAfter: {
-		name: "DeletionRetryAfter", step: scales, stops: StopsDeletions, waits: true, isError: true, ofSpec: true, longest: 5 * time.Minute,
+		name: "DeletionRetryAfter", step: scales, stops: StopsDeletions, waits: true, isError: true, ofSpec: true, longest: MaxServerDelay,
 		ends: "the owner changes", event: DeletionsHeld,
 		sentence: "the server answered a deletion with Retry-After",
 	},
@@ -303,6 +304,11 @@ var rows = [reasons]row{
 		name: "DeletionFailed", step: scales, stops: StopsDeletions, waits: true, isError: true, ofSpec: true, shortest: time.Second, longest: time.Minute,
 		ends:     "a deletion succeeds",
 		sentence: "the server failed (500) while deleting a child",
+	},
+	DeletionRefused: {
+		name: "DeletionRefused", step: scales, stops: StopsDeletions, isError: true,
+		ends:     "it is deleted, or may stay",
+		sentence: "the server refuses to delete a child, or does not answer",
 	},
 	LookFailed: {
 		name: "LookFailed", step: scales, shortest: time.Second, longest: time.Minute,
@@ -335,7 +341,7 @@ var rows = [reasons]row{
 		sentence: "a quota is full",
 	},
 	RetryAfter: {
-		name: "RetryAfter", step: scales, stops: StopsCreations, waits: true, isError: true, ofSpec: true, longest: 5 * time.Minute,
+		name: "RetryAfter", step: scales, stops: StopsCreations, waits: true, isError: true, ofSpec: true, longest: MaxServerDelay,
 		ends:     "a creation succeeds",
 		sentence: "the server answered with Retry-After",
 	},
@@ -485,9 +491,11 @@ type hold struct {
 	why error // the error that led to the hold
 }
 
-// grow doubles the length of a hold, but keeps it between the reason's shortest and longest values.
-func (r Reason) grow(h *backoff.Hold, now time.Time) {
+// grow doubles the length of a hold, but keeps it between the reason's shortest and longest values. It
+// returns the new length.
+func (r Reason) grow(h *backoff.Hold, now time.Time) time.Duration {
 	h.Double(now, r.row().shortest, r.row().longest)
+	return h.Wait
 }
 
 // remaining returns how long the hold still delays calls. The argument children is the owner's current

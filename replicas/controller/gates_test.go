@@ -270,6 +270,10 @@ func TestEachGateAlone(t *testing.T) {
 		}, func(r *podRig) {
 			*r.owner.Spec.Replicas, r.remove = 4, func(*corev1.Pod, metav1.DeleteOptions) error { return nil }
 		})),
+		row(controller.DeletionRefused, controller.StopsDeletions, controller.FailedDelete, one(func(r *podRig) {
+			*r.owner.Spec.Replicas = 3
+			r.remove = func(p *corev1.Pod, _ metav1.DeleteOptions) error { return forbidden(p.Name, "a webhook") }
+		}, func(r *podRig) { *r.owner.Spec.Replicas = 4 })),
 		row(controller.NamespaceGoing, controller.StopsCreations, "", failing(namespaceTerminating)),
 		row(controller.QuotaFull, controller.StopsCreations, "", failing(quotaFull)),
 		row(controller.RetryAfter, controller.StopsCreations, "", failing(func() error { return busy(30) })),
@@ -414,6 +418,9 @@ func TestEachGateAlone(t *testing.T) {
 			assert.False(t, is.Since.IsZero() || is.Since.After(r.now))
 			assert.Equal(t, is.Stops&scale == scale || p.Waiting(), p.Waiting() || is.Reason == controller.Burst || is.Reason == controller.SpecRefused)
 			assert.Contains(t, is.String(), is.Reason.Sentence())
+			if shortest := controller.ShortestHold(is.Reason); shortest > 0 && !is.Earlier {
+				assert.Equal(t, shortest, is.Until.Sub(r.now), "the first hold is as long as the table says")
+			}
 			assert.InDelta(t, 1, r.metric(t, "gated_owners", g.reason.String()), 0)
 			if g.event != "" {
 				assert.Len(t, r.eventsOf("Warning "+g.event), 1, "%v", r.events)

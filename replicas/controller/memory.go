@@ -45,9 +45,11 @@ type memory[C Object] struct {
 	// storedStatus is set if the server changed the last status that was sent to it. The next status write
 	// replaces storedStatus.
 	storedStatus *differing
-	// ownerWait delays the next check of the owner. The first checks use the cached owner, and later checks
-	// read the owner from the server. ownerWait ends when the cache shows the newest known version of the
-	// owner.
+	// ownerWait delays the next check of an owner that the cache shows in an old version. The first checks use
+	// the cached owner, and the delay between them doubles as the row of OwnerStale says. When it has reached
+	// its longest value, passes read the owner from the server instead. The delay between these reads doubles
+	// up to the longest value of OwnerUnread, or up to that of OwnerGone if the owner is gone or the passes
+	// fail. ownerWait ends when the cache shows the newest known version of the owner.
 	ownerWait backoff.Hold
 	// ready holds the time at which each child became ready, or not ready. The time is dropped when the child
 	// is gone.
@@ -305,15 +307,6 @@ func (o *owners[C]) sweep(name types.NamespacedName, now time.Time) (next time.D
 	o.m[name] = kept
 	return next
 }
-
-// If a call has shown that the cached owner is old, passes first check the cache again. The delay between
-// these checks doubles from ownerHoldFirst to ownerHoldLast. When the delay has reached ownerHoldLast,
-// passes read the owner from the server instead. The delay between these reads doubles up to ownerReadLast,
-// or up to ownerGoneLast if the owner is gone or the passes fail.
-const (
-	ownerHoldFirst, ownerHoldLast = 50 * time.Millisecond, time.Second
-	ownerReadLast, ownerGoneLast  = 10 * time.Second, 5 * time.Minute
-)
 
 // leftHold is the minimum time between two reads that childrenLeft makes of the same owner.
 const leftHold = time.Minute

@@ -66,9 +66,10 @@ func (p *pass[O, C]) wants(ctx context.Context) bool {
 	}
 	p.Generation = owner.GetGeneration()
 	if p.spec, err = p.kind.Spec(owner); err != nil {
-		err = p.refuseSpec(err)
-		p.gate(SpecRefused, "", 0, err)
-		p.fails(err)
+		if !isRefused(err) { // the error may be temporary, so the pass is tried again
+			err = p.failure("Kind.Spec failed: %w", err)
+		}
+		p.refuseSpec(err)
 		return false
 	}
 	p.spec.Owner, p.spec.Kind, p.spec.Now = owner, p.kind.Owner, p.Now
@@ -122,30 +123,45 @@ func (r *reconciler[O, C]) checkScope(owner O) error {
 	return fmt.Errorf("controller: %s %q: the owner is in %s, but Kind.ClusterScoped is %t", r.kind.Owner.Kind, object.Name(owner), where, r.kind.ClusterScoped)
 }
 
-// refuse sends an event that says why the owner's spec is refused. Within one generation of the owner,
-// another event is sent only if the message has changed. For example, annotations can change the message
-// without increasing the generation.
+// refuse sends an event if err is a refusal.
 func (p *pass[O, C]) refuse(err error) {
-	if e, ok := asRefused(err); ok && p.state.refused != e.Error() {
-		p.state.refused = e.Error()
-		p.event(corev1.EventTypeWarning, e.Reason, e.Error())
+	if e, ok := asRefused(err); ok {
+		p.sendRefusal(e.Reason, e.Error())
 	}
 }
 
-// refuseSpec sends an event about an error of Kind.Spec, and returns the error. If the error is not a
-// RefusedError, it may be temporary, so the caller retries the pass. Within one generation of the owner,
-// another event is sent only if the message has changed.
-func (p *pass[O, C]) refuseSpec(err error) error {
-	if isRefused(err) {
-		p.refuse(err)
-		return err
+// sendRefusal sends an event about a refusal. Within one generation of the owner, another event is sent only
+// if the message has changed. For example, annotations can change the message without increasing the
+// generation.
+func (p *pass[O, C]) sendRefusal(reason, message string) {
+	if p.state.refused != message {
+		p.state.refused = message
+		p.event(corev1.EventTypeWarning, reason, message)
 	}
-	err = p.failure("Kind.Spec failed: %w", err)
-	if p.state.refused != err.Error() {
-		p.state.refused = err.Error()
-		p.event(corev1.EventTypeWarning, FailedSpec, err.Error())
+}
+
+// refusalAgain is how often the refusal of a deleted owner's spec is reported.
+const refusalAgain = time.Hour
+
+// refuseSpec records that the pass cannot act on the owner's spec.
+func (p *pass[O, C]) refuseSpec(err error) {
+	reason, message := FailedSpec, err.Error()
+	if e, ok := asRefused(err); ok {
+		reason, message = e.Reason, e.Error()
 	}
-	return err
+	if p.Owner.GetDeletionTimestamp() != nil {
+		// Nobody changes an owner that was deleted, so no event wakes it, and its finalizer keeps it. Who asks
+		// months later why it is still there must find an event, and the server drops events after an hour.
+		message += " (the owner is being deleted, and the Controller deletes none of its children)"
+		h := p.state.holds.getOrAdd(SpecRefused, "")
+		if h.remaining(p.Now, 0) <= 0 {
+			h.Hold, p.state.refused = backoff.Hold{Since: p.Now, Wait: refusalAgain}, ""
+		}
+		p.requeueIn(h.remaining(p.Now, 0))
+	}
+	p.sendRefusal(reason, message)
+	p.gate(SpecRefused, "", 0, err)
+	p.fails(err)
 }
 
 // learn records in the ledger what the last call has shown about the owner. If ownerWait is not set yet, it
@@ -153,7 +169,7 @@ func (p *pass[O, C]) refuseSpec(err error) error {
 func (p *pass[O, C]) learn(is ledger.Owner) {
 	p.state.known.OwnerTold(is)
 	if hold := &p.state.ownerWait; hold.Wait == 0 {
-		hold.Double(p.opts.Now(), ownerHoldFirst, ownerHoldFirst)
+		OwnerStale.grow(hold, p.opts.Now())
 	}
 }
 
@@ -161,13 +177,6 @@ func (p *pass[O, C]) learn(is ledger.Owner) {
 func (p *pass[O, C]) ownerIsShown() {
 	p.state.known.OwnerTold(ledger.Owner{})
 	p.state.ownerWait = backoff.Hold{}
-}
-
-// holdOwner begins the next hold and returns its length. Each hold is twice as long as the previous one, up
-// to the given maximum.
-func (p *pass[O, C]) holdOwner(now time.Time, last time.Duration) time.Duration {
-	p.state.ownerWait.Double(now, ownerHoldFirst, last)
-	return p.state.ownerWait.Wait
 }
 
 // upToDate returns the owner that the pass uses, which is normally the cached owner. If an earlier call has
@@ -180,9 +189,10 @@ func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool
 	p.Generation = cached.GetGeneration()
 	known, now := p.state.known.Owner(), p.opts.Now()
 	isBack := known.Gone && cached.GetResourceVersion() != known.Version
-	wait, live := p.state.ownerWait.Remaining(now), p.state.ownerWait.Wait >= ownerHoldLast
+	hold := &p.state.ownerWait
+	wait, live := hold.Remaining(now), hold.Wait >= OwnerStale.row().longest
 	if wait <= 0 && !live {
-		wait = p.holdOwner(now, ownerHoldLast)
+		wait = OwnerStale.grow(hold, now)
 	}
 	if wait > 0 && !isBack {
 		p.holdForOwner(wait)
@@ -191,17 +201,19 @@ func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool
 	fresh, err := p.readOwner(ctx)
 	switch {
 	case p.OwnerErr != nil:
-		p.fails(p.unread(ctx, stopsAll, p.holdOwner(now, ownerReadLast)))
+		p.fails(p.unread(ctx, stopsAll, p.OwnerErr))
+		*hold = p.state.holds[holdKey{OwnerUnread, ""}].Hold // passes that an event causes meanwhile read nothing
 		return cached, false
 	case p.ownerRead:
 		p.ownerIsShown()
 		return cached, true
 	case err != nil || fresh.GetUID() != cached.GetUID():
-		p.holdForOwner(p.holdOwner(now, ownerGoneLast))
+		p.holdForOwner(OwnerGone.grow(hold, now))
 		return cached, false
 	}
 	p.OwnerWasStale, p.ownerOld, p.ownerRead = true, false, true
-	p.requeueIn(p.holdOwner(now, max(p.state.ownerWait.Wait, ownerReadLast)))
+	hold.Double(now, OwnerStale.row().shortest, max(hold.Wait, ownerReadLast()))
+	p.requeueIn(hold.Wait)
 	return fresh, true
 }
 
@@ -213,12 +225,15 @@ func (p *pass[O, C]) wentByRead(failed bool) {
 	switch {
 	case !p.OwnerWasStale || !p.ownerRead:
 	case failed:
-		p.holdOwner(p.opts.Now(), ownerGoneLast)
-	case p.state.ownerWait.Wait > ownerReadLast:
-		p.state.ownerWait.Wait = ownerReadLast
-		p.requeueIn(ownerReadLast)
+		OwnerGone.grow(&p.state.ownerWait, p.opts.Now())
+	case p.state.ownerWait.Wait > ownerReadLast():
+		p.state.ownerWait.Wait = ownerReadLast()
+		p.requeueIn(ownerReadLast())
 	}
 }
+
+// ownerReadLast is the longest time between two reads of an owner that the cache does not show.
+func ownerReadLast() time.Duration { return OwnerUnread.row().longest }
 
 // isShown reports whether the cached owner is new enough for the pass. The cached owner must be at least as
 // new as the newest known version, or both versions must want the same children. If isShown returns true, the
@@ -284,6 +299,7 @@ func (p *pass[O, C]) readOwner(ctx context.Context) (O, error) {
 		p.ownerGone()
 		return fresh, nil
 	}
+	p.state.holds.end("", OwnerUnread)
 	same := p.wantTheSame(p.Owner, fresh)
 	p.ownerShown(fresh, same)
 	p.ownerRead = p.ownerRead || same
@@ -310,16 +326,16 @@ func (p *pass[O, C]) ownerGone() {
 	p.learn(ledger.Owner{Gone: true, Version: p.cached.GetResourceVersion()})
 }
 
-// unread handles a failed read of the owner. It sends an event, adds the gate OwnerUnread to the Pass, and
-// returns an error. The argument stops contains the parts of the pass that are skipped because the read
-// failed.
-func (p *pass[O, C]) unread(ctx context.Context, stops Stops, wait time.Duration) error {
+// unread records that the owner could not be read, and returns an error. The argument stops contains the parts
+// of the pass that are skipped.
+func (p *pass[O, C]) unread(ctx context.Context, stops Stops, why error) error {
 	if ctx.Err() == nil {
-		p.sendEventOnce(OwnerUnread, "Error reading the owner: "+p.OwnerErr.Error())
+		p.sendEventOnce(OwnerUnread, "Error reading the owner: "+why.Error())
 	}
-	g := p.gate(OwnerUnread, "", max(wait, serverDelay([]error{p.OwnerErr})), p.OwnerErr)
+	wait := OwnerUnread.grow(&p.state.holds.getOrAdd(OwnerUnread, "").Hold, p.opts.Now())
+	g := p.gate(OwnerUnread, "", max(wait, serverDelay([]error{why})), why)
 	g.Stops, g.waits = stops, stops == stopsAll
-	return p.failure("reading it before the number of children is changed: %w", p.OwnerErr)
+	return p.failure("reading it before the number of children is changed: %w", why)
 }
 
 // ownerAgrees removes deletions and creations from scale if the owner on the server no longer wants the
@@ -351,7 +367,7 @@ func (p *pass[O, C]) mayDelete(ctx context.Context) bool {
 	_, _ = p.readOwner(ctx)
 	if p.OwnerErr != nil {
 		p.scaleFails(StopsDeletions, p.OwnerErr)
-		p.fails(p.unread(ctx, StopsDeletions, 0))
+		p.fails(p.unread(ctx, StopsDeletions, p.OwnerErr))
 		return false
 	}
 	if p.ownerOld {

@@ -76,9 +76,7 @@ func (p *pass[O, C]) isUnsure() bool {
 func (p *pass[O, C]) manage() (plan replicas.Plan[C], ok bool) {
 	plan, err := replicas.Manage(p.candidates(), p.view.spec)
 	if err != nil {
-		p.refuse(err)
-		p.gate(SpecRefused, "", 0, err)
-		p.fails(err)
+		p.refuseSpec(err)
 		return plan, false
 	}
 	p.Active, p.Terminating, p.Observed = plan.Claims.Owned, p.terminating(), true
@@ -249,10 +247,6 @@ func (p *pass[O, C]) lookAtServer(ctx context.Context) {
 // term. It records the term in the owner's state.
 func (p *pass[O, C]) looked() { p.state.childrenTerm = p.inTerm }
 
-// cachePatience is the maximum time that the first passes of a term wait for the cache. The passes wait until
-// the cache reaches the resourceVersion that the server had when the term began.
-const cachePatience = 2 * time.Second
-
 // A term is a period during which only this process is active, for example because it holds a lease. When a
 // term begins, the caches may be older than what an earlier process saw. The zero value is the first term,
 // before its first pass.
@@ -323,14 +317,14 @@ func (v *serverVersion) reached(version string) bool {
 }
 
 // patience returns the time that a pass waits before it checks the cache again. If passes have already
-// waited for cachePatience, the result is 0.
+// waited for the longest time in the row of CacheBehind, the result is 0.
 func (v *serverVersion) patience(now time.Time) time.Duration {
 	_, asked := v.known()
-	waited := now.Sub(asked)
-	if waited < 0 || waited >= cachePatience {
+	row, waited := CacheBehind.row(), now.Sub(asked)
+	if waited < 0 || waited >= row.longest {
 		return 0
 	}
-	return min(max(waited, 50*time.Millisecond), cachePatience-waited)
+	return min(max(waited, row.shortest), row.longest-waited)
 }
 
 // ask requests the version from the server. No request is sent if the version is known, if another pass is
