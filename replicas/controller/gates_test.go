@@ -542,6 +542,7 @@ func TestAPassInAFewLines(t *testing.T) {
 			`  Delete default/web-000 {"preconditions":{"uid":"uid-web-000"}}: `+forbidden("web-000", "a policy").Error()+"\n"+
 			"  "+pass.Calls[2].String()+"\n"+
 			"  web-000 was chosen: UID uid-web-000 < uid-web-001\n"+
+			"  DeletionRefused of web-000 stops deletions since 2026-05-04T12:00:00Z: the server refuses to delete a child, or does not answer ("+forbidden("web-000", "a policy").Error()+")\n"+
 			"  error: "+err.Error(), pass.String())
 		require.Len(t, pass.Calls, 3)
 		assert.Regexp(t, `^PatchStatus default/web \{"metadata":\{"uid":"uid-of-web"\},"status":\{.*"conditions":\[.*"readyReplicas":2.*\}\}$`, pass.Calls[2].String())

@@ -154,10 +154,10 @@ func (p *pass[O, C]) refuseSpec(err error) {
 		// months later why it is still there must find an event, and the server drops events after an hour.
 		message += " (the owner is being deleted, and the Controller deletes none of its children)"
 		h := p.state.holds.getOrAdd(SpecRefused, "")
-		if h.remaining(p.Now, 0) <= 0 {
+		if h.Remaining(p.Now) <= 0 {
 			h.Hold, p.state.refused = backoff.Hold{Since: p.Now, Wait: refusalAgain}, ""
 		}
-		p.requeueIn(h.remaining(p.Now, 0))
+		p.requeueIn(h.Remaining(p.Now))
 	}
 	p.sendRefusal(reason, message)
 	p.gate(SpecRefused, "", 0, err)
@@ -212,7 +212,7 @@ func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool
 		return cached, false
 	}
 	p.OwnerWasStale, p.ownerOld, p.ownerRead = true, false, true
-	hold.Double(now, OwnerStale.row().shortest, max(hold.Wait, ownerReadLast()))
+	hold.Double(now, 1, max(hold.Wait, ownerReadLast()))
 	p.requeueIn(hold.Wait)
 	return fresh, true
 }
