@@ -102,6 +102,9 @@ type Cluster interface {
 	Version() uint64
 	// AddNode adds a node that is ready. Nodes matter only for pods.
 	AddNode(name string)
+	// SkewNodes sets the difference between the clocks of all nodes and the cluster's clock. It is positive if
+	// the nodes' clocks are ahead. The nodes write their time into the conditions of pods.
+	SkewNodes(d time.Duration)
 }
 
 // A Part is a replicastest.Part.

@@ -79,6 +79,7 @@ type Cluster[O Object[O], C Object[C]] struct {
 	quota    map[string]int
 	ending   map[string]ending
 	nodes    []*node
+	nodeSkew time.Duration // how far the clocks of the nodes are ahead of Clock
 	tasks    []task[O, C]
 	clients  int            // the number of clients of the cluster
 	landing  *landing[O, C] // the late call that is taking effect at the moment; nil if there is none

@@ -109,6 +109,7 @@ func (c kubelets[O]) bindPod(p *corev1.Pod) {
 	p = c.change(p, func(p *corev1.Pod, at metav1.Time) {
 		p.Spec.NodeName = best.name
 		setCondition(p, corev1.PodScheduled, corev1.ConditionTrue, at)
+		setCondition(p, corev1.PodReady, corev1.ConditionFalse, at) // the node's kubelet reports this as soon as it knows the pod
 	})
 	c.doLater(c.timing.StartUp, start, p)
 }
@@ -132,7 +133,7 @@ func (c kubelets[O]) runs(p *corev1.Pod) bool {
 // change modifies a pod on behalf of the cluster, and stores the pod without validation.
 func (c kubelets[O]) change(old *corev1.Pod, change func(p *corev1.Pod, at metav1.Time)) *corev1.Pod {
 	p := old.DeepCopy()
-	change(p, c.timestamp())
+	change(p, metav1.NewTime(c.timestamp().Add(c.nodeSkew)))
 	return c.children.write(old, p)
 }
 

@@ -3,7 +3,10 @@
 
 package replicastest
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // A node runs pods while its kubelet is alive. A node gets new pods only while the node is ready.
 type node struct {
@@ -14,6 +17,8 @@ type node struct {
 func (c *insideCluster[O, C]) AddNode(name string) {
 	c.nodes = append(c.nodes, &node{name: name, alive: true, ready: true})
 }
+
+func (c *insideCluster[O, C]) SkewNodes(d time.Duration) { c.nodeSkew = d }
 
 // LoseNode cuts a node off from the cluster. After Timing.Detect, the node's pods are no longer
 // ready. After a further Timing.Evict, the deletion of these pods starts. The pods then remain
