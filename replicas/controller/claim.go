@@ -61,8 +61,7 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (scale re
 		}
 		return scale, false
 	}
-	p.refusedAdoptions(claimed.Refused)
-	p.undecidedAdoptions(ctx, claimer, before, claimed.AdoptionPending)
+	p.undecidedAdoptions(ctx, claimer, before, append(claimed.AdoptionPending, p.refusedAdoptions(claimed.Refused)...))
 	p.invalidReleases(claims.Release)
 	p.noteReleases(claims.Release)
 	p.sortAside(orphans)
@@ -203,11 +202,23 @@ func (p *pass[O, C]) noteReleases(released []C) {
 	}
 }
 
-func (p *pass[O, C]) refusedAdoptions(refused []selector.Failure[C]) {
+// refusedAdoptions postpones the adoptions that the server has refused, and returns those of children that
+// this process has created.
+func (p *pass[O, C]) refusedAdoptions(refused []selector.Failure[C]) (made []selector.Failure[C]) {
 	for _, f := range refused {
+		if p.isMade(f.Object) {
+			made = append(made, f)
+			continue
+		}
 		p.refuseAdoption(f.Object, time.Time{}, f.Err)
 	}
+	return made
 }
+
+// isMade reports whether this process has created a child. Such a child keeps its place, whatever the server
+// answers to its adoption. Otherwise a webhook that takes the owner from each new child would cause creations
+// without end.
+func (p *pass[O, C]) isMade(c C) bool { return p.state.known.Made(nameOf(c)) }
 
 // refuseAdoption is called after the server has refused an adoption, and postpones the next attempt. If a
 // single answer of the server was a refusal, the second argument is the zero time. If repeated failures
@@ -229,7 +240,7 @@ func (p *pass[O, C]) undecidedAdoptions(ctx context.Context, claimer selector.Cl
 			a = *was
 		}
 		a.Version, a.Reason = f.Object.GetResourceVersion(), AdoptionUndecided
-		if p.Now.Sub(a.First) >= policyIsFinal && isPolicy(f.Err) && isFinal() {
+		if p.Now.Sub(a.First) >= policyIsFinal && isPolicy(f.Err) && !p.isMade(f.Object) && isFinal() {
 			p.refuseAdoption(f.Object, a.First, f.Err)
 			continue
 		}

@@ -40,6 +40,7 @@ type Ledger[C metav1.Object] struct {
 	known    map[types.UID]string // the versions of the cached children; filled on first use
 	children map[types.UID]*entry[C]
 	names    []Name
+	made     sets.Set[types.NamespacedName] // the names of all creations ever sent; see Made
 	owner    Owner
 	strays   []C
 	list     bar

@@ -85,7 +85,36 @@ func (l *Ledger[C]) Sending(name types.NamespacedName, now time.Time) {
 		n = &l.names[len(l.names)-1]
 	}
 	n.open, n.Sent, n.look = n.open+1, now, backoff.Hold{}
+	if l.made == nil {
+		l.made = sets.New[types.NamespacedName]()
+	}
+	l.made.Insert(name)
 }
+
+// Made reports whether a creation with the given name was ever sent. A child with this name was then created
+// for the owner, even if it no longer names the owner as its controller. After the child has left the view,
+// the result may be false.
+func (l *Ledger[C]) Made(name types.NamespacedName) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.made.Has(name) || l.find(name) != nil
+}
+
+// forgetMade drops the names of children that are gone. A sweep is due when most names belong to such
+// children, so its average cost for each creation is constant.
+func (l *Ledger[C]) forgetMade(children []C) {
+	if len(l.made) <= 2*len(children)+fewMade {
+		return
+	}
+	there := sets.New[types.NamespacedName]()
+	for _, c := range children {
+		there.Insert(nameOf(c))
+	}
+	l.made = l.made.Intersection(there)
+}
+
+// fewMade is the number of names that forgetMade always keeps.
+const fewMade = 100
 
 // Refused must be called if one creation with the given name did not take effect and never will.
 func (l *Ledger[C]) Refused(name types.NamespacedName) {

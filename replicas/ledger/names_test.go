@@ -4,10 +4,12 @@
 package ledger_test
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/replicas/ledger"
@@ -291,4 +293,36 @@ func TestInFlight(t *testing.T) {
 	assert.Equal(t, ledger.InFlight{
 		Creations: []string{"web-4", "web-1"}, Taken: []string{"web-2"}, Deletions: []types.UID{"a", "b"},
 	}, known.InFlight())
+}
+
+// Made remembers each name that was sent, whatever has become of the creation. Names whose children are gone are
+// forgotten when they are the most.
+func TestMade(t *testing.T) {
+	t.Parallel()
+	var known ledger.Ledger[kid]
+	sent := func(n int) types.NamespacedName {
+		return types.NamespacedName{Namespace: "shop", Name: "web-" + strconv.Itoa(n)}
+	}
+	view := func(children ...kid) {
+		_, err := known.View(known.Start(), ledger.Snapshot[kid]{Children: children, Rules: rules}, began)
+		require.NoError(t, err)
+		known.Done()
+	}
+	for n := range 100 {
+		known.Sending(sent(n), began)
+		known.Refused(sent(n))
+	}
+	view()
+	assert.True(t, known.Made(sent(0)), "there are few")
+	assert.False(t, known.Made(sent(100)))
+	for n := range 3 {
+		known.Sending(sent(100+n), began)
+	}
+	known.Refused(sent(100))
+	known.Refused(sent(101))
+	view(kidOf("web-101@5"))
+	assert.False(t, known.Made(sent(0)), "it is gone")
+	assert.False(t, known.Made(sent(100)))
+	assert.True(t, known.Made(sent(101)), "it is there")
+	assert.True(t, known.Made(sent(102)), "it may still appear")
 }

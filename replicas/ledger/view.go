@@ -139,6 +139,7 @@ func (l *Ledger[C]) View(start Moment, s Snapshot[C], now time.Time) (View[C], e
 		l.children = nil
 	}
 	l.resolve(v.Children, s.Rules)
+	l.forgetMade(v.Children)
 	return v, nil
 }
 
