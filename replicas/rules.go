@@ -61,10 +61,14 @@ type Rules[T metav1.Object] struct {
 	// NotReadySince returns the time since which a child has been unready. The zero time means that
 	// this time is unknown, and that ReadyWithin does not apply to the child. If neither
 	// NotReadySince nor Ready is set, the time comes from the Ready condition of the pod. If the
-	// pod has no Ready condition, its creationTimestamp is used. If only Ready is set, a Controller
-	// uses the time when it first observed the child as unready. The Controller forgets these times
-	// when its process restarts. If you set Ready and ReadyWithin without using a Controller, also
-	// set NotReadySince.
+	// pod has no Ready condition, its creationTimestamp is used. If you set Ready and ReadyWithin
+	// without using a Controller, also set NotReadySince.
+	//
+	// Another clock may have written these times. A Controller therefore counts from the moment at
+	// which it first observed the child as unready with this time. If NotReadySince returns a later
+	// time than this moment, the Controller counts from the later time. If NotReadySince returns
+	// another time than before, the Controller starts to count again. It also does so when its
+	// process restarts.
 	NotReadySince func(T) time.Time
 	// Available reports whether a child is available. A rollout with Spec.MaxUnavailable or
 	// Spec.MaxSurge uses this result. If Available is nil, a child is available if it has been

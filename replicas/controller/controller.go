@@ -379,8 +379,8 @@ func (r *reconciler[O, C]) cacheWentBack(key expectations.Key) {
 	}
 }
 
-// becameReady records the time at which a child of an owner became ready.
-func (r *reconciler[O, C]) becameReady(owner expectations.Key, child C) {
+// wasReady records the time at which a child of an owner became ready, or was last seen ready.
+func (r *reconciler[O, C]) wasReady(owner expectations.Key, child C) {
 	if state := r.owners.get(owner); state != nil {
 		state.ready.setReady(object.ID(child), r.opts.Now())
 	}

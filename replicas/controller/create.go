@@ -91,7 +91,7 @@ func (c *creations[O, C]) holdSlots() {
 		case e.made:
 			c.state.holds.end(e.name.Name, NameTaken)
 		case c.isSlotTaken(e.err):
-			c.holdSlot(e.name.Name, e.err)
+			c.holdCreations(NameTaken, e.name.Name, e.err) // there might be no event when the other object is deleted
 			taken = append(taken, e.err)
 		case e.err != nil && e.name.Name == "" && c.spec.Slots != nil:
 			c.refuse(e.err)
@@ -356,12 +356,12 @@ func (p *pass[O, C]) creationsHeld(namespace string) (are bool) {
 	return are
 }
 
-// holdCreations starts or extends a hold on creations in a namespace after a failure.
-func (p *pass[O, C]) holdCreations(reason Reason, namespace string, why error) *hold {
-	h := p.state.holds.getOrAdd(reason, namespace)
+// holdCreations starts or extends a hold on creations in a namespace or a slot after a failure.
+func (p *pass[O, C]) holdCreations(reason Reason, where string, why error) *hold {
+	h := p.state.holds.getOrAdd(reason, where)
 	reason.grow(&h.Hold, p.opts.Now())
 	h.why = why
-	p.gate(reason, namespace, h.Wait, why)
+	p.gate(reason, where, h.Wait, why)
 	return h
 }
 

@@ -212,9 +212,9 @@ type listener[O, C Object] interface {
 	childLeft(owner expectations.Key, child types.UID) // the child is being deleted, has another owner now, or left the cache
 	childTaken(owner expectations.Key, child C)        // another owner has taken over the child
 	childEnded(child types.UID)                        // a DELETED event has come for the child
-	becameReady(owner expectations.Key, child C)
-	cacheWentBack(owner expectations.Key) // a child of the owner went back to an older version
-	forget(owner expectations.Key)        // the owner left the cache
+	wasReady(owner expectations.Key, child C)          // the child has become ready, or was until now
+	cacheWentBack(owner expectations.Key)              // a child of the owner went back to an older version
+	forget(owner expectations.Key)                     // the owner left the cache
 	// isOwnWrite reports whether an update of an owner shows only the Controller's own write. It may return
 	// true while that write is still under way. If the update then turns out to show something else, the
 	// listener calls wake.
@@ -230,7 +230,7 @@ func (s storeOnly[O, C]) forget(owner expectations.Key)       { s.Forget(owner) 
 func (storeOnly[O, C]) childLeft(expectations.Key, types.UID) {}
 func (storeOnly[O, C]) childTaken(expectations.Key, C)        {}
 func (storeOnly[O, C]) childEnded(types.UID)                  {}
-func (storeOnly[O, C]) becameReady(expectations.Key, C)       {}
+func (storeOnly[O, C]) wasReady(expectations.Key, C)          {}
 func (storeOnly[O, C]) cacheWentBack(expectations.Key)        {}
 func (storeOnly[O, C]) isOwnWrite(O, O, func()) bool          { return false }
 
@@ -437,15 +437,15 @@ func (e events[O, C]) ownedChanged(was, c C) {
 		return
 	}
 	spec, after := e.specOf(owner), time.Duration(0)
-	becameReady := (spec.minReady > 0 || spec.rules.ReadyWithin > 0) && spec.rules.Ready != nil && !spec.rules.Ready(was) && spec.rules.Ready(c)
-	if becameReady {
-		e.listener.becameReady(key, c) // called before wake, because the next pass uses the recorded time
+	turned := (spec.minReady > 0 || spec.rules.ReadyWithin > 0) && spec.rules.Ready != nil && spec.rules.Ready(was) != spec.rules.Ready(c)
+	if turned {
+		e.listener.wasReady(key, c) // called before wake, because the next pass uses the recorded time
 	}
 	if e.statusDelay > 0 && spec.onlyStatusChanges(was, c) {
 		after = e.statusDelay
 	}
 	e.wake(owner, after)
-	if becameReady && spec.minReady > 0 {
+	if turned && spec.minReady > 0 && spec.rules.Ready(c) {
 		e.wake(owner, spec.minReady)
 	}
 }

@@ -236,7 +236,7 @@ var rows = [reasons]row{
 		sentence: "children are ranked without those of related owners",
 	},
 	OwnerUnread: {
-		name: "OwnerUnread", step: looks, stops: StopsDeletions, isError: true, shortest: time.Second, longest: 10 * time.Second,
+		name: "OwnerUnread", step: looks, stops: stopsScale, waits: true, isError: true, ofSpec: true, shortest: time.Second, longest: 5 * time.Minute,
 		ends: "a read succeeds", event: FailedOwner,
 		sentence: "the owner could not be read from the server",
 	},

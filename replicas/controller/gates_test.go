@@ -175,7 +175,7 @@ func TestEachGateAlone(t *testing.T) {
 			r.settle()
 			r.related = func() ([]*corev1.Pod, error) { return nil, nil }
 		})),
-		row(controller.OwnerUnread, controller.StopsDeletions, controller.FailedOwner, one(func(r *podRig) {
+		row(controller.OwnerUnread, controller.StopsCreations|controller.StopsDeletions, controller.FailedOwner, one(func(r *podRig) {
 			r.getOwner = func() (*appsv1.ReplicaSet, error) { return nil, timeout() }
 		}, func(r *podRig) { r.getOwner = func() (*appsv1.ReplicaSet, error) { return clone(r.owner), nil } })),
 		row(controller.AdoptionUndecided, controller.StopsCreations, controller.FailedAdopt, gate{

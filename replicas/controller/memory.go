@@ -48,8 +48,7 @@ type memory[C Object] struct {
 	// ownerWait delays the next check of an owner that the cache shows in an old version. The first checks use
 	// the cached owner, and the delay between them doubles as the row of OwnerStale says. When it has reached
 	// its longest value, passes read the owner from the server instead. The delay between these reads doubles
-	// up to the longest value of OwnerUnread, or up to that of OwnerGone if the owner is gone or the passes
-	// fail. ownerWait ends when the cache shows the newest known version of the owner.
+	// up to ownerReadLast, or up to the longest value of OwnerGone if the owner is gone or the passes fail. ownerWait ends when the cache shows the newest known version of the owner.
 	ownerWait backoff.Hold
 	// ready holds the time at which each child became ready, or not ready. The time is dropped when the child
 	// is gone.
@@ -62,11 +61,9 @@ type memory[C Object] struct {
 	// the owner from the server, unless the cached owner is at least as new as the start of the term.
 	childrenTerm, ownerTerm int
 	// active is the number of active children after the last pass that was able to create and delete
-	// children. If a later pass finds fewer active children, the later pass reads the owner from the server
-	// before it creates children. Because of the field leftWait, a decrease of the number of active children
-	// leads to at most one read per leftHold.
-	active   int
-	leftWait backoff.Hold
+	// children, including those that have left and must not be replaced yet. If a later pass finds fewer
+	// active children, the later pass reads the owner from the server before it replaces those that have left.
+	active int
 	// holds contains the holds of this owner. A hold postpones calls. The table in gates.go shows what ends
 	// each hold early.
 	holds holds
@@ -308,9 +305,6 @@ func (o *owners[C]) sweep(name types.NamespacedName, now time.Time) (next time.D
 	return next
 }
 
-// leftHold is the minimum time between two reads that childrenLeft makes of the same owner.
-const leftHold = time.Minute
-
 // aside describes an orphan whose adoption failed, or a child whose release failed.
 type aside struct {
 	Version string    // the child's resourceVersion at the last failure
@@ -517,10 +511,10 @@ func sameMeta(a, b metav1.Object) bool {
 }
 
 // readiness records when each child of an owner was first seen ready, or first seen not ready. The status
-// of a pod contains the time of the change, but the status of other children does not. The recorded time is
-// never earlier than the real change. Therefore a child never counts as available too early, and is never
-// deleted as unready too early. The zero value contains no times. Passes and event handlers may use a
-// readiness concurrently.
+// of a pod contains the time of the change, but another clock wrote it, and the status of other children does
+// not. The recorded time is never earlier than the real change. Therefore a child never counts as available
+// too early, and is never deleted as unready too early. The zero value contains no times. Passes and event
+// handlers may use a readiness concurrently.
 //
 // Without the recorded times, the Controller would depend on a delayed requeue after each event. However, a
 // work queue keeps only the earliest of several delayed requeues for one owner. If the owner is already
@@ -532,51 +526,47 @@ type readiness struct {
 	of map[types.UID]readyState
 }
 
-// readyState stores whether a child is ready, and since when.
+// readyState stores whether a child is ready, and since when. The field told is the time at which a child that
+// is not ready claims to have become so.
 type readyState struct {
-	ready bool
-	since time.Time
+	ready       bool
+	told, since time.Time
 }
 
-// setReady is called when a child becomes ready, and records the time. Event handlers call setReady, because a
-// pass might not see that a child was unready for a moment.
+// setReady is called when a child was or became ready, and records the time. Event handlers call setReady,
+// because a pass might not see that a child was ready or unready for a moment.
 func (r *readiness) setReady(child types.UID, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.of != nil {
-		r.of[child] = readyState{true, now}
+		r.of[child] = readyState{ready: true, since: now}
 	}
 }
 
-// since returns the time at which a child became ready, or unready if the argument ready is false. If this
-// time is not recorded, the result is now.
-func (r *readiness) since(child types.UID, ready bool, now time.Time) time.Time {
+// since records the state of a child, and returns the time at which the child was first seen in this state. If
+// the argument told is later than this time, the result is told.
+func (r *readiness) since(child types.UID, ready bool, told, now time.Time) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.sinceLocked(child, ready, now)
-}
-
-func (r *readiness) sinceLocked(child types.UID, ready bool, now time.Time) time.Time {
-	if was, is := r.of[child]; is && was.ready == ready && !now.Before(was.since) { // a time after now means that the clock was set back
-		return was.since
+	if r.of == nil {
+		r.of = map[types.UID]readyState{}
 	}
-	return now
-}
-
-// update records whether each child in the map is ready now, and forgets all other children.
-func (r *readiness) update(is map[types.UID]bool, now time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	next := make(map[types.UID]readyState, len(is))
-	for id, ready := range is {
-		next[id] = readyState{ready, r.sinceLocked(id, ready, now)}
+	is, known := r.of[child]
+	switch {
+	case !known, is.ready != ready, !is.told.Equal(told), // the child may have been ready meanwhile
+		now.Before(is.since): // the clock was set back, or the child's clock is ahead
+		is = readyState{ready, told, now}
+		if told.After(now) {
+			is.since = told
+		}
+		r.of[child] = is
 	}
-	r.of = next
+	return is.since
 }
 
-// forget drops all times, because the owner's rules do not use them.
-func (r *readiness) forget() {
+// keep forgets all children that are not in the set.
+func (r *readiness) keep(children sets.Set[types.UID]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.of = nil
+	maps.DeleteFunc(r.of, func(id types.UID, _ readyState) bool { return !children.Has(id) })
 }

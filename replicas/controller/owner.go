@@ -80,24 +80,34 @@ func (p *pass[O, C]) wants(ctx context.Context) bool {
 	return true
 }
 
-// rememberReadiness sets the rules NotReadySince and Available in p.spec, if they are necessary and the Kind
-// has not set them. The rules use the times at which the Controller has seen children become ready or not
-// ready. If the children are pods and the Kind has no Ready rule of its own, the rules are not necessary,
-// because the Ready condition of a pod contains the time of the change.
+// rememberReadiness sets the rules NotReadySince and Available in p.spec, if they are necessary. They use the
+// times at which the Controller has seen children become ready or not ready. The clock that wrote the time in
+// a child's status may differ from the Controller's clock, so this time can only make NotReadySince later.
+// Available of pods is not set if the Ready condition tells it.
 func (p *pass[O, C]) rememberReadiness() {
+	rules, minReady := p.spec.Rules.Complete(), time.Duration(p.spec.MinReadySeconds)*time.Second
 	if _, arePods := any(*new(C)).(*corev1.Pod); arePods && p.spec.Rules.Ready == nil {
+		minReady = 0
+	}
+	p.remembers = rules.Ready != nil && (minReady > 0 || rules.ReadyWithin > 0)
+	if !p.remembers {
 		return
 	}
-	rules, minReady := p.spec.Rules.Complete(), time.Duration(p.spec.MinReadySeconds)*time.Second
-	p.remembers = rules.Ready != nil && (minReady > 0 || rules.ReadyWithin > 0 && rules.NotReadySince == nil)
-	if rules.NotReadySince == nil {
-		p.spec.Rules.NotReadySince = func(c C) time.Time { return p.state.ready.since(object.ID(c), false, p.opts.Now()) }
-	}
-	if p.remembers && minReady > 0 && rules.Available == nil {
-		p.spec.Rules.Available = func(c C) bool {
-			return rules.Ready(c) && p.Now.Sub(p.state.ready.since(object.ID(c), true, p.opts.Now())) >= minReady
+	p.spec.Rules.NotReadySince = func(c C) (told time.Time) {
+		if rules.NotReadySince != nil {
+			if told = rules.NotReadySince(c); told.IsZero() {
+				return told
+			}
 		}
+		return p.state.ready.since(object.ID(c), false, told, p.opts.Now())
 	}
+	if minReady > 0 && rules.Available == nil {
+		p.spec.Rules.Available = func(c C) bool { return rules.Ready(c) && p.Now.Sub(p.readySince(c)) >= minReady }
+	}
+}
+
+func (p *pass[O, C]) readySince(c C) time.Time {
+	return p.state.ready.since(object.ID(c), true, time.Time{}, p.opts.Now())
 }
 
 // specOf returns the Spec of an owner. If the owner is being deleted and a finalizer keeps it until its
@@ -201,8 +211,8 @@ func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool
 	fresh, err := p.readOwner(ctx)
 	switch {
 	case p.OwnerErr != nil:
-		p.fails(p.unread(ctx, stopsAll, p.OwnerErr))
-		*hold = p.state.holds[holdKey{OwnerUnread, ""}].Hold // passes that an event causes meanwhile read nothing
+		p.fails(p.unread(ctx, StopsClaims, p.OwnerErr))
+		*hold = p.state.holds.getOrAdd(OwnerUnread, "").Hold // passes that an event causes meanwhile read nothing
 		return cached, false
 	case p.ownerRead:
 		p.ownerIsShown()
@@ -212,7 +222,7 @@ func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool
 		return cached, false
 	}
 	p.OwnerWasStale, p.ownerOld, p.ownerRead = true, false, true
-	hold.Double(now, 1, max(hold.Wait, ownerReadLast()))
+	hold.Double(now, 1, max(hold.Wait, ownerReadLast))
 	p.requeueIn(hold.Wait)
 	return fresh, true
 }
@@ -226,14 +236,14 @@ func (p *pass[O, C]) wentByRead(failed bool) {
 	case !p.OwnerWasStale || !p.ownerRead:
 	case failed:
 		OwnerGone.grow(&p.state.ownerWait, p.opts.Now())
-	case p.state.ownerWait.Wait > ownerReadLast():
-		p.state.ownerWait.Wait = ownerReadLast()
-		p.requeueIn(ownerReadLast())
+	case p.state.ownerWait.Wait > ownerReadLast:
+		p.state.ownerWait.Wait = ownerReadLast
+		p.requeueIn(ownerReadLast)
 	}
 }
 
 // ownerReadLast is the longest time between two reads of an owner that the cache does not show.
-func ownerReadLast() time.Duration { return OwnerUnread.row().longest }
+const ownerReadLast = 10 * time.Second
 
 // isShown reports whether the cached owner is new enough for the pass. The cached owner must be at least as
 // new as the newest known version, or both versions must want the same children. If isShown returns true, the
@@ -281,6 +291,7 @@ func (p *pass[O, C]) oldOwner(otherwise Reason) Reason {
 func (p *pass[O, C]) readOwner(ctx context.Context) (O, error) {
 	fresh, err := p.askOwner(ctx)
 	p.OwnerErr = nil
+	defer p.holdReads()
 	switch {
 	case apierrors.IsNotFound(err):
 		p.ownerGone()
@@ -291,7 +302,10 @@ func (p *pass[O, C]) readOwner(ctx context.Context) (O, error) {
 	case err == nil && nameOf(fresh) != p.Name:
 		p.OwnerErr = fmt.Errorf("the read returned %q", object.Name(fresh))
 		return fresh, nil
-	case err != nil:
+	case apierrors.IsForbidden(err):
+		err = fmt.Errorf("%w (the right to get %s in the group %q is needed)", err, p.ownerResource.Resource, p.kind.Owner.Group)
+	}
+	if err != nil {
 		p.OwnerErr = err
 		return fresh, err
 	}
@@ -299,11 +313,22 @@ func (p *pass[O, C]) readOwner(ctx context.Context) (O, error) {
 		p.ownerGone()
 		return fresh, nil
 	}
-	p.state.holds.end("", OwnerUnread)
 	same := p.wantTheSame(p.Owner, fresh)
 	p.ownerShown(fresh, same)
 	p.ownerRead = p.ownerRead || same
 	return fresh, nil
+}
+
+// holdReads is called after a read of the owner. The reads of an owner that may be gone are up to five minutes
+// apart.
+func (p *pass[O, C]) holdReads() {
+	if p.OwnerErr == nil {
+		p.state.holds.end("", OwnerUnread)
+		return
+	}
+	h := p.state.holds.getOrAdd(OwnerUnread, "")
+	OwnerUnread.grow(&h.Hold, p.opts.Now())
+	h.Wait, h.why = max(h.Wait, serverDelay([]error{p.OwnerErr})), p.OwnerErr
 }
 
 // ownerShown records the version of the owner that a call has returned. If the argument same is true, the
@@ -327,14 +352,13 @@ func (p *pass[O, C]) ownerGone() {
 }
 
 // unread records that the owner could not be read, and returns an error. The argument stops contains the parts
-// of the pass that are skipped.
+// of the pass that are skipped besides creations and deletions.
 func (p *pass[O, C]) unread(ctx context.Context, stops Stops, why error) error {
 	if ctx.Err() == nil {
 		p.sendEventOnce(OwnerUnread, "Error reading the owner: "+why.Error())
 	}
-	wait := OwnerUnread.grow(&p.state.holds.getOrAdd(OwnerUnread, "").Hold, p.opts.Now())
-	g := p.gate(OwnerUnread, "", max(wait, serverDelay([]error{why})), why)
-	g.Stops, g.waits = stops, stops == stopsAll
+	g := p.gate(OwnerUnread, "", max(p.state.holds.getOrAdd(OwnerUnread, "").Wait, serverDelay([]error{why})), why)
+	g.Stops |= stops
 	return p.failure("reading it before the number of children is changed: %w", why)
 }
 
@@ -349,8 +373,9 @@ func (p *pass[O, C]) ownerAgrees(ctx context.Context, planned, scale replicas.Sc
 		}
 		scale.Delete, scale.Discard = nil, nil
 	}
-	if scale.Create > 0 && (p.ownerOld || !p.mayCreate(ctx)) {
-		scale.Create, scale.Names = 0, nil
+	if scale.Create > 0 {
+		scale.Create = p.mayCreate(ctx, scale.Create)
+		scale.Names = scale.Names[:scale.Create]
 	}
 	return scale, true
 }
@@ -361,51 +386,43 @@ func deletes[C Object](scale replicas.Scale[C]) bool { return len(scale.Delete)+
 // wants the same children as p.Owner. Without this check, an old spec that wants fewer children could cause
 // deletions.
 func (p *pass[O, C]) mayDelete(ctx context.Context) bool {
-	if p.ownerRead {
-		return true
+	if !p.checkOwner(ctx, true) && p.OwnerErr != nil {
+		p.scaleFails(StopsDeletions, p.OwnerErr)
+	}
+	return p.ownerRead
+}
+
+// checkOwner reads the owner, unless this pass has already done so, and reports whether the owner on the
+// server wants the same children as p.Owner. If the pass needs the read and the read fails, later passes wait
+// before they read again.
+func (p *pass[O, C]) checkOwner(ctx context.Context, needed bool) bool {
+	if p.ownerRead || p.OwnerErr != nil || needed && p.held(OwnerUnread, "", "", 0) {
+		return p.ownerRead
 	}
 	_, _ = p.readOwner(ctx)
-	if p.OwnerErr != nil {
-		p.scaleFails(StopsDeletions, p.OwnerErr)
-		p.fails(p.unread(ctx, StopsDeletions, p.OwnerErr))
-		return false
-	}
-	if p.ownerOld {
+	switch {
+	case p.OwnerErr != nil && needed:
+		p.fails(p.unread(ctx, 0, p.OwnerErr))
+	case p.ownerOld:
 		p.waitForOwner()
 	}
 	return p.ownerRead
 }
 
-// mayCreate reports whether the pass may create children. If p.Owner is not known to be new enough for this
-// term, mayCreate reads the owner from the server. One read in a term is enough, because an extra child can
-// be deleted later. If childrenLeft returns true, the owner is read again. If the read shows that the owner
-// is gone or now wants something else, mayCreate returns false.
-func (p *pass[O, C]) mayCreate(ctx context.Context) bool {
-	if p.ownerRead || (p.state.ownerTerm == p.inTerm || p.isOfTerm(ctx)) && !p.childrenLeft() {
-		p.state.ownerTerm = p.inTerm
-		return true
-	}
-	_, _ = p.readOwner(ctx)
+// mayCreate returns how many of the given number of children the pass may create. If p.Owner is not known to
+// be new enough for this term, mayCreate reads the owner from the server. One read in a term is enough,
+// because an extra child can be deleted later.
+func (p *pass[O, C]) mayCreate(ctx context.Context, create int) int {
 	switch {
 	case p.ownerOld:
-		p.waitForOwner()
-		return false
-	case p.OwnerErr != nil && !apierrors.IsForbidden(p.OwnerErr):
-		return true // the owner is read again before the next creations
+	case p.left == 0 && (p.state.ownerTerm == p.inTerm || p.isOfTerm(ctx)), p.checkOwner(ctx, p.left > 0):
+		p.state.ownerTerm, p.left = p.inTerm, 0
+		return create
 	}
-	p.state.ownerTerm = p.inTerm
-	return true
-}
-
-// childrenLeft reports whether the owner has fewer active children than after the last pass. For example,
-// the garbage collector may have deleted children because their owner was deleted. For each owner,
-// childrenLeft returns true at most once per leftHold.
-func (p *pass[O, C]) childrenLeft() bool {
-	if len(p.Active)+len(p.Released) >= p.state.active || p.state.leftWait.Remaining(p.Now) > 0 {
-		return false
+	if p.ownerOld {
+		return 0
 	}
-	p.state.leftWait = backoff.Hold{Since: p.Now, Wait: leftHold}
-	return true
+	return max(create-p.left, 0) // if the owner is gone, the garbage collector deletes each child that replaces another
 }
 
 // isOfTerm reports whether p.Owner has reached the resourceVersion that the server had for owners when the

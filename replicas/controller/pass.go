@@ -81,6 +81,10 @@ type pass[O, C Object] struct {
 	ownerRead, ownerOld bool
 	remembers           bool // whether the pass records the times at which children become ready, which their status does not contain
 
+	// left is the number of active children that have left since the last pass, until a read has confirmed that
+	// the owner still wants them.
+	left int
+
 	// These fields are set by p.plan.
 	start    ledger.Moment // when the pass began to read the cache
 	snapshot ledger.Snapshot[C]
@@ -114,6 +118,7 @@ func (p *pass[O, C]) scale(ctx context.Context, planned replicas.Scale[C]) {
 		return
 	}
 	p.limits(planned)
+	p.left = max(p.state.active-len(p.Active)-len(p.Released), 0)
 	if planned.IsZero() {
 		p.nothingToDo(ctx, planned)
 	} else if ok := p.carryOut(ctx, planned, planned); ok && p.mayFillSlots(ctx, planned) {
@@ -123,7 +128,8 @@ func (p *pass[O, C]) scale(ctx context.Context, planned replicas.Scale[C]) {
 			p.carryOut(ctx, all, missing)
 		}
 	}
-	p.state.active = len(p.Active) + len(p.Created) - len(p.activeOf(p.Deleted))
+	active := len(p.Active) + len(p.Created) - len(p.activeOf(p.Deleted))
+	p.state.active = max(active, min(active+p.left, int(p.Desired)))
 }
 
 // nothingToDo completes a pass whose plan contains no creations and no deletions.

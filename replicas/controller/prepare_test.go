@@ -493,12 +493,14 @@ func TestAChildThatIsLateWhileThePassGoesOn(t *testing.T) {
 	withSpec(r, func(s *replicas.PodSpec) { s.Rules.ReadyWithin = time.Minute })
 	pods := ready(r.owner, 2)
 	pods[0].Status.Conditions[0].Status = corev1.ConditionFalse
-	pods[0].Status.Conditions[0].LastTransitionTime = metav1.NewTime(podtest.Now.Add(-59 * time.Second))
+	_, err := r.pass(t, 0, pods...)
+	require.NoError(t, err)
+	r.now = podtest.Now.Add(59 * time.Second)
 	r.children = func() ([]*corev1.Pod, error) {
-		r.now = podtest.Now.Add(2 * time.Second)
+		r.now = podtest.Now.Add(61 * time.Second)
 		return pods, nil
 	}
-	_, err := r.sync(t, t.Context())
+	_, err = r.sync(t, t.Context())
 	require.NoError(t, err)
 	assert.Empty(t, r.callsOf("delete"))
 	assert.Equal(t, time.Duration(1), r.last.RequeueAfter)

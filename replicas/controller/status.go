@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/replicakit/replicakit/internal/mergepatch"
 	"github.com/replicakit/replicakit/internal/object"
@@ -219,7 +220,7 @@ func (p *pass[O, C]) sendStatus(ctx context.Context, owner O, patch selector.Pat
 	if err == nil && object.IsNil(written) {
 		err = errNoObject
 	}
-	if apierrors.IsNotFound(err) { // the owner is gone, or its kind has no status sub-resource
+	if apierrors.IsNotFound(err) && !p.held(OwnerUnread, "", "", 0) { // the owner is gone, or its kind has no status sub-resource
 		if fresh, readErr := p.readOwner(ctx); readErr == nil && p.OwnerErr == nil && fresh.GetUID() == owner.GetUID() {
 			err = fmt.Errorf("%w: the owner exists, so the kind %s has no sub-resource status: its CustomResourceDefinition needs subresources: {status: {}}", err, p.kind.Owner.Kind)
 		}
@@ -279,32 +280,25 @@ func (p *pass[O, C]) nextAvailable(counted []C) (after time.Duration) {
 		after = p.nextPodAvailable(pods)
 	}
 	if !p.remembers {
-		p.state.ready.forget()
-	}
-	if !p.remembers && p.spec.Rules.ReadyWithin <= 0 {
+		p.state.ready.keep(nil)
 		return after
 	}
 	now, rules, minReady := p.opts.Now(), p.spec.Rules.Complete(), time.Duration(p.spec.MinReadySeconds)*time.Second
-	if p.remembers {
-		is := make(map[types.UID]bool, len(counted))
-		for _, c := range counted {
-			is[object.ID(c)] = rules.Ready(c)
-		}
-		p.state.ready.update(is, now)
-	}
 	wait := func(from time.Time, d time.Duration) {
-		if at := from.Add(d); at.After(p.Now) { // compared with p.Now, because the children were judged as of p.Now
+		if at := from.Add(d); d > 0 && at.After(p.Now) { // compared with p.Now, because the children were judged as of p.Now
 			after = earliest(after, max(at.Sub(now), 1))
 		}
 	}
+	ids := make(sets.Set[types.UID], len(counted))
 	for _, c := range counted {
-		switch isReady := rules.Ready(c); {
-		case !isReady && rules.ReadyWithin > 0:
+		ids.Insert(object.ID(c))
+		if rules.Ready(c) {
+			wait(p.readySince(c), minReady)
+		} else {
 			wait(rules.NotReadySince(c), rules.ReadyWithin)
-		case isReady && p.remembers && minReady > 0:
-			wait(p.state.ready.since(object.ID(c), true, now), minReady)
 		}
 	}
+	p.state.ready.keep(ids)
 	return after
 }
 

@@ -437,15 +437,6 @@ func (p *pass[O, C]) isSlotTaken(err error) bool {
 	return p.spec.Slots != nil && apierrors.IsAlreadyExists(err)
 }
 
-// holdSlot postpones creations for a slot if another object uses the name of the slot. The hold is
-// necessary because there might be no event when this object is deleted.
-func (p *pass[O, C]) holdSlot(name string, err error) {
-	h := p.state.holds.getOrAdd(NameTaken, name)
-	NameTaken.grow(&h.Hold, p.opts.Now())
-	h.why = err
-	p.gate(NameTaken, name, h.Wait, err)
-}
-
 // isEnded reports whether a child of the view has ended and should be discarded by the pass.
 func (p *pass[O, C]) isEnded(c C) bool {
 	return p.spec.Rules.Ended(c) && p.controls(c) && p.snapshot.Rules.MayCount(c) && c.GetDeletionTimestamp() == nil
