@@ -29,7 +29,7 @@ type kind struct {
 // kinds returns all operations, keyed by name.
 func kinds() map[string]kind {
 	all := map[string]kind{"run": {0, func(r *run, op Op) error { return r.pass(op.For) }}}
-	for _, some := range []map[string]kind{ofUsers(), ofNodes(), ofControllers(), ofCalls()} {
+	for _, some := range []map[string]kind{ofUsers(), ofNodes(), ofControllers(), ofCalls(), ofHostile()} {
 		maps.Copy(all, some)
 	}
 	return all

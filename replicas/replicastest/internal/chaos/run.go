@@ -109,6 +109,7 @@ type run struct {
 	cancel      func()               // ends the context of the pass
 	ended       bool                 // the context of the pass has ended
 	limbo       limbo
+	unread      unread
 	reaper      *reaper // may be nil
 	pause       pause
 	fenced      *podController // the controller that must not write; nil means that all controllers may write
@@ -137,6 +138,7 @@ func newRun(seed uint64, spoil func(*podController)) *run {
 	r.checker.Delay, r.checker.BackOff = shape.delay, shape.backOff
 	r.checker.Vetoed, r.checker.Held, r.checker.BurstReplicas = shape.isVetoed, holds, shape.burst
 	r.checker.Leads = func(c *podController) bool { return c != r.fenced }
+	r.checker.ReadyWithin = shape.within
 	if shape.ruled {
 		r.checker.Rule(mustGo, mustStay)
 	}
@@ -370,6 +372,9 @@ func (r *run) beforeCall(call replicastest.Call) replicastest.Fault {
 	if fault, ok := r.inLimbo(call); ok {
 		return fault
 	}
+	if fault, ok := r.readsFail(call); ok {
+		return fault
+	}
 	if r.endContext > 0 {
 		if r.endContext--; r.endContext == 0 {
 			r.report.Faults["contexts that ended"]++
@@ -523,7 +528,8 @@ func (r *run) refreshed(c *podController) {
 // settle ends all faults and checks that the cluster settles.
 func (r *run) settle() error {
 	r.fault, r.limbo, r.races, r.isBlind, r.endContext = fault{}, limbo{}, 0, false, 0
-	r.meddler, r.quick, r.sudden = meddler{}, 0, 0
+	r.meddler, r.quick, r.sudden, r.unread = meddler{}, 0, 0, unread{}
+	inside.Of[inside.Cluster](r.PodCluster).SkewNodes(0)
 	r.endPause()
 	r.stir(0)
 	r.stirOwners(0)
@@ -603,7 +609,7 @@ func (r *run) wait() error {
 		return err
 	}
 	r.report.Calls = r.checker.Calls()
-	if r.spoil == nil && !r.checker.Skewed && r.checker.Known()[invariant.RestlessPatch] == 0 {
+	if r.spoil == nil && !r.checker.Skewed && r.shape.within == 0 && r.checker.Known()[invariant.RestlessPatch] == 0 {
 		if err := r.quiet(); err != nil {
 			return err
 		}

@@ -32,6 +32,7 @@ type shape struct {
 	pools     bool          // the run also has a pool, whose children are not pods
 	slots     bool          // the children of the pool have ordinals
 	discards  bool          // the pool discards children that have ended
+	within    time.Duration // Rules.ReadyWithin
 }
 
 func shapeOf(seed uint64) shape {
@@ -42,6 +43,9 @@ func shapeOf(seed uint64) shape {
 	}
 	if seed%3 == 0 {
 		s.burst = 3
+	}
+	if seed%16 == 7 {
+		s.within = 3 * time.Minute // longer than any minReadySeconds of a story
 	}
 	if seed%7 == 3 {
 		s.delay = time.Second
@@ -68,6 +72,7 @@ func (s shape) kind() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 		is, err := spec(rs)
 		is.PendingAdoptions, is.BurstReplicas = holds(rs), s.burst
+		is.Rules.ReadyWithin = s.within
 		if s.ruled {
 			is.Rules.MustGo, is.Rules.MustStay = mustGo, mustStay
 		}

@@ -96,7 +96,7 @@ func Generate(seed uint64) Story {
 		story = append(story, anyOp(all[r.IntN(len(all))], r),
 			Op{Do: "run", For: time.Duration(r.ExpFloat64() * float64(4*time.Second)).Truncate(time.Millisecond)})
 	}
-	return story
+	return beset(story, seed)
 }
 
 // shrinkSteps is the number of steps after which Shrink gives up. These steps take about a minute.

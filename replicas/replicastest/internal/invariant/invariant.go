@@ -107,6 +107,8 @@ type Checker struct {
 	Leads func(*podController) bool
 	// BurstReplicas is the value of Spec.BurstReplicas for every owner. 0 means the default.
 	BurstReplicas int
+	// ReadyWithin is the value of Rules.ReadyWithin for every owner.
+	ReadyWithin time.Duration
 
 	cluster  *replicastest.PodCluster
 	truth    truth
@@ -120,6 +122,7 @@ type Checker struct {
 	ruled    bool
 	mustGo   func(*corev1.Pod) bool
 	mustStay func(*corev1.Pod) bool
+	ready    map[types.UID]time.Time // when each pod was last ready or created, if ReadyWithin is set
 }
 
 // New returns a Checker for a cluster.
@@ -138,6 +141,24 @@ func never(*corev1.Pod) bool { return false }
 // must use the same functions.
 func (k *Checker) Rule(mustGo, mustStay func(*corev1.Pod) bool) {
 	k.ruled, k.mustGo, k.mustStay = true, mustGo, mustStay
+}
+
+// noteReady records when a pod was last ready.
+func (k *Checker) noteReady(before, after *corev1.Pod) {
+	if k.ReadyWithin == 0 || after == nil || before != nil && !isReady(before) && !isReady(after) {
+		return
+	}
+	if k.ready == nil {
+		k.ready = map[types.UID]time.Time{}
+	}
+	k.ready[after.UID] = k.cluster.Clock.Now()
+}
+
+// isLate reports whether a pod has been unready for ReadyWithin, on the cluster's clock. A controller must
+// not delete a pod earlier because of ReadyWithin. If the clock of a controller was changed, any time is
+// long enough.
+func (k *Checker) isLate(p *corev1.Pod) bool {
+	return k.ReadyWithin > 0 && !isReady(p) && (k.Skewed || k.cluster.Clock.Now().Sub(k.ready[p.UID]) >= k.ReadyWithin)
 }
 
 // Err returns the first violation of a rule that is not in KnownToFail.
@@ -246,6 +267,7 @@ func (k *Checker) changed(before, after metav1.Object) {
 	if !was && !is {
 		return
 	}
+	k.noteReady(old, now)
 	k.truth.pod(old, now, inside.Of[inside.Cluster](k.cluster).Version())
 	for _, w := range k.watchers {
 		if is {

@@ -131,7 +131,7 @@ func (w *watcher) deletes(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	}
 	_, ok := replicasOf(rs, slices.Values([]*corev1.Pod{p}))[p.UID]
 	switch {
-	case ok && w.checker.mustGo(p): // the deletion is allowed if no pod was missing when the pass began to delete
+	case ok && (w.checker.mustGo(p) || w.checker.isLate(p)): // the deletion is allowed if no pod was missing when the pass began to delete
 		w.deed.mustGo++
 		w.notFewer(rs, p, w.deed.mustGo)
 	case ok:
@@ -317,7 +317,7 @@ func (w *watcher) sent(call replicastest.Call) {
 	}) {
 		return
 	}
-	if _, ok := replicasOf(rs, slices.Values([]*corev1.Pod{p}))[p.UID]; ok && !w.checker.mustGo(p) {
+	if _, ok := replicasOf(rs, slices.Values([]*corev1.Pod{p}))[p.UID]; ok && !w.checker.mustGo(p) && !w.checker.isLate(p) {
 		w.notFewer(rs, p, w.deed.mustGo)
 	}
 }

@@ -34,7 +34,7 @@ func (w *watcher) ranked(owned []*corev1.Pod) {
 		}
 	}
 	isNew := func(v replicas.Deletion[*corev1.Pod]) bool { return !w.chosen[v.Object.UID] }
-	if w.checker.ruled || !slices.ContainsFunc(pass.Scale.Delete, isNew) {
+	if w.checker.ruled || w.checker.ReadyWithin > 0 || !slices.ContainsFunc(pass.Scale.Delete, isNew) {
 		return
 	}
 	isDoubted := func(p *corev1.Pod) bool { _, is := w.doubted[p.Name]; return is }
