@@ -48,7 +48,8 @@ type memory[C Object] struct {
 	// ownerWait delays the next check of an owner that the cache shows in an old version. The first checks use
 	// the cached owner, and the delay between them doubles as the row of OwnerStale says. When it has reached
 	// its longest value, passes read the owner from the server instead. The delay between these reads doubles
-	// up to ownerReadLast, or up to the longest value of OwnerGone if the owner is gone or the passes fail. ownerWait ends when the cache shows the newest known version of the owner.
+	// up to ownerReadLast, or up to the longest value of OwnerGone if the owner is gone or the passes fail.
+	// ownerWait ends when the cache shows the newest known version of the owner.
 	ownerWait backoff.Hold
 	// ready holds the time at which each child became ready, or not ready. The time is dropped when the child
 	// is gone.

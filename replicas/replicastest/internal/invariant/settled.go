@@ -143,7 +143,7 @@ func count(s *appsv1.ReplicaSetStatus, terminating *int32, rs *appsv1.ReplicaSet
 		return
 	}
 	s.ReadyReplicas++
-	if now.Sub(*since) >= time.Duration(rs.Spec.MinReadySeconds)*time.Second {
+	if rs.Spec.MinReadySeconds == 0 || now.Sub(*since) >= time.Duration(rs.Spec.MinReadySeconds)*time.Second {
 		s.AvailableReplicas++
 	}
 }
