@@ -169,9 +169,7 @@ func (s *Spec[T]) roll(r Room[T], active, staying []T) Room[T] {
 	}
 	r.places = max(min(wanted-(len(active)-r.must), wanted+surge-len(active)), 0)
 	r.places -= min(r.places, s.PendingAdoptions)
-	if r.Create = 0; r.places >= len(r.creating) {
-		r.Create = r.places
-	}
+	r.Create = r.places
 	return r
 }
 

@@ -18,9 +18,9 @@ import (
 // are safe for concurrent use.
 type Room[T metav1.Object] struct {
 	// Create and Delete are the maximum numbers of children that a Scale may create and delete.
-	// These numbers apply only to a Scale that repeats all calls in flight. If a Scale does not
-	// repeat all calls in flight, its limits may be lower. Call the method Clamp to enforce the
-	// right limits for any Scale.
+	// These numbers apply only to a Scale that repeats calls in flight before it makes others. For
+	// any other Scale, the limits may be lower. Call the method Clamp to enforce the right limits
+	// for any Scale.
 	Create, Delete int
 
 	places   int                 // the number of free places before the creations in flight are subtracted; see the method room
@@ -66,7 +66,9 @@ func RoomOf[T metav1.Object](owned []T, spec Spec[T]) (Room[T], error) {
 //   - A child is created only if a place for the child is free. Without slots, the number of places
 //     is Replicas. Each active child uses one place, even while the child is being deleted. Each
 //     pending adoption and each creation in flight also uses one place. If a Scale repeats a
-//     creation in flight, the repeated creation needs no second place.
+//     creation in flight, the repeated creation needs no second place. So creations in flight may
+//     be repeated even if there are more of them than places, but only as many as there are places
+//     before the creations in flight are subtracted. No other children are created in this case.
 //   - With slots, each wanted slot is a place. The place is free if no object in the list and no
 //     entry of Spec.Taken has the name of the slot. Pending adoptions and creations in flight use
 //     no place.
@@ -105,10 +107,7 @@ func (s *Spec[T]) room(active []T, wanted slots) Room[T] {
 			}
 		}
 	}
-	r.stuck = max(r.surplus-may, 0)
-	if r.places >= len(r.creating) {
-		r.Create = r.places
-	}
+	r.stuck, r.Create = max(r.surplus-may, 0), r.places
 	if r.surplus >= len(r.deleting) {
 		r.Delete = min(r.surplus-len(r.deleting)+again, may)
 	}
@@ -140,16 +139,17 @@ func (r *Room[T]) isOut(c T) bool { return !r.held.Has(c.GetName()) }
 // Clamp removes from a Scale the creations and deletions that the Room does not allow. If the Room
 // allows a call in flight to be repeated, Clamp keeps the repeated call without counting it. Calls
 // that are not in flight are kept in the order of the Scale, until a limit of the Room is reached.
-// Scale.Discard does not change. Deletions of a nil object are removed.
+// If more creations are in flight than places are free, Clamp keeps as many repeated creations as
+// places are free, and no others. Scale.Discard does not change. Deletions of a nil object are
+// removed.
 func (r *Room[T]) Clamp(scale Scale[T]) Scale[T] {
-	free := r.places - len(r.creating)
-	switch {
-	case free < 0:
-		scale.Create, scale.Names = 0, nil
-	case scale.Names == nil:
+	again, free := r.places, max(r.places-len(r.creating), 0)
+	if scale.Names == nil {
 		scale.Create = min(scale.Create, free)
-	default:
-		scale.Names = filter(scale.Names, func(name string) bool { return r.creating.Has(name) || take(&free) })
+	} else {
+		// Ten creations were sent twice, and eight of their pods were deleted. Each of the eight names may still make
+		// a pod for five minutes, but to send it again makes no second one. So 2 become 8 at once.
+		scale.Names = filter(scale.Names, func(name string) bool { return r.creating.Has(name) && take(&again) || take(&free) })
 		scale.Create = len(scale.Names)
 	}
 	if r.roll != nil {

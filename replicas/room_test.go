@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/podrank"
@@ -88,8 +89,11 @@ func ends[E comparable](calls []E, f func(took map[E]bool)) {
 	}
 }
 
-// mayCreate reports whether creations with the given names never cause more children than wanted. This must hold
-// for each possible outcome of the creations in flight.
+// mayCreate reports whether children with the given names may be created. There are two limits on the number of children:
+//
+//   - If no other creation in flight takes effect, there are at most as many children as wanted.
+//   - If all of them take effect, there are at most as many as wanted, or as there can be anyway. A name that is sent
+//     again adds no child to those that can be there, because the server has at most one object with a name.
 func (c crowd) mayCreate(names []string) bool {
 	if len(names) == 0 {
 		return true
@@ -97,18 +101,22 @@ func (c crowd) mayCreate(names []string) bool {
 	if c.slots {
 		return true // each name is a wanted slot, and no child has this name
 	}
-	may := true
-	ends(c.spec.CreationsInFlight, func(took map[string]bool) {
-		there := len(c.children)
-		for _, name := range names {
-			took[name] = true
-		}
-		for _, is := range took {
-			there += count(is)
-		}
-		may = may && there+c.spec.PendingAdoptions <= int(c.spec.Replicas)
-	})
-	return may
+	// possible returns the largest number of children if creations with these names are sent.
+	possible := func(names []string) (most int) {
+		ends(c.spec.CreationsInFlight, func(took map[string]bool) {
+			there := len(c.children) + c.spec.PendingAdoptions
+			for _, name := range names {
+				took[name] = true
+			}
+			for _, is := range took {
+				there += count(is)
+			}
+			most = max(most, there)
+		})
+		return most
+	}
+	wanted := int(c.spec.Replicas)
+	return len(c.children)+c.spec.PendingAdoptions+len(names) <= wanted && possible(names) <= max(wanted, possible(nil))
 }
 
 // mayDelete reports whether the victims may be deleted. A child that must stay or is already being deleted may
@@ -260,6 +268,53 @@ func TestRoomAgreesWithItsTwin(t *testing.T) {
 	}
 }
 
+// Eight creations had no answer, and two of the ten children that were once wanted are left. However many names are
+// open, those that are needed may be sent again, and no other.
+func TestOpenNamesMayAlwaysBeSentAgain(t *testing.T) {
+	t.Parallel()
+	open := []string{"web-a", "web-b", "web-c", "web-d", "web-e", "web-f", "web-g", "web-h"}
+	for _, tt := range []struct {
+		name    string
+		wanted  int32
+		change  func(*replicas.Spec[*worker])
+		created []string
+	}{
+		{"eight are wanted: six names are sent again", 8, nil, open[:6]},
+		{"three are wanted: one name is sent again", 3, nil, open[:1]},
+		{"two are wanted: none is sent", 2, nil, nil},
+		{"one is wanted: none is sent", 1, nil, nil},
+		{"all names and two new ones are sent if twelve are wanted", 12, nil, append(slices.Clone(open), "web-new1", "web-new2")},
+		{"a pending adoption holds a place", 8, func(s *replicas.Spec[*worker]) { s.PendingAdoptions = 2 }, open[:4]},
+		{"a name that another object has is left out, and no new name takes its place", 10, func(s *replicas.Spec[*worker]) { s.Taken = open[2:] }, open[:2]},
+		{"a rollout sends them, too", 8, func(s *replicas.Spec[*worker]) {
+			s.MaxUnavailable = &intstr.IntOrString{IntVal: 1}
+			s.Rules.Ready = func(*worker) bool { return true }
+			s.Rules.MustGo = func(w *worker) bool { return w.Name == "w-0" }
+		}, open[:6]},
+		{"without names of its own, the owner creates none, because the server would choose new ones", 8, func(s *replicas.Spec[*worker]) { s.Names = nil }, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			spec := workerSpec(tt.wanted)
+			spec.CreationsInFlight = open
+			fresh := 0
+			spec.Names = func(prefix string) string { fresh++; return fmt.Sprint(prefix, "new", fresh) }
+			if tt.change != nil {
+				tt.change(&spec)
+			}
+			rs := replicaSet(tt.wanted)
+			children := []*worker{newWorker(rs, "w-0", 0), newWorker(rs, "w-1", 1)}
+			scale, err := replicas.ScaleTo(children, spec)
+			require.NoError(t, err)
+			assert.Equal(t, tt.created, scale.Names)
+			assert.Equal(t, len(tt.created), scale.Create)
+			room, err := replicas.RoomOf(children, spec)
+			require.NoError(t, err)
+			assert.GreaterOrEqual(t, room.Create, scale.Create)
+		})
+	}
+}
+
 func FuzzRoom(f *testing.F) {
 	f.Add(uint64(1), false)
 	f.Add(uint64(2), true)
@@ -312,7 +367,7 @@ func TestTheGuaranteeIsTheRoom(t *testing.T) {
 		t.Fatalf("no formula begins with %q", begins)
 		return nil
 	}
-	create, remove, replace := formula("creating:"), formula("deleting:"), formula("replacing:")
+	create, again, remove, replace := formula("creating:"), formula("sending again:"), formula("deleting:"), formula("replacing:")
 	for seed := range uint64(1000) {
 		c := newCrowd(seed, false)
 		staying := slices.DeleteFunc(slices.Clone(c.children), func(w *worker) bool { return w.DeletionTimestamp != nil })
@@ -320,11 +375,14 @@ func TestTheGuaranteeIsTheRoom(t *testing.T) {
 			"wanted": int(c.spec.Replicas), "active": len(c.children), "staying": len(staying), "undecided adoptions": c.spec.PendingAdoptions,
 		}
 		most(c.names(), func(names []string) bool {
-			numbers["created"], numbers["other creations in flight"] = len(names), 0
+			numbers["created"], numbers["sent again"], numbers["other creations in flight"] = len(names), 0, 0
 			for _, name := range c.spec.CreationsInFlight {
-				numbers["other creations in flight"] += count(!slices.Contains(names, name))
+				isSent := slices.Contains(names, name)
+				numbers["sent again"] += count(isSent)
+				numbers["other creations in flight"] += count(!isSent)
 			}
-			require.Equal(t, c.mayCreate(names), create(numbers), "seed %d: %q: %v", seed, names, numbers)
+			onlyAgain := numbers["sent again"] == len(names)
+			require.Equal(t, c.mayCreate(names), len(names) == 0 || create(numbers) || onlyAgain && again(numbers), "seed %d: %q: %v", seed, names, numbers)
 			return true
 		})
 		most(staying, func(victims []*worker) bool {

@@ -348,14 +348,17 @@ func TestEachGateAlone(t *testing.T) {
 		row(controller.CreationInFlight, controller.StopsCreations, "", gate{
 			begin: func(t *testing.T, r *podRig) podPass {
 				t.Helper()
-				lost(t, r, 2)
-				found := podtest.Pod("web-bbbbd", owned(r.owner), podtest.Phase(corev1.PodFailed))
-				r.get = func(name string) (*corev1.Pod, error) { return find([]*corev1.Pod{found}, name) }
-				return pass(t, r, 1, podtest.Pod("web-bbbbb", owned(r.owner)))
+				r.create = func(i int) error { return []error{timeout(), nil}[i] }
+				r.get = func(name string) (*corev1.Pod, error) { return podtest.Pod(name, podtest.Labels(api)), nil }
+				_, err := r.pass(t, 0)
+				require.Error(t, err)
+				r.settle()
+				r.get = func(name string) (*corev1.Pod, error) { return nil, notFound(name) } // the name is free by now
+				return pass(t, r, 1)
 			},
 			end: func(t *testing.T, r *podRig) podPass {
 				t.Helper()
-				return pass(t, r, 1, podtest.Pod("web-bbbbb", owned(r.owner)))
+				return pass(t, r, 1)
 			},
 		}),
 		row(controller.LastRoundEnded, controller.StopsCreations, controller.CreationsHeld, gate{

@@ -164,7 +164,10 @@ func (p *pass[O, C]) carryOut(ctx context.Context, planned, scale replicas.Scale
 	}
 	p.holdTaken(ctx, scale)
 	scale = p.clampToRoom(p.Active, scale) // so that no call leads to too many or too few children
-	p.lookForLost(ctx, scale)
+	open := len(p.state.known.Open())
+	if p.lookForLost(ctx, scale); len(p.state.known.Open()) != open {
+		scale.Create, scale.Names = 0, nil // a lost child has turned up, so the next pass, which is due now, may need none
+	}
 	if scale.IsZero() {
 		return ok
 	}

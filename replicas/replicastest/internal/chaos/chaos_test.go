@@ -331,6 +331,12 @@ func mended() map[invariant.Rule][]example {
 		// The controller sends a creation three times with the same name. The second request takes effect, and its
 		// pod is deleted. The first request takes effect when the controller no longer waits for it.
 		invariant.MoreLanded: {{1, "run 0 0 4.375s; late-call 6 11 4.52s; limbo 9 1 4.973s; hang-pods 1 3 4.348s; scale 5 3 2.949s; run 0 0 35.2s; replay 10 10 4.665s; run 0 0 2.5s"}},
+		// Each creation is sent twice, because the first request is lost. Then pods are deleted, so their names are open
+		// again, and the owner wants some of them back.
+		invariant.Missing: {
+			{1, "cut-creations 0 0 0s; scale 10 0 0s; run 0 0 1m; scale 2 0 0s; run 0 0 1m; scale 8 0 0s; run 0 0 1m"},
+			{2, "cut-creations 0 0 0s; scale 10 0 0s; run 0 0 1m; no-cuts 0 0 0s; scale 2 0 0s; run 0 0 1m; scale 5 0 0s; run 0 0 1m"},
+		},
 		invariant.MoreInFlight: {
 			// A creation arrives late at the server. By then, another object has the name of the new pod.
 			{1, "scale 6 0 0s; late-call 9 0 7.915s; run 0 0 2.007s; replace 2 9 6.31s; run 0 0 1s"},

@@ -42,6 +42,8 @@ func Harm(err error) string {
 		return "a child is doubled"
 	case is("asleep", "unsettled"):
 		return "for more than five minutes, there are too few or too many children"
+	case is("missing"):
+		return "for more than ten seconds, there are too few children"
 	}
 	return ""
 }

@@ -172,7 +172,13 @@ func ofCalls() map[string]kind {
 			r.limbo = limbo{left: 1 + op.M/2, late: op.For / 50}
 			return nil
 		}},
-		"crash": {2, func(r *run, op Op) error { r.fault = fault{skip: op.N / 2, left: 1, crash: true}; return nil }},
+		"cut-creations": {2, func(r *run, op Op) error {
+			r.cut = cut{creations: true, after: op.M%3 == 2, sent: map[string]bool{}}
+			return nil
+		}},
+		"cut-calls": {1, func(r *run, _ Op) error { r.cut = cut{calls: true}; return nil }},
+		"no-cuts":   {3, func(r *run, _ Op) error { r.cut = cut{}; return nil }},
+		"crash":     {2, func(r *run, op Op) error { r.fault = fault{skip: op.N / 2, left: 1, crash: true}; return nil }},
 		"crash-after": {2, func(r *run, op Op) error {
 			r.fault = fault{skip: op.N / 2, left: 1, crash: true, after: true}
 			return nil

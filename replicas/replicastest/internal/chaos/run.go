@@ -110,6 +110,7 @@ type run struct {
 	ended       bool                 // the context of the pass has ended
 	limbo       limbo
 	unread      unread
+	cut         cut
 	reaper      *reaper // may be nil
 	pause       pause
 	fenced      *podController // the controller that must not write; nil means that all controllers may write
@@ -375,6 +376,9 @@ func (r *run) beforeCall(call replicastest.Call) replicastest.Fault {
 	if fault, ok := r.readsFail(call); ok {
 		return fault
 	}
+	if fault, ok := r.inCut(call); ok {
+		return fault
+	}
 	if r.endContext > 0 {
 		if r.endContext--; r.endContext == 0 {
 			r.report.Faults["contexts that ended"]++
@@ -527,7 +531,7 @@ func (r *run) refreshed(c *podController) {
 
 // settle ends all faults and checks that the cluster settles.
 func (r *run) settle() error {
-	r.fault, r.limbo, r.races, r.isBlind, r.endContext = fault{}, limbo{}, 0, false, 0
+	r.fault, r.limbo, r.cut, r.races, r.isBlind, r.endContext = fault{}, limbo{}, cut{}, 0, false, 0
 	r.meddler, r.quick, r.sudden, r.unread = meddler{}, 0, 0, unread{}
 	inside.Of[inside.Cluster](r.PodCluster).SkewNodes(0)
 	r.endPause()

@@ -61,6 +61,7 @@ func scenes() []scene {
 		{"run 20s", "blind 1 0 4s|blind 1 9 4s", "scale 6", "run 10ms", "scale 2", "run 1m"},
 		{"scale 2", "run 20s", "lag-pods 0 0 3s", "blind 1 1", "scale 3", "run 102ms", "sudden 11", "run 20s"},
 		{"scale 3", "run 20s", "hang-pods 0", "scale 4", "run 1s", "scale 3", "hours 900ms"},
+		{"cut-creations 0 0|cut-creations 0 2|cut-calls", "scale 10", "run 20s", "scale 2", "run 20s", "no-cuts|run 1ms", "scale 8", "run 1m"},
 		// Webhooks deny pods or change them.
 		{"webhook 1 0|webhook 1 4", "orphan", "scale 6", "run 1m", "no-webhook", "run 20s"},
 		{"mutate", "scale 1", "run 1s", "webhook 2", "scale 7", "run 20s", "no-webhook", "run 20s"},

@@ -17,6 +17,7 @@ import (
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
 )
 
 // longestWait is the maximum time for which a controller may postpone work. It equals the longest
@@ -32,6 +33,10 @@ const nextLook = 5 * time.Second
 // had stopped being active. The limit applies to caches that report no resourceVersion.
 const passedWait = 10 * time.Second
 
+// mostMissing is the maximum time for which creations without an answer may hold places after the last failed
+// call.
+const mostMissing = 10 * time.Second
+
 // A lastPass is the result of the last pass for an owner.
 type lastPass struct {
 	now    time.Time // the time on the controller's clock
@@ -41,7 +46,9 @@ type lastPass struct {
 	refused int64
 	// failed is true if the pass returned an error. The rate limiter then decides when the next pass
 	// runs.
-	failed     bool
+	failed bool
+	// held is true if creations without an answer hold places, and nothing else stops creations.
+	held       bool
 	uid        types.UID
 	generation int64
 }
@@ -59,9 +66,43 @@ func (w *watcher) note(pass podPass) {
 	}
 	w.last[pass.Name] = lastPass{
 		uid: uid, generation: generation, failed: pass.Err != nil,
+		held:    isHeldByCreations(pass),
 		now:     pass.Now,
 		refused: refused,
 		excuse:  pass.Err != nil || pass.Waiting() || pass.InFlight+len(pass.AdoptionRejected)+len(pass.AdoptionPending)+len(pass.Released)+len(notReleased(pass)) > 0,
+	}
+}
+
+// isHeldByCreations reports whether creations without an answer hold places, and nothing else stops creations.
+func isHeldByCreations(pass podPass) (is bool) {
+	for _, g := range pass.Gates {
+		if g.Stops&controller.StopsCreations != 0 {
+			if is = g.Reason == controller.CreationInFlight; !is {
+				return false
+			}
+		}
+	}
+	return is
+}
+
+// judgeMissing checks an owner whose creations are stopped only by creations without an answer. When calls no longer fail,
+// these creations can be sent again, so the owner soon gets its missing pods.
+func (w *watcher) judgeMissing(rs *appsv1.ReplicaSet) {
+	key, now := types.NamespacedName{Namespace: rs.Namespace, Name: rs.Name}, w.checker.cluster.Clock.Now()
+	if !w.last[key].held || w.last[key].uid != rs.UID || w.checker.Skewed {
+		delete(w.missing, key)
+		return
+	}
+	since, is := w.missing[key]
+	if !is {
+		since = now
+	}
+	if failed := w.failedAt[rs.UID]; failed.After(since) {
+		since = failed
+	}
+	w.missing[key] = since
+	if now.Sub(since) > mostMissing {
+		w.fail(Missing, "%s has lacked pods for %v, because creations without an answer hold their places", rs.Name, now.Sub(since))
 	}
 }
 
@@ -79,6 +120,9 @@ func (k *Checker) Awake(namespace string) error {
 			continue
 		}
 		w.led = w.checker.Leads(w.controller)
+		for _, rs := range view.OwnerWatch.In(namespace) {
+			w.judgeMissing(rs)
+		}
 		if inside.Of[inside.Stream](view.ChildWatch).Hung() {
 			for _, rs := range view.OwnerWatch.In(namespace) {
 				w.blind(rs)

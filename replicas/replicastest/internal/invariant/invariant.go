@@ -174,6 +174,7 @@ func (k *Checker) Watch(c *podController) {
 	w.turned, w.missed = map[types.UID]*corev1.Pod{}, map[string]notFoundCall{}
 	w.quotas, w.conflicts = map[types.UID]denial{}, map[string]conflict{}
 	w.sights, w.born, w.listedAt = map[types.UID]sight{}, map[types.UID]sight{}, map[types.UID]time.Time{}
+	w.missing, w.failedAt = map[types.NamespacedName]time.Time{}, map[types.UID]time.Time{}
 	w.inside, w.client = inside.Of[*inside.Controller[podPass, *corev1.Pod]](c), inside.Of[*inside.Client[replicastest.Call]](c.Client)
 	w.began, w.led = k.truth.now, true
 	k.watchers = append(k.watchers, w)
@@ -360,6 +361,8 @@ type watcher struct {
 	sights      map[types.UID]sight                        // pods that a live list or another call has shown as replicas
 	born        map[types.UID]sight                        // pods that the answer to a creation has shown
 	listedAt    map[types.UID]time.Time                    // for each owner, the time of its last live list
+	missing     map[types.NamespacedName]time.Time         // for each owner, when only creations without an answer began to hold places
+	failedAt    map[types.UID]time.Time                    // for each owner, the time of its last failed call
 	led         bool                                       // the controller held its lease after its previous call or step
 }
 

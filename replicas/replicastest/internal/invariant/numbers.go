@@ -42,12 +42,18 @@ func (w *watcher) creates(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 }
 
 // notMore checks that a creation does not give the owner more replicas than it wants. It counts the
-// replicas that the controller must know of, including the new one.
+// replicas that the controller must know of, including the new one. A creation may be sent again
+// under its name even if others without an answer are too many, so notMore does not count those
+// others if the name was sent before.
 func (w *watcher) notMore(rs *appsv1.ReplicaSet, name string) {
 	room := func(rs *appsv1.ReplicaSet) int { return max(int(*rs.Spec.Replicas)-w.checker.Held(rs), 0) }
 	sum, wanted := 0, room(rs)
 	shares := w.mustKnow(rs)
+	isAgain := w.asked[name] == rs.UID
 	for _, s := range shares {
+		if isAgain && (s.rule == MoreUnanswered || s.rule == MoreLanded || s.rule == MoreInFlight) {
+			continue
+		}
 		if sum += s.n; sum > wanted {
 			w.fail(s.rule, "%s creates %s: %d known, wanted %d", rs.Name, name, sum, wanted)
 			return
@@ -337,6 +343,9 @@ func (w *watcher) done(call replicastest.Call, err error) {
 			w.fail(Needless, "the status of %s is written, but has not changed", rs.Name)
 		}
 		w.wroteNow = false
+	}
+	if err != nil {
+		w.failedAt[rs.UID] = w.checker.cluster.Clock.Now()
 	}
 	now := w.checker.truth.now
 	if call.Kind != "ReplicaSet" && apierrors.IsNotFound(err) {

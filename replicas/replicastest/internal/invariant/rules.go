@@ -56,6 +56,7 @@ const (
 	AsleepUnversioned    Rule = "asleep-unversioned"    // like AsleepPassed, for a cache that reports no resourceVersion
 	Unsettled            Rule = "unsettled"             // each owner reaches its final state
 	UnsettledUnversioned Rule = "unsettled-unversioned" // like Unsettled, if the rule AsleepUnversioned applies to a controller
+	Missing              Rule = "missing"               // creations without an answer do not hold places for long after the last failed call
 	Cost                 Rule = "cost"                  // the number of calls for an owner in an hour is limited
 	CostGone             Rule = "cost-gone"             // the hourly limit for calls is lower for a deleted owner
 	Needless             Rule = "needless"              // a status is written only if it has changed
