@@ -22,7 +22,7 @@ type word[C metav1.Object] struct {
 	there    bool
 	child    C      // the child as returned by the server; set only if the child exists
 	version  string // the child's resourceVersion; if the child is missing, the list's resourceVersion
-	cachedAs string // the child's version in the cache when the answer was recorded; "" if the cache did not contain the child
+	cachedAs C      // the child in the cache when the answer was recorded; nil if the cache did not contain it, or if all versions are numbers
 	at       Moment // when the observation began; 0 if there is no answer
 }
 
@@ -32,7 +32,7 @@ func isNumber(version string) bool { return resourceversion.Reached(version, ver
 // so answers may be recorded in any order and more than once.
 type fact[C metav1.Object] struct {
 	word word[C] // the answer whose observation began last
-	gone Moment  // the start of the last observation that showed that the child is gone; 0 if none
+	gone Moment  // the start of the last observation that showed that the child is gone; 0 if none, or if a later list has the child
 }
 
 func (f fact[C]) join(g fact[C]) fact[C] {
@@ -47,7 +47,7 @@ func (f fact[C]) join(g fact[C]) fact[C] {
 // observation, the answer with the later version is greater. A call and a list are never the same
 // observation.
 func byMoment[C metav1.Object](a, b word[C]) int {
-	return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(len(a.version), len(b.version)), cmp.Compare(a.version, b.version), cmp.Compare(a.cachedAs, b.cachedAs), boolCompare(a.there, b.there))
+	return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(len(a.version), len(b.version)), cmp.Compare(a.version, b.version), boolCompare(a.there, b.there))
 }
 
 func boolCompare(a, b bool) int {

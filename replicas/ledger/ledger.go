@@ -35,9 +35,9 @@ type Ledger[C metav1.Object] struct {
 
 	mu       sync.Mutex
 	moment   Moment
-	viewed   Moment               // the start of the last View
-	cached   []C                  // the children in the cache at the last View; nil after Done
-	known    map[types.UID]string // the versions of the cached children; filled on first use
+	viewed   Moment          // the start of the last View
+	cached   []C             // the children in the cache at the last View; nil after Done
+	known    map[types.UID]C // the cached children by UID; filled on first use
 	children map[types.UID]*entry[C]
 	names    []Name
 	made     sets.Set[types.NamespacedName] // the names of all creations ever sent; see Made
@@ -173,8 +173,8 @@ func (l *Ledger[C]) Deleted(id types.UID, now time.Time) {
 }
 
 // Gone records that a child no longer exists, as the answer to a call has shown. The parameter start is the
-// Moment at which the call began. The methods Deleted, Gone, Lacked, Left, Doubt and Sure ignore an empty
-// UID.
+// Moment at which the call began. If a live list that began later contains the child, the answer was wrong,
+// and the child counts again. The methods Deleted, Gone, Lacked, Left, Doubt and Sure ignore an empty UID.
 func (l *Ledger[C]) Gone(start Moment, id types.UID, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -209,7 +209,7 @@ func (l *Ledger[C]) tell(id types.UID, f fact[C], now time.Time) {
 		return
 	}
 	e := l.entry(id)
-	if l.wasCached(id) {
+	if l.wasCached(id) && !(isNumber(f.word.version) && isNumber(l.known[id].GetResourceVersion())) {
 		f.word.cachedAs = l.known[id]
 	}
 	e.fact, e.since, e.call = e.fact.join(f), now, none
@@ -233,9 +233,9 @@ func (l *Ledger[C]) entry(id types.UID) *entry[C] {
 // wasCached reports whether the cache contained a child when the current pass read the cache.
 func (l *Ledger[C]) wasCached(id types.UID) bool {
 	if l.known == nil {
-		l.known = make(map[types.UID]string, len(l.cached))
+		l.known = make(map[types.UID]C, len(l.cached))
 		for _, c := range l.cached {
-			l.known[idOf(c)] = c.GetResourceVersion()
+			l.known[idOf(c)] = c
 		}
 	}
 	_, had := l.known[id]
@@ -274,8 +274,12 @@ func (l *Ledger[C]) Listed(start Moment, list List[C], s Snapshot[C], now time.T
 	for _, c := range items {
 		l.list.children.Insert(idOf(c))
 		shown, ok := cached[idOf(c)]
-		if e := l.children[idOf(c)]; e == nil && ok && isShownBy(shown, c) {
+		e := l.children[idOf(c)]
+		if e == nil && ok && isShownBy(shown, c) {
 			continue
+		}
+		if e != nil && e.fact.gone < start {
+			e.fact.gone = 0 // a proxy answered a deletion with 404, and the server never got the call
 		}
 		l.tell(idOf(c), fact[C]{word: word[C]{there: true, child: c, version: c.GetResourceVersion(), at: start}}, now)
 	}

@@ -22,8 +22,9 @@ type loop struct {
 	start    ledger.Moment
 	snapshot ledger.Snapshot[kid]
 	view     ledger.View[kid]
-	ours     []kid // the owner's children that count as replicas
-	held     int   // the number of orphans whose adoption has an unknown result
+	ours     []kid         // the owner's children that count as replicas
+	held     int           // the number of orphans whose adoption has an unknown result
+	left     []ledger.Name // the open names that the pass does not send again
 }
 
 func (w *world) aPass() {
@@ -132,6 +133,7 @@ func (l *loop) list() bool {
 	}
 	seen.sawAll()
 	l.unseen, l.gone = seen.unseen, seen.gone
+	clear(l.lied)
 	l.looked = true
 	l.note("list")
 	l.believe()
@@ -191,26 +193,25 @@ func (l *loop) told(start ledger.Moment, c kid) {
 
 // create creates the missing children. A name is open if the result of the creation with this name is unknown,
 // and no replica with this name is known. If no other object has an open name, create sends the creation with
-// this name again. Each open name takes the place of one missing child, even if create does not send its creation
-// again. The remaining missing children get new names. If there are more open names than missing children, create
-// sends no creation.
+// this name again, but sends no more creations than children are missing. Each open name takes the place of one
+// missing child, even if create does not send its creation again. The remaining missing children get new names.
+// If a look shows that a child has an open name, create sends nothing, because the next pass may need no child.
 func (l *loop) create(missing int) {
 	open := l.known.Open()
-	if missing < len(open) {
-		l.lookForDue()
-		return
-	}
 	var names []string
 	for _, n := range open {
-		if !n.IsTaken() {
+		if !n.IsTaken() && len(names) < missing {
 			names = append(names, n.Name)
 		}
 	}
-	l.lookForDue(names...)
+	if l.lookForDue(names...); len(l.known.Open()) != len(open) {
+		return // a lost child has turned up
+	}
 	for range missing - len(open) {
 		l.names++
 		names = append(names, fmt.Sprintf("n%02d", l.names))
 	}
+	l.left = slices.DeleteFunc(open, func(n ledger.Name) bool { return slices.Contains(names, n.Name) })
 	for _, name := range names {
 		l.send(name)
 	}
@@ -283,9 +284,16 @@ func (l *loop) send(n string) {
 }
 
 // created is called after a creation. It counts the children that the controller can know, and checks that there are
-// at most as many as wanted.
+// at most as many as wanted. A child with an open name that the pass does not send again does not count: it can be
+// there whether or not the pass creates others.
 func (l *loop) created() {
-	if n := l.mustKnow(nil); n > l.want {
+	left := map[types.UID]bool{}
+	for _, n := range l.left {
+		if c, there := l.named(n.Name); there {
+			left[c.UID] = true
+		}
+	}
+	if n := l.mustKnow(left); n > l.want {
 		l.fail("%d children after a creation, and %d are wanted", n, l.want)
 	}
 }
@@ -343,7 +351,7 @@ func (l *loop) delete(c kid) (goOn bool) {
 	if l.ready {
 		version = c.ResourceVersion
 	}
-	outcome := l.fault(5)
+	outcome := l.fault(6)
 	l.crossing()
 	l.note("delete %s (%d)", c.UID, outcome)
 	is, there := l.kids[c.UID]
@@ -355,6 +363,11 @@ func (l *loop) delete(c kid) (goOn bool) {
 		return true
 	case outcome == 1:
 		l.known.Doubt(c.UID, version, l.now)
+		return true
+	case outcome == 5 && there: // another server answers NotFound
+		l.lied[c.UID] = true
+		l.known.Gone(start, c.UID, l.now)
+		l.known.Sure(c.UID)
 		return true
 	case isOther:
 		l.note("(conflict)")

@@ -28,7 +28,7 @@ type model struct {
 	// precondition.
 	tells, ready bool
 
-	faults    int // calls that fail, get no answer, or take effect late
+	faults    int // calls that fail, get no answer or a wrong one, or take effect late
 	users     int // deletions and changes of children by users
 	scales    int
 	jumps     int // jumps of the clock by more than Patience or Landing
@@ -42,7 +42,7 @@ func (m model) begin() *world {
 		model: m, now: began,
 		kids: map[types.UID]kid{}, cache: map[types.UID]kid{}, known: &ledger.Ledger[kid]{Patience: patience}, looked: true,
 		last: 1, read: 1, adopts: m.orphans > 0,
-		unseen: map[types.UID]bool{}, gone: map[types.UID]int{}, killed: map[types.UID]bool{},
+		unseen: map[types.UID]bool{}, lied: map[types.UID]bool{}, gone: map[types.UID]int{}, killed: map[types.UID]bool{},
 	}
 	for i := range m.orphans {
 		w.add(fmt.Sprintf("o%02d", i), "")

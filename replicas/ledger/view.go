@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -277,16 +278,16 @@ func (o *overlay[C]) isShown(c C, w word[C]) bool {
 		return true
 	}
 	is := c.GetResourceVersion()
-	order, err := resourceversion.Compare(is, w.version)
-	switch {
-	case err != nil && is != "" && !isNumber(is):
-		return is == w.version || is != w.cachedAs
-	case err != nil: // the versions cannot be compared
-		return w.there
+	switch order, err := resourceversion.Compare(is, w.version); {
+	case err != nil:
+		// The versions were empty and the watch hung. After each list that had shown an ended pod, the next pass
+		// believed the cache again, and deleted the living pod that had been made in its place.
+		return is != "" && is == w.version || w.there && equality.Semantic.DeepEqual(c, w.child) || !equality.Semantic.DeepEqual(c, w.cachedAs)
 	case w.there:
 		return order >= 0
+	default:
+		return order > 0
 	}
-	return order > 0
 }
 
 // isBarred reports whether the last list shows that a cached child is gone or no longer a replica.

@@ -56,6 +56,43 @@ func TestView(t *testing.T) {
 			cache : a@w => a@x
 			cache : a@y => a@y
 			holds? => nothing`},
+		{"if there are no versions, a live list is believed until the cached child changes", `
+			cache : a@ b@ c@ => a@ b@ c@
+			list : a@- c@
+			again => a@- c@
+			cache : a@ b@ c@ => a@- c@
+			wait 5m1s
+			cache : a@ b@ c@ => a@- c@ OLD UNMET
+			list : a@- c@
+			cache : a@ b@ c@ => a@- c@
+			cache : a@- b@ c@ => a@- c@
+			cache : a@- c@ => a@- c@
+			holds? => nothing`},
+		{"another change of the cached child is believed, too", `
+			cache : a@ b@ => a@ b@
+			list : a@-
+			cache : a@ b@ => a@-
+			cache : a@? b@? => a@? b@?
+			holds? => nothing`},
+		{"an answer of another call counts as long", `
+			cache : a@? => a@?
+			told a@
+			cache : a@? => a@
+			cache : a@ => a@
+			holds? => nothing`},
+		{"a child that the cache did not have is believed as soon as the cache has it", `
+			cache : => 
+			list : a@
+			again => a@
+			cache : a@- => a@-
+			holds? => nothing`},
+		{"if only one version is a number, the cached child must change, too", `
+			cache : a@3 => a@3
+			list : a@x-
+			again => a@x-
+			cache : a@3 => a@x-
+			cache : a@4 => a@4
+			holds? => nothing`},
 		{"a cache that has come as far shows a child even in an earlier version", `
 			told a@7
 			cache 9: a@6 => a@6
@@ -147,6 +184,39 @@ func TestView(t *testing.T) {
 			again =>
 			holds? => a list
 			cache : a@7 =>`},
+		{"a live list that has a child ends the fact that it is gone, if it began after the fact", `
+			cache 5: a@3 => a@3
+			gone a
+			cache 6: a@3 =>
+			list 7: a@3
+			again => a@3
+			cache 8: a@3 => a@3
+			holds? => nothing`},
+		{"the cache need not show the child", `
+			told a@7
+			gone a
+			cache 5: =>
+			list 8: a@7
+			again => a@7`},
+		{"whatever the versions are", `
+			cache : a@w => a@w
+			gone a
+			list : a@w
+			again => a@w
+			cache : a@x => a@x
+			holds? => nothing`},
+		{"a later fact stays when a list ends an earlier one", `
+			cache 5: a@3 => a@3
+			gone a
+			call l
+			gone a
+			list 7: a@3 of l
+			again =>`},
+		{"an answer that is no live list ends nothing", `
+			cache 5: a@3 => a@3
+			gone a
+			told a@9
+			again =>`},
 		{"without any version a child that is gone is forgotten after five minutes", `
 			told a@
 			gone a
@@ -297,16 +367,16 @@ func TestListed(t *testing.T) {
 			cache 5: x@3! y@3~ => x@3! y@3~
 			list 9: =>
 			again => x@3! y@3~`},
-		{"a list without a version is newer than the view, and only another list brings a child back", `
-			cache : a@3 b@4 => a@3 b@4
+		{"a list without a version is newer than the view until the cached child changes, or another list has it", `
+			cache : a@3 b@4 c@5 => a@3 b@4 c@5
 			list : a@3
 			again => a@3
-			cache : a@3 b@4 => a@3
-			cache : a@3 b@5 => a@3
+			cache : a@3 b@4 c@5 => a@3
+			cache : a@3 b@4 c@6 => a@3 c@6
 			wait 5m1s
-			cache : a@3 b@5 => a@3 OLD UNMET
-			list : a@3 b@5
-			again => a@3 b@5`},
+			cache : a@3 b@4 c@6 => a@3 c@6 OLD UNMET
+			list : a@3 b@4 c@6
+			again => a@3 b@4 c@6`},
 		{"a list that lacks a child takes it out of the view", `
 			told a@7
 			cache 5: => a@7

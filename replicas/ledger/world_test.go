@@ -41,12 +41,13 @@ type world struct {
 	looked bool // false after a restart, until the controller has made a live list
 
 	// The next fields record what the controller can know. The map world.unseen contains the existing children that
-	// the controller could not notice yet. The map world.gone contains the children that the controller knows to be
+	// the controller could not notice yet. The map world.lied contains the existing children whose deletion was
+	// answered with NotFound, until a live list shows them. The map world.gone contains the children that the controller knows to be
 	// gone, or knows not to count as replicas. The map world.killed contains the children that the current process
 	// has deleted, with or without an answer.
-	unseen, killed map[types.UID]bool
-	gone           map[types.UID]int // each value is the version at which the child is known to be gone
-	adopts         bool              // whether there are or were orphans
+	unseen, lied, killed map[types.UID]bool
+	gone                 map[types.UID]int // each value is the version at which the child is known to be gone
+	adopts               bool              // whether there are or were orphans
 
 	pass struct {
 		seen   map[types.UID]bool // the children that the plan counts
@@ -78,7 +79,7 @@ type request struct {
 func (w *world) clone() *world {
 	c := *w
 	c.kids, c.cache = maps.Clone(w.kids), maps.Clone(w.cache)
-	c.unseen, c.gone, c.killed = maps.Clone(w.unseen), maps.Clone(w.gone), maps.Clone(w.killed)
+	c.unseen, c.lied, c.gone, c.killed = maps.Clone(w.unseen), maps.Clone(w.lied), maps.Clone(w.gone), maps.Clone(w.killed)
 	c.events, c.late = slices.Clone(w.events), slices.Clone(w.late)
 	c.known = w.known.Clone()
 	c.pass.seen, c.pass.gone, c.pass.landed = nil, nil, nil
@@ -99,7 +100,7 @@ func (w *world) describe() string {
 	for _, e := range w.events {
 		fmt.Fprint(&b, describeKid(e.kid), e.gone, e.at, " ")
 	}
-	for _, ids := range []map[types.UID]bool{w.unseen, w.killed} {
+	for _, ids := range []map[types.UID]bool{w.unseen, w.lied, w.killed} {
 		b.WriteByte('|')
 		for _, id := range slices.Sorted(maps.Keys(ids)) {
 			b.WriteString(string(id))
@@ -222,7 +223,7 @@ func (w *world) land() {
 // children in the parameter do not count.
 func (w *world) mustKnow(except map[types.UID]bool) (n int) {
 	for id, c := range w.kids {
-		if counts(c) && !w.unseen[id] && !except[id] {
+		if counts(c) && !w.unseen[id] && !w.lied[id] && !except[id] {
 			n++
 		}
 	}
@@ -359,6 +360,7 @@ func (w *world) scale(want int) {
 func (w *world) restart() {
 	w.known, w.looked = &ledger.Ledger[kid]{Patience: patience}, false
 	w.newest = 0
+	clear(w.lied)
 	clear(w.killed)
 	for i := range w.late {
 		w.late[i].former = true
