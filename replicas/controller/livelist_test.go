@@ -157,4 +157,3 @@ func TestOneWrongNotFoundEndsWithALiveList(t *testing.T) {
 		})
 	}
 }
-
