@@ -97,7 +97,8 @@ type Pace struct {
 
 // NewPace returns a Pace that sends at most perSecond calls per second, with bursts of at most burst calls.
 // If perSecond is zero, negative, infinite or NaN, only the server's responses limit the calls, and burst
-// is ignored. If burst is less than 1, a burst of 1 is used. Turn off client-go's own rate limiter:
+// is ignored. If burst is less than 1, a burst of 1 is used. The smallest positive perSecond is a limit too: no
+// call is sent after the burst, and each call ends with its context. Turn off client-go's own rate limiter:
 //
 //	config.QPS = -1
 //	config.Wrap(transport.NewPace(0, 0).Wrap)
@@ -209,11 +210,11 @@ func (p *Pace) remove(owner types.NamespacedName, t *turn) {
 // next() releases all waiting calls that can be sent now. The lock must be held.
 func (p *Pace) next() {
 	for len(p.owners) > 0 {
-		i := p.turn()
-		if i < 0 {
+		i, delay := p.turn(time.Now())
+		if i < 0 { // the end of a call that is under way calls next() again
 			return
 		}
-		if delay := p.delay(time.Now()); delay > 0 {
+		if delay > 0 {
 			if p.timer != nil {
 				p.timer.Stop()
 			}
@@ -235,20 +236,23 @@ func (p *Pace) next() {
 	}
 }
 
-// turn() returns the index of the owner whose call is sent next, or -1 if no call can be sent now. If the
-// window is not full, turn() returns the index of the first owner. If the window is full, turn() returns the
-// index of the first owner that has fewer than leastEach calls under way. However, if the window is full and
-// the time since the last overload is shorter than growsEvery, turn() returns -1.
-func (p *Pace) turn() int {
+// turn() returns the index of the owner whose call is sent next, and how long this call must wait for a time:
+// for the end of a Retry-After, for the limit perSecond, or for the end of the first second after an overload.
+// The index is -1 if no call can be sent before a call under way has ended.
+func (p *Pace) turn(now time.Time) (i int, delay time.Duration) {
+	delay = p.delay(now)
 	if p.underWay < int(p.window) {
-		return 0
+		return 0, delay
 	}
 	p.full = true
-	if time.Since(p.refused) < growsEvery {
-		return -1
-	}
-	return slices.IndexFunc(p.owners, func(owner types.NamespacedName) bool { return p.of[owner] < leastEach })
+	i = slices.IndexFunc(p.owners, func(owner types.NamespacedName) bool { return p.of[owner] < leastEach })
+	// One call of web hangs in a webhook, and an overload has shrunk the window to 1. Only the timer can send a
+	// call of another owner, because no call ends.
+	return i, max(delay, p.refused.Add(growsEvery).Sub(now))
 }
+
+// longestDelay keeps a delay within time.Duration. When it has passed, the delay is computed again.
+const longestDelay = 24 * time.Hour
 
 // delay returns how long the next call must wait because of a Retry-After header or the limit perSecond.
 func (p *Pace) delay(now time.Time) time.Duration {
@@ -260,7 +264,7 @@ func (p *Pace) delay(now time.Time) time.Duration {
 	if p.tokens >= 1 {
 		return 0
 	}
-	return time.Duration((1-p.tokens)/p.perSecond*float64(time.Second)) + 1
+	return time.Duration(min((1-p.tokens)/p.perSecond*float64(time.Second), float64(longestDelay))) + 1
 }
 
 // leave records that a call has ended, and releases the waiting calls that can be sent now.

@@ -208,6 +208,54 @@ func TestPaceWithAWebhookThatHangs(t *testing.T) {
 	})
 }
 
+// If overloads have shrunk the window to one call, and this call hangs, the call of another owner waits for a
+// second after the last overload, and not for the end of the call that hangs.
+func TestPaceWithOneCallThatHangsAfterAnOverload(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]struct {
+		code int
+		err  error
+	}{
+		"the server refuses calls":       {code: http.StatusTooManyRequests},
+		"the server cannot be connected": {err: errors.New("no connection")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				pace := transport.NewPace(0, 0)
+				send := func(owner string, answer wire) {
+					req := newRequest(t, http.MethodPost, podsPath)
+					_, _ = pace.Wrap(answer).RoundTrip(req.WithContext(transport.WithOwner(t.Context(), types.NamespacedName{Name: owner}))) //nolint:bodyclose // there is none
+				}
+				overloaded := func(*http.Request) (*http.Response, error) {
+					time.Sleep(time.Millisecond)
+					if answer.err != nil {
+						return nil, answer.err
+					}
+					return &http.Response{StatusCode: answer.code, Header: http.Header{"Content-Type": {"text/plain"}}, Body: http.NoBody}, nil
+				}
+				for window, _ := pace.State(); window != 1; window, _ = pace.State() {
+					send("web", overloaded)
+				}
+				var hanging sync.WaitGroup
+				hanging.Go(func() {
+					send("web", func(*http.Request) (*http.Response, error) {
+						time.Sleep(time.Hour)
+						return nil, errors.New("webhook timed out")
+					})
+				})
+				synctest.Wait()
+				began := time.Now()
+				send("other", func(*http.Request) (*http.Response, error) {
+					return &http.Response{StatusCode: http.StatusCreated, Header: http.Header{}, Body: http.NoBody}, nil
+				})
+				assert.Equal(t, time.Second, time.Since(began))
+				hanging.Wait()
+			})
+		})
+	}
+}
+
 // If one owner has many calls, the calls of an owner with few calls do not wait for all of them.
 func TestPaceIsFair(t *testing.T) {
 	t.Parallel()
@@ -232,7 +280,7 @@ func TestPaceIsFair(t *testing.T) {
 
 func TestPaceHasALimit(t *testing.T) {
 	t.Parallel()
-	for _, perSecond := range []float64{0.5, 20, 300} {
+	for _, perSecond := range []float64{math.SmallestNonzeroFloat64, 1e-12, 0.5, 20, 300} { // at the first two, the next call is allowed after more time than a Duration can hold
 		synctest.Test(t, func(t *testing.T) {
 			server := &apiServer{takes: time.Millisecond}
 			ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
