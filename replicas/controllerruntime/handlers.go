@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -108,11 +109,12 @@ func eventHandler(
 			logIgnored(ctx, updated(e.ObjectOld, e.ObjectNew, into(q)))
 		},
 		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) {
-			if e.DeleteStateUnknown {
+			if e.DeleteStateUnknown { // controller-runtime has unwrapped a tombstone
 				watch.Saw(nil)
-			} else {
-				watch.Saw(e.Object)
+				logIgnored(ctx, deleted(cache.DeletedFinalStateUnknown{Obj: e.Object}, into(q)))
+				return
 			}
+			watch.Saw(e.Object)
 			logIgnored(ctx, deleted(e.Object, into(q)))
 		},
 	}

@@ -392,3 +392,31 @@ func TestARestoredServerIsNotTriedAgain(t *testing.T) {
 	assert.Zero(t, result)
 	require.ErrorIs(t, noticed, controller.ErrRestored)
 }
+
+// After a gap in the watch, a list of an API server that is behind may lack a child that exists. controller-runtime
+// then reports a deletion with DeleteStateUnknown, which must not prove that the server was restored from a backup.
+func TestADeletionOfUnknownStateProvesNothing(t *testing.T) {
+	t.Parallel()
+	for name, unknown := range map[string]bool{"a deletion that the watch has sent": false, "a deletion that the watch has missed": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			worker := orphan("a")
+			worker.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(blue(2), groupVersion.WithKind("WorkerPool"))}
+			f := newFakeCluster(interceptor.Funcs{}, blue(2), worker)
+			f.cache = newFakeCluster(interceptor.Funcs{}, blue(2)).client
+			opts := controllerruntime.Options{}
+			opts.Controller.UnfilteredChildren = true
+			r := newReconciler(t, f, opts)
+			q := newQueue(t)
+			r.ChildEvents().Delete(t.Context(), event.DeleteEvent{Object: worker, DeleteStateUnknown: unknown}, q)
+			assert.Equal(t, 1, q.Len(), "the owner is woken")
+			_, err := r.Reconcile(t.Context(), request)
+			if !unknown {
+				require.ErrorIs(t, err, controller.ErrRestored)
+				return
+			}
+			require.NoError(t, err)
+			assert.Len(t, f.workers(t), 2)
+		})
+	}
+}
