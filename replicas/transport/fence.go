@@ -28,7 +28,8 @@ const DefaultRenewDeadline = 10 * time.Second
 // paused, for example because its machine sleeps. When the process continues, its lease may have expired,
 // and another process may have become the leader. The elector of the paused process may notice the loss of
 // the lease only after the next write. With a Fence, the process does not send this next write, and the
-// call returns an error.
+// call returns an error. However, a Fence cannot recall a write that had been given to the network when the
+// process was paused. Such a write may arrive after the pause.
 //
 // The elector sends its requests for the lease through the Fence, which inspects them. No other connection
 // between the Fence and the elector is required. If the server accepts a renewal, the Fence records the
@@ -233,14 +234,19 @@ func (f *Fence) guard(req *http.Request) *http.Request {
 		return req
 	}
 	guarded := req.WithContext(req.Context())
-	guarded.Body = &guardedBody{req.Body, f, req.ContentLength}
+	guarded.Body = f.guardBody(req, req.Body)
 	if req.GetBody != nil {
 		guarded.GetBody = func() (io.ReadCloser, error) {
 			again, err := req.GetBody()
-			return &guardedBody{again, f, req.ContentLength}, err
+			return f.guardBody(req, again), err
 		}
 	}
 	return guarded
+}
+
+// guardBody wraps a body of the request. A request whose length is unknown has a ContentLength of 0 or -1.
+func (f *Fence) guardBody(req *http.Request, body io.ReadCloser) *guardedBody {
+	return &guardedBody{body, f, max(req.ContentLength, 0)}
 }
 
 // A guardedBody is a request body that calls the Fence's check before each read. If the length is known,

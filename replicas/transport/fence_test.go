@@ -317,6 +317,43 @@ func TestFenceOnTheWire(t *testing.T) {
 		})
 	}
 
+	for name, row := range map[string]struct {
+		length  int64
+		begins  bool // whether the transport has begun to read the body when the lease ends
+		refused bool
+	}{
+		"a body of a known length":                                 {2, false, true},
+		"a body whose length is unknown":                           {-1, false, true},
+		"a body whose length is unknown, written as 0":             {0, false, true},
+		"the rest of a body whose length is unknown":               {-1, true, true},
+		"the rest of a body whose length is unknown, written as 0": {0, true, true},
+		"nothing of a body that is already given to the network":   {2, true, false},
+	} {
+		t.Run("after the lease has ended, the Fence refuses "+name, func(t *testing.T) {
+			t.Parallel()
+			f, set := held()
+			sends := tripper(func(req *http.Request) (*http.Response, error) {
+				if row.begins {
+					n, err := req.Body.Read(make([]byte, 2))
+					require.NoError(t, err)
+					require.Equal(t, 2, n)
+				}
+				set(time.Now().Add(time.Minute))
+				_, err := io.ReadAll(req.Body)
+				return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: http.NoBody}, err
+			})
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://127.0.0.1:1", bytes.NewBufferString("{}"))
+			require.NoError(t, err)
+			req.ContentLength = row.length
+			_, err = f.Wrap(sends).RoundTrip(req) //nolint:bodyclose // there is none
+			if !row.refused {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, "not written: the lease was renewed")
+		})
+	}
+
 	t.Run("what the transport sends again by itself", func(t *testing.T) {
 		t.Parallel()
 		f, set := held()
