@@ -26,12 +26,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/ledger"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 	"github.com/replicakit/replicakit/replicas/transport"
 	"github.com/replicakit/replicakit/replicas/typed"
@@ -72,6 +74,7 @@ var functions = map[string][]any{
 	"expectations.Pointers":                   {expectations.Pointers[corev1.Pod]},
 	"expectations.Sync":                       {expectations.Sync[key, pod], expectations.Sync[key, mixed]},
 	"expectations.SyncLive":                   {expectations.SyncLive[key, pod], expectations.SyncLive[key, mixed]},
+	"ledger.RulesOf":                          {ledger.RulesOf[pod], ledger.RulesOf[mixed]},
 	"podrank.By":                              {podrank.By[pod, int]},
 	"podrank.ByFacts":                         {podrank.ByFacts[pod, int]},
 	"podrank.ByTime":                          {podrank.ByTime[pod]},
@@ -188,6 +191,16 @@ var kinds = map[string][]any{
 	"expectations.State":                             {expectations.State(0)},
 	"expectations.Store":                             {expectations.Store[key]{}},
 	"expectations.UIDTrackingControllerExpectations": {expectations.UIDTrackingControllerExpectations[key]{}},
+	"ledger.Bearer":                                  {ledger.Bearer(200)},
+	"ledger.InFlight":                                {ledger.InFlight{}},
+	"ledger.Ledger":                                  {ledger.Ledger[pod]{}},
+	"ledger.List":                                    {ledger.List[pod]{}},
+	"ledger.Moment":                                  {ledger.Moment(1)},
+	"ledger.Name":                                    {ledger.Name{}},
+	"ledger.Owner":                                   {ledger.Owner{}},
+	"ledger.Rules":                                   {ledger.Rules[pod]{}, ledger.Rules[mixed]{}, ledger.RulesOf(&appsv1.ReplicaSet{}, schema.GroupKind{}, labels.Everything(), func(p pod) bool { return p.Name == "" })},
+	"ledger.Snapshot":                                {ledger.Snapshot[pod]{}},
+	"ledger.View":                                    {ledger.View[pod]{}},
 	"podrank.ActivePods":                             {podrank.ActivePods{}},
 	"podrank.ActivePodsWithRanks":                    {podrank.ActivePodsWithRanks{}},
 	"podrank.Criterion":                              {podrank.Criterion[pod]{}},
@@ -320,7 +333,7 @@ func TestNothingPanics(t *testing.T) {
 func TestNothingPanicsKnowsAll(t *testing.T) {
 	t.Parallel()
 	var found []string
-	for _, dir := range append([]string{"replicas", "replicas/controller", "replicas/transport", "replicas/typed", "replicas/replicastest"}, primitives...) {
+	for _, dir := range append([]string{"replicas", "replicas/controller", "replicas/ledger", "replicas/transport", "replicas/typed", "replicas/replicastest"}, primitives...) {
 		name := path.Base(dir)
 		for _, file := range goList(t, "-f", `{{join .GoFiles "\n"}}`, "./"+dir) {
 			file, err := parser.ParseFile(token.NewFileSet(), dir+"/"+file, nil, 0)
@@ -480,8 +493,8 @@ func samples(of reflect.Type) []reflect.Value {
 		list = []any{nil, errors.New("x"), (*replicas.RefusedError)(nil)}
 	case reflect.TypeFor[controller.Client[set, pod]](), reflect.TypeFor[controller.Cache[set, pod]](), reflect.TypeFor[controller.OwnerCache[set]](), reflect.TypeFor[controller.EventSink]():
 		list = []any{nil, careless{}, (*careless)(nil)}
-	case reflect.TypeFor[*expectations.Store[key]](): // must not be nil, like a receiver
-		list = []any{&expectations.Store[key]{}}
+	case reflect.TypeFor[*expectations.Store[key]]():
+		list = []any{(*expectations.Store[key])(nil), &expectations.Store[key]{}}
 	case reflect.TypeFor[time.Time]():
 		list = []any{time.Time{}, time.Unix(1, 0)}
 	}

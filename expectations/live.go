@@ -38,8 +38,11 @@ import (
 // Read the cached objects before the live objects. The live list must be complete. An object
 // without a UID, for example from a fake client, is identified by "namespace/name". Nil objects are
 // skipped. SyncLive does not keep the lists. If the owner has no record, SyncLive does not make
-// one. SyncLive takes O(n) time in the length of the lists.
+// one. A nil Store has no records. SyncLive takes O(n) time in the length of the lists.
 func SyncLive[K comparable, T metav1.Object](s *Store[K], key K, cached, live []T, counts func(T) bool) Pending {
+	if s == nil {
+		return Pending{}
+	}
 	pending, _ := s.Get(key)
 	created, deleted := sets.New[string](), sets.New[types.UID]()
 	for _, obj := range beyond(live, cached, counts) {

@@ -269,9 +269,12 @@ func (s *Store[K]) All() iter.Seq2[K, Pending] {
 //
 // The lists must be complete. They must not be older than the list that you used to choose the
 // objects to delete. For example, if a read fails and you pass an empty list, all deletions count
-// as seen. Nil objects are skipped. Sync does not keep the lists. Sync takes O(n) time in the
-// length of the lists.
+// as seen. Nil objects are skipped. Sync does not keep the lists. A nil Store has no records. Sync
+// takes O(n) time in the length of the lists.
 func Sync[K comparable, T metav1.Object](s *Store[K], key K, live, terminating []T) Pending {
+	if s == nil {
+		return Pending{}
+	}
 	pending, _ := s.Get(key)
 	creating, gone := sets.New(pending.Creating...), sets.New(pending.Deleting...)
 	var seen Changes

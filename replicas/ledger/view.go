@@ -43,7 +43,7 @@ func (s Snapshot[C]) check(start Moment) error {
 	if start == 0 {
 		return errStart
 	}
-	if s.Rules.Ours == nil || s.Rules.MayCount == nil || s.Rules.Active == nil {
+	if !s.Rules.areComplete() {
 		return errors.New("ledger: one of Rules is nil")
 	}
 	if i := object.IndexNil(s.Children); i >= 0 {
@@ -80,8 +80,14 @@ func RulesOf[C metav1.Object](owner metav1.Object, kind schema.GroupKind, matchi
 	}}
 }
 
-// Bearer classifies the object c, and reports whether c is a child of the owner.
+func (r Rules[C]) areComplete() bool { return r.Ours != nil && r.MayCount != nil && r.Active != nil }
+
+// Bearer classifies the object c, and reports whether c is a child of the owner. If c or one of the rules is
+// nil, the result is Stranger and false.
 func (r Rules[C]) Bearer(c C) (is Bearer, ours bool) {
+	if object.IsNil(c) || !r.areComplete() {
+		return Stranger, false
+	}
 	switch ours = r.Ours(c); {
 	case r.MayCount(c) && r.Active(c):
 		return Replica, ours
@@ -462,6 +468,9 @@ func (l *Ledger[C]) Split(children []C) (stay, come, leave []C) {
 		return children, nil, nil
 	}
 	for _, c := range children {
+		if object.IsNil(c) {
+			continue
+		}
 		var e entry[C]
 		if is := l.children[idOf(c)]; is != nil {
 			e = *is
