@@ -34,7 +34,7 @@ func Explain[T metav1.Object](owned []T, spec Spec[T]) ([]podrank.Victim[T], err
 	if err != nil {
 		return nil, err
 	}
-	if err := spec.fitSlots(active, wanted); err != nil {
+	if _, _, err := spec.fitSlots(active, wanted); err != nil {
 		return nil, err
 	}
 	staying := spec.staying(active)

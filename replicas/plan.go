@@ -86,6 +86,9 @@ func (s Scale[T]) String() string {
 	if s.MustStay > 0 {
 		parts = append(parts, fmt.Sprintf("%d surplus kept by MustStay", s.MustStay))
 	}
+	if n := len(s.Doubled); n > 0 {
+		parts = append(parts, fmt.Sprintf("%d in slots of others: %s", n, list(s.Doubled, func(c T) string { return nameOf(c) })))
+	}
 	if s.Deferred > 0 {
 		parts = append(parts, fmt.Sprintf("%d more later", s.Deferred))
 	}
@@ -149,7 +152,8 @@ func (s Scale[T]) MarshalJSON() ([]byte, error) {
 		Deferred int         `json:"deferred,omitempty"`
 		Kept     int         `json:"kept,omitempty"`
 		MustStay int         `json:"mustStay,omitempty"`
-	}{s.Create, s.Names, victims, discard, s.Deferred, s.Kept, s.MustStay})
+		Doubled  []reference `json:"doubled,omitempty"`
+	}{s.Create, s.Names, victims, discard, s.Deferred, s.Kept, s.MustStay, references(s.Doubled)})
 }
 
 // marshal returns the JSON encoding of v without escaping the character "<". An encoder that calls

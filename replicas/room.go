@@ -38,8 +38,8 @@ type Room[T metav1.Object] struct {
 
 // RoomOf returns the Room of an owner. The parameter owned lists the owner's children. Inactive
 // children do not count as replicas. The parameter spec is the same as for ScaleTo. If the owner is
-// being deleted and Spec.Draining returns false, the Room is zero. RoomOf returns an error if spec cannot be used, if a child is nil, or if two children are in the same wanted
-// slot.
+// being deleted and Spec.Draining returns false, the Room is zero. RoomOf returns an error if spec
+// cannot be used, or if a child is nil.
 func RoomOf[T metav1.Object](owned []T, spec Spec[T]) (Room[T], error) {
 	if err := spec.begin(); err != nil {
 		return Room[T]{}, err
@@ -55,10 +55,11 @@ func RoomOf[T metav1.Object](owned []T, spec Spec[T]) (Room[T], error) {
 	if err != nil {
 		return Room[T]{}, err
 	}
-	if err := spec.fitSlots(active, wanted); err != nil {
+	counted, _, err := spec.fitSlots(active, wanted)
+	if err != nil {
 		return Room[T]{}, err
 	}
-	return spec.room(active, wanted), nil
+	return spec.room(counted, wanted), nil
 }
 
 // room computes the Room of an owner with these active children. These rules apply:

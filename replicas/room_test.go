@@ -326,17 +326,14 @@ func FuzzRoom(f *testing.F) {
 func TestRoomRefuses(t *testing.T) {
 	t.Parallel()
 	var none *worker
-	twice := []*worker{newWorker(replicaSet(1), "w-0", 1), newWorker(replicaSet(1), "w-0", 1)}
-	twice[1].UID = "another"
 	for name, tt := range map[string]struct {
 		owned  []*worker
 		change func(*replicas.Spec[*worker])
 		want   string
 	}{
-		"a number":       {nil, func(s *replicas.Spec[*worker]) { s.Replicas = -1 }, "replicas -1 is negative"},
-		"nil":            {[]*worker{none}, func(*replicas.Spec[*worker]) {}, "objs[0] is nil"},
-		"a name":         {nil, func(s *replicas.Spec[*worker]) { s.Slots = func(int) string { return "" } }, `slot 0 is ""`},
-		"two of a place": {twice, func(s *replicas.Spec[*worker]) { s.Slots = replicas.Ordinals("w") }, "are in one slot"},
+		"a number": {nil, func(s *replicas.Spec[*worker]) { s.Replicas = -1 }, "replicas -1 is negative"},
+		"nil":      {[]*worker{none}, func(*replicas.Spec[*worker]) {}, "objs[0] is nil"},
+		"a name":   {nil, func(s *replicas.Spec[*worker]) { s.Slots = func(int) string { return "" } }, `slot 0 is ""`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -345,7 +342,7 @@ func TestRoomRefuses(t *testing.T) {
 			room, err := replicas.RoomOf(tt.owned, spec)
 			require.ErrorContains(t, err, tt.want)
 			assert.Zero(t, room.Create+room.Delete)
-			clamped := room.Clamp(replicas.Scale[*worker]{Create: 1, Names: []string{"a"}, Delete: []replicas.Deletion[*worker]{deletionOf(twice[0])}})
+			clamped := room.Clamp(replicas.Scale[*worker]{Create: 1, Names: []string{"a"}, Delete: []replicas.Deletion[*worker]{deletionOf(newWorker(replicaSet(1), "w-0", 1))}})
 			assert.Zero(t, clamped.Create)
 			assert.Empty(t, clamped.Delete)
 		})

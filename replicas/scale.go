@@ -52,6 +52,11 @@ type Scale[T metav1.Object] struct {
 	Kept int
 	// MustStay is the number of surplus children that are kept because of Rules.MustStay.
 	MustStay int
+	// Doubled contains children that share a wanted slot with an older child of the owner, sorted by
+	// name and namespace. This is possible if the owner is in no namespace, and its children are in
+	// several. Anyone who may create such objects can make a second one. Children in Doubled do not
+	// count, and no child of such a slot is deleted or replaced. The other slots are not affected.
+	Doubled []T
 
 	maker *maker[T] // nil if nothing is created
 }
@@ -127,7 +132,8 @@ func (s *Spec[T]) scale(owned, ended, objs []T, wanted slots) (Scale[T], Blocked
 	if blocked := s.blocked(); blocked.Reason != "" {
 		return none, blocked, nil
 	}
-	if err := s.fitSlots(owned, wanted); err != nil {
+	owned, doubled, err := s.fitSlots(owned, wanted)
+	if err != nil {
 		return none, Blocked{}, err
 	}
 	room, burst := s.room(owned, wanted), s.burst()
@@ -139,7 +145,7 @@ func (s *Spec[T]) scale(owned, ended, objs []T, wanted slots) (Scale[T], Blocked
 		limit = min(limit, *s.MaxDeletions)
 	}
 	create, remove, discard := 0, min(room.Delete, limit), min(len(ended), burst)
-	scale := Scale[T]{Deferred: room.Delete - remove + len(ended) - discard, Kept: room.kept, MustStay: room.stuck}
+	scale := Scale[T]{Deferred: room.Delete - remove + len(ended) - discard, Kept: room.kept, MustStay: room.stuck, Doubled: doubled}
 	if remove == 0 || room.roll != nil {
 		create = min(room.Create, burst)
 		scale.Deferred += room.Create - create
@@ -147,7 +153,6 @@ func (s *Spec[T]) scale(owned, ended, objs []T, wanted slots) (Scale[T], Blocked
 	if s.Pending == expectations.Expired && (create+remove+discard > 0 || int(s.Replicas)-len(owned) != s.PendingAdoptions) {
 		return none, Blocked{Reason: ViewIsStale}, nil
 	}
-	var err error
 	if remove > 0 {
 		if scale.Delete, err = s.deletions(owned, remove, room); err != nil {
 			return none, Blocked{}, err

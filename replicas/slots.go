@@ -4,6 +4,7 @@
 package replicas
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -94,29 +95,66 @@ func (s *Spec[T]) mayAdopt(objs []T, wanted slots) func(T) bool {
 }
 
 // fitSlots changes the rules so that owned children outside the wanted slots must go. Among these
-// children, the child in the highest slot is deleted first.
-func (s *Spec[T]) fitSlots(owned []T, wanted slots) error {
+// children, the child in the highest slot is deleted first. If several children share a wanted
+// slot, all of them must stay, and only the oldest counts. fitSlots returns the children that
+// count, and the others sorted by name and namespace.
+func (s *Spec[T]) fitSlots(owned []T, wanted slots) (counted, doubled []T, err error) {
 	if s.Slots == nil {
-		return nil
+		return owned, nil, nil
 	}
 	s.PendingAdoptions = 0 // an orphan with a pending adoption can take only the slot with its own name
-	held := make(map[string]T, len(owned))
-	for _, child := range owned {
-		name := child.GetName()
-		if other, twice := held[name]; twice && wanted.held.Has(name) {
-			return s.failure("children %q and %q are in one slot", object.Name(other), object.Name(child))
-		}
-		held[name] = child
-	}
+	counted, doubled = onePerSlot(owned, wanted)
 	isOut := func(child T) bool { return !wanted.held.Has(child.GetName()) }
 	order, err := s.orderAfter(highestSlot(isOut))
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	mustGo := s.Rules.MustGo
+	mustGo, mustStay := s.Rules.MustGo, s.Rules.MustStay
 	s.Rules.MustGo = func(child T) bool { return isOut(child) || mustGo != nil && mustGo(child) }
 	s.Rules.Order = order
-	return nil
+	if len(doubled) > 0 {
+		refused := sets.New[string]()
+		for _, child := range doubled {
+			refused.Insert(child.GetName())
+		}
+		s.Rules.MustStay = func(child T) bool {
+			return refused.Has(child.GetName()) || mustStay != nil && mustStay(child)
+		}
+	}
+	return counted, doubled, nil
+}
+
+// onePerSlot leaves the oldest child in each wanted slot, and all children outside the wanted slots.
+//
+// Whoever may create objects in some namespace can give the owner's name and UID to a second web-0.
+// The owner has no namespace, so both are its children. Nobody knows which of them is wanted.
+func onePerSlot[T metav1.Object](owned []T, wanted slots) (counted, doubled []T) {
+	compare := func(a, b T) int {
+		return cmp.Or(
+			cmp.Compare(a.GetName(), b.GetName()),
+			a.GetCreationTimestamp().Compare(b.GetCreationTimestamp().Time),
+			cmp.Compare(a.GetNamespace(), b.GetNamespace()),
+			cmp.Compare(a.GetUID(), b.GetUID()),
+		)
+	}
+	first := make(map[string]T, len(owned))
+	for _, child := range owned {
+		if other, twice := first[child.GetName()]; !twice || compare(child, other) < 0 {
+			first[child.GetName()] = child
+		}
+	}
+	if len(first) == len(owned) {
+		return owned, nil
+	}
+	for _, child := range owned {
+		if wanted.held.Has(child.GetName()) && compare(child, first[child.GetName()]) != 0 {
+			doubled = append(doubled, child)
+		} else {
+			counted = append(counted, child)
+		}
+	}
+	slices.SortFunc(doubled, compare)
+	return counted, doubled
 }
 
 // orderAfter returns an order that consists of the given criteria, followed by the criteria of the

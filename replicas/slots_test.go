@@ -5,16 +5,20 @@ package replicas_test
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/podrank"
@@ -39,6 +43,83 @@ func inSlots(names ...string) (have []*worker) {
 		have = append(have, newWorker(replicaSet(1), name, i))
 	}
 	return have
+}
+
+// everywhere returns the spec of an owner that is in no namespace.
+func everywhere(spec replicas.Spec[*worker]) replicas.Spec[*worker] {
+	owner := replicaSet(1)
+	owner.Namespace = ""
+	spec.Owner = owner
+	return spec
+}
+
+// If children of two namespaces are in one slot, no child of this slot is deleted or replaced, and only the oldest
+// counts. All other slots are filled and emptied as usual.
+func TestTwoChildrenInOneSlot(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		want                    int32
+		have                    string // "other/web-1" is younger than "web-1"
+		mustGo                  []string
+		create, remove, doubled []string
+		kept                    int
+	}{
+		"is nothing to others that are filled":                 {want: 3, have: "web-0 web-1 web-2 other/web-1", doubled: []string{"other/web-1"}},
+		"does not keep others from being filled":               {want: 3, have: "web-0 web-1 other/web-1", create: []string{"web-2"}, doubled: []string{"other/web-1"}},
+		"does not count twice, so who stands in for one stays": {want: 3, have: "web-0 web-1 web-9 other/web-1", create: []string{"web-2"}, doubled: []string{"other/web-1"}, kept: 1},
+		"does not keep others from being emptied":              {want: 2, have: "web-0 web-1 web-2 other/web-1", remove: []string{"web-2"}, doubled: []string{"other/web-1"}},
+		"is emptied with others when it is not wanted":         {want: 1, have: "web-0 web-1 other/web-1", remove: []string{"other/web-1", "web-1"}},
+		"keeps what must go":                                   {want: 3, have: "web-0 web-1 web-2 other/web-1", mustGo: []string{"web-1", "web-2"}, remove: []string{"web-2"}, doubled: []string{"other/web-1"}},
+		"keeps three, whatever their order":                    {want: 1, have: "third/web-0 other/web-0 web-0", doubled: []string{"other/web-0", "third/web-0"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var have []*worker
+			for _, name := range strings.Fields(tt.have) {
+				namespace, slot, other := strings.Cut(name, "/")
+				if !other {
+					namespace, slot = "default", name
+				}
+				child := newWorker(replicaSet(1), slot, 1)
+				child.Namespace, child.UID = namespace, types.UID("uid-of-"+name)
+				child.CreationTimestamp = metav1.NewTime(podtest.Now.Add(time.Duration(len(namespace)) * -time.Second)) // "default" is the oldest
+				have = append(have, child)
+			}
+			for range 2 {
+				spec := everywhere(slotted(tt.want))
+				spec.Rules.MustGo = func(w *worker) bool { return slices.Contains(tt.mustGo, w.Name) }
+				plan, err := replicas.Manage(have, spec)
+				require.NoError(t, err)
+				assert.ElementsMatch(t, tt.create, plan.Scale.Names)
+				short := func(ws []*worker) (names []string) {
+					for _, w := range ws {
+						names = append(names, strings.TrimPrefix(w.Namespace+"/"+w.Name, "default/"))
+					}
+					return names
+				}
+				var removed []*worker
+				for _, v := range plan.Scale.Delete {
+					removed = append(removed, v.Object)
+				}
+				assert.ElementsMatch(t, tt.remove, short(removed))
+				assert.Equal(t, tt.doubled, short(plan.Scale.Doubled))
+				assert.Equal(t, tt.kept, plan.Scale.Kept)
+				assert.Zero(t, plan.Scale.MustStay)
+				room, err := replicas.RoomOf(have, everywhere(spec))
+				require.NoError(t, err)
+				assert.Equal(t, plan.Scale.Delete, room.Clamp(plan.Scale).Delete)
+				_, err = replicas.Explain(have, spec)
+				require.NoError(t, err)
+				if len(tt.doubled) > 0 {
+					assert.Contains(t, plan.Scale.String(), "in slots of others: "+strings.Join(tt.doubled, ", "))
+					text, err := json.Marshal(plan.Scale)
+					require.NoError(t, err)
+					assert.Contains(t, string(text), `"doubled":[{"namespace":"other"`)
+				}
+				slices.Reverse(have)
+			}
+		})
+	}
 }
 
 func TestOrdinals(t *testing.T) {
@@ -183,22 +264,15 @@ func TestSlotsRefuse(t *testing.T) {
 		_, err := replicas.Manage(nil, slotted(1, "a", "a", "Zone_1"))
 		require.NoError(t, err)
 	})
-	t.Run("two children in one", func(t *testing.T) {
+	t.Run("two orphans for one, of which one is adopted", func(t *testing.T) {
 		t.Parallel()
-		spec := slotted(1)
-		everywhere := replicaSet(1)
-		everywhere.Namespace = ""
-		spec.Owner = everywhere
+		spec := everywhere(slotted(1))
 		have := inSlots("web-0", "web-0")
 		have[1].Namespace, have[1].UID = "other", "uid-of-the-other"
-		_, err := replicas.Manage(have, spec)
-		require.EqualError(t, err, `replicas: ReplicaSet "web": children "default/web-0" and "other/web-0" are in one slot`)
-		_, err = replicas.Explain(have, spec)
-		require.ErrorContains(t, err, "are in one slot")
 		have[0].OwnerReferences, have[1].OwnerReferences = nil, nil
 		plan, err := replicas.Manage(have, spec)
 		require.NoError(t, err)
-		assert.Equal(t, have[:1], plan.Claims.Adopt, "of two orphans one is adopted")
+		assert.Equal(t, have[:1], plan.Claims.Adopt)
 	})
 	t.Run("an order that uses the name", func(t *testing.T) {
 		t.Parallel()

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/replicas"
@@ -237,6 +238,54 @@ func TestOwnersInNoNamespace(t *testing.T) {
 		require.ErrorContains(t, err, `ReplicaSet "web": new child 0: it has no namespace, and neither has its owner: New must set one`)
 		assert.Empty(t, r.calls)
 	})
+}
+
+// Anyone who may create workers in some namespace can make a second child of a slot there. The gate NameTaken names
+// it, and the Controller leaves this slot alone, and no other.
+func TestASecondChildOfASlotInAnotherNamespace(t *testing.T) {
+	t.Parallel()
+	rigWith := func(workers int32) (*rig[*pool, *worker], func(string, string) *worker) {
+		r := globalRig(workers, "a")
+		spec := r.kind.Spec
+		r.kind.Spec = func(p *pool) (replicas.Spec[*worker], error) {
+			s, err := spec(p)
+			s.Slots = replicas.Ordinals(p.Name)
+			s.New = func(string) (*worker, error) { return blueWorker("a", "", nil), nil }
+			return s, err
+		}
+		return r, func(namespace, name string) *worker {
+			w := blueWorker(namespace, name, r.owner)
+			w.UID = types.UID(namespace + name)
+			return w
+		}
+	}
+	r, child := rigWith(3)
+	second := child("b", "blue-1")
+	second.CreationTimestamp = metav1.NewTime(podtest.Now)
+	pass, err := r.pass(t, 0, second, child("a", "blue-0"), child("a", "blue-1"))
+	require.NoError(t, err)
+	assert.Equal(t, []string{"create a/blue-2"}, r.calls)
+	require.Len(t, pass.Gates, 1)
+	assert.Equal(t, `NameTaken of b/blue-1 stops creations, deletions since 2026-05-04T12:00:00Z: another object has the name of a slot`, pass.Gates[0].String())
+
+	made := pass.Created[0]
+	r.settle()
+	r.owner.Workers = 2
+	pass, err = r.pass(t, 1, second, child("a", "blue-0"), child("a", "blue-1"), made)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"blue-2"}, names(pass.Deleted))
+	assert.Len(t, pass.Gates, 1)
+
+	r.settle()
+	pass, err = r.pass(t, 2, child("a", "blue-0"), child("a", "blue-1"))
+	require.NoError(t, err)
+	assert.Empty(t, pass.Gates, "the second child is gone")
+	assert.Empty(t, pass.Deleted)
+
+	r, child = rigWith(1)
+	_, err = r.pass(t, 0, second, child("a", "blue-0"), child("a", "blue-1"))
+	require.NoError(t, err)
+	assert.Len(t, r.callsOf("delete blue-1"), 2, "neither is wanted")
 }
 
 // If New returns a child without a namespace, the error says that New must set the namespace. Each client or

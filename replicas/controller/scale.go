@@ -129,6 +129,9 @@ func (p *pass[O, C]) limits(scale replicas.Scale[C]) {
 	if scale.MustStay > 0 {
 		p.gate(MustStay, "", 0, nil)
 	}
+	for _, c := range scale.Doubled {
+		p.gate(NameTaken, object.Name(c), 0, nil).Stops = stopsScale
+	}
 }
 
 // callPrepare calls Kind.Prepare with the plan, which may be empty. The argument allowed holds the part of
