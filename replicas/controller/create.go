@@ -505,15 +505,18 @@ func (p *pass[O, C]) deletePendingStrays(ctx context.Context) {
 	if object.IsNil(p.spec.Selector) {
 		return
 	}
-	for _, c := range pending[:min(len(pending), fewStrays)] {
-		if !p.held(StrayLeft, string(object.ID(c)), c.GetName(), 0) {
-			_ = p.dropStray(ctx, c)
-		}
+	// The five oldest may have finalizers or be protected by a policy, and the others not.
+	due := filter(pending, func(c C) bool { return !p.held(StrayLeft, string(object.ID(c)), c.GetName(), 0) })
+	for _, c := range due[:min(len(due), fewStrays)] {
+		_ = p.dropStray(ctx, c)
+	}
+	if len(due) > fewStrays { // no event of a stray wakes the owner
+		p.requeueIn(1)
 	}
 }
 
-// fewStrays is the maximum number of strays that one pass tries to delete. The other strays must wait for
-// later passes.
+// fewStrays is the maximum number of strays that one pass tries to delete. The next pass follows at once if
+// there are more.
 const fewStrays = 5
 
 // dropStray deletes a stray. If the deletion fails, dropStray delays the next attempt.

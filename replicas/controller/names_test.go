@@ -362,6 +362,44 @@ func TestStraysAreNotForgotten(t *testing.T) {
 	assert.Zero(t, pass.RequeueAfter)
 }
 
+// The server does not let the Controller delete the five oldest strays. The others are deleted at once.
+func TestStraysBehindThoseThatMayNotBeDeleted(t *testing.T) {
+	t.Parallel()
+	r := newRig(1)
+	r.mutate = func(p *corev1.Pod) { p.Labels = map[string]string{"app": "debug"} }
+	r.remove = func(p *corev1.Pod, _ metav1.DeleteOptions) error { return forbidden(p.Name, "policy") }
+	left := 0
+	for ; left < 17; left++ {
+		_, err := r.pass(t, left*400)
+		require.Error(t, err)
+	}
+	var kept []string
+	r.remove = func(p *corev1.Pod, _ metav1.DeleteOptions) error {
+		if len(kept) < 5 && !slices.Contains(kept, p.Name) {
+			kept = append(kept, p.Name)
+		}
+		if slices.Contains(kept, p.Name) {
+			return forbidden(p.Name, "policy")
+		}
+		return nil
+	}
+	*r.owner.Spec.Replicas, r.owner.Generation = 0, 2
+	at, deleted := 17*400*time.Second, 0
+	for range 5 {
+		pass, err := r.passAt(t, at)
+		require.NoError(t, err)
+		deletes := r.callsOf("delete")
+		assert.LessOrEqual(t, len(deletes), 5)
+		deleted += len(deletes)
+		if pass.RequeueAfter > time.Millisecond {
+			break
+		}
+		at += pass.RequeueAfter
+	}
+	assert.Equal(t, 17, deleted, "five were refused, and twelve deleted")
+	assert.Len(t, kept, 5)
+}
+
 // The selector of an owner can change, for example in a ReplicationController. If a stray matches the new
 // selector, the stray is not deleted.
 func TestAStrayThatMatchesByNowIsNotDeleted(t *testing.T) {
