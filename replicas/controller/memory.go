@@ -42,9 +42,12 @@ type memory[C Object] struct {
 	known *ledger.Ledger[C]
 	// wrote describes the owner's last status write.
 	wrote ownWrite
-	// storedStatus is set if the server changed the last status that was sent to it. The next status write
-	// replaces storedStatus.
-	storedStatus *differing
+	// sentStatus is the last status that was sent, with the status that the server returned. The hold delays the
+	// next sending of the same status.
+	sentStatus struct {
+		is, kept map[string]any
+		backoff.Hold
+	}
 	// ownerWait delays the next check of an owner that the cache shows in an old version. The first checks use
 	// the cached owner, and the delay between them doubles as the row of OwnerStale says. When it has reached
 	// its longest value, passes read the owner from the server instead. The delay between these reads doubles
@@ -79,10 +82,6 @@ type perGeneration[C Object] struct {
 	aside    map[types.UID]*aside  // children whose adoption or release failed; kept until the child changes or a claim succeeds
 	released map[types.UID]release // children that were released; kept until the child is adopted or gone
 }
-
-// differing describes a status that the server changed before storing it, for example because the server
-// drops a field. The Controller does not send the same status again.
-type differing struct{ sent, stored any }
 
 // nothingLeft is called when the owner needs no creation or deletion. It drops the holds for a full quota and
 // for Conflicts, so that the next such hold is short again. If the cause of a hold is a failed creation or

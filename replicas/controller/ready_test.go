@@ -5,6 +5,7 @@ package controller_test
 
 import (
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -66,6 +67,9 @@ func (r *readyRig) next(t *testing.T, seconds int) float64 {
 	t.Helper()
 	pass, err := r.pass(t, seconds, r.workers...)
 	require.NoError(t, err)
+	if pass.Status != nil {
+		r.owner = clone(pass.Status)
+	}
 	return pass.RequeueAfter.Seconds()
 }
 
@@ -89,6 +93,20 @@ func TestAvailabilityOfChildrenThatAreNoPods(t *testing.T) {
 		assert.InDelta(t, 10, r.next(t, 0), 0)
 		assert.InDelta(t, 7, r.next(t, 3), 0)
 		assert.Zero(t, r.next(t, 10))
+	})
+	t.Run("a new process counts it as available only after minReadySeconds, as docs/pass.md says", func(t *testing.T) {
+		t.Parallel()
+		r := newReadyRig()
+		r.workers[0].Busy = false
+		available := func(seconds int) int32 {
+			r.next(t, seconds)
+			return r.last.Counts.Available
+		}
+		assert.EqualValues(t, 0, available(0))
+		assert.EqualValues(t, 1, available(10))
+		r.once = sync.Once{} // the next pass is made by a new process
+		assert.EqualValues(t, 0, available(11))
+		assert.EqualValues(t, 1, available(21))
 	})
 	t.Run("M1 so is one that was adopted", func(t *testing.T) {
 		t.Parallel()

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/replicakit/replicakit/internal/backoff"
 	"github.com/replicakit/replicakit/internal/mergepatch"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/internal/pod"
@@ -137,12 +138,21 @@ func (p *pass[O, C]) patchStatus(ctx context.Context, owner O) error {
 	if err := p.kind.Status(updated, p.Outcome); err != nil {
 		return err
 	}
-	if p.sameStatus(owner, updated) || p.isDropped(owner, updated) {
+	if p.sameStatus(owner, updated) {
 		return nil
 	}
-	patch, err := p.statusPatch(owner, updated)
+	patch, is, err := p.statusPatch(owner, updated)
 	if err != nil || len(patch.Data) == 0 {
 		return err
+	}
+	last := &p.state.sentStatus
+	again, delay := reflect.DeepEqual(last.is, is), last.Hold
+	if was, _ := p.statusJSON(owner); !reflect.DeepEqual(was, last.kept) { // somebody has changed what the server had stored
+		delay.Wait = min(delay.Wait, statusHoldLast)
+	}
+	if wait := delay.Remaining(p.opts.Now()); again && wait > 0 {
+		p.requeueIn(wait)
+		return nil
 	}
 	stored, err := p.sendStatus(ctx, updated, patch)
 	if err != nil {
@@ -150,24 +160,35 @@ func (p *pass[O, C]) patchStatus(ctx context.Context, owner O) error {
 	}
 	p.Status = stored
 	p.writes.WroteAt(p.key, p.ownerResource, stored.GetResourceVersion()) // X9
-	p.state.storedStatus = nil
-	if p.kind.StatusOf != nil && !p.sameStatus(updated, stored) {
-		p.state.storedStatus = &differing{p.statusOf(updated), p.statusOf(stored)}
+	now := p.opts.Now()
+	again = again && now.Sub(last.Since) <= 2*max(last.Wait, statusHoldLast)
+	if last.is = is; !again {
+		last.Hold = backoff.Hold{Since: now}
+	}
+	if last.kept, _ = p.statusJSON(stored); !reflect.DeepEqual(last.kept, is) {
+		// A server before 1.35 drops terminatingReplicas each time, and one that is at fault drops a status once.
+		last.Double(now, statusHoldLast, ignoredHoldLast)
+	} else if again { // a webhook, or a process beside this one, writes another status after each of our writes
+		last.Double(now, time.Second, statusHoldLast)
 	}
 	return nil
 }
 
-// statusPatch returns a patch that sets the new status of an owner. If the old and the new status are equal
+// The next sending of a status that did not stay is delayed for a second, doubling to statusHoldLast. If the
+// server did not store it, the delay doubles from statusHoldLast to ignoredHoldLast.
+const statusHoldLast, ignoredHoldLast = time.Minute, time.Hour
+
+// statusPatch returns a patch that sets the new status of an owner, and this status. If the old and the new status are equal
 // in JSON, statusPatch returns the zero patch. Apart from the UID and the resourceVersion, the patch
 // contains only the status, because the cache may have dropped other fields of the owner. The patch also
 // contains the unchanged fields of the status, because they may be missing on the server. For example, the
 // server may require a field that is 0 in both the old and the new status, although the owner on the server
 // has no status yet.
-func (p *pass[O, C]) statusPatch(owner, updated O) (selector.Patch, error) {
+func (p *pass[O, C]) statusPatch(owner, updated O) (patch selector.Patch, is map[string]any, err error) {
 	was, err := p.statusJSON(owner)
 	is, otherErr := p.statusJSON(updated)
 	if err = joinErrors(err, otherErr); err != nil || reflect.DeepEqual(was, is) {
-		return selector.Patch{}, err
+		return patch, is, err
 	}
 	var body struct {
 		Metadata struct {
@@ -178,7 +199,7 @@ func (p *pass[O, C]) statusPatch(owner, updated O) (selector.Patch, error) {
 	}
 	body.Metadata.UID, body.Metadata.ResourceVersion, body.Status = owner.GetUID(), owner.GetResourceVersion(), mergepatch.Between(was, is)
 	data, err := json.Marshal(body)
-	return selector.Patch{Type: types.MergePatchType, Data: data}, err
+	return selector.Patch{Type: types.MergePatchType, Data: data}, is, err
 }
 
 func (p *pass[O, C]) statusJSON(owner O) (map[string]any, error) {
@@ -242,13 +263,6 @@ func (p *pass[O, C]) sendStatus(ctx context.Context, owner O, patch selector.Pat
 	}
 	p.ownerShown(written, same && (written.GetDeletionTimestamp() == nil) == (p.Owner.GetDeletionTimestamp() == nil))
 	return written, nil
-}
-
-// isDropped reports whether the new status was already sent, but the server stored the status that the
-// owner has now.
-func (p *pass[O, C]) isDropped(owner, updated O) bool {
-	d := p.state.storedStatus
-	return d != nil && equality.Semantic.DeepEqual(d.sent, p.statusOf(updated)) && equality.Semantic.DeepEqual(d.stored, p.statusOf(owner))
 }
 
 // stillWants reports whether the owner with its new status wants the same children as before. In this case,

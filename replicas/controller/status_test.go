@@ -72,6 +72,81 @@ func TestStatusOfWhichAFieldIsDropped(t *testing.T) {
 	})
 }
 
+// A status that did not stay is sent again, first at once and then after growing delays.
+func TestAStatusThatDoesNotStay(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		stored func(rs *appsv1.ReplicaSet)        // what the server changes before it answers
+		after  func(rs *appsv1.ReplicaSet, n int) // what others change after the n-th answer
+		until  int                                // in seconds; a pass begins each second
+		want   []int                              // the seconds in which the status was sent
+	}{
+		"a server that ignores a status is asked again after a minute, doubling to an hour": {
+			stored: func(rs *appsv1.ReplicaSet) { rs.Status = appsv1.ReplicaSetStatus{} },
+			until:  11_100, want: []int{0, 60, 180, 420, 900, 1860, 3780, 7380, 10980},
+		},
+		"what a webhook changes after each answer is sent again at once, and then after a second, doubling to a minute": {
+			after: func(rs *appsv1.ReplicaSet, n int) { rs.Status.Replicas = int32(100 + n) },
+			until: 260, want: []int{0, 1, 2, 4, 8, 16, 32, 64, 124, 184, 244},
+		},
+		"what two others change in turn is sent again as rarely": {
+			after: func(rs *appsv1.ReplicaSet, n int) { rs.Status.Replicas = int32(100 + n%2) },
+			until: 70, want: []int{0, 1, 2, 4, 8, 16, 32, 64},
+		},
+		"what another changes once is sent again once": {
+			after: func(rs *appsv1.ReplicaSet, n int) {
+				if n == 0 {
+					rs.Status.Replicas = 100
+				}
+			},
+			until: 260, want: []int{0, 1},
+		},
+		"a server that drops a field, and another that changes the rest once": {
+			stored: func(rs *appsv1.ReplicaSet) { *replicaset.Terminating(&rs.Status) = nil },
+			after: func(rs *appsv1.ReplicaSet, n int) {
+				if n == 5 {
+					rs.Status.Replicas = 100
+				}
+			},
+			until: 1930, want: []int{0, 60, 180, 420, 900, 1860, 1920},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(2)
+			if tt.stored != nil {
+				r.stored = tt.stored
+			}
+			pods := podsOf(r.owner, 2)
+			var sent []int
+			for at := range tt.until {
+				pass, err := r.pass(t, at, pods...)
+				require.NoError(t, err)
+				if pass.Status == nil {
+					continue
+				}
+				shown := pass.Status.DeepCopy()
+				if tt.after != nil {
+					tt.after(shown, len(sent))
+				}
+				sent = append(sent, at)
+				r.owner = shown
+				r.settle()
+			}
+			assert.Equal(t, tt.want, sent)
+		})
+	}
+	t.Run("the pass requests the next one for the end of the delay", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(2)
+		r.stored = func(rs *appsv1.ReplicaSet) { rs.Status = appsv1.ReplicaSetStatus{} }
+		require.NotNil(t, passStatus(t, r, podsOf(r.owner, 2)...))
+		pass, err := r.pass(t, 10, podsOf(r.owner, 2)...)
+		require.NoError(t, err)
+		assert.Equal(t, 50*time.Second, pass.RequeueAfter)
+	})
+}
+
 func TestStatus(t *testing.T) {
 	t.Parallel()
 	t.Run("U2 U6 Y11 the status of what the pass observed is written, with the generation it acted on", func(t *testing.T) {
