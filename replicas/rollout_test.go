@@ -109,6 +109,36 @@ func TestTheBoundsOfARollout(t *testing.T) {
 	}
 }
 
+// Of the unavailable old pods, as many go as in a Deployment. New pods that are not available yet are subtracted,
+// because they count among all pods and serve nobody.
+func TestAsManyUnavailablePodsGoAsInADeployment(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(3, 4))
+	differed := 0
+	for range 3000 {
+		wanted, unavailable, surge := 1+r.IntN(8), r.IntN(4), 1+r.IntN(4)
+		spec := rolling(int32(wanted), int32(unavailable), int32(surge))
+		var pods []*corev1.Pod
+		oldUnready, freshUnready := 0, 0
+		for i := range r.IntN(wanted + surge + 1) {
+			isOld, isReady := r.IntN(2) == 0, r.IntN(2) == 0
+			pods = append(pods, member(spec, fmt.Sprint("p", i), isOld, isReady))
+			oldUnready, freshUnready = oldUnready+one(isOld && !isReady), freshUnready+one(!isOld && !isReady)
+		}
+		plan, err := replicas.Manage(pods, spec)
+		require.NoError(t, err)
+		went := 0
+		for _, d := range plan.Scale.Delete {
+			went += one(d.Object.Labels["old"] != "" && !status.IsPodReady(d.Object))
+		}
+		least := wanted - unavailable
+		may := max(len(pods)-least-freshUnready, 0)
+		require.Equal(t, min(oldUnready, may), went, "%d wanted, %d unavailable: %v", wanted, unavailable, plan)
+		differed += one(min(oldUnready, may) < min(oldUnready, max(len(pods)-least, 0)))
+	}
+	assert.Positive(t, differed, "in some cases, the new pods make a difference")
+}
+
 // Unavailable pods are deleted first, even if BurstReplicas limits the plan to one deletion. If the plan is
 // changed to delete an available pod that is needed, Room.Clamp removes this deletion.
 func TestWhoGoesFirstInARollout(t *testing.T) {

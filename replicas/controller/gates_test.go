@@ -585,6 +585,31 @@ func TestAPassInAFewLines(t *testing.T) {
 	})
 }
 
+// A pass that ends early does not know whether the gates of its later steps still stand, so it neither ends nor
+// repeats them.
+func TestGatesOfStepsThatAPassDidNotReach(t *testing.T) {
+	t.Parallel()
+	r := newRig(1)
+	r.create = func(int) error { return quotaFull() }
+	pass, err := r.pass(t, 0)
+	require.Error(t, err)
+	require.Len(t, pass.GateChanges, 1)
+	assert.Equal(t, controller.QuotaFull, pass.GateChanges[0].Reason)
+
+	r.children = func() ([]*corev1.Pod, error) { return nil, errors.New("the cache is away") }
+	r.now = podtest.Now.Add(10 * time.Second)
+	pass, err = r.sync(t, t.Context())
+	require.ErrorContains(t, err, "the cache is away")
+	assert.Empty(t, pass.GateChanges)
+
+	r.create = func(int) error { return nil }
+	pass, err = r.pass(t, 70)
+	require.NoError(t, err)
+	require.Len(t, pass.GateChanges, 1)
+	assert.True(t, pass.GateChanges[0].Ended)
+	assert.Equal(t, podtest.Now, pass.GateChanges[0].Since)
+}
+
 // If Prepare adds an entry to the step, nothing is created or deleted. The pass has a gate with the error.
 func TestAnAnswerOfTheAuthorThatIsWrongIsAGate(t *testing.T) {
 	t.Parallel()
