@@ -150,7 +150,7 @@ func (p *pass[O, C]) patchStatus(ctx context.Context, owner O) error {
 	if was, _ := p.statusJSON(owner); !reflect.DeepEqual(was, last.kept) { // somebody has changed what the server had stored
 		delay.Wait = min(delay.Wait, statusHoldLast)
 	}
-	if wait := delay.Remaining(p.opts.Now()); again && wait > 0 {
+	if wait := delay.Remaining(p.Now); again && wait > 0 {
 		p.requeueIn(wait)
 		return nil
 	}
@@ -167,7 +167,7 @@ func (p *pass[O, C]) patchStatus(ctx context.Context, owner O) error {
 	}
 	if last.kept, _ = p.statusJSON(stored); !reflect.DeepEqual(last.kept, is) {
 		// A server before 1.35 drops terminatingReplicas each time, and one that is at fault drops a status once.
-		last.Double(now, statusHoldLast, ignoredHoldLast)
+		last.Double(now, statusHoldLast, time.Hour)
 	} else if again { // a webhook, or a process beside this one, writes another status after each of our writes
 		last.Double(now, time.Second, statusHoldLast)
 	}
@@ -175,8 +175,8 @@ func (p *pass[O, C]) patchStatus(ctx context.Context, owner O) error {
 }
 
 // The next sending of a status that did not stay is delayed for a second, doubling to statusHoldLast. If the
-// server did not store it, the delay doubles from statusHoldLast to ignoredHoldLast.
-const statusHoldLast, ignoredHoldLast = time.Minute, time.Hour
+// server did not store it, the delay doubles from statusHoldLast to an hour.
+const statusHoldLast = time.Minute
 
 // statusPatch returns a patch that sets the new status of an owner, and this status. If the old and the new status are equal
 // in JSON, statusPatch returns the zero patch. Apart from the UID and the resourceVersion, the patch
