@@ -72,6 +72,21 @@ func TestRefusals(t *testing.T) {
 			"", `replicas: ReplicaSet "default/web": burst replicas -1 is negative`,
 		},
 		{
+			"delete options with preconditions", func(s *replicas.PodSpec) { s.DeleteOptions.Preconditions = &metav1.Preconditions{} },
+			replicas.InvalidDeleteOptions, `replicas: ReplicaSet "default/web": deleteOptions.preconditions is set, but each deletion has its own`,
+		},
+		{
+			"delete options for a dry run", func(s *replicas.PodSpec) { s.DeleteOptions.DryRun = []string{metav1.DryRunAll} },
+			replicas.InvalidDeleteOptions, `replicas: ReplicaSet "default/web": deleteOptions.dryRun is set, so no child would ever be deleted`,
+		},
+		{
+			"delete options that servers refuse together with preconditions", func(s *replicas.PodSpec) {
+				yes := true
+				s.DeleteOptions.IgnoreStoreReadErrorWithClusterBreakingPotential = &yes
+			},
+			replicas.InvalidDeleteOptions, `replicas: ReplicaSet "default/web": deleteOptions.ignoreStoreReadErrorWithClusterBreakingPotential: Invalid value: true: cannot be set together with .preconditions`,
+		},
+		{
 			"zero now", func(s *replicas.PodSpec) { s.Now = time.Time{} },
 			"", `replicas: ReplicaSet "default/web": now is the zero time`,
 		},

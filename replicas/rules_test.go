@@ -101,7 +101,7 @@ func TestDeleteOptions(t *testing.T) {
 			scale, err := replicas.ScaleTo([]*worker{tt.child}, spec)
 			require.NoError(t, err)
 			require.Len(t, scale.Delete, 1)
-			assert.Equal(t, metav1.DeleteOptions{Preconditions: tt.want}, scale.Delete[0].Options)
+			assert.Equal(t, tt.want, scale.Delete[0].Options.Preconditions)
 		})
 	}
 	t.Run("S9 pods are ready by their condition", func(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/object"
@@ -64,7 +63,7 @@ type Scale[T metav1.Object] struct {
 // A Deletion is a child to delete, with the options of the delete call.
 type Deletion[T any] struct {
 	podrank.Victim[T]
-	// Options contains the preconditions of the delete call. The UID precondition prevents the
+	// Options are Spec.DeleteOptions with the preconditions of the delete call. The UID precondition prevents the
 	// deletion of another child with the same name. The resourceVersion precondition prevents the
 	// deletion of a child that has changed since the plan was made. For example, the child may have
 	// become ready, or may belong to another owner now. If Rules.MustStay is nil and
@@ -212,49 +211,10 @@ func (s *Spec[T]) discards(ended []T) []Deletion[T] {
 	return s.guarded(victims)
 }
 
-// guarded turns each victim into a Deletion with preconditions.
-func (s *Spec[T]) guarded(victims []podrank.Victim[T]) []Deletion[T] {
-	if len(victims) == 0 {
-		return nil
-	}
-	rules := s.Rules.Complete()
-	byUID := rulesOfPods[T]() != nil && rules.MustStay == nil && rules.ReadyWithin == 0
-	deletions, guards := make([]Deletion[T], len(victims)), make([]guard, len(victims))
-	for i, v := range victims {
-		deletions[i].Victim = v
-		asJudged := !byUID || v.Criterion == discarded || rules.Ready(v.Object)
-		deletions[i].Options.Preconditions = guards[i].preconditions(v.Object, asJudged)
-	}
-	return deletions
-}
-
 // ranking returns the options for ranking the owned children.
 func (s *Spec[T]) ranking(owned []T) podrank.Options[T] {
 	rules := s.Rules.Complete()
 	return podrank.Options[T]{
 		Now: s.Now, Related: s.related(owned), Order: rules.Order, MustGo: rules.MustGo, MustStay: rules.MustStay,
 	}
-}
-
-// A guard holds the preconditions of a deletion and the values that the preconditions point to.
-type guard struct {
-	metav1.Preconditions
-	uid     types.UID
-	version string
-}
-
-// preconditions returns the preconditions for the deletion of a child. The UID prevents the deletion of
-// another child with the same name. If asJudged is true, the resourceVersion also prevents
-// the deletion of a child that has changed.
-func (g *guard) preconditions(child metav1.Object, asJudged bool) *metav1.Preconditions {
-	if g.uid = child.GetUID(); g.uid != "" {
-		g.UID = &g.uid
-	}
-	if g.version = child.GetResourceVersion(); asJudged && g.version != "" {
-		g.ResourceVersion = &g.version
-	}
-	if g.Preconditions == (metav1.Preconditions{}) {
-		return nil
-	}
-	return &g.Preconditions
 }

@@ -183,6 +183,16 @@ type Spec[T metav1.Object] struct {
 	DeletionsInFlight []types.UID
 	// Rules define how the state of a child is interpreted, and which child is deleted first.
 	Rules Rules[T]
+	// DeleteOptions are the options with which children are deleted, such as the grace period, or
+	// the propagation policy for what the children own themselves. The zero DeleteOptions leave
+	// both to the server if the children are pods. All other children are deleted with Background
+	// propagation, unless a policy is set here, or a finalizer of the garbage collector in the
+	// child says what becomes of its dependents. Preconditions are refused, because each deletion
+	// has its own, and so is DryRun.
+	//
+	// Without a policy, the server would orphan the dependents of a batch/v1 Job and a v1
+	// ReplicationController, and delete those of all other objects.
+	DeleteOptions metav1.DeleteOptions
 	// Related returns the children of the owner and of its siblings. For example, all ReplicaSets
 	// of one Deployment are siblings. The function Related in this package finds these children.
 	// Kubernetes' own order deletes a pod sooner if more related pods are active on its node. If
@@ -325,6 +335,9 @@ func (s *Spec[T]) checkScale() error {
 		return s.failure("now is the zero time")
 	}
 	if err := s.checkReadyWithin(); err != nil {
+		return err
+	}
+	if err := s.checkDeleteOptions(); err != nil {
 		return err
 	}
 	return s.checkRollout()

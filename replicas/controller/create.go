@@ -485,12 +485,7 @@ func (p *pass[O, C]) isStray(c C) bool {
 // deleteUnchanged deletes a child, with its UID and resourceVersion as preconditions. It returns nil if the
 // child is gone.
 func (p *pass[O, C]) deleteUnchanged(ctx context.Context, c C) error {
-	uid, version := c.GetUID(), c.GetResourceVersion()
-	only := &metav1.Preconditions{UID: &uid}
-	if version != "" {
-		only.ResourceVersion = &version
-	}
-	err := p.askDeleteStray(ctx, c, metav1.DeleteOptions{Preconditions: only})
+	err := p.askDeleteStray(ctx, c, p.spec.DeleteOptionsFor(c))
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -467,7 +468,7 @@ func (p *pass[O, C]) wantTheSame(a, b O) bool {
 func (p *pass[O, C]) specsAgree(was, is *replicas.Spec[C]) bool {
 	return is.Replicas == was.Replicas && is.Draining() == was.Draining() && p.sameSlots(was, is) && slices.Equal(is.Taken, was.Taken) && is.MinReadySeconds == was.MinReadySeconds &&
 		is.BurstReplicas == was.BurstReplicas && is.Paused == was.Paused && is.PendingAdoptions == was.PendingAdoptions && equal(is.MaxDeletions, was.MaxDeletions) &&
-		equal(is.MaxUnavailable, was.MaxUnavailable) && equal(is.MaxSurge, was.MaxSurge) &&
+		equal(is.MaxUnavailable, was.MaxUnavailable) && equal(is.MaxSurge, was.MaxSurge) && equality.Semantic.DeepEqual(is.DeleteOptions, was.DeleteOptions) &&
 		!object.IsNil(is.Selector) && !object.IsNil(was.Selector) && is.Selector.String() == was.Selector.String() &&
 		p.rulesAgree(is.Rules, was.Rules)
 }

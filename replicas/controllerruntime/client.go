@@ -66,7 +66,7 @@ func (c caller[O, C]) Delete(ctx context.Context, child C, opts metav1.DeleteOpt
 		return errNilChild
 	}
 	return c.writer.Delete(ctx, child, &client.DeleteOptions{
-		GracePeriodSeconds: opts.GracePeriodSeconds, Preconditions: opts.Preconditions,
+		Raw: &opts, GracePeriodSeconds: opts.GracePeriodSeconds, Preconditions: opts.Preconditions,
 		PropagationPolicy: opts.PropagationPolicy, DryRun: opts.DryRun,
 	})
 }

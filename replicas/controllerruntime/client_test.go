@@ -291,6 +291,24 @@ func TestOptionsReachTheServer(t *testing.T) {
 	assert.Empty(t, stored.Labels["patched"])
 }
 
+// A deletion reaches the client with all options of the Spec, also those that client.DeleteOptions has no field for.
+func TestDeleteOptionsReachTheServer(t *testing.T) {
+	t.Parallel()
+	var sent *metav1.DeleteOptions
+	f := newFakeCluster(interceptor.Funcs{
+		Delete: func(_ context.Context, _ client.WithWatch, _ client.Object, opts ...client.DeleteOption) error {
+			sent = (&client.DeleteOptions{}).ApplyOptions(opts).AsDeleteOptions()
+			return nil
+		},
+	}, blue(1), orphan("stray"))
+	c, err := controllerruntime.NewClient(f.client, f.live, pools())
+	require.NoError(t, err)
+	yes, seconds, uid := true, int64(7), types.UID("uid")
+	opts := metav1.DeleteOptions{OrphanDependents: &yes, GracePeriodSeconds: &seconds, Preconditions: &metav1.Preconditions{UID: &uid}}
+	require.NoError(t, c.Delete(t.Context(), orphan("stray"), opts))
+	assert.Equal(t, opts, *sent)
+}
+
 func TestNewClientRefuses(t *testing.T) {
 	t.Parallel()
 	f := newFakeCluster(interceptor.Funcs{})

@@ -161,8 +161,11 @@ func (c *Cluster[O, C]) patchChild(ctx context.Context, namespace, name string, 
 
 // DeleteChild starts the deletion of a child. DeleteChild returns the child's new resourceVersion,
 // or "" if the child is removed immediately. A pod on a node is removed after the pod's grace
-// period. Pods without a node, finished pods and children of other types have no grace period. In a
-// dry run, the request is checked, but nothing is deleted.
+// period. Pods without a node, finished pods and children of other types have no grace period. If
+// dependents of the child are deleted in the foreground or orphaned, the child stays until the
+// garbage collector has run. Without a policy, this is so for a batch/v1 Job and a v1
+// ReplicationController, whose dependents are orphaned. In a dry run, the request is checked, but
+// nothing is deleted.
 func (c *Cluster[O, C]) DeleteChild(ctx context.Context, namespace, name string, opts metav1.DeleteOptions) (string, error) {
 	old, err := c.readChild(ctx, namespace, name)
 	if err != nil {
@@ -177,7 +180,11 @@ func (c *Cluster[O, C]) DeleteChild(ctx context.Context, namespace, name string,
 	if isPending(old, opts) || len(opts.DryRun) > 0 {
 		return old.GetResourceVersion(), nil
 	}
+	if old.GetDeletionTimestamp() == nil {
+		old = withPropagation(old, c.propagation(old, opts))
+	}
 	child := c.deleteChild(old, opts)
+	c.collectLater()
 	if isFinished(child) {
 		return "", nil
 	}

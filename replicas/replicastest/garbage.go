@@ -15,11 +15,47 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// finalizers maps a deletion policy to the finalizer that keeps an owner until the garbage
-// collector has handled the owner's children.
+// finalizers maps a deletion policy to the finalizer that keeps an object until the garbage
+// collector has handled the object's dependents.
 var finalizers = map[metav1.DeletionPropagation]string{
 	metav1.DeletePropagationOrphan:     metav1.FinalizerOrphanDependents,
 	metav1.DeletePropagationForeground: metav1.FinalizerDeleteDependents,
+}
+
+// orphaning lists the kinds whose dependents the API server orphans if a delete call has no policy.
+var orphaning = []schema.GroupVersionKind{
+	{Group: "batch", Version: "v1", Kind: "Job"},
+	{Version: "v1", Kind: "ReplicationController"},
+}
+
+// propagation returns the deletion policy for a child. As on the API server, the call decides first, then the
+// finalizers of the child, and then its kind.
+func (c *Cluster[O, C]) propagation(child C, opts metav1.DeleteOptions) metav1.DeletionPropagation {
+	has, orphans := child.GetFinalizers(), opts.OrphanDependents //nolint:staticcheck // servers still accept it
+	switch {
+	case opts.PropagationPolicy != nil:
+		return *opts.PropagationPolicy
+	case orphans != nil && !*orphans:
+		return metav1.DeletePropagationBackground
+	case orphans == nil && slices.Contains(has, metav1.FinalizerDeleteDependents):
+		return metav1.DeletePropagationForeground
+	case orphans != nil, slices.Contains(has, metav1.FinalizerOrphanDependents), slices.Contains(orphaning, c.kind.Child):
+		return metav1.DeletePropagationOrphan
+	}
+	return metav1.DeletePropagationBackground
+}
+
+// withPropagation returns the object with the finalizer that the policy asks for, and without other finalizers of the
+// garbage collector. If the object has these finalizers already, it is returned unchanged.
+func withPropagation[T Object[T]](obj T, policy metav1.DeletionPropagation) T {
+	want := slices.DeleteFunc(slices.Clone(obj.GetFinalizers()), isCollectors)
+	if finalizer := finalizers[policy]; finalizer != "" {
+		want = append(want, finalizer)
+	}
+	if slices.Equal(want, obj.GetFinalizers()) {
+		return obj
+	}
+	return changed(obj, func(obj T) { obj.SetFinalizers(want) })
 }
 
 // collectLater schedules the garbage collector if there is something to collect.
@@ -38,16 +74,16 @@ func (c *Cluster[O, C]) seekOwners(child C) {
 }
 
 func (c *Cluster[O, C]) hasGarbage() bool {
-	return slices.ContainsFunc(c.owners.rows, isCollected[O]) ||
+	return slices.ContainsFunc(c.owners.rows, isCollected[O]) || slices.ContainsFunc(c.children.rows, isCollected[C]) ||
 		slices.ContainsFunc(c.children.rows, func(child C) bool {
 			return child.GetDeletionTimestamp() == nil && len(c.absent(child)) > 0
 		})
 }
 
-// isCollected reports whether an owner is being deleted and has a finalizer of the garbage
+// isCollected reports whether an object is being deleted and has a finalizer of the garbage
 // collector.
-func isCollected[O metav1.Object](owner O) bool {
-	return owner.GetDeletionTimestamp() != nil && slices.ContainsFunc(owner.GetFinalizers(), isCollectors)
+func isCollected[T metav1.Object](obj T) bool {
+	return obj.GetDeletionTimestamp() != nil && slices.ContainsFunc(obj.GetFinalizers(), isCollectors)
 }
 
 // isCollectors reports whether a finalizer belongs to the garbage collector.
@@ -85,17 +121,18 @@ func (c *Cluster[O, C]) collectOwner(owner O) {
 		}
 	}
 	if !left {
-		changed := owner.DeepCopy()
-		changed.SetFinalizers(slices.DeleteFunc(changed.GetFinalizers(), isCollectors))
-		c.owners.write(owner, changed)
+		c.owners.write(owner, withPropagation(owner, metav1.DeletePropagationBackground))
 	}
 }
 
 // collectChild deletes a child if all of the child's owners are gone. If only some owners are
-// gone, collectChild removes the references to those owners.
+// gone, collectChild removes the references to those owners. The cluster has no dependents of
+// children, so a child that waits for its own dependents waits only until the garbage collector runs.
 func (c *Cluster[O, C]) collectChild(child C) {
 	absent := c.absent(child)
 	switch {
+	case isCollected(child):
+		c.children.write(child, withPropagation(child, metav1.DeletePropagationBackground))
 	case len(absent) == 0 || child.GetDeletionTimestamp() != nil:
 	case len(absent) == len(child.GetOwnerReferences()):
 		c.deleteChild(child, metav1.DeleteOptions{})

@@ -119,10 +119,8 @@ func (c *Cluster[O, C]) DeleteOwner(ctx context.Context, namespace, name string,
 	if err != nil {
 		return err
 	}
-	if finalizer := finalizers[policy]; finalizer != "" && old.GetDeletionTimestamp() == nil {
-		changed := old.DeepCopy()
-		changed.SetFinalizers(append(changed.GetFinalizers(), finalizer))
-		old = c.owners.write(old, changed)
+	if finalizers[policy] != "" && old.GetDeletionTimestamp() == nil {
+		old = c.owners.write(old, withPropagation(old, policy))
 	}
 	c.owners.delete(old, 0)
 	c.collectLater()
