@@ -40,7 +40,7 @@ func (s *Spec[T]) DeleteOptionsFor(child T) metav1.DeleteOptions {
 		return s.DeleteOptions
 	}
 	opts := s.optionsFor(child)
-	opts.Preconditions = new(guard).preconditions(child, true)
+	opts.Preconditions = new(guard).preconditions(child)
 	return opts
 }
 
@@ -68,14 +68,11 @@ func (s *Spec[T]) guarded(victims []podrank.Victim[T]) []Deletion[T] {
 	if len(victims) == 0 {
 		return nil
 	}
-	rules := s.Rules.Complete()
-	byUID := rulesOfPods[T]() != nil && rules.MustStay == nil && rules.ReadyWithin == 0
 	deletions, guards := make([]Deletion[T], len(victims)), make([]guard, len(victims))
 	for i, v := range victims {
 		deletions[i].Victim = v
-		asJudged := !byUID || v.Criterion == discarded || rules.Ready(v.Object)
 		deletions[i].Options = s.optionsFor(v.Object)
-		deletions[i].Options.Preconditions = guards[i].preconditions(v.Object, asJudged)
+		deletions[i].Options.Preconditions = guards[i].preconditions(v.Object)
 	}
 	return deletions
 }
@@ -87,14 +84,14 @@ type guard struct {
 	version string
 }
 
-// preconditions returns the preconditions for the deletion of a child. The UID prevents the deletion of
-// another child with the same name. If asJudged is true, the resourceVersion also prevents
-// the deletion of a child that has changed.
-func (g *guard) preconditions(child metav1.Object, asJudged bool) *metav1.Preconditions {
+// preconditions returns the preconditions for the deletion of a child.
+func (g *guard) preconditions(child metav1.Object) *metav1.Preconditions {
 	if g.uid = child.GetUID(); g.uid != "" {
 		g.UID = &g.uid
 	}
-	if g.version = child.GetResourceVersion(); asJudged && g.version != "" {
+	// The owner was deleted with --cascade=orphan, and its finalizer kept it. The cache was half a second late and still
+	// showed the orphaned pods as the owner's. By their UIDs alone, all of them would have been deleted.
+	if g.version = child.GetResourceVersion(); g.version != "" {
 		g.ResourceVersion = &g.version
 	}
 	if g.Preconditions == (metav1.Preconditions{}) {

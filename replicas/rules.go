@@ -25,9 +25,7 @@ type Rules[T metav1.Object] struct {
 	// how many children to delete, the plan does not count children that are already being deleted.
 	Active func(T) bool
 	// Ready reports whether an active child is ready to do its work. If Ready is nil, a pod is
-	// ready if its Ready condition is True, and any other child is never ready. If a pod is not
-	// ready, its deletion can succeed even if the pod has changed since the plan was made; see
-	// Deletion.
+	// ready if its Ready condition is True, and any other child is never ready.
 	Ready func(T) bool
 	// MustGo reports whether a child must be deleted even if there are not too many children.
 	// Children that must go are deleted before all others, regardless of Order. If there are too

@@ -104,13 +104,13 @@ func TestDeleteOptions(t *testing.T) {
 			assert.Equal(t, tt.want, scale.Delete[0].Options.Preconditions)
 		})
 	}
-	t.Run("S9 pods are ready by their condition", func(t *testing.T) {
+	t.Run("S9 pods go as they were judged, whether they are ready or not", func(t *testing.T) {
 		t.Parallel()
 		pods := []*corev1.Pod{podtest.Pod("a", owned(rs)), podtest.Pod("b", owned(rs), podtest.NotReady)}
 		pods[0].ResourceVersion, pods[1].ResourceVersion = "1", "2"
 		scale, err := replicas.ScaleTo(pods, specOf(t, rs))
 		require.NoError(t, err)
-		assert.Equal(t, &metav1.Preconditions{UID: &pods[1].UID}, scale.Delete[0].Options.Preconditions)
+		assert.Equal(t, &metav1.Preconditions{UID: &pods[1].UID, ResourceVersion: &pods[1].ResourceVersion}, scale.Delete[0].Options.Preconditions)
 		assert.Equal(t, &metav1.Preconditions{UID: &pods[0].UID, ResourceVersion: &pods[0].ResourceVersion}, scale.Delete[1].Options.Preconditions)
 	})
 }

@@ -66,11 +66,11 @@ type Deletion[T any] struct {
 	// Options are Spec.DeleteOptions with the preconditions of the delete call. The UID precondition prevents the
 	// deletion of another child with the same name. The resourceVersion precondition prevents the
 	// deletion of a child that has changed since the plan was made. For example, the child may have
-	// become ready, or may belong to another owner now. If Rules.MustStay is nil and
-	// Rules.ReadyWithin is 0, the deletion of a pod that is not ready has only the UID
-	// precondition. The deletion of a discarded pod always has the UID precondition and the
-	// resourceVersion precondition. If the child has no UID or no resourceVersion, as with fake
-	// clients, the corresponding precondition is omitted.
+	// become ready, or may belong to another owner now. In this case the server answers with a
+	// Conflict, so make another plan from a newer list. If the child has no UID or no
+	// resourceVersion, as with fake clients, the corresponding precondition is omitted.
+	//
+	// Differs from Kubernetes: its controllers delete pods by name, without preconditions.
 	Options metav1.DeleteOptions
 	// Replaced is true if another child replaces this child. In this case, the child is not
 	// surplus, but must go because of Rules.MustGo or Rules.ReadyWithin. If Replaced is false for a

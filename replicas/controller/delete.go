@@ -12,7 +12,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
@@ -45,25 +44,15 @@ const (
 // again, or a webhook rejects its deletion.
 func (v *victim[C]) isRefused() bool { return v.isLast && apierrors.IsConflict(v.err) }
 
-// requireVersion sets v.Object to child. If child has a UID and a resourceVersion, they become the preconditions of
-// the deletion.
-func (v *victim[C]) requireVersion(child C) {
-	uid, version := child.GetUID(), child.GetResourceVersion()
-	v.Object = child
-	if uid != "" && version != "" {
-		v.Options.Preconditions = &metav1.Preconditions{UID: &uid, ResourceVersion: &version}
-	}
-}
-
 // deletions holds the state of the deletion step of a pass.
 //
-// The preconditions of a delete call may contain the resourceVersion that the victim has in the view. If
-// the child has changed since then, for example because it became ready, the call fails with a Conflict.
+// The preconditions of a delete call contain the resourceVersion that the victim has in the view. If the
+// child has changed since then, for example because it became ready, the call fails with a Conflict.
 // However, children may change faster than the cache can follow. After the first Conflict in a pass, a live
 // list shows which victims must still be deleted. The pass then deletes each of these victims with the
 // resourceVersion from the live list. If a deletion fails with a second Conflict, a later pass tries it
-// again. Each pass therefore makes at most two delete calls for each victim. Calls with a resourceVersion
-// are sent in growing batches, because many calls at the same time might all fail with a Conflict.
+// again. Each pass therefore makes at most two delete calls for each victim. The calls are sent in growing
+// batches, because many calls at the same time might all fail with a Conflict.
 type deletions[O, C Object] struct {
 	*pass[O, C]
 	planned  replicas.Scale[C] // the victims, and the children that later passes delete
@@ -73,9 +62,9 @@ type deletions[O, C Object] struct {
 	start    ledger.Moment       // when the last batch of calls or reads began
 }
 
-// firstVersioned is the maximum size of the first batch of delete calls that have a resourceVersion as a
-// precondition.
-const firstVersioned = 16
+// firstDeletions is the maximum size of the first batch of delete calls. Each batch is twice as large as
+// the one before, so 500 calls are six batches.
+const firstDeletions = 16
 
 // delete deletes the victims in parallel, without slow start (D7). Later passes create and delete nothing
 // until the cache shows the deletions (D6, D8). The argument planned may also contain children that later
@@ -83,11 +72,7 @@ const firstVersioned = 16
 func (p *pass[O, C]) delete(ctx context.Context, planned replicas.Scale[C], victims []replicas.Deletion[C]) {
 	d := &deletions[O, C]{pass: p, planned: planned}
 	for _, deletion := range victims {
-		v := &victim[C]{Deletion: deletion}
-		if p.kind.Prepare != nil { // delete only the version that Kind.Prepare has seen
-			v.requireVersion(v.Object)
-		}
-		d.victims = append(d.victims, v)
+		d.victims = append(d.victims, &victim[C]{Deletion: deletion})
 	}
 	defer func() { // record deletions after the live lists, so that later passes wait until the cache shows the deletions
 		for _, v := range d.victims {
@@ -148,11 +133,10 @@ func (d *deletions[O, C]) err() error {
 
 // byView deletes the victims on the basis of the view, until a call fails with a Conflict.
 func (d *deletions[O, C]) byView(ctx context.Context) {
-	d.sendBatch(ctx, d.victimsWhere(func(v *victim[C]) bool { return versionOf(v.Options) == "" }))
-	versioned := d.victimsWhere(func(v *victim[C]) bool { return versionOf(v.Options) != "" })
-	for n := min(firstVersioned, d.opts.MaxParallel); len(versioned) > 0 && !d.metConflict(); n *= 2 {
-		batch := versioned[:min(n, len(versioned))]
-		versioned = versioned[len(batch):]
+	left := d.victims
+	for n := min(firstDeletions, d.opts.MaxParallel); len(left) > 0 && !d.metConflict(); n *= 2 {
+		batch := left[:min(n, len(left))]
+		left = left[len(batch):]
 		if d.sendBatch(ctx, batch); ctx.Err() != nil {
 			return
 		}
@@ -342,10 +326,7 @@ func (d *deletions[O, C]) stillThere(ours, ended []C) (still replicas.Scale[C], 
 			continue
 		}
 		wasActive, isActive := d.rules.Active(v.Object), d.rules.Active(child)
-		if versionOf(v.Options) != "" || !isActive { // an ended child is deleted only if it has not changed
-			v.requireVersion(child)
-		}
-		v.Object = child
+		v.Object, v.Options = child, d.spec.DeleteOptionsFor(child)
 		switch {
 		case !isActive:
 			still.Discard = append(still.Discard, v.Deletion)

@@ -429,11 +429,11 @@ func TestDeletesCarryWhatWasJudged(t *testing.T) {
 		asks   bool
 		want   string
 	}{
-		"a pod that is not ready goes by its UID":    {func(*replicas.PodSpec) {}, false, "web-000 "},
-		"not if pods may have to stay":               {func(s *replicas.PodSpec) { s.Rules.MustStay = func(*corev1.Pod) bool { return false } }, false, "web-000 7"},
-		"nor if the author's step has judged it":     {func(*replicas.PodSpec) {}, true, "web-000 7"},
-		"nor if it is discarded, as it has ended":    {func(s *replicas.PodSpec) { s.Rules.Discard = func(*corev1.Pod) bool { return true } }, false, "web-000 7"},
-		"nor if it counts as ready by the own rules": {func(s *replicas.PodSpec) { s.Rules.Ready = func(*corev1.Pod) bool { return true } }, false, "web-000 7"},
+		"a pod that is not ready":                {func(*replicas.PodSpec) {}, false, "web-000 7"},
+		"if pods may have to stay":               {func(s *replicas.PodSpec) { s.Rules.MustStay = func(*corev1.Pod) bool { return false } }, false, "web-000 7"},
+		"if the author's step has judged it":     {func(*replicas.PodSpec) {}, true, "web-000 7"},
+		"if it is discarded, as it has ended":    {func(s *replicas.PodSpec) { s.Rules.Discard = func(*corev1.Pod) bool { return true } }, false, "web-000 7"},
+		"if it counts as ready by the own rules": {func(s *replicas.PodSpec) { s.Rules.Ready = func(*corev1.Pod) bool { return true } }, false, "web-000 7"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -134,6 +134,7 @@ func (b *bed) measure(ctx context.Context, work func(context.Context, *bed) erro
 		b.note(kind, number, done.calls[kind])
 	}
 	b.note("calls refused", number, done.refused)
+	b.note("deletions with a Conflict", number, done.changed)
 	b.note("watch events sent", number, done.sent)
 	b.note("API server's CPU", cpu, done.cpu)
 	return nil

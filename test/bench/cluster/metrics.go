@@ -30,6 +30,7 @@ const statusWrites = "writes of replicasets/status"
 type tally struct {
 	calls   map[string]float64 // by kind
 	refused float64            // number of these calls that the server refused
+	changed float64            // number of deletions of pods that failed with a Conflict
 	sent    float64            // number of events sent to all watches, including the watches of the bench
 	cpu     float64            // seconds
 }
@@ -57,6 +58,9 @@ func readTally(text io.Reader) (tally, error) {
 		if !strings.HasPrefix(label(m, "code"), "2") {
 			t.refused += m.GetCounter().GetValue()
 		}
+		if kind == "DELETE pods" && label(m, "code") == "409" {
+			t.changed += m.GetCounter().GetValue()
+		}
 	}
 	return t, nil
 }
@@ -67,7 +71,7 @@ func (t tally) since(before tally) tally {
 	for kind, n := range t.calls {
 		calls[kind] = n - before.calls[kind]
 	}
-	return tally{calls: calls, refused: t.refused - before.refused, sent: t.sent - before.sent, cpu: t.cpu - before.cpu}
+	return tally{calls: calls, refused: t.refused - before.refused, changed: t.changed - before.changed, sent: t.sent - before.sent, cpu: t.cpu - before.cpu}
 }
 
 func (t tally) writes() (n float64) {

@@ -33,6 +33,9 @@ var scenarios = []scenario{
 	{name: "start", title: startTitle, prepare: prepareStart, play: playStart},
 	{name: "first-quiet", title: firstTitle("nothing else happens"), prepare: prepareFirst, play: playFirst(false)},
 	{name: "first-busy", title: firstTitle("100 pods of another one change each second"), prepare: prepareFirst, play: playFirst(true)},
+	{name: "churn-50", title: churn{20, 1, false}.title, prepare: churn{20, 1, false}.prepare, run: churn{20, 1, false}.run},
+	{name: "churn-500", title: churn{2, 10, false}.title, prepare: churn{2, 10, false}.prepare, run: churn{2, 10, false}.run},
+	{name: "churn-starting", title: churn{2, 10, true}.title, prepare: churn{2, 10, true}.prepare, run: churn{2, 10, true}.run},
 	{name: "lost-cut", title: lossTitle("cut off"), prepare: prepareOrphans, run: runLoss, fault: cut},
 	{name: "lost-429", title: lossTitle("429, Retry-After 1 s"), prepare: prepareOrphans, run: runLoss, fault: tooMany},
 }

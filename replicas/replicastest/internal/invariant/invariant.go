@@ -43,14 +43,11 @@
 //
 // # Never another's
 //
-// A controller may delete the pods of its owner. A controller may also delete a pod that was
-// unready and belonged to the owner when the controller last saw the pod. The deletion of an
-// unready pod often has only the UID as a precondition. This deletion succeeds even if the pod has
-// just been released. A controller may also delete a pod that it created or adopted, and that left
-// the owner without the controller's knowledge. Finally, a controller may delete a stray. A stray
-// is a pod that the controller created for an owner, and that does not belong to the owner because
-// a webhook changed the pod during its creation. A status is written only to the owner that it
-// describes, and never to a later owner with the same name.
+// A controller may delete the pods of its owner. A controller may also delete a pod that it created
+// or adopted, and that left the owner without the controller's knowledge. Finally, a controller may
+// delete a stray. A stray is a pod that the controller created for an owner, and that does not
+// belong to the owner because a webhook changed the pod during its creation. A status is written
+// only to the owner that it describes, and never to a later owner with the same name.
 //
 // If a pass knows that its owner is being deleted, the pass creates, adopts and releases nothing, and
 // deletes only strays. A controller without a lease makes no writes.
@@ -416,20 +413,6 @@ func (w *watcher) permitted(call replicastest.Call) {
 	if !w.led && !w.checker.Leads(w.controller) {
 		w.fail(Leaseless, "%s %s without a lease", call.Verb, call.Name)
 	}
-}
-
-// wasOurs reports whether a pod was unready and belonged to the owner when the controller last saw
-// the pod. The controller may have seen the pod in its view, or in a live read that is newer than
-// all events for the pod.
-func (w *watcher) wasOurs(rs *appsv1.ReplicaSet, p *corev1.Pod) bool {
-	if s := w.sights[p.UID]; w.told[p.UID] > 0 && s.owner == rs.UID && !s.ready {
-		return true
-	}
-	shown, ok := w.controller.View.ChildWatch.Get(p.Namespace, p.Name)
-	if was := w.turned[p.UID]; was != nil {
-		shown, ok = was, true
-	}
-	return ok && shown.UID == p.UID && controllerOf(shown) == rs.UID && !isReady(shown)
 }
 
 // adopts judges an adoption. The pod must be adopted for the owner of the pass, after a live read

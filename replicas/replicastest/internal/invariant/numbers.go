@@ -129,7 +129,7 @@ func (w *watcher) cameBack(uid types.UID) bool {
 func (w *watcher) deletes(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	since, listed := w.checker.truth.was.at, w.listed[rs.UID]
 	_, own := w.made[p.UID]
-	if controllerOf(p) != rs.UID && !w.wasOurs(rs, p) && (!own || !w.mayNotKnow(rs, p)) {
+	if controllerOf(p) != rs.UID && (!own || !w.mayNotKnow(rs, p)) {
 		w.fail(Anothers, "pod %s is deleted and belongs to %q, not %q", p.Name, controllerOf(p), rs.UID)
 	}
 	if shown, ok := w.controller.View.ChildWatch.Get(p.Namespace, p.Name); ok && shown.UID == p.UID && w.checker.mustStay(shown) && w.checker.mustStay(p) && !w.fresh[p.UID] {
