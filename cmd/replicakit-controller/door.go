@@ -10,9 +10,11 @@ import (
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 )
@@ -58,7 +60,7 @@ func (w *worker) serveAlone(ctx context.Context, c controller, begin func()) err
 	p := c.prober(client, w.opts.lease.Namespace)
 	probe, found, err := w.askUntilAnswered(ctx, c, p)
 	if probe != nil {
-		defer func() { p.remove(ctx, probe) }()
+		defer func() { p.removeMade(ctx, probe) }()
 	}
 	switch {
 	case ctx.Err() != nil || err != nil:
@@ -123,6 +125,9 @@ func (w *worker) askUntilAnswered(ctx context.Context, c controller, p prober) (
 			return probe, "", nil
 		case err == nil:
 			return probe, fmt.Sprintf("%s wrote the status of %s %s/%s", by, c.kind, w.opts.lease.Namespace, w.opts.lease.Name), nil
+		case errors.Is(err, errNoProbe):
+			return nil, "", fmt.Errorf("--leader-elect-resource-name=%s: a %s has the name of the lease in namespace %q: %w. Give the lease another name, or another namespace with --leader-elect-resource-namespace",
+				w.opts.lease.Name, c.kind, w.opts.lease.Namespace, errNoProbe)
 		case !isFinal(err) && time.Since(began) > lookPatience:
 			logger.Error(err, "Cannot check for another controller of the resource. Starting without this check")
 			w.others.begin(time.Now())
@@ -155,7 +160,7 @@ func (w *worker) ask(ctx context.Context, p prober) (probe metav1.Object, by str
 	}
 	defer func() {
 		if err != nil {
-			p.remove(ctx, made)
+			p.removeMade(ctx, made)
 		}
 	}()
 	w.others.expect(made.GetUID())
@@ -191,13 +196,36 @@ func proberOf[O metav1.Object](client interface {
 	return prober{
 		create: func(ctx context.Context, name string) (metav1.Object, error) {
 			about := metav1.ObjectMeta{Name: name, Annotations: map[string]string{"kubernetes.io/description": "replicakit-controller uses this object to find out whether another controller is at work, and then deletes it."}}
-			return client.Create(ctx, probe(about, map[string]string{"replicakit.io/probe": name}), metav1.CreateOptions{})
+			return client.Create(ctx, probe(about, map[string]string{probeLabel: name}), metav1.CreateOptions{})
 		},
 		get: func(ctx context.Context, name string) (metav1.Object, error) {
 			return client.Get(ctx, name, metav1.GetOptions{})
 		},
 		delete: client.Delete,
 	}
+}
+
+// errNoProbe is the error of a start that finds another object under the name of its probe.
+var errNoProbe = errors.New("the object is no probe of this program, so it was not touched")
+
+// probeLabel is the label in the selector of each probe. Its value is the name of the probe.
+const probeLabel = "replicakit.io/probe"
+
+// isAnyProbe reports whether an object is a probe, of any process of this program. A probe selects its own label, and
+// wants no pods.
+func isAnyProbe(owner metav1.Object) bool {
+	var selector map[string]string
+	var replicas *int32
+	switch o := owner.(type) {
+	case *appsv1.ReplicaSet:
+		replicas = o.Spec.Replicas
+		if o.Spec.Selector != nil {
+			selector = o.Spec.Selector.MatchLabels
+		}
+	case *corev1.ReplicationController:
+		replicas, selector = o.Spec.Replicas, o.Spec.Selector
+	}
+	return selector[probeLabel] == owner.GetName() && replicas != nil && *replicas == 0
 }
 
 // replace creates a probe. If a killed worker has left its probe behind, replace first removes that
@@ -207,22 +235,43 @@ func (p prober) replace(ctx context.Context, name string) (metav1.Object, error)
 	if !apierrors.IsAlreadyExists(err) {
 		return made, err
 	}
-	left, err := p.get(ctx, name)
-	if err != nil {
+	if err := p.remove(ctx, name, ""); err != nil {
 		return nil, err
 	}
-	p.remove(ctx, left)
 	return p.create(ctx, name)
 }
 
-// remove deletes a probe, even if ctx is done.
-func (p prober) remove(ctx context.Context, probe metav1.Object) {
+// remove deletes the probe with this name, even if ctx is done. If the UID is not empty, remove leaves any other
+// probe alone.
+func (p prober) remove(ctx context.Context, name string, uid types.UID) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	uid, propagation := probe.GetUID(), metav1.DeletePropagationBackground
-	err := p.delete(ctx, probe.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &propagation})
-	if err != nil && !apierrors.IsNotFound(err) {
-		klog.FromContext(ctx).Error(err, "A probe was left behind", "probe", klog.KObj(probe))
+	for {
+		found, err := p.get(ctx, name)
+		switch {
+		case apierrors.IsNotFound(err), err == nil && uid != "" && found.GetUID() != uid:
+			return nil
+		case err != nil:
+			return err
+		case !isAnyProbe(found):
+			// Somebody's ReplicaSet is named like the lease, or somebody scaled the probe up. Its pods are alive.
+			return errNoProbe
+		}
+		uid, version, propagation := found.GetUID(), found.GetResourceVersion(), metav1.DeletePropagationBackground
+		err = p.delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}, PropagationPolicy: &propagation})
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil
+		case !apierrors.IsConflict(err): // after a Conflict, look again: the object has changed
+			return err
+		}
+	}
+}
+
+// removeMade removes a probe that this worker has made, and logs an error.
+func (p prober) removeMade(ctx context.Context, made metav1.Object) {
+	if err := p.remove(ctx, made.GetName(), made.GetUID()); err != nil {
+		klog.FromContext(ctx).Error(err, "A probe was left behind", "probe", klog.KObj(made))
 	}
 }
 

@@ -387,8 +387,7 @@ func TestASignalWhileItLooksLeavesNothing(t *testing.T) {
 func TestAProbeThatWasLeftIsReplaced(t *testing.T) {
 	t.Parallel()
 	_, client := cluster(t)
-	_, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "left"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	makeNamespace(t, client, "left")
 	for _, c := range controllers() {
 		p := c.prober(client, "left")
 		first, err := p.replace(t.Context(), "probe")
@@ -396,11 +395,99 @@ func TestAProbeThatWasLeftIsReplaced(t *testing.T) {
 		second, err := p.replace(t.Context(), "probe")
 		require.NoError(t, err, c.kind)
 		assert.NotEqual(t, first.GetUID(), second.GetUID())
-		p.remove(t.Context(), first) // removes nothing, because the probe now has another UID
+		p.removeMade(t.Context(), first) // removes nothing, because the probe now has another UID
 		_, err = p.get(t.Context(), "probe")
 		require.NoError(t, err)
-		p.remove(t.Context(), second)
+		p.removeMade(t.Context(), second)
 		_, err = p.get(t.Context(), "probe")
 		assert.True(t, apierrors.IsNotFound(err), "%v", err)
 	}
+}
+
+func makeNamespace(t *testing.T, client kubernetes.Interface, name string) {
+	t.Helper()
+	_, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
+// An object may be named like the lease by chance, or somebody may have scaled a probe up that a killed process left.
+// Its pods are alive. The start ends with words, and neither the object nor its pods are touched.
+func TestWhatIsNoProbeIsNotTouched(t *testing.T) {
+	t.Parallel()
+	cluster, client := cluster(t)
+	mine, probes := map[string]string{"app": "web"}, map[string]string{probeLabel: "web"}
+	for name, row := range map[string]struct {
+		controller       int // the index in controllers()
+		labels, selector map[string]string
+		replicas         int32
+	}{
+		"replicaset-of-somebody":              {0, mine, mine, 2},
+		"replicaset-that-wants-none":          {0, mine, mine, 0},
+		"replicaset-with-the-label-elsewhere": {0, probes, mine, 0},
+		"replicaset-probe-of-another-name":    {0, nil, map[string]string{probeLabel: "other"}, 0},
+		"replicaset-probe-scaled-up":          {0, probes, probes, 1},
+		"replicationcontroller-of-somebody":   {1, mine, mine, 2},
+		"replicationcontroller-of-none":       {1, mine, mine, 0},
+		"replicationcontroller-scaled-up":     {1, probes, probes, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			makeNamespace(t, client, name)
+			template := newReplicaSet("web", 0).Spec.Template
+			template.Labels = row.selector
+			about := metav1.ObjectMeta{Name: "web", Labels: row.labels}
+			var owner metav1.Object
+			var err error
+			kind := controllers()[row.controller]
+			if row.controller == 0 {
+				owner, err = client.AppsV1().ReplicaSets(name).Create(t.Context(), &appsv1.ReplicaSet{ObjectMeta: about, Spec: appsv1.ReplicaSetSpec{
+					Replicas: &row.replicas, Selector: &metav1.LabelSelector{MatchLabels: row.selector}, Template: template,
+				}}, metav1.CreateOptions{})
+			} else {
+				owner, err = client.CoreV1().ReplicationControllers(name).Create(t.Context(), &corev1.ReplicationController{ObjectMeta: about, Spec: corev1.ReplicationControllerSpec{
+					Replicas: &row.replicas, Selector: row.selector, Template: &template,
+				}}, metav1.CreateOptions{})
+			}
+			require.NoError(t, err)
+			pod, err := client.CoreV1().Pods(name).Create(t.Context(), &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{
+					Name: "alive", Labels: row.selector,
+					OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, kind.resource.GroupVersion().WithKind(kind.kind))},
+				},
+				Spec: template.Spec,
+			}, metav1.CreateOptions{})
+			require.NoError(t, err)
+
+			p := start(t, "--kubeconfig="+writeKubeconfig(t, cluster.Kubeconfig), "--namespace="+name, "--leader-elect-resource-namespace="+name,
+				"--leader-elect-resource-name=web", "--controllers="+kind.alias)
+			assert.Equal(t, exitError, p.exitCode())
+			assert.Contains(t, p.log.String(), "replicakit-controller: --leader-elect-resource-name=web: a "+kind.kind+` has the name of the lease in namespace "`+name+
+				`": the object is no probe of this program, so it was not touched. Give the lease another name, or another namespace with --leader-elect-resource-namespace`)
+			assert.Contains(t, p.log.String(), "Released the lease")
+			found, err := kind.prober(client, name).get(t.Context(), "web")
+			require.NoError(t, err)
+			assert.Equal(t, owner, found, "the object is as it was")
+			kept, err := client.CoreV1().Pods(name).Get(t.Context(), "alive", metav1.GetOptions{})
+			require.NoError(t, err)
+			assert.Equal(t, pod.UID, kept.UID)
+			assert.Nil(t, kept.DeletionTimestamp)
+		})
+	}
+}
+
+// Somebody scales the probe of a working manager up. The probe then has pods, so the manager leaves it behind when it
+// ends, and says so.
+func TestAProbeThatWasScaledUpStays(t *testing.T) {
+	t.Parallel()
+	cluster, client := cluster(t)
+	makeNamespace(t, client, "scaled-probe")
+	p := start(t, "--kubeconfig="+writeKubeconfig(t, cluster.Kubeconfig), "--namespace=scaled-probe", "--leader-elect-resource-namespace=scaled-probe")
+	p.says(`Starting controller" name="replicaset"`)
+	sets := client.AppsV1().ReplicaSets("scaled-probe")
+	_, err := sets.Patch(t.Context(), "replicakit-controller", types.MergePatchType, []byte(`{"spec":{"replicas":1}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	p.stop()
+	assert.Contains(t, p.log.String(), `"A probe was left behind" err="the object is no probe of this program, so it was not touched" probe="scaled-probe/replicakit-controller"`)
+	_, err = sets.Get(t.Context(), "replicakit-controller", metav1.GetOptions{})
+	require.NoError(t, err)
 }
