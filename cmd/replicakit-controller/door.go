@@ -150,7 +150,7 @@ func isFinal(err error) bool {
 
 // ask creates a probe and repeatedly reads its status until the time lookFor has passed. While
 // other controllers create pods, ask waits longer. If ask succeeds, it returns the probe. If a
-// program has written the status of the probe, ask also returns the name of that program. If ask
+// program has changed the status of the probe, ask also returns the name of that program. If ask
 // fails, it removes the probe.
 func (w *worker) ask(ctx context.Context, p prober) (probe metav1.Object, by string, err error) {
 	name := w.opts.lease.Name
@@ -166,7 +166,7 @@ func (w *worker) ask(ctx context.Context, p prober) (probe metav1.Object, by str
 	w.others.expect(made.GetUID())
 	w.others.begin(made.GetCreationTimestamp().Time)
 	isLate := func(waited time.Duration) bool { return waited < lookPatience && w.others.sawChild(lookFor) }
-	for began := time.Now(); by == "" && (time.Since(began) < lookFor || isLate(time.Since(began))); by, _ = statusWriter(probe.GetManagedFields(), "") {
+	for began := time.Now(); by == "" && (time.Since(began) < lookFor || isLate(time.Since(began))); by = w.others.foreignStatus(made, probe) {
 		select {
 		case <-ctx.Done():
 			return nil, "", ctx.Err()

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,12 +20,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/replicakit/replicakit/cmd/replicakit-controller/demo/controlplane"
 )
@@ -490,4 +494,129 @@ func TestAProbeThatWasScaledUpStays(t *testing.T) {
 	assert.Contains(t, p.log.String(), `"A probe was left behind" err="the object is no probe of this program, so it was not touched" probe="scaled-probe/replicakit-controller"`)
 	_, err = sets.Get(t.Context(), "replicakit-controller", metav1.GetOptions{})
 	require.NoError(t, err)
+}
+
+// Who may update the probe may also write its managed fields, or remove them. Only a changed status shows another
+// controller, as at work.
+func TestManagedFieldsOfAProbeProveNothing(t *testing.T) {
+	t.Parallel()
+	cluster, client := cluster(t)
+	makeNamespace(t, client, "forged-probe")
+	sets := client.AppsV1().ReplicaSets("forged-probe")
+	forge := func(change func(*appsv1.ReplicaSet)) (forged bool) {
+		probe, err := sets.Get(t.Context(), "replicakit-controller", metav1.GetOptions{})
+		if err != nil {
+			return false
+		}
+		change(probe)
+		_, err = sets.Update(t.Context(), probe, metav1.UpdateOptions{})
+		return err == nil
+	}
+	now, fields := metav1.NewTime(time.Now().Add(time.Hour)), &metav1.FieldsV1{}
+	require.NoError(t, fields.UnmarshalJSON([]byte(`{"f:status":{"f:replicas":{}}}`)))
+	flags := []string{"--kubeconfig=" + writeKubeconfig(t, cluster.Kubeconfig), "--namespace=forged-probe", "--leader-elect-resource-namespace=forged-probe", "--controllers=replicaset"}
+	p := start(t, flags...)
+	require.Eventually(t, func() bool {
+		return forge(func(probe *appsv1.ReplicaSet) {
+			probe.ManagedFields = append(probe.ManagedFields, metav1.ManagedFieldsEntry{
+				Manager: "kube-controller-manager", Operation: metav1.ManagedFieldsOperationUpdate, Subresource: "status", Time: &now,
+				APIVersion: "apps/v1", FieldsType: "FieldsV1", FieldsV1: fields,
+			})
+		})
+	}, patience, time.Millisecond)
+	p.says(`Starting controller" name="replicaset"`)
+	p.stop()
+
+	second := start(t, flags...)
+	require.Eventually(t, func() bool {
+		probe, err := sets.Get(t.Context(), "replicakit-controller", metav1.GetOptions{})
+		if err != nil {
+			return false
+		}
+		probe.Status.ObservedGeneration = probe.Generation
+		_, err = sets.UpdateStatus(t.Context(), probe, metav1.UpdateOptions{FieldManager: "kube-controller-manager"})
+		return err == nil
+	}, patience, time.Millisecond)
+	forge(func(probe *appsv1.ReplicaSet) { probe.ManagedFields = []metav1.ManagedFieldsEntry{{}} })
+	assert.Equal(t, exitError, second.exitCode(), "a written status cannot be hidden")
+	assert.Contains(t, second.log.String(), "another controller is at work: ")
+}
+
+// Tenants have all rights of Kubernetes' roles edit and admin in the namespaces that docs/scale.md gives to a manager. They
+// take a lease, name their own ReplicaSet like it, and forge pods and managed fields, before the manager begins and
+// while it looks. The manager begins and works, and does not touch what they have named.
+func TestTenantsDoNotKeepAManagerFromBeginning(t *testing.T) {
+	t.Parallel()
+	cluster, client := cluster(t)
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "scale.md"))
+	require.NoError(t, err)
+	command := regexp.MustCompile(`(?m)^replicakit-controller (--namespace=(\S+)) +(--leader-elect-resource-namespace=\S+)$`).FindStringSubmatch(string(page))
+	require.NotNil(t, command)
+	kubeconfig, err := cluster.AddUser("tenant")
+	require.NoError(t, err)
+	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
+	require.NoError(t, err)
+	tenant, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	ctx, home := t.Context(), "shop"
+	for namespace := range strings.SplitSeq(command[2], ",") {
+		makeNamespace(t, client, namespace)
+		if strings.HasPrefix(namespace, "manager") {
+			continue
+		}
+		for _, role := range []string{"edit", "admin"} { // whose rules a controller would copy from these
+			_, err := client.RbacV1().RoleBindings(namespace).Create(ctx, &rbacv1.RoleBinding{
+				ObjectMeta: metav1.ObjectMeta{Name: role},
+				Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "tenant"}},
+				RoleRef:    rbacv1.RoleRef{Kind: "ClusterRole", Name: "system:aggregate-to-" + role},
+			}, metav1.CreateOptions{})
+			require.NoError(t, err)
+		}
+	}
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "replicakit-controller"}, Spec: coordinationv1.LeaseSpec{
+		HolderIdentity: new("tenant"), LeaseDurationSeconds: new(int32(86400)), AcquireTime: &metav1.MicroTime{Time: time.Now()}, RenewTime: &metav1.MicroTime{Time: time.Now()},
+	}}
+	require.Eventually(t, func() bool { // the server applies the new bindings after a short delay
+		_, err := tenant.CoordinationV1().Leases(home).Create(ctx, lease, metav1.CreateOptions{})
+		return err == nil
+	}, patience, 50*time.Millisecond)
+	named, err := tenant.AppsV1().ReplicaSets(home).Create(ctx, newReplicaSet("replicakit-controller", 1), metav1.CreateOptions{})
+	require.NoError(t, err)
+	web, err := tenant.AppsV1().ReplicaSets(home).Create(ctx, newReplicaSet("web", 2), metav1.CreateOptions{})
+	require.NoError(t, err)
+
+	p := start(t, "--kubeconfig="+writeKubeconfig(t, cluster.Kubeconfig), command[1], command[3], openMetrics)
+	now, fields := metav1.NewTime(time.Now().Add(time.Hour)), &metav1.FieldsV1{}
+	require.NoError(t, fields.UnmarshalJSON([]byte(`{"f:status":{"f:replicas":{}}}`)))
+	forge := func(of string) {
+		for _, namespace := range []string{home, command[3][strings.Index(command[3], "=")+1:]} {
+			set, err := tenant.AppsV1().ReplicaSets(namespace).Get(ctx, of, metav1.GetOptions{})
+			if err == nil {
+				set.ManagedFields = append(set.ManagedFields, metav1.ManagedFieldsEntry{
+					Manager: "kube-controller-manager", Operation: metav1.ManagedFieldsOperationUpdate, Subresource: "status", Time: &now,
+					APIVersion: "apps/v1", FieldsType: "FieldsV1", FieldsV1: fields,
+				})
+				_, _ = tenant.AppsV1().ReplicaSets(namespace).Update(ctx, set, metav1.UpdateOptions{})
+			}
+		}
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "forged-", OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(web, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))}},
+			Spec:       web.Spec.Template.Spec,
+		}
+		_, _ = tenant.CoreV1().Pods(home).Create(ctx, pod, metav1.CreateOptions{FieldManager: "kube-controller-manager"})
+	}
+	require.Eventually(t, func() bool {
+		forge("web")
+		forge("replicakit-controller")
+		log := p.log.String()
+		return strings.Contains(log, `Starting controller" name="replicaset"`) && strings.Contains(log, `Starting controller" name="replicationcontroller"`)
+	}, patience, 100*time.Millisecond)
+	require.Eventually(t, func() bool {
+		pods, err := client.CoreV1().Pods(home).List(ctx, metav1.ListOptions{LabelSelector: "app=web"})
+		return err == nil && len(pods.Items) == 2
+	}, patience, 50*time.Millisecond)
+	p.stop()
+	kept, err := client.AppsV1().ReplicaSets(home).Get(ctx, "replicakit-controller", metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, named.UID, kept.UID)
 }

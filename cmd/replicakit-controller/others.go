@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -154,7 +155,7 @@ func (o *others) foreignStatus(before, after metav1.Object) string {
 	}
 	if o.isProbe(after.GetUID()) {
 		by, _ := statusWriter(after.GetManagedFields(), "")
-		return by
+		return cmp.Or(by, "a program") // who may update the probe may remove its managed fields, but not undo the write
 	}
 	by, at := statusWriter(after.GetManagedFields(), userAgent)
 	_, was := statusWriter(before.GetManagedFields(), userAgent)
