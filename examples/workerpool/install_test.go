@@ -14,11 +14,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	runtimeconfig "sigs.k8s.io/controller-runtime/pkg/config"
@@ -35,29 +38,8 @@ func TestARollingUpdateOfTheOperatorMakesNoWorkerTwice(t *testing.T) {
 	w := newWorld(t, config)
 	w.work()
 	workers := w.watch()
-	process := func() (stop func()) {
-		opts, _, err := parse([]string{"--lease-namespace=" + w.namespace, "--metrics-bind-address=0", "--health-probe-bind-address=0"})
-		require.NoError(t, err)
-		anyName := true
-		opts.Cache = cache.Options{DefaultNamespaces: map[string]cache.Config{w.namespace: {}}}
-		opts.Controller = runtimeconfig.Controller{SkipNameValidation: &anyName}
-		mgr, err := newManager(opts, controllerruntime.Options{}, config)
-		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(context.Background())
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			assert.NoError(t, mgr.Start(ctx))
-		}()
-		stop = sync.OnceFunc(func() {
-			cancel()
-			<-ended
-		})
-		t.Cleanup(stop)
-		return stop
-	}
-	first := process()
-	process()
+	first := w.elected(config)
+	w.elected(config)
 	pool := w.pool(3)
 	require.NoError(t, w.client.Create(t.Context(), pool))
 	ready := func(n int32) {
@@ -87,6 +69,31 @@ func TestARollingUpdateOfTheOperatorMakesNoWorkerTwice(t *testing.T) {
 	assert.Len(t, made, 5)
 }
 
+// elected runs the program with its default flags in the world's namespace until the test ends. It elects a leader. The
+// returned function stops the program earlier.
+func (w world) elected(config *rest.Config) (stop func()) {
+	w.t.Helper()
+	opts, _, err := parse([]string{"--lease-namespace=" + w.namespace, "--metrics-bind-address=0", "--health-probe-bind-address=0"})
+	require.NoError(w.t, err)
+	anyName := true
+	opts.Cache = cache.Options{DefaultNamespaces: map[string]cache.Config{w.namespace: {}}}
+	opts.Controller = runtimeconfig.Controller{SkipNameValidation: &anyName}
+	mgr, err := newManager(opts, controllerruntime.Options{}, config)
+	require.NoError(w.t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		assert.NoError(w.t, mgr.Start(ctx))
+	}()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		<-ended
+	})
+	w.t.Cleanup(stop)
+	return stop
+}
+
 // The operator needs no other rights than those in the manifest. The server accepts blockOwnerDeletion only from
 // clients that may update the owner's finalizers. If the right to update workerpools/finalizers is missing, an
 // event says so.
@@ -96,25 +103,42 @@ func TestTheRightsOfTheManifestAreEnough(t *testing.T) {
 	require.NoError(t, rbacv1.AddToScheme(w.client.Scheme()))
 	manifest, err := os.ReadFile(filepath.Join("config", "rbac", "role.yaml"))
 	require.NoError(t, err)
-	role := &rbacv1.ClusterRole{}
-	require.NoError(t, yaml.Unmarshal(manifest, role))
+	role, ofTheLease := &rbacv1.ClusterRole{}, &rbacv1.Role{}
+	ofTheCluster, ofTheNamespace, found := strings.Cut(strings.TrimPrefix(string(manifest), "---\n"), "\n---\n")
+	require.True(t, found)
+	require.NoError(t, yaml.Unmarshal([]byte(ofTheCluster), role))
+	require.NoError(t, yaml.Unmarshal([]byte(ofTheNamespace), ofTheLease))
 	role.Name = "rights-" + w.namespace
+	ofTheLease.Name, ofTheLease.Namespace = role.Name, w.namespace
+	subjects := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: role.Name}}
 	require.NoError(t, w.client.Create(t.Context(), role))
+	require.NoError(t, w.client.Create(t.Context(), ofTheLease))
 	require.NoError(t, w.client.Create(t.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: role.Name}},
+		Subjects:   subjects,
+	}))
+	require.NoError(t, w.client.Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: role.Name, Namespace: w.namespace},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
+		Subjects:   subjects,
 	}))
 	user, err := shared.AddUser(envtest.User{Name: role.Name}, nil)
 	require.NoError(t, err)
 	w.work()
-	w.operate(0, user.Config())
+	w.elected(user.Config())
 	pool := w.pool(3)
 	require.NoError(t, w.client.Create(t.Context(), pool))
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
 		require.NoError(c, w.client.Get(t.Context(), client.ObjectKeyFromObject(pool), pool))
 		assert.Equal(c, int32(3), pool.Status.ReadyReplicas)
 	}, patience, tick)
+	operator, err := client.New(user.Config(), client.Options{Scheme: w.client.Scheme()})
+	require.NoError(t, err)
+	for _, of := range []client.ObjectKey{{Namespace: w.namespace, Name: "another"}, {Namespace: "kube-system", Name: "workerpool.example.com"}} {
+		err := operator.Get(t.Context(), of, &coordinationv1.Lease{})
+		assert.True(t, apierrors.IsForbidden(err), "%s: %v", of, err)
+	}
 
 	for i, rule := range role.Rules {
 		for _, resource := range rule.Resources {

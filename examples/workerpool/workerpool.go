@@ -20,7 +20,8 @@ import (
 // +kubebuilder:rbac:groups=workerpool.example.com,resources=workerpools/status,verbs=patch
 // +kubebuilder:rbac:groups=workerpool.example.com,resources=workerpools/finalizers,verbs=update
 // +kubebuilder:rbac:groups=workerpool.example.com,resources=workers,verbs=get;list;watch;create;delete;patch
-// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get;create;update
+// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=default,resources=leases,verbs=create
+// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=default,resources=leases,resourceNames=workerpool.example.com,verbs=get;update
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
 
 type workers = replicas.Spec[*v1.Worker]

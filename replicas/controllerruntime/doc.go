@@ -23,7 +23,10 @@
 //   - patch the status of owners
 //   - update the finalizers subresource of owners, such as workerpools/finalizers
 //   - create and patch Event objects
-//   - create, get and update leases
+//
+// For leader election, a Role in the namespace of the lease must allow it to create leases, and to get and
+// update the lease by its name (resourceNames). A ClusterRole would allow it to take the leases of the
+// control plane.
 //
 // The permission for finalizers is required if the admission plugin OwnerReferencesPermissionEnforcement is
 // on, as on OpenShift. The plugin checks this permission because children block the deletion of their
