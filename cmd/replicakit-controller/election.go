@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +20,10 @@ import (
 	"k8s.io/klog/v2"
 )
 
-var errLeaseLost = errors.New("the lease was lost")
+var (
+	errLeaseLost = errors.New("the lease was lost")
+	errOvertaken = errors.New("another manager may be at work")
+)
 
 // elect waits for the lease, and runs the controllers while this process holds the lease.
 func (m *manager) elect(ctx context.Context) error {
@@ -31,7 +35,7 @@ func (m *manager) elect(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("leader election: %w", err)
 	}
-	return m.campaign(ctx, &watchedLock{Interface: lock}, (&worker{manager: m}).work)
+	return m.campaign(ctx, &watchedLock{Interface: lock, trouble: &m.lease}, (&worker{manager: m}).work)
 }
 
 // leaseIsNowhere reports whether the server says that the namespace of the lease does not exist.
@@ -57,6 +61,8 @@ func (m *manager) campaign(ctx context.Context, lock *watchedLock, work func(con
 	worked := make(chan error, 1)
 	elector, err := m.elector(lock, func(leading context.Context) {
 		began.Store(true)
+		m.leads.Store(true)
+		defer m.leads.Store(false)
 		working, stop := context.WithCancel(leading)
 		defer stop()
 		defer context.AfterFunc(ctx, stop)()
@@ -77,9 +83,10 @@ func (m *manager) campaign(ctx context.Context, lock *watchedLock, work func(con
 		}
 	})()
 	elector.Run(campaign)
+	m.leads.Store(false)
 	switch cause := context.Cause(campaign); {
 	case cause == nil:
-		return fmt.Errorf("%w: another manager may be at work", errLeaseLost)
+		return fmt.Errorf("%w: it could not be renewed for %v: %w", errLeaseLost, m.opts.renewDeadline, cmp.Or(m.lease.last(), errOvertaken))
 	case !errors.Is(cause, context.Canceled):
 		return cause
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
@@ -24,11 +25,38 @@ type watchedLock struct {
 	// function may be nil.
 	missing func(context.Context) bool
 	leading bool
+	trouble *leaseTrouble // nil means that nobody asks
+}
+
+// A leaseTrouble holds the error of the last read or write of the lease. The zero value holds none.
+type leaseTrouble struct {
+	mu  sync.Mutex
+	err error
+}
+
+// note records the answer to a call. A lease that does not exist yet, or that another candidate has written, is no
+// trouble.
+func (t *leaseTrouble) note(ctx context.Context, err error) {
+	if t == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if ctx.Err() != nil && t.err != nil {
+		return // the call was cut off by the renew deadline; the error before it says more
+	}
+	t.err = err
+}
+
+func (t *leaseTrouble) last() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.err
 }
 
 // Create creates the lease. If the namespace of the lease does not exist, Create ends the campaign.
 func (l *watchedLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	err := l.wrote(record, l.Interface.Create(ctx, record))
+	err := l.wrote(ctx, record, l.Interface.Create(ctx, record))
 	l.endIfNowhere(ctx, err, apierrors.IsNotFound(err))
 	return err
 }
@@ -48,10 +76,11 @@ func (l *watchedLock) endIfNowhere(ctx context.Context, err error, known bool) {
 
 // Update updates the lease. If the update makes this process the holder, Update sets l.leading.
 func (l *watchedLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	return l.wrote(record, l.Interface.Update(ctx, record))
+	return l.wrote(ctx, record, l.Interface.Update(ctx, record))
 }
 
-func (l *watchedLock) wrote(record resourcelock.LeaderElectionRecord, err error) error {
+func (l *watchedLock) wrote(ctx context.Context, record resourcelock.LeaderElectionRecord, err error) error {
+	l.trouble.note(ctx, err)
 	l.leading = l.leading || err == nil && record.HolderIdentity == l.Identity()
 	return err
 }
@@ -61,6 +90,9 @@ func (l *watchedLock) wrote(record resourcelock.LeaderElectionRecord, err error)
 // deadline.
 func (l *watchedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
+	if err != nil || !l.leading {
+		l.trouble.note(ctx, err) // a leader must write the lease, so a read ends no trouble
+	}
 	// The elector detects a renewal only if raw changes. The times in raw are whole seconds, so Get appends
 	// the exact time.
 	if err == nil {

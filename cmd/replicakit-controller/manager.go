@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -43,6 +44,8 @@ type manager struct {
 	registry    *prometheus.Registry
 	waiting     set[string]                    // descriptions of what the manager waits for; while there are any, the manager is not ready
 	watchdog    *leaderelection.HealthzAdaptor // checks that the leader renews the lease
+	lease       leaseTrouble                   // why the lease cannot be read or renewed
+	leads       atomic.Bool                    // whether this manager holds the lease, as far as it knows
 	working     set[*cell]                     // the running cells; none while this manager waits for the lease
 
 	foreignWrites *prometheus.CounterVec

@@ -54,11 +54,22 @@ var kept = []string{
 
 // gatherKept gathers the metrics of Kubernetes' libraries whose names begin with one of the kept
 // prefixes.
-func gatherKept() ([]*dto.MetricFamily, error) {
+func (m *manager) gatherKept() ([]*dto.MetricFamily, error) {
 	families, err := legacyregistry.DefaultGatherer.Gather()
-	return slices.DeleteFunc(families, func(f *dto.MetricFamily) bool {
+	families = slices.DeleteFunc(families, func(f *dto.MetricFamily) bool {
 		return !slices.ContainsFunc(kept, func(prefix string) bool { return strings.HasPrefix(f.GetName(), prefix) })
-	}), err
+	})
+	for _, f := range families {
+		if f.GetName() != "leader_election_master_status" || m.leads.Load() {
+			continue
+		}
+		// client-go leaves the status at 1 when a leader gives the lease up by itself. A leader that stood back would
+		// still be shown to lead, for as long as its metrics are served.
+		for _, metric := range f.GetMetric() {
+			metric.Gauge.Value = new(float64)
+		}
+	}
+	return families, err
 }
 
 // An ownerCollector counts the replicas and failures of all owners in the caches, by kind. It reads

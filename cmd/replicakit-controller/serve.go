@@ -71,7 +71,7 @@ func (m *manager) serve(ctx context.Context, listener net.Listener) (stop func()
 
 func (m *manager) handler(ctx context.Context) (http.Handler, error) {
 	inside := http.NewServeMux()
-	gatherers := prometheus.Gatherers{m.registry, prometheus.GathererFunc(gatherKept)}
+	gatherers := prometheus.Gatherers{m.registry, prometheus.GathererFunc(m.gatherKept)}
 	inside.Handle("GET /metrics", promhttp.HandlerFor(gatherers, promhttp.HandlerOpts{}))
 	if m.opts.profiling {
 		inside.HandleFunc("/debug/pprof/", pprof.Index)
@@ -91,11 +91,14 @@ func (m *manager) handler(ctx context.Context) (http.Handler, error) {
 	return newGuard(klog.FromContext(ctx), client, m.opts.openPaths, inside)
 }
 
-// ready returns an error while the manager waits for something. It also returns an error while a
-// running controller has not listed all objects, or does not receive their changes. While a manager
-// only waits for the lease, ready returns nil.
+// ready returns an error while the manager waits for something. It also returns an error while the
+// lease cannot be read or renewed, and while a running controller has not listed all objects, or
+// does not receive their changes. While another manager holds the lease, ready returns nil.
 func (m *manager) ready() error {
 	var errs []error
+	if err := m.lease.last(); err != nil {
+		errs = append(errs, fmt.Errorf("the lease cannot be read or renewed: %w", err))
+	}
 	for _, what := range m.waiting.all() {
 		errs = append(errs, errors.New(what))
 	}

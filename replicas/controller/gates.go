@@ -361,7 +361,7 @@ var rows = [reasons]row{
 		sentence: "another object has the name of a slot",
 	},
 	StatusForbidden: {
-		name: "StatusForbidden", step: scales, ofSpec: true,
+		name: "StatusForbidden", step: scales, isError: true, ofSpec: true, shortest: 10 * time.Second, longest: 10 * time.Second,
 		ends: "a pass writes the status, or has nothing to write", event: FailedStatus,
 		sentence: "the server does not let the Controller write the owner's status",
 	},

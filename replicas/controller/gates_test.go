@@ -396,6 +396,7 @@ func TestEachGateAlone(t *testing.T) {
 				r.patchStatus = func(int, *appsv1.ReplicaSet) error { return forbidden("web", "no right") }
 				p, err := r.pass(t, 0, podsOf(r.owner, 1)...)
 				require.Error(t, err)
+				assert.Equal(t, 10*time.Second, p.RequeueAfter, "however often it was refused")
 				return p
 			},
 			end: func(t *testing.T, r *podRig) podPass {

@@ -249,7 +249,7 @@ func (p *pass[O, C]) sendStatus(ctx context.Context, owner O, patch selector.Pat
 	if apierrors.IsForbidden(err) {
 		err = fmt.Errorf("%w (the right to patch %s/status in the group %q is needed)", err, p.ownerResource.Resource, p.kind.Owner.Group)
 		p.sendEventOnce(StatusForbidden, "Error writing the status: "+err.Error())
-		p.gate(StatusForbidden, "", 0, err)
+		p.gate(StatusForbidden, "", StatusForbidden.row().shortest, err)
 	}
 	if err != nil || written.GetUID() != owner.GetUID() { // the answer says nothing about the owner
 		return written, err

@@ -638,7 +638,7 @@ func (s *managerServer) leaseLost(t *testing.T) {
 	w.ever(rs, wanted/8)
 	resume := s.pause(t)
 	assert.Equal(t, 1, m.ends())
-	assert.Contains(t, m.log.String(), "controller: the lease was lost: another manager may be at work")
+	assert.Contains(t, m.log.String(), "controller: the lease was lost: it could not be renewed for ")
 	resume()
 	next := s.start(t) // a kubelet would do the same
 	w.has(rs, wanted)
