@@ -140,6 +140,15 @@ func isKnown(name string) bool {
 	return slices.ContainsFunc(controllers(), func(c controller) bool { return c.isCalled(name) })
 }
 
+// namesOf returns the names that kube-controller-manager has for these controllers.
+func namesOf(controllers []controller) []string {
+	names := make([]string, len(controllers))
+	for i, c := range controllers {
+		names[i] = c.name
+	}
+	return names
+}
+
 func controllerNames() []string {
 	var names []string
 	for _, c := range controllers() {

@@ -86,12 +86,8 @@ var errStoodBack = errors.New("stood back")
 const stoodBackShown = time.Minute
 
 func (w *worker) isAtWork(found string) error {
-	names := make([]string, len(w.controllers))
-	for i, c := range w.controllers {
-		names[i] = "-" + c.name
-	}
-	return fmt.Errorf("another controller is at work: %s. Two controllers create each pod twice: add %s to the --controllers of kube-controller-manager, or set --allow-other-controllers here if the two never serve the same objects",
-		found, strings.Join(names, ","))
+	return fmt.Errorf("another controller is at work: %s. Two controllers create each pod twice: add -%s to the --controllers of kube-controller-manager, or set --allow-other-controllers here if the two never serve the same objects",
+		found, strings.Join(namesOf(w.controllers), ",-"))
 }
 
 // standBack ends the worker immediately. It is called when a changed status has proved that another

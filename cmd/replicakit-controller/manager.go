@@ -88,7 +88,8 @@ func manage(ctx context.Context, opts options) error {
 	if m.controllers, err = m.served(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}
-	m.reportMissingRights(ctx)
+	klog.FromContext(ctx).Info("Serving", "controllers", namesOf(m.controllers), "in", m.opts.served())
+	m.watchRights(ctx)
 	m.watchNamespaces(ctx)
 	err = m.manage(ctx)
 	if errors.Is(err, errStoodBack) {

@@ -98,7 +98,7 @@ func parse(args []string, stdout io.Writer) (options, error) {
 	opts := defaults()
 	fs := opts.flagSet()
 	fs.Usage = func() {
-		_, _ = fmt.Fprintf(stdout, "Run the ReplicaSets and ReplicationControllers of a cluster.\n\nUsage:\n  replicakit-controller [flags]\n\nFlags:\n%s", fs.FlagUsages())
+		_, _ = fmt.Fprintf(stdout, usage, strings.Join(namesOf(controllers()), ",-"), fs.FlagUsages())
 	}
 	if err := fs.Parse(args); err != nil {
 		return options{}, err
@@ -110,6 +110,17 @@ func parse(args []string, stdout io.Writer) (options, error) {
 	return opts, opts.validate()
 }
 
+const usage = `Usage:
+  replicakit-controller [flags]
+
+Runs the ReplicaSets and ReplicationControllers of a cluster, in place of kube-controller-manager.
+First start kube-controller-manager without its two controllers, because two controllers create each pod twice:
+
+  kube-controller-manager --controllers=*,-%s ...
+
+Flags:
+%s`
+
 func (o *options) flagSet() *pflag.FlagSet {
 	fs := pflag.NewFlagSet("replicakit-controller", pflag.ContinueOnError)
 	fs.SortFlags = false
@@ -120,7 +131,7 @@ func (o *options) flagSet() *pflag.FlagSet {
 	fs.StringVar(&o.master, "master", o.master, "address of the API server; overrides the kubeconfig's")
 	fs.Float32Var(&o.qps, "kube-api-qps", o.qps, "maximum number of API calls per second for each controller; 0 means as many as the API server answers without getting slow")
 	fs.IntVar(&o.burst, "kube-api-burst", o.burst, "maximum burst of API calls above --kube-api-qps for each controller; 0 means the default")
-	fs.StringSliceVar(&o.namespaces, "namespace", o.namespaces, "namespaces to serve; empty means all. Each of them has its own workers and queues")
+	fs.Var((*namespaceList)(&o.namespaces), "namespace", "namespaces to serve, separated by commas, each with its own workers and queues. Without this flag, all namespaces are served")
 	fs.StringSliceVar(&o.controllers, "controllers", o.controllers, "controllers to run, of "+strings.Join(controllerNames(), ", ")+`; "*" means all, "-NAME" leaves one out`)
 	for _, c := range controllers() {
 		o.workers[c.name] = fs.Int(c.workersFlag, clientgo.DefaultWorkers, "number of "+c.kind+"s that are processed at the same time; 0 means the default")
@@ -179,7 +190,11 @@ func (o *options) fillIn() {
 func (o *options) validate() error {
 	errs := []error{o.validateNumbers(), o.validateMetrics(), o.validateLogging()}
 	for _, namespace := range o.namespaces {
-		errs = append(errs, validateName("namespace", namespace, validation.IsDNS1123Label))
+		err := validateName("namespace", namespace, validation.IsDNS1123Label)
+		if namespace == "" {
+			err = errors.New("--namespace: must not be empty; to serve all namespaces, leave the flag out")
+		}
+		errs = append(errs, err)
 	}
 	var err error
 	if o.costs, err = deletionCosts(o.featureGates); err != nil {
@@ -294,6 +309,26 @@ func (o *options) validateLogging() error {
 }
 
 func (o *options) metrics() bool { return o.metricsAddress != "0" }
+
+// A namespaceList is the value of the flag --namespace. Unlike pflag's lists, it keeps an empty name, so that validate
+// refuses it: --namespace=$UNSET would otherwise serve all namespaces.
+type namespaceList []string
+
+func (l *namespaceList) Set(text string) error {
+	*l = append(*l, strings.Split(text, ",")...)
+	return nil
+}
+
+func (l *namespaceList) String() string { return strings.Join(*l, ",") }
+func (l *namespaceList) Type() string   { return "strings" }
+
+// served says which namespaces the manager serves.
+func (o *options) served() string {
+	if len(o.namespaces) == 0 {
+		return "all namespaces"
+	}
+	return "namespaces " + strings.Join(o.namespaces, ", ")
+}
 
 // watched returns the namespaces to watch. Each namespace has its own watches. The namespace ""
 // means all namespaces.

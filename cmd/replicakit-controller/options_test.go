@@ -116,7 +116,7 @@ func TestParse(t *testing.T) {
 			assert.Equal(t, []string{"a", "b"}, o.namespaces)
 			assert.Equal(t, []string{"a", "b"}, o.watched())
 		}},
-		{"no namespace is all", "--namespace=", func(t *testing.T, o options) {
+		{"without the flag, all namespaces", "--v=2", func(t *testing.T, o options) {
 			t.Helper()
 			assert.Equal(t, []string{""}, o.watched())
 		}},
@@ -206,6 +206,9 @@ func TestParseRefuses(t *testing.T) {
 		{"a certificate without a key", "--metrics-bind-address=:0 --tls-cert-file=a", "set both or neither"},
 		{"a certificate for no metrics", "--tls-cert-file=a --tls-private-key-file=b --metrics-bind-address=0", `--tls-cert-file="a": requires --metrics-bind-address, which is 0`},
 		{"a path that is no beginning", "--authorization-always-allow-paths=/debug/*/a", `--authorization-always-allow-paths=/debug/*/a: only trailing * allowed in "debug/*/a"`},
+		{"no namespace", "--namespace=", "--namespace: must not be empty; to serve all namespaces, leave the flag out"},
+		{"no namespace beside another", "--namespace=web --namespace=", "--namespace: must not be empty"},
+		{"no namespace between others", "--namespace=a,,b", "--namespace: must not be empty"},
 		{"a namespace that can not be", "--namespace=Web_1", `--namespace="Web_1": a lowercase RFC 1123 label`},
 		{"one of several namespaces that can not be", "--namespace=web,Web_1", `--namespace="Web_1": a lowercase RFC 1123 label`},
 		{"a lease that ends before it is renewed", "--leader-elect-lease-duration=10s", "--leader-elect-lease-duration=10s: lasts 10s in whole seconds, must be more than --leader-elect-renew-deadline=10s"},
