@@ -195,7 +195,7 @@ func TestAlerts(t *testing.T) {
 		{"many owners change at once, and are looked at", since(8*time.Minute, 300, "workqueue_depth", "name", ofSets, "pod", "a"), nil},
 		{"a webhook hangs", since(11*time.Minute, 3, "replicakit_slow_passes", "controller", ofSets, "pod", "a"), []string{"ReplicakitSlowPasses"}},
 		{"etcd is ill", grows(20*time.Minute, 60, "rest_client_requests_total", "code", "503", "pod", "a"), []string{"ReplicakitServerErrors"}},
-		{"another controller makes pods of several owners", grows(2*time.Minute, 3, "replicakit_foreign_writes_total", "controller", ofSets, "what", "child", "pod", "a"), []string{"ReplicakitOtherController"}},
+		{"another controller makes pods of several owners", grows(2*time.Minute, 3, "replicakit_foreign_writes_total", "controller", ofSets, "what", "child", "pod", "a"), []string{"ReplicakitForeignPods"}},
 		{"somebody makes a pod of one owner", since(2*time.Minute, 1, "replicakit_foreign_writes_total", "controller", ofSets, "what", "child", "pod", "a"), nil},
 		{"kube-controller-manager has come back and writes a status", since(2*time.Minute, 1, "replicakit_foreign_writes_total", "controller", ofSets, "what", "status", "pod", "a"), []string{"ReplicakitOtherController"}},
 		{"etcd was away for long and came back restored, and the manager that noticed was started again", func(s labels.Labels, value float64, before time.Duration) (float64, bool) {

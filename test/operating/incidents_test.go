@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -211,6 +212,45 @@ func TestIncidentARunawayCreation(t *testing.T) {
 		assert.True(c, i.serves(1, "replicakit_runaway_owners", "controller", ofSets))
 	})
 	assert.Contains(t, i.fires(), "ReplicakitRunawayCreation")
+	assert.Empty(t, critical(t, i.fires()), "a tenant has done it")
+}
+
+// A tenant creates pods for three owners under the name of kube-controller-manager. Pods prove nothing, so the alert
+// ReplicakitForeignPods is a warning.
+func TestIncidentATenantForgesPods(t *testing.T) {
+	t.Parallel()
+	i := newIncident(t, "incident-forged")
+	for _, app := range []string{"a", "b", "c"} {
+		i.create(app)
+	}
+	i.scrapesUntil(9, current, "controller", ofSets, "state", "current")
+	i.lasts()
+	assert.Empty(t, i.fires(), "nothing is wrong")
+	eventually(t, func(c *assert.CollectT) {
+		for _, app := range []string{"a", "b", "c"} {
+			owner, err := i.client.AppsV1().ReplicaSets(i.namespace).Get(t.Context(), app, metav1.GetOptions{})
+			require.NoError(c, err)
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+				GenerateName: "forged-", OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))},
+			}, Spec: owner.Spec.Template.Spec}
+			_, err = i.client.CoreV1().Pods(i.namespace).Create(t.Context(), pod, metav1.CreateOptions{FieldManager: "kube-controller-manager"})
+			require.NoError(c, err)
+		}
+		assert.True(c, i.serves(3, "replicakit_foreign_writes_total", "controller", ofSets, "what", "child"))
+	})
+	assert.Equal(t, []string{"ReplicakitForeignPods"}, i.fires())
+	assert.Empty(t, critical(t, i.fires()))
+}
+
+// critical returns those of the alerts that are critical.
+func critical(t *testing.T, names []string) (found []string) {
+	t.Helper()
+	for _, rule := range alerts(t) {
+		if rule.Labels["severity"] == "critical" && slices.Contains(names, rule.Alert) {
+			found = append(found, rule.Alert)
+		}
+	}
+	return found
 }
 
 // The test writes a status as kube-controller-manager would if it ran with its old flags again. The manager
