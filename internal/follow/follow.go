@@ -92,6 +92,7 @@ type Watch struct {
 
 	reported bool // whether the log says that the watch does not follow the server
 	noRight  bool // whether the log says that a right is missing
+	doubted  bool // whether the log says that the watch may hang; see report
 
 	events, bookmarks int
 	bookmark          time.Time // the time of the last bookmark
@@ -314,6 +315,12 @@ func (w *Watch) report(now time.Time, log Log) {
 		}
 	}
 	age, known := w.age(now)
+	if !known && age > w.times.Stale && w.err == nil && len(w.asked) > 0 && !w.doubted {
+		// The watch has hung since the start, so no bookmark could show that the server sends them. Nobody can list the
+		// objects again, and a restart helps no server without bookmarks, so this is said and Check returns no error.
+		w.doubted = true
+		log(w.wrong(age), "A watch hangs, or the server sends no bookmarks. With the option Watches, the objects of a watch that hangs are listed again", "kind", w.Kind)
+	}
 	if behind := known && age > w.times.Stale && w.err == nil || w.ahead != ""; behind != w.reported {
 		w.reported = behind
 		if behind {

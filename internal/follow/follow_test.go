@@ -208,7 +208,7 @@ func TestWatch(t *testing.T) {
 			assert.Empty(t, w.said())
 			assert.Greater(t, w.listed(), 300)
 		},
-		"a day of that without a Relist is quiet too, because nothing is known": func(t *testing.T, w *world) {
+		"a day of that without a Relist has one line, because nothing is known": func(t *testing.T, w *world) {
 			t.Helper()
 			w.Relist = nil
 			w.start()
@@ -218,7 +218,17 @@ func TestWatch(t *testing.T) {
 				require.NoError(t, w.Check())
 				assert.True(t, math.IsNaN(w.age()))
 			}
-			assert.Empty(t, w.said())
+			assert.Len(t, w.said(), 1)
+		},
+		"without a Relist, a watch that hangs from the start is told within four minutes": func(t *testing.T, w *world) {
+			t.Helper()
+			w.Relist = nil
+			w.start()
+			w.set(func() { w.live++ })
+			w.sleep(4 * time.Minute)
+			said := w.said()
+			require.Len(t, said, 1)
+			assert.Regexp(t, "^A watch hangs, or the server sends no bookmarks.*: Pod: the watch is 3m20s behind the server$", said[0])
 		},
 		"a watch that hangs is reported after three minutes, and listed anew again and again": func(t *testing.T, w *world) {
 			t.Helper()

@@ -17,6 +17,7 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/controllerruntime"
+	"github.com/replicakit/replicakit/replicas/transport"
 )
 
 // pools keeps spec.replicas Workers for each WorkerPool.
@@ -43,14 +44,16 @@ func pools() controller.Kind[*WorkerPool, *Worker] {
 // This operator is a whole program, except for its API types, which are below.
 func Example() {
 	ctrl.SetLogger(logr.FromSlogHandler(slog.Default().Handler()))
-	mgr, err := ctrl.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{
+	config, watches := ctrl.GetConfigOrDie(), &transport.Watches{}
+	config.Wrap(watches.Wrap) // a watch that hangs is ended, and its objects are listed again
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:         newScheme(),
 		LeaderElection: true, LeaderElectionID: "pools.example.com", LeaderElectionNamespace: "default",
 	})
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := controllerruntime.Add(mgr, pools(), controllerruntime.Options{}); err != nil {
+	if err := controllerruntime.Add(mgr, pools(), controllerruntime.Options{Watches: watches}); err != nil {
 		log.Fatal(err)
 	}
 	if err := mgr.Start(ctrl.SetupSignalHandler()); err != nil {
