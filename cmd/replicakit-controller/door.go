@@ -80,10 +80,12 @@ func (w *worker) serveAlone(ctx context.Context, c controller, begin func()) err
 // controller.
 var errStoodBack = errors.New("stood back")
 
-// stoodBackShown is the time for which a manager still serves its metrics after errStoodBack. In
-// this time, two scrapes show why the manager stopped. The lease is released before this time
-// begins. The next leader also detects the controller that this manager has detected.
-const stoodBackShown = time.Minute
+// endedShown is the time for which a manager still serves its metrics after errStoodBack, or after a
+// restore of the server. In this time, two scrapes show why the manager stopped. The lease is
+// released before this time begins. The next leader also detects the controller that this manager
+// has detected. A manager without a standby pays this time: no other would show that the server was
+// restored.
+const endedShown = time.Minute
 
 func (w *worker) isAtWork(found string) error {
 	return fmt.Errorf("another controller is at work: %s. Two controllers create each pod twice: add -%s to the --controllers of kube-controller-manager, or set --allow-other-controllers here if the two never serve the same objects",

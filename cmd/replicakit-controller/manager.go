@@ -25,6 +25,7 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/klog/v2"
 
+	kinds "github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/transport"
 )
 
@@ -92,10 +93,10 @@ func manage(ctx context.Context, opts options) error {
 	m.watchRights(ctx)
 	m.watchNamespaces(ctx)
 	err = m.manage(ctx)
-	if errors.Is(err, errStoodBack) {
+	if errors.Is(err, errStoodBack) || errors.Is(err, kinds.ErrRestored) {
 		select {
 		case <-ctx.Done():
-		case <-time.After(stoodBackShown):
+		case <-time.After(endedShown):
 		}
 	}
 	if errors.Is(err, errLeaseLost) {

@@ -84,25 +84,14 @@ func (r *restores) ask(ctx context.Context) {
 	}
 }
 
-// restoredShown is the time for which a manager still runs after one of its controllers has detected
-// a restore. During this time, the controllers change nothing, and two scrapes of the metrics show
-// the restore.
-const restoredShown = time.Minute
-
-// restoredServer reports that a controller has detected a restore, and ends the manager after
-// restoredShown. The manager must be restarted, because its caches may be newer than the restored
-// server.
+// restoredServer reports that a controller has detected a restore, and ends the worker at once. The
+// lease is released, so a standby takes over within seconds, with new caches. This manager's own
+// caches may be newer than the restored server, so it must be restarted; see endedShown.
 func (w *worker) restoredServer(ctx context.Context, proof error) {
 	w.restored.SetToCurrentTime()
-	klog.FromContext(ctx).Error(proof, "The API server was restored from a backup. This manager stops making changes, and ends soon", "in", restoredShown)
-	go func() {
-		_ = w.makeEvent(ctx, w.opts.theLease(), serverRestored, proof.Error()) // the controller also creates an event for an owner
-		select {
-		case <-ctx.Done():
-		case <-time.After(restoredShown):
-			w.end(proof)
-		}
-	}()
+	klog.FromContext(ctx).Error(proof, "The API server was restored from a backup. This manager makes no further changes, and exits")
+	w.others.telling.Go(func() { w.tell(ctx, w.opts.theLease(), serverRestored, proof.Error()) }) // the controller also creates an event for an owner
+	w.end(proof)
 }
 
 // versionOf returns a function that gets the server's current resourceVersion. To get it, the

@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +14,9 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/rest"
+
+	kinds "github.com/replicakit/replicakit/replicas/controller"
 )
 
 func TestARestoredServerIsNoticed(t *testing.T) {
@@ -74,4 +78,20 @@ func TestARestoredServerIsNoticed(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A leader whose controller has noticed a restore ends its work at once, so that the lease is released and a standby
+// takes over within seconds.
+func TestARestoreEndsTheWorkAtOnce(t *testing.T) {
+	t.Parallel()
+	m := newManager(defaults(), &rest.Config{Host: "http://127.0.0.1:1"})
+	w := &worker{manager: m, others: newOthers(m)}
+	ctx, end := context.WithCancelCause(t.Context())
+	w.end = end
+	w.restoredServer(ctx, fmt.Errorf("version 5: %w", kinds.ErrRestored))
+	require.ErrorIs(t, context.Cause(ctx), kinds.ErrRestored)
+	var metric dto.Metric
+	require.NoError(t, m.restored.Write(&metric))
+	assert.Positive(t, metric.GetGauge().GetValue())
+	w.others.telling.Wait()
 }

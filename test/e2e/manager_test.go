@@ -673,7 +673,8 @@ func (s *managerServer) restored(t *testing.T) {
 	}, "the manager must know the version")
 	require.NoError(t, s.restoreBackup(t.Context(), backup))
 	m.says(`The API server was restored from a backup" from="[0-9]+" to="[0-9]+"`) // even if the informers have already listed again
-	m.stop()
+	require.NoError(t, m.cmd.Process.Signal(syscall.SIGTERM))
+	m.ends() // with an error if a controller has noticed too
 
 	next := s.start(t, "--leader-elect=false", administrator)
 	live := func(want int) {
