@@ -389,7 +389,7 @@ func (s *Spec[T]) deletionsOnly() Spec[T] {
 	return Spec[T]{
 		Owner: s.Owner, Finalizer: s.Finalizer, Kind: s.Kind, Selector: s.Selector,
 		Slots: s.Slots, Related: s.Related, Rules: rules, // for the order
-		BurstReplicas: s.BurstReplicas, MaxDeletions: s.MaxDeletions, DeletionsInFlight: s.DeletionsInFlight,
+		BurstReplicas: s.BurstReplicas, MaxDeletions: s.MaxDeletions, DeleteOptions: s.DeleteOptions, DeletionsInFlight: s.DeletionsInFlight,
 		Now: s.Now, Pending: s.Pending, PendingFor: s.PendingFor,
 	}
 }

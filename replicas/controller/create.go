@@ -497,34 +497,37 @@ func (p *pass[O, C]) deleteUnchanged(ctx context.Context, c C) error {
 // without a selector.
 func (p *pass[O, C]) deletePendingStrays(ctx context.Context) {
 	pending := p.state.known.Strays()
-	if object.IsNil(p.spec.Selector) {
+	if object.IsNil(p.spec.Selector) || len(pending) == 0 || p.held(StrayLeft, "", pending[0].GetName(), 0) {
 		return
 	}
-	// The five oldest may have finalizers or be protected by a policy, and the others not.
-	due := filter(pending, func(c C) bool { return !p.held(StrayLeft, string(object.ID(c)), c.GetName(), 0) })
-	for _, c := range due[:min(len(due), fewStrays)] {
-		_ = p.dropStray(ctx, c)
+	failed := false
+	for _, c := range pending[:min(len(pending), fewStrays)] {
+		failed = p.dropStray(ctx, c) != nil || failed
 	}
-	if len(due) > fewStrays { // no event of a stray wakes the owner
+	if failed {
+		return
+	}
+	if p.state.holds.end("", StrayLeft); len(pending) > fewStrays { // no event of a stray wakes the owner
 		p.requeueIn(1)
 	}
 }
 
-// fewStrays is the maximum number of strays that one pass tries to delete. The next pass follows at once if
-// there are more.
+// fewStrays is the maximum number of strays that one pass tries to delete.
 const fewStrays = 5
 
-// dropStray deletes a stray. If the deletion fails, dropStray delays the next attempt.
+// dropStray deletes a stray. If the deletion fails, dropStray delays the next attempts.
 func (p *pass[O, C]) dropStray(ctx context.Context, c C) error {
-	id := object.ID(c)
 	err := p.deleteStray(ctx, c)
+	p.state.known.NoStray(object.ID(c))
 	if err == nil {
-		p.state.known.NoStray(id)
-		p.state.holds.end(string(id), StrayLeft)
 		return nil
 	}
-	h := p.state.holds.getOrAdd(StrayLeft, string(id))
-	StrayLeft.grow(&h.Hold, p.opts.Now())
+	// Five of seventeen strays had finalizers, and the others were never tried. So this one goes behind them.
+	p.state.known.Stray(c)
+	h := p.state.holds.getOrAdd(StrayLeft, "")
+	if h.Remaining(p.Now) <= 0 { // the first one in this pass
+		StrayLeft.grow(&h.Hold, p.opts.Now())
+	}
 	h.why = err
 	p.gate(StrayLeft, c.GetName(), max(h.Wait, serverDelay([]error{err})), err)
 	return err

@@ -88,11 +88,11 @@ func (p *pass[O, C]) report(ctx context.Context) {
 	var counted []C
 	p.Counts, counted = p.count()
 	if p.kind.Status != nil {
+		if p.err() == nil { // only what the write meets delays the next pass if the write fails
+			p.retryOnly(0)
+		}
 		if err := p.writeStatus(ctx); err != nil {
 			p.StatusErr = fmt.Errorf("controller: writing status of %s %q: %w", p.kind.Owner.Kind, object.Name(p.Owner), err)
-			if p.err() == nil {
-				p.retryOnly(0)
-			}
 			p.retryIn(serverDelay([]error{err}))
 			p.errs = slices.Insert(p.errs, 0, p.StatusErr) // the error of the status comes first (U5)
 		}

@@ -28,6 +28,10 @@ const longestWait = 1000 * time.Second
 // its cache is incomplete.
 const nextLook = 5 * time.Second
 
+// nextStatus is the longest time after which a controller writes a status again that another controller
+// overwrites each time.
+const nextStatus = time.Minute
+
 // passedWait is the maximum time for which a controller may still count a pod that no longer
 // exists. The time begins when the cache contains any pod that was changed after the missing pod
 // had stopped being active. The limit applies to caches that report no resourceVersion.
@@ -171,6 +175,8 @@ func (w *watcher) awake(rs *appsv1.ReplicaSet) error {
 	case queued && due.Sub(now) <= longestUnseen && slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return w.cameBack(p.UID) }):
 		return nil
 	case queued && due.Sub(now) <= nextLook && w.asleep() != AsleepUnversioned:
+		return nil
+	case queued && due.Sub(now) <= nextStatus && len(w.checker.watchers) > 1:
 		return nil
 	case !w.seesAll(rs.Namespace), queued && due.Sub(now) <= passedWait && w.asleep() == AsleepUnversioned && !w.hasTime(key, now):
 		return nil
