@@ -45,7 +45,7 @@ func pools() controller.Kind[*WorkerPool, *Worker] {
 func Example() {
 	ctrl.SetLogger(logr.FromSlogHandler(slog.Default().Handler()))
 	config, watches := ctrl.GetConfigOrDie(), &transport.Watches{}
-	config.Wrap(watches.Wrap) // a watch that hangs is ended, and its objects are listed again
+	config.Wrap(watches.Wrap) // ends a watch that hangs
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:         newScheme(),
 		LeaderElection: true, LeaderElectionID: "pools.example.com", LeaderElectionNamespace: "default",
