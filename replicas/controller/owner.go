@@ -416,7 +416,7 @@ func (p *pass[O, C]) checkOwner(ctx context.Context, needed bool) bool {
 func (p *pass[O, C]) mayCreate(ctx context.Context, create int) int {
 	switch {
 	case p.ownerOld:
-	case p.left == 0 && (p.state.ownerTerm == p.inTerm || p.isOfTerm(ctx)), p.checkOwner(ctx, p.left > 0):
+	case p.ownerRead, p.left == 0 && (p.state.ownerTerm == p.inTerm || p.isOfTerm(ctx)), p.checkOwner(ctx, p.left > 0):
 		p.state.ownerTerm, p.left = p.inTerm, 0
 		return create
 	}

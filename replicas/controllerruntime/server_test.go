@@ -348,9 +348,9 @@ func TestNamespacedCaches(t *testing.T) {
 	assert.Empty(t, pods(t, c, other))
 }
 
-type transport func(*http.Request) (*http.Response, error)
+type roundTripper func(*http.Request) (*http.Response, error)
 
-func (f transport) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
 // A cluster-scoped owner keeps its children in a namespace and adopts an orphan in another namespace. In this
 // test, the owner is a Namespace that keeps ConfigMaps inside itself. No child is created twice, although every
@@ -382,7 +382,7 @@ func TestOwnersInNoNamespace(t *testing.T) {
 	}
 	lossy, posts := realServer(t), atomic.Int64{}
 	lossy.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return transport(func(req *http.Request) (*http.Response, error) {
+		return roundTripper(func(req *http.Request) (*http.Response, error) {
 			resp, err := next.RoundTrip(req)
 			if err == nil && req.Method == http.MethodPost && strings.HasSuffix(req.URL.Path, "/configmaps") && posts.Add(1)%2 == 1 {
 				_ = resp.Body.Close()
@@ -475,7 +475,7 @@ func TestARestoredServerEndsTheManager(t *testing.T) {
 	config, restored := realServer(t), atomic.Bool{}
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return transport(func(req *http.Request) (*http.Response, error) {
+		return roundTripper(func(req *http.Request) (*http.Response, error) {
 			resp, err := next.RoundTrip(req)
 			if err != nil || !restored.Load() || req.Method != http.MethodGet || !strings.HasSuffix(req.URL.Path, "/replicasets/web") {
 				return resp, err

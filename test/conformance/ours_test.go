@@ -110,7 +110,7 @@ func (o *ourController) awaits(rs *appsv1.ReplicaSet) {
 func (o *ourController) looks() {
 	shown := *o.cache
 	rs := shown.scene.RS.DeepCopy()
-	rs.Generation, rs.Spec.Replicas = rs.Generation+1, new(int32(-1))
+	rs.Generation, rs.Spec.Replicas, rs.DeletionTimestamp = rs.Generation+1, new(int32(-1)), nil // that of a deleted owner is not refused
 	*o.cache = sceneCache{scene: scene{RS: rs}, version: "1"}
 	_, err := o.Sync(context.Background(), types.NamespacedName{Namespace: "a", Name: "web"})
 	must(err)

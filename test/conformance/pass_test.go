@@ -47,6 +47,7 @@ const (
 	releaseAgain  = "C16: the pass is requeued in a minute if the server calls a release invalid"
 	claimsTold    = "C26 W42: an event tells of adoptions and releases that fail"
 	statusTold    = "U3: an event tells that the status may not be written, as ours patches it and Kubernetes' role has update alone"
+	unreadTold    = "an event tells that the owner could not be read before pods are adopted, and it is read again in a second"
 	bothErrors    = "U5 W48: an error of the status does not hide that of the pass"
 	delayed       = "W27: after an error the pass is requeued when the server, or a hold, says"
 	fullMessage   = "T11 W20: the message of a condition says what was being done, and joins all errors"
@@ -76,7 +77,7 @@ func TestPass(t *testing.T) {
 				}
 				return difference
 			},
-			names:   []string{claimFailed, mayNotAdopt, nsGoing, triedAgain, deletionsHeld, disputed, otherRanks, noCheckAhead, fullMessage, invalidAdoption, expiryAhead, goneAhead, releaseAgain, goneCounts, refreshed, kept, claimsTold, noRetry, goneRead, bothErrors, statusTold, lookedUp, delayed, readFirst},
+			names:   []string{claimFailed, mayNotAdopt, nsGoing, triedAgain, deletionsHeld, disputed, otherRanks, noCheckAhead, fullMessage, invalidAdoption, expiryAhead, goneAhead, releaseAgain, goneCounts, refreshed, kept, claimsTold, unreadTold, noRetry, goneRead, bothErrors, statusTold, lookedUp, delayed, readFirst},
 			reaches: []string{creates, deletes, adopts, nothing, comes},
 		})
 	})
@@ -123,7 +124,7 @@ func (b *switchboard) differ(c scene, named *tally) string {
 		cmpTries(c, ours, named) +
 		cmpCreates(theirs.creates, ours.creates) +
 		ours.checkNames() +
-		cmpSets("events", theirs.events, withoutHolds(withoutReasons(ours.events, kit.FailedAdopt, kit.FailedRelease, kit.FailedStatus), named)) +
+		cmpSets("events", theirs.events, withoutHolds(withoutReasons(ours.events, kit.FailedAdopt, kit.FailedRelease, kit.FailedStatus, kit.FailedOwner), named)) +
 		cmpInts("creations expected", max(theirs.adds, 0), max(ours.adds, 0)) +
 		cmpInts("deletions expected", max(theirs.dels, 0), max(ours.dels, 0)) +
 		cmpStatuses(c, theirs, ours, going, named) +
@@ -271,13 +272,19 @@ func cmpClaims(c scene, theirs, ours outcome, named *tally) string {
 		named.add(claimFailed)
 	}
 	adoptions, releases := min(undecided, 1), min(len(failed)-undecided-invalid, 1)
+	unread := 0
 	if refused > 0 {
 		adoptions, undecided, invalid = 0, 0, 0
+		if c.Fresh == "Forbidden" {
+			named.add(unreadTold)
+			unread = 1
+		}
 	}
 	if adoptions+releases > 0 {
 		named.add(claimsTold)
 	}
-	return cmpInts("set aside", invalid, len(ours.pass.AdoptionRejected)) +
+	return cmpInts("events of the owner", unread, len(ours.events)-len(withoutReasons(ours.events, kit.FailedOwner))) +
+		cmpInts("set aside", invalid, len(ours.pass.AdoptionRejected)) +
 		cmpInts("undecided", undecided, len(ours.pass.AdoptionPending)) +
 		cmpInts("events of adoptions", adoptions, len(ours.events)-len(withoutReasons(ours.events, kit.FailedAdopt))) +
 		cmpInts("events of releases", releases, len(ours.events)-len(withoutReasons(ours.events, kit.FailedRelease)))
@@ -315,12 +322,9 @@ func (c scene) releaseIsInvalid(patches []string) bool {
 }
 
 // isAhead reports whether our pass learned something about pods that the cache does not show. An answer can show
-// that a pod is gone, adopted or released. A live list can show that a pod is gone or has a newer version. If the
-// cached version of a pod is "" or "0", isAhead treats the version of the pod in a live list as newer.
+// that a pod is gone, adopted or released. A live list can show that a pod is gone or has a newer version.
 func (c scene) isAhead(ours outcome) bool {
-	ahead := func(p *corev1.Pod) bool {
-		return p.ResourceVersion == "" || p.ResourceVersion == "0" || c.Deletes[p.Name] == "stale"
-	}
+	ahead := func(p *corev1.Pod) bool { return c.Deletes[p.Name] == "stale" }
 	listed := ours.pass.LiveLists() > 0 && slices.ContainsFunc(ours.claimed, ahead)
 	return ours.missing > 0 || listed || slices.ContainsFunc(ours.deletes, func(pod string) bool {
 		return apierrors.IsNotFound(answer(c.Deletes[pod], pod))
@@ -674,6 +678,9 @@ func (c scene) delay(ours outcome, passFails bool) (wait time.Duration) {
 			wait = max(wait, 50*time.Millisecond)
 		}
 	}
+	if slices.ContainsFunc(ours.pass.Gates, func(g kit.Gate) bool { return g.Reason == kit.OwnerUnread }) {
+		wait = max(wait, time.Second)
+	}
 	if len(ours.creates) > c.FailFrom && c.Creates != "" {
 		wait = max(wait, says(answer(c.Creates, "")))
 		switch c.Creates {
@@ -695,6 +702,9 @@ func (c scene) delay(ours outcome, passFails bool) (wait time.Duration) {
 	if c.statusFails(ours) {
 		if !passFails {
 			wait = 0
+		}
+		if apierrors.IsForbidden(answer(c.Status, "")) {
+			wait = max(wait, 10*time.Second)
 		}
 		return max(wait, says(answer(c.Status, "")))
 	}
