@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -128,6 +129,40 @@ func TestClaimsInStories(t *testing.T) {
 			},
 		}
 	}))
+}
+
+// lateDeletes gives no answer to the deletion of a claim, which takes effect when the test says.
+type lateDeletes struct {
+	*volumes
+	sent []func() error
+}
+
+func (l *lateDeletes) Delete(ctx context.Context, rs *appsv1.ReplicaSet, member, version string) error {
+	l.sent = append(l.sent, func() error { return l.volumes.Delete(ctx, rs, member, version) })
+	return timeout()
+}
+
+// The deletion of a claim gets no answer, and the member is wanted again before it takes effect. The member keeps the
+// claim that it has taken over.
+func TestALateDeleteFindsAClaimThatIsUsedAgain(t *testing.T) {
+	t.Parallel()
+	calls := &lateDeletes{volumes: &volumes{claims: map[string]string{}}}
+	cluster, err := replicastest.NewCluster(withClaims(calls), replicastest.Options{Seed: 1, Nodes: 1})
+	require.NoError(t, err)
+	calls.PodCluster = cluster
+	world := &replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, cluster.NewController()}}
+	_, err = cluster.CreateOwner(t.Context(), replicastest.NewReplicaSet("default", "db", 3))
+	require.NoError(t, err)
+	for _, n := range []int32{3, 2, 3} {
+		_, err = cluster.EditOwner(t.Context(), "default", "db", wants(n))
+		require.NoError(t, err)
+		world.Run(2 * time.Minute)
+	}
+	require.NotEmpty(t, calls.sent)
+	for _, takesEffect := range calls.sent {
+		require.True(t, apierrors.IsConflict(takesEffect()))
+	}
+	require.Len(t, calls.claims, 3)
 }
 
 // agents drain pods some seconds after they were asked. They answer with what they have seen when they began, which
