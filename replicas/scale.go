@@ -79,9 +79,10 @@ type Deletion[T any] struct {
 }
 
 // New builds the child with the index i, counted from 0. Each call returns a new object, which the
-// caller may modify, except what the objects of Spec.New share. New sets the namespace, name, generateName and controller reference of the
-// child. If Names is nil, New keeps a name or generateName that Spec.New has set. New is safe for
-// concurrent use if Spec.New is safe for concurrent use.
+// caller may modify, except what the objects of Spec.New share. New sets the namespace, name,
+// generateName and controller reference of the child. If Names is nil, New keeps a name or
+// generateName that Spec.New has set. New is safe for concurrent use if Spec.New is safe for
+// concurrent use.
 //
 // If New returns an error, the error contains the index i. If the plan creates children, the error
 // also names the owner. New returns an error if i is not between 0 and Create-1. New also returns

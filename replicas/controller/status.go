@@ -178,12 +178,12 @@ func (p *pass[O, C]) patchStatus(ctx context.Context, owner O) error {
 // server did not store it, the delay doubles from statusHoldLast to an hour.
 const statusHoldLast = time.Minute
 
-// statusPatch returns a patch that sets the new status of an owner, and this status. If the old and the new status are equal
-// in JSON, statusPatch returns the zero patch. Apart from the UID and the resourceVersion, the patch
-// contains only the status, because the cache may have dropped other fields of the owner. The patch also
-// contains the unchanged fields of the status, because they may be missing on the server. For example, the
-// server may require a field that is 0 in both the old and the new status, although the owner on the server
-// has no status yet.
+// statusPatch returns a patch that sets the new status of an owner, and this status. If the old and the new
+// status are equal in JSON, statusPatch returns the zero patch. Apart from the UID and the resourceVersion,
+// the patch contains only the status, because the cache may have dropped other fields of the owner. The patch
+// also contains the unchanged fields of the status, because they may be missing on the server. For example,
+// the server may require a field that is 0 in both the old and the new status, although the owner on the
+// server has no status yet.
 func (p *pass[O, C]) statusPatch(owner, updated O) (patch selector.Patch, is map[string]any, err error) {
 	was, err := p.statusJSON(owner)
 	is, otherErr := p.statusJSON(updated)
