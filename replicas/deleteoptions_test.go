@@ -4,6 +4,7 @@
 package replicas_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -32,7 +33,7 @@ func TestWhatChildrenLeaveBehind(t *testing.T) {
 		"their dependents go if nothing is set":                      {finalized(), metav1.DeleteOptions{}, metav1.DeleteOptions{PropagationPolicy: &background}},
 		"their dependents go if only the grace period is set":        {finalized(), metav1.DeleteOptions{GracePeriodSeconds: &ten}, metav1.DeleteOptions{GracePeriodSeconds: &ten, PropagationPolicy: &background}},
 		"a policy is used as it is":                                  {finalized(), metav1.DeleteOptions{PropagationPolicy: &foreground}, metav1.DeleteOptions{PropagationPolicy: &foreground}},
-		"the old field for orphans is used as it is":                 {finalized(), metav1.DeleteOptions{OrphanDependents: &yes}, metav1.DeleteOptions{OrphanDependents: &yes}},
+		"the old field for orphans is used as it is":                 {finalized(), metav1.DeleteOptions{OrphanDependents: &yes}, metav1.DeleteOptions{OrphanDependents: &yes}}, //nolint:staticcheck // servers still accept it
 		"a child that orphans its dependents is not overridden":      {finalized("orphan"), metav1.DeleteOptions{}, metav1.DeleteOptions{}},
 		"a child that waits for its dependents is not overridden":    {finalized("foregroundDeletion"), metav1.DeleteOptions{}, metav1.DeleteOptions{}},
 		"a policy counts more than the finalizers of the child":      {finalized("orphan"), metav1.DeleteOptions{PropagationPolicy: &background}, metav1.DeleteOptions{PropagationPolicy: &background}},
@@ -104,7 +105,7 @@ func TestDeleteOptionsApplyToAllDeletions(t *testing.T) {
 			change(&spec)
 			plan, err := replicas.Manage([]*worker{a, b, c}, spec)
 			require.NoError(t, err)
-			deletions := append(plan.Scale.Delete, plan.Scale.Discard...)
+			deletions := slices.Concat(plan.Scale.Delete, plan.Scale.Discard)
 			require.NotEmpty(t, deletions)
 			for _, d := range deletions {
 				assert.Equal(t, &foreground, d.Options.PropagationPolicy, d.Object.Name)

@@ -87,7 +87,7 @@ func (s Scale[T]) String() string {
 		parts = append(parts, fmt.Sprintf("%d surplus kept by MustStay", s.MustStay))
 	}
 	if n := len(s.Doubled); n > 0 {
-		parts = append(parts, fmt.Sprintf("%d in slots of others: %s", n, list(s.Doubled, func(c T) string { return nameOf(c) })))
+		parts = append(parts, fmt.Sprintf("%d in slots of others: %s", n, list(s.Doubled, nameOf[T])))
 	}
 	if s.Deferred > 0 {
 		parts = append(parts, fmt.Sprintf("%d more later", s.Deferred))

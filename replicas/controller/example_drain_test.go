@@ -34,13 +34,12 @@ func withDrain(annotate func(ctx context.Context, pod *corev1.Pod, request strin
 			going.Insert(d.Object.Name)
 		}
 		for _, pod := range step.Active {
-			request, isAsked := pod.Annotations[drainRequest]
+			_, isAsked := pod.Annotations[drainRequest]
+			request := "" // calls the drain off
 			switch {
 			case going.Has(pod.Name) && !isAsked:
 				request = pod.ResourceVersion // no other request of this pod was made from this version
-			case !going.Has(pod.Name) && isAsked && step.Later == 0:
-				request = ""
-			default:
+			case going.Has(pod.Name), !isAsked, step.Later > 0:
 				continue
 			}
 			if err := annotate(ctx, pod, request); err != nil {
@@ -58,7 +57,7 @@ func isDrained(pod *corev1.Pod) bool {
 	return request != "" && pod.Annotations[drainedFor] == request
 }
 
-// request returns the change that sets or removes the annotation drainRequest of the given version of a pod. With
+// requestDrain returns the change that sets or removes the annotation drainRequest of the given version of a pod. With
 // client-go, a patch with that resourceVersion does the same.
 func requestDrain(pod *corev1.Pod, request string) (change func(*corev1.Pod), conflict *error) {
 	conflict = new(error)

@@ -304,7 +304,7 @@ func TestDeleteOptionsReachTheServer(t *testing.T) {
 	c, err := controllerruntime.NewClient(f.client, f.live, pools())
 	require.NoError(t, err)
 	yes, seconds, uid := true, int64(7), types.UID("uid")
-	opts := metav1.DeleteOptions{OrphanDependents: &yes, GracePeriodSeconds: &seconds, Preconditions: &metav1.Preconditions{UID: &uid}}
+	opts := metav1.DeleteOptions{OrphanDependents: &yes, GracePeriodSeconds: &seconds, Preconditions: &metav1.Preconditions{UID: &uid}} //nolint:staticcheck // servers still accept OrphanDependents
 	require.NoError(t, c.Delete(t.Context(), orphan("stray"), opts))
 	assert.Equal(t, opts, *sent)
 }

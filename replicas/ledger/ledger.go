@@ -209,7 +209,7 @@ func (l *Ledger[C]) tell(id types.UID, f fact[C], now time.Time) {
 		return
 	}
 	e := l.entry(id)
-	if l.wasCached(id) && !(isNumber(f.word.version) && isNumber(l.known[id].GetResourceVersion())) {
+	if l.wasCached(id) && (!isNumber(f.word.version) || !isNumber(l.known[id].GetResourceVersion())) {
 		f.word.cachedAs = l.known[id]
 	}
 	e.fact, e.since, e.call = e.fact.join(f), now, none

@@ -90,8 +90,8 @@ func TestPropagation(t *testing.T) {
 		"the call has the last word":                    {metav1.DeleteOptions{PropagationPolicy: &background}, []string{"orphan"}, nil},
 		"also if it waits for the dependents":           {metav1.DeleteOptions{PropagationPolicy: &foreground}, []string{"orphan"}, []string{"foregroundDeletion"}},
 		"or orphans them":                               {metav1.DeleteOptions{PropagationPolicy: &orphan}, []string{"foregroundDeletion"}, []string{"orphan"}},
-		"or orphans them by the old field":              {metav1.DeleteOptions{OrphanDependents: &yes}, []string{"foregroundDeletion"}, []string{"orphan"}},
-		"or deletes them by the old field":              {metav1.DeleteOptions{OrphanDependents: &no}, nil, nil},
+		"or orphans them by the old field":              {metav1.DeleteOptions{OrphanDependents: &yes}, []string{"foregroundDeletion"}, []string{"orphan"}}, //nolint:staticcheck // servers still accept it
+		"or deletes them by the old field":              {metav1.DeleteOptions{OrphanDependents: &no}, nil, nil},                                            //nolint:staticcheck // servers still accept it
 		"finalizers of others are kept, in their order": {metav1.DeleteOptions{}, []string{"example.com/b", "example.com/a"}, []string{"example.com/b", "example.com/a", "orphan"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -33,6 +33,7 @@ func TestThePluginNamesTheCauseOnAServer(t *testing.T) {
 		},
 		"an autoscaler that resets the number": {
 			func(t *testing.T, w *world) {
+				t.Helper()
 				w.createDeployment("web")
 				hpa := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "cpu"}}
 				hpa.Spec.ScaleTargetRef = autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"}
@@ -58,6 +59,7 @@ func TestThePluginNamesTheCauseOnAServer(t *testing.T) {
 		},
 		"creations that are refused": {
 			func(t *testing.T, w *world) {
+				t.Helper()
 				quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "none"}}
 				quota.Spec.Hard = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}
 				_, err := w.client.CoreV1().ResourceQuotas(w.namespace).Create(t.Context(), quota, metav1.CreateOptions{})

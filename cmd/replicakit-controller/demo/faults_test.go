@@ -42,7 +42,7 @@ func TestTheWatchOfThePodsHangs(t *testing.T) {
 					ctx, cancel := context.WithCancel(t.Context())
 					defer cancel()
 					f := &faults{}
-					answer := answerTo(ctx, tt.method, tt.target)
+					answer := answerTo(ctx, tt.method, tt.target) //nolint:bodyclose // there is no connection
 					require.NoError(t, f.answer(answer))
 					f.hang()
 					read := make(chan string, 1)
@@ -70,8 +70,8 @@ func TestOneAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	f := &faults{}
 	f.loses.Store(true)
-	create := func() { _ = f.answer(answerTo(t.Context(), http.MethodPost, "/api/v1/namespaces/default/pods")) }
-	require.NoError(t, f.answer(answerTo(t.Context(), http.MethodPost, "/api/v1/namespaces/default/events")))
+	create := func() { _ = f.answer(answerTo(t.Context(), http.MethodPost, "/api/v1/namespaces/default/pods")) } //nolint:bodyclose // there is no connection
+	require.NoError(t, f.answer(answerTo(t.Context(), http.MethodPost, "/api/v1/namespaces/default/events")))    //nolint:bodyclose // there is no connection
 	assert.PanicsWithValue(t, http.ErrAbortHandler, create)
 	assert.NotPanics(t, create)
 }
