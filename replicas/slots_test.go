@@ -75,7 +75,7 @@ func TestTwoChildrenInOneSlot(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var have []*worker
-			for _, name := range strings.FieldsSeq(tt.have) {
+			for name := range strings.FieldsSeq(tt.have) {
 				namespace, slot, other := strings.Cut(name, "/")
 				if !other {
 					namespace, slot = "default", name
