@@ -706,7 +706,7 @@ func (c scene) delay(ours outcome, passFails bool) (wait time.Duration) {
 		if apierrors.IsForbidden(answer(c.Status, "")) {
 			wait = max(wait, 10*time.Second)
 		}
-		return max(wait, says(answer(c.Status, "")))
+		wait = max(wait, says(answer(c.Status, "")))
 	}
 	if wait > 0 {
 		wait = earliest(wait, c.nextAvailable(ours))
