@@ -19,9 +19,9 @@ import (
 type PodScale = Scale[*corev1.Pod]
 
 // A Scale says which children to create and delete, so that the owner has the desired number of
-// children. Only a plan with Spec.MaxUnavailable or Spec.MaxSurge can contain both creations and
-// deletions. If a plan contains both, create before you delete. Discard may be set together with
-// Create or Delete.
+// children. Only a plan with Spec.Slots, Spec.MaxUnavailable or Spec.MaxSurge can contain both
+// creations and deletions. If a plan contains both, create before you delete, and delete even if the
+// creations fail. Discard may be set together with Create or Delete.
 type Scale[T metav1.Object] struct {
 	// Create is the number of children to create. Call New to build each child. Record the
 	// expectation BEFORE the first create call, and use slow start for these calls.
@@ -125,8 +125,7 @@ func (s *Spec[T]) burst() int {
 // each of them once. The argument ended contains the children to discard. No new child gets the
 // name of an object in objs.
 //
-// Only a rollout both creates and deletes children in one plan. An active child that is being
-// deleted is not replaced before it is gone.
+// An active child that is being deleted is not replaced before it is gone.
 func (s *Spec[T]) scale(owned, ended, objs []T, wanted slots) (Scale[T], Blocked, error) {
 	none := Scale[T]{}
 	if blocked := s.blocked(); blocked.Reason != "" {
@@ -146,7 +145,9 @@ func (s *Spec[T]) scale(owned, ended, objs []T, wanted slots) (Scale[T], Blocked
 	}
 	create, remove, discard := 0, min(room.Delete, limit), min(len(ended), burst)
 	scale := Scale[T]{Deferred: room.Delete - remove + len(ended) - discard, Kept: room.kept, MustStay: room.stuck, Doubled: doubled}
-	if remove == 0 || room.roll != nil {
+	// A number that is too high is not missing any child. But slot web-1 may be empty while web-4 is surplus. The
+	// creation must not wait for the deletion, which a webhook may refuse, nor the deletion for a full quota.
+	if remove == 0 || room.roll != nil || s.Slots != nil {
 		create = min(room.Create, burst)
 		scale.Deferred += room.Create - create
 	}

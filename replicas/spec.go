@@ -92,11 +92,11 @@ type Spec[T metav1.Object] struct {
 	// the child with the longest name is deleted first. If the names of several children have the
 	// same length, these children are deleted in reverse alphabetical order. So web-10 is deleted
 	// before web-9. While a wanted slot is empty, a plan does not reduce the number of children
-	// below Replicas. For example, Replicas is 3, and web-0, web-2, web-3 and web-4 exist. Then the
-	// next plans delete web-4, create web-1 and delete web-3, in this order. So a quota must leave
-	// room for one child more than Replicas. If two active children have the name of the same
-	// wanted slot, Manage returns an error. Two active children can have the same name only if the
-	// owner is cluster-scoped and the children are in different namespaces.
+	// below Replicas, but it creates and deletes at the same time. For example, Replicas is 3, and
+	// web-0, web-2, web-3 and web-4 exist. Then the first plan creates web-1 and deletes web-4, and
+	// the next one deletes web-3. So a quota must leave room for one more child for each empty
+	// slot. If it is full, only the creations wait. If two active children have the name of the same
+	// wanted slot, that slot is left alone; see Scale.Doubled.
 	//
 	// If Slots is set, Names is not called and PendingAdoptions is ignored. Put the names of
 	// orphans with a pending adoption into Taken instead.
