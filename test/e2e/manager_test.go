@@ -300,8 +300,8 @@ func (s *managerServer) rights(t *testing.T) {
 	t.Helper()
 	w := s.world(t)
 	rs, rc := w.create(replicaSet("rs", 15)), w.createController(replicationController("rc", 15))
-	for watchList, namespace := range map[string]string{"true": "", "false": w.namespace} {
-		m := s.start(t, feature+"WatchListClient="+watchList, "--namespace="+namespace, "--scale-down-order=leaving")
+	for watchList, served := range map[string][]string{"true": nil, "false": {"--namespace=" + w.namespace}} {
+		m := s.start(t, append(served, feature+"WatchListClient="+watchList, "--scale-down-order=leaving")...)
 		for _, owner := range []metav1.Object{rs, rc} {
 			w.has(owner, 15)
 			lift := w.refuseDeletes()
@@ -497,7 +497,8 @@ func (s *managerServer) rightsTakenAway(t *testing.T) {
 	w.eventually(func(c *assert.CollectT) {
 		code, text := get(t, "https://"+m.address()+"/readyz", "")
 		assert.Equal(c, http.StatusServiceUnavailable, code)
-		assert.Equal(c, "not listed yet: pods, replicasets\n", text)
+		assert.Contains(c, text, "a right is missing: list pods in all namespaces, for replicaset-controller\n")
+		assert.Contains(c, text, "not listed yet: pods, replicasets\n")
 	}, "not ready without rights")
 	w.scale(rs, 2)
 	w.scale(rc, 2)
