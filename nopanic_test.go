@@ -197,7 +197,6 @@ var kinds = map[string][]any{
 	"ledger.List":                                    {ledger.List[pod]{}},
 	"ledger.Moment":                                  {ledger.Moment(1)},
 	"ledger.Name":                                    {ledger.Name{}},
-	"ledger.Owner":                                   {ledger.Owner{}},
 	"ledger.Rules":                                   {ledger.Rules[pod]{}, ledger.Rules[mixed]{}, ledger.RulesOf(&appsv1.ReplicaSet{}, schema.GroupKind{}, labels.Everything(), func(p pod) bool { return p.Name == "" })},
 	"ledger.Snapshot":                                {ledger.Snapshot[pod]{}},
 	"ledger.View":                                    {ledger.View[pod]{}},

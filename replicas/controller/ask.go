@@ -147,7 +147,7 @@ func newCall(verb string, obj metav1.Object, sent any) Call {
 
 // A pass calls the API server only through the functions below. The functions that create, patch or delete
 // children also record the result in the ledger. The argument start is the moment at which the batch of
-// calls began. Accepted deletions are recorded later, after all deletions of the pass have ended.
+// calls began.
 
 // askCreate creates a child.
 func (p *pass[O, C]) askCreate(ctx context.Context, start ledger.Moment, child C) (created C, err error) {
@@ -218,11 +218,13 @@ func (p *pass[O, C]) askDelete(ctx context.Context, start ledger.Moment, child C
 	return err
 }
 
-// noteDeletion updates the ledger if a delete call did not find the child, or if the call had no answer. A
-// deletion without an answer may have taken effect already, or may still take effect.
+// noteDeletion records the result of a deletion in the ledger. A deletion without an answer may have taken
+// effect already, or may still take effect.
 func (p *pass[O, C]) noteDeletion(start ledger.Moment, id types.UID, carried string, err error) {
 	known, now := p.state.known, p.opts.Now()
 	switch {
+	case err == nil:
+		known.Deleted(id, now)
 	case apierrors.IsNotFound(err):
 		known.Gone(start, id, now)
 		known.Sure(id)
@@ -697,11 +699,11 @@ func (g versionGuard[O, C]) ServerChildrenVersion(ctx context.Context, namespace
 
 // noticeOlder compares an object that a call returned with the version that was known before the call. If
 // the returned object is older, noticeOlder records a restore and returns an error.
-func (r *restores) noticeOlder(is, shown metav1.Object) error {
-	if is.GetUID() == "" || is.GetUID() != shown.GetUID() || !resourceversion.Older(is.GetResourceVersion(), shown.GetResourceVersion()) {
+func (r *restores) noticeOlder(is metav1.Object, shown string) error {
+	if is.GetUID() == "" || !resourceversion.Older(is.GetResourceVersion(), shown) {
 		return nil
 	}
-	return r.notice("%q was read in version %s, but version %s had been shown", is.GetName(), is.GetResourceVersion(), shown.GetResourceVersion())
+	return r.notice("%q was read in version %s, but version %s had been shown", is.GetName(), is.GetResourceVersion(), shown)
 }
 
 // tellRestored sends the ServerRestored event, unless the Controller has already sent it.

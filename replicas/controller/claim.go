@@ -54,8 +54,8 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (scale re
 			}
 		}
 		why := cmp.Or(claimed.CanAdoptErr, context.Cause(ctx))
-		if reason := p.oldOwner(OwnerUnread); reason != OwnerUnread {
-			p.gate(reason, "", 0, why)
+		if p.ownerOld {
+			p.waitForOwner().Err = why
 		} else {
 			_ = p.unread(ctx, stopsAll, why) // Apply has returned the error
 		}

@@ -260,7 +260,6 @@ type reconciler[O, C Object] struct {
 	client Client[O, C]
 	cache  Cache[O, C]
 	opts   Options
-	writes *expectations.ConsistencyStore
 	lists  *listLimiter[C]
 	owners owners[C]
 	term   term
@@ -292,10 +291,6 @@ func newReconciler[O, C Object](kind Kind[O, C], client Client[O, C], cache Cach
 		r.backOff = *opts.BackOffFailed
 	}
 	r.kind, r.from, r.listener, r.statusDelay = kind, cache, r, opts.StatusDelay
-	r.writes = &expectations.ConsistencyStore{
-		Now: opts.Now, GiveUpAfter: opts.ExpectationsTimeout,
-		ReadVersion: func(schema.GroupResource) string { return cache.OwnersVersion() },
-	}
 	return r
 }
 
@@ -343,7 +338,6 @@ func (r *reconciler[O, C]) stateOf(owner metav1.Object, now time.Time) *memory[C
 // because the owner may still exist on the server. If the UID in the key is empty, forget applies to every
 // owner with this name.
 func (r *reconciler[O, C]) forget(key expectations.Key) {
-	r.writes.Clear(key)
 	r.owners.forget(key)
 }
 
@@ -388,7 +382,7 @@ func (r *reconciler[O, C]) wasReady(owner expectations.Key, child C) {
 
 // isOwnWrite reports whether an update of an owner shows only the status that the Controller wrote last. If
 // this status needs another pass, or if a pass waits for the update, the result is false.
-func (r *reconciler[O, C]) isOwnWrite(was, cur O, wake func()) bool {
+func (r *reconciler[O, C]) isOwnWrite(cur O) bool {
 	state := r.owners.get(expectations.KeyOf(cur))
-	return state != nil && state.wrote.explains(was, cur, wake)
+	return state != nil && state.wrote.explains(cur.GetResourceVersion())
 }

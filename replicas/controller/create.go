@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -91,7 +92,7 @@ func (c *creations[O, C]) holdSlots() {
 		case e.made:
 			c.state.holds.end(e.name.Name, NameTaken)
 		case c.isSlotTaken(e.err):
-			c.holdCreations(NameTaken, e.name.Name, e.err) // there might be no event when the other object is deleted
+			c.holdCalls(NameTaken, e.name.Name, e.err) // there might be no event when the other object is deleted
 			taken = append(taken, e.err)
 		case e.err != nil && e.name.Name == "" && c.spec.Slots != nil:
 			c.refuse(e.err)
@@ -351,13 +352,13 @@ func (p *pass[O, C]) creationsHeld(namespace string) (are bool) {
 		return false
 	}
 	for _, reason := range []Reason{NamespaceGoing, QuotaFull, RetryAfter, CreationFailed, ChangedByWebhook} {
-		are = p.held(reason, namespace, namespace, p.inQuota(namespace)) || are
+		are = p.held(reason, namespace, namespace, p.inQuota(namespace, nil)) || are
 	}
 	return are
 }
 
-// holdCreations starts or extends a hold on creations in a namespace or a slot after a failure.
-func (p *pass[O, C]) holdCreations(reason Reason, where string, why error) *hold {
+// holdCalls starts or extends a hold on calls for a namespace, a slot or a child after a failure.
+func (p *pass[O, C]) holdCalls(reason Reason, where string, why error) *hold {
 	h := p.state.holds.getOrAdd(reason, where)
 	reason.grow(&h.Hold, p.opts.Now())
 	h.why = why
@@ -373,7 +374,7 @@ func (p *pass[O, C]) namespaceEnds(namespace string, errs []error) bool {
 	if i < 0 {
 		return false
 	}
-	p.holdCreations(NamespaceGoing, namespace, errs[i])
+	p.holdCalls(NamespaceGoing, namespace, errs[i])
 	return !slices.ContainsFunc(errs, func(err error) bool { return err != nil && !namespaceIsGoing(err) })
 }
 
@@ -381,13 +382,13 @@ func (p *pass[O, C]) namespaceEnds(namespace string, errs []error) bool {
 // a full quota, a webhook that changed a child, an internal error of the server, and a Retry-After.
 func (p *pass[O, C]) holdAfter(namespace string, errs []error) {
 	if i := slices.IndexFunc(errs, quotaIsFull); i >= 0 {
-		p.holdCreations(QuotaFull, namespace, errs[i]).At = p.inQuota(namespace) + countIn(namespace, p.Created)
+		p.holdCalls(QuotaFull, namespace, errs[i]).version = p.inQuota(namespace, p.Created)
 	}
 	if i := slices.IndexFunc(errs, func(err error) bool { return errors.As(err, new(notOursError)) }); i >= 0 {
-		p.holdCreations(ChangedByWebhook, namespace, errs[i])
+		p.holdCalls(ChangedByWebhook, namespace, errs[i])
 	}
 	if i := slices.IndexFunc(errs, apierrors.IsInternalError); i >= 0 {
-		p.holdCreations(CreationFailed, namespace, errs[i])
+		p.holdCalls(CreationFailed, namespace, errs[i])
 	}
 	if i := slices.IndexFunc(errs, func(err error) bool { return serverDelay([]error{err}) > 0 }); i >= 0 {
 		p.holdFor(RetryAfter, namespace, serverDelay(errs), errs[i])
@@ -400,19 +401,14 @@ func (p *pass[O, C]) holdFor(reason Reason, key string, d time.Duration, why err
 	p.gate(reason, key, d, why)
 }
 
-// inQuota returns how many of the owner's children use the resource quota of a namespace. A child that is
-// being deleted uses quota until it is gone.
-func (p *pass[O, C]) inQuota(namespace string) int {
-	return countIn(namespace, p.Active) + countIn(namespace, p.Terminating)
-}
-
-func countIn[C Object](namespace string, children []C) (n int) {
-	for _, c := range children {
-		if c.GetNamespace() == namespace {
-			n++
-		}
+// inQuota returns how many of the owner's children use the resource quota of a namespace, as a number in text. A
+// child that is being deleted uses quota until it is gone.
+func (p *pass[O, C]) inQuota(namespace string, created []C) string {
+	n := 0
+	for _, c := range slices.Concat(p.Active, p.Terminating, created) {
+		n += oneIf(c.GetNamespace() == namespace)
 	}
-	return n
+	return strconv.Itoa(n)
 }
 
 // suffix returns a random suffix for a name, in the form that the API server uses for generateName.
@@ -497,7 +493,7 @@ func (p *pass[O, C]) deleteUnchanged(ctx context.Context, c C) error {
 // without a selector.
 func (p *pass[O, C]) deletePendingStrays(ctx context.Context) {
 	pending := p.state.known.Strays()
-	if object.IsNil(p.spec.Selector) || len(pending) == 0 || p.held(StrayLeft, "", pending[0].GetName(), 0) {
+	if object.IsNil(p.spec.Selector) || len(pending) == 0 || p.held(StrayLeft, "", pending[0].GetName(), "") {
 		return
 	}
 	failed := false

@@ -215,10 +215,7 @@ type listener[O, C Object] interface {
 	wasReady(owner expectations.Key, child C)          // the child has become ready, or was until now
 	cacheWentBack(owner expectations.Key)              // a child of the owner went back to an older version
 	forget(owner expectations.Key)                     // the owner left the cache
-	// isOwnWrite reports whether an update of an owner shows only the Controller's own write. It may return
-	// true while that write is still under way. If the update then turns out to show something else, the
-	// listener calls wake.
-	isOwnWrite(was, cur O, wake func()) bool
+	isOwnWrite(cur O) bool                             // the update of an owner shows only the Controller's own write
 }
 
 // storeOnly is the listener that NewHandlers uses. It only removes deleted owners from the Store.
@@ -232,7 +229,7 @@ func (storeOnly[O, C]) childTaken(expectations.Key, C)        {}
 func (storeOnly[O, C]) childEnded(types.UID)                  {}
 func (storeOnly[O, C]) wasReady(expectations.Key, C)          {}
 func (storeOnly[O, C]) cacheWentBack(expectations.Key)        {}
-func (storeOnly[O, C]) isOwnWrite(O, O, func()) bool          { return false }
+func (storeOnly[O, C]) isOwnWrite(O) bool                     { return false }
 
 func (w *watcher[O, C]) childAdded(obj any, q Enqueue) error {
 	child, err := w.childOf(obj)
@@ -304,7 +301,7 @@ func (w *watcher[O, C]) ownerUpdated(old, cur any, q Enqueue) error {
 	switch {
 	case was.GetUID() != owner.GetUID():
 		e.ownerDeleted(was)
-	case w.listener.isOwnWrite(was, owner, func() { e.wake(owner, 0) }):
+	case was.GetResourceVersion() != owner.GetResourceVersion() && w.listener.isOwnWrite(owner): // a resync shows it again
 		return nil
 	}
 	e.wake(owner, 0)

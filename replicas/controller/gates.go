@@ -129,7 +129,6 @@ const (
 	MaxDeletions
 	Burst
 	Conflict
-	ConflictAgain
 	DeletionRetryAfter
 	DeletionFailed
 	DeletionRefused
@@ -287,13 +286,8 @@ var rows = [reasons]row{
 	},
 	Conflict: {
 		name: "Conflict", step: scales, stops: StopsDeletions, waits: true, isError: true, ofSpec: true, shortest: 50 * time.Millisecond, longest: time.Minute,
-		ends: "nothing is left to delete, or deletions meet no Conflict", event: DeletionsHeld,
-		sentence: "deletions that were chosen from an old view met a Conflict",
-	},
-	ConflictAgain: {
-		name: "ConflictAgain", step: scales, stops: StopsDeletions, waits: true, isError: true, ofSpec: true, shortest: 50 * time.Millisecond, longest: time.Minute,
-		ends: "it is deleted", event: DeletionsHeld,
-		sentence: "the deletion of a child met a Conflict twice in one pass",
+		ends: "the child changes or is gone", event: DeletionsHeld,
+		sentence: "the deletion of a child met a Conflict, because the child has changed or a webhook refuses it",
 	},
 	DeletionRetryAfter: {
 		name: "DeletionRetryAfter", step: scales, stops: StopsDeletions, waits: true, isError: true, ofSpec: true, longest: MaxServerDelay,
@@ -406,14 +400,11 @@ func (p *pass[O, C]) gate(reason Reason, object string, wait time.Duration, err 
 	return &p.Gates[i]
 }
 
-// held reports whether the hold with this reason and key still lasts. If the hold still lasts, a gate with
-// this reason is recorded. The key is a namespace, the name of a slot or child, the UID of a child, or "".
-func (p *pass[O, C]) held(reason Reason, key, object string, children int) bool {
+// held reports whether the hold with this reason and key still lasts, and then records a gate for the object. The
+// version is what the hold depends on; see hold.
+func (p *pass[O, C]) held(reason Reason, key, object, version string) bool {
 	h := p.state.holds[holdKey{reason, key}]
-	if h == nil {
-		return false
-	}
-	wait := h.remaining(p.Now, children)
+	wait := h.remaining(p.Now, version)
 	if wait <= 0 {
 		return false
 	}
@@ -485,10 +476,10 @@ const holdIsTold = time.Second
 // A hold delays calls for a while. The zero hold delays nothing.
 type hold struct {
 	backoff.Hold // Since is the time when the hold began, after the calls that led to it
-	// If the hold has the reason QuotaFull, At is the owner's number of children when the quota was full. The
-	// hold ends when the owner has fewer children. If the hold has another reason than QuotaFull, At is 0.
-	At  int
-	why error // the error that led to the hold
+	// version is what the hold depends on: of a Conflict the child's resourceVersion, of a full quota the owner's
+	// number of children. The hold ends when this is another one. If version is "", only time ends the hold.
+	version string
+	why     error // the error that led to the hold
 }
 
 // grow doubles the length of a hold, but keeps it between the reason's shortest and longest values. It
@@ -498,10 +489,9 @@ func (r Reason) grow(h *backoff.Hold, now time.Time) time.Duration {
 	return h.Wait
 }
 
-// remaining returns how long the hold still delays calls. The argument children is the owner's current
-// number of children.
-func (h *hold) remaining(now time.Time, children int) time.Duration {
-	if children < h.At {
+// remaining returns how long the hold still delays calls. A nil hold delays nothing.
+func (h *hold) remaining(now time.Time, version string) time.Duration {
+	if h == nil || h.version != "" && h.version != version {
 		return 0
 	}
 	return h.Remaining(now)
@@ -512,7 +502,7 @@ func (h *hold) remaining(now time.Time, children int) time.Duration {
 type holds map[holdKey]*hold
 
 // A holdKey identifies a hold by its reason and by the object that is held back. Key is a namespace, the
-// name of a slot or child, the UID of a child, or "".
+// name of a slot or child, or "".
 type holdKey struct {
 	Reason Reason
 	Key    string

@@ -114,13 +114,15 @@ func TestEachGateAlone(t *testing.T) {
 		row(controller.OwnWriteNotSeen, all, "", gate{
 			begin: func(t *testing.T, r *podRig) podPass {
 				t.Helper()
-				r.owner.ResourceVersion = "9"
-				pass(t, atVersions(r, "5", "9"), 0, podsOf(r.owner, 1)...)
-				return pass(t, r, 1)
+				r.owner.ResourceVersion = "5"
+				r.stored = func(rs *appsv1.ReplicaSet) { rs.ResourceVersion = "9" }
+				pass(t, r, 0, podsOf(r.owner, 1)...)
+				return pass(t, r, 0)
 			},
 			end: func(t *testing.T, r *podRig) podPass {
 				t.Helper()
-				return pass(t, atVersions(r, "9", "9"), 2, podsOf(r.owner, 1)...)
+				r.owner.ResourceVersion = "9"
+				return pass(t, r, 1, podsOf(r.owner, 1)...)
 			},
 		}),
 		row(controller.OwnerStale, all, "", one(func(r *podRig) {
@@ -246,12 +248,6 @@ func TestEachGateAlone(t *testing.T) {
 			r.remove = func(p *corev1.Pod, _ metav1.DeleteOptions) error { return conflict(p.Name) }
 			r.live = func() ([]*corev1.Pod, error) { return four(r)[:1], nil }
 		}, func(r *podRig) { r.settle(); *r.owner.Spec.Replicas = 4 })),
-		row(controller.ConflictAgain, controller.StopsDeletions, "", one(func(r *podRig) {
-			*r.owner.Spec.Replicas = 3
-			r.remove = func(p *corev1.Pod, _ metav1.DeleteOptions) error { return conflict(p.Name) }
-			r.live = func() ([]*corev1.Pod, error) { return inVersion("8", four(r)), nil }
-			r.get = func(name string) (*corev1.Pod, error) { return find(inVersion("8", four(r)), name) }
-		}, func(r *podRig) { *r.owner.Spec.Replicas = 4 })),
 		row(controller.DeletionRetryAfter, controller.StopsDeletions, controller.DeletionsHeld, one(func(r *podRig) {
 			r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return busy(30) }
 		}, func(r *podRig) { r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return nil } })),

@@ -85,7 +85,7 @@ func (p *pass[O, C]) noticeOlder(found ...C) error {
 	}
 	for _, shown := range p.view.children {
 		if is, ok := live[shown.GetUID()]; ok {
-			if err := p.restores.noticeOlder(is, shown); err != nil {
+			if err := p.restores.noticeOlder(is, shown.GetResourceVersion()); err != nil {
 				return err
 			}
 		}
@@ -180,7 +180,7 @@ func (p *pass[O, C]) notSent(scale replicas.Scale[C]) (names []ledger.Name, chil
 	if len(sent) == 0 {
 		return names, nil
 	}
-	victims := idsOf(scale.Delete).Union(idsOf(p.Scale.Delete)) // p.Scale also contains the deletions of the first round
+	victims := idsOf(scale.Delete)
 	for _, c := range p.Active {
 		if at, is := sent[object.ID(c)]; is && !victims.Has(object.ID(c)) {
 			children = append(children, unanswered[C]{c, ledger.Landing - p.Now.Sub(at)})
@@ -193,12 +193,12 @@ func (p *pass[O, C]) notSent(scale replicas.Scale[C]) (names []ledger.Name, chil
 // result is the given delay. After a failed check, the result may be longer. If the result is 0 or less,
 // the check is due now.
 func (p *pass[O, C]) lookIn(name string, in time.Duration) time.Duration {
-	if !p.held(LookFailed, name, name, 0) {
+	if !p.held(LookFailed, name, name, "") {
 		return in
 	}
 	h := p.state.holds[holdKey{LookFailed, name}]
 	p.LookErr = h.why
-	return max(in, h.remaining(p.Now, 0))
+	return max(in, h.remaining(p.Now, ""))
 }
 
 // endLook handles the result of a lookup by name. If the lookup succeeded, endLook ends the hold of the

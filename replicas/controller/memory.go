@@ -9,8 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
@@ -36,11 +34,11 @@ type memory[C Object] struct {
 	hasLeft    bool // the owner has left the cache, so only its calls in flight still matter
 
 	// known holds the facts that API calls have revealed but the cache does not show yet. These facts are
-	// about the owner, its children, and the creations and deletions in flight. A fact is dropped when the
+	// about the children, and the creations and deletions in flight. A fact is dropped when the
 	// cache shows it, or when a newer fact replaces it. If the owner leaves a filtered cache and returns,
 	// the unanswered requests and the strays stay in known. The other fields start empty.
 	known *ledger.Ledger[C]
-	// wrote describes the owner's last status write.
+	// wrote is the owner's last status write.
 	wrote ownWrite
 	// sentStatus is the last status that was sent, with the status that the server returned. The hold delays the
 	// next sending of the same status.
@@ -48,12 +46,8 @@ type memory[C Object] struct {
 		is, kept map[string]any
 		backoff.Hold
 	}
-	// ownerWait delays the next check of an owner that the cache shows in an old version. The first checks use
-	// the cached owner, and the delay between them doubles as the row of OwnerStale says. When it has reached
-	// its longest value, passes read the owner from the server instead. The delay between these reads doubles
-	// up to ownerReadLast, or up to the longest value of OwnerGone if the owner is gone or the passes fail.
-	// ownerWait ends when the cache shows the newest known version of the owner.
-	ownerWait backoff.Hold
+	// owner is what calls have shown about the owner, until the cache shows it.
+	owner ownerVersion
 	// ready holds the time at which each child became ready, or not ready. The time is dropped when the child
 	// is gone.
 	ready readiness
@@ -89,10 +83,10 @@ type perGeneration[C Object] struct {
 func (s *memory[C]) nothingLeft(now time.Time) {
 	maps.DeleteFunc(s.holds, func(k holdKey, h *hold) bool {
 		switch k.Reason {
-		case QuotaFull, Conflict, ConflictAgain:
+		case QuotaFull, Conflict:
 			return true
 		case NamespaceGoing, RetryAfter, CreationFailed, DeletionRetryAfter, DeletionFailed:
-			return h.remaining(now, 0) <= 0
+			return h.remaining(now, "") <= 0
 		}
 		return false
 	})
@@ -187,25 +181,6 @@ func (o *owners[C]) get(key expectations.Key) *memory[C] {
 		return s
 	}
 	return nil
-}
-
-// awaitWrite is called when a pass begins. If the pass does not see the owner's last status write, the
-// update event for that write causes another pass.
-func (o *owners[C]) awaitWrite(name types.NamespacedName) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for _, s := range o.m[name] {
-		s.wrote.await()
-	}
-}
-
-// isKnownOld reports whether a call has shown that the cached owner is old. In this case, the pass does
-// not wait until the cache shows the Controller's last write. Instead, upToDate decides which owner the
-// pass uses.
-func (o *owners[C]) isKnownOld(name types.NamespacedName) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return slices.ContainsFunc(o.m[name], func(s *memory[C]) bool { return !s.hasLeft && s.known.Owner() != (ledger.Owner{}) })
 }
 
 // Ledger returns the ledger of an owner. This method is part of the interface inside.Ledgers.
@@ -429,85 +404,76 @@ func (r *roundOf) remaining(now time.Time) time.Duration {
 	return max(left, 0)
 }
 
-// ownWrite describes the last status write of an owner. The field named before contains the owner's
-// resourceVersion before the write. The field named after contains the owner's resourceVersion after the
-// write. If the two objects of an update event have these two versions, the event shows only this write and
-// needs no pass (V15). There was no other write in between, because the server refuses a write to an old
-// version of the owner. The zero value means that there was no write. Passes and event handlers may use an
-// ownWrite concurrently.
+// An ownerVersion is what calls have shown about an owner and the cache does not show yet. The zero value means
+// that the cache shows all.
+type ownerVersion struct {
+	version string    // the resourceVersion in the last answer
+	since   time.Time // when the cache was first behind
+	read    time.Time // when the owner was last read because the cache was behind; zero if it was not read yet
+	gone    bool      // a call has shown that the owner is gone
+}
+
+// show records an answer about the owner.
+func (v *ownerVersion) show(version string, gone bool, now time.Time) {
+	if v.since.IsZero() {
+		v.since = now
+	}
+	v.version, v.gone = version, gone
+}
+
+// isIn reports whether the cache shows all if its owner has the given version. The server never reuses a UID, so
+// an owner that is gone is old in each version.
+func (v *ownerVersion) isIn(cached string) bool {
+	return !v.gone && (v.version == "" || cached == v.version || resourceversion.Reached(cached, v.version))
+}
+
+// readIn returns the time until the owner must be read from the server, because the cache is still behind.
+func (v *ownerVersion) readIn(now time.Time) time.Duration {
+	row, last := OwnerStale.row(), ownerReadLast
+	if v.gone {
+		last = OwnerGone.row().longest
+	}
+	if now.Before(v.since) || now.Before(v.read) { // the clock was set back
+		v.since, v.read = now, time.Time{}
+	}
+	if v.read.IsZero() { // the cache usually follows within milliseconds, and an event tells it
+		waited := now.Sub(v.since)
+		return min(max(waited, row.shortest), row.longest-waited)
+	}
+	return min(max(v.read.Sub(v.since), row.longest), last) - now.Sub(v.read)
+}
+
+// ownerReadLast is the longest time between two reads of an owner that the cache does not show.
+const ownerReadLast = 10 * time.Second
+
+// An ownWrite is the resourceVersion that the last status write of an owner has returned. The event of that
+// write wakes no pass (V15), but an event that comes before the answer does. Passes and event handlers may use
+// an ownWrite concurrently.
 type ownWrite struct {
-	mu            sync.Mutex
-	before, after string
-	underWay      bool
-	awaited       bool // whether a pass has begun that might not see the write
-	// seen is the resourceVersion in an update event that arrived while the write was under way. If this
-	// event turns out to show another write, the function wake is called to request a pass.
-	seen string
-	wake func()
+	mu      sync.Mutex
+	version string
+	wakes   bool // a pass waits for the event, or the new status wants something else
 }
 
-func (w *ownWrite) begin(before string) {
+func (w *ownWrite) end(version string, wakes bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.before, w.after, w.underWay, w.awaited = before, "", before != "", false
+	w.version, w.wakes = version, wakes
 }
 
-// end records the owner's resourceVersion after the write. If the write failed, the argument is empty. The
-// argument is also empty if the update event for the write must cause another pass.
-func (w *ownWrite) end(after string) {
-	w.mu.Lock()
-	wake, other := w.wake, w.seen != "" && w.seen != after
-	w.after, w.underWay, w.seen, w.wake = after, false, "", nil
-	w.mu.Unlock()
-	if other {
-		wake()
-	}
-}
-
-// explains reports whether an update event shows only this write. While the write is under way, the result
-// may be true although the event shows another write. If the event turns out to show another write, w.end
-// later calls the function wake.
-func (w *ownWrite) explains(was, cur metav1.Object, wake func()) bool {
+// await makes the event wake a pass, and reports whether it is the event of this version.
+func (w *ownWrite) await(version string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	version := cur.GetResourceVersion()
-	switch {
-	case w.before == "" || w.awaited || was.GetResourceVersion() != w.before || version == "" || !sameMeta(was, cur):
-		return false
-	case w.underWay && w.seen == "":
-		w.seen, w.wake = version, wake
-		return true
-	}
-	return w.after == version && version != w.before
+	w.wakes = true
+	return w.version == version
 }
 
-// await is called when a pass begins, because the pass might not see the write. After the call of await, the
-// update event for the write causes another pass. If the pass then calls w.read with a version that shows the
-// write, the update event causes no other pass.
-func (w *ownWrite) await() {
+// explains reports whether an event that shows this version needs no pass.
+func (w *ownWrite) explains(version string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.awaited = true
-}
-
-// read is called with the version of the owner that the pass uses. If this version shows the write, the
-// update event for the write needs no other pass.
-func (w *ownWrite) read(version string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.after == "" || w.after == version || resourceversion.Reached(version, w.after) {
-		w.awaited = false
-	}
-}
-
-// sameMeta reports whether two versions of an object differ only in the status and in fields that the
-// server itself sets. If the generations are equal, the specs are equal, too.
-func sameMeta(a, b metav1.Object) bool {
-	return a.GetUID() == b.GetUID() && a.GetGeneration() == b.GetGeneration() &&
-		a.GetDeletionTimestamp().Equal(b.GetDeletionTimestamp()) &&
-		maps.Equal(a.GetLabels(), b.GetLabels()) && maps.Equal(a.GetAnnotations(), b.GetAnnotations()) &&
-		equality.Semantic.DeepEqual(a.GetFinalizers(), b.GetFinalizers()) &&
-		equality.Semantic.DeepEqual(a.GetOwnerReferences(), b.GetOwnerReferences())
+	return !w.wakes && version != "" && w.version == version
 }
 
 // readiness records when each child of an owner was first seen ready, or first seen not ready. The status

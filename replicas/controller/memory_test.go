@@ -78,7 +78,8 @@ func TestForget(t *testing.T) {
 	t.Run("V16 to forget an old incarnation leaves the new one alone", func(t *testing.T) {
 		t.Parallel()
 		r := atVersions(newRig(3), "1", "2")
-		r.owner.ResourceVersion = "2"
+		r.owner.ResourceVersion = "1"
+		r.stored = func(rs *appsv1.ReplicaSet) { rs.ResourceVersion = "2" }
 		_, err := r.pass(t, 0)
 		require.NoError(t, err)
 		old := r.owner.DeepCopy()

@@ -6,34 +6,25 @@ package controller
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/backoff"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/internal/resourceversion"
 	"github.com/replicakit/replicakit/replicas"
-	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
 // wants determines the owner and the Spec that the pass uses, and reports whether the pass continues.
 func (p *pass[O, C]) wants(ctx context.Context) bool {
-	p.owners.awaitWrite(p.Name) // must come before the read of the cache, because the cache may change at any time
-	stale, ready := p.writes.Ready(expectations.Key{NamespacedName: p.Name})
-	if !ready && p.owners.isKnownOld(p.Name) {
-		stale, ready = expectations.Stale{}, true
-	}
-	if !ready {
-		p.Stale = stale
-		p.gate(OwnWriteNotSeen, stale.Resource.String(), stale.RetryAfter, nil)
-		return false
-	}
 	owner, err := p.cache.Owner(ctx, p.Name)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -61,40 +52,43 @@ func (p *pass[O, C]) wants(ctx context.Context) bool {
 		return false
 	}
 	p.Owner, p.state = owner, p.stateOf(owner, p.Now)
-	p.state.wrote.read(owner.GetResourceVersion())
-	if stale != (expectations.Stale{}) {
-		p.state.known.Distrust()
-	}
 	p.Generation = owner.GetGeneration()
-	if p.spec, err = p.kind.Spec(owner); err != nil {
+	if p.spec, p.remembers, err = p.specOf(owner); err != nil {
 		if !isRefused(err) { // the error may be temporary, so the pass is tried again
 			err = p.failure("Kind.Spec failed: %w", err)
 		}
 		p.refuseSpec(err)
 		return false
 	}
-	p.spec.Owner, p.spec.Kind, p.spec.Now = owner, p.kind.Owner, p.Now
-	p.spec.Replicas = p.spec.Wanted()
-	p.rememberReadiness()
 	p.rules, p.Desired = counting(p.spec.Rules), p.spec.Replicas
 	p.deletePendingStrays(ctx)
 	return true
 }
 
-// rememberReadiness sets the rules NotReadySince and Available in p.spec, if they are necessary. They use the
+// specOf returns the Spec of an owner, with what the Controller fills in. A deleted owner with a finalizer
+// wants no children.
+func (p *pass[O, C]) specOf(owner O) (spec replicas.Spec[C], remembers bool, err error) {
+	if spec, err = p.kind.Spec(owner); err != nil {
+		return spec, false, err
+	}
+	spec.Owner, spec.Kind, spec.Now = owner, p.kind.Owner, p.Now
+	spec.Replicas = spec.Wanted()
+	return spec, p.rememberReadiness(&spec), nil
+}
+
+// rememberReadiness sets the rules NotReadySince and Available in a Spec, if they are necessary. They use the
 // times at which the Controller has seen children become ready or not ready. The clock that wrote the time in
 // a child's status may differ from the Controller's clock, so this time can only make NotReadySince later.
 // Available of pods is not set if the Ready condition tells it.
-func (p *pass[O, C]) rememberReadiness() {
-	rules, minReady := p.spec.Rules.Complete(), time.Duration(p.spec.MinReadySeconds)*time.Second
-	if _, arePods := any(*new(C)).(*corev1.Pod); arePods && p.spec.Rules.Ready == nil {
+func (p *pass[O, C]) rememberReadiness(spec *replicas.Spec[C]) (remembers bool) {
+	rules, minReady := spec.Rules.Complete(), time.Duration(spec.MinReadySeconds)*time.Second
+	if _, arePods := any(*new(C)).(*corev1.Pod); arePods && spec.Rules.Ready == nil {
 		minReady = 0
 	}
-	p.remembers = rules.Ready != nil && (minReady > 0 || rules.ReadyWithin > 0)
-	if !p.remembers {
-		return
+	if rules.Ready == nil || minReady <= 0 && rules.ReadyWithin <= 0 {
+		return false
 	}
-	p.spec.Rules.NotReadySince = func(c C) (told time.Time) {
+	spec.Rules.NotReadySince = func(c C) (told time.Time) {
 		if rules.NotReadySince != nil {
 			if told = rules.NotReadySince(c); told.IsZero() {
 				return told
@@ -103,21 +97,13 @@ func (p *pass[O, C]) rememberReadiness() {
 		return p.state.ready.since(object.ID(c), false, told, p.opts.Now())
 	}
 	if minReady > 0 && rules.Available == nil {
-		p.spec.Rules.Available = func(c C) bool { return rules.Ready(c) && p.Now.Sub(p.readySince(c)) >= minReady }
+		spec.Rules.Available = func(c C) bool { return rules.Ready(c) && p.Now.Sub(p.readySince(c)) >= minReady }
 	}
+	return true
 }
 
 func (p *pass[O, C]) readySince(c C) time.Time {
 	return p.state.ready.since(object.ID(c), true, time.Time{}, p.opts.Now())
-}
-
-// specOf returns the Spec of an owner. If the owner is being deleted and a finalizer keeps it until its
-// children are gone, the Spec wants no children.
-func (p *pass[O, C]) specOf(owner O) (replicas.Spec[C], error) {
-	spec, err := p.kind.Spec(owner)
-	spec.Owner = owner
-	spec.Replicas = spec.Wanted()
-	return spec, err
 }
 
 // checkScope returns an error if Kind.ClusterScoped is true for an owner in a namespace, or false for an
@@ -175,148 +161,99 @@ func (p *pass[O, C]) refuseSpec(err error) {
 	p.fails(err)
 }
 
-// learn records in the ledger what the last call has shown about the owner. If ownerWait is not set yet, it
-// is set to the shortest delay.
-func (p *pass[O, C]) learn(is ledger.Owner) {
-	p.state.known.OwnerTold(is)
-	if hold := &p.state.ownerWait; hold.Wait == 0 {
-		OwnerStale.grow(hold, p.opts.Now())
-	}
-}
-
-// ownerIsShown records that the cached owner is new enough again, and resets ownerWait.
-func (p *pass[O, C]) ownerIsShown() {
-	p.state.known.OwnerTold(ledger.Owner{})
-	p.state.ownerWait = backoff.Hold{}
-}
-
-// upToDate returns the owner that the pass uses, which is normally the cached owner. If an earlier call has
-// shown a newer version of the owner, passes first wait some seconds for the cache and do nothing else. If
-// the cache does not show the newer version after some seconds, passes read the owner from the server.
+// upToDate returns the owner that the pass uses, which is normally the cached one. If a call has shown a newer
+// version, the passes of the next second wait for the cache. After that, some of them read the owner from the
+// server.
 func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool) {
-	if p.state == nil || p.isShown(cached) {
+	if p.state == nil {
+		return cached, true
+	}
+	known, now := &p.state.owner, p.opts.Now()
+	if known.isIn(cached.GetResourceVersion()) {
+		*known = ownerVersion{}
 		return cached, true
 	}
 	p.Generation = cached.GetGeneration()
-	known, now := p.state.known.Owner(), p.opts.Now()
-	isBack := known.Gone && cached.GetResourceVersion() != known.Version
-	hold := &p.state.ownerWait
-	wait, live := hold.Remaining(now), hold.Wait >= OwnerStale.row().longest
-	if wait <= 0 && !live {
-		wait = OwnerStale.grow(hold, now)
-	}
-	if wait > 0 && !isBack {
-		p.holdForOwner(wait)
+	if known.readIn(now) > 0 {
+		p.waitForOwner()
 		return cached, false
 	}
-	fresh, err := p.readOwner(ctx)
+	if p.held(OwnerUnread, "", "", "") {
+		return cached, false
+	}
+	known.read = now
+	fresh, err := p.fetchOwner(ctx)
 	switch {
 	case p.OwnerErr != nil:
 		p.fails(p.unread(ctx, StopsClaims, p.OwnerErr))
-		*hold = p.state.holds.getOrAdd(OwnerUnread, "").Hold // passes that an event causes meanwhile read nothing
 		return cached, false
-	case p.ownerRead:
-		p.ownerIsShown()
-		return cached, true
-	case err != nil || fresh.GetUID() != cached.GetUID():
-		p.holdForOwner(OwnerGone.grow(hold, now))
+	case err != nil || known.gone:
+		p.waitForOwner()
 		return cached, false
 	}
-	p.OwnerWasStale, p.ownerOld, p.ownerRead = true, false, true
-	hold.Double(now, 1, max(hold.Wait, ownerReadLast))
-	p.requeueIn(hold.Wait)
+	known.show(fresh.GetResourceVersion(), false, now)
+	p.OwnerWasStale, p.ownerRead = true, true
+	p.requeueIn(known.readIn(now))
 	return fresh, true
 }
 
-// wentByRead schedules the next read of the owner after a pass that used the owner from the server. If
-// passes fail although they use the owner from the server, the delay between the reads grows. The caller's
-// rate limiter cannot provide this delay, because the passes between two reads succeed and reset the rate
-// limiter.
-func (p *pass[O, C]) wentByRead(failed bool) {
-	switch {
-	case !p.OwnerWasStale || !p.ownerRead:
-	case failed:
-		OwnerGone.grow(&p.state.ownerWait, p.opts.Now())
-	case p.state.ownerWait.Wait > ownerReadLast:
-		p.state.ownerWait.Wait = ownerReadLast
-		p.requeueIn(ownerReadLast)
+// waitForOwner postpones the rest of the pass, because the cache shows an older owner than a call has shown.
+func (p *pass[O, C]) waitForOwner() *Gate {
+	known := &p.state.owner
+	reason, object, wait := OwnerStale, "", max(known.readIn(p.opts.Now()), 1)
+	switch own := p.state.wrote.await(known.version); {
+	case known.gone:
+		reason, p.OwnerWasStale = OwnerGone, true
+	case own: // nobody but this Controller has changed the owner
+		reason, object = OwnWriteNotSeen, p.ownerResource.String()
+		p.Stale = expectations.Stale{Resource: p.ownerResource, Read: p.cached.GetResourceVersion(), Wrote: known.version, RetryAfter: wait}
+	default:
+		p.OwnerWasStale = true
 	}
+	g := p.gate(reason, object, wait, nil)
+	g.Earlier = true
+	return g
 }
 
-// ownerReadLast is the longest time between two reads of an owner that the cache does not show.
-const ownerReadLast = 10 * time.Second
-
-// isShown reports whether the cached owner is new enough for the pass. The cached owner must be at least as
-// new as the newest known version, or both versions must want the same children. If isShown returns true, the
-// ledger forgets the known version. If the owner is known to be gone, isShown returns false. The server never
-// reuses a UID, so an owner in the cache with the UID of a deleted owner is old.
-func (p *pass[O, C]) isShown(cached O) bool {
-	known := p.state.known.Owner()
-	is, typed := known.Is.(O)
-	switch {
-	case known.Gone:
-		return false
-	case !typed:
-		p.state.ownerWait = backoff.Hold{}
-		return true
-	case resourceversion.Reached(cached.GetResourceVersion(), known.Version) || p.wantTheSame(cached, is):
-		p.ownerIsShown()
-		return true
-	}
-	return false
-}
-
-// holdForOwner postpones claims, creations and deletions, because the cache contains an older version of
-// the owner than the server.
-func (p *pass[O, C]) holdForOwner(wait time.Duration) {
-	p.OwnerWasStale = true
-	p.gate(p.oldOwner(OwnerStale), "", max(wait, 1), nil).Earlier = true
-}
-
-// oldOwner returns the Reason for a gate. The result is OwnerGone if a call has shown that the owner is gone,
-// or OwnerStale if a call of this pass has shown that the owner has changed. If no call has shown that the
-// owner is gone, and no call of this pass has shown that the owner has changed, oldOwner returns its
-// argument.
-func (p *pass[O, C]) oldOwner(otherwise Reason) Reason {
-	switch {
-	case p.state.known.Owner().Gone:
-		return OwnerGone
-	case p.ownerOld:
-		return OwnerStale
-	}
-	return otherwise
-}
-
-// readOwner reads the owner from the server, and records what the read has shown. If the read itself
-// fails, readOwner sets p.OwnerErr.
-func (p *pass[O, C]) readOwner(ctx context.Context) (O, error) {
+// fetchOwner reads the owner from the server. If the answer says nothing about the owner, fetchOwner sets
+// p.OwnerErr. If there is another owner with the same name, fetchOwner returns that one.
+func (p *pass[O, C]) fetchOwner(ctx context.Context) (O, error) {
 	fresh, err := p.askOwner(ctx)
-	p.OwnerErr = nil
-	defer p.holdReads()
 	switch {
 	case apierrors.IsNotFound(err):
 		p.ownerGone()
+		p.OwnerErr = nil
+		p.holdReads()
 		return fresh, err
 	case err == nil && object.IsNil(fresh):
-		p.OwnerErr = errNoObject
-		return fresh, nil
+		err = errNoObject
 	case err == nil && nameOf(fresh) != p.Name:
-		p.OwnerErr = fmt.Errorf("the read returned %q", object.Name(fresh))
-		return fresh, nil
+		err = fmt.Errorf("the read returned %q", object.Name(fresh))
 	case apierrors.IsForbidden(err):
 		err = fmt.Errorf("%w (the right to get %s in the group %q is needed)", err, p.ownerResource.Resource, p.kind.Owner.Group)
 	}
-	if err != nil {
-		p.OwnerErr = err
+	p.OwnerErr = err
+	p.holdReads()
+	switch {
+	case err != nil:
+	case fresh.GetUID() != p.Owner.GetUID():
+		p.ownerGone()
+	default:
+		p.notOlder(fresh)
+	}
+	return fresh, err
+}
+
+// readOwner reads the owner from the server, and finds out whether it still wants what p.Owner wants.
+func (p *pass[O, C]) readOwner(ctx context.Context) (O, error) {
+	fresh, err := p.fetchOwner(ctx)
+	if err != nil || p.ownerOld {
 		return fresh, err
 	}
-	if fresh.GetUID() != p.Owner.GetUID() {
-		p.ownerGone()
-		return fresh, nil
+	if p.ownerRead = p.wantsTheSame(fresh); !p.ownerRead {
+		p.ownerOld = true
+		p.shown(fresh)
 	}
-	same := p.wantTheSame(p.Owner, fresh)
-	p.ownerShown(fresh, same)
-	p.ownerRead = p.ownerRead || same
 	return fresh, nil
 }
 
@@ -332,24 +269,22 @@ func (p *pass[O, C]) holdReads() {
 	h.Wait, h.why = max(h.Wait, serverDelay([]error{p.OwnerErr})), p.OwnerErr
 }
 
-// ownerShown records the version of the owner that a call has returned. If the argument same is true, the
-// returned version wants the same children as p.Owner.
-func (p *pass[O, C]) ownerShown(fresh O, same bool) {
-	known := p.state.known.Owner()
-	for _, shown := range []metav1.Object{p.cached, known.Is} {
-		if shown != nil {
-			_ = p.restores.noticeOlder(fresh, shown)
-		}
-	}
-	if p.ownerOld = !same; !same || known != (ledger.Owner{}) {
-		p.learn(ledger.Owner{Is: fresh, Version: fresh.GetResourceVersion()})
-	}
+// shown records a version of the owner that a call has returned.
+func (p *pass[O, C]) shown(is O) {
+	p.notOlder(is)
+	p.state.owner.show(is.GetResourceVersion(), false, p.opts.Now())
+}
+
+// notOlder looks for a sign that the server was restored from a backup.
+func (p *pass[O, C]) notOlder(is O) {
+	_ = p.restores.noticeOlder(is, p.cached.GetResourceVersion())
+	_ = p.restores.noticeOlder(is, p.state.owner.version)
 }
 
 // ownerGone records that the owner no longer exists on the server.
 func (p *pass[O, C]) ownerGone() {
 	p.ownerOld = true
-	p.learn(ledger.Owner{Gone: true, Version: p.cached.GetResourceVersion()})
+	p.state.owner.show(p.cached.GetResourceVersion(), true, p.opts.Now())
 }
 
 // unread records that the owner could not be read, and returns an error. The argument stops contains the parts
@@ -397,7 +332,7 @@ func (p *pass[O, C]) mayDelete(ctx context.Context) bool {
 // server wants the same children as p.Owner. If the pass needs the read and the read fails, later passes wait
 // before they read again.
 func (p *pass[O, C]) checkOwner(ctx context.Context, needed bool) bool {
-	if p.ownerRead || p.OwnerErr != nil || needed && p.held(OwnerUnread, "", "", 0) {
+	if p.ownerRead || p.OwnerErr != nil || needed && p.held(OwnerUnread, "", "", "") {
 		return p.ownerRead
 	}
 	_, _ = p.readOwner(ctx)
@@ -438,51 +373,55 @@ func (p *pass[O, C]) isOfTerm(ctx context.Context) bool {
 	return resourceversion.Reached(p.Owner.GetResourceVersion(), began)
 }
 
-// waitForOwner postpones the rest of the pass, because a call of the pass has shown a newer version of the
-// owner.
-func (p *pass[O, C]) waitForOwner() {
-	p.holdForOwner(p.state.ownerWait.Remaining(p.opts.Now()))
-}
-
-// wantTheSame reports whether two versions of an owner want the same children. If the generations differ,
-// the specs differ, too. The generations are not compared if one of them is 0, or if status writes also
-// increase the generation.
-func (p *pass[O, C]) wantTheSame(a, b O) bool {
+// wantsTheSame reports whether the owner on the server wants the same as p.Owner.
+func (p *pass[O, C]) wantsTheSame(fresh O) bool {
+	version, generation := fresh.GetResourceVersion(), fresh.GetGeneration()
 	switch {
-	case a.GetResourceVersion() != "" && a.GetResourceVersion() == b.GetResourceVersion():
+	case version != "" && version == p.Owner.GetResourceVersion():
 		return true
-	case (a.GetDeletionTimestamp() == nil) != (b.GetDeletionTimestamp() == nil):
+	case generation != p.Owner.GetGeneration():
 		return false
-	case a.GetGeneration() != b.GetGeneration() && a.GetGeneration() != 0 && b.GetGeneration() != 0 && !p.statusCounts.Load():
+	case version != "" && (generation == 0 || p.statusCounts.Load()): // a ConfigMap has no generation, so each change may matter
 		return false
 	}
-	was, err := p.specOf(a)
-	is, otherErr := p.specOf(b)
-	if err != nil || otherErr != nil {
-		return err != nil && otherErr != nil
+	return p.samePlan(fresh)
+}
+
+// samePlan reports whether another version of the owner makes the same plan for the children in the view.
+func (p *pass[O, C]) samePlan(other O) bool {
+	spec, _, err := p.specOf(other)
+	return err == nil && reflect.DeepEqual(p.decisions(p.spec), p.decisions(spec))
+}
+
+// decisions returns what a Spec does with the children in the view.
+func (p *pass[O, C]) decisions(spec replicas.Spec[C]) []any {
+	inFlight := p.state.known.InFlight()
+	spec.CreationsInFlight, spec.DeletionsInFlight, spec.Pending = inFlight.Creations, inFlight.Deletions, expectations.Satisfied
+	spec.Taken = slices.Concat(spec.Taken, inFlight.Taken)
+	named := 0
+	spec.Names = func(prefix string) string { // random names would differ
+		named++
+		return prefix + strconv.Itoa(named)
 	}
-	return p.specsAgree(&was, &is)
-}
-
-// specsAgree reports whether two specs lead to the same decisions about the existing children.
-func (p *pass[O, C]) specsAgree(was, is *replicas.Spec[C]) bool {
-	return is.Replicas == was.Replicas && is.Draining() == was.Draining() && p.sameSlots(was, is) && slices.Equal(is.Taken, was.Taken) && is.MinReadySeconds == was.MinReadySeconds &&
-		is.BurstReplicas == was.BurstReplicas && is.Paused == was.Paused && is.PendingAdoptions == was.PendingAdoptions && equal(is.MaxDeletions, was.MaxDeletions) &&
-		equal(is.MaxUnavailable, was.MaxUnavailable) && equal(is.MaxSurge, was.MaxSurge) && equality.Semantic.DeepEqual(is.DeleteOptions, was.DeleteOptions) &&
-		!object.IsNil(is.Selector) && !object.IsNil(was.Selector) && is.Selector.String() == was.Selector.String() &&
-		p.rulesAgree(is.Rules, was.Rules)
-}
-
-// rulesAgree reports whether two sets of rules judge all existing children in the same way.
-func (p *pass[O, C]) rulesAgree(a, b replicas.Rules[C]) bool {
-	agree := func(a, b func(C) bool) bool {
-		if a == nil || b == nil {
-			return a == nil && b == nil
+	if spec.Related == nil {
+		spec.Related = p.view.spec.Related
+	}
+	plan, err := replicas.Manage(p.candidates(), spec)
+	if err != nil {
+		return []any{err.Error()}
+	}
+	of := func(victims []replicas.Deletion[C]) (options []metav1.DeleteOptions) {
+		for _, v := range victims { // the preconditions name the child
+			options = append(options, v.Options)
 		}
-		return !slices.ContainsFunc(p.view.children, func(c C) bool { return a(c) != b(c) })
+		return options
 	}
-	return agree(a.Active, b.Active) && agree(a.Ready, b.Ready) && agree(a.MustGo, b.MustGo) && agree(a.MustStay, b.MustStay) &&
-		agree(a.Discard, b.Discard) && agree(a.Failed, b.Failed) && a.ReadyWithin == b.ReadyWithin
+	return []any{plan.Blocked.Reason, plan.Scale.Names, of(plan.Scale.Delete), of(plan.Scale.Discard), idsIn(plan.Claims.Adopt), idsIn(plan.Claims.Release)}
 }
 
-func equal[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
+func idsIn[C Object](children []C) (ids []types.UID) {
+	for _, c := range children {
+		ids = append(ids, object.ID(c))
+	}
+	return ids
+}

@@ -121,12 +121,8 @@ func (p *pass[O, C]) scale(ctx context.Context, planned replicas.Scale[C]) {
 	p.left = max(p.state.active-len(p.Active)-len(p.Released), 0)
 	if planned.IsZero() {
 		p.nothingToDo(ctx, planned)
-	} else if ok := p.carryOut(ctx, planned, planned); ok && p.mayFillSlots(ctx, planned) {
-		if missing := p.missingSlots(); !missing.IsZero() {
-			all := missing
-			all.Delete, all.Discard = planned.Delete, filter(planned.Discard, p.isThere) // the first round has deleted no active child
-			p.carryOut(ctx, all, missing)
-		}
+	} else {
+		p.carryOut(ctx, planned)
 	}
 	active := len(p.Active) + len(p.Created) - len(p.activeOf(p.Deleted))
 	p.state.active = max(active, min(active+p.left, int(p.Desired)))
@@ -134,8 +130,8 @@ func (p *pass[O, C]) scale(ctx context.Context, planned replicas.Scale[C]) {
 
 // nothingToDo completes a pass whose plan contains no creations and no deletions.
 func (p *pass[O, C]) nothingToDo(ctx context.Context, planned replicas.Scale[C]) {
-	if p.kind.Prepare != nil && !p.ownerOld {
-		_, err := p.callPrepare(ctx, p.newStep(p.Active, p.Terminating), planned, planned) // Prepare may undo what it began
+	if !p.ownerOld {
+		_, err := p.callPrepare(ctx, planned, planned) // Prepare may undo what it began
 		p.fails(err)
 	}
 	if held := p.lookForLost(ctx, planned); !held {
@@ -143,43 +139,47 @@ func (p *pass[O, C]) nothingToDo(ctx context.Context, planned replicas.Scale[C])
 	}
 }
 
-// carryOut makes the calls in scale, which is a part of the plan. Each step of carryOut may remove calls
-// from scale. If Kind.Prepare fails, or if the check of the owner before Kind.Prepare fails, carryOut
-// returns false.
-func (p *pass[O, C]) carryOut(ctx context.Context, planned, scale replicas.Scale[C]) (ok bool) {
-	scale, newborns := p.notHeld(scale) // removes the calls that earlier passes have postponed
-	held := scale.IsZero()
-	if held && (p.ownerOld || deletes(planned) || p.kind.Prepare == nil) {
-		return true
+// carryOut makes the calls of a plan. Each step may remove calls, and none adds any.
+func (p *pass[O, C]) carryOut(ctx context.Context, planned replicas.Scale[C]) {
+	// A quota was full a second ago, and each event of a child brings a pass. Nothing is worth a read of the owner
+	// until there is something to send.
+	scale, newborns := p.notHeld(planned)
+	isHeld := scale.IsZero()
+	if isHeld && (p.ownerOld || deletes(planned) || p.kind.Prepare == nil) {
+		return
 	}
-	scale, ok = p.ownerAgrees(ctx, planned, scale) // before Prepare, which may already act on the children to delete
-	if ok && p.kind.Prepare != nil {
+	// The cached owner wants two, and a person has set it to five again. This must be known before Prepare, which
+	// may already drain the children that are to go.
+	scale, ok := p.ownerAgrees(ctx, planned, scale)
+	if ok {
 		var err error
-		scale, err = p.callPrepare(ctx, p.newStep(p.Active, p.Terminating), planned, scale)
+		scale, err = p.callPrepare(ctx, planned, scale)
 		p.fails(err)
-		ok = err == nil
 	}
-	if held {
-		return ok
+	if isHeld {
+		return
 	}
+	// The author may have removed any part of the plan, so what is left is counted once more, with all that may
+	// still land. The look comes even if nothing is left, because Prepare may wait for a call without an answer.
 	p.holdTaken(ctx, scale)
-	scale = p.clampToRoom(p.Active, scale) // so that no call leads to too many or too few children
+	scale = p.clampToRoom(scale)
 	open := len(p.state.known.Open())
 	if p.lookForLost(ctx, scale); len(p.state.known.Open()) != open {
 		scale.Create, scale.Names = 0, nil // a lost child has turned up, so the next pass, which is due now, may need none
 	}
 	if scale.IsZero() {
-		return ok
+		return
 	}
-	p.setOut(scale)
-	p.tellScaling(ctx, p.Active, scale)
+	p.Scale = scale
+	p.tellScaling(ctx, scale)
+	// A rollout may take an old child only when there is another in its place. So creations go first, but a full
+	// quota bars no deletion, which may be what makes room in it.
 	if scale.Create > 0 {
 		p.create(ctx, scale, newborns)
 	}
 	if victims := slices.Concat(scale.Delete, scale.Discard); len(victims) > 0 {
-		p.delete(ctx, planned, victims)
+		p.delete(ctx, victims)
 	}
-	return true
 }
 
 // conclude completes the Pass. If a refused spec is the only error, the pass does not count as failed,
@@ -189,7 +189,6 @@ func (p *pass[O, C]) conclude(err error) {
 		p.InFlight = len(p.state.known.Open())
 	}
 	failed := err != nil && !onlyRefused(err)
-	p.wentByRead(failed)
 	p.Err, p.Calls = err, p.calls.inOrder()
 	p.requeue(failed)
 }

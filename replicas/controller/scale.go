@@ -27,32 +27,6 @@ func (p *pass[O, C]) scaleFails(part Stops, err error) {
 	p.unscaled |= part
 }
 
-// setOut stores in p.Scale the calls that the pass is about to make. In the second round, p.Scale keeps
-// the deletions of the first round.
-func (p *pass[O, C]) setOut(scale replicas.Scale[C]) {
-	first := p.Scale
-	if p.Scale = scale; !first.IsZero() {
-		p.Scale.Delete, p.Scale.Discard = first.Delete, first.Discard
-	}
-}
-
-// mayFillSlots reports whether the pass creates the children of missing slots. The Spec must have Slots, the
-// plan must contain deletions but no creations, and the pass must have deleted no active child.
-func (p *pass[O, C]) mayFillSlots(ctx context.Context, planned replicas.Scale[C]) bool {
-	isOld := p.state.behind && !p.HeldBack() // the deletions of this pass have shown that the view is old
-	return p.view.spec.Slots != nil && planned.Create == 0 && len(planned.Delete) > 0 && !slices.ContainsFunc(p.Deleted, p.rules.Active) && !isOld && ctx.Err() == nil
-}
-
-// missingSlots makes a plan with MaxDeletions 0, so that the plan contains only the creations for missing
-// slots.
-func (p *pass[O, C]) missingSlots() replicas.Scale[C] {
-	spec := p.view.spec
-	spec.MaxDeletions = new(int)
-	scale, err := replicas.ScaleTo(p.Active, spec)
-	p.fails(err)
-	return scale
-}
-
 // notHeld removes from scale the calls that an earlier pass has postponed, and requests a pass for the
 // time when these calls are due. If the owner is in no namespace, the second result maps names to the new
 // children.
@@ -77,11 +51,11 @@ func (p *pass[O, C]) notHeld(scale replicas.Scale[C]) (replicas.Scale[C], map[st
 // clampToRoom returns the given scale without the calls that would lead to too many or too few children. It
 // also sets limits in p.calls, so that the pass cannot create more children, or delete more active children,
 // than the result contains.
-func (p *pass[O, C]) clampToRoom(owned []C, scale replicas.Scale[C]) replicas.Scale[C] {
+func (p *pass[O, C]) clampToRoom(scale replicas.Scale[C]) replicas.Scale[C] {
 	if scale.IsZero() {
 		return scale
 	}
-	room, err := replicas.RoomOf(owned, p.view.spec)
+	room, err := replicas.RoomOf(p.Active, p.view.spec)
 	if err != nil {
 		p.fails(err)
 		return replicas.Scale[C]{}
@@ -91,24 +65,32 @@ func (p *pass[O, C]) clampToRoom(owned []C, scale replicas.Scale[C]) replicas.Sc
 	return scale
 }
 
-// notRefused removes the deletions that are still on hold because earlier deletions of the same children
-// met Conflicts.
+// notRefused removes the deletions of children that have not changed since their deletion met a Conflict.
 func (p *pass[O, C]) notRefused(deletions []replicas.Deletion[C]) []replicas.Deletion[C] {
 	if len(p.state.holds) == 0 {
 		return deletions
 	}
-	return slices.DeleteFunc(slices.Clone(deletions), func(v replicas.Deletion[C]) bool {
-		return p.held(ConflictAgain, string(object.ID(v.Object)), v.Object.GetName(), 0)
+	return filter(deletions, func(v replicas.Deletion[C]) bool {
+		name := v.Object.GetName()
+		return !p.held(Conflict, name, name, v.Object.GetResourceVersion())
 	})
 }
 
-// deletionsHeld reports whether this pass or an earlier one has put all deletions on hold.
+// deletionsHeld reports whether all deletions are on hold.
 func (p *pass[O, C]) deletionsHeld() bool {
-	held := false
-	for _, reason := range []Reason{Conflict, DeletionRetryAfter, DeletionFailed} {
-		held = p.held(reason, "", "", 0) || held
+	afterFailure := p.held(DeletionFailed, "", "", "")
+	return p.held(DeletionRetryAfter, "", "", "") || afterFailure
+}
+
+// deletesNow reports whether the plan has a deletion that no hold delays.
+func (p *pass[O, C]) deletesNow(plan replicas.Scale[C]) bool {
+	left := func(reason Reason, key, version string) bool {
+		return p.state.holds[holdKey{reason, key}].remaining(p.Now, version) > 0
 	}
-	return held
+	return !left(DeletionFailed, "", "") && !left(DeletionRetryAfter, "", "") &&
+		slices.ContainsFunc(slices.Concat(plan.Delete, plan.Discard), func(v replicas.Deletion[C]) bool {
+			return !left(Conflict, v.Object.GetName(), v.Object.GetResourceVersion())
+		})
 }
 
 // limits records a gate for each limit that postpones creations or deletions to later passes. An example of
@@ -137,7 +119,7 @@ func (p *pass[O, C]) limits(scale replicas.Scale[C]) {
 // callPrepare calls Kind.Prepare with the plan, which may be empty. The argument allowed holds the part of
 // the plan that can be carried out now. callPrepare returns this part without the calls that Prepare has
 // removed. After an error, the result is an empty scale.
-func (p *pass[O, C]) callPrepare(ctx context.Context, step Step[C], planned, allowed replicas.Scale[C]) (replicas.Scale[C], error) {
+func (p *pass[O, C]) callPrepare(ctx context.Context, planned, allowed replicas.Scale[C]) (replicas.Scale[C], error) {
 	if p.kind.Prepare == nil {
 		return allowed, nil
 	}
@@ -145,8 +127,12 @@ func (p *pass[O, C]) callPrepare(ctx context.Context, step Step[C], planned, all
 		p.requeueIn(unsureAgain)
 		return allowed, nil
 	}
-	step.Create, step.Delete, step.Discard = slices.Clone(planned.Names), slices.Clone(planned.Delete), slices.Clone(planned.Discard)
-	step.Active = slices.Clone(p.notDoubted(step.Active, planned))
+	step := Step[C]{
+		Now: p.Now, Create: slices.Clone(planned.Names), Delete: slices.Clone(planned.Delete), Discard: slices.Clone(planned.Discard),
+		Active: slices.Clone(p.notDoubted(planned)), Terminating: slices.Clone(p.Terminating),
+		InFlight: len(p.state.known.Open()) + len(p.state.known.Doubted()),
+		Later:    p.Scale.Kept + p.Scale.Deferred,
+	}
 	err := p.prepare(ctx, &step)
 	if err == nil {
 		err = step.check(planned)
@@ -171,40 +157,23 @@ func (p *pass[O, C]) callPrepare(ctx context.Context, step Step[C], planned, all
 // pass lists the children live.
 const unsureAgain = 2 * time.Minute
 
-// newStep returns a Step for Prepare with the given children. The method callPrepare adds the calls.
-func (p *pass[O, C]) newStep(active, terminating []C) Step[C] {
-	return Step[C]{
-		Now: p.Now, Active: active, Terminating: slices.Clone(terminating),
-		InFlight: len(p.state.known.Open()) + len(p.state.known.Doubted()),
-		Later:    p.Scale.Kept + p.Scale.Deferred,
-	}
-}
-
-// isThere reports whether the child of a planned deletion may still exist. The result is false if this pass
-// has already deleted the child.
-func (p *pass[O, C]) isThere(v replicas.Deletion[C]) bool {
-	return !slices.ContainsFunc(p.Deleted, func(c C) bool { return object.ID(c) == object.ID(v.Object) })
-}
-
 // notDoubted returns the active children. A child is omitted if an earlier delete call for the child had no
 // answer, and scale does not delete the child again.
-func (p *pass[O, C]) notDoubted(active []C, scale replicas.Scale[C]) []C {
+func (p *pass[O, C]) notDoubted(scale replicas.Scale[C]) []C {
 	doubted := p.state.known.Doubted()
 	if len(doubted) == 0 {
-		return active
+		return p.Active
 	}
 	victims := idsOf(scale.Delete)
-	return slices.DeleteFunc(slices.Clone(active), func(c C) bool {
+	return slices.DeleteFunc(slices.Clone(p.Active), func(c C) bool {
 		_, isDoubted := doubted[object.ID(c)]
 		return isDoubted && !victims.Has(object.ID(c))
 	})
 }
 
 // tellScaling reports to this library's own tests what the pass is about to create and delete.
-func (p *pass[O, C]) tellScaling(ctx context.Context, active []C, scale replicas.Scale[C]) {
-	if !scale.IsZero() {
-		inside.Scaling(ctx, p.Owner, p.notDoubted(active, scale), scale)
-	}
+func (p *pass[O, C]) tellScaling(ctx context.Context, scale replicas.Scale[C]) {
+	inside.Scaling(ctx, p.Owner, p.notDoubted(scale), scale)
 }
 
 // prepare calls Kind.Prepare, and returns an error if Prepare panics.

@@ -116,12 +116,10 @@ func (p *pass[O, C]) writeStatus(ctx context.Context) error {
 
 // readSame reads the owner from the server. It returns an error if the UID has changed.
 func (p *pass[O, C]) readSame(ctx context.Context) (O, error) {
-	fresh, err := p.readOwner(ctx)
+	fresh, err := p.fetchOwner(ctx)
 	switch {
 	case err != nil:
 		return fresh, err
-	case p.OwnerErr != nil:
-		return fresh, p.OwnerErr
 	case fresh.GetUID() != p.Owner.GetUID():
 		return fresh, fmt.Errorf("original is gone: got uid %s, wanted %s", fresh.GetUID(), p.Owner.GetUID())
 	}
@@ -159,7 +157,6 @@ func (p *pass[O, C]) patchStatus(ctx context.Context, owner O) error {
 		return err
 	}
 	p.Status = stored
-	p.writes.WroteAt(p.key, p.ownerResource, stored.GetResourceVersion()) // X9
 	now := p.opts.Now()
 	again = again && now.Sub(last.Since) <= 2*max(last.Wait, statusHoldLast)
 	if last.is = is; !again {
@@ -234,15 +231,12 @@ func (p *pass[O, C]) statusOf(owner O) any {
 
 // sendStatus sends a status patch, and records the version of the owner that the server returns.
 func (p *pass[O, C]) sendStatus(ctx context.Context, owner O, patch selector.Patch) (O, error) {
-	stored := ""
-	p.state.wrote.begin(owner.GetResourceVersion())
-	defer func() { p.state.wrote.end(stored) }()
 	written, err := p.askStatus(ctx, owner, patch)
 	if err == nil && object.IsNil(written) {
 		err = errNoObject
 	}
-	if apierrors.IsNotFound(err) && !p.held(OwnerUnread, "", "", 0) { // the owner is gone, or its kind has no status sub-resource
-		if fresh, readErr := p.readOwner(ctx); readErr == nil && p.OwnerErr == nil && fresh.GetUID() == owner.GetUID() {
+	if apierrors.IsNotFound(err) && !p.held(OwnerUnread, "", "", "") { // the owner is gone, or its kind has no status sub-resource
+		if fresh, readErr := p.fetchOwner(ctx); readErr == nil && fresh.GetUID() == owner.GetUID() {
 			err = fmt.Errorf("%w: the owner exists, so the kind %s has no sub-resource status: its CustomResourceDefinition needs subresources: {status: {}}", err, p.kind.Owner.Kind)
 		}
 	}
@@ -257,20 +251,9 @@ func (p *pass[O, C]) sendStatus(ctx context.Context, owner O, patch selector.Pat
 	if owner.GetResourceVersion() != "" && owner.GetGeneration() != written.GetGeneration() {
 		p.statusCounts.Store(true) // no other write can have changed the generation, because the patch has a resourceVersion
 	}
-	same := p.stillWants(written)
-	if same {
-		stored = written.GetResourceVersion()
-	}
-	p.ownerShown(written, same && (written.GetDeletionTimestamp() == nil) == (p.Owner.GetDeletionTimestamp() == nil))
+	p.state.wrote.end(written.GetResourceVersion(), !p.samePlan(written))
+	p.shown(written) // X9
 	return written, nil
-}
-
-// stillWants reports whether the owner with its new status wants the same children as before. In this case,
-// no other pass is necessary. New, Template and Order are not compared, because they do not change the
-// number of wanted children.
-func (p *pass[O, C]) stillWants(written O) bool {
-	is, err := p.specOf(written)
-	return err == nil && p.specsAgree(&p.spec, &is)
 }
 
 // nextCheck requests a pass for the time when the next child becomes available (M1, M2). After an error, the

@@ -397,8 +397,9 @@ func TestANewProcessReadsTheOwnerBeforeItsFirstCreations(t *testing.T) {
 	t.Run("if fewer are wanted by now, none is created", func(t *testing.T) {
 		t.Parallel()
 		r, all := start()
+		r.owner.ResourceVersion = "5"
 		fresh := clone(r.owner)
-		*fresh.Spec.Replicas, fresh.Generation = 2, 2
+		*fresh.Spec.Replicas, fresh.Generation, fresh.ResourceVersion = 2, 2, "7"
 		r.getOwner = func() (*appsv1.ReplicaSet, error) { return clone(fresh), nil }
 		for second := range 3 {
 			pass, err := r.pass(t, second, all...)

@@ -371,6 +371,8 @@ func (s *scene) do(words []string) {
 		s.show(args)
 	case "next":
 		s.showNext(args)
+	case "term":
+		s.start().NewTerm(s.t.Context(), "")
 	case "versions":
 		s.tells = true
 		s.ownersVersion, s.childrenVersion = strconv.Itoa(s.versions), strconv.Itoa(s.versions)

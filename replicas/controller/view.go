@@ -4,7 +4,6 @@
 package controller
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -45,7 +44,8 @@ func (p *pass[O, C]) plan(ctx context.Context) (plan replicas.Plan[C], ok bool) 
 		return plan, false
 	}
 	plan, ok = p.manage()
-	isOld := plan.Blocked.Reason == replicas.ViewIsStale || plan.Blocked.Reason == "" && (p.view.unmet || p.isUnsure())
+	isOld := plan.Blocked.Reason == replicas.ViewIsStale || plan.Blocked.Reason == "" && (p.view.unmet || p.isUnsure() ||
+		p.state.behind && p.deletesNow(plan.Scale)) // the last deletions met a Conflict, so the cache may be late
 	if !ok || !isOld {
 		return plan, ok
 	}
@@ -108,7 +108,7 @@ func (p *pass[O, C]) readCache(ctx context.Context) (ok bool) {
 	p.view.spec = p.spec
 	p.view.spec.Names = func(prefix string) string { return prefix + suffix(p.opts.Random) }
 	if p.spec.Related == nil {
-		p.view.spec.Related = func() []C { return p.related(ctx) }
+		p.view.spec.Related = sync.OnceValue(func() []C { return p.related(ctx) })
 	}
 	p.view.unmet = seen.Unmet
 	p.view.begins = p.isNewToTerm() && !seen.Stale && seen.Waits == 0
@@ -150,6 +150,7 @@ func (p *pass[O, C]) readLive(ctx context.Context) (ok bool) {
 	p.view.spec.Pending, p.view.spec.PendingFor = expectations.Satisfied, 0
 	p.setChildren(live)
 	p.looked()
+	p.state.behind = false
 	return true
 }
 
@@ -384,21 +385,6 @@ func (p *pass[O, C]) wantedSlots() sets.Set[string] {
 	return wanted
 }
 
-// sameSlots reports whether two specs with the same number of slots want the same slots. The number of
-// compared slots is at most the number of children in the view plus the number of slots that one plan can
-// fill. Later slots are not compared.
-func (p *pass[O, C]) sameSlots(a, b *replicas.Spec[C]) bool {
-	if a.Slots == nil || b.Slots == nil {
-		return a.Slots == nil && b.Slots == nil
-	}
-	for i := range min(int(a.Replicas), len(p.view.children)+cmp.Or(a.BurstReplicas, replicas.DefaultBurstReplicas)) {
-		if a.Slots(i) != b.Slots(i) {
-			return false
-		}
-	}
-	return true
-}
-
 // candidates returns the children on which the plan is based. If the spec has slots, candidates leaves out
 // objects that cannot become the owner's children. These objects may use the name of a slot, and no event
 // reports when the name is free again. The pass therefore tries to create the slot's child, and puts the
@@ -425,7 +411,7 @@ func (p *pass[O, C]) takenNames() []string {
 		case k.Reason != NameTaken:
 		case !p.view.wanted.Has(k.Key):
 			delete(p.state.holds, k)
-		case p.held(NameTaken, k.Key, k.Key, 0):
+		case p.held(NameTaken, k.Key, k.Key, ""):
 			names = append(names, k.Key)
 		}
 	}

@@ -18,7 +18,7 @@ func (l *Ledger[C]) Clone() *Ledger[C] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	clone := &Ledger[C]{
-		Patience: l.Patience, moment: l.moment, viewed: l.viewed, names: slices.Clone(l.names), owner: l.owner,
+		Patience: l.Patience, moment: l.moment, viewed: l.viewed, names: slices.Clone(l.names),
 		strays: slices.Clone(l.strays), list: l.list, selector: l.selector, read: l.read, distrusted: l.distrusted,
 		passed: l.passed, hides: l.hides,
 		cached: l.cached, known: maps.Clone(l.known),

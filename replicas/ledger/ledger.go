@@ -41,7 +41,6 @@ type Ledger[C metav1.Object] struct {
 	children map[types.UID]*entry[C]
 	names    []Name
 	made     sets.Set[types.NamespacedName] // the names of all creations ever sent; see Made
-	owner    Owner
 	strays   []C
 	list     bar
 	selector labels.Selector // the selector in the last call to View or Listed
@@ -355,7 +354,7 @@ func (l *Ledger[C]) Forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.forgetFacts()
-	l.distrusted, l.read, l.selector, l.owner = false, "", nil, Owner{}
+	l.distrusted, l.read, l.selector = false, "", nil
 }
 
 func (l *Ledger[C]) forgetFacts() {

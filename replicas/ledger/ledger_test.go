@@ -207,7 +207,7 @@ func TestADistrustedCacheIsOldUntilAList(t *testing.T) {
 
 // Strays returns the strays that were recorded, and Owner returns the owner. SentTo returns the namespace that was
 // recorded for a name. NoStray removes one stray. Forget removes the owner, but not the strays.
-func TestWhatIsKeptOfStraysTheOwnerAndNames(t *testing.T) {
+func TestWhatIsKeptOfStraysAndNames(t *testing.T) {
 	t.Parallel()
 	var known ledger.Ledger[kid]
 	known.Stray(kidOf("a@1"))
@@ -218,10 +218,6 @@ func TestWhatIsKeptOfStraysTheOwnerAndNames(t *testing.T) {
 	require.Len(t, strays, 1)
 	assert.Equal(t, "b", strays[0].Name)
 
-	owner := ledger.Owner{Is: kidOf("me@7"), Version: "7"}
-	known.OwnerTold(owner)
-	assert.Equal(t, owner, known.Owner())
-
 	known.Sending(types.NamespacedName{Namespace: "other", Name: "x"}, began)
 	namespace, sent := known.SentTo("x")
 	assert.Equal(t, "other", namespace)
@@ -230,7 +226,6 @@ func TestWhatIsKeptOfStraysTheOwnerAndNames(t *testing.T) {
 	assert.False(t, sent)
 
 	known.Forget()
-	assert.Zero(t, known.Owner())
 	assert.Len(t, known.Strays(), 1, "they are to be deleted all the same")
 }
 
