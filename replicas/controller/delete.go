@@ -33,6 +33,7 @@ type deletions[O, C Object] struct {
 	answers     []error             // of all calls
 	failures    []slowstart.Failure // of the deletions that failed
 	metConflict bool
+	tells       time.Duration // the length of a hold, if an event reports it
 }
 
 // firstDeletions is the maximum size of the first batch of delete calls. Each batch is twice as large as
@@ -56,7 +57,7 @@ func (p *pass[O, C]) delete(ctx context.Context, victims []replicas.Deletion[C])
 			break
 		}
 	}
-	if p.state.behind = d.metConflict; d.metConflict && len(p.Deleted) > 0 {
+	if d.metConflict && len(p.Deleted) > 0 {
 		p.requeueIn(1)
 	}
 	err := d.err()
@@ -125,15 +126,17 @@ func (d *deletions[O, C]) sendBatch(ctx context.Context, batch []replicas.Deleti
 // holdChanged holds back the deletion of a child until the child has another version than the call carried.
 func (d *deletions[O, C]) holdChanged(v *victim[C]) {
 	d.metConflict = true
-	name, version := v.Object.GetName(), v.Object.GetResourceVersion()
-	known := d.state.holds.getOrAdd(Conflict, name)
-	again, before := known.version == version, known.Wait
+	name := v.Object.GetName()
+	before := d.state.holds.getOrAdd(Conflict, name).Wait
 	h := d.holdCalls(Conflict, name, v.err)
-	if h.version = version; again {
-		d.givesUp(v) // nothing has changed, so a webhook answers with a Conflict
+	if h.version = v.Object.GetResourceVersion(); h.Wait >= holdIsTold {
+		h.version = "" // a webhook refuses a child that changes each second, so no change ends the hold any more
+	}
+	if before > 0 {
+		d.givesUp(v)
 	}
 	if before < holdIsTold && h.Wait >= holdIsTold {
-		d.event(corev1.EventTypeWarning, DeletionsHeld, whyHeld(h.Wait, v.err))
+		d.tells = h.Wait
 	}
 }
 
@@ -204,16 +207,15 @@ func (d *deletions[O, C]) givesUp(v *victim[C]) {
 func (d *deletions[O, C]) holdAfterDeletions(err error) {
 	if told := serverDelay(d.answers); told > 0 {
 		if d.holdFor(DeletionRetryAfter, "", told, err); told >= holdIsTold && gateOf(d.standing, DeletionRetryAfter, "") == nil {
-			d.event(corev1.EventTypeWarning, DeletionsHeld, whyHeld(told, err))
+			d.tells = told
 		}
+	}
+	if d.tells > 0 {
+		d.event(corev1.EventTypeWarning, DeletionsHeld, fmt.Sprintf("Holding deletions for %v: %v", d.tells.Round(time.Millisecond), err))
 	}
 	if i := slices.IndexFunc(d.answers, apierrors.IsInternalError); i >= 0 {
 		d.holdCalls(DeletionFailed, "", d.answers[i])
 	} else if slices.ContainsFunc(d.answers, func(err error) bool { return err == nil || apierrors.IsNotFound(err) }) {
 		d.state.holds.end("", DeletionFailed)
 	}
-}
-
-func whyHeld(wait time.Duration, err error) string {
-	return fmt.Sprintf("Holding deletions for %v: %v", wait.Round(time.Millisecond), err)
 }

@@ -71,7 +71,6 @@ type memory[C Object] struct {
 
 // perGeneration is the part of the state that is dropped when the owner's generation changes.
 type perGeneration[C Object] struct {
-	behind   bool                  // whether the last deletions have shown that the cache is old
 	refused  string                // the message of the last event about a refusal or an error of Kind.Spec
 	aside    map[types.UID]*aside  // children whose adoption or release failed; kept until the child changes or a claim succeeds
 	released map[types.UID]release // children that were released; kept until the child is adopted or gone
@@ -90,7 +89,6 @@ func (s *memory[C]) nothingLeft(now time.Time) {
 		}
 		return false
 	})
-	s.behind = false
 }
 
 // owners keeps the state of each owner by name and UID, because an owner may be deleted and recreated with

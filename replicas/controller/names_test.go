@@ -286,12 +286,10 @@ func TestPrepare(t *testing.T) {
 			r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return failure }
 			r.live = func() ([]*corev1.Pod, error) { return pods, nil }
 			pass, err := r.pass(t, 0, pods...)
-			require.ErrorIs(t, err, failure)
-			if len(pass.Created) == 0 { // in this case, the next pass fills the slot
-				pass, err = r.pass(t, 0, pods...)
+			if !apierrors.IsConflict(failure) { // the child may have changed, so this is no failure yet
+				require.ErrorIs(t, err, failure)
 			}
 			assert.Equal(t, []string{"web-005"}, names(pass.Created), "%v", failure)
-			_ = err
 		}
 	})
 	t.Run("T12 such a pass tells both steps, and the condition what failed", func(t *testing.T) {

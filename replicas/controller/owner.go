@@ -211,7 +211,7 @@ func (p *pass[O, C]) waitForOwner() *Gate {
 		p.OwnerWasStale = true
 	}
 	g := p.gate(reason, object, wait, nil)
-	g.Earlier = true
+	g.Earlier = p.OwnerWasStale
 	return g
 }
 

@@ -77,7 +77,7 @@ func TestTheAnswerToAStatusWriteShowsANewerOwner(t *testing.T) {
 			pass, err := r.passAt(t, 10*time.Millisecond, pods...)
 			require.NoError(t, err)
 			assert.Empty(t, r.calls)
-			assert.True(t, pass.HeldBack() && pass.Waiting())
+			assert.True(t, pass.Waiting())
 			assert.Equal(t, 50*time.Millisecond, pass.RequeueAfter)
 
 			for at := 60 * time.Millisecond; at < time.Minute && len(r.callsOf("read owner")) == 0; at += r.last.RequeueAfter {

@@ -82,14 +82,19 @@ func (p *pass[O, C]) deletionsHeld() bool {
 	return p.held(DeletionRetryAfter, "", "", "") || afterFailure
 }
 
-// deletesNow reports whether the plan has a deletion that no hold delays.
-func (p *pass[O, C]) deletesNow(plan replicas.Scale[C]) bool {
-	left := func(reason Reason, key, version string) bool {
+// listsFirst reports whether the plan must be made again from a live list, because an earlier deletion met a
+// Conflict. The cache may be too late to choose from. But no list is made for deletions that a hold delays.
+func (p *pass[O, C]) listsFirst(plan replicas.Scale[C]) bool {
+	met := false
+	for k := range p.state.holds {
+		met = met || k.Reason == Conflict
+	}
+	lasts := func(reason Reason, key, version string) bool {
 		return p.state.holds[holdKey{reason, key}].remaining(p.Now, version) > 0
 	}
-	return !left(DeletionFailed, "", "") && !left(DeletionRetryAfter, "", "") &&
+	return met && !lasts(DeletionFailed, "", "") && !lasts(DeletionRetryAfter, "", "") &&
 		slices.ContainsFunc(slices.Concat(plan.Delete, plan.Discard), func(v replicas.Deletion[C]) bool {
-			return !left(Conflict, v.Object.GetName(), v.Object.GetResourceVersion())
+			return !lasts(Conflict, v.Object.GetName(), v.Object.GetResourceVersion())
 		})
 }
 

@@ -45,7 +45,7 @@ func (p *pass[O, C]) plan(ctx context.Context) (plan replicas.Plan[C], ok bool) 
 	}
 	plan, ok = p.manage()
 	isOld := plan.Blocked.Reason == replicas.ViewIsStale || plan.Blocked.Reason == "" && (p.view.unmet || p.isUnsure() ||
-		p.state.behind && p.deletesNow(plan.Scale)) // the last deletions met a Conflict, so the cache may be late
+		p.listsFirst(plan.Scale))
 	if !ok || !isOld {
 		return plan, ok
 	}
@@ -150,7 +150,6 @@ func (p *pass[O, C]) readLive(ctx context.Context) (ok bool) {
 	p.view.spec.Pending, p.view.spec.PendingFor = expectations.Satisfied, 0
 	p.setChildren(live)
 	p.looked()
-	p.state.behind = false
 	return true
 }
 

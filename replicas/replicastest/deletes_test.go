@@ -82,17 +82,17 @@ func TestAWebhookThatAnswersConflict(t *testing.T) {
 	// The holds grow to a minute in 11 passes, which take 102 s.
 	assert.LessOrEqual(t, calls["delete"], 1+13*10)
 	assert.LessOrEqual(t, calls["list"], 13*2)
-	require.Len(t, s.heldTold(), 1)
+	require.Len(t, s.heldTold(), 2, "for the first, and for the nine others that were tried in the next pass")
 	assert.Contains(t, s.heldTold()[0], "Holding deletions for 1.6s: unable to delete pods: ")
 	assert.Contains(t, s.heldTold()[0], "not now")
 
 	s.Webhook = nil
-	s.world.Run(time.Minute)
+	s.world.Run(time.Minute + time.Second)
 	assert.Len(t, s.active(rs), 10, "as soon as the hold is over")
 	s.world.Parts = s.world.Parts[:2]
 	s.world.Run(2 * time.Minute)
 	s.requireSettled(t, "in the end")
-	assert.Len(t, s.heldTold(), 1)
+	assert.Len(t, s.heldTold(), 2)
 }
 
 func TestALiveListThatFails(t *testing.T) {
@@ -110,8 +110,7 @@ func TestALiveListThatFails(t *testing.T) {
 	assert.Len(t, s.active(rs), 20, "nothing is changed on a view that is known to be old")
 	assert.Equal(t, 1, calls["delete"], "the one that met a conflict")
 	assert.Less(t, calls["list"], 18)
-	require.Len(t, s.heldTold(), 1)
-	assert.Contains(t, s.heldTold()[0], "listing them live: no endpoints")
+	assert.Empty(t, s.heldTold(), "the gate ListFailed has an event of its own")
 
 	s.controller.Client.Fault = nil
 	s.world.Run(time.Minute)

@@ -5,6 +5,7 @@ package replicastest_test
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"testing"
 	"time"
@@ -234,8 +235,16 @@ func TestOwnKinds(t *testing.T) {
 		s.scale(t, 0)
 		s.world.Run(time.Minute)
 		backup()
+		restored := false
+		s.controller.Passed = func(pass controller.Pass[*pool, *worker]) {
+			restored = restored || errors.Is(pass.Err, controller.ErrRestored)
+		}
 		s.controller.View.OwnerWatch.Relist()
 		s.controller.View.ChildWatch.Relist()
+		s.world.Run(3 * time.Second)
+		require.True(t, restored, "the cache had shown a later version of the owner")
+		s.controller.View.Stop()
+		s.world.Parts[1] = s.NewController()
 		s.world.Run(time.Minute)
 		assert.Len(t, s.Children(namespace), 2)
 		assert.Equal(t, int32(2), s.Owners(namespace)[0].Status.Ready)

@@ -4,6 +4,7 @@
 package replicastest_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -593,9 +594,14 @@ func TestARestoredServer(t *testing.T) {
 				backup()
 				c := s.counts()
 				s.world.Run(hung)
+				restored := false
+				s.controller.Passed = func(pass podPass) { restored = restored || errors.Is(pass.Err, controller.ErrRestored) }
 				s.controller.View.OwnerWatch.Relist()
 				s.controller.View.ChildWatch.Relist()
-				s.world.Run(time.Second)
+				s.world.Run(3 * time.Second)
+				if restored { // the process ends, and another begins
+					s.restart(t)
+				}
 				s.scale(t, 5)
 				s.world.Run(time.Minute)
 				s.requireSettled(t, "after a minute")

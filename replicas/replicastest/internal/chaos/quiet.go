@@ -39,7 +39,7 @@ func acts() []act {
 		{"a pod fails", (*run).failOne, 1, 0, 0, 1, 0, [2]int{3, 4}, [2]int{5, 5}, 0},
 		{"two fewer pods are wanted", func(r *run) error { return r.grow(-2) }, 0, 2, 0, 1, 0, [2]int{2, 3}, [2]int{4, 4}, 0},
 		{"a ready orphan appears", (*run).readyOrphan, 0, 1, 1, 1, 0, [2]int{2, 3}, [2]int{4, 4}, 0},
-		{"a name is taken", (*run).takenName, 1, 0, 0, 1, 0, [2]int{4, 6}, [2]int{10, 7}, 1},
+		{"a name is taken", (*run).takenName, 1, 0, 0, 1, 0, [2]int{4, 6}, [2]int{11, 14}, 1},
 	}
 }
 

@@ -166,7 +166,7 @@ func (k *Checker) Watch(c *podController) {
 	w := &watcher{checker: k, controller: c, record: newRecord(), last: map[types.NamespacedName]lastPass{}, waits: map[place]wait{}}
 	w.full, w.strange, w.stale = map[types.UID]int{}, map[types.UID]bool{}, map[types.NamespacedName]time.Time{}
 	w.unshown, w.waited = map[types.NamespacedName]time.Time{}, map[types.NamespacedName]time.Time{}
-	w.versions, w.passing = map[types.NamespacedName]map[string]string{}, map[types.NamespacedName]time.Time{}
+	w.passing = map[types.NamespacedName]time.Time{}
 	w.chosen, w.victims = map[types.UID]bool{}, map[string]types.UID{}
 	w.turned, w.missed = map[types.UID]*corev1.Pod{}, map[string]notFoundCall{}
 	w.quotas, w.conflicts = map[types.UID]denial{}, map[string]conflict{}
@@ -342,25 +342,24 @@ type watcher struct {
 	waits       map[place]wait
 	last        map[types.NamespacedName]lastPass
 	deed        deed
-	turned      map[types.UID]*corev1.Pod                  // pods for which an event arrived during the current pass, each in its state at the start of the pass
-	missed      map[string]notFoundCall                    // pods that a delete or patch call did not find, keyed by name
-	listFailed  time.Time                                  // time at which the last list call ended, whether or not it failed
-	listsFailed int                                        // number of consecutive failed lists
-	quotas      map[types.UID]denial                       // for each owner, the consecutive passes in which a full quota refused a creation
-	conflicts   map[string]conflict                        // pods whose deletion met a Conflict, keyed by name
-	full        map[types.UID]int                          // for each owner, the number of its pods when the quota was full
-	strange     map[types.UID]bool                         // owners for which a webhook has changed a created pod
-	stale       map[types.NamespacedName]time.Time         // for each owner, when its passes began to wait for the cache
-	waited      map[types.NamespacedName]time.Time         // for each owner, when a pass last waited for the cache
-	unshown     map[types.NamespacedName]time.Time         // for each owner, when its passes began to wait for a newer version in the cache
-	versions    map[types.NamespacedName]map[string]string // for each owner, the resourceVersions of the caches after the last pass that did not wait for a cache
-	passing     map[types.NamespacedName]time.Time         // for each owner, when the controller could first notice that a pod is gone
-	sights      map[types.UID]sight                        // pods that a live list or another call has shown as replicas
-	born        map[types.UID]sight                        // pods that the answer to a creation has shown
-	listedAt    map[types.UID]time.Time                    // for each owner, the time of its last live list
-	missing     map[types.NamespacedName]time.Time         // for each owner, when only creations without an answer began to hold places
-	failedAt    map[types.UID]time.Time                    // for each owner, the time of its last failed call
-	led         bool                                       // the controller held its lease after its previous call or step
+	turned      map[types.UID]*corev1.Pod          // pods for which an event arrived during the current pass, each in its state at the start of the pass
+	missed      map[string]notFoundCall            // pods that a delete or patch call did not find, keyed by name
+	listFailed  time.Time                          // time at which the last list call ended, whether or not it failed
+	listsFailed int                                // number of consecutive failed lists
+	quotas      map[types.UID]denial               // for each owner, the consecutive passes in which a full quota refused a creation
+	conflicts   map[string]conflict                // pods whose deletion met a Conflict, keyed by name
+	full        map[types.UID]int                  // for each owner, the number of its pods when the quota was full
+	strange     map[types.UID]bool                 // owners for which a webhook has changed a created pod
+	stale       map[types.NamespacedName]time.Time // for each owner, when its passes began to wait for the cache
+	waited      map[types.NamespacedName]time.Time // for each owner, when a pass last waited for the cache
+	unshown     map[types.NamespacedName]time.Time // for each owner, when its passes began to wait for a newer version in the cache
+	passing     map[types.NamespacedName]time.Time // for each owner, when the controller could first notice that a pod is gone
+	sights      map[types.UID]sight                // pods that a live list or another call has shown as replicas
+	born        map[types.UID]sight                // pods that the answer to a creation has shown
+	listedAt    map[types.UID]time.Time            // for each owner, the time of its last live list
+	missing     map[types.NamespacedName]time.Time // for each owner, when only creations without an answer began to hold places
+	failedAt    map[types.UID]time.Time            // for each owner, the time of its last failed call
+	led         bool                               // the controller held its lease after its previous call or step
 }
 
 func (w *watcher) fail(r Rule, format string, args ...any) {

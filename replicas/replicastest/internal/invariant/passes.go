@@ -334,10 +334,9 @@ func counted(pass podPass) int {
 // judgeStale checks that a pass waits for the cache only if the cache lacks one of the controller's
 // writes. It also checks that passes do not wait forever.
 func (w *watcher) judgeStale(pass podPass) {
-	now, view := w.checker.cluster.Clock.Now(), w.controller.View
+	now := w.checker.cluster.Clock.Now()
 	if pass.Stale == (expectations.Stale{}) {
 		delete(w.stale, pass.Name)
-		w.versions[pass.Name] = map[string]string{"pods": view.ChildrenVersion(), "replicasets": view.OwnersVersion()}
 		return
 	}
 	w.waited[pass.Name] = now
@@ -349,8 +348,8 @@ func (w *watcher) judgeStale(pass podPass) {
 	switch {
 	case now.Sub(since) > longestUnseen && !w.checker.Skewed:
 		w.fail(Waits, "%s has been waiting for %v, because its cache is stale (%v)", pass.Name.Name, now.Sub(since), pass.Stale)
-	case resourceversion.Older(pass.Stale.Read, w.versions[pass.Name][pass.Stale.Resource.Resource]):
-		w.fail(Waits, "%s waits for %v, although its cache was newer before", pass.Name.Name, pass.Stale)
+	case resourceversion.Reached(pass.Owner.ResourceVersion, pass.Stale.Wrote):
+		w.fail(Waits, "%s waits for %v, although its cache has it", pass.Name.Name, pass.Stale)
 	}
 }
 
