@@ -161,9 +161,10 @@ func (c *Controller) OwnerAdded(obj any, q ...Enqueue) error {
 }
 
 // OwnerUpdated does what Handlers.OwnerUpdated does, with one exception. OwnerUpdated requests no pass if the
-// update shows only the Controller's own last status write. It still requests a pass if an earlier pass waits
-// for this update. It also requests a pass if the new status changes the result of Kind.Spec so that another
-// pass is necessary. The comment of Kind.Spec says when another pass is necessary.
+// update shows only the Controller's own last status write. It still requests a pass if the update arrives
+// before the answer to that write, or if an earlier pass waits for the update. It also requests a pass if the
+// new status changes the result of Kind.Spec so that another pass is necessary. The comment of Kind.Spec says
+// when another pass is necessary.
 //
 // Differs from Kubernetes: in Kubernetes, each status write leads to another pass.
 func (c *Controller) OwnerUpdated(old, cur any, q ...Enqueue) error {
@@ -189,11 +190,11 @@ type Options struct {
 	// DefaultMaxParallel, and New rejects a negative value. If MaxParallel is 1, the goroutine that called
 	// Sync makes the calls one after the other.
 	MaxParallel int
-	// ExpectationsTimeout is how long passes wait for the cache to show a creation, deletion or status
-	// write. After this time, the cache is considered old. For creations and deletions, the Controller adds
-	// a random time of at most a tenth of ExpectationsTimeout. Without this random time, the passes of many
-	// owners might list their children at the same moment. The default is expectations.DefaultTimeout, and
-	// New rejects a negative value.
+	// ExpectationsTimeout is how long passes wait for the cache to show a creation or deletion. After this
+	// time, the cache is considered old. The Controller adds a random time of at most a tenth of
+	// ExpectationsTimeout. Without this random time, the passes of many owners might list their children at
+	// the same moment. For an owner that the cache shows too late, passes wait a second, and then read it from
+	// the server. The default is expectations.DefaultTimeout, and New rejects a negative value.
 	ExpectationsTimeout time.Duration
 	// BackOffFailed delays creations if children end soon after they were created, for example because a
 	// node refuses the pods. Children that are created together form a round. If n children of the last

@@ -25,7 +25,7 @@ package controller
 // The files of the package, for those who work on it:
 //
 //	pass.go     the steps of a pass, and the type Pass, which says what a pass did
-//	owner.go    the owner that the pass uses, and whether the owner on the server still wants the same children
+//	owner.go    the owner that the pass uses, and whether the owner on the server makes the same plan
 //	view.go     the children on which a plan is based, from the cache or a live list, and the slots
 //	claim.go    adoptions and releases
 //	scale.go    the part of a plan that is carried out: holds, Kind.Prepare, the room, pods that fail
@@ -46,17 +46,16 @@ package controller
 // this package. If an owner had two kinds of children, one Kind would have to serve both. With two
 // Controllers, each would overwrite the status that the other has written.
 //
-// The effect of a Conflict depends on the call. If a deletion fails with a Conflict, the pass lists the
-// children live and decides again (delete.go, retryAfterConflict). If a status write fails with a Conflict,
-// the pass reads the owner from the server and writes the status again (status.go, writeStatus). If a claim
-// fails with a Conflict, a later pass repeats the claim (claim.go, undecidedAdoptions and failedReleases).
-// If the deletion of a stray fails with a Conflict, the pass reads the stray again, and deletes it if it is
-// still a stray (create.go, deleteStray).
+// The effect of a Conflict depends on the call. If a deletion fails with a Conflict, the pass sends no
+// further deletions, and the next pass plans from a live list (delete.go, holdChanged). If a status write
+// fails with a Conflict, the pass reads the owner from the server and writes the status again (status.go,
+// writeStatus). If a claim fails with a Conflict, a later pass repeats the claim (claim.go,
+// undecidedAdoptions and failedReleases). If the deletion of a stray fails with a Conflict, the pass reads
+// the stray again, and deletes it if it is still a stray (create.go, deleteStray).
 //
 // The type reconciler holds the state that outlives a pass and does not belong to one owner. This state
-// includes the status writes that the cache does not show yet, and the failures of live lists. It also
-// includes the term, the proofs of a restore, the newest event, parsed specs and metrics. When the process
-// ends, this state is lost.
+// includes the failures of live lists, the term, the proofs of a restore, the newest event, parsed specs and
+// metrics. When the process ends, this state is lost.
 //
 // Some code is necessary only for caches that do not return their version, or for clients that are not
 // Versioners. In this package, examples are the type newest in events.go, and the case for caches without a

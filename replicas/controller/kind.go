@@ -51,10 +51,9 @@ type Kind[O, C Object] struct {
 	// sends a FailedSpec event, and Sync returns the error so that the caller tries again.
 	//
 	// The result of Spec must depend only on the owner, including the owner's status. After a status write,
-	// the Controller calls Spec again with the updated owner and compares the new result with the earlier
-	// result. Another pass follows if a number, a limit, a time or the selector has changed, or if the Rules
-	// judge a child differently. If a status write changes only New, Template or Order in the result, the
-	// status write does not lead to another pass. Required.
+	// the Controller calls Spec again with the updated owner. Another pass follows if the new result adopts,
+	// releases, creates or deletes other children than the earlier one, or another number of them. The same
+	// comparison decides whether a newer owner on the server wants something else. Required.
 	Spec func(owner O) (replicas.Spec[C], error)
 
 	// Status updates the status of an owner from the outcome of a pass. The argument owner is a copy, and

@@ -267,18 +267,16 @@ func (r *reconciler[O, C]) restored(owner types.NamespacedName) error {
 // saw them. A Pass must not be modified.
 type Pass[O, C Object] struct {
 	// Name is the owner's name. Owner is the owner that the pass used. Normally, Owner comes from the cache.
-	// If the cache has been behind for some seconds, Owner comes from the server. Owner is nil if the owner
-	// does not exist, or if the pass did not read the owner because the cache was behind.
+	// If the cache has been behind for a second, Owner comes from the server. Owner is nil if the owner does
+	// not exist.
 	Name  types.NamespacedName
 	Owner O
 	Outcome[C]
-	// Stale identifies the cache that does not show a write of an earlier pass yet. If Stale is not zero, this
-	// pass did nothing.
+	// Stale says that the cache does not show the status write of an earlier pass yet. Its field Read is the
+	// version of the cached owner. If Stale is not zero, this pass did nothing.
 	Stale expectations.Stale
 	// Scale lists the creations and deletions that the pass set out to make, without those that Kind.Prepare
-	// removed. In a rollout with MaxUnavailable or MaxSurge, Scale may contain both creations and deletions.
-	// If the Spec has Slots and the pass has deleted no active child, the pass may also create the children
-	// of missing slots. In this case, Scale may contain both creations and deletions, too.
+	// removed. With Slots, MaxUnavailable or MaxSurge, Scale may contain both creations and deletions.
 	Scale replicas.Scale[C]
 	// Adopted and Released list the children that were patched successfully. Released also contains children
 	// that turned out to be gone. AdoptionRejected lists the orphans whose adoption the server refused.

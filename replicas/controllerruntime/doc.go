@@ -58,9 +58,7 @@
 // pass waits until the cache shows the writes of earlier passes. In earlier releases, a cache does not
 // report a resourceVersion. The cache of a manager with several cache.Options.DefaultNamespaces also does
 // not report a resourceVersion. If a cache does not report its resourceVersion, a pass waits for the
-// creations and deletions that the controller expects, but not for the controller's other writes:
-//   - A pass may compute the status from an old version of the owner. The status write then fails with a
-//     Conflict. The pass reads a fresh copy of the owner, and computes and writes the status once more.
+// creations and deletions that the controller expects, but not for the controller's other writes of children:
 //   - After a child was adopted or released, passes use the child from the server's response until the
 //     cache shows the change. If the cache does not show the change within the ExpectationsTimeout, the
 //     child is adopted or released once more.

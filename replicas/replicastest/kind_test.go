@@ -308,3 +308,28 @@ func TestAKindThatCanNeverWork(t *testing.T) {
 	_, err := replicastest.NewCluster(kind, replicastest.Options{})
 	assert.EqualError(t, err, "replicastest: controller: kind Pool has no Spec")
 }
+
+// A Kind whose status contains the time of the pass writes another status in each pass. The events of these writes
+// wake no pass, so nothing is called while nothing happens.
+func TestAStatusWithATimeIsQuiet(t *testing.T) {
+	t.Parallel()
+	kind := pools()
+	kind.Status = func(p *pool, o controller.Outcome[*worker]) error {
+		p.Status.Ready = int32(o.Now.Unix() % 1e9)
+		return nil
+	}
+	cluster, err := replicastest.NewCluster(kind, replicastest.Options{Seed: 1})
+	require.NoError(t, err)
+	c := cluster.NewController()
+	world := &replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, c}}
+	p := &pool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"}}
+	p.Spec.Replicas = 2
+	_, err = cluster.CreateOwner(t.Context(), p)
+	require.NoError(t, err)
+	world.Run(time.Hour)
+	require.Len(t, cluster.Children(namespace), 2)
+	calls := 0
+	c.Client.Done = func(replicastest.Call, error) { calls++ }
+	world.Run(24 * time.Hour)
+	assert.Zero(t, calls)
+}
