@@ -37,8 +37,11 @@ func TestSyncDefects(t *testing.T) {
 
 		c = web(1, 1)
 		c.RS.ResourceVersion = "5" // the answer to the status write has this version
-		ours := t.ours(c, func(w *wiring) { w.cache.ownersVersion = "1" })
+		ours := t.ours(c)
 		require.NoError(t, ours.pass().err)
+		before := c.RS.DeepCopy()
+		before.ResourceVersion = "1"
+		ours.cache.scene.RS = before
 		waits := ours.pass()
 		require.NoError(t, waits.err)
 		assert.Equal(t, "5", waits.pass.Stale.Wrote)

@@ -144,8 +144,6 @@ type sceneCache struct {
 	related []*corev1.Pod // the last result of Related, nil if Related was not called
 	err     error         // the error that Related returns
 	version string        // the resourceVersion up to which the cache has read pods
-
-	ownersVersion string // the resourceVersion up to which the cache has read owners
 }
 
 func (c *sceneCache) Owner(_ context.Context, name types.NamespacedName) (*appsv1.ReplicaSet, error) {
@@ -170,7 +168,7 @@ func (c *sceneCache) Related(ctx context.Context, owner *appsv1.ReplicaSet) ([]*
 	return c.related, c.err
 }
 
-func (c *sceneCache) OwnersVersion() string   { return c.ownersVersion }
+func (c *sceneCache) OwnersVersion() string   { return "" }
 func (c *sceneCache) ChildrenVersion() string { return c.version }
 
 // An eventList adds the events of our controller to the events of a server.

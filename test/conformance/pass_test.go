@@ -37,7 +37,6 @@ const (
 	mayNotAdopt   = "C26: who must not adopt creates and deletes nothing, but writes the status"
 	nsGoing       = "S10 W10: the first creation in a namespace that is going away is the last, and nothing is expected"
 	deletionsHeld = "W27: deletions wait for as long as the server says, and an event tells so"
-	triedAgain    = "W25: a pod whose deletion meets a Conflict is looked at live and tried once more"
 	disputed      = "R8 R18 W28: other pods go, as the two orders differ on some"
 	otherRanks    = "L3 W33: other pods go, as co-located pods that somebody else controls do not count"
 	noCheckAhead  = "M3 W58: pods without a transition time are not waited for"
@@ -77,7 +76,7 @@ func TestPass(t *testing.T) {
 				}
 				return difference
 			},
-			names:   []string{claimFailed, mayNotAdopt, nsGoing, triedAgain, deletionsHeld, disputed, otherRanks, noCheckAhead, fullMessage, invalidAdoption, expiryAhead, goneAhead, releaseAgain, goneCounts, refreshed, kept, claimsTold, unreadTold, noRetry, goneRead, bothErrors, statusTold, lookedUp, delayed, readFirst},
+			names:   []string{claimFailed, mayNotAdopt, nsGoing, deletionsHeld, disputed, otherRanks, noCheckAhead, fullMessage, invalidAdoption, expiryAhead, goneAhead, releaseAgain, goneCounts, refreshed, kept, claimsTold, unreadTold, noRetry, goneRead, bothErrors, statusTold, lookedUp, delayed, readFirst},
 			reaches: []string{creates, deletes, adopts, nothing, comes},
 		})
 	})
@@ -121,7 +120,7 @@ func (b *switchboard) differ(c scene, named *tally) string {
 	}
 	fails := theirs.err != nil || c.claimsFail(first)
 	return cmpSets("deletions", theirs.deletes, ours.victims()) +
-		cmpTries(c, ours, named) +
+		cmpTries(ours) +
 		cmpCreates(theirs.creates, ours.creates) +
 		ours.checkNames() +
 		cmpSets("events", theirs.events, withoutHolds(withoutReasons(ours.events, kit.FailedAdopt, kit.FailedRelease, kit.FailedStatus, kit.FailedOwner), named)) +
@@ -322,11 +321,9 @@ func (c scene) releaseIsInvalid(patches []string) bool {
 }
 
 // isAhead reports whether our pass learned something about pods that the cache does not show. An answer can show
-// that a pod is gone, adopted or released. A live list can show that a pod is gone or has a newer version.
+// that a pod is gone, adopted or released. A live list can show that a pod is gone.
 func (c scene) isAhead(ours outcome) bool {
-	ahead := func(p *corev1.Pod) bool { return c.Deletes[p.Name] == "stale" }
-	listed := ours.pass.LiveLists() > 0 && slices.ContainsFunc(ours.claimed, ahead)
-	return ours.missing > 0 || listed || slices.ContainsFunc(ours.deletes, func(pod string) bool {
+	return ours.missing > 0 || slices.ContainsFunc(ours.deletes, func(pod string) bool {
 		return apierrors.IsNotFound(answer(c.Deletes[pod], pod))
 	}) || slices.ContainsFunc(ours.patches, func(patch string) bool {
 		pod, _, _ := strings.Cut(patch, ": ")
@@ -399,27 +396,18 @@ func cmpDisputes(first, theirs, ours outcome, named *tally) string {
 	return cmpSets("deletions", theirs.deletes, ours.victims())
 }
 
-// conflicts reports whether a deletion of the pod can meet a Conflict.
-func (c scene) conflicts(pod string) bool {
-	return c.Deletes[pod] == "Conflict" || c.Deletes[pod] == "stale"
-}
-
-// cmpTries checks the deletions of our controller. Each deletion must have a UID precondition. Our controller must
-// delete each pod at most once, or at most twice if the first deletion can meet a Conflict.
-func cmpTries(c scene, ours outcome, named *tally) string {
+// cmpTries checks the deletions of our controller. Each deletion must have a UID precondition, and each pod is
+// deleted at most once.
+func cmpTries(ours outcome) string {
 	tries := map[string]int{}
 	for i, pod := range ours.deletes {
 		tries[pod]++
-		only := ours.preconditions[i]
-		switch {
+		switch only := ours.preconditions[i]; {
 		case only == nil || only.UID == nil:
 			return fmt.Sprintf("tries: %s is deleted without its UID\n", pod)
-		case tries[pod] == 1:
-			continue
-		case tries[pod] > 2 || !c.conflicts(pod):
+		case tries[pod] > 1:
 			return fmt.Sprintf("tries: %s is deleted %d times\n", pod, tries[pod])
 		}
-		named.add(triedAgain)
 	}
 	return ""
 }
@@ -692,9 +680,6 @@ func (c scene) delay(ours outcome, passFails bool) (wait time.Duration) {
 	}
 	for _, pod := range ours.deletes {
 		wait = max(wait, says(answer(c.Deletes[pod], pod)))
-		if c.Deletes[pod] == "Conflict" {
-			wait = max(wait, 50*time.Millisecond)
-		}
 		if c.Deletes[pod] == "internal" {
 			wait = max(wait, time.Second)
 		}
