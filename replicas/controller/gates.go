@@ -152,6 +152,7 @@ type step uint8
 const (
 	looks step = iota
 	plans
+	lists // part of the plan, which a pass does not finish without the live list that it needs
 	claims
 	scales
 )
@@ -210,7 +211,7 @@ var rows = [reasons]row{
 		sentence: "the owner is being deleted",
 	},
 	CallsNotSeen: {
-		name: "CallsNotSeen", step: plans, stops: stopsScale, waits: true,
+		name: "CallsNotSeen", step: lists, stops: stopsScale, waits: true,
 		ends:     "the cache shows them",
 		sentence: "the cache does not show earlier creations or deletions yet",
 	},
@@ -220,12 +221,12 @@ var rows = [reasons]row{
 		sentence: "the cache may be older than what an earlier process saw",
 	},
 	ListFailed: {
-		name: "ListFailed", step: plans, stops: stopsAll, waits: true, isError: true, shortest: time.Second, longest: 15 * time.Second,
+		name: "ListFailed", step: lists, stops: stopsAll, waits: true, isError: true, shortest: time.Second, longest: 15 * time.Second,
 		ends: "a list succeeds", event: FailedList,
 		sentence: "the cache is known to be old, and the children could not be listed live",
 	},
 	ListsBusy: {
-		name: "ListsBusy", step: plans, stops: stopsAll, waits: true, shortest: time.Second, longest: time.Second,
+		name: "ListsBusy", step: lists, stops: stopsAll, waits: true, shortest: time.Second, longest: time.Second,
 		ends: "a list succeeds", event: FailedList,
 		sentence: "the cache is known to be old, and too many live lists are under way or held back",
 	},
@@ -584,8 +585,9 @@ type gateBook struct {
 }
 
 // record replaces the gates of an owner with the gates of a pass, and returns the changes to report. If
-// the pass did not reach a step, the gates of this step remain unchanged.
-func (b *gateBook) record(owner types.NamespacedName, is []Gate, came step, now time.Time) (changes []GateChange) {
+// the pass did not reach a step, the gates of this step remain unchanged. The argument wrote says whether the
+// pass has created or deleted children.
+func (b *gateBook) record(owner types.NamespacedName, is []Gate, came step, wrote bool, now time.Time) (changes []GateChange) {
 	var stand []Gate
 	for i := range is {
 		g := is[i]
@@ -601,7 +603,9 @@ func (b *gateBook) record(owner types.NamespacedName, is []Gate, came step, now 
 	for _, was := range b.of[owner] {
 		switch {
 		case gateOf(is, was.Reason, was.Object) != nil:
-		case was.Reason.row().step > came:
+		// The watch was a minute late, and a pod ended each minute. A pass that saw the last creation made the next
+		// one, so the gate ended and soon began again, which was logged forty times in twenty minutes.
+		case was.Reason.row().step > came, wrote && was.told && was.Reason == CallsNotSeen:
 			stand = append(stand, was)
 		default:
 			b.lasted.add(now.Sub(was.Since))

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -204,6 +205,61 @@ func TestListsThatHang(t *testing.T) {
 		assert.Zero(t, time.Since(began), "nobody who came later waited")
 		all.Wait()
 		assert.LessOrEqual(t, time.Since(began), time.Minute)
+	})
+}
+
+// Lists hang for twenty minutes. While two are under way, the passes of other owners find them busy, and when these
+// two have failed, lists are held back. Both are one gate each, until a list succeeds.
+func TestListsThatHangAreToldOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newEventRig()
+		r.list = nil
+		began := time.Now()
+		r.opts.Now = func() time.Time { return podtest.Now.Add(time.Hour + time.Since(began)) }
+		told := map[string]int{}
+		r.kind.Observe = func(_ context.Context, pass podPass) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			for _, change := range pass.GateChanges {
+				message, _ := change.Log()
+				told[pass.Name.Name+": "+change.Reason.String()+" "+message]++
+			}
+		}
+		r.liveIn = func(ctx context.Context) ([]*corev1.Pod, error) {
+			if time.Since(began) > 20*time.Minute {
+				return nil, nil
+			}
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		for i := range 6 {
+			rs := ownerNamed(fmt.Sprintf("web-%d", i), map[string]string{"app": fmt.Sprint("web-", i)})
+			rs.Spec.Template.Labels = rs.Spec.Selector.MatchLabels
+			r.list = append(r.list, rs)
+			r.awaits(rs, "web-lost")
+		}
+		var all sync.WaitGroup
+		for _, rs := range r.list {
+			all.Go(func() {
+				for time.Since(began) < 21*time.Minute {
+					after, _ := r.start().Sync(t.Context(), expectations.KeyOf(rs).NamespacedName)
+					time.Sleep(max(after, time.Second)) // with synctest, the sleep ends when nothing else can happen
+				}
+			})
+		}
+		all.Wait()
+		assert.NotEmpty(t, told)
+		for change, times := range told {
+			most := 1
+			if strings.HasSuffix(change, ": ListFailed Held back") {
+				most = 2 // once because the list of another owner failed, and once because its own did
+			}
+			assert.LessOrEqual(t, times, most, change)
+		}
+		for _, reason := range []string{"ListFailed", "ListsBusy"} {
+			assert.Zero(t, r.metric(t, "gated_owners", reason), "the end of the gate is noticed")
+		}
 	})
 }
 

@@ -148,7 +148,7 @@ func (m *measures[O, C]) standing(owner types.NamespacedName) []Gate {
 func (m *measures[O, C]) noteGates(p *Pass[O, C], step step) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p.GateChanges = m.gates.record(p.Name, p.Gates, step, p.Now)
+	p.GateChanges = m.gates.record(p.Name, p.Gates, step, len(p.Created)+len(p.Deleted) > 0, p.Now)
 }
 
 func (m *measures[O, C]) samples() []Sample {

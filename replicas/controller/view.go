@@ -157,8 +157,14 @@ func (p *pass[O, C]) readLive(ctx context.Context) (ok bool) {
 // continue without the list.
 func (p *pass[O, C]) unlisted(err error) {
 	reason, wait := ListFailed, p.lists.retryIn(err)
-	if held := (heldError{}); errors.As(err, &held) && held.busy {
-		reason = ListsBusy
+	if held := (heldError{}); errors.As(err, &held) {
+		if held.busy {
+			reason = ListsBusy
+		}
+		// Lists hung for twenty minutes, and each pass between two of them logged how long they were held back.
+		if was := gateOf(p.standing, reason, ""); was != nil {
+			err = was.Err
+		}
 	}
 	p.sendEventOnce(reason, "Error listing: "+err.Error())
 	p.gate(reason, "", wait, err)
