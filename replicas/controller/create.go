@@ -79,21 +79,28 @@ func (c *creations[O, C]) run(ctx context.Context) {
 	for _, part := range parts {
 		c.updateHolds(part)
 	}
-	c.holdSlots()
+	c.holdNames()
 }
 
-// holdSlots postpones the creations in slots whose names are used by other objects. This is not an error of
-// the pass, because later passes use other slots until the delay is over. If Spec.New failed for a slot,
-// the pass ends with an error.
-func (c *creations[O, C]) holdSlots() {
+// holdNames postpones the creations whose names cannot be used or were used several times without an answer. A
+// slot's name that another object uses is not an error of the pass, because later passes use other slots until
+// the delay is over. If Spec.New failed for a slot, the pass ends with an error.
+func (c *creations[O, C]) holdNames() {
 	var taken, unmade []error
 	for _, e := range c.each {
 		switch {
 		case e.made:
-			c.state.holds.end(e.name.Name, NameTaken)
+			c.state.holds.end(e.name.Name, NameTaken, CreationInFlight)
 		case c.isSlotTaken(e.err):
 			c.holdCalls(NameTaken, e.name.Name, e.err) // there might be no event when the other object is deleted
 			taken = append(taken, e.err)
+		case c.isLost(e):
+			// A webhook timed out, and the events of the other children sent the creation again four times a second.
+			if key := (holdKey{CreationInFlight, e.name.Name}); c.state.holds[key] == nil {
+				c.state.holds.getOrAdd(key.Reason, key.Key) // of no length, so that it is sent again at once
+				continue
+			}
+			c.holdCalls(CreationInFlight, e.name.Name, nil)
 		case e.err != nil && e.name.Name == "" && c.spec.Slots != nil:
 			c.refuse(e.err)
 			unmade = append(unmade, e.err)
@@ -318,10 +325,12 @@ type newborn[C Object] struct {
 	err       error
 }
 
-// creationsNotHeld removes from the scale the creations in namespaces where creations are on hold. It
+// creationsNotHeld removes from the scale the creations in namespaces and under names that are on hold. It
 // requests a pass for the end of each hold. If the owner is cluster-scoped, the second result holds the
 // children to create, keyed by name.
 func (p *pass[O, C]) creationsNotHeld(scale replicas.Scale[C]) (replicas.Scale[C], map[string]newborn[C]) {
+	scale.Names = filter(scale.Names, func(name string) bool { return !p.held(CreationInFlight, name, name, "") })
+	scale.Create = len(scale.Names)
 	if !p.kind.ClusterScoped {
 		if p.creationsHeld(p.Owner.GetNamespace()) {
 			scale.Create, scale.Names = 0, nil

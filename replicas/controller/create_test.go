@@ -21,6 +21,7 @@ import (
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/slowstart"
 )
 
@@ -262,4 +263,91 @@ func TestMemory(t *testing.T) { //nolint:paralleltest // it counts what the proc
 		return float64(after.TotalAlloc - before.TotalAlloc)
 	}
 	assert.Less(t, allocated(20_000_000), 2*allocated(1000), "bytes")
+}
+
+// A webhook times out, and the events of other objects cause four passes a second. A creation without an answer is
+// sent again at once, and then after growing delays, with a gate that says so.
+func TestACreationWithoutAnAnswerIsNotSentAtEachEvent(t *testing.T) {
+	t.Parallel()
+	const second = time.Second
+	for name, tt := range map[string]struct {
+		wanted int32
+		change func(r *podRig, at time.Duration) // called before each pass
+		until  time.Duration
+		want   []time.Duration
+	}{
+		"it is held for a second, doubling to a minute": {
+			wanted: 1, until: 190 * second,
+			want: []time.Duration{0, second / 4, second * 5 / 4, second * 13 / 4, second * 29 / 4, second * 61 / 4, second * 125 / 4, second * 253 / 4, second * 493 / 4, second * 733 / 4},
+		},
+		"a new generation of the owner ends the hold": {
+			wanted: 1, until: 11 * second,
+			change: func(r *podRig, at time.Duration) {
+				if at == 8*second {
+					r.owner.Generation++
+				}
+			},
+			want: []time.Duration{0, second / 4, second * 5 / 4, second * 13 / 4, second * 29 / 4, 8 * second, second * 33 / 4, second * 37 / 4},
+		},
+		"an answer ends it, and the next creation without an answer is sent again at once": {
+			wanted: 1, until: 12 * second,
+			change: func(r *podRig, at time.Duration) {
+				switch at {
+				case 3 * second:
+					r.create = func(int) error { return nil }
+				case 10 * second: // the pod has ended
+					r.create = func(int) error { return timeout() }
+					r.children = func() ([]*corev1.Pod, error) { return nil, nil }
+					for _, p := range r.known().Names() {
+						r.known().Refused(p.NamespacedName)
+					}
+					r.settle()
+				}
+			},
+			want: []time.Duration{0, second / 4, second * 5 / 4, second * 13 / 4, 10 * second, second * 41 / 4, second * 45 / 4},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(tt.wanted)
+			r.create = func(int) error { return timeout() }
+			r.get = func(name string) (*corev1.Pod, error) { return nil, notFound(name) }
+			var sent []time.Duration
+			for at := time.Duration(0); at < tt.until; at += second / 4 {
+				r.now = podtest.Now.Add(at)
+				if tt.change != nil {
+					tt.change(r, at)
+				}
+				pass, _ := r.sync(t, t.Context())
+				if len(r.callsOf("create")) > 0 {
+					sent = append(sent, at)
+					continue
+				}
+				if len(pass.Active) > 0 {
+					continue
+				}
+				require.Len(t, pass.Gates, 1, "at %v", at)
+				assert.Equal(t, controller.CreationInFlight, pass.Gates[0].Reason)
+				assert.LessOrEqual(t, pass.RequeueAfter, pass.Gates[0].Until.Sub(r.now))
+				assert.Positive(t, pass.RequeueAfter)
+			}
+			assert.Equal(t, tt.want, sent)
+		})
+	}
+	t.Run("other children are created meanwhile", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(3)
+		r.create = func(i int) error { return map[bool]error{true: timeout()}[i < 2] }
+		r.get = func(name string) (*corev1.Pod, error) { return nil, notFound(name) }
+		for range 2 {
+			_, err := r.pass(t, 0)
+			require.Error(t, err)
+			require.Equal(t, []string{"create default/web-bbbbb"}, r.callsOf("create"))
+		}
+		pass, err := r.pass(t, 0)
+		require.NoError(t, err)
+		assert.Equal(t, 1, pass.InFlight)
+		assert.Len(t, pass.Created, 2)
+		assert.NotContains(t, r.callsOf("create"), "create default/web-bbbbb")
+	})
 }

@@ -311,9 +311,9 @@ var rows = [reasons]row{
 		sentence: "a child could not be read from the server, and an earlier creation or deletion of it had no answer",
 	},
 	CreationInFlight: {
-		name: "CreationInFlight", step: scales, stops: StopsCreations, waits: true,
-		ends:     "a read shows whether the call took effect",
-		sentence: "creations without an answer count as done, so no other children are created in their place",
+		name: "CreationInFlight", step: scales, stops: StopsCreations, waits: true, ofSpec: true, shortest: time.Second, longest: time.Minute,
+		ends:     "it is known whether the call took effect",
+		sentence: "a creation without an answer counts as done, and is sent again or looked for only after a delay",
 	},
 	Author: {
 		name: "Author", step: scales, stops: stopsScale, isError: true, atOnce: true,

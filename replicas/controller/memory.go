@@ -82,7 +82,7 @@ type perGeneration[C Object] struct {
 func (s *memory[C]) nothingLeft(now time.Time) {
 	maps.DeleteFunc(s.holds, func(k holdKey, h *hold) bool {
 		switch k.Reason {
-		case QuotaFull, Conflict:
+		case QuotaFull, Conflict, CreationInFlight:
 			return true
 		case NamespaceGoing, RetryAfter, CreationFailed, DeletionRetryAfter, DeletionFailed:
 			return h.remaining(now, "") <= 0
