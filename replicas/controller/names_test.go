@@ -809,3 +809,30 @@ func TestANameThatComesFreeAgainIsNotSentInPlaceOfOneInFlight(t *testing.T) {
 	_, _ = r.pass(t, 50, there...)
 	assert.NotContains(t, r.calls, "create default/web-bbbbb", "web-bbbbc may land yet: then there are 6 of 5")
 }
+
+// Four pods were created without an answer, and were then given other labels. Their names are in use, but no list of
+// the owner's pods contains them. A list that lacks them does not free the names, or each pass would cause the next
+// one at once, with a list of its own, until the creations can no longer take effect.
+func TestNamesThatNoListContainsCauseNoLists(t *testing.T) {
+	t.Parallel()
+	const n = 4 // more names than a pass reads one by one
+	r := newRig(n)
+	var released []*corev1.Pod
+	for i := range n {
+		name := fmt.Sprintf("web-released-%d", i)
+		r.known().Sending(types.NamespacedName{Namespace: podtest.Namespace, Name: name}, r.now)
+		released = append(released, podtest.Pod(name, podtest.Labels(api), version("7")))
+	}
+	r.children = func() ([]*corev1.Pod, error) { return released, nil }
+	r.live, r.liveVersion = func() ([]*corev1.Pod, error) { return nil, nil }, "9"
+	lists, created := 0, 0
+	for passes := 0; created == 0 && passes < 100; passes++ {
+		pass, err := r.sync(t, t.Context())
+		require.NoError(t, err)
+		lists += pass.LiveLists()
+		created = len(pass.Created)
+		r.now = r.now.Add(max(pass.RequeueAfter, 1))
+	}
+	assert.Equal(t, n, created, "once the names are settled")
+	assert.LessOrEqual(t, lists, 12, "in five minutes")
+}
