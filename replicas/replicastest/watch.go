@@ -211,7 +211,9 @@ func (s *Stream[T]) stop() {
 func (s *Stream[T]) Break() { s.queue, s.broken = nil, true }
 
 // Hang makes the watch hang. No event arrives until Resume or Relist is called, and the watch
-// returns no error.
+// returns no error. If the first list has not arrived in full, the controller makes no pass until
+// then. A real informer has the first list in full or not at all, and before that it is not synced,
+// so to test a new controller whose watch hangs, deliver the list first.
 func (s *Stream[T]) Hang() { s.hung = true }
 
 // Resume ends a hang, so the watch continues. The delayed events arrive as soon as their Lag is
