@@ -585,9 +585,9 @@ type gateBook struct {
 }
 
 // record replaces the gates of an owner with the gates of a pass, and returns the changes to report. If
-// the pass did not reach a step, the gates of this step remain unchanged. The argument wrote says whether the
-// pass has created or deleted children.
-func (b *gateBook) record(owner types.NamespacedName, is []Gate, came step, wrote bool, now time.Time) (changes []GateChange) {
+// the pass did not reach a step, the gates of this step remain unchanged. A gate that was reported also remains if
+// its reason lasts although the pass went on.
+func (b *gateBook) record(owner types.NamespacedName, is []Gate, came step, lasts []Reason, now time.Time) (changes []GateChange) {
 	var stand []Gate
 	for i := range is {
 		g := is[i]
@@ -603,9 +603,7 @@ func (b *gateBook) record(owner types.NamespacedName, is []Gate, came step, wrot
 	for _, was := range b.of[owner] {
 		switch {
 		case gateOf(is, was.Reason, was.Object) != nil:
-		// The watch was a minute late, and a pod ended each minute. A pass that saw the last creation made the next
-		// one, so the gate ended and soon began again, which was logged forty times in twenty minutes.
-		case was.Reason.row().step > came, wrote && was.told && was.Reason == CallsNotSeen:
+		case was.Reason.row().step > came, was.told && slices.Contains(lasts, was.Reason):
 			stand = append(stand, was)
 		default:
 			b.lasted.add(now.Sub(was.Since))

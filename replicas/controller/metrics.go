@@ -148,7 +148,16 @@ func (m *measures[O, C]) standing(owner types.NamespacedName) []Gate {
 func (m *measures[O, C]) noteGates(p *Pass[O, C], step step) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p.GateChanges = m.gates.record(p.Name, p.Gates, step, len(p.Created)+len(p.Deleted) > 0, p.Now)
+	var lasts []Reason
+	if len(p.Created)+len(p.Deleted) > 0 {
+		// The watch was a minute late, and a pod ended each minute. A pass that saw the last creation made the next
+		// one, so the gate ended and soon began again, which was logged forty times in twenty minutes.
+		lasts = append(lasts, CallsNotSeen)
+	}
+	if p.OwnerWasStale { // each ten seconds one pass goes on with the owner from the server, and all others wait
+		lasts = append(lasts, OwnWriteNotSeen, OwnerStale)
+	}
+	p.GateChanges = m.gates.record(p.Name, p.Gates, step, lasts, p.Now)
 }
 
 func (m *measures[O, C]) samples() []Sample {

@@ -67,3 +67,31 @@ func TestAGateThatLastsIsToldOnce(t *testing.T) {
 		}
 	}
 }
+
+// The watch of owners hangs, and each status write adds a version that the cache does not show.
+func TestAnOwnerThatTheCacheShowsLateIsToldOnce(t *testing.T) {
+	t.Parallel()
+	cluster := newCluster(3)
+	createReplicaSet(t, cluster, 3)
+	c := cluster.NewController()
+	world := &replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, c}}
+	world.Run(time.Hour)
+	var changes []controller.GateChange
+	c.Passed = func(pass podPass) { changes = append(changes, pass.GateChanges...) }
+	c.View.OwnerWatch.Hang()
+	for range 20 {
+		_, err := cluster.DeleteChild(t.Context(), namespace, cluster.Children(namespace)[0].Name, metav1.DeleteOptions{})
+		require.NoError(t, err)
+		world.Run(time.Minute)
+	}
+	begun := map[controller.Reason]int{}
+	for _, change := range changes {
+		begun[change.Reason]++
+	}
+	assert.Equal(t, map[controller.Reason]int{controller.OwnWriteNotSeen: 1}, begun)
+	c.View.OwnerWatch.Relist()
+	world.Run(10 * time.Minute)
+	last := changes[len(changes)-1]
+	assert.Equal(t, controller.OwnWriteNotSeen, last.Reason)
+	assert.True(t, last.Ended, "the end is told")
+}
