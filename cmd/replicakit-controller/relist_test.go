@@ -34,29 +34,37 @@ type hangingProxy struct {
 
 func newHangingProxy(t *testing.T, cluster *controlplane.ControlPlane) *hangingProxy {
 	t.Helper()
-	server, err := url.Parse(cluster.Config.Host)
-	require.NoError(t, err)
-	transport, err := rest.TransportFor(cluster.Config)
-	require.NoError(t, err)
 	p := &hangingProxy{hung: make(chan struct{})}
-	p.Server = httptest.NewServer(&httputil.ReverseProxy{
+	p.Server = newProxy(t, cluster.Config, func(answer *http.Response) error {
+		if answer.Request.URL.Query().Has("watch") {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			answer.Body = hangingBody{answer.Body, answer.Request.Context(), p.hung}
+		}
+		return nil
+	})
+	return p
+}
+
+// newProxy starts a proxy that sends requests with the rights of config, and calls the function modify with each
+// answer.
+func newProxy(t *testing.T, config *rest.Config, modify func(*http.Response) error) *httptest.Server {
+	t.Helper()
+	server, err := url.Parse(config.Host)
+	require.NoError(t, err)
+	transport, err := rest.TransportFor(config)
+	require.NoError(t, err)
+	proxy := httptest.NewServer(&httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(server)
 			r.Out.Header.Del("Authorization")
 		},
-		Transport:     transport,
-		FlushInterval: -1,
-		ModifyResponse: func(answer *http.Response) error {
-			if answer.Request.URL.Query().Has("watch") {
-				p.mu.Lock()
-				defer p.mu.Unlock()
-				answer.Body = hangingBody{answer.Body, answer.Request.Context(), p.hung}
-			}
-			return nil
-		},
+		Transport:      transport,
+		FlushInterval:  -1,
+		ModifyResponse: modify,
 	})
-	t.Cleanup(p.CloseClientConnections)
-	return p
+	t.Cleanup(proxy.CloseClientConnections)
+	return proxy
 }
 
 func (p *hangingProxy) hang() {

@@ -4,9 +4,16 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +21,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	kinds "github.com/replicakit/replicakit/replicas/controller"
@@ -94,4 +103,76 @@ func TestARestoreEndsTheWorkAtOnce(t *testing.T) {
 	require.NoError(t, m.restored.Write(&metric))
 	assert.Positive(t, metric.GetGauge().GetValue())
 	w.others.telling.Wait()
+}
+
+// If a leader notices a restore, a standby takes over at once, and not when the process of the leader ends a minute
+// later. The lease lasts much longer than this test, so the standby can only have it from the leader. The leader reads
+// the owner through a proxy, which shows an old version, as a restored server would.
+func TestAfterARestoreTheStandbyDoesNotWait(t *testing.T) {
+	t.Parallel()
+	cluster, client := cluster(t)
+	const namespace = "restored"
+	makeNamespace(t, client, namespace)
+	sets := client.AppsV1().ReplicaSets(namespace)
+	_, err := sets.Create(t.Context(), newReplicaSet("web", 2), metav1.CreateOptions{})
+	require.NoError(t, err)
+	var restored atomic.Bool
+	plain := rest.CopyConfig(cluster.Config)
+	plain.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(req *http.Request) (*http.Response, error) {
+			if readsWeb(req) {
+				req.Header.Set("Accept", "application/json")
+			}
+			return next.RoundTrip(req)
+		})
+	})
+	proxy := newProxy(t, plain, func(answer *http.Response) error {
+		if !restored.Load() || !readsWeb(answer.Request) {
+			return nil
+		}
+		body, err := io.ReadAll(answer.Body)
+		_ = answer.Body.Close()
+		body = regexp.MustCompile(`"resourceVersion":"[0-9]+"`).ReplaceAll(body, []byte(`"resourceVersion":"1"`))
+		answer.Body, answer.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		answer.Header.Del("Content-Length")
+		return err
+	})
+	flags := []string{"--namespace=" + namespace, "--leader-elect-resource-namespace=" + namespace, "--leader-elect-lease-duration=20m", "--leader-elect-renew-deadline=15m", openMetrics}
+	leader := start(t, append(flags, "--kubeconfig="+kubeconfigFor(t, proxy.URL))...)
+	leader.says("Successfully acquired lease")
+	standby := start(t, append(flags, "--kubeconfig="+writeKubeconfig(t, cluster.Kubeconfig))...)
+	standby.says("Attempting to acquire leader lease")
+	has := func(pods int32) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			web, err := sets.Get(t.Context(), "web", metav1.GetOptions{})
+			return err == nil && web.Status.Replicas == pods
+		}, patience, 50*time.Millisecond, "%d pods", pods)
+	}
+	has(2)
+
+	restored.Store(true)
+	_, err = sets.Patch(t.Context(), "web", types.MergePatchType, []byte(`{"spec":{"replicas":1}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	leader.says("The API server was restored from a backup")
+	standby.says("Successfully acquired lease")
+	has(1)
+	events, err := client.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=" + serverRestored + ",involvedObject.kind=Lease"})
+	require.NoError(t, err)
+	assert.Len(t, events.Items, 1)
+	code, text := leader.get("/metrics")
+	require.Equal(t, http.StatusOK, code, "its metrics still show the restore")
+	served := metrics(t, text)
+	assert.Positive(t, served["replicakit_server_restored_timestamp_seconds"].GetMetric()[0].GetGauge().GetValue())
+	assert.Zero(t, labeled(served["leader_election_master_status"], "name", "replicakit-controller")[0].GetGauge().GetValue())
+
+	require.NoError(t, leader.cmd.Process.Signal(syscall.SIGTERM))
+	assert.Equal(t, exitError, leader.exitCode())
+	assert.Contains(t, leader.log.String(), "replicakit-controller: the API server was restored from a backup: ")
+	standby.stop()
+}
+
+// readsWeb reports whether a request reads the ReplicaSet "web".
+func readsWeb(req *http.Request) bool {
+	return req.Method == http.MethodGet && strings.HasSuffix(req.URL.Path, "/replicasets/web")
 }

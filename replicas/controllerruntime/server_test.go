@@ -30,13 +30,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	runtimeconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	runtimecontroller "sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/replicakit/replicakit/internal/follow"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/controllerruntime"
@@ -513,4 +516,73 @@ func TestARestoredServerEndsTheManager(t *testing.T) {
 		require.Fail(t, "the manager goes on")
 	}
 	assert.Equal(t, 2, pods())
+}
+
+// A watch that hangs before the server has sent three bookmarks is told, even though nobody set Options.Watches. Nothing
+// proves then that the server sends bookmarks at all. The test sets short times, so that the log tells it after seconds
+// instead of minutes.
+func TestAWatchThatHangsFromTheStartIsTold(t *testing.T) {
+	t.Parallel()
+	c := directClient(t)
+	namespace := newNamespace(t, c)
+	config, hung := realServer(t), make(chan struct{})
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(req *http.Request) (*http.Response, error) {
+			resp, err := next.RoundTrip(req)
+			if err == nil && strings.HasSuffix(req.URL.Path, "/pods") && req.URL.Query().Has("watch") {
+				resp.Body = hangingBody{resp.Body, req.Context(), hung}
+			}
+			return resp, err
+		})
+	})
+	var said atomic.Pointer[string]
+	logger := funcr.New(func(_, line string) {
+		if strings.Contains(line, "A watch hangs, or the server sends no bookmarks") && strings.Contains(line, `"kind"="Pod"`) {
+			said.CompareAndSwap(nil, &line)
+		}
+	}, funcr.Options{})
+	ctx := follow.WithTimes(log.IntoContext(context.Background(), logger), follow.Times{
+		Look: 100 * time.Millisecond, Ask: 100 * time.Millisecond, Relist: 2 * time.Second, Stale: 3 * time.Second,
+	})
+	anyName := true
+	own := labels.SelectorFromSet(labels.Set{"of": namespace}) // a cache of one namespace does not report its version
+	mgr, err := manager.New(config, manager.Options{
+		BaseContext: func() context.Context { return ctx },
+		Metrics:     metricsserver.Options{BindAddress: "0"},
+		Controller:  runtimeconfig.Controller{SkipNameValidation: &anyName},
+		Cache:       cache.Options{ByObject: map[client.Object]cache.ByObject{&appsv1.ReplicaSet{}: {Label: own}, &corev1.Pod{}: {Label: own}}},
+	})
+	require.NoError(t, err)
+	require.NoError(t, controllerruntime.Add(mgr, controller.ReplicaSets(), controllerruntime.Options{}))
+	start(t, mgr)
+	rs := web(namespace, 2)
+	rs.Labels = map[string]string{"of": namespace}
+	rs.Spec.Template.Labels["of"] = namespace
+	require.NoError(t, c.Create(t.Context(), rs))
+	settled(t, c, namespace, 2)
+
+	close(hung)
+	require.NoError(t, c.Create(t.Context(), &corev1.Pod{ // the watch does not reach this version
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "other"}, Spec: rs.Spec.Template.Spec,
+	}))
+	require.Eventually(t, func() bool { return said.Load() != nil }, patience, tick)
+	assert.Regexp(t, `"error"="Pod: the watch is [0-9]+s behind the server"`, *said.Load())
+}
+
+// A hangingBody sends nothing and does not end after the channel hung is closed.
+type hangingBody struct {
+	io.ReadCloser
+	ctx  context.Context //nolint:containedctx // of the request that the body answers
+	hung <-chan struct{}
+}
+
+func (b hangingBody) Read(data []byte) (int, error) {
+	n, err := b.ReadCloser.Read(data)
+	select {
+	case <-b.hung:
+		<-b.ctx.Done()
+		return 0, b.ctx.Err()
+	default:
+		return n, err
+	}
 }
