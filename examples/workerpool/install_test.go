@@ -136,8 +136,14 @@ func TestTheRightsOfTheManifestAreEnough(t *testing.T) {
 	operator, err := client.New(user.Config(), client.Options{Scheme: w.client.Scheme()})
 	require.NoError(t, err)
 	for _, of := range []client.ObjectKey{{Namespace: w.namespace, Name: "another"}, {Namespace: "kube-system", Name: "workerpool.example.com"}} {
-		err := operator.Get(t.Context(), of, &coordinationv1.Lease{})
-		assert.True(t, apierrors.IsForbidden(err), "%s: %v", of, err)
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: of.Namespace, Name: of.Name}}
+		for verb, err := range map[string]error{
+			"get":    operator.Get(t.Context(), of, lease),
+			"update": operator.Update(t.Context(), lease),
+			"delete": operator.Delete(t.Context(), lease),
+		} {
+			assert.True(t, apierrors.IsForbidden(err), "%s %s: %v", verb, of, err)
+		}
 	}
 
 	for i, rule := range role.Rules {
