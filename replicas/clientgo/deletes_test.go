@@ -102,17 +102,17 @@ func TestConflicts(t *testing.T) {
 			b.touch()
 		}
 		assert.Len(t, b.allPods(), 50)
-		// The hold on deletions starts at 50 ms and doubles, so at most eleven passes delete pods in the first
-		// minute. The first of these passes makes up to two delete calls for each victim, and each later pass
-		// makes one. Each of these passes lists the pods twice. The pass before the scale-down lists the pods
-		// once, to read the server's version. Once a minute, the check of the watch also lists the pods to read
-		// the server's version.
+		// The hold on the deletion of a pod starts at 50 ms and doubles, so at most eleven passes delete it in the
+		// first minute. The pods that were tried first have other passes than the rest, and each of these passes
+		// lists the pods. The pass before the scale-down lists the pods once, to read the server's version. Once a
+		// minute, the check of the watch also lists the pods to read the server's version.
 		assert.LessOrEqual(t, b.metric(t, "replicakit_delete_conflicts_total"), 12*40)
 		assert.LessOrEqual(t, b.count("list pods"), 1+2*11+1)
 		assert.Positive(t, b.metric(t, "replicakit_backed_off_passes_total"))
 		assert.NotNil(t, b.logged("Held back"))
 		held := b.recorded("DeletionsHeld")
-		require.Len(t, held, 1)
+		require.NotEmpty(t, held)
+		require.LessOrEqual(t, len(held), 2, "the pods that were tried first may be held a pass longer")
 		assert.Contains(t, held[0].Message, "not now")
 		assert.Equal(t, "FailedDelete", b.web().Status.Conditions[0].Reason)
 		b.setOnPod(nil)

@@ -189,6 +189,8 @@ func TestDeletedLaterBeforeTheCacheHadIt(t *testing.T) {
 	h.reconcile() // this pass lists the children live and changes nothing
 	h.scaleToOne()
 	h.now = h.now.Add(time.Minute)
+	h.reconcile() // this pass learns that the cache lacks the status write, too
+	h.now = h.now.Add(time.Minute)
 	for range 5 {
 		h.reconcile()
 		assert.EqualValues(t, 2, h.deletes.Load())
@@ -359,7 +361,7 @@ func TestAChildOfAnotherNamespace(t *testing.T) {
 func TestAFakeClientProvesNoRestore(t *testing.T) {
 	t.Parallel()
 	pool, worker := blue(3), orphan("a")
-	pool.UID, worker.UID = "", ""
+	pool.UID, pool.Generation, worker.UID = "", 1, ""
 	worker.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pool, groupVersion.WithKind("WorkerPool"))}
 	f := newFakeCluster(interceptor.Funcs{}, pool.DeepCopyObject().(client.Object), worker.DeepCopyObject().(client.Object))
 	f.cache = newFakeCluster(interceptor.Funcs{}, pool.DeepCopyObject().(client.Object), worker.DeepCopyObject().(client.Object)).client
