@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -40,7 +41,7 @@ func (r *refusing) create(action kubetesting.Action) (bool, runtime.Object, erro
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.asked[pod.Labels["app"]] = append(r.asked[pod.Labels["app"]], time.Since(r.began))
-	return true, nil, errors.New("no")
+	return true, nil, apierrors.NewForbidden(corev1.Resource("pods"), pod.Name, errors.New("no"))
 }
 
 // refuse runs the controller for the given time, with ReplicaSets that want one pod each. The server refuses to

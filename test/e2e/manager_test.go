@@ -304,11 +304,11 @@ func (s *managerServer) rights(t *testing.T) {
 		m := s.start(t, append(served, feature+"WatchListClient="+watchList, "--scale-down-order=leaving")...)
 		for _, owner := range []metav1.Object{rs, rc} {
 			w.has(owner, 15)
-			lift := w.refuseDeletes()
+			lift := w.refuseDeletes(http.StatusGatewayTimeout, metav1.StatusReasonTimeout)
 			w.scale(owner, 14)
 			w.eventually(func(c *assert.CollectT) {
 				assert.Contains(c, s.used(t).granted, "get pods")
-			}, "a pod that cannot be deleted must be read")
+			}, "a pod must be read whose deletion had no answer")
 			lift()
 			w.has(owner, 14)
 			before := w.history.everOwned(owner)

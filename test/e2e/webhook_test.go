@@ -56,7 +56,7 @@ func TestConflicts(t *testing.T) {
 		w := newWorld(t)
 		rs := w.create(replicaSet("web", 6))
 		w.runAll(w.has(rs, 6))
-		lift := w.refuseDeletes()
+		lift := w.refuseDeletes(http.StatusConflict, metav1.StatusReasonConflict)
 		w.scale(rs, 1)
 		w.eventually(func(c *assert.CollectT) {
 			events := w.events(rs, "DeletionsHeld")
@@ -91,15 +91,15 @@ func (w *world) keepChanging(ctx context.Context, name string, first time.Durati
 	}
 }
 
-// refuseDeletes starts a webhook that answers every delete of a pod with a Conflict. The returned function removes
+// refuseDeletes starts a webhook that answers every delete of a pod with this error. The returned function removes
 // the webhook.
-func (w *world) refuseDeletes() (lift func()) {
+func (w *world) refuseDeletes(code int32, reason metav1.StatusReason) (lift func()) {
 	w.t.Helper()
 	probe := w.createPod(&corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-", Labels: labels("probe")},
 		Spec:       template(nil).Spec,
 	})
-	return w.forbidByWebhook(deleting(probe.Name), http.StatusConflict, metav1.StatusReasonConflict, func(*admissionreviewv1.AdmissionRequest) bool { return true })
+	return w.forbidByWebhook(deleting(probe.Name), code, reason, func(*admissionreviewv1.AdmissionRequest) bool { return true })
 }
 
 // forbidByWebhook starts a webhook that reviews requests for pods. The requests have the same operation as the
