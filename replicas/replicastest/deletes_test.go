@@ -66,6 +66,51 @@ func TestPodsThatChangeAllTheTimeAreDeleted(t *testing.T) {
 	}
 }
 
+// While pods change twice a second, a webhook answers with a Conflict for one of them for ever. All others are deleted
+// as soon, and with hardly more calls.
+func TestOneConflictForEverHoldsNoOtherChild(t *testing.T) {
+	t.Parallel()
+	for _, from := range sizes(50, 500) {
+		for _, lag := range []time.Duration{20 * time.Millisecond, time.Second} {
+			t.Run(fmt.Sprintf("W25 from %d to 10, seen after %v", from, lag), func(t *testing.T) {
+				t.Parallel()
+				made := func(refuses bool) (calls int) {
+					s := running(t, from)
+					rs, refused := s.Owners(namespace)[0], ""
+					s.controller.View.ChildWatch.Lag = lag
+					s.world.Parts = append(s.world.Parts, s.Churn(namespace, 500*time.Millisecond))
+					s.world.Run(2 * lag)
+					s.Webhook = func(verb string, p *corev1.Pod) error {
+						if refused == "" && refuses && verb == "delete" {
+							refused = p.Name
+						}
+						if verb != "delete" || p.Name != refused {
+							return nil
+						}
+						return apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, p.Name, errors.New("not now"))
+					}
+					s.controller.Client.Done = func(call replicastest.Call, _ error) {
+						if call.Kind == "Pod" {
+							calls++
+						}
+					}
+					s.scale(t, 10)
+					for range 40 {
+						s.world.Run(50 * time.Millisecond)
+						if len(s.active(rs)) <= 10+min(len(refused), 1) {
+							return calls
+						}
+					}
+					assert.Fail(t, "not within two seconds", "%d pods are left", len(s.active(rs)))
+					return calls
+				}
+				without := made(false)
+				assert.LessOrEqual(t, made(true), without+without/10+3)
+			})
+		}
+	}
+}
+
 func TestAWebhookThatAnswersConflict(t *testing.T) {
 	t.Parallel()
 	s, calls := changingStage(t, 20, 2*time.Second)
