@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -361,7 +362,7 @@ func (p *pass[O, C]) creationsHeld(namespace string) (are bool) {
 		return false
 	}
 	for _, reason := range []Reason{NamespaceGoing, QuotaFull, RetryAfter, CreationFailed, ChangedByWebhook} {
-		are = p.held(reason, namespace, namespace, p.inQuota(namespace, nil)) || are
+		are = p.held(reason, namespace, namespace, p.roomInQuota(namespace, nil)) || are
 	}
 	return are
 }
@@ -391,7 +392,7 @@ func (p *pass[O, C]) namespaceEnds(namespace string, errs []error) bool {
 // a full quota, a webhook that changed a child, an internal error of the server, and a Retry-After.
 func (p *pass[O, C]) holdAfter(namespace string, errs []error) {
 	if i := slices.IndexFunc(errs, quotaIsFull); i >= 0 {
-		p.holdCalls(QuotaFull, namespace, errs[i]).version = p.inQuota(namespace, p.Created)
+		p.holdCalls(QuotaFull, namespace, errs[i]).version = p.roomInQuota(namespace, p.Created)
 	}
 	if i := slices.IndexFunc(errs, func(err error) bool { return errors.As(err, new(notOursError)) }); i >= 0 {
 		p.holdCalls(ChangedByWebhook, namespace, errs[i])
@@ -410,12 +411,12 @@ func (p *pass[O, C]) holdFor(reason Reason, key string, d time.Duration, why err
 	p.gate(reason, key, d, why)
 }
 
-// inQuota returns how many of the owner's children use the resource quota of a namespace, as a number in text. A
-// child that is being deleted uses quota until it is gone.
-func (p *pass[O, C]) inQuota(namespace string, created []C) string {
-	n := 0
+// roomInQuota returns how many more of the owner's children there could be in a namespace, as the version of a hold.
+// A child that is being deleted uses quota until it is gone.
+func (p *pass[O, C]) roomInQuota(namespace string, created []C) string {
+	n := math.MaxInt
 	for _, c := range slices.Concat(p.Active, p.Terminating, created) {
-		n += oneIf(c.GetNamespace() == namespace)
+		n -= oneIf(c.GetNamespace() == namespace)
 	}
 	return strconv.Itoa(n)
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/internal/backoff"
+	"github.com/replicakit/replicakit/internal/resourceversion"
 	"github.com/replicakit/replicakit/replicas"
 )
 
@@ -477,8 +478,8 @@ const holdIsTold = time.Second
 // A hold delays calls for a while. The zero hold delays nothing.
 type hold struct {
 	backoff.Hold // Since is the time when the hold began, after the calls that led to it
-	// version is what the hold depends on: of a Conflict the child's resourceVersion, of a full quota the owner's
-	// number of children. The hold ends when this is another one. If version is "", only time ends the hold.
+	// version is what the hold depends on: of a Conflict the child's resourceVersion, of a full quota how far the
+	// owner is below the largest number of children. A larger one ends the hold. If version is "", only time does.
 	version string
 	why     error // the error that led to the hold
 }
@@ -492,7 +493,7 @@ func (r Reason) grow(h *backoff.Hold, now time.Time) time.Duration {
 
 // remaining returns how long the hold still delays calls. A nil hold delays nothing.
 func (h *hold) remaining(now time.Time, version string) time.Duration {
-	if h == nil || h.version != "" && h.version != version {
+	if h == nil || resourceversion.Older(h.version, version) {
 		return 0
 	}
 	return h.Remaining(now)

@@ -38,8 +38,8 @@ const nextStatus = time.Minute
 const passedWait = 10 * time.Second
 
 // mostMissing is the maximum time for which creations without an answer may hold places after the last failed
-// call.
-const mostMissing = 10 * time.Second
+// call. The controller sends such a creation again after at most a minute.
+const mostMissing = 90 * time.Second
 
 // A lastPass is the result of the last pass for an owner.
 type lastPass struct {

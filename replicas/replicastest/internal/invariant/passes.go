@@ -164,7 +164,8 @@ func (w *watcher) conflicted(rs *appsv1.ReplicaSet, call replicastest.Call, err 
 	if c.owner != rs.UID || c.generation != rs.Generation {
 		c = conflict{owner: rs.UID, denial: denial{generation: rs.Generation}}
 	}
-	isHasty = c.passes > 0 && c.pass != w.pass && now.Sub(c.last) < c.wait(deniedFirst, deniedLast)
+	wait := c.wait(deniedFirst, deniedLast)
+	isHasty = wait >= changesCount && c.passes > 0 && c.pass != w.pass && now.Sub(c.last) < wait
 	if delete(w.conflicts, call.Name); !apierrors.IsConflict(err) {
 		return isHasty
 	}
@@ -210,6 +211,7 @@ const (
 	missingKept             = 4 * time.Minute
 	quotaFirst, quotaLast   = time.Second, time.Minute
 	deniedFirst, deniedLast = 50 * time.Millisecond, time.Minute
+	changesCount            = 500 * time.Millisecond // a pod that has changed ends a shorter wait after a Conflict
 	listsApart              = time.Second
 )
 
@@ -321,7 +323,8 @@ func (w *watcher) judgeHold(pass podPass) {
 	if rs.Namespace == "" { // the children are in several namespaces, each with its own quota
 		return
 	}
-	if full, is := w.full[rs.UID]; is && len(pass.Active) < int(pass.Desired) && !w.strange[rs.UID] && counted(pass) < full {
+	byQuota := slices.ContainsFunc(pass.Gates, func(g controller.Gate) bool { return g.Reason == controller.QuotaFull && g.Earlier })
+	if full, is := w.full[rs.UID]; is && byQuota && len(pass.Active) < int(pass.Desired) && !w.strange[rs.UID] && counted(pass) < full {
 		w.fail(HeldOn, "%s is held back by a quota that was full at %d pods, but now has only %d pods", rs.Name, full, counted(pass))
 	}
 }
