@@ -1,0 +1,342 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Faults spoils the calls and watches of one operator, and records each call. If the same calls are made again with
+// the same seed and rules, they meet the same faults. The zero Faults spoils nothing and records.
+//
+// Set the fields before the first call. A Faults must not be copied. Its methods are safe for concurrent use.
+type Faults struct {
+	Seed  uint64
+	Rules []Rule
+
+	mu       sync.Mutex
+	current  *process
+	started  int   // the number of the process that runs
+	met      []int // for each rule, the number of calls that it matched
+	done     []int // for each rule, the number of its faults
+	calls    []*Call
+	versions []version
+	pending  int       // number of calls that will reach the server later
+	until    time.Time // the last fault that ends by itself ends then
+}
+
+// A Call is one call of the operator, and what became of it.
+type Call struct {
+	Process                         int // 1 for the first process of Run
+	Verb, Resource, Namespace, Name string
+	Began                           time.Time
+	Landed                          time.Time // when the server answered; zero if it never got the call, or if no answer came
+	Server                          int       // the status of the server's answer; 0 if none came
+	Client                          int       // the status that the client got; 0 means a broken connection
+	Faults                          []Rule    // those that the call met or began; usually none
+}
+
+func (c Call) String() string {
+	text := fmt.Sprintf("process %d: %s %s %s: ", c.Process, c.Verb, c.Resource, c.Name)
+	if c.Server == 0 {
+		text += "not landed"
+	} else {
+		text += fmt.Sprintf("server %d after %v", c.Server, c.Landed.Sub(c.Began).Round(time.Millisecond))
+	}
+	if c.Client == 0 {
+		text += ", client without an answer"
+	} else if c.Client != c.Server {
+		text += fmt.Sprint(", client ", c.Client)
+	}
+	for _, r := range c.Faults {
+		text += fmt.Sprintf(" [%s]", r)
+	}
+	return text
+}
+
+// A process is one process of the operator: all transports that were wrapped between two stops.
+type process struct {
+	number  int
+	stopped chan struct{} // closed when the process is stopped
+	watches map[*stream]struct{}
+}
+
+func (p *process) isStopped() bool {
+	select {
+	case <-p.stopped:
+		return true
+	default:
+		return false
+	}
+}
+
+// A version is a resourceVersion of the server, and when it was seen.
+type version struct {
+	at     time.Time
+	number uint64
+}
+
+// errBroken is the error of a client whose connection was closed by the other side.
+var errBroken = fmt.Errorf("faults: the connection is broken: %w", io.ErrUnexpectedEOF)
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (r roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return r(req) }
+
+// Wrap returns a RoundTripper that sends requests through the argument next, and spoils them by the rules. A nil next
+// means http.DefaultTransport. The result belongs to the process that runs when Wrap is called. Once this process is
+// stopped, each request fails. If a rule is not valid, each request fails too, with an error that names it.
+func (f *Faults) Wrap(next http.RoundTripper) http.RoundTripper {
+	if next == nil {
+		next = http.DefaultTransport
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p := f.running()
+	return roundTripper(func(req *http.Request) (*http.Response, error) { return f.trip(p, next, req) })
+}
+
+// Run runs the operator until ctx ends or the operator ends by itself, and returns its error. The function operator runs one
+// process of it, and must make its clients itself. When a rule stops the process, its calls fail and its context
+// ends. After the function has returned, Run calls it again for the next process.
+func (f *Faults) Run(ctx context.Context, operator func(ctx context.Context) error) error {
+	for {
+		var p *process
+		f.locked(func() { p = f.running() })
+		life, end := context.WithCancel(ctx)
+		go func() {
+			select {
+			case <-p.stopped:
+			case <-life.Done():
+			}
+			end()
+		}()
+		err := operator(life)
+		end()
+		if !p.isStopped() || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// running returns the process that runs.
+func (f *Faults) running() *process {
+	if f.current == nil || f.current.isStopped() {
+		f.started++
+		f.current = &process{number: f.started, stopped: make(chan struct{}), watches: map[*stream]struct{}{}}
+	}
+	return f.current
+}
+
+// Calls returns all calls until now, in the order in which they began. Calls for anything but objects, such as
+// discovery, are not recorded.
+func (f *Faults) Calls() (calls []Call) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, c := range f.calls {
+		calls = append(calls, *c)
+	}
+	return calls
+}
+
+func (f *Faults) check() error {
+	var errs []error
+	for i, r := range f.Rules {
+		if err := r.check(); err != nil {
+			errs = append(errs, fmt.Errorf("faults: rule %d: %w", i+1, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (f *Faults) locked(do func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	do()
+}
+
+func (f *Faults) trip(p *process, next http.RoundTripper, req *http.Request) (resp *http.Response, err error) {
+	body, err := bodyOf(req)
+	if err = errors.Join(err, f.check()); err != nil {
+		return nil, err
+	}
+	c := callOf(req, body)
+	switch {
+	case c == nil && p.isStopped():
+		return nil, errBroken
+	case c == nil:
+		return next.RoundTrip(withBody(req.Context(), req, body))
+	}
+	c.Process = p.number
+	rule, begins := f.decide(p, c, req)
+	defer func() {
+		if err == nil {
+			f.locked(func() { c.Client = resp.StatusCode })
+		}
+	}()
+	switch rule.Fault {
+	case Refuse:
+		return refuse(req, rule)
+	case LandLate, StopProcess:
+		f.locked(func() { f.pending++ })
+		go func() {
+			time.Sleep(rule.Delay)
+			if resp, err := f.send(context.WithoutCancel(req.Context()), next, c, req, body); err == nil {
+				_ = resp.Body.Close()
+			}
+			f.locked(func() { f.pending-- })
+		}()
+		return nil, errBroken
+	case OldList:
+		f.locked(func() { req = old(req, f.before(rule.Delay)) })
+	}
+	ctx, cancel := context.WithCancel(req.Context())
+	if resp, err = f.send(ctx, next, c, req, body); err == nil && isWatch(c, resp) {
+		return resp, f.watch(p, c, resp, cancel, isWatchList(req), begins)
+	}
+	cancel()
+	if err == nil && (rule.Fault == LoseAnswer || p.isStopped()) {
+		return nil, errBroken
+	}
+	return resp, err
+}
+
+// send sends a call, and reads the answer to its end, unless it is that of a watch.
+func (f *Faults) send(ctx context.Context, next http.RoundTripper, c *Call, req *http.Request, body []byte) (*http.Response, error) {
+	resp, err := next.RoundTrip(withBody(ctx, req, body))
+	if err != nil {
+		return nil, err
+	}
+	var object metav1.PartialObjectMetadata
+	if !isWatch(c, resp) {
+		answer, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err != nil {
+			return nil, err
+		}
+		object = metaOf(answer)
+		resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(answer)), int64(len(answer))
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c.Landed, c.Server = time.Now(), resp.StatusCode
+	if resp.StatusCode < 300 {
+		f.saw(numberOf(object.ResourceVersion))
+	}
+	if c.Verb == "create" && resp.StatusCode < 300 {
+		c.Name = cmp.Or(c.Name, object.Name) // the server has chosen it
+	}
+	return resp, nil
+}
+
+// decide records a call. It returns the rule whose fault the call meets, and those whose faults begin with the watch
+// that the call asks for. Faults of watches that begin with any other call begin here.
+func (f *Faults) decide(p *process, c *Call, req *http.Request) (met Rule, begins []Rule) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls = append(f.calls, c)
+	if p.isStopped() {
+		c.Faults = []Rule{{Fault: StopProcess}}
+		return Rule{Fault: Refuse}, nil
+	}
+	f.met, f.done = grown(f.met, len(f.Rules)), grown(f.done, len(f.Rules))
+	for i, r := range f.Rules {
+		asked := *c
+		if r.Fault == OldList && c.Verb == "watch" && isWatchList(req) {
+			asked.Verb = "list"
+		}
+		if !r.matches(&asked) || r.Fault == OldList && !asksCache(req) {
+			continue
+		}
+		n := f.met[i] + 1
+		isTaken := met.Fault != "" && !r.spoilsWatches() || r.Fault == OldList && f.before(r.Delay) == 0
+		strikes := !isTaken && r.strikes(f.Seed, i, n, f.done[i])
+		if asked.Verb != c.Verb {
+			if strikes { // the informer lists next, as with a server that has no such watches, and meets the fault then
+				met = Rule{Fault: Refuse, Status: http.StatusUnprocessableEntity}
+			}
+			continue
+		}
+		f.met[i] = n
+		switch {
+		case !strikes:
+			continue
+		case !r.spoilsWatches():
+			met = r
+		case c.Verb == "watch":
+			begins = append(begins, r)
+		case !p.begin(r, c.Resource):
+			continue
+		}
+		f.done[i]++
+		c.Faults = append(c.Faults, r)
+		f.until = later(f.until, time.Now().Add(r.Delay))
+	}
+	if met.Fault == StopProcess {
+		close(p.stopped)
+		for s := range p.watches {
+			s.fail(errBroken)
+		}
+	}
+	return met, begins
+}
+
+// begin begins a fault of the open watches of a resource, and reports whether there are any.
+func (p *process) begin(r Rule, resource string) (begun bool) {
+	resource, _, _ = strings.Cut(resource, "/")
+	for s := range p.watches {
+		if s.resource == resource {
+			begun = true
+			s.begin(r)
+		}
+	}
+	return begun
+}
+
+func (f *Faults) saw(number uint64) {
+	if number > 0 {
+		f.versions = append(f.versions, version{time.Now(), number})
+	}
+}
+
+// before returns the newest version that was seen before a delay, or the oldest one, or 0 if none was.
+func (f *Faults) before(delay time.Duration) (number uint64) {
+	limit := time.Now().Add(-delay)
+	for i, v := range f.versions {
+		if i == 0 || !v.at.After(limit) {
+			number = max(number, v.number)
+		}
+	}
+	return number
+}
+
+// isOver reports whether the last call has landed and the last fault that ends by itself has ended, and when.
+func (f *Faults) isOver() (isOver bool, end time.Time) {
+	now := time.Now()
+	f.locked(func() { isOver, end = f.pending == 0 && !f.until.After(now), f.until })
+	if !isOver {
+		end = later(now, end)
+	}
+	return isOver, end
+}
+
+func grown(counts []int, n int) []int { return append(counts, make([]int, max(0, n-len(counts)))...) }
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

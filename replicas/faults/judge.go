@@ -1,0 +1,246 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// A Judge watches the owners and the children on the server. At each moment, an owner should have at most as many
+// children as it wants, plus MaxSurge, and at least as many, minus MaxUnavailable. While the number moves to a new
+// one, all numbers between both are right. The judge needs the rights to list and watch both resources.
+//
+// Call Begin first, Settled after each change of the owners, and End last. The methods of a Judge must not be called at the same
+// time.
+type Judge struct {
+	Client *http.Client // of rest.HTTPClientFor, without the faults
+	Server string       // the Host of the rest.Config
+	Faults *Faults
+
+	Namespace    string // empty means all namespaces
+	Owner, Child schema.GroupVersionResource
+	Wanted       func(owner *unstructured.Unstructured) int         // nil means spec.replicas, or 1 if it is missing
+	Owns         func(owner, child *unstructured.Unstructured) bool // nil means that the child has an owner reference with the owner's UID
+	Counts       func(child *unstructured.Unstructured) bool        // nil means children that are not being deleted, and pods that have not ended
+
+	MaxSurge, MaxUnavailable int
+	SettlesWithin            time.Duration // after the last change of a wanted number, and the last fault; zero means a minute
+	Quiet                    time.Duration // how long Settled sees no change before it returns; zero means two seconds
+
+	stop    context.CancelFunc
+	mu      sync.Mutex
+	moments []moment
+	failed  error // the judge could not see everything
+	late    []Break
+}
+
+// A moment is one change of an owner or a child on the server.
+type moment struct {
+	at      time.Time
+	version uint64
+	isOwner bool
+	isGone  bool
+	isFirst bool // it was there when the judge began
+	object  *unstructured.Unstructured
+}
+
+// Begin lists the owners and children, and watches them until End, or until ctx ends. It returns an error if the
+// server cannot be reached, if a right is missing, or if a rule of the Faults is not valid.
+func (j *Judge) Begin(ctx context.Context) error {
+	if j.Faults == nil || j.Client == nil || j.stop != nil {
+		return errors.New("faults: a judge needs Client and Faults, and begins once")
+	}
+	if err := j.Faults.check(); err != nil {
+		return err
+	}
+	ctx, j.stop = context.WithCancel(ctx)
+	for _, isOwner := range []bool{true, false} {
+		items, version, err := j.list(ctx, isOwner)
+		if err != nil {
+			return err
+		}
+		for i := range items {
+			j.record(moment{isOwner: isOwner, isFirst: true, object: &items[i]})
+		}
+		body, err := j.get(ctx, isOwner, watchFrom(version))
+		if err != nil {
+			return err
+		}
+		go j.watch(ctx, isOwner, version, body)
+	}
+	return nil
+}
+
+func watchFrom(version string) url.Values {
+	return url.Values{"watch": {"1"}, "allowWatchBookmarks": {"1"}, "resourceVersion": {version}}
+}
+
+func (j *Judge) resource(isOwner bool) schema.GroupVersionResource {
+	if isOwner {
+		return j.Owner
+	}
+	return j.Child
+}
+
+// get sends a list or a watch of the owners or the children.
+func (j *Judge) get(ctx context.Context, isOwner bool, query url.Values) (io.ReadCloser, error) {
+	r := j.resource(isOwner)
+	path := []string{"apis", r.Group, r.Version}
+	if r.Group == "" {
+		path = []string{"api", r.Version}
+	}
+	if j.Namespace != "" {
+		path = append(path, "namespaces", j.Namespace)
+	}
+	server := j.Server
+	if !strings.Contains(server, "://") {
+		server = "https://" + server
+	}
+	address, err := url.JoinPath(server, append(path, r.Resource)...)
+	if err != nil {
+		return nil, fmt.Errorf("faults: judge: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address+"?"+query.Encode(), http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("faults: judge: %w", err)
+	}
+	resp, err := j.Client.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("faults: judge: the server cannot be reached: %w", err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		defer func() { _ = resp.Body.Close() }()
+		var status metav1.Status
+		_ = json.NewDecoder(resp.Body).Decode(&status)
+		return nil, fmt.Errorf("faults: judge: %s: %s: %s", r.Resource, resp.Status, status.Message)
+	}
+	return resp.Body, nil
+}
+
+func (j *Judge) list(ctx context.Context, isOwner bool) ([]unstructured.Unstructured, string, error) {
+	body, err := j.get(ctx, isOwner, nil)
+	if err != nil {
+		return nil, "", err
+	}
+	defer func() { _ = body.Close() }()
+	var list unstructured.UnstructuredList
+	data, err := io.ReadAll(body)
+	if err == nil {
+		err = list.UnmarshalJSON(data)
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("faults: judge: listing %s: %w", j.resource(isOwner).Resource, err)
+	}
+	return list.Items, list.GetResourceVersion(), nil
+}
+
+// watch records all changes after a version. A watch that ends is continued after its last event.
+func (j *Judge) watch(ctx context.Context, isOwner bool, version string, body io.ReadCloser) {
+	for tries := 0; ctx.Err() == nil; tries++ {
+		for events := bufio.NewReader(body); ; tries = 0 {
+			line, _, err := nextEvent(events, false)
+			if err != nil {
+				break
+			}
+			var e struct {
+				Type   string                    `json:"type"`
+				Object unstructured.Unstructured `json:"object"`
+			}
+			if err := json.Unmarshal(line, &e); err != nil || e.Type == "ERROR" {
+				j.fail(fmt.Errorf("the watch of %s missed changes: %s", j.resource(isOwner).Resource, line))
+				return
+			}
+			if version = e.Object.GetResourceVersion(); e.Type != "BOOKMARK" {
+				j.record(moment{isOwner: isOwner, isGone: e.Type == "DELETED", object: &e.Object})
+			}
+		}
+		_ = body.Close()
+		time.Sleep(time.Duration(tries) * 10 * time.Millisecond)
+		again, err := j.get(ctx, isOwner, watchFrom(version))
+		switch {
+		case err == nil:
+			body = again
+		case tries > 50: // for about ten seconds, as long as a server takes to start again
+			j.fail(err)
+			return
+		}
+	}
+}
+
+func (j *Judge) record(m moment) {
+	m.at = time.Now()
+	m.version, _ = strconv.ParseUint(m.object.GetResourceVersion(), 10, 64)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.moments = append(j.moments, m)
+}
+
+func (j *Judge) fail(err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.failed = errors.Join(j.failed, err)
+}
+
+// catchUp waits until the watches have shown what lists return.
+func (j *Judge) catchUp(ctx context.Context) error {
+	for _, isOwner := range []bool{true, false} {
+		items, version, err := j.list(ctx, isOwner)
+		if err != nil {
+			return err
+		}
+		for {
+			isShown, err := j.shows(isOwner, items, version)
+			if isShown && err == nil {
+				break
+			}
+			if err = errors.Join(err, ctx.Err()); err != nil {
+				return fmt.Errorf("faults: judge: the watch of %s does not show what the server has: %w", j.resource(isOwner).Resource, err)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	return nil
+}
+
+// shows reports whether the watch has shown all objects of a list, and that all others are gone.
+func (j *Judge) shows(isOwner bool, items []unstructured.Unstructured, version string) (bool, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	listed, _ := strconv.ParseUint(version, 10, 64)
+	last := map[types.UID]moment{}
+	for _, m := range j.moments {
+		if m.isOwner == isOwner {
+			last[m.object.GetUID()] = m
+		}
+	}
+	for _, item := range items {
+		version, _ := strconv.ParseUint(item.GetResourceVersion(), 10, 64)
+		if m := last[item.GetUID()]; m.version < version {
+			return false, j.failed
+		}
+		delete(last, item.GetUID())
+	}
+	for _, m := range last {
+		if !m.isGone && m.version <= listed {
+			return false, j.failed
+		}
+	}
+	return true, j.failed
+}
