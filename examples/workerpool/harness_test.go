@@ -69,19 +69,7 @@ func (w world) operate(expectationsTimeout time.Duration, configs ...*rest.Confi
 		configs[i] = rest.CopyConfig(config)
 		configs[i].QPS, configs[i].Burst = 1000, 1000
 	}
-	anyName := true
-	if w.ctx == nil {
-		w.ctx = context.Background()
-	}
-	mgr, err := newManager(manager.Options{
-		BaseContext: func() context.Context { return w.ctx },
-		Metrics:     metricsserver.Options{BindAddress: "0"},
-		Cache:       cache.Options{DefaultNamespaces: map[string]cache.Config{w.namespace: {}}, DefaultTransform: w.transform},
-		Controller:  runtimeconfig.Controller{SkipNameValidation: &anyName},
-	}, controllerruntime.Options{
-		Runtime:    runtimecontroller.Options{MaxConcurrentReconciles: 4},
-		Controller: controller.Options{ExpectationsTimeout: expectationsTimeout},
-	}, configs...)
+	mgr, err := w.manager(expectationsTimeout, configs...)
 	require.NoError(w.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -95,6 +83,23 @@ func (w world) operate(expectationsTimeout time.Duration, configs ...*rest.Confi
 	})
 	w.t.Cleanup(stop)
 	return stop
+}
+
+// manager makes the operator for the world's namespace.
+func (w world) manager(expectationsTimeout time.Duration, configs ...*rest.Config) (manager.Manager, error) {
+	anyName := true
+	if w.ctx == nil {
+		w.ctx = context.Background()
+	}
+	return newManager(manager.Options{
+		BaseContext: func() context.Context { return w.ctx },
+		Metrics:     metricsserver.Options{BindAddress: "0"},
+		Cache:       cache.Options{DefaultNamespaces: map[string]cache.Config{w.namespace: {}}, DefaultTransform: w.transform},
+		Controller:  runtimeconfig.Controller{SkipNameValidation: &anyName},
+	}, controllerruntime.Options{
+		Runtime:    runtimecontroller.Options{MaxConcurrentReconciles: 4},
+		Controller: controller.Options{ExpectationsTimeout: expectationsTimeout},
+	}, configs...)
 }
 
 // work marks each new Worker as ready, like a program that runs the Workers. Workers with the image "broken" stay

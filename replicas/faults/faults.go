@@ -252,12 +252,14 @@ func (f *Faults) decide(p *process, c *Call, req *http.Request) (met Rule, begin
 		return Rule{Fault: Refuse}, nil
 	}
 	f.met, f.done = grown(f.met, len(f.Rules)), grown(f.done, len(f.Rules))
-	for i, r := range f.Rules {
-		asked := *c
+	// Faults of watches come last, because a watch that is refused must not use them up.
+	for _, i := range f.order() {
+		r, asked := f.Rules[i], *c
 		if r.Fault == OldList && c.Verb == "watch" && isWatchList(req) {
 			asked.Verb = "list"
 		}
-		if !r.matches(&asked) || r.Fault == OldList && !asksCache(req) {
+		isRefused := met.Fault == Refuse && r.spoilsWatches() && c.Verb == "watch"
+		if isRefused || !r.matches(&asked) || r.Fault == OldList && !asksCache(req) {
 			continue
 		}
 		n := f.met[i] + 1
@@ -291,6 +293,18 @@ func (f *Faults) decide(p *process, c *Call, req *http.Request) (met Rule, begin
 		}
 	}
 	return met, begins
+}
+
+// order returns the indexes of the rules, with those that spoil watches last.
+func (f *Faults) order() (indexes []int) {
+	for _, last := range []bool{false, true} {
+		for i, r := range f.Rules {
+			if r.spoilsWatches() == last {
+				indexes = append(indexes, i)
+			}
+		}
+	}
+	return indexes
 }
 
 // begin begins a fault of the open watches of a resource, and reports whether there are any.

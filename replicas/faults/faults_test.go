@@ -347,6 +347,24 @@ func TestAnOldListInPlaceOfAWatchWithInitialEvents(t *testing.T) {
 	})
 }
 
+// A watch that is refused does not use up the fault of the watch that follows.
+func TestARefusedWatchIsNotSpoiled(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &faults.Faults{Rules: []faults.Rule{
+			{Verb: "watch", Fault: faults.WatchHang, Delay: time.Second, Times: 1}, {Verb: "watch", Fault: faults.Refuse, Status: 410, Times: 1},
+		}}
+		server := newFake()
+		defer close(server.events)
+		client := f.Wrap(server)
+		status, _ := call(t, client, "GET", pods+"?watch=1")
+		assert.Equal(t, 410, status)
+		lines := watch(t, client, "")
+		server.events <- "1\n"
+		assert.Equal(t, "1s 1", <-lines)
+	})
+}
+
 // Run begins the next process when a rule stops one, and returns the error of a process that ends by itself.
 func TestRun(t *testing.T) {
 	t.Parallel()

@@ -165,7 +165,7 @@ func Minute(seed uint64, resource string) []Rule {
 	case 2:
 		return []Rule{{Resource: resource, Fault: WatchLate, Delay: late / 2}}
 	case 3:
-		return []Rule{at("create", StopProcess, late/2), {Verb: "list", Resource: resource, Process: 2, Times: 1, Fault: OldList, Delay: late},
+		return []Rule{at("create", StopProcess, 0), {Verb: "list", Resource: resource, Process: 2, Times: 1, Fault: OldList, Delay: late},
 			{Verb: "watch", Resource: resource, Process: 2, Times: 1, Fault: WatchHang, Delay: late}}
 	case 4:
 		return []Rule{{Verb: "create", Resource: resource, Share: 0.5, Times: 4, Fault: Refuse, Status: 429, Delay: time.Second},
