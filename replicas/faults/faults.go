@@ -49,15 +49,11 @@ type Call struct {
 }
 
 func (c Call) String() string {
-	text := fmt.Sprintf("process %d: %s %s %s: ", c.Process, c.Verb, c.Resource, c.Name)
-	if c.Server == 0 {
-		text += "not landed"
-	} else {
-		text += fmt.Sprintf("server %d after %v", c.Server, c.Landed.Sub(c.Began).Round(time.Millisecond))
+	text := fmt.Sprintf("process %d: %s %s %s: not landed", c.Process, c.Verb, c.Resource, c.Name)
+	if c.Server != 0 {
+		text = fmt.Sprintf("process %d: %s %s %s: server %d after %v", c.Process, c.Verb, c.Resource, c.Name, c.Server, c.Landed.Sub(c.Began).Round(time.Millisecond))
 	}
-	if c.Client == 0 {
-		text += ", client without an answer"
-	} else if c.Client != c.Server {
+	if c.Client != c.Server {
 		text += fmt.Sprint(", client ", c.Client)
 	}
 	for _, r := range c.Faults {
@@ -252,9 +248,12 @@ func (f *Faults) decide(p *process, c *Call, req *http.Request) (met Rule, begin
 		return Rule{Fault: Refuse}, nil
 	}
 	f.met, f.done = grown(f.met, len(f.Rules)), grown(f.done, len(f.Rules))
-	// Faults of watches come last, because a watch that is refused must not use them up.
-	for _, i := range f.order() {
+	for k := range 2 * len(f.Rules) { // faults of watches come last, because a watch that is refused must not use them up
+		i := k % len(f.Rules)
 		r, asked := f.Rules[i], *c
+		if r.spoilsWatches() != (k >= len(f.Rules)) {
+			continue
+		}
 		if r.Fault == OldList && c.Verb == "watch" && isWatchList(req) {
 			asked.Verb = "list"
 		}
@@ -293,18 +292,6 @@ func (f *Faults) decide(p *process, c *Call, req *http.Request) (met Rule, begin
 		}
 	}
 	return met, begins
-}
-
-// order returns the indexes of the rules, with those that spoil watches last.
-func (f *Faults) order() (indexes []int) {
-	for _, last := range []bool{false, true} {
-		for i, r := range f.Rules {
-			if r.spoilsWatches() == last {
-				indexes = append(indexes, i)
-			}
-		}
-	}
-	return indexes
 }
 
 // begin begins a fault of the open watches of a resource, and reports whether there are any.

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,7 +19,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // A Judge watches the owners and the children on the server. At each moment, an owner should have at most as many
@@ -45,6 +43,7 @@ type Judge struct {
 	Quiet                    time.Duration // how long Settled sees no change before it returns; zero means two seconds
 
 	stop    context.CancelFunc
+	began   time.Time
 	mu      sync.Mutex
 	moments []moment
 	failed  error // the judge could not see everything
@@ -71,25 +70,22 @@ func (j *Judge) Begin(ctx context.Context) error {
 		return err
 	}
 	ctx, j.stop = context.WithCancel(ctx)
+	j.began = time.Now()
 	for _, isOwner := range []bool{true, false} {
-		items, version, err := j.list(ctx, isOwner)
+		list, err := j.list(ctx, isOwner)
 		if err != nil {
 			return err
 		}
-		for i := range items {
-			j.record(moment{isOwner: isOwner, isFirst: true, object: &items[i]})
+		for _, o := range list.Items {
+			j.record(moment{isOwner: isOwner, isFirst: true, object: &o})
 		}
-		body, err := j.get(ctx, isOwner, watchFrom(version))
+		body, err := j.get(ctx, isOwner, list.GetResourceVersion())
 		if err != nil {
 			return err
 		}
-		go j.watch(ctx, isOwner, version, body)
+		go j.watch(ctx, isOwner, list.GetResourceVersion(), body)
 	}
 	return nil
-}
-
-func watchFrom(version string) url.Values {
-	return url.Values{"watch": {"1"}, "allowWatchBookmarks": {"1"}, "resourceVersion": {version}}
 }
 
 func (j *Judge) resource(isOwner bool) schema.GroupVersionResource {
@@ -99,56 +95,58 @@ func (j *Judge) resource(isOwner bool) schema.GroupVersionResource {
 	return j.Child
 }
 
-// get sends a list or a watch of the owners or the children.
-func (j *Judge) get(ctx context.Context, isOwner bool, query url.Values) (io.ReadCloser, error) {
+// get sends a watch from a version of the owners or the children, or a list if there is no version.
+func (j *Judge) get(ctx context.Context, isOwner bool, version string) (io.ReadCloser, error) {
 	r := j.resource(isOwner)
-	path := []string{"apis", r.Group, r.Version}
-	if r.Group == "" {
-		path = []string{"api", r.Version}
+	address := strings.TrimSuffix(j.Server, "/") + "/api/" + r.Version
+	if r.Group != "" {
+		address = strings.TrimSuffix(j.Server, "/") + "/apis/" + r.Group + "/" + r.Version
 	}
 	if j.Namespace != "" {
-		path = append(path, "namespaces", j.Namespace)
+		address += "/namespaces/" + j.Namespace
 	}
-	server := j.Server
-	if !strings.Contains(server, "://") {
-		server = "https://" + server
+	if address += "/" + r.Resource; !strings.Contains(address, "://") {
+		address = "https://" + address
 	}
-	address, err := url.JoinPath(server, append(path, r.Resource)...)
-	if err != nil {
-		return nil, fmt.Errorf("faults: judge: %w", err)
+	if version != "" {
+		address += "?watch=1&allowWatchBookmarks=1&resourceVersion=" + version
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address+"?"+query.Encode(), http.NoBody)
-	if err != nil {
-		return nil, fmt.Errorf("faults: judge: %w", err)
-	}
-	resp, err := j.Client.Do(req)
-	if err != nil {
-		return nil, fmt.Errorf("faults: judge: the server cannot be reached: %w", err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		defer func() { _ = resp.Body.Close() }()
+	for tries := 1; ; tries++ {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
+		if err != nil {
+			return nil, fmt.Errorf("faults: judge: %w", err)
+		}
+		resp, err := j.Client.Do(req)
+		if err != nil {
+			return nil, fmt.Errorf("faults: judge: the server cannot be reached: %w", err)
+		}
+		if resp.StatusCode == http.StatusOK {
+			return resp.Body, nil
+		}
 		var status metav1.Status
 		_ = json.NewDecoder(resp.Body).Decode(&status)
-		return nil, fmt.Errorf("faults: judge: %s: %s: %s", r.Resource, resp.Status, status.Message)
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusTooManyRequests || tries == 30 { // a server that begins to store a new kind answers so
+			return nil, fmt.Errorf("faults: judge: %s: %s: %s", r.Resource, resp.Status, status.Message)
+		}
+		time.Sleep(time.Second)
 	}
-	return resp.Body, nil
 }
 
-func (j *Judge) list(ctx context.Context, isOwner bool) ([]unstructured.Unstructured, string, error) {
-	body, err := j.get(ctx, isOwner, nil)
+func (j *Judge) list(ctx context.Context, isOwner bool) (list unstructured.UnstructuredList, err error) {
+	body, err := j.get(ctx, isOwner, "")
 	if err != nil {
-		return nil, "", err
+		return list, err
 	}
 	defer func() { _ = body.Close() }()
-	var list unstructured.UnstructuredList
 	data, err := io.ReadAll(body)
 	if err == nil {
 		err = list.UnmarshalJSON(data)
 	}
 	if err != nil {
-		return nil, "", fmt.Errorf("faults: judge: listing %s: %w", j.resource(isOwner).Resource, err)
+		return list, fmt.Errorf("faults: judge: listing %s: %w", j.resource(isOwner).Resource, err)
 	}
-	return list.Items, list.GetResourceVersion(), nil
+	return list, nil
 }
 
 // watch records all changes after a version. A watch that ends is continued after its last event.
@@ -164,7 +162,7 @@ func (j *Judge) watch(ctx context.Context, isOwner bool, version string, body io
 				Object unstructured.Unstructured `json:"object"`
 			}
 			if err := json.Unmarshal(line, &e); err != nil || e.Type == "ERROR" {
-				j.fail(fmt.Errorf("the watch of %s missed changes: %s", j.resource(isOwner).Resource, line))
+				j.fail(fmt.Errorf("faults: judge: the watch of %s missed changes: %s", j.resource(isOwner).Resource, line))
 				return
 			}
 			if version = e.Object.GetResourceVersion(); e.Type != "BOOKMARK" {
@@ -173,7 +171,7 @@ func (j *Judge) watch(ctx context.Context, isOwner bool, version string, body io
 		}
 		_ = body.Close()
 		time.Sleep(time.Duration(tries) * 10 * time.Millisecond)
-		again, err := j.get(ctx, isOwner, watchFrom(version))
+		again, err := j.get(ctx, isOwner, version)
 		switch {
 		case err == nil:
 			body = again
@@ -196,51 +194,4 @@ func (j *Judge) fail(err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.failed = errors.Join(j.failed, err)
-}
-
-// catchUp waits until the watches have shown what lists return.
-func (j *Judge) catchUp(ctx context.Context) error {
-	for _, isOwner := range []bool{true, false} {
-		items, version, err := j.list(ctx, isOwner)
-		if err != nil {
-			return err
-		}
-		for {
-			isShown, err := j.shows(isOwner, items, version)
-			if isShown && err == nil {
-				break
-			}
-			if err = errors.Join(err, ctx.Err()); err != nil {
-				return fmt.Errorf("faults: judge: the watch of %s does not show what the server has: %w", j.resource(isOwner).Resource, err)
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-	}
-	return nil
-}
-
-// shows reports whether the watch has shown all objects of a list, and that all others are gone.
-func (j *Judge) shows(isOwner bool, items []unstructured.Unstructured, version string) (bool, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	listed, _ := strconv.ParseUint(version, 10, 64)
-	last := map[types.UID]moment{}
-	for _, m := range j.moments {
-		if m.isOwner == isOwner {
-			last[m.object.GetUID()] = m
-		}
-	}
-	for _, item := range items {
-		version, _ := strconv.ParseUint(item.GetResourceVersion(), 10, 64)
-		if m := last[item.GetUID()]; m.version < version {
-			return false, j.failed
-		}
-		delete(last, item.GetUID())
-	}
-	for _, m := range last {
-		if !m.isGone && m.version <= listed {
-			return false, j.failed
-		}
-	}
-	return true, j.failed
 }

@@ -301,7 +301,7 @@ func TestNothingProven(t *testing.T) {
 			defer cancel()
 			_, err := j.End(ctx)
 			return err
-		}, "the watch of replicasets does not show what the server has"},
+		}, "the watches do not show what the server has"},
 		"no call went through the faults": {func(t *testing.T, s *cluster, j *faults.Judge) error {
 			t.Helper()
 			begin(t, s, j)
@@ -357,7 +357,7 @@ func TestReport(t *testing.T) {
 		require.Error(t, err)
 		assert.Equal(t, `seed 7: 2 calls, 1 moments at which a promise was broken
    2.000s default/web: more than 1: 2 children, 1 wanted; web
-     0.000s process 1: create pods web: server 200 after 0s, client without an answer [create pods: answer lost]
+     0.000s process 1: create pods web: server 200 after 0s, client 0 [create pods: answer lost]
      1.000s process 1: create pods web: server 200 after 0s
 rule 1, create pods: answer lost, matched 2 calls and spoiled 1
 rule 2, delete: lands late 1s, matched nothing

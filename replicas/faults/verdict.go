@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -30,6 +31,7 @@ type Break struct {
 // A Report is the result of a Judge.
 type Report struct {
 	Seed      uint64
+	Began     time.Time // when the judge began
 	Broken    []Break
 	Rules     []Rule
 	Met, Done []int // for each rule, the number of calls that it matched, and of its faults
@@ -39,11 +41,7 @@ type Report struct {
 func (r Report) String() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "seed %d: %d calls, %d moments at which a promise was broken\n", r.Seed, len(r.Calls), len(r.Broken))
-	var began time.Time
-	if len(r.Calls) > 0 {
-		began = r.Calls[0].Began
-	}
-	since := func(t time.Time) string { return fmt.Sprintf("%8.3fs", t.Sub(began).Seconds()) }
+	since := func(t time.Time) string { return fmt.Sprintf("%8.3fs", t.Sub(r.Began).Seconds()) }
 	for _, b := range r.Broken {
 		fmt.Fprintf(&text, "%s %s: %s: %d children, %d wanted; %s\n", since(b.At), b.Owner, b.Rule, b.Children, b.Wanted, cmp.Or(b.Child, "no child changed"))
 		for _, c := range b.Calls {
@@ -51,12 +49,11 @@ func (r Report) String() string {
 		}
 	}
 	for i, rule := range r.Rules {
-		switch {
-		case r.Met[i] == 0:
+		if r.Met[i] == 0 {
 			fmt.Fprintf(&text, "rule %d, %s, matched nothing\n", i+1, rule)
-		default:
-			fmt.Fprintf(&text, "rule %d, %s, matched %d calls and spoiled %d\n", i+1, rule, r.Met[i], r.Done[i])
+			continue
 		}
+		fmt.Fprintf(&text, "rule %d, %s, matched %d calls and spoiled %d\n", i+1, rule, r.Met[i], r.Done[i])
 	}
 	return text.String()
 }
@@ -67,31 +64,57 @@ func (j *Judge) Settled(ctx context.Context) error {
 	if j.stop == nil {
 		return errors.New("faults: the judge has not begun")
 	}
-	if err := j.catchUp(ctx); err != nil {
-		return err
-	}
+	quiet, limit := cmp.Or(j.Quiet, 2*time.Second), cmp.Or(j.SettlesWithin, time.Minute)
 	// A child that was made and deleted just now is in no list, so its events must have the time to arrive.
-	began := time.Now()
-	for ; ; time.Sleep(20 * time.Millisecond) {
+	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
 		isOver, end := j.Faults.isOver()
 		tallies, _, last := j.verdict()
 		var unsettled *tally
 		for _, t := range tallies {
-			if end = later(end, t.moved); len(t.children) != t.wanted {
+			if end = later(end, t.moved); t.children != t.wanted {
 				unsettled = t
 			}
 		}
-		switch now := time.Now(); {
-		case ctx.Err() != nil:
-			return fmt.Errorf("faults: judge: %w", ctx.Err())
-		case isOver && unsettled == nil && now.Sub(later(began, later(end, last))) >= cmp.Or(j.Quiet, 2*time.Second):
-			return j.catchUp(ctx)
-		case unsettled != nil && now.Sub(end) > cmp.Or(j.SettlesWithin, time.Minute):
-			b := unsettled.breaks(fmt.Sprint("not settled within ", cmp.Or(j.SettlesWithin, time.Minute)), moment{at: now})
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("faults: judge: %w", err)
+		}
+		if isOver && unsettled == nil && time.Since(later(began, later(end, last))) >= quiet {
+			isSame, err := j.seesAll(ctx)
+			if isSame || err != nil {
+				return err
+			}
+		}
+		switch isLate := time.Since(later(began, end)) > limit; {
+		case isLate && unsettled != nil:
+			b := unsettled.breaks(fmt.Sprint("not settled within ", limit), moment{at: time.Now()})
 			j.late = append(j.late, b)
 			return fmt.Errorf("faults: %s is %s", b.Owner, b.Rule)
+		case isLate && isOver && time.Since(last) > limit:
+			return errors.New("faults: judge: the watches do not show what the server has")
 		}
 	}
+}
+
+// seesAll reports whether the watches have shown exactly the objects that the server lists.
+func (j *Judge) seesAll(ctx context.Context) (bool, error) {
+	shown, listed := map[types.UID]string{}, map[types.UID]string{}
+	for _, isOwner := range []bool{true, false} {
+		list, err := j.list(ctx, isOwner)
+		if err != nil {
+			return false, err
+		}
+		for _, o := range list.Items {
+			listed[o.GetUID()] = o.GetResourceVersion()
+		}
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, m := range j.moments {
+		if shown[m.object.GetUID()] = m.object.GetResourceVersion(); m.isGone {
+			delete(shown, m.object.GetUID())
+		}
+	}
+	return maps.Equal(shown, listed), j.failed
 }
 
 // End waits for Settled, and ends the judge. The error contains the report if a promise was broken. It is also an error
@@ -103,28 +126,22 @@ func (j *Judge) End(ctx context.Context) (Report, error) {
 		return Report{}, err
 	}
 	j.stop()
-	if len(j.late) > 0 {
-		err = nil // it is in the report
-	}
 	_, broken, _ := j.verdict()
 	f := j.Faults
-	report := Report{Seed: f.Seed, Broken: append(broken, j.late...), Rules: f.Rules, Calls: f.Calls()}
-	f.mu.Lock()
-	report.Met, report.Done = grown(f.met, len(f.Rules)), grown(f.done, len(f.Rules))
-	f.mu.Unlock()
+	report := Report{Seed: f.Seed, Began: j.began, Broken: append(broken, j.late...), Rules: f.Rules, Calls: f.Calls()}
+	f.locked(func() { report.Met, report.Done = grown(f.met, len(f.Rules)), grown(f.done, len(f.Rules)) })
 	for i, b := range report.Broken {
 		report.Broken[i].Calls = report.of(b)
 	}
 	j.mu.Lock()
-	hasOwner := slices.ContainsFunc(j.moments, func(m moment) bool { return m.isOwner })
-	j.mu.Unlock()
+	defer j.mu.Unlock()
 	switch {
-	case err != nil:
 	case len(report.Broken) > 0:
 		err = errors.New("faults: " + report.String())
+	case err != nil:
 	case len(report.Calls) == 0:
 		err = errors.New("faults: no call went through the faults: was the configuration wrapped before the clients were made?")
-	case !hasOwner:
+	case !slices.ContainsFunc(j.moments, func(m moment) bool { return m.isOwner }):
 		err = fmt.Errorf("faults: there were no %s in namespace %q, so nothing was judged", j.Owner.Resource, j.Namespace)
 	case len(f.Rules) > 0 && slices.Max(report.Done) == 0:
 		err = errors.New("faults: no rule spoiled a call, so the run proves nothing: " + report.String())
@@ -145,15 +162,14 @@ func (r Report) of(b Break) (calls []Call) {
 // A tally is the count of one owner. Numbers from low to high are right until the owner has as many children as it
 // wants.
 type tally struct {
-	owner             *unstructured.Unstructured
-	wanted, low, high int
-	moved             time.Time // when wanted changed last
-	children          map[types.UID]bool
-	broken            string // the rule that is broken since an earlier moment
+	owner                       *unstructured.Unstructured
+	children, wanted, low, high int
+	moved                       time.Time // when wanted changed last
+	broken                      string    // the rule that is broken since an earlier moment
 }
 
 func (t *tally) breaks(rule string, m moment) Break {
-	b := Break{At: m.at, Rule: rule, Owner: t.owner.GetNamespace() + "/" + t.owner.GetName(), Children: len(t.children), Wanted: t.wanted}
+	b := Break{At: m.at, Rule: rule, Owner: t.owner.GetNamespace() + "/" + t.owner.GetName(), Children: t.children, Wanted: t.wanted}
 	if m.object != nil && !m.isOwner {
 		b.Child = m.object.GetName()
 	}
@@ -169,19 +185,29 @@ func (j *Judge) verdict() (tallies map[types.UID]*tally, broken []Break, last ti
 	tallies, children := map[types.UID]*tally{}, map[types.UID]*unstructured.Unstructured{}
 	for _, m := range moments {
 		last = later(last, m.at)
-		uid := m.object.GetUID()
-		if m.isOwner {
-			j.seeOwner(tallies, children, m)
-		} else if children[uid] = m.object; m.isGone || !j.counts(m.object) {
-			delete(children, uid)
-		}
-		for id, t := range tallies {
-			if !m.isOwner && children[uid] != nil && j.owns(t.owner, m.object) {
-				t.children[uid] = true
-			} else if !m.isOwner {
-				delete(t.children, uid)
+		uid, isGone := m.object.GetUID(), m.isGone || m.object.GetDeletionTimestamp() != nil
+		switch {
+		case m.isOwner && isGone:
+			delete(tallies, uid) // its children go with it
+		case m.isOwner:
+			if tallies[uid] == nil {
+				tallies[uid] = &tally{wanted: -1}
 			}
-			if (!m.isOwner || id == uid) && t.judge(m.isFirst, j.MaxSurge, j.MaxUnavailable) {
+			tallies[uid].owner = m.object
+		case m.isGone || !j.counts(m.object):
+			delete(children, uid)
+		default:
+			children[uid] = m.object
+		}
+		for _, t := range tallies {
+			former := t.broken
+			t.children = 0
+			for _, child := range children {
+				if j.owns(t.owner, child) {
+					t.children++
+				}
+			}
+			if t.judge(j, m); t.broken != "" && t.broken != former {
 				broken = append(broken, t.breaks(t.broken, m))
 			}
 		}
@@ -189,48 +215,28 @@ func (j *Judge) verdict() (tallies map[types.UID]*tally, broken []Break, last ti
 	return tallies, broken, last
 }
 
-func (j *Judge) seeOwner(tallies map[types.UID]*tally, children map[types.UID]*unstructured.Unstructured, m moment) {
-	uid := m.object.GetUID()
-	if m.isGone || m.object.GetDeletionTimestamp() != nil {
-		delete(tallies, uid) // its children go with it
-		return
+// judge judges the number of children at a moment.
+func (t *tally) judge(j *Judge, m moment) {
+	isNew, wanted := t.wanted < 0, j.wanted(t.owner)
+	if isNew {
+		t.low, t.high = wanted, wanted
 	}
-	t, wanted := tallies[uid], j.wanted(m.object)
-	if t == nil {
-		t = &tally{wanted: wanted, moved: m.at, children: map[types.UID]bool{}}
-		for id, child := range children {
-			if j.owns(m.object, child) {
-				t.children[id] = true
-			}
-		}
-		t.low, t.high = min(wanted, len(t.children)), max(wanted, len(t.children))
-		tallies[uid] = t
+	if isNew || m.isFirst {
+		t.low, t.high = min(t.low, t.children), max(t.high, t.children)
 	}
-	t.owner = m.object
 	if wanted != t.wanted {
-		t.wanted, t.moved = wanted, m.at
-		t.low, t.high = min(t.low, wanted), max(t.high, wanted)
+		t.wanted, t.moved, t.low, t.high = wanted, m.at, min(t.low, wanted), max(t.high, wanted)
 	}
-}
-
-// judge judges the number of children, and reports whether a promise breaks at this moment.
-func (t *tally) judge(isFirst bool, surge, unavailable int) bool {
-	n, former := len(t.children), t.broken
-	if isFirst {
-		t.low, t.high = min(t.low, n), max(t.high, n)
+	if t.children == wanted {
+		t.low, t.high = wanted, wanted
 	}
-	if n == t.wanted {
-		t.low, t.high = n, n
+	t.broken = ""
+	if most := t.high + j.MaxSurge; t.children > most {
+		t.broken = fmt.Sprint("more than ", most)
 	}
-	switch {
-	case n > t.high+surge:
-		t.broken = fmt.Sprint("more than ", t.high+surge)
-	case n < t.low-unavailable:
-		t.broken = fmt.Sprint("fewer than ", t.low-unavailable)
-	default:
-		t.broken = ""
+	if least := t.low - j.MaxUnavailable; t.children < least {
+		t.broken = fmt.Sprint("fewer than ", least)
 	}
-	return t.broken != "" && t.broken != former
 }
 
 func (j *Judge) wanted(owner *unstructured.Unstructured) int {

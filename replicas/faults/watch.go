@@ -11,6 +11,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -127,17 +128,10 @@ func (s *stream) apply(r Rule) {
 			s.held = time.Now().Add(forEver)
 		}
 	case WatchReplay:
-		time.AfterFunc(r.Delay, func() { s.change(func() { s.queue = append(s.again(), s.queue...) }) })
+		time.AfterFunc(r.Delay, func() { s.change(func() { s.queue = append(slices.Clone(s.sent), s.queue...) }) })
 	case WatchEnd:
 		time.AfterFunc(r.Delay, func() { s.change(func() { s.end(r.Status) }) })
 	}
-}
-
-func (s *stream) again() (events []event) {
-	for _, e := range s.sent {
-		events = append(events, event{data: e.data})
-	}
-	return events
 }
 
 // end drops what the client has not read. The client must list or watch again.
