@@ -49,12 +49,9 @@ type Call struct {
 }
 
 func (c Call) String() string {
-	text := fmt.Sprintf("process %d: %s %s %s: not landed", c.Process, c.Verb, c.Resource, c.Name)
-	if c.Server != 0 {
-		text = fmt.Sprintf("process %d: %s %s %s: server %d after %v", c.Process, c.Verb, c.Resource, c.Name, c.Server, c.Landed.Sub(c.Began).Round(time.Millisecond))
-	}
-	if c.Client != c.Server {
-		text += fmt.Sprint(", client ", c.Client)
+	text := fmt.Sprintf("process %d: %s %s %s: server %d, client %d", c.Process, c.Verb, c.Resource, c.Name, c.Server, c.Client)
+	if late := c.Landed.Sub(c.Began).Round(time.Millisecond); late > 0 {
+		text += fmt.Sprintf(", after %v", late)
 	}
 	for _, r := range c.Faults {
 		text += fmt.Sprintf(" [%s]", r)
@@ -65,17 +62,9 @@ func (c Call) String() string {
 // A process is one process of the operator: all transports that were wrapped between two stops.
 type process struct {
 	number  int
-	stopped chan struct{} // closed when the process is stopped
+	ctx     context.Context //nolint:containedctx // it ends when the process is stopped
+	stop    context.CancelFunc
 	watches map[*stream]struct{}
-}
-
-func (p *process) isStopped() bool {
-	select {
-	case <-p.stopped:
-		return true
-	default:
-		return false
-	}
 }
 
 // A version is a resourceVersion of the server, and when it was seen.
@@ -112,16 +101,10 @@ func (f *Faults) Run(ctx context.Context, operator func(ctx context.Context) err
 		var p *process
 		f.locked(func() { p = f.running() })
 		life, end := context.WithCancel(ctx)
-		go func() {
-			select {
-			case <-p.stopped:
-			case <-life.Done():
-			}
-			end()
-		}()
+		context.AfterFunc(p.ctx, end)
 		err := operator(life)
 		end()
-		if !p.isStopped() || ctx.Err() != nil {
+		if p.ctx.Err() == nil || ctx.Err() != nil {
 			return err
 		}
 	}
@@ -129,9 +112,10 @@ func (f *Faults) Run(ctx context.Context, operator func(ctx context.Context) err
 
 // running returns the process that runs.
 func (f *Faults) running() *process {
-	if f.current == nil || f.current.isStopped() {
+	if f.current == nil || f.current.ctx.Err() != nil {
 		f.started++
-		f.current = &process{number: f.started, stopped: make(chan struct{}), watches: map[*stream]struct{}{}}
+		f.current = &process{number: f.started, watches: map[*stream]struct{}{}}
+		f.current.ctx, f.current.stop = context.WithCancel(context.Background())
 	}
 	return f.current
 }
@@ -170,7 +154,7 @@ func (f *Faults) trip(p *process, next http.RoundTripper, req *http.Request) (re
 	}
 	c := callOf(req, body)
 	switch {
-	case c == nil && p.isStopped():
+	case c == nil && p.ctx.Err() != nil:
 		return nil, errBroken
 	case c == nil:
 		return next.RoundTrip(withBody(req.Context(), req, body))
@@ -203,7 +187,7 @@ func (f *Faults) trip(p *process, next http.RoundTripper, req *http.Request) (re
 		return resp, f.watch(p, c, resp, cancel, isWatchList(req), begins)
 	}
 	cancel()
-	if err == nil && (rule.Fault == LoseAnswer || p.isStopped()) {
+	if err == nil && (rule.Fault == LoseAnswer || p.ctx.Err() != nil) {
 		return nil, errBroken
 	}
 	return resp, err
@@ -229,7 +213,7 @@ func (f *Faults) send(ctx context.Context, next http.RoundTripper, c *Call, req 
 	defer f.mu.Unlock()
 	c.Landed, c.Server = time.Now(), resp.StatusCode
 	if resp.StatusCode < 300 {
-		f.saw(numberOf(object.ResourceVersion))
+		f.saw(object)
 	}
 	if c.Verb == "create" && resp.StatusCode < 300 {
 		c.Name = cmp.Or(c.Name, object.Name) // the server has chosen it
@@ -243,7 +227,7 @@ func (f *Faults) decide(p *process, c *Call, req *http.Request) (met Rule, begin
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls = append(f.calls, c)
-	if p.isStopped() {
+	if p.ctx.Err() != nil {
 		c.Faults = []Rule{{Fault: StopProcess}}
 		return Rule{Fault: Refuse}, nil
 	}
@@ -286,7 +270,7 @@ func (f *Faults) decide(p *process, c *Call, req *http.Request) (met Rule, begin
 		f.until = later(f.until, time.Now().Add(r.Delay))
 	}
 	if met.Fault == StopProcess {
-		close(p.stopped)
+		p.stop()
 		for s := range p.watches {
 			s.fail(errBroken)
 		}
@@ -306,8 +290,8 @@ func (p *process) begin(r Rule, resource string) (begun bool) {
 	return begun
 }
 
-func (f *Faults) saw(number uint64) {
-	if number > 0 {
+func (f *Faults) saw(object metav1.PartialObjectMetadata) {
+	if number := numberOf(object.ResourceVersion); number > 0 {
 		f.versions = append(f.versions, version{time.Now(), number})
 	}
 }

@@ -404,10 +404,10 @@ func TestCallsAreRecorded(t *testing.T) {
 			lines = append(lines, c.String())
 		}
 		assert.Equal(t, []string{
-			"process 1: create pods web: server 200 after 0s, client 0 [create: answer lost]",
-			"process 1: create pods web: server 200 after 0s",
-			"process 1: delete pods a: server 200 after 1s, client 0 [delete: lands late 1s]",
-			"process 1: get pods a: not landed, client 500 [get: refused 500]",
+			"process 1: create pods web: server 200, client 0 [create: answer lost]",
+			"process 1: create pods web: server 200, client 200",
+			"process 1: delete pods a: server 200, client 0, after 1s [delete: lands late 1s]",
+			"process 1: get pods a: server 0, client 500 [get: refused 500]",
 		}, lines)
 	})
 }

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -139,12 +138,8 @@ func (j *Judge) list(ctx context.Context, isOwner bool) (list unstructured.Unstr
 		return list, err
 	}
 	defer func() { _ = body.Close() }()
-	data, err := io.ReadAll(body)
-	if err == nil {
-		err = list.UnmarshalJSON(data)
-	}
-	if err != nil {
-		return list, fmt.Errorf("faults: judge: listing %s: %w", j.resource(isOwner).Resource, err)
+	if data, err := io.ReadAll(body); errors.Join(err, list.UnmarshalJSON(data)) != nil {
+		return list, fmt.Errorf("faults: judge: the list of %s cannot be read", j.resource(isOwner).Resource)
 	}
 	return list, nil
 }
@@ -153,7 +148,7 @@ func (j *Judge) list(ctx context.Context, isOwner bool) (list unstructured.Unstr
 func (j *Judge) watch(ctx context.Context, isOwner bool, version string, body io.ReadCloser) {
 	for tries := 0; ctx.Err() == nil; tries++ {
 		for events := bufio.NewReader(body); ; tries = 0 {
-			line, _, err := nextEvent(events, false)
+			line, err := events.ReadBytes('\n')
 			if err != nil {
 				break
 			}
@@ -184,7 +179,7 @@ func (j *Judge) watch(ctx context.Context, isOwner bool, version string, body io
 
 func (j *Judge) record(m moment) {
 	m.at = time.Now()
-	m.version, _ = strconv.ParseUint(m.object.GetResourceVersion(), 10, 64)
+	m.version = numberOf(m.object.GetResourceVersion())
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.moments = append(j.moments, m)

@@ -357,8 +357,8 @@ func TestReport(t *testing.T) {
 		require.Error(t, err)
 		assert.Equal(t, `seed 7: 2 calls, 1 moments at which a promise was broken
    2.000s default/web: more than 1: 2 children, 1 wanted; web
-     0.000s process 1: create pods web: server 200 after 0s, client 0 [create pods: answer lost]
-     1.000s process 1: create pods web: server 200 after 0s
+     0.000s process 1: create pods web: server 200, client 0 [create pods: answer lost]
+     1.000s process 1: create pods web: server 200, client 200
 rule 1, create pods: answer lost, matched 2 calls and spoiled 1
 rule 2, delete: lands late 1s, matched nothing
 `, report.String())

@@ -89,28 +89,28 @@ func (j *Judge) Settled(ctx context.Context) error {
 			b := unsettled.breaks(fmt.Sprint("not settled within ", limit), moment{at: time.Now()})
 			j.late = append(j.late, b)
 			return fmt.Errorf("faults: %s is %s", b.Owner, b.Rule)
-		case isLate && isOver && time.Since(last) > limit:
-			return errors.New("faults: judge: the watches do not show what the server has")
+		case isLate && isOver:
+			return errors.New("faults: judge: the number of children changes all the time, or the watches do not show what the server has")
 		}
 	}
 }
 
 // seesAll reports whether the watches have shown exactly the objects that the server lists.
 func (j *Judge) seesAll(ctx context.Context) (bool, error) {
-	shown, listed := map[types.UID]string{}, map[types.UID]string{}
+	shown, listed := map[types.UID]bool{}, map[types.UID]bool{}
 	for _, isOwner := range []bool{true, false} {
 		list, err := j.list(ctx, isOwner)
 		if err != nil {
 			return false, err
 		}
 		for _, o := range list.Items {
-			listed[o.GetUID()] = o.GetResourceVersion()
+			listed[o.GetUID()] = true
 		}
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, m := range j.moments {
-		if shown[m.object.GetUID()] = m.object.GetResourceVersion(); m.isGone {
+		if shown[m.object.GetUID()] = true; m.isGone {
 			delete(shown, m.object.GetUID())
 		}
 	}
@@ -176,7 +176,8 @@ func (t *tally) breaks(rule string, m moment) Break {
 	return b
 }
 
-// verdict counts the children of each owner at each moment, in the order of the server's versions.
+// verdict counts the children of each owner at each moment, in the order of the server's versions. The last
+// change of a number was at the time last.
 func (j *Judge) verdict() (tallies map[types.UID]*tally, broken []Break, last time.Time) {
 	j.mu.Lock()
 	moments := slices.Clone(j.moments)
@@ -184,7 +185,6 @@ func (j *Judge) verdict() (tallies map[types.UID]*tally, broken []Break, last ti
 	slices.SortStableFunc(moments, func(a, b moment) int { return cmp.Compare(a.version, b.version) })
 	tallies, children := map[types.UID]*tally{}, map[types.UID]*unstructured.Unstructured{}
 	for _, m := range moments {
-		last = later(last, m.at)
 		uid, isGone := m.object.GetUID(), m.isGone || m.object.GetDeletionTimestamp() != nil
 		switch {
 		case m.isOwner && isGone:
@@ -200,15 +200,18 @@ func (j *Judge) verdict() (tallies map[types.UID]*tally, broken []Break, last ti
 			children[uid] = m.object
 		}
 		for _, t := range tallies {
-			former := t.broken
+			former := *t
 			t.children = 0
 			for _, child := range children {
 				if j.owns(t.owner, child) {
 					t.children++
 				}
 			}
-			if t.judge(j, m); t.broken != "" && t.broken != former {
+			if t.judge(j, m); t.broken != "" && t.broken != former.broken {
 				broken = append(broken, t.breaks(t.broken, m))
+			}
+			if t.children != former.children || t.wanted != former.wanted {
+				last = later(last, m.at)
 			}
 		}
 	}

@@ -7,16 +7,14 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"fmt"
+	"encoding/json"
 	"io"
-	"mime"
 	"net/http"
 	"slices"
 	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // forEver is the end of a fault without an end.
@@ -25,13 +23,12 @@ const forEver = 100 * 365 * 24 * time.Hour
 // A stream is the body of a watch. It reads the server's events at once, as a client that does not hang would, and
 // gives them to the client as the faults allow.
 type stream struct {
-	faults     *Faults
-	process    *process
-	resource   string
-	isProtobuf bool
-	body       io.ReadCloser
-	cancel     context.CancelFunc
-	wake       chan struct{} // has room for one
+	faults   *Faults
+	process  *process
+	resource string
+	body     io.ReadCloser
+	cancel   context.CancelFunc
+	wake     chan struct{} // has room for one
 
 	mu     sync.Mutex
 	queue  []event
@@ -53,11 +50,6 @@ type event struct {
 // watch replaces the body of the answer to a watch by a stream.
 func (f *Faults) watch(p *process, c *Call, resp *http.Response, cancel context.CancelFunc, hasInitialEvents bool, begins []Rule) error {
 	s := &stream{faults: f, process: p, resource: c.Resource, body: resp.Body, cancel: cancel, wake: make(chan struct{}, 1)}
-	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	if s.isProtobuf = kind == runtime.ContentTypeProtobuf; !s.isProtobuf && kind != runtime.ContentTypeJSON {
-		_ = s.Close()
-		return fmt.Errorf("faults: a watch is neither JSON nor protobuf: %q", kind)
-	}
 	if hasInitialEvents {
 		s.begins, begins = begins, nil
 	}
@@ -65,13 +57,8 @@ func (f *Faults) watch(p *process, c *Call, resp *http.Response, cancel context.
 		s.begin(r)
 	}
 	resp.Body = s
-	isStopped := false
-	f.locked(func() {
-		if isStopped = p.isStopped(); !isStopped {
-			p.watches[s] = struct{}{}
-		}
-	})
-	if isStopped {
+	f.locked(func() { p.watches[s] = struct{}{} })
+	if p.ctx.Err() != nil {
 		_ = s.Close()
 		return errBroken
 	}
@@ -82,7 +69,9 @@ func (f *Faults) watch(p *process, c *Call, resp *http.Response, cancel context.
 func (s *stream) pump() {
 	body := bufio.NewReader(s.body)
 	for {
-		data, version, err := nextEvent(body, s.isProtobuf)
+		data, err := body.ReadBytes('\n')
+		var e watchEvent
+		_ = json.Unmarshal(data, &e)
 		var due time.Time
 		s.change(func() {
 			if s.lag > 0 {
@@ -96,7 +85,7 @@ func (s *stream) pump() {
 			}
 		})
 		s.faults.locked(func() {
-			s.faults.saw(version)
+			s.faults.saw(metaOf(e.Object))
 			s.faults.until = later(s.faults.until, due)
 		})
 		if err != nil {
@@ -138,7 +127,7 @@ func (s *stream) apply(r Rule) {
 func (s *stream) end(status int) {
 	s.queue, s.held = nil, time.Time{}
 	if status != 0 {
-		s.queue = append(s.queue, event{data: errorEvent(statusOf(status), s.isProtobuf)})
+		s.queue = append(s.queue, event{data: append(encoded(watchEvent{"ERROR", encoded(statusOf(status))}), '\n')})
 	}
 	s.queue = append(s.queue, event{err: io.EOF})
 }

@@ -4,15 +4,14 @@
 package faults
 
 import (
-	"bufio"
 	"bytes"
+	"cmp"
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"io"
 	"net/http"
+	"regexp"
 	"strconv"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,56 +20,38 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// callOf reads the verb, the resource and the name of a request. It returns nil for requests that are not about objects.
-func callOf(req *http.Request, body []byte) *Call {
-	parts := strings.Split(strings.Trim(req.URL.Path, "/"), "/")
-	for len(parts) > 0 && parts[0] != "api" && parts[0] != "apis" {
-		parts = parts[1:] // the server's address may have a path
-	}
-	skip := 2
-	if len(parts) > 0 && parts[0] == "apis" {
-		skip = 3
-	}
-	if len(parts) <= skip {
-		return nil
-	}
-	parts = parts[skip:]
-	c := &Call{Began: time.Now()}
-	if parts[0] == "namespaces" && len(parts) > 2 && parts[2] != "status" && parts[2] != "finalize" {
-		c.Namespace, parts = parts[1], parts[2:]
-	}
-	parts = append(parts, "", "")
-	if c.Resource, c.Name = parts[0], parts[1]; parts[2] != "" {
-		c.Resource += "/" + parts[2]
-	}
-	c.Verb = verbOf(req, c.Name)
-	if c.Verb == "create" && c.Name == "" {
-		c.Name = metaOf(body).Name
-	}
-	return c
+// pathOf matches the path of a request for objects: namespace, resource, name and subresource.
+var pathOf = regexp.MustCompile(`^.*?/(?:api|apis/[^/]+)/v[^/]+/(?:namespaces/([^/]+)/)?([^/]+)(?:/([^/]+))?(?:/([^/]+))?$`)
+
+var methods = map[string]string{
+	http.MethodPost: "create", http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete", http.MethodGet: "get",
 }
 
-func verbOf(req *http.Request, name string) string {
-	switch req.Method {
-	case http.MethodPost:
-		return "create"
-	case http.MethodPut:
-		return "update"
-	case http.MethodPatch:
-		return "patch"
-	case http.MethodDelete:
-		if name == "" {
-			return "deletecollection"
-		}
-		return "delete"
+// callOf reads the verb, the resource and the name of a request. It returns nil for requests that are not about objects.
+func callOf(req *http.Request, body []byte) *Call {
+	part := pathOf.FindStringSubmatch(req.URL.Path)
+	if part == nil {
+		return nil
 	}
-	if watch := req.URL.Query().Get("watch"); watch == "true" || watch == "1" {
-		return "watch"
+	c := &Call{Began: time.Now(), Verb: methods[req.Method], Namespace: part[1], Resource: part[2], Name: part[3]}
+	if c.Namespace != "" && (c.Resource == "status" || c.Resource == "finalize") {
+		c.Namespace, c.Resource, c.Name, part[4] = "", "namespaces", c.Namespace, c.Resource
 	}
-	if name == "" {
-		return "list"
+	if part[4] != "" {
+		c.Resource += "/" + part[4]
 	}
-	return "get"
+	watch := req.URL.Query().Get("watch")
+	switch {
+	case c.Verb == "get" && (watch == "true" || watch == "1"):
+		c.Verb = "watch"
+	case c.Verb == "get" && c.Name == "":
+		c.Verb = "list"
+	case c.Verb == "delete" && c.Name == "":
+		c.Verb = "deletecollection"
+	case c.Verb == "create":
+		c.Name = cmp.Or(c.Name, metaOf(body).Name)
+	}
+	return c
 }
 
 // bodyOf reads the body of a request to its end and closes it, as a RoundTripper must.
@@ -82,11 +63,14 @@ func bodyOf(req *http.Request) ([]byte, error) {
 	return io.ReadAll(req.Body)
 }
 
-// withBody returns a copy of a request, with a body that can be read again. The transport asks for compression
-// itself, and then gives the answer uncompressed.
+// withBody returns a copy of a request, with a body that can be read again. The server is asked for JSON in place of
+// other encodings, which any client understands too. Compression is left to the transport.
 func withBody(ctx context.Context, req *http.Request, body []byte) *http.Request {
 	req = req.Clone(ctx)
 	req.Header.Del("Accept-Encoding")
+	if accept := req.Header.Get("Accept"); accept != "" {
+		req.Header.Set("Accept", otherEncodings.ReplaceAllString(accept, runtime.ContentTypeJSON))
+	}
 	if req.Body != nil && req.Body != http.NoBody {
 		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 		req.Body, _ = req.GetBody()
@@ -94,26 +78,17 @@ func withBody(ctx context.Context, req *http.Request, body []byte) *http.Request
 	return req
 }
 
-const protobufPrefix = "k8s\x00"
+var otherEncodings = regexp.MustCompile(`application/(vnd\.kubernetes\.protobuf|cbor(-seq)?)`)
 
-// metaOf reads the metadata of an object or a list in JSON or protobuf. If it can read neither, all fields are empty.
+// metaOf reads the metadata of an object or a list in JSON, or of an object in protobuf. If it can read neither, all
+// fields are empty.
 func metaOf(data []byte) (m metav1.PartialObjectMetadata) {
-	body, isProtobuf := bytes.CutPrefix(data, []byte(protobufPrefix))
-	if !isProtobuf {
-		_ = json.Unmarshal(data, &m)
-		return m
-	}
 	var object runtime.Unknown
-	if object.Unmarshal(body) != nil {
-		return m
-	}
-	if !strings.HasSuffix(object.Kind, "List") {
+	if body, isProtobuf := bytes.CutPrefix(data, []byte("k8s\x00")); !isProtobuf {
+		_ = json.Unmarshal(data, &m)
+	} else if object.Unmarshal(body) == nil {
 		_ = m.Unmarshal(object.Raw)
-		return m
 	}
-	var list metav1.PartialObjectMetadataList
-	_ = list.Unmarshal(object.Raw)
-	m.ResourceVersion = list.ResourceVersion
 	return m
 }
 
@@ -161,37 +136,10 @@ func refuse(req *http.Request, r Rule) (*http.Response, error) {
 	return resp, nil
 }
 
-// nextEvent reads one event of a watch, in lines of JSON or in protobuf, and the version of its object.
-func nextEvent(body *bufio.Reader, isProtobuf bool) (event []byte, version uint64, err error) {
-	if !isProtobuf {
-		var e struct {
-			Object json.RawMessage `json:"object"`
-		}
-		event, err = body.ReadBytes('\n')
-		_ = json.Unmarshal(event, &e)
-		return event, numberOf(metaOf(e.Object).ResourceVersion), err
-	}
-	head := make([]byte, 4)
-	if _, err := io.ReadFull(body, head); err != nil {
-		return nil, 0, err
-	}
-	event = append(head, make([]byte, binary.BigEndian.Uint32(head))...)
-	var e metav1.WatchEvent
-	_, err = io.ReadFull(body, event[4:])
-	_ = e.Unmarshal(event[4:])
-	return event, numberOf(metaOf(e.Object.Raw).ResourceVersion), err
-}
-
-// errorEvent returns an event of type ERROR with a status.
-func errorEvent(status metav1.Status, isProtobuf bool) []byte {
-	if !isProtobuf {
-		event := append([]byte(`{"type":"ERROR","object":`), encoded(status)...)
-		return append(event, "}\n"...)
-	}
-	raw, _ := status.Marshal()
-	object, _ := (&runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: "v1", Kind: "Status"}, Raw: raw}).Marshal()
-	event, _ := (&metav1.WatchEvent{Type: "ERROR", Object: runtime.RawExtension{Raw: append([]byte(protobufPrefix), object...)}}).Marshal()
-	return append(binary.BigEndian.AppendUint32(nil, uint32(len(event))), event...)
+// A watchEvent is one line of a watch.
+type watchEvent struct {
+	Type   string          `json:"type"`
+	Object json.RawMessage `json:"object"`
 }
 
 func statusOf(code int) metav1.Status {
@@ -203,7 +151,7 @@ func statusOf(code int) metav1.Status {
 	return status
 }
 
-func encoded(status metav1.Status) []byte {
-	text, _ := json.Marshal(status)
+func encoded(object any) []byte {
+	text, _ := json.Marshal(object) // of our own types, which have nothing that cannot be encoded
 	return text
 }
