@@ -33,6 +33,7 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/faults"
 	"github.com/replicakit/replicakit/replicas/ledger"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 	"github.com/replicakit/replicakit/replicas/transport"
@@ -74,6 +75,7 @@ var functions = map[string][]any{
 	"expectations.Pointers":                   {expectations.Pointers[corev1.Pod]},
 	"expectations.Sync":                       {expectations.Sync[key, pod], expectations.Sync[key, mixed]},
 	"expectations.SyncLive":                   {expectations.SyncLive[key, pod], expectations.SyncLive[key, mixed]},
+	"faults.Minute":                           {faults.Minute},
 	"ledger.RulesOf":                          {ledger.RulesOf[pod], ledger.RulesOf[mixed]},
 	"podrank.By":                              {podrank.By[pod, int]},
 	"podrank.ByFacts":                         {podrank.ByFacts[pod, int]},
@@ -191,6 +193,13 @@ var kinds = map[string][]any{
 	"expectations.State":                             {expectations.State(0)},
 	"expectations.Store":                             {expectations.Store[key]{}},
 	"expectations.UIDTrackingControllerExpectations": {expectations.UIDTrackingControllerExpectations[key]{}},
+	"faults.Break":                                   {faults.Break{}},
+	"faults.Call":                                    {faults.Call{}},
+	"faults.Fault":                                   {faults.LoseAnswer},
+	"faults.Faults":                                  {faults.Faults{}},
+	"faults.Judge":                                   {faults.Judge{}},
+	"faults.Report":                                  {faults.Report{Rules: make([]faults.Rule, 1)}},
+	"faults.Rule":                                    {faults.Rule{}},
 	"ledger.Bearer":                                  {ledger.Bearer(200)},
 	"ledger.InFlight":                                {ledger.InFlight{}},
 	"ledger.Ledger":                                  {ledger.Ledger[pod]{}},
@@ -332,7 +341,7 @@ func TestNothingPanics(t *testing.T) {
 func TestNothingPanicsKnowsAll(t *testing.T) {
 	t.Parallel()
 	var found []string
-	for _, dir := range append([]string{"replicas", "replicas/controller", "replicas/ledger", "replicas/transport", "replicas/typed", "replicas/replicastest"}, primitives...) {
+	for _, dir := range append([]string{"replicas", "replicas/controller", "replicas/ledger", "replicas/transport", "replicas/faults", "replicas/typed", "replicas/replicastest"}, primitives...) {
 		name := path.Base(dir)
 		for _, file := range goList(t, "-f", `{{join .GoFiles "\n"}}`, "./"+dir) {
 			file, err := parser.ParseFile(token.NewFileSet(), dir+"/"+file, nil, 0)

@@ -27,7 +27,7 @@ func TestInBadMinutes(t *testing.T) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, config)
-			f := &faults.Faults{Seed: seed, Rules: faults.Minute(seed, "workers")}
+			f := &faults.Faults{Seed: seed, Rules: faults.Minute(seed, "workerpools", "workers")}
 			judge := &faults.Judge{
 				Client: client, Server: config.Host, Faults: f, Namespace: w.namespace,
 				Owner: v1.GroupVersion.WithResource("workerpools"),

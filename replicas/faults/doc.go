@@ -7,7 +7,7 @@
 // A Faults wraps the operator's transport and spoils calls and watches by rules. A Judge watches the
 // server with a client of its own, and reports each moment at which there were too many or too few children:
 //
-//	f := &faults.Faults{Seed: seed, Rules: faults.Minute(seed, "workers")}
+//	f := &faults.Faults{Seed: seed, Rules: faults.Minute(seed, "workerpools", "workers")}
 //	config.Wrap(f.Wrap)
 //	judge := &faults.Judge{Client: client, Server: host, Faults: f, Namespace: "default", Owner: pools, Child: workers}
 //	err := judge.Begin(ctx)

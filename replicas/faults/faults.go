@@ -28,9 +28,9 @@ type Faults struct {
 
 	mu       sync.Mutex
 	current  *process
-	started  int   // the number of the process that runs
-	met      []int // for each rule, the number of calls that it matched
-	done     []int // for each rule, the number of its faults
+	started  int         // the number of the process that runs
+	met      map[int]int // the number of calls that each rule matched
+	done     map[int]int // the number of faults of each rule
 	calls    []*Call
 	versions []version
 	pending  int       // number of calls that will reach the server later
@@ -97,6 +97,9 @@ func (f *Faults) Wrap(next http.RoundTripper) http.RoundTripper {
 // process of it, and must make its clients itself. When a rule stops the process, its calls fail and its context
 // ends. After the function has returned, Run calls it again for the next process.
 func (f *Faults) Run(ctx context.Context, operator func(ctx context.Context) error) error {
+	if operator == nil {
+		return errors.New("faults: there is no operator to run")
+	}
 	for {
 		var p *process
 		f.locked(func() { p = f.running() })
@@ -116,6 +119,9 @@ func (f *Faults) running() *process {
 		f.started++
 		f.current = &process{number: f.started, watches: map[*stream]struct{}{}}
 		f.current.ctx, f.current.stop = context.WithCancel(context.Background())
+	}
+	if f.met == nil {
+		f.met, f.done = map[int]int{}, map[int]int{}
 	}
 	return f.current
 }
@@ -231,7 +237,6 @@ func (f *Faults) decide(p *process, c *Call, req *http.Request) (met Rule, begin
 		c.Faults = []Rule{{Fault: StopProcess}}
 		return Rule{Fault: Refuse}, nil
 	}
-	f.met, f.done = grown(f.met, len(f.Rules)), grown(f.done, len(f.Rules))
 	for k := range 2 * len(f.Rules) { // faults of watches come last, because a watch that is refused must not use them up
 		i := k % len(f.Rules)
 		r, asked := f.Rules[i], *c
@@ -316,8 +321,6 @@ func (f *Faults) isOver() (isOver bool, end time.Time) {
 	}
 	return isOver, end
 }
-
-func grown(counts []int, n int) []int { return append(counts, make([]int, max(0, n-len(counts)))...) }
 
 func later(a, b time.Time) time.Time {
 	if a.After(b) {

@@ -148,32 +148,34 @@ func (r Rule) String() string {
 	return strings.TrimPrefix(strings.Join(text, " ")+": "+effect, ": ")
 }
 
-// Minute returns the rules of one bad minute for the children of an operator. Resource is the resource of the
-// children, such as "pods". The seeds 0 to 7 give eight kinds of bad minutes, and later seeds give the same
-// kinds with other calls and other delays.
-func Minute(seed uint64, resource string) []Rule {
-	nth := int(draw(seed, 1) * 3) // the first to the third call
-	late := time.Duration(2000+3000*draw(seed, 2)) * time.Millisecond
+// Minute returns the rules of one bad minute for an operator, given the resources of its owners and children, such as
+// "workerpools" and "workers". The seeds 0 to 9 give ten kinds of bad minutes. Later seeds give the same kinds, and
+// also begin them later.
+func Minute(seed uint64, owners, children string) []Rule {
+	late := time.Duration(2000+3000*draw(seed, 1)) * time.Millisecond
+	nth := 0
+	if seed > 9 {
+		nth = int(draw(seed, 2) * 3)
+	}
 	at := func(verb string, f Fault, delay time.Duration) Rule {
-		return Rule{Verb: verb, Resource: resource, Skip: nth, Times: 1, Fault: f, Delay: delay}
+		return Rule{Verb: verb, Resource: children, Skip: nth, Times: 1, Fault: f, Delay: delay}
 	}
-	switch seed % 8 {
-	case 0:
-		return []Rule{at("create", WatchHang, late), at("create", LoseAnswer, 0)}
-	case 1:
-		return []Rule{at("delete", WatchHang, late), at("delete", LoseAnswer, 0), at("create", LandLate, late)}
-	case 2:
-		return []Rule{{Resource: resource, Fault: WatchLate, Delay: late / 2}}
-	case 3:
-		return []Rule{at("create", StopProcess, 0), {Verb: "list", Resource: resource, Process: 2, Times: 1, Fault: OldList, Delay: late},
-			{Verb: "watch", Resource: resource, Process: 2, Times: 1, Fault: WatchHang, Delay: late}}
-	case 4:
-		return []Rule{{Verb: "create", Resource: resource, Share: 0.5, Times: 4, Fault: Refuse, Status: 429, Delay: time.Second},
-			{Verb: "delete", Resource: resource, Share: 0.5, Times: 4, Fault: Refuse, Status: 500}}
-	case 5:
-		return []Rule{at("create", WatchEnd, 0), at("create", LandLate, late), {Verb: "watch", Resource: resource, Skip: 1, Times: 1, Fault: Refuse, Status: 410}}
-	case 6:
-		return []Rule{at("create", WatchReplay, late), {Resource: resource, Share: 0.3, Times: 4, Fault: LoseAnswer}}
+	often := func(verb, resource string, f Fault, status int) Rule {
+		return Rule{Verb: verb, Resource: resource, Share: 0.5, Times: 4, Fault: f, Status: status}
 	}
-	return []Rule{at("create", WatchHang, late), at("create", StopProcess, 0), at("delete", LandLate, late)}
+	next := func(verb string, f Fault) Rule {
+		return Rule{Verb: verb, Resource: children, Process: 2, Times: 1, Fault: f, Delay: late}
+	}
+	return [][]Rule{
+		{at("create", WatchHang, late), at("create", LoseAnswer, 0)},
+		{at("delete", WatchHang, late), at("delete", LoseAnswer, 0)},
+		{{Resource: children, Fault: WatchLate, Delay: late / 2}},
+		{{Resource: owners, Fault: WatchLate, Delay: late / 2}},
+		{at("create", StopProcess, 0), next("list", OldList), next("watch", WatchHang)},
+		{at("create", WatchHang, late), at("create", StopProcess, 0)},
+		{at("create", LandLate, late), at("delete", LandLate, late)},
+		{at("create", WatchReplay, late), often("", children, LoseAnswer, 0)},
+		{often("create", children, Refuse, 429), often("delete", children, Refuse, 500), often("", owners+"/status", Refuse, 409)},
+		{at("create", WatchEnd, 0), at("delete", WatchEnd, 0), {Verb: "watch", Resource: children, Skip: 1, Times: 1, Fault: Refuse, Status: 410}, at("create", LoseAnswer, 0)},
+	}[seed%10]
 }

@@ -34,7 +34,7 @@ type Report struct {
 	Began     time.Time // when the judge began
 	Broken    []Break
 	Rules     []Rule
-	Met, Done []int // for each rule, the number of calls that it matched, and of its faults
+	Met, Done map[int]int // the number of calls that each rule matched, and of its faults, by the rule's index
 	Calls     []Call
 }
 
@@ -129,7 +129,7 @@ func (j *Judge) End(ctx context.Context) (Report, error) {
 	_, broken, _ := j.verdict()
 	f := j.Faults
 	report := Report{Seed: f.Seed, Began: j.began, Broken: append(broken, j.late...), Rules: f.Rules, Calls: f.Calls()}
-	f.locked(func() { report.Met, report.Done = grown(f.met, len(f.Rules)), grown(f.done, len(f.Rules)) })
+	f.locked(func() { report.Met, report.Done = maps.Clone(f.met), maps.Clone(f.done) })
 	for i, b := range report.Broken {
 		report.Broken[i].Calls = report.of(b)
 	}
@@ -143,7 +143,7 @@ func (j *Judge) End(ctx context.Context) (Report, error) {
 		err = errors.New("faults: no call went through the faults: was the configuration wrapped before the clients were made?")
 	case !slices.ContainsFunc(j.moments, func(m moment) bool { return m.isOwner }):
 		err = fmt.Errorf("faults: there were no %s in namespace %q, so nothing was judged", j.Owner.Resource, j.Namespace)
-	case len(f.Rules) > 0 && slices.Max(report.Done) == 0:
+	case len(f.Rules) > 0 && len(report.Done) == 0:
 		err = errors.New("faults: no rule spoiled a call, so the run proves nothing: " + report.String())
 	}
 	return report, err
