@@ -34,7 +34,7 @@ func TestInBadMinutes(t *testing.T) {
 				Child: v1.GroupVersion.WithResource("workers"),
 			}
 			require.NoError(t, judge.Begin(t.Context()))
-			spoiled, ended := rest.CopyConfig(config), make(chan error)
+			spoiled, ended := rest.CopyConfig(config), make(chan error, 1)
 			spoiled.Wrap(f.Wrap)
 			ctx, stop := context.WithCancel(t.Context())
 			go func() {

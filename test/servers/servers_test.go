@@ -25,6 +25,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/informers"
@@ -44,6 +45,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/clientgo"
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/controllerruntime"
+	"github.com/replicakit/replicakit/replicas/faults"
 )
 
 const (
@@ -303,17 +305,52 @@ func restarts(w *world) {
 }
 
 func losesAnswers(w *world) {
-	w.loses.Store(true)
+	for _, verb := range []string{"create", "delete"} {
+		w.faults.Rules = append(w.faults.Rules, faults.Rule{Verb: verb, Resource: "pods", Share: 0.3, Fault: faults.LoseAnswer})
+	}
 	w.start()
 	w.create(20)
 	w.has(20)
 	assert.Len(w.t, w.ever, 20, "no pod is created twice")
-	lost := w.lost.Load()
-	assert.Positive(w.t, lost, "answers to creations were lost")
 	w.scale(5)
 	w.has(5)
 	assert.Len(w.t, w.ever, 20, "no pod too many is deleted and replaced")
-	assert.Greater(w.t, w.lost.Load(), lost, "answers to deletions were lost")
+	lost := map[string]int{}
+	for _, c := range w.faults.Calls() {
+		lost[c.Verb] += len(c.Faults)
+	}
+	assert.Positive(w.t, lost["create"])
+	assert.Positive(w.t, lost["delete"])
+}
+
+// Ten bad minutes, with built-in resources, which clients send and read as protobuf.
+func TestInBadMinutes(t *testing.T) {
+	t.Parallel()
+	client, err := rest.HTTPClientFor(shared.Config)
+	require.NoError(t, err)
+	for seed := range uint64(10) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, nil)
+			w.faults = &faults.Faults{Seed: seed, Rules: faults.Minute(seed, "replicasets", "pods")}
+			w.adapter = func(ctx context.Context, config *rest.Config, namespace string) error {
+				config.ContentType = runtime.ContentTypeProtobuf
+				return w.faults.Run(ctx, func(ctx context.Context) error { return clientgoOf()(ctx, config, namespace) })
+			}
+			judge := &faults.Judge{
+				Client: client, Server: shared.Config.Host, Faults: w.faults, Namespace: w.namespace,
+				Owner: appsv1.SchemeGroupVersion.WithResource("replicasets"), Child: corev1.SchemeGroupVersion.WithResource("pods"),
+			}
+			require.NoError(t, judge.Begin(t.Context()))
+			w.start()
+			w.create(3)
+			require.NoError(t, judge.Settled(t.Context()))
+			w.scale(1)
+			report, err := judge.End(t.Context())
+			require.NoError(t, err)
+			t.Log(report)
+		})
+	}
 }
 
 // A world is a namespace with one ReplicaSet, named web.
@@ -323,10 +360,9 @@ type world struct {
 	client    kubernetes.Interface
 	namespace string
 
-	before        func(*http.Request)     // called before each request of the adapter; may be nil
-	instead       func(*http.Request) int // returns the HTTP status to answer a request with, or 0 to forward the request; may be nil
-	loses         atomic.Bool             // whether every third answer to a write of a pod is lost
-	written, lost atomic.Int64
+	before  func(*http.Request)     // called before each request of the adapter; may be nil
+	instead func(*http.Request) int // returns the HTTP status to answer a request with, or 0 to forward the request; may be nil
+	faults  *faults.Faults          // spoils the requests that are forwarded
 
 	mu     sync.Mutex
 	active map[types.UID]bool // the pods of web that are not being deleted
@@ -340,7 +376,7 @@ var (
 
 func newWorld(t *testing.T, adapter func(context.Context, *rest.Config, string) error) *world {
 	t.Helper()
-	w := &world{t: t, adapter: adapter, active: map[types.UID]bool{}, ever: map[types.UID]bool{}}
+	w := &world{t: t, adapter: adapter, faults: &faults.Faults{}, active: map[types.UID]bool{}, ever: map[types.UID]bool{}}
 	client, err := kubernetes.NewForConfig(unlimited())
 	require.NoError(t, err)
 	w.client = client
@@ -397,7 +433,8 @@ func (w *world) see(pod *corev1.Pod, exists bool) {
 func (w *world) start() (stop func()) {
 	w.t.Helper()
 	config := unlimited()
-	config.Wrap(w.lose)
+	config.Wrap(w.faults.Wrap)
+	config.Wrap(w.intercept)
 	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), logr.Discard()))
 	var running sync.WaitGroup
 	running.Go(func() { assert.NoError(w.t, w.adapter(ctx, config, w.namespace)) })
@@ -413,10 +450,9 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (r roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return r(request) }
 
-// lose wraps the transport of the adapter. If one of the functions w.before and w.instead is set, the new
-// transport calls this function for each request. If w.loses is true, the new transport drops every third answer
-// to a write of a pod. The server has carried out these writes.
-func (w *world) lose(next http.RoundTripper) http.RoundTripper {
+// intercept wraps the transport of the adapter. If one of the functions w.before and w.instead is set, the new
+// transport calls this function for each request.
+func (w *world) intercept(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(request *http.Request) (*http.Response, error) {
 		if w.before != nil {
 			w.before(request)
@@ -426,13 +462,7 @@ func (w *world) lose(next http.RoundTripper) http.RoundTripper {
 				return refusal(request, status), nil
 			}
 		}
-		response, err := next.RoundTrip(request)
-		if err != nil || !w.loses.Load() || request.Method == http.MethodGet || !strings.Contains(request.URL.Path, "/pods") || w.written.Add(1)%3 != 0 {
-			return response, err
-		}
-		w.lost.Add(1)
-		_ = response.Body.Close()
-		return nil, io.ErrUnexpectedEOF
+		return next.RoundTrip(request)
 	})
 }
 
