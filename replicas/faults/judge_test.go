@@ -383,3 +383,33 @@ func TestSettledWaitsForTheFaults(t *testing.T) {
 		require.NoError(t, err)
 	})
 }
+
+// An operator whose watch is late acts late, for as long as it runs. If its number never settles, the judge says so.
+func TestANumberThatNeverSettlesWithALateWatch(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, server := newCluster(), newFake()
+		j := judgeOf(s)
+		j.Faults.Rules = []faults.Rule{{Fault: faults.WatchLate, Delay: time.Second}}
+		require.NoError(t, j.Begin(t.Context()))
+		watch(t, j.Faults.Wrap(server), "")
+		s.scale(1)
+		ctx, stop := context.WithCancel(t.Context())
+		go func() {
+			defer close(server.events)
+			for ctx.Err() == nil {
+				s.create("a", "b")
+				s.delete("a", "b")
+				server.events <- "1\n"
+				time.Sleep(500 * time.Millisecond)
+			}
+		}()
+		began := time.Now()
+		require.ErrorContains(t, j.Settled(t.Context()), "not settled within 11s")
+		assert.Less(t, time.Since(began), time.Minute)
+		stop()
+		report, err := j.End(t.Context())
+		require.Error(t, err)
+		assert.Equal(t, "more than 1", report.Broken[0].Rule)
+	})
+}

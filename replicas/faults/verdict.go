@@ -59,12 +59,18 @@ func (r Report) String() string {
 }
 
 // Settled waits until each owner has as many children as it wants, all faults have ended, and nothing has changed for a
-// while. It returns an error if an owner does not settle in time, which the report contains too.
+// while. It returns an error if an owner does not settle in time, which the report contains too. The time begins anew
+// with each fault, so rules need Times, or ctx an end.
 func (j *Judge) Settled(ctx context.Context) error {
 	if j.stop == nil {
 		return errors.New("faults: the judge has not begun")
 	}
 	quiet, limit := cmp.Or(j.Quiet, 2*time.Second), cmp.Or(j.SettlesWithin, time.Minute)
+	for _, r := range j.Faults.Rules {
+		if r.Fault == WatchLate { // the operator acts so much later
+			quiet, limit = quiet+r.Delay, limit+r.Delay
+		}
+	}
 	// A child that was made and deleted just now is in no list, so its events must have the time to arrive.
 	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
 		isOver, end := j.Faults.isOver()

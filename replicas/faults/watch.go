@@ -70,13 +70,8 @@ func (s *stream) pump() {
 	body := bufio.NewReader(s.body)
 	for {
 		data, err := body.ReadBytes('\n')
-		var e watchEvent
-		_ = json.Unmarshal(data, &e)
-		var due time.Time
 		s.change(func() {
-			if s.lag > 0 {
-				due = time.Now().Add(s.lag)
-			}
+			due := time.Now().Add(s.lag)
 			if len(data) > 0 {
 				s.queue = append(s.queue, event{data: data, due: due})
 			}
@@ -84,10 +79,9 @@ func (s *stream) pump() {
 				s.queue = append(s.queue, event{err: err, due: due})
 			}
 		})
-		s.faults.locked(func() {
-			s.faults.saw(metaOf(e.Object))
-			s.faults.until = later(s.faults.until, due)
-		})
+		var e watchEvent
+		_ = json.Unmarshal(data, &e)
+		s.faults.locked(func() { s.faults.saw(metaOf(e.Object)) })
 		if err != nil {
 			return
 		}
