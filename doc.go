@@ -32,6 +32,9 @@
 // After an API call on a child, package replicas/ledger remembers the result until the cache shows it. Use
 // package replicas/ledger if you write your own loop.
 //
+// Package replicas/faults tests any operator on a real API server. It spoils the operator's calls and watches,
+// and judges whether the number of children stays right.
+//
 // The module replicas/clientgo runs the whole loop with client-go, and the module replicas/controllerruntime
 // runs it with controller-runtime. The module replicas/clientgo also contains a complete ReplicaSet
 // controller and a complete ReplicationController manager.

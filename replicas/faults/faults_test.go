@@ -77,21 +77,27 @@ func (s *fake) got() []string {
 	return append([]string(nil), s.landed...)
 }
 
+// An answer is what a client reads of a response.
+type answer struct {
+	header http.Header
+	body   io.Reader
+}
+
 // call sends a request, and returns the status, or 0 if the connection broke.
-func call(t *testing.T, client http.RoundTripper, method, url string) (status int, resp *http.Response) {
+func call(t *testing.T, client http.RoundTripper, method, url string) (status int, got answer) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(`{"metadata":{"name":"web"}}`))
 	require.NoError(t, err)
 	if method == http.MethodGet {
 		req.Body = nil
 	}
-	resp, err = client.RoundTrip(req)
+	resp, err := client.RoundTrip(req)
 	if err != nil {
 		require.ErrorIs(t, err, io.ErrUnexpectedEOF)
-		return 0, nil
+		return 0, answer{}
 	}
 	t.Cleanup(func() { _ = resp.Body.Close() })
-	return resp.StatusCode, resp
+	return resp.StatusCode, answer{resp.Header, resp.Body}
 }
 
 func TestCalls(t *testing.T) {
@@ -107,29 +113,41 @@ func TestCalls(t *testing.T) {
 		"without rules, nothing is spoiled": {nil, "POST", pods, []int{200, 200}, []string{"POST pods", "POST pods"}},
 		"an answer is lost after the call has landed": {
 			[]faults.Rule{{Verb: "create", Resource: "pods", Fault: faults.LoseAnswer, Skip: 1, Times: 1}},
-			"POST", pods, []int{200, 0, 200}, []string{"POST pods", "POST pods", "POST pods"},
+			"POST", pods,
+			[]int{200, 0, 200},
+			[]string{"POST pods", "POST pods", "POST pods"},
 		},
 		"a call lands late": {
 			[]faults.Rule{{Fault: faults.LandLate, Delay: time.Minute}},
-			"DELETE", pods + "/web-1", []int{0}, []string{"DELETE web-1 after 1m0s"},
+			"DELETE", pods + "/web-1",
+			[]int{0},
+			[]string{"DELETE web-1 after 1m0s"},
 		},
 		"a call is refused": {
 			[]faults.Rule{{Fault: faults.Refuse, Status: 500, Times: 1}},
-			"PATCH", pods + "/web-1", []int{500, 200}, []string{"PATCH web-1"},
+			"PATCH", pods + "/web-1",
+			[]int{500, 200},
+			[]string{"PATCH web-1"},
 		},
 		"a call is cut off before it lands": {
 			[]faults.Rule{{Fault: faults.Refuse, Times: 1}},
-			"PUT", pods + "/web-1", []int{0, 200}, []string{"PUT web-1"},
+			"PUT", pods + "/web-1",
+			[]int{0, 200},
+			[]string{"PUT web-1"},
 		},
 		"a call meets the first rule that applies": {
 			[]faults.Rule{{Fault: faults.Refuse, Status: 429, Times: 1}, {Fault: faults.Refuse, Status: 500, Times: 1}},
-			"GET", pods + "/web-1", []int{429, 500, 200}, []string{"GET web-1"},
+			"GET", pods + "/web-1",
+			[]int{429, 500, 200},
+			[]string{"GET web-1"},
 		},
 		"a rule is for a verb, a resource and a name": {
 			[]faults.Rule{
 				{Verb: "get", Fault: faults.Refuse}, {Resource: "pods/status", Fault: faults.Refuse}, {Name: "db-*", Fault: faults.Refuse}, {Process: 2, Fault: faults.Refuse},
 			},
-			"DELETE", pods + "/web-1", []int{200}, []string{"DELETE web-1"},
+			"DELETE", pods + "/web-1",
+			[]int{200},
+			[]string{"DELETE web-1"},
 		},
 		"the name of a new object is in its body": {
 			[]faults.Rule{{Name: "w?b", Fault: faults.Refuse, Status: 503}}, "POST", pods, []int{503}, nil,
@@ -139,12 +157,15 @@ func TestCalls(t *testing.T) {
 		},
 		"the server's address has a path, and the group has a name": {
 			[]faults.Rule{{Verb: "list", Resource: "workers", Fault: faults.Refuse, Status: 410}},
-			"GET", "http://server/k8s/clusters/c-1/apis/example.com/v1/workers", []int{410}, nil,
+			"GET", "http://server/k8s/clusters/c-1/apis/example.com/v1/workers",
+			[]int{410},
+			nil,
 		},
 		"discovery is not spoiled": {[]faults.Rule{{Fault: faults.Refuse}}, "GET", "http://server/apis/apps/v1", []int{200}, []string{"GET v1"}},
 		"a list of the cache is old": {
 			[]faults.Rule{{Fault: faults.OldList, Delay: hour, Skip: 1}},
-			"GET", pods + "?resourceVersion=0", []int{200, 200},
+			"GET", pods + "?resourceVersion=0",
+			[]int{200, 200},
 			[]string{"GET pods?resourceVersion=0", "GET pods?resourceVersion=1&resourceVersionMatch=Exact"},
 		},
 		"a list that the server must answer with its newest state is never old": {
@@ -152,7 +173,8 @@ func TestCalls(t *testing.T) {
 		},
 		"a list is not old as long as nothing old is known": {
 			[]faults.Rule{{Fault: faults.OldList, Delay: hour, Times: 1}},
-			"GET", pods + "?resourceVersion=0", []int{200, 200, 200},
+			"GET", pods + "?resourceVersion=0",
+			[]int{200, 200, 200},
 			[]string{"GET pods?resourceVersion=0", "GET pods?resourceVersion=1&resourceVersionMatch=Exact", "GET pods?resourceVersion=0"},
 		},
 		"a stopped process sends nothing but the call at which it was stopped": {
@@ -181,11 +203,10 @@ func TestCalls(t *testing.T) {
 func TestRetryAfterIsTheDelay(t *testing.T) {
 	t.Parallel()
 	f := &faults.Faults{Rules: []faults.Rule{{Fault: faults.Refuse, Status: 429, Delay: 1500 * time.Millisecond}}}
-	_, resp := call(t, f.Wrap(newFake()), "POST", pods)
-	require.NotNil(t, resp)
-	assert.Equal(t, "2", resp.Header.Get("Retry-After"))
+	_, got := call(t, f.Wrap(newFake()), "POST", pods)
+	assert.Equal(t, "2", got.header.Get("Retry-After"))
 	var status struct{ Kind, Reason string }
-	require.NoError(t, json.NewDecoder(resp.Body).Decode(&status))
+	require.NoError(t, json.NewDecoder(got.body).Decode(&status))
 	assert.Equal(t, "Status", status.Kind)
 	assert.Equal(t, "TooManyRequests", status.Reason)
 }
@@ -246,12 +267,12 @@ func TestTheSeedDecides(t *testing.T) {
 // watch asks for a watch, and returns a channel of its lines with their times. The channel is closed with the watch.
 func watch(t *testing.T, client http.RoundTripper, query string) <-chan string {
 	t.Helper()
-	status, resp := call(t, client, "GET", pods+"?watch=1"+query)
+	status, got := call(t, client, "GET", pods+"?watch=1"+query)
 	require.Equal(t, 200, status)
 	began, lines := time.Now(), make(chan string, 100)
 	go func() {
 		defer close(lines)
-		for body := bufio.NewReader(resp.Body); ; {
+		for body := bufio.NewReader(got.body); ; {
 			line, err := body.ReadString('\n')
 			if line != "" {
 				lines <- time.Since(began).String() + " " + strings.TrimSpace(line)
@@ -372,7 +393,7 @@ func TestRun(t *testing.T) {
 		f := &faults.Faults{Rules: []faults.Rule{{Verb: "create", Fault: faults.StopProcess, Process: 1, Delay: time.Minute}}}
 		server, ran := newFake(), 0
 		own := errors.New("its own end")
-		assert.ErrorIs(t, f.Run(t.Context(), func(ctx context.Context) error {
+		require.ErrorIs(t, f.Run(t.Context(), func(ctx context.Context) error {
 			ran++
 			_, _ = call(t, f.Wrap(server), "POST", pods)
 			if ran == 1 {

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -57,8 +58,8 @@ func (s *cluster) put(resource, name string, object map[string]any) {
 	} else {
 		s.objects[resource][name] = object
 	}
-	metadata := object["metadata"].(map[string]any) //nolint:forcetypeassert // each object has metadata
-	metadata["resourceVersion"], metadata["name"], metadata["namespace"], metadata["uid"] = fmt.Sprint(s.version), name, "default", resource+name
+	metadata := object["metadata"].(map[string]any)
+	metadata["resourceVersion"], metadata["name"], metadata["namespace"], metadata["uid"] = strconv.Itoa(s.version), name, "default", resource+name
 	text, _ := json.Marshal(map[string]any{"type": kind, "object": object})
 	s.events[resource] = append(s.events[resource], string(text)+"\n")
 	s.versions[resource] = append(s.versions[resource], s.version)
@@ -87,7 +88,7 @@ func (s *cluster) RoundTrip(req *http.Request) (*http.Response, error) {
 	defer s.mu.Unlock()
 	resource := req.URL.Path[strings.LastIndex(req.URL.Path, "/")+1:]
 	verb := map[bool]string{true: "watch ", false: "list "}[req.URL.Query().Get("watch") != ""]
-	resp := &http.Response{StatusCode: 200, Status: "200", Header: http.Header{}, Request: req}
+	resp := &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Request: req}
 	switch code := s.refuses[verb+resource]; {
 	case s.broken != nil:
 		return nil, s.broken

@@ -65,21 +65,17 @@ type Rule struct {
 }
 
 var (
-	verbs       = []string{"create", "update", "patch", "delete", "deletecollection", "get", "list", "watch"}
-	writes      = verbs[:5]
-	spoiled     = map[Fault][]string{LoseAnswer: writes, LandLate: writes, Refuse: verbs, OldList: {"list"}, StopProcess: verbs}
-	watchFaults = []Fault{WatchLate, WatchHang, WatchReplay, WatchEnd}
+	verbs   = []string{"create", "update", "patch", "delete", "deletecollection", "get", "list", "watch"}
+	writes  = verbs[:5]
+	spoiled = map[Fault][]string{LoseAnswer: writes, LandLate: writes, Refuse: verbs, OldList: {"list"}, StopProcess: verbs, WatchLate: verbs, WatchHang: verbs, WatchReplay: verbs, WatchEnd: verbs}
 )
 
-func (r Rule) spoilsWatches() bool { return slices.Contains(watchFaults, r.Fault) }
+func (r Rule) spoilsWatches() bool { return strings.HasPrefix(string(r.Fault), "watch ") }
 
 // verbs returns the verbs of the calls at which the fault may begin.
 func (r Rule) verbs() []string {
-	switch {
-	case r.spoilsWatches() && r.Verb == "":
+	if r.spoilsWatches() && r.Verb == "" {
 		return []string{"watch"}
-	case r.spoilsWatches():
-		return verbs
 	}
 	return spoiled[r.Fault]
 }
@@ -87,7 +83,7 @@ func (r Rule) verbs() []string {
 func (r Rule) check() error {
 	_, badName := path.Match(r.Name, "")
 	switch {
-	case r.verbs() == nil:
+	case spoiled[r.Fault] == nil:
 		return fmt.Errorf("there is no fault %q", r.Fault)
 	case r.Verb != "" && !slices.Contains(verbs, r.Verb):
 		return fmt.Errorf("there is no verb %q", r.Verb)
@@ -160,8 +156,8 @@ func Minute(seed uint64, owners, children string) []Rule {
 	at := func(verb string, f Fault, delay time.Duration) Rule {
 		return Rule{Verb: verb, Resource: children, Skip: nth, Times: 1, Fault: f, Delay: delay}
 	}
-	often := func(verb, resource string, f Fault, status int) Rule {
-		return Rule{Verb: verb, Resource: resource, Share: 0.5, Times: 4, Fault: f, Status: status}
+	often := func(verb, resource string, f Fault, status int, retryAfter time.Duration) Rule {
+		return Rule{Verb: verb, Resource: resource, Share: 0.5, Times: 4, Fault: f, Status: status, Delay: retryAfter}
 	}
 	next := func(verb string, f Fault) Rule {
 		return Rule{Verb: verb, Resource: children, Process: 2, Times: 1, Fault: f, Delay: late}
@@ -174,8 +170,8 @@ func Minute(seed uint64, owners, children string) []Rule {
 		{at("create", StopProcess, 0), next("list", OldList), next("watch", WatchHang)},
 		{at("create", WatchHang, late), at("create", StopProcess, 0)},
 		{at("create", LandLate, late), at("delete", LandLate, late)},
-		{at("create", WatchReplay, late), often("", children, LoseAnswer, 0)},
-		{often("create", children, Refuse, 429), often("delete", children, Refuse, 500), often("", owners+"/status", Refuse, 409)},
+		{at("create", WatchReplay, late), often("", children, LoseAnswer, 0, 0)},
+		{often("create", children, Refuse, 429, time.Second), often("delete", children, Refuse, 500, 0), often("", owners+"/status", Refuse, 409, 0)},
 		{at("create", WatchEnd, 0), at("delete", WatchEnd, 0), {Verb: "watch", Resource: children, Skip: 1, Times: 1, Fault: Refuse, Status: 410}, at("create", LoseAnswer, 0)},
 	}[seed%10]
 }

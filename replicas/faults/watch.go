@@ -40,7 +40,7 @@ type stream struct {
 	begins []Rule // whose faults begin after the initial events; nil once they have begun
 }
 
-// An event is one event of a watch, or its end.
+// An event is one event of a watch. It is the last one if it has an error.
 type event struct {
 	data []byte
 	err  error
@@ -71,13 +71,7 @@ func (s *stream) pump() {
 	for {
 		data, err := body.ReadBytes('\n')
 		s.change(func() {
-			due := time.Now().Add(s.lag)
-			if len(data) > 0 {
-				s.queue = append(s.queue, event{data: data, due: due})
-			}
-			if err != nil {
-				s.queue = append(s.queue, event{err: err, due: due})
-			}
+			s.queue = append(s.queue, event{data, err, time.Now().Add(s.lag)})
 		})
 		var e watchEvent
 		_ = json.Unmarshal(data, &e)
@@ -119,11 +113,11 @@ func (s *stream) apply(r Rule) {
 
 // end drops what the client has not read. The client must list or watch again.
 func (s *stream) end(status int) {
-	s.queue, s.held = nil, time.Time{}
+	last := event{err: io.EOF}
 	if status != 0 {
-		s.queue = append(s.queue, event{data: append(encoded(watchEvent{"ERROR", encoded(statusOf(status))}), '\n')})
+		last.data = append(encoded(watchEvent{"ERROR", encoded(statusOf(status))}), '\n')
 	}
-	s.queue = append(s.queue, event{err: io.EOF})
+	s.queue, s.held = []event{last}, time.Time{}
 }
 
 // fail ends the watch with an error.
@@ -146,10 +140,10 @@ func (s *stream) Read(data []byte) (int, error) {
 		s.rest = s.rest[n:]
 		s.mu.Unlock()
 		switch {
-		case err != nil:
-			return 0, err
 		case n > 0:
 			return n, nil
+		case err != nil:
+			return 0, err
 		}
 		timer := time.NewTimer(wait)
 		select {
