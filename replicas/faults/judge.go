@@ -309,7 +309,7 @@ func (j *Judge) End(ctx context.Context) (Report, error) {
 	report := Report{Seed: f.Seed, Began: j.began, Broken: append(broken, j.late...), Rules: f.Rules, Calls: f.Calls()}
 	f.locked(func() { report.Met, report.Done = maps.Clone(f.met), maps.Clone(f.done) })
 	for i, b := range report.Broken {
-		report.Broken[i].Calls = report.of(b)
+		report.Broken[i].Calls = report.of(b, j.Child.Resource)
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -328,9 +328,10 @@ func (j *Judge) End(ctx context.Context) (Report, error) {
 }
 
 // of returns the last calls that made a break.
-func (r Report) of(b Break) (calls []Call) {
+func (r Report) of(b Break, children string) (calls []Call) {
 	for _, c := range r.Calls {
-		if c.Began.Before(b.At) && (len(c.Faults) > 0 || c.Name != "" && c.Name == b.Child && slices.Contains(writes, c.Verb)) {
+		isOfChild := c.Resource == children && c.Name != "" && c.Name == b.Child && slices.Contains(writes, c.Verb)
+		if c.Began.Before(b.At) && (len(c.Faults) > 0 || isOfChild) {
 			calls = append(calls, c)
 		}
 	}

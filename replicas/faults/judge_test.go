@@ -351,12 +351,13 @@ func TestReport(t *testing.T) {
 		s.create("made")
 		time.Sleep(time.Second)
 		_, _ = call(t, client, "POST", pods)
+		_, _ = call(t, client, "PUT", strings.TrimSuffix(pods, "pods")+"services/web") // has the name of the pod
 		time.Sleep(time.Second)
 		s.create("web")
 		s.delete("web")
 		report, err := j.End(t.Context())
 		require.Error(t, err)
-		assert.Equal(t, `seed 7: 2 calls, 1 moments at which a promise was broken
+		assert.Equal(t, `seed 7: 3 calls, 1 moments at which a promise was broken
    2.000s default/web: more than 1: 2 children, 1 wanted; web
      0.000s process 1: create pods web: server 200, client 0 [create pods: answer lost]
      1.000s process 1: create pods web: server 200, client 200
