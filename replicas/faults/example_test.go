@@ -41,16 +41,16 @@ func ExampleMinute() {
 	for seed := range uint64(3) {
 		fmt.Println("seed", seed)
 		for _, rule := range faults.Minute(seed, "workerpools", "workers") {
-			fmt.Println("  " + rule.String())
+			fmt.Println(" ", rule.Verb, rule.Resource, rule.Fault, rule.Delay)
 		}
 	}
 	// Output:
 	// seed 0
-	//   create workers: watch hangs 3.711s
-	//   create workers: answer lost
+	//   create workers watch hangs 3.711s
+	//   create workers answer lost 0s
 	// seed 1
-	//   delete workers: watch hangs 3.84s
-	//   delete workers: answer lost
+	//   delete workers watch hangs 3.84s
+	//   delete workers answer lost 0s
 	// seed 2
-	//   workers: watch late 2.369s
+	//    workers watch late 2.369s
 }

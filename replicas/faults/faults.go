@@ -60,7 +60,7 @@ func (c Call) String() string {
 		text[0] += fmt.Sprintf(", after %v", late)
 	}
 	for _, r := range c.Faults {
-		text = append(text, fmt.Sprintf("[%s]", r))
+		text = append(text, "["+r.text()+"]")
 	}
 	return strings.Join(text, " ")
 }
@@ -99,9 +99,9 @@ func (f *Faults) Wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) { return f.trip(p, next, req) })
 }
 
-// Run runs the operator until ctx ends or the operator ends by itself, and returns its error. The function operator runs one
-// process of it, and must make its clients itself. When a rule stops the process, its calls fail and its context
-// ends. After the function has returned, Run calls it again for the next process.
+// Run runs the operator until ctx ends or the operator ends by itself, and returns its error. The function
+// operator runs one process of it, and must make its clients itself. When a rule stops the process, its calls fail
+// and its context ends. After the function has returned, Run calls it again for the next process.
 func (f *Faults) Run(ctx context.Context, operator func(ctx context.Context) error) error {
 	if operator == nil {
 		return errors.New("faults: there is no operator to run")
@@ -342,7 +342,8 @@ var methods = map[string]string{
 	http.MethodPost: "create", http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete", http.MethodGet: "get",
 }
 
-// callOf reads the verb, the resource and the name of a request. It returns nil for requests that are not about objects.
+// callOf reads the verb, the resource and the name of a request. It returns nil for requests that are not about
+// objects.
 func callOf(req *http.Request, body []byte) *Call {
 	part := pathOf.FindStringSubmatch(req.URL.Path)
 	if part == nil {

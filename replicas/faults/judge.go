@@ -28,8 +28,8 @@ import (
 // children as it wants, plus MaxSurge, and at least as many, minus MaxUnavailable. While the number moves to a new
 // one, all numbers between both are right. The judge needs the rights to list and watch both resources.
 //
-// Call Begin first, Settled after each change of the owners, and End last. The methods of a Judge must not be called at the same
-// time.
+// Call Begin first, Settled after each change of the owners, and End last. The methods of a Judge must not be
+// called at the same time.
 type Judge struct {
 	Client *http.Client // of rest.HTTPClientFor, without the faults
 	Server string       // the Host of the rest.Config
@@ -75,20 +75,27 @@ func (j *Judge) Begin(ctx context.Context) error {
 	ctx, j.stop = context.WithCancel(ctx)
 	j.began = time.Now()
 	for _, isOwner := range []bool{true, false} {
-		list, err := j.list(ctx, isOwner)
-		if err != nil {
+		if err := j.follow(ctx, isOwner); err != nil {
+			j.stop()
 			return err
 		}
-		for _, o := range list.Items {
-			j.record(moment{isOwner: isOwner, isFirst: true, object: &o})
-		}
-		body, err := j.get(ctx, isOwner, list.GetResourceVersion())
-		if err != nil {
-			return err
-		}
-		go j.watch(ctx, isOwner, list.GetResourceVersion(), body)
 	}
 	return nil
+}
+
+func (j *Judge) follow(ctx context.Context, isOwner bool) error {
+	list, err := j.list(ctx, isOwner)
+	if err != nil {
+		return err
+	}
+	for _, o := range list.Items {
+		j.record(moment{isOwner: isOwner, isFirst: true, object: &o})
+	}
+	body, err := j.get(ctx, isOwner, list.GetResourceVersion())
+	if err == nil {
+		go j.watch(ctx, isOwner, list.GetResourceVersion(), body)
+	}
+	return err
 }
 
 func (j *Judge) resource(isOwner bool) schema.GroupVersionResource {
@@ -98,10 +105,8 @@ func (j *Judge) resource(isOwner bool) schema.GroupVersionResource {
 // get sends a watch from a version of the owners or the children, or a list if there is no version.
 func (j *Judge) get(ctx context.Context, isOwner bool, version string) (io.ReadCloser, error) {
 	r := j.resource(isOwner)
-	address := strings.TrimSuffix(j.Server, "/") + "/api/" + r.Version
-	if r.Group != "" {
-		address = strings.TrimSuffix(j.Server, "/") + "/apis/" + r.Group + "/" + r.Version
-	}
+	prefix := map[bool]string{true: "/api/", false: "/apis/" + r.Group + "/"}[r.Group == ""]
+	address := strings.TrimSuffix(j.Server, "/") + prefix + r.Version
 	if j.Namespace != "" {
 		address += "/namespaces/" + j.Namespace
 	}
@@ -223,17 +228,17 @@ func (r Report) String() string {
 	}
 	for i, rule := range r.Rules {
 		if r.Met[i] == 0 {
-			fmt.Fprintf(&text, "rule %d, %s, matched nothing\n", i+1, rule)
+			fmt.Fprintf(&text, "rule %d, %s, matched nothing\n", i+1, rule.text())
 			continue
 		}
-		fmt.Fprintf(&text, "rule %d, %s, matched %d calls and spoiled %d\n", i+1, rule, r.Met[i], r.Done[i])
+		fmt.Fprintf(&text, "rule %d, %s, matched %d calls and spoiled %d\n", i+1, rule.text(), r.Met[i], r.Done[i])
 	}
 	return text.String()
 }
 
-// Settled waits until each owner has as many children as it wants, all faults have ended, and nothing has changed for a
-// while. It returns an error if an owner does not settle in time, which the report contains too. The time begins anew
-// with each fault, so rules need Times, or ctx an end.
+// Settled waits until each owner has as many children as it wants, all faults have ended, and nothing has changed
+// for a while. It returns an error if an owner does not settle in time, which the report contains too. The time
+// begins anew with each fault, so rules need Times, or ctx an end.
 func (j *Judge) Settled(ctx context.Context) error {
 	if j.stop == nil {
 		return errors.New("faults: the judge has not begun")
@@ -295,9 +300,9 @@ func (j *Judge) seesAll(ctx context.Context) (bool, error) {
 	return maps.Equal(shown, listed), j.failed
 }
 
-// End waits for Settled, and ends the judge. The error contains the report if a promise was broken. It is also an error
-// if the run proves nothing: no call went through the Faults, no rule of several met a call, no owner existed, or the judge lost
-// the server.
+// End waits for Settled, and ends the judge. The error contains the report if a promise was broken. It is also an
+// error if the run proves nothing: no call went through the Faults, no rule of several met a call, no owner
+// existed, or the judge lost the server.
 func (j *Judge) End(ctx context.Context) (Report, error) {
 	err := j.Settled(ctx)
 	if j.stop == nil {

@@ -128,12 +128,13 @@ func draw(seed uint64, of ...int) float64 {
 	return float64((mixed^mixed>>29)>>11) / (1 << 53)
 }
 
-func (r Rule) String() string {
-	text := []string{r.Verb, r.Resource, r.Name}
+// text says which calls meet which fault, for reports.
+func (r Rule) text() string {
+	calls := []string{r.Verb, r.Resource, r.Name}
 	if r.Process > 0 {
-		text = append(text, fmt.Sprint("of process ", r.Process))
+		calls = append(calls, fmt.Sprint("of process ", r.Process))
 	}
-	text = slices.DeleteFunc(text, func(s string) bool { return s == "" })
+	calls = slices.DeleteFunc(calls, func(s string) bool { return s == "" })
 	effect := string(r.Fault)
 	if r.Status != 0 {
 		effect = fmt.Sprint(effect, " ", r.Status)
@@ -141,7 +142,7 @@ func (r Rule) String() string {
 	if r.Delay != 0 {
 		effect = fmt.Sprint(effect, " ", r.Delay)
 	}
-	return strings.TrimPrefix(strings.Join(text, " ")+": "+effect, ": ")
+	return strings.TrimPrefix(strings.Join(calls, " ")+": "+effect, ": ")
 }
 
 // Minute returns the rules of one bad minute for an operator, given the resources of its owners and children, such as
