@@ -17,6 +17,9 @@
 // For a program in another process or language, put an httputil.ReverseProxy with a wrapped transport between the
 // program and the server.
 //
-// A rule never does what no real server and no real network could do. For example, only lists that ask the
-// server's cache can be old. The package works through net/http and imports no client. It is for tests.
+// Answers and events are the server's own. For example, an old list is the server's list of an earlier version, and
+// only lists that may come from the server's cache are old. The server is asked for JSON, also if the client would
+// accept another encoding.
+//
+// The package works through net/http and imports no client. It is for tests.
 package faults
