@@ -484,11 +484,9 @@ type hold struct {
 	why     error // the error that led to the hold
 }
 
-// grow doubles the length of a hold, but keeps it between the reason's shortest and longest values. It
-// returns the new length.
-func (r Reason) grow(h *backoff.Hold, now time.Time) time.Duration {
+// grow doubles the length of a hold, but keeps it between the reason's shortest and longest values.
+func (r Reason) grow(h *backoff.Hold, now time.Time) {
 	h.Double(now, r.row().shortest, r.row().longest)
-	return h.Wait
 }
 
 // remaining returns how long the hold still delays calls. A nil hold delays nothing.
