@@ -93,8 +93,6 @@ func (f *Faults) Wrap(next http.RoundTripper) http.RoundTripper {
 	if next == nil {
 		next = http.DefaultTransport
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	p := f.running()
 	return roundTripper(func(req *http.Request) (*http.Response, error) { return f.trip(p, next, req) })
 }
@@ -107,11 +105,11 @@ func (f *Faults) Run(ctx context.Context, operator func(ctx context.Context) err
 		return errors.New("faults: there is no operator to run")
 	}
 	for {
-		var p *process
-		f.locked(func() { p = f.running() })
+		p := f.running()
 		life, end := context.WithCancel(ctx)
-		context.AfterFunc(p.ctx, end)
+		detach := context.AfterFunc(p.ctx, end)
 		err := operator(life)
+		detach()
 		end()
 		if p.ctx.Err() == nil || ctx.Err() != nil {
 			return err
@@ -121,6 +119,8 @@ func (f *Faults) Run(ctx context.Context, operator func(ctx context.Context) err
 
 // running returns the process that runs.
 func (f *Faults) running() *process {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if f.current == nil || f.current.ctx.Err() != nil {
 		f.started++
 		f.current = &process{number: f.started, watches: map[*stream]struct{}{}}
@@ -194,11 +194,14 @@ func (f *Faults) trip(p *process, next http.RoundTripper, req *http.Request) (re
 	case OldList:
 		f.locked(func() { req = old(req, f.before(rule.Delay)) })
 	}
-	ctx, cancel := context.WithCancel(req.Context())
+	ctx, cancel := context.WithCancelCause(req.Context())
 	if resp, err = f.send(ctx, next, c, req, body); err == nil && isWatch(c, resp) {
-		return resp, f.watch(p, c, resp, cancel, isWatchList(req), begins)
+		s := &stream{faults: f, process: p, resource: c.Resource, body: resp.Body, ctx: ctx, cancel: cancel, wake: make(chan struct{}, 1)}
+		s.open(isWatchList(req), begins)
+		resp.Body = s
+		return resp, nil
 	}
-	cancel()
+	cancel(nil)
 	if err == nil && (rule.Fault == LoseAnswer || p.ctx.Err() != nil) {
 		return nil, errBroken
 	}
@@ -278,13 +281,12 @@ func (f *Faults) decide(p *process, c *Call, req *http.Request) (met Rule, begin
 		}
 		f.done[i]++
 		c.Faults = append(c.Faults, r)
-		f.until = later(f.until, time.Now().Add(r.Delay))
+		if r.Fault != OldList { // its delay is about the past
+			f.until = later(f.until, time.Now().Add(r.Delay))
+		}
 	}
 	if met.Fault == StopProcess {
 		p.stop()
-		for s := range p.watches {
-			s.fail(errBroken)
-		}
 	}
 	return met, begins
 }
@@ -318,14 +320,14 @@ func (f *Faults) before(delay time.Duration) (number uint64) {
 	return number
 }
 
-// isOver reports whether the last call has landed and the last fault that ends by itself has ended, and when.
-func (f *Faults) isOver() (isOver bool, end time.Time) {
-	now := time.Now()
-	f.locked(func() { isOver, end = f.pending == 0 && !f.until.After(now), f.until })
-	if !isOver {
-		end = later(now, end)
+// end returns when the last fault ends that ends by itself. It is not before now as long as a call has yet to land.
+func (f *Faults) end() time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.pending > 0 {
+		return later(f.until, time.Now())
 	}
-	return isOver, end
+	return f.until
 }
 
 func later(a, b time.Time) time.Time {
@@ -442,8 +444,8 @@ func refuse(req *http.Request, r Rule) (*http.Response, error) {
 		return nil, errBroken
 	}
 	resp := &http.Response{
-		Status: http.StatusText(r.Status), StatusCode: r.Status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: http.Header{"Content-Type": {runtime.ContentTypeJSON}}, Body: io.NopCloser(bytes.NewReader(encoded(statusOf(r.Status)))),
+		Status: fmt.Sprint(r.Status, " ", http.StatusText(r.Status)), StatusCode: r.Status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: http.Header{"Content-Type": {runtime.ContentTypeJSON}}, Body: io.NopCloser(bytes.NewReader(statusOf(r.Status))),
 		ContentLength: -1, Request: req,
 	}
 	if r.Delay > 0 {
@@ -452,22 +454,12 @@ func refuse(req *http.Request, r Rule) (*http.Response, error) {
 	return resp, nil
 }
 
-// A watchEvent is one line of a watch.
-type watchEvent struct {
-	Type   string          `json:"type"`
-	Object json.RawMessage `json:"object"`
-}
-
-func statusOf(code int) metav1.Status {
+func statusOf(code int) []byte {
 	status := apierrors.NewGenericServerResponse(code, "", schema.GroupResource{}, "", "", 0, false).Status()
 	status.TypeMeta, status.Message = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, "faults: "+http.StatusText(code)
 	if code == http.StatusGone {
 		status.Reason = metav1.StatusReasonExpired
 	}
-	return status
-}
-
-func encoded(object any) []byte {
-	text, _ := json.Marshal(object) // of our own types, which have nothing that cannot be encoded
+	text, _ := json.Marshal(status) // has nothing that cannot be encoded
 	return text
 }

@@ -386,6 +386,26 @@ func TestARefusedWatchIsNotSpoiled(t *testing.T) {
 	})
 }
 
+// A reverse proxy, for example, closes the body only after its read has returned.
+func TestAWatchThatHangsEndsWithItsRequest(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &faults.Faults{Rules: []faults.Rule{{Fault: faults.WatchHang}}}
+		ctx, cancel := context.WithCancel(t.Context())
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, pods+"?watch=1", http.NoBody)
+		require.NoError(t, err)
+		server := newFake()
+		defer close(server.events)
+		resp, err := f.Wrap(server).RoundTrip(req)
+		require.NoError(t, err)
+		defer func() { _ = resp.Body.Close() }()
+		time.AfterFunc(time.Second, cancel)
+		time.AfterFunc(time.Hour, func() { _ = resp.Body.Close() })
+		_, err = resp.Body.Read(make([]byte, 10))
+		assert.ErrorIs(t, err, context.Canceled)
+	})
+}
+
 // Run begins the next process when a rule stops one, and returns the error of a process that ends by itself.
 func TestRun(t *testing.T) {
 	t.Parallel()

@@ -4,7 +4,6 @@
 package faults
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -12,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -45,11 +45,11 @@ type Judge struct {
 	SettlesWithin            time.Duration // after the last change of a wanted number, and the last fault; zero means a minute
 	Quiet                    time.Duration // how long Settled sees no change before it returns; zero means two seconds
 
-	stop    context.CancelFunc
+	ctx     context.Context //nolint:containedctx // it ends when the judge no longer sees everything, for its cause
+	stop    context.CancelCauseFunc
 	began   time.Time
 	mu      sync.Mutex
 	moments []moment
-	failed  error // the judge could not see everything
 	late    []Break
 }
 
@@ -72,28 +72,28 @@ func (j *Judge) Begin(ctx context.Context) error {
 	if err := j.Faults.check(); err != nil {
 		return err
 	}
-	ctx, j.stop = context.WithCancel(ctx)
+	j.ctx, j.stop = context.WithCancelCause(ctx)
 	j.began = time.Now()
 	for _, isOwner := range []bool{true, false} {
-		if err := j.follow(ctx, isOwner); err != nil {
-			j.stop()
-			return err
+		if err := j.follow(isOwner); err != nil {
+			j.stop(err)
+			return fmt.Errorf("faults: judge: %w", err)
 		}
 	}
 	return nil
 }
 
-func (j *Judge) follow(ctx context.Context, isOwner bool) error {
-	list, err := j.list(ctx, isOwner)
+func (j *Judge) follow(isOwner bool) error {
+	list, err := j.list(j.ctx, isOwner)
 	if err != nil {
 		return err
 	}
 	for _, o := range list.Items {
 		j.record(moment{isOwner: isOwner, isFirst: true, object: &o})
 	}
-	body, err := j.get(ctx, isOwner, list.GetResourceVersion())
+	body, err := j.get(j.ctx, isOwner, list.GetResourceVersion())
 	if err == nil {
-		go j.watch(ctx, isOwner, list.GetResourceVersion(), body)
+		go j.watch(isOwner, list.GetResourceVersion(), body)
 	}
 	return err
 }
@@ -119,11 +119,11 @@ func (j *Judge) get(ctx context.Context, isOwner bool, version string) (io.ReadC
 	for tries := 1; ; tries++ {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
 		if err != nil {
-			return nil, fmt.Errorf("faults: judge: %w", err)
+			return nil, err
 		}
 		resp, err := j.Client.Do(req)
 		if err != nil {
-			return nil, fmt.Errorf("faults: judge: the server cannot be reached: %w", err)
+			return nil, fmt.Errorf("the server cannot be reached: %w", err)
 		}
 		if resp.StatusCode == http.StatusOK {
 			return resp.Body, nil
@@ -132,7 +132,7 @@ func (j *Judge) get(ctx context.Context, isOwner bool, version string) (io.ReadC
 		_ = json.NewDecoder(resp.Body).Decode(&status)
 		_ = resp.Body.Close()
 		if resp.StatusCode != http.StatusTooManyRequests || tries == 30 { // a server that begins to store a new kind answers so
-			return nil, fmt.Errorf("faults: judge: %s: %s: %s", r.Resource, resp.Status, status.Message)
+			return nil, fmt.Errorf("%s: %s: %s", r.Resource, resp.Status, status.Message)
 		}
 		time.Sleep(time.Second)
 	}
@@ -145,26 +145,25 @@ func (j *Judge) list(ctx context.Context, isOwner bool) (list unstructured.Unstr
 	}
 	defer func() { _ = body.Close() }()
 	if data, err := io.ReadAll(body); errors.Join(err, list.UnmarshalJSON(data)) != nil {
-		return list, fmt.Errorf("faults: judge: the list of %s cannot be read", j.resource(isOwner).Resource)
+		return list, fmt.Errorf("the list of %s cannot be read", j.resource(isOwner).Resource)
 	}
 	return list, nil
 }
 
 // watch records all changes after a version. A watch that ends is continued after its last event.
-func (j *Judge) watch(ctx context.Context, isOwner bool, version string, body io.ReadCloser) {
-	for tries := 0; ctx.Err() == nil; tries++ {
-		for events := bufio.NewReader(body); ; tries = 0 {
-			line, err := events.ReadBytes('\n')
-			if err != nil {
-				break
-			}
+func (j *Judge) watch(isOwner bool, version string, body io.ReadCloser) {
+	for tries := 0; j.ctx.Err() == nil; tries++ {
+		for events := json.NewDecoder(body); ; tries = 0 {
 			var e struct {
 				Type   string                    `json:"type"`
 				Object unstructured.Unstructured `json:"object"`
 			}
-			if err := json.Unmarshal(line, &e); err != nil || e.Type == "ERROR" {
-				j.fail(fmt.Errorf("faults: judge: the watch of %s missed changes: %s", j.resource(isOwner).Resource, line))
-				return
+			if events.Decode(&e) != nil {
+				break
+			}
+			if e.Type == "ERROR" {
+				j.stop(fmt.Errorf("the watch of %s missed changes: %v", j.resource(isOwner).Resource, e.Object.Object))
+				break
 			}
 			if version = e.Object.GetResourceVersion(); e.Type != "BOOKMARK" {
 				j.record(moment{isOwner: isOwner, isGone: e.Type == "DELETED", object: &e.Object})
@@ -172,28 +171,21 @@ func (j *Judge) watch(ctx context.Context, isOwner bool, version string, body io
 		}
 		_ = body.Close()
 		time.Sleep(time.Duration(tries) * 10 * time.Millisecond)
-		again, err := j.get(ctx, isOwner, version)
+		again, err := j.get(j.ctx, isOwner, version)
 		switch {
 		case err == nil:
 			body = again
 		case tries > 50: // for about ten seconds, as long as a server takes to start again
-			j.fail(err)
-			return
+			j.stop(err)
 		}
 	}
 }
 
 func (j *Judge) record(m moment) {
 	m.at, m.version = time.Now(), numberOf(m.object.GetResourceVersion())
-	j.locked(func() { j.moments = append(j.moments, m) })
-}
-
-func (j *Judge) fail(err error) { j.locked(func() { j.failed = errors.Join(j.failed, err) }) }
-
-func (j *Judge) locked(do func()) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	do()
+	j.moments = append(j.moments, m)
 }
 
 // A Break is a moment at which an owner had too many or too few children, or at which it should have settled.
@@ -251,29 +243,29 @@ func (j *Judge) Settled(ctx context.Context) error {
 	}
 	// A child that was made and deleted just now is in no list, so its events must have the time to arrive.
 	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
-		isOver, end := j.Faults.isOver()
 		tallies, _, last := j.verdict()
+		end := later(began, j.Faults.end())
 		var unsettled *tally
 		for _, t := range tallies {
 			if end = later(end, t.moved); t.children != t.wanted {
 				unsettled = t
 			}
 		}
-		if err := ctx.Err(); err != nil {
+		isSame, err := false, cmp.Or(ctx.Err(), context.Cause(j.ctx))
+		if err == nil && unsettled == nil && time.Since(later(end, last)) >= quiet {
+			isSame, err = j.seesAll(ctx)
+		}
+		isLate := time.Since(end) > limit
+		switch {
+		case err != nil:
 			return fmt.Errorf("faults: judge: %w", err)
-		}
-		if isOver && unsettled == nil && time.Since(later(began, later(end, last))) >= quiet {
-			isSame, err := j.seesAll(ctx)
-			if isSame || err != nil {
-				return err
-			}
-		}
-		switch isLate := time.Since(later(began, end)) > limit; {
+		case isSame:
+			return nil
 		case isLate && unsettled != nil:
 			b := unsettled.breaks(fmt.Sprint("not settled within ", limit), moment{at: time.Now()})
 			j.late = append(j.late, b)
 			return fmt.Errorf("faults: %s is %s", b.Owner, b.Rule)
-		case isLate && isOver:
+		case isLate:
 			return errors.New("faults: judge: the number of children changes all the time, or the watches do not show what the server has")
 		}
 	}
@@ -297,18 +289,18 @@ func (j *Judge) seesAll(ctx context.Context) (bool, error) {
 		shown[m.object.GetUID()] = !m.isGone
 	}
 	maps.DeleteFunc(shown, func(_ types.UID, exists bool) bool { return !exists })
-	return maps.Equal(shown, listed), j.failed
+	return maps.Equal(shown, listed), nil
 }
 
 // End waits for Settled, and ends the judge. The error contains the report if a promise was broken. It is also an
-// error if the run proves nothing: no call went through the Faults, no rule of several met a call, no owner
-// existed, or the judge lost the server.
+// error if the run proves nothing: no call went through the Faults, no rule spoiled a call, no owner existed, or the
+// judge lost the server, or its context, before the end.
 func (j *Judge) End(ctx context.Context) (Report, error) {
 	err := j.Settled(ctx)
 	if j.stop == nil {
 		return Report{}, err
 	}
-	j.stop()
+	j.stop(nil)
 	_, broken, _ := j.verdict()
 	f := j.Faults
 	report := Report{Seed: f.Seed, Began: j.began, Broken: append(broken, j.late...), Rules: f.Rules, Calls: f.Calls()}
@@ -363,8 +355,9 @@ func (t *tally) breaks(rule string, m moment) Break {
 // verdict counts the children of each owner at each moment, in the order of the server's versions. The last
 // change of a number was at the time last.
 func (j *Judge) verdict() (tallies map[types.UID]*tally, broken []Break, last time.Time) {
-	var moments []moment
-	j.locked(func() { moments = slices.Clone(j.moments) })
+	j.mu.Lock()
+	moments := slices.Clone(j.moments)
+	j.mu.Unlock()
 	slices.SortStableFunc(moments, func(a, b moment) int { return cmp.Compare(a.version, b.version) })
 	tallies, children := map[types.UID]*tally{}, map[types.UID]*unstructured.Unstructured{}
 	for _, m := range moments {
@@ -374,7 +367,7 @@ func (j *Judge) verdict() (tallies map[types.UID]*tally, broken []Break, last ti
 			delete(tallies, uid) // its children go with it
 		case m.isOwner:
 			if tallies[uid] == nil {
-				tallies[uid] = &tally{wanted: -1}
+				tallies[uid] = &tally{wanted: -1, low: math.MaxInt}
 			}
 			tallies[uid].owner = m.object
 		case m.isGone || !j.counts(m.object):
@@ -403,11 +396,8 @@ func (j *Judge) verdict() (tallies map[types.UID]*tally, broken []Break, last ti
 
 // judge judges the number of children at a moment.
 func (t *tally) judge(j *Judge, m moment) {
-	isNew, wanted := t.wanted < 0, j.wanted(t.owner)
-	if isNew {
-		t.low, t.high = wanted, wanted
-	}
-	if isNew || m.isFirst {
+	wanted := j.wanted(t.owner)
+	if t.wanted < 0 || m.isFirst {
 		t.low, t.high = min(t.low, t.children), max(t.high, t.children)
 	}
 	if wanted != t.wanted {

@@ -303,6 +303,28 @@ func TestNothingProven(t *testing.T) {
 			_, err := j.End(ctx)
 			return err
 		}, "the watches do not show what the server has"},
+		"the judge's own watch has missed changes before a number was reached": {func(t *testing.T, s *cluster, j *faults.Judge) error {
+			t.Helper()
+			s.hides = true
+			begin(t, s, j)
+			s.mu.Lock()
+			s.hides = false
+			s.events["pods"][0] = strings.Replace(s.events["pods"][0], "ADDED", "ERROR", 1)
+			s.mu.Unlock()
+			s.scale(2)
+			_, err := j.End(t.Context())
+			return err
+		}, "the watch of pods missed changes"},
+		"the judge's context has ended before a number was reached": {func(t *testing.T, s *cluster, j *faults.Judge) error {
+			t.Helper()
+			ctx, cancel := context.WithCancel(t.Context())
+			require.NoError(t, j.Begin(ctx))
+			s.scale(2)
+			synctest.Wait()
+			cancel()
+			_, err := j.End(t.Context())
+			return err
+		}, "context canceled"},
 		"no call went through the faults": {func(t *testing.T, s *cluster, j *faults.Judge) error {
 			t.Helper()
 			begin(t, s, j)
@@ -383,6 +405,24 @@ func TestSettledWaitsForTheFaults(t *testing.T) {
 		assert.GreaterOrEqual(t, time.Since(began), time.Hour)
 		_, err := j.End(t.Context())
 		require.NoError(t, err)
+	})
+}
+
+// The delay of an old list is about the past.
+func TestSettledDoesNotWaitForAnOldList(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		j := judgeOf(newCluster())
+		j.Faults.Rules = []faults.Rule{{Fault: faults.OldList, Delay: time.Hour}}
+		require.NoError(t, j.Begin(t.Context()))
+		client := j.Faults.Wrap(newFake())
+		_, _ = call(t, client, "GET", pods)
+		_, _ = call(t, client, "GET", pods+"?resourceVersion=0")
+		require.Len(t, j.Faults.Calls()[1].Faults, 1)
+		began := time.Now()
+		require.NoError(t, j.Settled(t.Context()))
+		assert.Less(t, time.Since(began), time.Minute)
+		_, _ = j.End(t.Context())
 	})
 }
 

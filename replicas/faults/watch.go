@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -27,7 +28,9 @@ type stream struct {
 	process  *process
 	resource string
 	body     io.ReadCloser
-	cancel   context.CancelFunc
+	ctx      context.Context //nolint:containedctx // it ends with the watch, and its cause ends all reads
+	cancel   context.CancelCauseFunc
+	detach   func() bool   // from the process
 	wake     chan struct{} // has room for one
 
 	mu     sync.Mutex
@@ -36,34 +39,33 @@ type stream struct {
 	rest   []byte  // of the event that the client reads
 	lag    time.Duration
 	held   time.Time
-	ended  error  // ends all reads
 	begins []Rule // whose faults begin after the initial events; nil once they have begun
 }
 
-// An event is one event of a watch. It is the last one if it has an error.
+// An event is one event of a watch, or the error after the last one.
 type event struct {
 	data []byte
 	err  error
 	due  time.Time
 }
 
-// watch replaces the body of the answer to a watch by a stream.
-func (f *Faults) watch(p *process, c *Call, resp *http.Response, cancel context.CancelFunc, hasInitialEvents bool, begins []Rule) error {
-	s := &stream{faults: f, process: p, resource: c.Resource, body: resp.Body, cancel: cancel, wake: make(chan struct{}, 1)}
-	if hasInitialEvents {
-		s.begins, begins = begins, nil
-	}
-	for _, r := range begins {
-		s.begin(r)
-	}
-	resp.Body = s
-	f.locked(func() { p.watches[s] = struct{}{} })
-	if p.ctx.Err() != nil {
-		_ = s.Close()
-		return errBroken
+// open lets the client read the watch until the process is stopped. The rules begin after the initial events, if there
+// are any.
+func (s *stream) open(hasInitialEvents bool, begins []Rule) {
+	s.detach = context.AfterFunc(s.process.ctx, func() { s.cancel(errBroken) })
+	s.faults.locked(func() { s.process.watches[s] = struct{}{} })
+	if s.begins = begins; !hasInitialEvents {
+		s.change(s.start)
 	}
 	go s.pump()
-	return nil
+}
+
+// start begins the faults that wait for the end of the initial events.
+func (s *stream) start() {
+	for _, r := range s.begins {
+		s.apply(r)
+	}
+	s.begins = nil
 }
 
 func (s *stream) pump() {
@@ -71,14 +73,17 @@ func (s *stream) pump() {
 	for {
 		data, err := body.ReadBytes('\n')
 		s.change(func() {
-			s.queue = append(s.queue, event{data, err, time.Now().Add(s.lag)})
+			due := time.Now().Add(s.lag)
+			if s.queue = append(s.queue, event{data: data, due: due}); err != nil {
+				s.queue = append(s.queue, event{err: err, due: due})
+			}
 		})
-		var e watchEvent
-		_ = json.Unmarshal(data, &e)
-		s.faults.locked(func() { s.faults.saw(metaOf(e.Object)) })
 		if err != nil {
 			return
 		}
+		var e metav1.WatchEvent
+		_ = json.Unmarshal(data, &e)
+		s.faults.locked(func() { s.faults.saw(metaOf(e.Object.Raw)) })
 	}
 }
 
@@ -113,52 +118,43 @@ func (s *stream) apply(r Rule) {
 
 // end drops what the client has not read. The client must list or watch again.
 func (s *stream) end(status int) {
-	last := event{err: io.EOF}
+	s.queue, s.held = []event{{err: io.EOF}}, time.Time{}
 	if status != 0 {
-		last.data = append(encoded(watchEvent{"ERROR", encoded(statusOf(status))}), '\n')
+		last := fmt.Appendf(nil, `{"type":"ERROR","object":%s}`+"\n", statusOf(status))
+		s.queue = append([]event{{data: last}}, s.queue...)
 	}
-	s.queue, s.held = []event{last}, time.Time{}
-}
-
-// fail ends the watch with an error.
-func (s *stream) fail(err error) {
-	s.change(func() { s.ended = err })
-	s.cancel()
 }
 
 func (s *stream) Close() error {
-	s.fail(http.ErrBodyReadAfterClose)
+	s.detach()
+	s.cancel(http.ErrBodyReadAfterClose)
 	s.faults.locked(func() { delete(s.process.watches, s) })
 	return s.body.Close()
 }
 
 func (s *stream) Read(data []byte) (int, error) {
-	for len(data) > 0 {
+	for s.ctx.Err() == nil {
 		s.mu.Lock()
 		wait := s.advance()
-		n, err := copy(data, s.rest), s.ended
+		n := copy(data, s.rest)
 		s.rest = s.rest[n:]
 		s.mu.Unlock()
-		switch {
-		case n > 0:
+		if n > 0 || len(data) == 0 {
 			return n, nil
-		case err != nil:
-			return 0, err
 		}
-		timer := time.NewTimer(wait)
 		select {
 		case <-s.wake:
-		case <-timer.C:
+		case <-time.After(wait):
+		case <-s.ctx.Done():
 		}
-		timer.Stop()
 	}
-	return 0, nil
+	return 0, context.Cause(s.ctx)
 }
 
-// advance makes the next event that is due the one that the client reads. If there is none, it returns the time until
-// it should be called again.
+// advance makes the next event that is due the one that the client reads. It returns the time until it should be called
+// again if there is none.
 func (s *stream) advance() (wait time.Duration) {
-	if len(s.rest) > 0 || s.ended != nil {
+	if len(s.rest) > 0 {
 		return 0
 	}
 	if len(s.queue) == 0 {
@@ -168,13 +164,13 @@ func (s *stream) advance() (wait time.Duration) {
 	if wait := time.Until(later(next.due, s.held)); wait > 0 {
 		return wait
 	}
-	s.queue, s.rest, s.ended = s.queue[1:], next.data, next.err
-	if bytes.Contains(next.data, []byte(metav1.InitialEventsAnnotationKey)) {
-		for _, r := range s.begins {
-			s.apply(r)
-		}
-		s.begins = nil
-	} else if next.err == nil {
+	s.queue, s.rest = s.queue[1:], next.data
+	switch {
+	case next.err != nil:
+		s.cancel(next.err)
+	case bytes.Contains(next.data, []byte(metav1.InitialEventsAnnotationKey)):
+		s.start()
+	default:
 		s.sent = append(s.sent, next)
 	}
 	return 0
