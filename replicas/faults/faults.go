@@ -13,6 +13,7 @@ import (
 	"io"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -90,9 +91,7 @@ func (r roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { ret
 // means http.DefaultTransport. The result belongs to the process that runs when Wrap is called. Once this process is
 // stopped, each request fails. If a rule is not valid, each request fails too, with an error that names it.
 func (f *Faults) Wrap(next http.RoundTripper) http.RoundTripper {
-	if next == nil {
-		next = http.DefaultTransport
-	}
+	next = cmp.Or(next, http.DefaultTransport)
 	p := f.running()
 	return roundTripper(func(req *http.Request) (*http.Response, error) { return f.trip(p, next, req) })
 }
@@ -160,7 +159,7 @@ func (f *Faults) locked(do func()) {
 }
 
 func (f *Faults) trip(p *process, next http.RoundTripper, req *http.Request) (resp *http.Response, err error) {
-	body, err := bodyOf(req)
+	req, body, err := copyOf(req)
 	if err = errors.Join(err, f.check()); err != nil {
 		return nil, err
 	}
@@ -169,7 +168,7 @@ func (f *Faults) trip(p *process, next http.RoundTripper, req *http.Request) (re
 	case c == nil && p.ctx.Err() != nil:
 		return nil, errBroken
 	case c == nil:
-		return next.RoundTrip(withBody(req.Context(), req, body))
+		return next.RoundTrip(req)
 	}
 	c.Process = p.number
 	rule, begins := f.decide(p, c, req)
@@ -183,19 +182,18 @@ func (f *Faults) trip(p *process, next http.RoundTripper, req *http.Request) (re
 		return refuse(req, rule)
 	case LandLate, StopProcess:
 		f.locked(func() { f.pending++ })
-		go func() {
-			time.Sleep(rule.Delay)
-			if resp, err := f.send(context.WithoutCancel(req.Context()), next, c, req, body); err == nil {
+		time.AfterFunc(rule.Delay, func() {
+			if resp, err := f.send(context.WithoutCancel(req.Context()), next, c, req); err == nil {
 				_ = resp.Body.Close()
 			}
 			f.locked(func() { f.pending-- })
-		}()
+		})
 		return nil, errBroken
 	case OldList:
-		f.locked(func() { req = old(req, f.before(rule.Delay)) })
+		f.locked(func() { ask(req, f.before(rule.Delay)) })
 	}
 	ctx, cancel := context.WithCancelCause(req.Context())
-	if resp, err = f.send(ctx, next, c, req, body); err == nil && isWatch(c, resp) {
+	if resp, err = f.send(ctx, next, c, req); err == nil && isWatch(c, resp) {
 		s := &stream{faults: f, process: p, resource: c.Resource, body: resp.Body, ctx: ctx, cancel: cancel, wake: make(chan struct{}, 1)}
 		s.open(isWatchList(req), begins)
 		resp.Body = s
@@ -209,8 +207,8 @@ func (f *Faults) trip(p *process, next http.RoundTripper, req *http.Request) (re
 }
 
 // send sends a call, and reads the answer to its end, unless it is that of a watch.
-func (f *Faults) send(ctx context.Context, next http.RoundTripper, c *Call, req *http.Request, body []byte) (*http.Response, error) {
-	resp, err := next.RoundTrip(withBody(ctx, req, body))
+func (f *Faults) send(ctx context.Context, next http.RoundTripper, c *Call, req *http.Request) (*http.Response, error) {
+	resp, err := next.RoundTrip(req.WithContext(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -227,10 +225,8 @@ func (f *Faults) send(ctx context.Context, next http.RoundTripper, c *Call, req 
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	c.Landed, c.Server = time.Now(), resp.StatusCode
-	if resp.StatusCode < 300 {
-		f.saw(object)
-	}
-	if c.Verb == "create" && resp.StatusCode < 300 {
+	f.saw(object)
+	if c.Verb == "create" {
 		c.Name = cmp.Or(c.Name, object.Name) // the server has chosen it
 	}
 	return resp, nil
@@ -297,7 +293,7 @@ func (p *process) begin(r Rule, resource string) (begun bool) {
 	for s := range p.watches {
 		if s.resource == resource {
 			begun = true
-			s.begin(r)
+			s.change(func() { s.apply(r) })
 		}
 	}
 	return begun
@@ -330,12 +326,7 @@ func (f *Faults) end() time.Time {
 	return f.until
 }
 
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
+func later(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
 
 // pathOf matches the path of a request for objects: namespace, resource, name and subresource.
 var pathOf = regexp.MustCompile(`^.*?/(?:api|apis/[^/]+)/v[^/]+/(?:namespaces/([^/]+)/)?([^/]+)(?:/([^/]+))?(?:/([^/]+))?$`)
@@ -372,28 +363,22 @@ func callOf(req *http.Request, body []byte) *Call {
 	return c
 }
 
-// bodyOf reads the body of a request to its end and closes it, as a RoundTripper must.
-func bodyOf(req *http.Request) ([]byte, error) {
-	if req.Body == nil {
-		return nil, nil
-	}
-	defer func() { _ = req.Body.Close() }()
-	return io.ReadAll(req.Body)
-}
-
-// withBody returns a copy of a request, with a body that can be read again. The server is asked for JSON in place of
-// other encodings, which any client understands too. Compression is left to the transport.
-func withBody(ctx context.Context, req *http.Request, body []byte) *http.Request {
-	req = req.Clone(ctx)
+// copyOf returns a copy of a request, and its body. It reads the body to its end and closes it, as a RoundTripper must.
+// The server is asked for JSON in place of other encodings, which any client understands too. Compression is left to the
+// transport.
+func copyOf(req *http.Request) (_ *http.Request, body []byte, err error) {
+	req = req.Clone(req.Context())
 	req.Header.Del("Accept-Encoding")
 	if accept := req.Header.Get("Accept"); accept != "" {
 		req.Header.Set("Accept", otherEncodings.ReplaceAllString(accept, runtime.ContentTypeJSON))
 	}
 	if req.Body != nil && req.Body != http.NoBody {
+		body, err = io.ReadAll(req.Body)
+		_ = req.Body.Close()
 		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 		req.Body, _ = req.GetBody()
 	}
-	return req
+	return req, body, err
 }
 
 var otherEncodings = regexp.MustCompile(`application/(vnd\.kubernetes\.protobuf|cbor(-seq)?)`)
@@ -428,14 +413,12 @@ func asksCache(req *http.Request) bool {
 	return version == "0" || version == "" && isWatchList(req)
 }
 
-// old changes a list of the cache into one of an earlier version.
-func old(req *http.Request, version uint64) *http.Request {
-	req = req.Clone(req.Context())
+// ask changes a list of the cache into one of an earlier version.
+func ask(req *http.Request, version uint64) {
 	query := req.URL.Query()
 	query.Set("resourceVersion", strconv.FormatUint(version, 10))
 	query.Set("resourceVersionMatch", string(metav1.ResourceVersionMatchExact))
 	req.URL.RawQuery = query.Encode()
-	return req
 }
 
 // refuse answers a call in place of the server.

@@ -144,10 +144,10 @@ func (j *Judge) list(ctx context.Context, isOwner bool) (list unstructured.Unstr
 		return list, err
 	}
 	defer func() { _ = body.Close() }()
-	if data, err := io.ReadAll(body); errors.Join(err, list.UnmarshalJSON(data)) != nil {
-		return list, fmt.Errorf("the list of %s cannot be read", j.resource(isOwner).Resource)
+	if err = json.NewDecoder(body).Decode(&list); err != nil {
+		err = fmt.Errorf("the list of %s cannot be read: %w", j.resource(isOwner).Resource, err)
 	}
-	return list, nil
+	return list, err
 }
 
 // watch records all changes after a version. A watch that ends is continued after its last event.
@@ -366,9 +366,7 @@ func (j *Judge) verdict() (tallies map[types.UID]*tally, broken []Break, last ti
 		case m.isOwner && isGone:
 			delete(tallies, uid) // its children go with it
 		case m.isOwner:
-			if tallies[uid] == nil {
-				tallies[uid] = &tally{wanted: -1, low: math.MaxInt}
-			}
+			tallies[uid] = cmp.Or(tallies[uid], &tally{wanted: -1, low: math.MaxInt})
 			tallies[uid].owner = m.object
 		case m.isGone || !j.counts(m.object):
 			delete(children, uid)

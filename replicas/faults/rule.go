@@ -67,18 +67,11 @@ type Rule struct {
 var (
 	verbs   = []string{"create", "update", "patch", "delete", "deletecollection", "get", "list", "watch"}
 	writes  = verbs[:5]
-	spoiled = map[Fault][]string{LoseAnswer: writes, LandLate: writes, Refuse: verbs, OldList: {"list"}, StopProcess: verbs, WatchLate: verbs, WatchHang: verbs, WatchReplay: verbs, WatchEnd: verbs}
+	watches = verbs[7:]
+	spoiled = map[Fault][]string{LoseAnswer: writes, LandLate: writes, Refuse: verbs, OldList: verbs[6:7], StopProcess: verbs, WatchLate: watches, WatchHang: watches, WatchReplay: watches, WatchEnd: watches}
 )
 
 func (r Rule) spoilsWatches() bool { return strings.HasPrefix(string(r.Fault), "watch ") }
-
-// verbs returns the verbs of the calls at which the fault may begin.
-func (r Rule) verbs() []string {
-	if r.spoilsWatches() && r.Verb == "" {
-		return []string{"watch"}
-	}
-	return spoiled[r.Fault]
-}
 
 func (r Rule) check() error {
 	_, badName := path.Match(r.Name, "")
@@ -87,7 +80,7 @@ func (r Rule) check() error {
 		return fmt.Errorf("there is no fault %q", r.Fault)
 	case r.Verb != "" && !slices.Contains(verbs, r.Verb):
 		return fmt.Errorf("there is no verb %q", r.Verb)
-	case r.Verb != "" && !slices.Contains(r.verbs(), r.Verb):
+	case r.Verb != "" && !r.spoilsWatches() && !slices.Contains(spoiled[r.Fault], r.Verb):
 		return fmt.Errorf("the fault %q cannot spoil the verb %s", r.Fault, r.Verb)
 	case badName != nil:
 		return fmt.Errorf("the name %q is no pattern", r.Name)
@@ -103,11 +96,10 @@ func (r Rule) check() error {
 
 // matches reports whether a call has the verb, the resource and the name of the rule.
 func (r Rule) matches(c *Call) bool {
-	if !slices.Contains(r.verbs(), c.Verb) || r.Verb != "" && r.Verb != c.Verb || r.Resource != "" && r.Resource != c.Resource {
-		return false
-	}
 	isNamed, _ := path.Match(r.Name, c.Name)
-	return (r.Name == "" || isNamed) && (r.Process == 0 || r.Process == c.Process)
+	isSpoiled := r.Verb != "" || slices.Contains(spoiled[r.Fault], c.Verb)
+	is := func(wanted, actual string) bool { return wanted == "" || wanted == actual }
+	return isSpoiled && is(r.Verb, c.Verb) && is(r.Resource, c.Resource) && (r.Name == "" || isNamed) && (r.Process == 0 || r.Process == c.Process)
 }
 
 // strikes reports whether the n-th call that matches the rule meets the fault. Before, done calls have met it. The
@@ -130,19 +122,18 @@ func draw(seed uint64, of ...int) float64 {
 
 // text says which calls meet which fault, for reports.
 func (r Rule) text() string {
-	calls := []string{r.Verb, r.Resource, r.Name}
+	text := strings.Join(strings.Fields(r.Verb+" "+r.Resource+" "+r.Name), " ")
 	if r.Process > 0 {
-		calls = append(calls, fmt.Sprint("of process ", r.Process))
+		text += fmt.Sprint(" of process ", r.Process)
 	}
-	calls = slices.DeleteFunc(calls, func(s string) bool { return s == "" })
-	effect := string(r.Fault)
+	text += ": " + string(r.Fault)
 	if r.Status != 0 {
-		effect = fmt.Sprint(effect, " ", r.Status)
+		text += fmt.Sprint(" ", r.Status)
 	}
 	if r.Delay != 0 {
-		effect = fmt.Sprint(effect, " ", r.Delay)
+		text += fmt.Sprint(" ", r.Delay)
 	}
-	return strings.TrimPrefix(strings.Join(calls, " ")+": "+effect, ": ")
+	return strings.TrimLeft(text, ": ")
 }
 
 // Minute returns the rules of one bad minute for an operator, given the resources of its owners and children, such as

@@ -98,8 +98,6 @@ func (s *stream) change(do func()) {
 	}
 }
 
-func (s *stream) begin(r Rule) { s.change(func() { s.apply(r) }) }
-
 // apply begins a fault of the watch.
 func (s *stream) apply(r Rule) {
 	switch r.Fault {
