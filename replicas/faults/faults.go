@@ -4,6 +4,7 @@
 package faults
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -132,7 +133,7 @@ func (f *Faults) running() *process {
 }
 
 // Calls returns all calls until now, in the order in which they began. Calls for anything but objects, such as
-// discovery, are not recorded.
+// discovery and logs, are neither spoiled nor recorded.
 func (f *Faults) Calls() (calls []Call) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -143,13 +144,12 @@ func (f *Faults) Calls() (calls []Call) {
 }
 
 func (f *Faults) check() error {
-	var errs []error
 	for i, r := range f.Rules {
 		if err := r.check(); err != nil {
-			errs = append(errs, fmt.Errorf("faults: rule %d: %w", i+1, err))
+			return fmt.Errorf("faults: rule %d: %w", i+1, err)
 		}
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 func (f *Faults) locked(do func()) {
@@ -258,15 +258,14 @@ func (f *Faults) decide(p *process, c *Call, req *http.Request) (met Rule, begin
 		n := f.met[i] + 1
 		isTaken := met.Fault != "" && !r.spoilsWatches() || r.Fault == OldList && f.before(r.Delay) == 0
 		strikes := !isTaken && r.strikes(f.Seed, i, n, f.done[i])
-		if asked.Verb != c.Verb {
-			if strikes { // the informer lists next, as with a server that has no such watches, and meets the fault then
-				met = Rule{Fault: Refuse, Status: http.StatusUnprocessableEntity}
-			}
-			continue
+		if asked.Verb == c.Verb {
+			f.met[i] = n
 		}
-		f.met[i] = n
 		switch {
 		case !strikes:
+			continue
+		case asked.Verb != c.Verb: // the informer lists next, as with a server that has no such watches, and meets the fault then
+			met = Rule{Fault: Refuse, Status: http.StatusUnprocessableEntity}
 			continue
 		case !r.spoilsWatches():
 			met = r
@@ -331,6 +330,9 @@ func later(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Tim
 // pathOf matches the path of a request for objects: namespace, resource, name and subresource.
 var pathOf = regexp.MustCompile(`^.*?/(?:api|apis/[^/]+)/v[^/]+/(?:namespaces/([^/]+)/)?([^/]+)(?:/([^/]+))?(?:/([^/]+))?$`)
 
+// connections are subresources whose answers may have no end.
+var connections = []string{"attach", "exec", "log", "portforward", "proxy"}
+
 var methods = map[string]string{
 	http.MethodPost: "create", http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete", http.MethodGet: "get",
 }
@@ -339,10 +341,10 @@ var methods = map[string]string{
 // objects.
 func callOf(req *http.Request, body []byte) *Call {
 	part := pathOf.FindStringSubmatch(req.URL.Path)
-	if part == nil {
+	if part == nil || slices.Contains(connections, part[4]) {
 		return nil
 	}
-	c := &Call{Began: time.Now(), Verb: methods[req.Method], Namespace: part[1], Resource: part[2], Name: part[3]}
+	c := &Call{Began: time.Now(), Verb: methods[req.Method], Namespace: part[1], Resource: part[2], Name: cmp.Or(part[3], metaOf(body).Name)}
 	if c.Namespace != "" && (c.Resource == "status" || c.Resource == "finalize") {
 		c.Namespace, c.Resource, c.Name, part[4] = "", "namespaces", c.Namespace, c.Resource
 	}
@@ -357,8 +359,6 @@ func callOf(req *http.Request, body []byte) *Call {
 		c.Verb = "list"
 	case c.Verb == "delete" && c.Name == "":
 		c.Verb = "deletecollection"
-	case c.Verb == "create":
-		c.Name = cmp.Or(c.Name, metaOf(body).Name)
 	}
 	return c
 }
@@ -445,4 +445,159 @@ func statusOf(code int) []byte {
 	}
 	text, _ := json.Marshal(status) // has nothing that cannot be encoded
 	return text
+}
+
+// forEver is the end of a fault without an end.
+const forEver = 100 * 365 * 24 * time.Hour
+
+// A stream is the body of a watch. It reads the server's events at once, as a client that does not hang would, and
+// gives them to the client as the faults allow.
+type stream struct {
+	faults   *Faults
+	process  *process
+	resource string
+	body     io.ReadCloser
+	ctx      context.Context //nolint:containedctx // it ends with the watch, and its cause ends all reads
+	cancel   context.CancelCauseFunc
+	detach   func() bool   // from the process
+	wake     chan struct{} // has room for one
+
+	mu     sync.Mutex
+	queue  []event
+	sent   []event // for a replay
+	rest   []byte  // of the event that the client reads
+	lag    time.Duration
+	held   time.Time
+	begins []Rule // whose faults begin after the initial events; nil once they have begun
+}
+
+// An event is one event of a watch, or the error after the last one.
+type event struct {
+	data []byte
+	err  error
+	due  time.Time
+}
+
+// open lets the client read the watch until the process is stopped. The rules begin after the initial events, if there
+// are any.
+func (s *stream) open(hasInitialEvents bool, begins []Rule) {
+	s.detach = context.AfterFunc(s.process.ctx, func() { s.cancel(errBroken) })
+	s.faults.locked(func() { s.process.watches[s] = struct{}{} })
+	if s.begins = begins; !hasInitialEvents {
+		s.change(s.start)
+	}
+	go s.pump()
+}
+
+// start begins the faults that wait for the end of the initial events.
+func (s *stream) start() {
+	for _, r := range s.begins {
+		s.apply(r)
+	}
+	s.begins = nil
+}
+
+func (s *stream) pump() {
+	body := bufio.NewReader(s.body)
+	for {
+		data, err := body.ReadBytes('\n')
+		s.change(func() {
+			if s.queue = append(s.queue, event{data: data, due: time.Now().Add(s.lag)}); err != nil {
+				s.queue = append(s.queue, event{err: err})
+			}
+		})
+		if err != nil {
+			return
+		}
+		var e metav1.WatchEvent
+		_ = json.Unmarshal(data, &e)
+		s.faults.locked(func() { s.faults.saw(metaOf(e.Object.Raw)) })
+	}
+}
+
+// change changes the state of the stream, and wakes its reader.
+func (s *stream) change(do func()) {
+	s.mu.Lock()
+	do()
+	s.mu.Unlock()
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// apply begins a fault of the watch.
+func (s *stream) apply(r Rule) {
+	switch r.Fault {
+	case WatchLate:
+		s.lag = r.Delay
+	case WatchHang:
+		if s.held = time.Now().Add(r.Delay); r.Delay == 0 {
+			s.held = time.Now().Add(forEver)
+		}
+	case WatchReplay:
+		time.AfterFunc(r.Delay, func() { s.change(func() { s.queue = append(slices.Clone(s.sent), s.queue...) }) })
+	case WatchEnd:
+		time.AfterFunc(r.Delay, func() { s.change(func() { s.end(r.Status) }) })
+	}
+}
+
+// end drops what the client has not read. The client must list or watch again.
+func (s *stream) end(status int) {
+	s.queue, s.held = []event{{err: io.EOF}}, time.Time{}
+	if status != 0 {
+		last := fmt.Appendf(nil, `{"type":"ERROR","object":%s}`+"\n", statusOf(status))
+		s.queue = append([]event{{data: last}}, s.queue...)
+	}
+}
+
+func (s *stream) Close() error {
+	s.detach()
+	s.cancel(http.ErrBodyReadAfterClose)
+	s.faults.locked(func() { delete(s.process.watches, s) })
+	return s.body.Close()
+}
+
+func (s *stream) Read(data []byte) (int, error) {
+	for s.ctx.Err() == nil {
+		s.mu.Lock()
+		wait := s.advance()
+		n := copy(data, s.rest)
+		s.rest = s.rest[n:]
+		s.mu.Unlock()
+		if n > 0 || len(data) == 0 {
+			return n, nil
+		}
+		select {
+		case <-s.wake:
+		case <-time.After(wait):
+		case <-s.ctx.Done():
+		}
+	}
+	return 0, context.Cause(s.ctx)
+}
+
+// advance makes the next event that is due the one that the client reads. It returns the time until it should be called
+// again if there is none.
+func (s *stream) advance() (wait time.Duration) {
+	if len(s.rest) > 0 {
+		return 0
+	}
+	if len(s.queue) == 0 {
+		return forEver
+	}
+	next := s.queue[0]
+	if wait := time.Until(later(next.due, s.held)); wait > 0 {
+		return wait
+	}
+	s.queue, s.rest = s.queue[1:], next.data
+	switch {
+	case next.err != nil:
+		s.cancel(next.err)
+	case bytes.Contains(next.data, []byte(metav1.InitialEventsAnnotationKey)):
+		s.start()
+	default:
+		s.sent = append(s.sent, next)
+	}
+	return 0
 }

@@ -161,7 +161,8 @@ func TestCalls(t *testing.T) {
 			[]int{410},
 			nil,
 		},
-		"discovery is not spoiled": {[]faults.Rule{{Fault: faults.Refuse}}, "GET", "http://server/apis/apps/v1", []int{200}, []string{"GET v1"}},
+		"logs, which may have no end, are not spoiled": {[]faults.Rule{{Fault: faults.Refuse}}, "GET", pods + "/web/log?follow=true", []int{200}, []string{"GET log?follow=true"}},
+		"discovery is not spoiled":                     {[]faults.Rule{{Fault: faults.Refuse}}, "GET", "http://server/apis/apps/v1", []int{200}, []string{"GET v1"}},
 		"a list of the cache is old": {
 			[]faults.Rule{{Fault: faults.OldList, Delay: hour, Skip: 1}},
 			"GET", pods + "?resourceVersion=0",

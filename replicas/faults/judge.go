@@ -57,7 +57,7 @@ type Judge struct {
 type moment struct {
 	at      time.Time
 	version uint64
-	isOwner bool
+	isOwner bool // of an owner; otherwise of a child
 	isGone  bool
 	isFirst bool // it was there when the judge began
 	object  *unstructured.Unstructured
@@ -74,8 +74,8 @@ func (j *Judge) Begin(ctx context.Context) error {
 	}
 	j.ctx, j.stop = context.WithCancelCause(ctx)
 	j.began = time.Now()
-	for _, isOwner := range []bool{true, false} {
-		if err := j.follow(isOwner); err != nil {
+	for _, r := range []*schema.GroupVersionResource{&j.Owner, &j.Child} {
+		if err := j.follow(r); err != nil {
 			j.stop(err)
 			return fmt.Errorf("faults: judge: %w", err)
 		}
@@ -83,28 +83,23 @@ func (j *Judge) Begin(ctx context.Context) error {
 	return nil
 }
 
-func (j *Judge) follow(isOwner bool) error {
-	list, err := j.list(j.ctx, isOwner)
+func (j *Judge) follow(r *schema.GroupVersionResource) error {
+	list, err := j.list(j.ctx, r)
 	if err != nil {
 		return err
 	}
 	for _, o := range list.Items {
-		j.record(moment{isOwner: isOwner, isFirst: true, object: &o})
+		j.record(moment{isOwner: r == &j.Owner, isFirst: true, object: &o})
 	}
-	body, err := j.get(j.ctx, isOwner, list.GetResourceVersion())
+	body, err := j.get(j.ctx, r, list.GetResourceVersion())
 	if err == nil {
-		go j.watch(isOwner, list.GetResourceVersion(), body)
+		go j.watch(r, list.GetResourceVersion(), body)
 	}
 	return err
 }
 
-func (j *Judge) resource(isOwner bool) schema.GroupVersionResource {
-	return map[bool]schema.GroupVersionResource{true: j.Owner, false: j.Child}[isOwner]
-}
-
 // get sends a watch from a version of the owners or the children, or a list if there is no version.
-func (j *Judge) get(ctx context.Context, isOwner bool, version string) (io.ReadCloser, error) {
-	r := j.resource(isOwner)
+func (j *Judge) get(ctx context.Context, r *schema.GroupVersionResource, version string) (io.ReadCloser, error) {
 	prefix := map[bool]string{true: "/api/", false: "/apis/" + r.Group + "/"}[r.Group == ""]
 	address := strings.TrimSuffix(j.Server, "/") + prefix + r.Version
 	if j.Namespace != "" {
@@ -138,20 +133,20 @@ func (j *Judge) get(ctx context.Context, isOwner bool, version string) (io.ReadC
 	}
 }
 
-func (j *Judge) list(ctx context.Context, isOwner bool) (list unstructured.UnstructuredList, err error) {
-	body, err := j.get(ctx, isOwner, "")
+func (j *Judge) list(ctx context.Context, r *schema.GroupVersionResource) (list unstructured.UnstructuredList, err error) {
+	body, err := j.get(ctx, r, "")
 	if err != nil {
 		return list, err
 	}
 	defer func() { _ = body.Close() }()
 	if err = json.NewDecoder(body).Decode(&list); err != nil {
-		err = fmt.Errorf("the list of %s cannot be read: %w", j.resource(isOwner).Resource, err)
+		err = fmt.Errorf("the list of %s cannot be read: %w", r.Resource, err)
 	}
 	return list, err
 }
 
 // watch records all changes after a version. A watch that ends is continued after its last event.
-func (j *Judge) watch(isOwner bool, version string, body io.ReadCloser) {
+func (j *Judge) watch(r *schema.GroupVersionResource, version string, body io.ReadCloser) {
 	for tries := 0; j.ctx.Err() == nil; tries++ {
 		for events := json.NewDecoder(body); ; tries = 0 {
 			var e struct {
@@ -162,16 +157,16 @@ func (j *Judge) watch(isOwner bool, version string, body io.ReadCloser) {
 				break
 			}
 			if e.Type == "ERROR" {
-				j.stop(fmt.Errorf("the watch of %s missed changes: %v", j.resource(isOwner).Resource, e.Object.Object))
+				j.stop(fmt.Errorf("the watch of %s missed changes: %v", r.Resource, e.Object.Object))
 				break
 			}
 			if version = e.Object.GetResourceVersion(); e.Type != "BOOKMARK" {
-				j.record(moment{isOwner: isOwner, isGone: e.Type == "DELETED", object: &e.Object})
+				j.record(moment{isOwner: r == &j.Owner, isGone: e.Type == "DELETED", object: &e.Object})
 			}
 		}
 		_ = body.Close()
 		time.Sleep(time.Duration(tries) * 10 * time.Millisecond)
-		again, err := j.get(j.ctx, isOwner, version)
+		again, err := j.get(j.ctx, r, version)
 		switch {
 		case err == nil:
 			body = again
@@ -274,8 +269,8 @@ func (j *Judge) Settled(ctx context.Context) error {
 // seesAll reports whether the watches have shown exactly the objects that the server lists.
 func (j *Judge) seesAll(ctx context.Context) (bool, error) {
 	shown, listed := map[types.UID]bool{}, map[types.UID]bool{}
-	for _, isOwner := range []bool{true, false} {
-		list, err := j.list(ctx, isOwner)
+	for _, r := range []*schema.GroupVersionResource{&j.Owner, &j.Child} {
+		list, err := j.list(ctx, r)
 		if err != nil {
 			return false, err
 		}
