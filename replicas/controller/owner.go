@@ -187,7 +187,7 @@ func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool
 	case p.OwnerErr != nil:
 		p.fails(p.unread(ctx, StopsClaims, p.OwnerErr))
 		return cached, false
-	case err != nil || known.gone:
+	case err != nil || p.ownerOld:
 		p.waitForOwner()
 		return cached, false
 	}
