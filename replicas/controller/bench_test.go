@@ -6,6 +6,7 @@ package controller_test
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/ledger"
+	"github.com/replicakit/replicakit/selector"
 )
 
 // A still is a cache that always returns the same owners and pods, without any work. It is also a client, but
@@ -115,6 +117,49 @@ func BenchmarkSync(b *testing.B) {
 				owned(rs)(p)
 			}
 			c, key := s.controller(b), expectations.KeyOf(rs).NamespacedName
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := c.Sync(context.Background(), key); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// A writer is a still whose client stores the status, and whose cache shows it at once.
+type writer struct {
+	*still
+	version int64
+}
+
+func (w *writer) PatchStatus(_ context.Context, rs *appsv1.ReplicaSet, _ selector.Patch) (*appsv1.ReplicaSet, error) {
+	w.version++
+	stored := *rs
+	stored.ResourceVersion = strconv.FormatInt(w.version, 10)
+	w.owners[0] = &stored
+	return &stored, nil
+}
+
+// BenchmarkSyncAndStatus makes passes that write the status and change nothing else. After each write, the pass makes
+// two plans, to find out whether the new status wants something else.
+func BenchmarkSyncAndStatus(b *testing.B) {
+	for _, n := range []int{5, 1000, 10000} {
+		b.Run(fmt.Sprintf("pods=%d", n), func(b *testing.B) {
+			rs := replicaSet(int32(n))
+			w := &writer{still: &still{owners: []*appsv1.ReplicaSet{rs}, pods: podtest.Fleet(n, 500, 1)}, version: 1}
+			for _, p := range w.pods {
+				owned(rs)(p)
+			}
+			kind, round := controller.ReplicaSets(), int32(0)
+			kind.Status = func(rs *appsv1.ReplicaSet, _ controller.Outcome[*corev1.Pod]) error {
+				round++
+				rs.Status.Replicas = round
+				return nil
+			}
+			c, err := controller.New(kind, w, w, func(types.NamespacedName, time.Duration) {}, controller.Options{})
+			require.NoError(b, err)
+			key := expectations.KeyOf(rs).NamespacedName
 			b.ReportAllocs()
 			for b.Loop() {
 				if _, err := c.Sync(context.Background(), key); err != nil {
