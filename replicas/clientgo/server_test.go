@@ -75,6 +75,7 @@ type feed struct {
 	at            int // the resourceVersion of the current state
 	held          bool
 	pending       []watch.Event
+	history       []watch.Event // the events that informers have been shown
 	watchers      []*watcher
 }
 
@@ -124,7 +125,7 @@ func (s *server) setVersion(version int) {
 	defer s.mu.Unlock()
 	s.version = version
 	for _, f := range s.feeds {
-		f.version, f.at = version, version
+		f.version, f.at, f.history = version, version, nil
 	}
 }
 
@@ -275,6 +276,7 @@ func (f *feed) show(event watch.Event) {
 	} else {
 		f.shown[nameOf(obj)] = obj
 	}
+	f.history = append(f.history, event)
 	for _, w := range f.watchers {
 		w.send(event)
 	}
@@ -292,10 +294,17 @@ func (s *server) informer(resource string) cache.SharedIndexInformer {
 			defer s.mu.Unlock()
 			return f.list(), nil
 		},
-		WatchFuncWithContext: func(_ context.Context, _ metav1.ListOptions) (watch.Interface, error) {
+		WatchFuncWithContext: func(_ context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			w := &watcher{events: make(chan watch.Event, 10_000), stopped: make(chan struct{})}
+			since, _ := strconv.Atoi(opts.ResourceVersion)
+			for _, event := range f.history {
+				// A controller may write between the list of its informer and the watch.
+				if version, _ := strconv.Atoi(event.Object.(object).GetResourceVersion()); version > since {
+					w.send(event)
+				}
+			}
 			f.watchers = append(f.watchers, w)
 			return w, nil
 		},
