@@ -331,9 +331,7 @@ func (p *pass[O, C]) failedReleases(before map[types.UID]*aside, failed []select
 		}
 		a.Version, a.Reason = f.Object.GetResourceVersion(), ReleaseFailed
 		ReleaseFailed.grow(&a.Hold, p.opts.Now())
-		told := serverDelay([]error{f.Err})
-		p.retryIn(told)
-		a.Hold.Wait = max(a.Hold.Wait, told)
+		a.Hold.Wait = max(a.Hold.Wait, serverDelay([]error{f.Err}))
 		p.setAside(f.Object, &a, f.Err)
 	}
 }

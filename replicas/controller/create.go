@@ -33,6 +33,7 @@ type creations[O, C Object] struct {
 	scale    replicas.Scale[C]
 	newborns map[string]newborn[C] // see creationsNotHeld
 	each     []*creation[C]
+	parts    []*part[C]
 	start    ledger.Moment // when the calls began
 }
 
@@ -47,38 +48,53 @@ type creation[C Object] struct {
 
 // create creates children with slow start. It never creates more than scale.Create children. Later passes
 // create and delete nothing until the cache shows the new children (K1, K2).
-func (p *pass[O, C]) create(ctx context.Context, scale replicas.Scale[C], newborns map[string]newborn[C]) {
+func (p *pass[O, C]) create(ctx context.Context, scale replicas.Scale[C], newborns map[string]newborn[C]) *creations[O, C] {
 	c := &creations[O, C]{pass: p, scale: scale, newborns: newborns}
 	for i := range scale.Create {
 		c.each = append(c.each, &creation[C]{i: i})
 	}
-	defer func(before int) { p.noteRound(before) }(len(p.Created))
-	c.run(ctx)
+	c.send(ctx)
+	c.deleteStrange(ctx)
+	return c
 }
 
-// run creates the children in rounds. After each round, run looks on the server for children that may exist
-// although their creation failed. If run finds the child of every failed creation, the slow start continues
-// where it stopped.
-func (c *creations[O, C]) run(ctx context.Context) {
-	parts := c.parts()
-	for goOn := parts; len(goOn) > 0; {
-		calls := c.sendBatch(ctx, goOn)
-		c.deleteStrange(ctx, calls)
-		c.findLost(ctx, calls)
-		goOn = slices.DeleteFunc(slices.Clone(goOn), func(part *part[C]) bool { return !c.afterLook(part) })
+// taken returns the names that the server has called taken. A child with such a name may be one that an earlier
+// process created.
+func (c *creations[O, C]) taken() (names []types.NamespacedName) {
+	if c == nil {
+		return nil
 	}
 	for _, e := range c.each {
-		if e.made {
-			c.Created = append(c.Created, e.child)
-			if !c.controls(e.child) { // the child is an orphan that the next pass must adopt
-				c.requeueIn(1)
-			}
-		} else {
-			c.tellFailed(e.err)
+		if _, open := c.state.known.SentTo(e.name.Name); !open && apierrors.IsAlreadyExists(e.err) {
+			names = append(names, e.name)
 		}
 	}
-	for _, part := range parts {
-		c.updateHolds(part)
+	return names
+}
+
+// conclude decides what became of the creations without an answer, and reports the errors. A creation that has
+// taken effect is none, and what slow start did not try after it is due in the next pass.
+func (c *creations[O, C]) conclude(found findings[C]) {
+	if c == nil {
+		return
+	}
+	before := len(c.Created)
+	for _, e := range c.each {
+		if f := found[e.name]; f.there && e.err != nil && !errors.As(e.err, new(notOursError)) {
+			c.countFound(e, f)
+		}
+		if !e.made {
+			c.tellFailed(e.err)
+			continue
+		}
+		c.Created = append(c.Created, e.child)
+		if !c.controls(e.child) { // the child is an orphan that the next pass must adopt
+			c.again(1)
+		}
+	}
+	c.noteRound(before)
+	for _, part := range c.parts {
+		c.concludePart(part)
 	}
 	c.holdNames()
 }
@@ -115,46 +131,36 @@ func (c *creations[O, C]) holdNames() {
 	}
 	c.Failed += len(taken) + len(unmade)
 	c.scaleFails(StopsCreations, joined.Errors(slices.Concat(taken, unmade)))
-	if c.scale.Deferred > 0 {
-		c.requeueIn(1)
-	}
 }
 
-// sendBatch makes one round of calls. Each namespace has its own slow start, so failures in one namespace
-// do not stop the creations in the others. sendBatch returns all creations of the round, including those
-// that were not sent.
-func (c *creations[O, C]) sendBatch(ctx context.Context, parts []*part[C]) (calls []*creation[C]) {
-	for _, part := range parts {
-		calls = append(calls, part.unmade...)
-	}
-	c.start = c.state.known.Start()
+// send makes the calls. Each namespace has its own slow start, so failures in one namespace do not stop the
+// creations in the others.
+func (c *creations[O, C]) send(ctx context.Context) {
+	c.parts, c.start = c.inParts(), c.state.known.Start()
 	call := func(part *part[C]) {
-		// After batches of 1, 2, 4 ... that make n calls in total, the next batch has n+1 calls.
-		opts := slowstart.Options{InitialBatchSize: part.created + 1, MaxParallel: max(c.opts.MaxParallel/len(parts), 1)}
-		part.result = slowstart.Run(ctx, len(part.unmade), opts, func(ctx context.Context, i int) error {
-			return c.createOne(ctx, part.unmade[i])
+		opts := slowstart.Options{MaxParallel: max(c.opts.MaxParallel/len(c.parts), 1)}
+		part.result = slowstart.Run(ctx, len(part.each), opts, func(ctx context.Context, i int) error {
+			return c.createOne(ctx, part.each[i])
 		})
 	}
-	if len(parts) == 1 {
-		call(parts[0])
-		return calls
+	if len(c.parts) == 1 {
+		call(c.parts[0])
+		return
 	}
-	slowstart.Run(context.WithoutCancel(ctx), len(parts), c.allAtOnce(len(parts)), func(_ context.Context, n int) error {
-		call(parts[n])
+	slowstart.Run(context.WithoutCancel(ctx), len(c.parts), c.allAtOnce(len(c.parts)), func(_ context.Context, n int) error {
+		call(c.parts[n])
 		return nil
 	})
-	return calls
 }
 
 // A part contains the creations of the pass in one namespace.
 type part[C Object] struct {
 	namespace string
-	unmade    []*creation[C]
-	created   int
-	result    slowstart.Result // of the last round
+	each      []*creation[C]
+	result    slowstart.Result
 }
 
-func (c *creations[O, C]) parts() (parts []*part[C]) {
+func (c *creations[O, C]) inParts() (parts []*part[C]) {
 	for _, e := range c.each {
 		namespace := c.Owner.GetNamespace()
 		if c.newborns != nil {
@@ -164,32 +170,9 @@ func (c *creations[O, C]) parts() (parts []*part[C]) {
 		if n < 0 {
 			n, parts = len(parts), append(parts, &part[C]{namespace: namespace})
 		}
-		parts[n].unmade = append(parts[n].unmade, e)
+		parts[n].each = append(parts[n].each, e)
 	}
 	return parts
-}
-
-// afterLook updates the result of a part after findLost has run. If findLost has found a child, its
-// creation does not count as a failure. afterLook returns true if no failure remains and some creations
-// were not sent. The slow start of the part then continues.
-func (c *creations[O, C]) afterLook(part *part[C]) (goesOn bool) {
-	run := &part.result
-	if len(run.Failed) > 0 {
-		var errs []error
-		run.Failed = slices.DeleteFunc(run.Failed, func(f slowstart.Failure) bool { return part.unmade[f.Index].made })
-		for i := range run.Failed {
-			f := &run.Failed[i]
-			if err := part.unmade[f.Index].err; err != nil { // err is nil if Spec.New called runtime.Goexit
-				f.Err = err
-			}
-			errs = append(errs, f.Err)
-		}
-		run.Err = joined.Errors(errs)
-	}
-	called := len(part.unmade) - run.Skipped
-	part.created += called - len(run.Failed)
-	part.unmade = part.unmade[called:]
-	return run.Err == nil && run.Skipped > 0
 }
 
 // createOne creates one child. It sends the event immediately, because the other calls may take a long time.
@@ -223,34 +206,13 @@ func (c *creations[O, C]) childFor(i int) (C, error) {
 
 // deleteStrange deletes new children that a webhook has changed and that therefore do not belong to the
 // owner. If these children were kept, each pass would create more of them.
-func (c *creations[O, C]) deleteStrange(ctx context.Context, calls []*creation[C]) {
-	for _, e := range calls {
+func (c *creations[O, C]) deleteStrange(ctx context.Context) {
+	for _, e := range c.each {
 		if !errors.As(e.err, new(notOursError)) {
 			continue
 		}
-		if err := c.dropStray(ctx, e.child); err != nil {
+		if err := c.dropStray(ctx, e.child, nil); err != nil {
 			e.err = notOursError{fmt.Errorf("%w; %w", e.err, err)}
-		}
-	}
-}
-
-// findLost looks on the server for children that may exist although their creation failed. It runs after
-// all calls have ended, and makes one list if it must check many children. A child that is found counts as
-// created. A child that is not found may still appear.
-func (c *creations[O, C]) findLost(ctx context.Context, calls []*creation[C]) {
-	lost := slices.DeleteFunc(slices.Clone(calls), func(e *creation[C]) bool { return !c.isLost(e) })
-	if len(lost) == 0 {
-		return
-	}
-	look := c.newLook(ctx, len(lost))
-	for _, e := range lost {
-		found, there, err := look.find(ctx, e.name)
-		switch {
-		case err != nil:
-		case there:
-			c.countFound(e, look.start, found)
-		default:
-			c.recordNoName(look, e.name)
 		}
 	}
 }
@@ -266,15 +228,13 @@ func (c *creations[O, C]) isLost(e *creation[C]) bool {
 }
 
 // countFound handles a child that exists on the server although its creation failed.
-func (c *creations[O, C]) countFound(e *creation[C], start ledger.Moment, found C) {
-	c.recordName(found)
-	switch {
+func (c *creations[O, C]) countFound(e *creation[C], f finding[C]) {
+	switch found := f.child; {
 	case !c.controls(found) && !c.isOurs(found) || !c.rules.Active(found):
 	case !c.isOurs(found):
-		e.err = c.letGo(start, found)
+		e.err = c.letGo(f.start, found)
 	default:
 		c.tellCreated(found.GetName())
-		c.believe(start, found)
 		e.made, e.child, e.err = true, found, nil
 	}
 }
@@ -291,23 +251,37 @@ func (p *pass[O, C]) tellFailed(err error) {
 	}
 }
 
-// updateHolds is called after the creations in one namespace have ended. It decides whether further
-// creations in this namespace are put on hold, and records the errors.
-func (c *creations[O, C]) updateHolds(part *part[C]) {
-	namespace, run := part.namespace, part.result
+// concludePart counts the failures in one namespace, and decides whether further creations there are held.
+func (c *creations[O, C]) concludePart(part *part[C]) {
+	var errs []error
+	run, failed := part.result, part.result.Failed
+	run.Failed = nil
+	for _, f := range failed {
+		e := part.each[f.Index]
+		if e.made {
+			continue
+		}
+		if e.err != nil { // err is nil if Spec.New called runtime.Goexit
+			f.Err = e.err
+		}
+		run.Failed, errs = append(run.Failed, f), append(errs, f.Err)
+		c.refuse(f.Err)
+	}
+	namespace, called := part.namespace, len(part.each)-run.Skipped
 	c.Failed += len(run.Failed)
 	c.Skipped += run.Skipped
-	if run.Err == nil || part.created > 0 {
+	if len(run.Failed) < called {
 		c.state.holds.end(namespace, NamespaceGoing, QuotaFull, RetryAfter, CreationFailed)
+	}
+	if len(failed) > 0 {
+		run.Err = joined.Errors(errs)
 	}
 	if run.Err == nil {
 		c.state.holds.end(namespace, ChangedByWebhook)
+		if run.Skipped > 0 { // slow start has stopped at an answer that was lost, and the child exists
+			c.gate(CreationInFlight, "", 1, nil)
+		}
 		return
-	}
-	errs := make([]error, len(run.Failed))
-	for i, failure := range run.Failed {
-		errs[i] = failure.Err
-		c.refuse(failure.Err)
 	}
 	if c.namespaceEnds(namespace, errs) {
 		return
@@ -459,30 +433,6 @@ func (p *pass[O, C]) letGo(start ledger.Moment, c C) error {
 	return notOursError{fmt.Errorf("%q exists, but its labels %q do not match: it is left alone", c.GetName(), labels.Set(c.GetLabels()))}
 }
 
-// deleteStray deletes a child if the child is still a stray. In the meantime, this process or another one
-// may have adopted the child.
-func (p *pass[O, C]) deleteStray(ctx context.Context, c C) error {
-	if p.isOurs(c) { // the selector has changed, so the child is no longer a stray
-		return nil
-	}
-	err := p.deleteUnchanged(ctx, c)
-	if !apierrors.IsConflict(err) {
-		return err
-	}
-	found, err := p.askStray(ctx, c)
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil
-	case err != nil:
-		return err
-	case object.IsNil(found):
-		return errNoObject
-	case found.GetUID() != c.GetUID() || !p.isStray(found):
-		return nil
-	}
-	return p.deleteUnchanged(ctx, found)
-}
-
 // isStray reports whether a child does not match the owner's selector and has no other controller.
 func (p *pass[O, C]) isStray(c C) bool {
 	return !p.isOurs(c) && !p.isAnothers(c)
@@ -508,22 +458,34 @@ func (p *pass[O, C]) deletePendingStrays(ctx context.Context) {
 	}
 	failed := false
 	for _, c := range pending[:min(len(pending), fewStrays)] {
-		failed = p.dropStray(ctx, c) != nil || failed
+		found, err := p.askStray(ctx, c)
+		switch {
+		case err == nil && object.IsNil(found):
+			err = errNoObject
+		case apierrors.IsNotFound(err), err == nil && (object.ID(found) != object.ID(c) || !p.isStray(found)):
+			p.state.known.NoStray(object.ID(c)) // for example, another owner has adopted it
+			continue
+		case err == nil:
+			c = found
+		}
+		failed = p.dropStray(ctx, c, err) != nil || failed
 	}
 	if failed {
 		return
 	}
 	if p.state.holds.end("", StrayLeft); len(pending) > fewStrays { // no event of a stray wakes the owner
-		p.requeueIn(1)
+		p.gate(StrayLeft, pending[fewStrays].GetName(), StrayLeft.row().shortest, nil)
 	}
 }
 
 // fewStrays is the maximum number of strays that one pass tries to delete.
 const fewStrays = 5
 
-// dropStray deletes a stray. If the deletion fails, dropStray delays the next attempts.
-func (p *pass[O, C]) dropStray(ctx context.Context, c C) error {
-	err := p.deleteStray(ctx, c)
+// dropStray deletes a stray, unless it could not be read. If that fails, the next attempts are delayed.
+func (p *pass[O, C]) dropStray(ctx context.Context, c C, err error) error {
+	if err == nil {
+		err = p.deleteUnchanged(ctx, c)
+	}
 	p.state.known.NoStray(object.ID(c))
 	if err == nil {
 		return nil

@@ -76,12 +76,12 @@ func TestCreates(t *testing.T) {
 	})
 	t.Run("a client that answers without a pod is asked for it", func(t *testing.T) {
 		t.Parallel()
-		r := newRig(2)
+		r := newRig(1)
 		r.silent = true
 		r.get = func(name string) (*corev1.Pod, error) { return podtest.Pod(name, owned(r.owner)), nil }
 		pass, err := r.pass(t, 0)
 		require.NoError(t, err)
-		assert.Len(t, pass.Created, 2)
+		assert.Len(t, pass.Created, 1)
 	})
 	t.Run("an answer that is another pod is an error, and nothing is deleted because of it", func(t *testing.T) {
 		t.Parallel()
@@ -326,7 +326,7 @@ func TestACreationWithoutAnAnswerIsNotSentAtEachEvent(t *testing.T) {
 				if len(pass.Active) > 0 {
 					continue
 				}
-				require.Len(t, pass.Gates, 1, "at %v", at)
+				require.NotEmpty(t, pass.Gates, "at %v", at)
 				assert.Equal(t, controller.CreationInFlight, pass.Gates[0].Reason)
 				assert.LessOrEqual(t, pass.RequeueAfter, pass.Gates[0].Until.Sub(r.now))
 				assert.Positive(t, pass.RequeueAfter)

@@ -23,14 +23,14 @@ import (
 // A victim is a child to delete, with the answer to its deletion.
 type victim[C Object] struct {
 	replicas.Deletion[C]
-	isGone bool  // the child is deleted, does not exist, or no longer belongs to the owner
-	err    error // the error of the delete call
+	err error // the error of the delete call
 }
 
 // deletions holds the state of the deletion step of a pass.
 type deletions[O, C Object] struct {
 	*pass[O, C]
 	answers     []error             // of all calls
+	unanswered  []*victim[C]
 	failures    []slowstart.Failure // of the deletions that failed
 	metConflict bool
 	tells       time.Duration // the length of a hold, if an event reports it
@@ -42,7 +42,7 @@ const firstDeletions = 16
 
 // delete deletes the victims in parallel, without slow start (D7). Later passes create and delete nothing
 // until the cache shows the deletions (D6, D8).
-func (p *pass[O, C]) delete(ctx context.Context, victims []replicas.Deletion[C]) {
+func (p *pass[O, C]) delete(ctx context.Context, victims []replicas.Deletion[C]) *deletions[O, C] {
 	d := &deletions[O, C]{pass: p}
 	n := min(firstDeletions, p.opts.MaxParallel)
 	if p.ViewWasStale {
@@ -57,15 +57,38 @@ func (p *pass[O, C]) delete(ctx context.Context, victims []replicas.Deletion[C])
 			break
 		}
 	}
-	if d.metConflict && len(p.Deleted) > 0 {
-		p.requeueIn(1)
+	return d
+}
+
+// conclude decides what became of the deletions without an answer, and reports the errors.
+func (d *deletions[O, C]) conclude(found findings[C]) {
+	if d == nil {
+		return
+	}
+	for _, v := range d.unanswered {
+		switch f, ok := found[nameOf(v.Object)]; {
+		case ok && (!f.there || object.ID(f.child) != object.ID(v.Object)):
+			d.isGone(v)
+		case ok && f.child.GetDeletionTimestamp() != nil:
+			d.state.known.Deleted(object.ID(v.Object), d.opts.Now())
+			d.Deleted = append(d.Deleted, v.Object)
+			d.isGone(v)
+		default:
+			d.givesUp(v)
+		}
 	}
 	err := d.err()
 	d.holdAfterDeletions(err)
 	if err != nil {
-		p.scaleFails(StopsDeletions, err)
-		p.fails(p.failure("%w", err))
+		d.scaleFails(StopsDeletions, err)
+		d.fails(d.failure("%w", err))
 	}
+}
+
+// isGone is called for a child that is deleted, does not exist, or no longer belongs to the owner.
+func (d *deletions[O, C]) isGone(v *victim[C]) {
+	d.state.holds.end(v.Object.GetName(), Conflict)
+	d.noteDeleted(v.Deletion)
 }
 
 // err returns all failures as one error, or nil if there were none.
@@ -80,8 +103,7 @@ func (d *deletions[O, C]) err() error {
 	return fmt.Errorf("unable to delete %s: %w", d.childResource.Resource, summarize(slowstart.Result{Failed: d.failures, Err: joined.Errors(errs)}))
 }
 
-// sendBatch deletes children in parallel. It then looks on the server for the children whose delete call had
-// no answer.
+// sendBatch deletes children in parallel.
 func (d *deletions[O, C]) sendBatch(ctx context.Context, batch []replicas.Deletion[C]) {
 	start, victims := d.state.known.Start(), make([]*victim[C], len(batch))
 	run := slowstart.Run(ctx, len(batch), d.allAtOnce(len(batch)), func(ctx context.Context, i int) error {
@@ -92,7 +114,6 @@ func (d *deletions[O, C]) sendBatch(ctx context.Context, batch []replicas.Deleti
 		}
 		return nil
 	})
-	var unanswered []*victim[C]
 	for _, v := range victims {
 		if v == nil { // the context has ended
 			continue
@@ -100,26 +121,20 @@ func (d *deletions[O, C]) sendBatch(ctx context.Context, batch []replicas.Deleti
 		d.answers = append(d.answers, v.err)
 		switch {
 		case v.err == nil:
-			v.isGone, d.Deleted = true, append(d.Deleted, v.Object)
+			d.Deleted = append(d.Deleted, v.Object)
+			d.isGone(v)
 		case apierrors.IsNotFound(v.err):
-			v.isGone = true
+			d.isGone(v)
 		case apierrors.IsConflict(v.err):
 			d.holdChanged(v)
 		case hadNoAnswer(v.err):
-			unanswered = append(unanswered, v)
+			d.unanswered = append(d.unanswered, v)
 		default:
 			d.givesUp(v)
 		}
 	}
 	if run.Skipped > 0 { // the context has ended
 		d.failures = append(d.failures, slowstart.Failure{Err: run.Err})
-	}
-	d.lookFor(ctx, unanswered)
-	for _, v := range victims {
-		if v != nil && v.isGone {
-			d.state.holds.end(v.Object.GetName(), Conflict)
-			d.noteDeleted(v.Deletion)
-		}
 	}
 }
 
@@ -157,38 +172,6 @@ func criteria[C Object](order podrank.Order[C]) (names []string) {
 		names = append(names, c.Name())
 	}
 	return names
-}
-
-// lookFor checks on the server whether victims still exist, because their deletion may have taken effect.
-// If a victim still exists and is not being deleted, its deletion has failed.
-func (d *deletions[O, C]) lookFor(ctx context.Context, victims []*victim[C]) {
-	if len(victims) == 0 {
-		return
-	}
-	look := d.newLook(ctx, len(victims))
-	for _, v := range victims {
-		id := object.ID(v.Object)
-		found, there, err := look.find(ctx, nameOf(v.Object))
-		switch {
-		case err == nil && !there:
-			v.isGone = true
-			d.recordMissing(look, id)
-			d.state.known.Sure(id)
-		case err == nil && object.ID(found) != id:
-			v.isGone = true
-			d.state.known.Gone(look.start, id, d.opts.Now())
-			d.state.known.Sure(id)
-			d.turnedUp(look.start, found)
-		case err == nil && found.GetDeletionTimestamp() != nil:
-			v.isGone, d.Deleted = true, append(d.Deleted, v.Object)
-			d.state.known.Deleted(id, d.opts.Now())
-		default:
-			if err == nil && !d.viewHas(found) { // the child may have another owner now
-				d.believe(look.start, found)
-			}
-			d.givesUp(v)
-		}
-	}
 }
 
 // givesUp records and reports that the deletion of a victim failed. This pass does not try the deletion

@@ -5,8 +5,8 @@ package controller
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -107,13 +107,15 @@ type Reason uint8
 
 // These are the reasons, in the order in which a pass meets them.
 const (
-	OwnWriteNotSeen Reason = 1 + iota
+	PassPanicked Reason = 1 + iota
+	OwnWriteNotSeen
 	OwnerStale
 	OwnerGone
 	SpecRefused
 	StrayLeft
 	Paused
 	OwnerDeleted
+	CacheFailed
 	CallsNotSeen
 	CacheBehind
 	ListFailed
@@ -144,6 +146,7 @@ const (
 	ChangedByWebhook
 	NameTaken
 	StatusForbidden
+	StatusUndone
 	reasons // the number of reasons, including the zero Reason
 )
 
@@ -176,6 +179,11 @@ type row struct {
 
 // The tables in docs/pass.md and docs/metrics.md are generated from these rows.
 var rows = [reasons]row{
+	PassPanicked: {
+		name: "PassPanicked", step: looks, stops: stopsAll, waits: true, atOnce: true,
+		ends: "a pass does not panic", event: Panicked,
+		sentence: "a function of the Kind or the client panicked",
+	},
 	OwnWriteNotSeen: {
 		name: "OwnWriteNotSeen", step: looks, stops: stopsAll, waits: true,
 		ends:     "the cache shows it",
@@ -210,6 +218,11 @@ var rows = [reasons]row{
 		name: "OwnerDeleted", step: plans, stops: stopsAll, waits: true, atOnce: true,
 		ends:     "never",
 		sentence: "the owner is being deleted",
+	},
+	CacheFailed: {
+		name: "CacheFailed", step: plans, stops: stopsAll, waits: true, isError: true,
+		ends:     "the cache lists the children",
+		sentence: "the cache did not list the children",
 	},
 	CallsNotSeen: {
 		name: "CallsNotSeen", step: lists, stops: stopsScale, waits: true,
@@ -252,7 +265,7 @@ var rows = [reasons]row{
 		sentence: "the server does not let the owner adopt a child",
 	},
 	ReleaseFailed: {
-		name: "ReleaseFailed", step: claims, shortest: time.Second, longest: time.Minute,
+		name: "ReleaseFailed", step: claims, isError: true, shortest: time.Second, longest: time.Minute,
 		ends: "the child or the owner changes", event: FailedRelease,
 		sentence: "a child could not be released",
 	},
@@ -361,6 +374,11 @@ var rows = [reasons]row{
 		ends: "a pass writes the status, or has nothing to write", event: FailedStatus,
 		sentence: "the server does not let the Controller write the owner's status",
 	},
+	StatusUndone: {
+		name: "StatusUndone", step: scales, shortest: time.Second, longest: time.Hour,
+		ends:     "the status changes",
+		sentence: "the server or another client does not keep the status that was written",
+	},
 }
 
 // String returns the name of the reason, which is also its value in metrics.
@@ -384,10 +402,7 @@ func (p *pass[O, C]) gate(reason Reason, object string, wait time.Duration, err 
 	g := Gate{Reason: reason, Stops: row.stops, Since: p.Now, Object: object, Err: err, waits: row.waits}
 	if wait > 0 {
 		g.Until = p.opts.Now().Add(wait)
-		p.requeueIn(wait)
-	}
-	if err != nil && row.isError {
-		p.retryIn(wait)
+		p.again(wait)
 	}
 	if was := gateOf(p.standing, reason, object); was != nil {
 		g.Since = was.Since
@@ -428,31 +443,30 @@ func (p *pass[O, C]) sendEventOnce(reason Reason, message string) {
 	}
 }
 
-// requeueIn requests another pass after d, or immediately if d is not positive. If requeueIn is called
-// several times, the shortest delay is used. If the pass holds something back, use p.gate instead.
-func (p *pass[O, C]) requeueIn(d time.Duration) { p.RequeueAfter = earliest(p.RequeueAfter, max(d, 1)) }
+// again sets when the next pass comes, or requests it at once if d is not positive. The shortest delay counts.
+// Gates call it, and five waits that hold nothing back.
+func (p *pass[O, C]) again(d time.Duration) { p.RequeueAfter = earliest(p.RequeueAfter, max(d, 1)) }
 
-// retryIn sets the delay before the next pass. The delay is used only if this pass ends with an error. If
-// retryIn is called several times, the longest delay is used. If the delay is 0, the caller's rate limiter
-// determines it.
-func (p *pass[O, C]) retryIn(d time.Duration) { p.retryAfter = max(p.retryAfter, d) }
-
-// retryOnly replaces the delay that retryIn has set. If d is 0, the caller's rate limiter determines the
-// delay.
-func (p *pass[O, C]) retryOnly(d time.Duration) { p.retryAfter = d }
-
-// requeue sets RequeueAfter at the end of a pass. If the pass has failed, RequeueAfter is the delay that
-// retryIn has set. If it is 0, the caller's rate limiter determines the delay.
-func (p *pass[O, C]) requeue(failed bool) {
-	if failed {
-		p.RequeueAfter = p.retryAfter
-		return
-	}
+// conclude completes the Pass. If a refused spec is the only error, the pass does not count as failed,
+// because Sync returns no error.
+func (p *pass[O, C]) conclude(err error) {
+	p.Err, p.Calls = err, p.calls.inOrder()
 	if p.state == nil {
 		return
 	}
-	if again := p.state.known.Again(p.opts.Now()); again > 0 {
-		p.requeueIn(again)
+	p.InFlight = len(p.state.known.Open())
+	if err == nil || onlyRefused(err) {
+		if owed := p.state.known.Again(p.opts.Now()); owed > 0 {
+			p.again(owed)
+		}
+		return
+	}
+	told := serverDelay(p.errs)
+	if told > 0 {
+		p.again(told)
+	}
+	if errors.Is(err, ErrRestored) || told == 0 && !slices.ContainsFunc(p.Gates, func(g Gate) bool { return g.Reason.row().isError && g.Err != nil && !g.Earlier && !g.Until.IsZero() }) {
+		p.RequeueAfter = 0 // nothing but the caller's rate limiter knows when to try again
 	}
 }
 
@@ -526,10 +540,6 @@ func (h holds) end(key string, why ...Reason) {
 	for _, reason := range why {
 		delete(h, holdKey{reason, key})
 	}
-}
-
-func (h holds) endAll(why Reason) {
-	maps.DeleteFunc(h, func(k holdKey, _ *hold) bool { return k.Reason == why })
 }
 
 // earliest returns the shorter of two delays. If one delay is 0, earliest returns the other, because 0

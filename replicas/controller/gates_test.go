@@ -85,7 +85,7 @@ func TestEachGateAlone(t *testing.T) {
 		t.Helper()
 		*r.owner.Spec.Replicas = 3
 		r.create = func(i int) error { return []error{nil, timeout(), timeout(), nil, nil}[i] }
-		r.get = func(string) (*corev1.Pod, error) { return nil, timeout() }
+		r.get = func(name string) (*corev1.Pod, error) { return nil, notFound(name) }
 		require.Equal(t, 2, pass(t, r, 0).InFlight)
 		r.settle()
 		*r.owner.Spec.Replicas, r.owner.Generation = wanted, 2
@@ -204,6 +204,31 @@ func TestEachGateAlone(t *testing.T) {
 				return pass(t, r, 70, podsOf(r.owner, 1)...)
 			},
 		}),
+		row(controller.CacheFailed, all, "", gate{
+			begin: func(t *testing.T, r *podRig) podPass {
+				t.Helper()
+				r.children = func() ([]*corev1.Pod, error) { return nil, errors.New("no index") }
+				p, err := r.sync(t, t.Context())
+				require.ErrorContains(t, err, "no index")
+				return p
+			},
+			end: func(t *testing.T, r *podRig) podPass {
+				t.Helper()
+				return pass(t, r, 1, podsOf(r.owner, 1)...)
+			},
+		}),
+		row(controller.StatusUndone, 0, "", gate{
+			begin: func(t *testing.T, r *podRig) podPass {
+				t.Helper()
+				_ = pass(t, r, 0, podsOf(r.owner, 1)...) // the rig's cache never shows the status
+				_ = pass(t, r, 10, podsOf(r.owner, 1)...)
+				return pass(t, r, 10, podsOf(r.owner, 1)...)
+			},
+			end: func(t *testing.T, r *podRig) podPass {
+				t.Helper()
+				return pass(t, r, 70, podsOf(r.owner, 1)...)
+			},
+		}),
 		row(controller.ReleaseFailed, 0, controller.FailedRelease, gate{
 			begin: func(t *testing.T, r *podRig) podPass {
 				t.Helper()
@@ -228,7 +253,8 @@ func TestEachGateAlone(t *testing.T) {
 			},
 			end: func(t *testing.T, r *podRig) podPass {
 				t.Helper()
-				return pass(t, r, 2, podsOf(r.owner, 1)...)
+				_ = pass(t, r, 2, podsOf(r.owner, 1)...)
+				return pass(t, r, 70, podsOf(r.owner, 1)...)
 			},
 		}),
 		row(controller.MustStay, controller.StopsDeletions, "", one(func(r *podRig) {
@@ -419,6 +445,9 @@ func TestEachGateAlone(t *testing.T) {
 			assert.Equal(t, is.Stops&scale == scale || p.Waiting(), p.Waiting() || is.Reason == controller.Burst || is.Reason == controller.SpecRefused)
 			assert.Contains(t, is.String(), is.Reason.Sentence())
 			if shortest := controller.ShortestHold(is.Reason); shortest > 0 && !is.Earlier {
+				if is.Reason == controller.CreationInFlight {
+					shortest *= 2 // the creation was looked for at once, and this is the second look
+				}
 				assert.Equal(t, shortest, is.Until.Sub(r.now), "the first hold is as long as the table says")
 			}
 			assert.InDelta(t, 1, r.metric(t, "gated_owners", g.reason.String()), 0)
@@ -435,7 +464,8 @@ func TestEachGateAlone(t *testing.T) {
 			}
 		})
 	}
-	seen["ListsBusy"] = true // TestListsThatHang tests this reason
+	seen["ListsBusy"] = true    // TestListsThatHang tests this reason
+	seen["PassPanicked"] = true // a test of TestRefusals tests this reason
 	for _, row := range controller.GateTable() {
 		assert.True(t, seen[strings.Trim(row[0], "`")], "%s has no test", row[0])
 	}

@@ -4,8 +4,8 @@
 package controller
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
-	"github.com/replicakit/replicakit/internal/backoff"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/ledger"
@@ -112,182 +111,171 @@ func (p *pass[O, C]) recordMissing(l look[C], id types.UID) {
 	p.state.known.Gone(l.start, id, p.opts.Now())
 }
 
-// holdTaken is called before children are created. While another object uses the name of a creation in
-// flight, this creation cannot take effect. Therefore holdTaken checks whether other objects still use these
-// names. If it finds no object with a name, the creation with this name counts as one more child, because the
-// creation may still take effect.
-func (p *pass[O, C]) holdTaken(ctx context.Context, scale replicas.Scale[C]) {
-	if scale.Create == 0 {
-		return
-	}
-	taken := filter(p.state.known.Open(), ledger.Name.IsTaken)
-	there := p.lookForNames(ctx, filter(taken, func(n ledger.Name) bool { return p.lookIn(n.Name, 0) <= 0 }))
-	for _, n := range taken {
-		if !there.Has(n.Name) {
-			p.view.spec.CreationsInFlight = append(p.view.spec.CreationsInFlight, n.Name)
-		}
-	}
+// findings are what a look has found under the names of calls without an answer.
+type findings[C Object] map[types.NamespacedName]finding[C]
+
+type finding[C Object] struct {
+	start ledger.Moment
+	child C
+	there bool
 }
 
-// lookForLost checks on the server whether calls in flight took effect. It skips the calls in scale,
-// because this pass sends them again. A creation is checked when the next read of its name is due. A
-// deletion is checked only when its call can no longer take effect, because the child may still be deleted
-// until then. In this pass, all these calls still count as in flight. The result of the check is used in
-// the next pass. lookForLost returns true if the pass postpones other creations or deletions because of
-// these calls.
-func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C]) (hold bool) {
-	names, doubted := p.notSent(scale)
-	if len(names)+len(doubted) == 0 {
-		p.state.holds.endAll(LookFailed)
-		return false
+// lookForLost looks on the server for the calls without an answer that are due: those of this pass at once, and
+// those of earlier passes after a delay. It also looks for the names that the server has just called taken. The
+// plan has counted all of them as in flight, so the next pass uses what is found. The result held reports
+// whether they keep this pass from creating or deleting other children than those in scale.
+func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C], taken []types.NamespacedName) (found findings[C], held bool) {
+	known, now := p.state.known, p.opts.Now()
+	names, doubted := known.Names(), p.unanswered()
+	if len(names)+len(doubted)+len(taken) == 0 {
+		p.state.holds.end("", LookFailed)
+		return nil, false
 	}
-	p.lookForNames(ctx, filter(names, func(n ledger.Name) bool { return p.lookIn(n.Name, n.NextLook(p.opts.Now())) <= 0 }))
-	p.lookForDoubted(ctx, filter(doubted, func(v unanswered[C]) bool { return p.lookIn(v.child.GetName(), v.lands) <= 0 }))
+	isPlanned := sets.New(scale.Names...).Has
+	due := filter(names, func(n ledger.Name) bool {
+		return n.NextLook(now) <= 0 && (!isPlanned(n.Name) || !n.Sent.Before(p.Now)) // a later pass sends the others again
+	})
+	for _, name := range taken {
+		due = append(due, ledger.Name{NamespacedName: name})
+	}
+	found = p.lookFor(ctx, due, filter(doubted, func(v unanswered[C]) bool {
+		return v.hasLanded(now) || !v.sent.Before(p.Now) // it may have taken effect already; if it has not, only its landing tells
+	}))
 	spec := p.view.spec
 	spec.CreationsInFlight, spec.DeletionsInFlight, spec.Names, spec.Related = nil, nil, nil, nil
 	all, _ := replicas.ScaleTo(p.activeAndEnded(), spec) // the plan had no error
-	note := func(reason Reason, name string, next time.Duration, holds bool) {
-		if next = p.lookIn(name, next); next <= 0 { // the pass ended before it checked the server
-			next = LookFailed.row().shortest
-		}
-		if holds {
+	wait := func(reason Reason, name string, next time.Duration, holds bool) {
+		next = max(next, p.state.holds[holdKey{LookFailed, ""}].remaining(now, ""), 1)
+		if held = held || holds; holds {
 			p.gate(reason, name, next, nil)
+		} else {
+			p.again(next)
 		}
-		hold = hold || holds
-		p.requeueIn(next)
 	}
-	names, doubted = p.notSent(scale)
-	for _, n := range names {
-		note(CreationInFlight, n.Name, n.NextLook(p.opts.Now()), all.Create > scale.Create && n.Bearer == ledger.Nobody)
+	for _, n := range known.Names() {
+		if !isPlanned(n.Name) {
+			wait(CreationInFlight, n.Name, n.NextLook(now), all.Create > scale.Create && n.Bearer == ledger.Nobody)
+		}
 	}
-	for _, v := range doubted {
-		note(DeletionInFlight, v.child.GetName(), v.lands+1, len(all.Delete) > len(scale.Delete))
+	for _, v := range p.unanswered() {
+		wait(DeletionInFlight, v.child.GetName(), v.sent.Add(ledger.Landing+1).Sub(now), len(all.Delete) > len(scale.Delete) && p.rules.Active(v.child))
 	}
-	return hold
+	return found, held
 }
 
-// unanswered describes an active child whose delete call was sent but had no answer.
+// An unanswered is a child whose delete call had no answer.
 type unanswered[C Object] struct {
 	child C
-	lands time.Duration // how long the deletion may still take effect
+	sent  time.Time
 }
 
-// notSent returns the calls in flight that this pass does not send again. The creations are returned as
-// names, and the deletions as the active children to delete.
-func (p *pass[O, C]) notSent(scale replicas.Scale[C]) (names []ledger.Name, children []unanswered[C]) {
-	names = filter(p.state.known.Names(), func(n ledger.Name) bool { return !slices.Contains(scale.Names, n.Name) })
+func (v unanswered[C]) hasLanded(now time.Time) bool { return now.Sub(v.sent) >= ledger.Landing }
+
+func (p *pass[O, C]) unanswered() (children []unanswered[C]) {
 	sent := p.state.known.Doubted()
 	if len(sent) == 0 {
-		return names, nil
+		return nil
 	}
-	victims := idsOf(scale.Delete)
-	for _, c := range p.Active {
-		if at, is := sent[object.ID(c)]; is && !victims.Has(object.ID(c)) {
-			children = append(children, unanswered[C]{c, ledger.Landing - p.Now.Sub(at)})
+	for _, c := range p.view.children {
+		if at, is := sent[object.ID(c)]; is {
+			children = append(children, unanswered[C]{c, at})
 		}
 	}
-	return names, children
+	return children
 }
 
-// lookIn returns the delay before the server is next checked for a child. If no earlier check failed, the
-// result is the given delay. After a failed check, the result may be longer. If the result is 0 or less,
-// the check is due now.
-func (p *pass[O, C]) lookIn(name string, in time.Duration) time.Duration {
-	if !p.held(LookFailed, name, name, "") {
-		return in
+// lookFor looks on the server for calls without an answer. If something is settled, the next pass comes at once.
+// After an error, later looks are delayed.
+func (p *pass[O, C]) lookFor(ctx context.Context, names []ledger.Name, deletions []unanswered[C]) findings[C] {
+	found, n := findings[C]{}, len(names)+len(deletions)
+	if n == 0 {
+		return found
 	}
-	h := p.state.holds[holdKey{LookFailed, name}]
-	p.LookErr = h.why
-	return max(in, h.remaining(p.Now, ""))
-}
-
-// endLook handles the result of a lookup by name. If the lookup succeeded, endLook ends the hold of the
-// name. If the lookup failed, endLook lengthens the hold and sends an event. If the lookup failed because
-// live lists are on hold, endLook postpones it and sends no event.
-func (p *pass[O, C]) endLook(ctx context.Context, name string, err error) {
-	switch {
-	case err == nil:
-		p.state.holds.end(name, LookFailed)
-		return
-	case ctx.Err() != nil:
-		p.LookErr = err
-		return
-	}
-	h := p.state.holds.getOrAdd(LookFailed, name)
-	h.why = err
-	if errors.As(err, new(heldError)) {
-		h.Hold = backoff.Hold{Since: p.opts.Now(), Wait: p.lists.retryIn(err)}
-	} else {
-		p.sendEventOnce(LookFailed, "Error looking for "+p.childResource.Resource+": "+err.Error())
-		LookFailed.grow(&h.Hold, p.opts.Now())
-		h.Wait = max(h.Wait, serverDelay([]error{err}))
-	}
-	p.LookErr = err
-	p.gate(LookFailed, name, h.Wait, err)
-}
-
-// lookForNames checks which names of creations in flight are used by objects on the server, and returns these
-// names. After the time ledger.Landing, a creation can no longer take effect. If this time is over for all
-// creations with a name when the check begins, the ledger drops the name.
-func (p *pass[O, C]) lookForNames(ctx context.Context, due []ledger.Name) (taken sets.Set[string]) {
-	taken = sets.New[string]()
-	if len(due) == 0 {
-		return taken
+	if p.held(LookFailed, "", "", "") {
+		p.LookErr = p.state.holds[holdKey{LookFailed, ""}].why
+		return found
 	}
 	began := p.opts.Now()
-	look := p.newLook(ctx, len(due))
-	for _, n := range due {
-		found, there, err := look.find(ctx, n.NamespacedName)
-		if p.endLook(ctx, n.Name, err); err != nil {
-			continue
+	look, failed := p.newLook(ctx, n), error(nil)
+	find := func(name types.NamespacedName) (f finding[C], ok bool) {
+		if f, ok = found[name]; ok {
+			return f, true
 		}
-		if there {
-			taken.Insert(n.Name)
+		child, there, err := look.find(ctx, name)
+		if err != nil {
+			failed = cmp.Or(failed, err)
+			return f, false
 		}
-		switch {
-		case there && n.Bearer == ledger.Replica: // the view contains this child
-			if !p.viewHas(found) {
-				p.believe(look.start, found)
-			}
-			p.recordName(found)
-		case there:
-			p.turnedUp(look.start, found)
-		case look.isList && p.isUnlisted(n.NamespacedName): // the list cannot contain this child, so the name may still be in use
-		default:
-			p.recordNoName(look, n.NamespacedName)
-			if n.IsTaken() { // a creation with this name can be sent again
-				p.requeueIn(1)
-			}
-		}
-		if p.state.known.Looked(n.NamespacedName, began, p.opts.Now()); n.HasLanded(began) { // the next pass no longer counts the name as a child
-			p.requeueIn(1)
+		found[name] = finding[C]{look.start, child, there}
+		return found[name], true
+	}
+	for _, n := range names {
+		if f, ok := find(n.NamespacedName); ok {
+			p.lookedForName(look, n, f, found, began)
 		}
 	}
-	return taken
+	for _, v := range deletions {
+		if f, ok := find(nameOf(v.child)); ok {
+			p.lookedForDeleted(look, v, f, began)
+		}
+	}
+	if p.LookErr = failed; failed == nil {
+		p.state.holds.end("", LookFailed)
+	} else if ctx.Err() == nil {
+		p.sendEventOnce(LookFailed, "Error looking for "+p.childResource.Resource+": "+failed.Error())
+		h := p.state.holds.getOrAdd(LookFailed, "")
+		LookFailed.grow(&h.Hold, p.opts.Now())
+		h.Wait, h.why = max(h.Wait, serverDelay([]error{failed})), failed
+		p.gate(LookFailed, "", h.Wait, failed)
+	}
+	return found
 }
 
-// lookForDoubted looks on the server for children whose delete call had no answer and can no longer take
-// effect. It records the results for the next pass.
-func (p *pass[O, C]) lookForDoubted(ctx context.Context, late []unanswered[C]) {
-	if len(late) == 0 {
-		return
-	}
-	look := p.newLook(ctx, len(late))
-	for _, d := range late {
-		id := object.ID(d.child)
-		found, there, err := look.find(ctx, nameOf(d.child))
-		if p.endLook(ctx, d.child.GetName(), err); err != nil {
-			continue
+// lookedForName records what a look has found under the name of a creation without an answer.
+func (p *pass[O, C]) lookedForName(l look[C], n ledger.Name, f finding[C], found findings[C], began time.Time) {
+	known := p.state.known
+	switch {
+	case f.there:
+		p.turnedUp(l.start, f.child, n.Bearer == ledger.Replica)
+	case l.isList && p.isUnlisted(n.NamespacedName): // the list cannot contain this child, so the name may still be in use
+		delete(found, n.NamespacedName)
+	default:
+		known.NoneBears(n.NamespacedName)
+		for _, c := range p.view.children {
+			if nameOf(c) == n.NamespacedName { // the watch of the cache may be behind
+				p.recordMissing(l, object.ID(c))
+			}
 		}
-		p.state.known.Sure(id)
-		p.requeueIn(1)
-		switch {
-		case !there || object.ID(found) != id:
-			p.recordMissing(look, id)
-		case !p.viewHas(found): // the child has changed, and may have another owner
-			p.believe(look.start, found)
+		if n.IsTaken() { // a creation with this name can be sent again
+			p.again(1)
 		}
 	}
+	// After the time ledger.Landing, no creation can take effect, and the ledger drops the name.
+	known.Looked(n.NamespacedName, began, p.opts.Now())
+	if _, open := known.SentTo(n.Name); !open && !n.Sent.IsZero() {
+		p.again(1)
+	}
+}
+
+// lookedForDeleted records what a look has found of a child whose delete call had no answer.
+func (p *pass[O, C]) lookedForDeleted(l look[C], v unanswered[C], f finding[C], began time.Time) {
+	known, id := p.state.known, object.ID(v.child)
+	switch {
+	case !f.there:
+		p.recordMissing(l, id)
+	case object.ID(f.child) != id:
+		known.Gone(l.start, id, p.opts.Now())
+		p.turnedUp(l.start, f.child, false)
+	default:
+		if !p.viewHas(f.child) { // the child has changed, and may have another owner
+			p.believe(l.start, f.child)
+		}
+		if f.child.GetDeletionTimestamp() == nil && !v.hasLanded(began) {
+			return
+		}
+	}
+	known.Sure(id)
+	p.again(1)
 }
 
 // filter returns the elements of list for which f returns true.
@@ -310,30 +298,16 @@ func (p *pass[O, C]) isUnlisted(name types.NamespacedName) bool {
 	})
 }
 
-// recordNoName records that a read or list found no object with the given name. The view may still contain
-// an object with this name, because the watch of the cache may be behind.
-func (p *pass[O, C]) recordNoName(l look[C], name types.NamespacedName) {
-	p.state.known.NoneBears(name)
-	for _, c := range p.view.children {
-		if !object.IsNil(c) && nameOf(c) == name {
-			p.recordMissing(l, object.ID(c))
-		}
-	}
-}
-
-// turnedUp records an object that was found on the server but is missing from the view.
-func (p *pass[O, C]) turnedUp(start ledger.Moment, found C) ledger.Bearer {
-	if (p.controls(found) || p.isOurs(found)) && p.rules.Active(found) {
+// turnedUp records an object that a look has found. The view contains it in another version, or not at all.
+func (p *pass[O, C]) turnedUp(start ledger.Moment, found C, isInView bool) {
+	if !p.viewHas(found) && (isInView || (p.controls(found) || p.isOurs(found)) && p.rules.Active(found)) {
 		p.believe(start, found)
-		p.requeueIn(1)
 	}
-	return p.recordName(found)
+	p.recordName(found)
 }
 
-// recordName records in the ledger that the name of c is in use, and returns how c is related to the
-// owner.
-func (p *pass[O, C]) recordName(c C) ledger.Bearer {
+// recordName records in the ledger which object has a name.
+func (p *pass[O, C]) recordName(c C) {
 	is, ours := p.snapshot.Rules.Bearer(c)
 	p.state.known.Bears(nameOf(c), object.ID(c), is, ours)
-	return is
 }

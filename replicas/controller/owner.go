@@ -31,7 +31,7 @@ func (p *pass[O, C]) wants(ctx context.Context) bool {
 		p.step = scales // an owner that is gone has no gates
 		p.forget(expectations.Key{NamespacedName: p.Name})
 		if next := p.owners.sweep(p.Name, p.Now); next > 0 {
-			p.requeueIn(next)
+			p.again(next)
 		}
 		return false
 	case err != nil:
@@ -142,7 +142,7 @@ const refusalAgain = time.Hour
 
 // refuseSpec records that the pass cannot act on the owner's spec.
 func (p *pass[O, C]) refuseSpec(err error) {
-	reason, message := FailedSpec, err.Error()
+	reason, message, wait := FailedSpec, err.Error(), time.Duration(0)
 	if e, ok := asRefused(err); ok {
 		reason, message = e.Reason, e.Error()
 	}
@@ -154,10 +154,10 @@ func (p *pass[O, C]) refuseSpec(err error) {
 		if h.Remaining(p.Now) <= 0 {
 			h.Hold, p.state.refused = backoff.Hold{Since: p.Now, Wait: refusalAgain}, ""
 		}
-		p.requeueIn(h.Remaining(p.Now))
+		wait = h.Remaining(p.Now)
 	}
 	p.sendRefusal(reason, message)
-	p.gate(SpecRefused, "", 0, err)
+	p.gate(SpecRefused, "", wait, err)
 	p.fails(err)
 }
 
@@ -193,7 +193,7 @@ func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool
 	}
 	known.show(fresh.GetResourceVersion(), false, now)
 	p.OwnerWasStale, p.ownerRead = true, true
-	p.requeueIn(known.readIn(now))
+	p.again(known.readIn(now))
 	return fresh, true
 }
 

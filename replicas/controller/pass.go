@@ -35,12 +35,11 @@ func (r *reconciler[O, C]) sync(ctx context.Context, owner types.NamespacedName)
 	defer r.owners.exit(owner)
 	p := &pass[O, C]{reconciler: r, inTerm: r.term.number(), standing: r.measures.standing(owner)}
 	p.Name, p.Now = owner, r.opts.Now()
-	defer p.tellPanic()
+	defer p.panics()
 	p.run(ctx)
 	err := p.err()
 	if restored := r.restored(owner); restored != nil {
 		err = restored
-		p.retryOnly(0)
 		p.tellRestored(restored)
 	}
 	p.conclude(err)
@@ -67,7 +66,6 @@ type pass[O, C Object] struct {
 	standing   []Gate        // the gates of earlier passes
 	step       step          // the step that the pass has reached
 	errs       []error       // what went wrong
-	retryAfter time.Duration // how long the server or a hold delays the next pass after an error
 
 	// These fields are set by p.wants.
 	key    expectations.Key
@@ -119,34 +117,33 @@ func (p *pass[O, C]) scale(ctx context.Context, planned replicas.Scale[C]) {
 	}
 	p.limits(planned)
 	p.left = max(p.state.active-len(p.Active)-len(p.Released), 0)
-	if planned.IsZero() {
-		p.nothingToDo(ctx, planned)
-	} else {
-		p.carryOut(ctx, planned)
+	scale, made, gone := p.carryOut(ctx, planned)
+	found, held := p.lookForLost(ctx, scale, made.taken())
+	made.conclude(found)
+	gone.conclude(found)
+	if planned.IsZero() && !held {
+		p.state.nothingLeft(p.Now)
 	}
 	active := len(p.Active) + len(p.Created) - len(p.activeOf(p.Deleted))
 	p.state.active = max(active, min(active+p.left, int(p.Desired)))
 }
 
-// nothingToDo completes a pass whose plan contains no creations and no deletions.
-func (p *pass[O, C]) nothingToDo(ctx context.Context, planned replicas.Scale[C]) {
-	if !p.ownerOld {
-		_, err := p.callPrepare(ctx, planned, planned) // Prepare may undo what it began
-		p.fails(err)
+// carryOut makes the calls of a plan, and returns what is left of it. Each step may remove calls, and none adds
+// any.
+func (p *pass[O, C]) carryOut(ctx context.Context, planned replicas.Scale[C]) (scale replicas.Scale[C], made *creations[O, C], gone *deletions[O, C]) {
+	if planned.IsZero() {
+		if !p.ownerOld {
+			_, err := p.callPrepare(ctx, planned, planned) // Prepare may undo what it began
+			p.fails(err)
+		}
+		return planned, nil, nil
 	}
-	if held := p.lookForLost(ctx, planned); !held {
-		p.state.nothingLeft(p.Now)
-	}
-}
-
-// carryOut makes the calls of a plan. Each step may remove calls, and none adds any.
-func (p *pass[O, C]) carryOut(ctx context.Context, planned replicas.Scale[C]) {
 	// A quota was full a second ago, and each event of a child brings a pass. Nothing is worth a read of the owner
 	// until there is something to send.
 	scale, newborns := p.notHeld(planned)
 	isHeld := scale.IsZero()
 	if isHeld && (p.ownerOld || deletes(planned) || p.kind.Prepare == nil) {
-		return
+		return planned, nil, nil
 	}
 	// The cached owner wants two, and a person has set it to five again. This must be known before Prepare, which
 	// may already drain the children that are to go.
@@ -157,44 +154,29 @@ func (p *pass[O, C]) carryOut(ctx context.Context, planned replicas.Scale[C]) {
 		p.fails(err)
 	}
 	if isHeld {
-		return
+		return planned, nil, nil
 	}
 	// The author may have removed any part of the plan, so what is left is counted once more, with all that may
-	// still land. The look comes even if nothing is left, because Prepare may wait for a call without an answer.
-	p.holdTaken(ctx, scale)
-	scale = p.clampToRoom(scale)
-	open := len(p.state.known.Open())
-	if p.lookForLost(ctx, scale); len(p.state.known.Open()) != open {
-		scale.Create, scale.Names = 0, nil // a lost child has turned up, so the next pass, which is due now, may need none
-	}
+	// still land.
+	scale = p.clampToRoom(ctx, scale)
 	if scale.IsZero() {
-		return
+		return scale, nil, nil
 	}
 	p.Scale = scale
 	p.tellScaling(ctx, scale)
 	// A rollout may take an old child only when there is another in its place. So creations go first, but a full
 	// quota bars no deletion, which may be what makes room in it.
 	if scale.Create > 0 {
-		p.create(ctx, scale, newborns)
+		made = p.create(ctx, scale, newborns)
 	}
 	if victims := slices.Concat(scale.Delete, scale.Discard); len(victims) > 0 {
-		p.delete(ctx, victims)
+		gone = p.delete(ctx, victims)
 	}
+	return scale, made, gone
 }
 
-// conclude completes the Pass. If a refused spec is the only error, the pass does not count as failed,
-// because Sync returns no error. RequeueAfter is then the delay that the steps of the pass have requested.
-func (p *pass[O, C]) conclude(err error) {
-	if p.state != nil {
-		p.InFlight = len(p.state.known.Open())
-	}
-	failed := err != nil && !onlyRefused(err)
-	p.Err, p.Calls = err, p.calls.inOrder()
-	p.requeue(failed)
-}
-
-// tellPanic is deferred by sync. If the pass panics, tellPanic sends an event and panics again.
-func (p *pass[O, C]) tellPanic() {
+// panics is deferred by sync. If the pass panics, it reports that and panics again.
+func (p *pass[O, C]) panics() {
 	value := recover()
 	if value == nil {
 		return
@@ -206,6 +188,8 @@ func (p *pass[O, C]) tellPanic() {
 	if !object.IsNil(p.Owner) {
 		p.tellPanicked(what)
 	}
+	p.gate(PassPanicked, "", 0, fmt.Errorf("%v", what))
+	p.measures.noteGates(&p.Pass, p.step) // the next pass that does not panic logs that this has ended
 	panic(value)
 }
 

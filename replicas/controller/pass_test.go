@@ -365,9 +365,15 @@ func TestSyncRefuses(t *testing.T) {
 	t.Run("a panic of Spec goes on, and an event tells it", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(1)
-		r.kind.Spec = func(*appsv1.ReplicaSet) (replicas.PodSpec, error) { panic("nil map") }
+		spec := func(*appsv1.ReplicaSet) (replicas.PodSpec, error) { panic("nil map") }
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) { return spec(rs) }
 		assert.PanicsWithValue(t, "nil map", func() { _, _ = r.pass(t, 0) })
 		assert.Equal(t, []string{`Warning Panicked controller: ReplicaSet "default/web": a function of the Kind or the client panicked, and the log has the stack: nil map`}, r.events)
+		assert.InDelta(t, 1, r.metric(t, "gated_owners", "PassPanicked"), 0)
+		spec = replicas.ReplicaSetSpec
+		_, err := r.pass(t, 1)
+		require.NoError(t, err)
+		assert.Zero(t, r.metric(t, "gated_owners", "PassPanicked"))
 	})
 	t.Run("a kind that is not the owner's own is an error", func(t *testing.T) {
 		t.Parallel()

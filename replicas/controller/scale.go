@@ -18,6 +18,7 @@ import (
 	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/ledger"
 	"github.com/replicakit/replicakit/slowstart"
 )
 
@@ -51,11 +52,21 @@ func (p *pass[O, C]) notHeld(scale replicas.Scale[C]) (replicas.Scale[C], map[st
 // clampToRoom returns the given scale without the calls that would lead to too many or too few children. It
 // also sets limits in p.calls, so that the pass cannot create more children, or delete more active children,
 // than the result contains.
-func (p *pass[O, C]) clampToRoom(scale replicas.Scale[C]) replicas.Scale[C] {
+func (p *pass[O, C]) clampToRoom(ctx context.Context, scale replicas.Scale[C]) replicas.Scale[C] {
 	if scale.IsZero() {
 		return scale
 	}
-	room, err := replicas.RoomOf(p.Active, p.view.spec)
+	// A creation without an answer cannot take effect while another object has its name. That object may have left.
+	spec := p.view.spec
+	if taken := filter(p.state.known.Open(), ledger.Name.IsTaken); scale.Create > 0 && len(taken) > 0 {
+		found := p.lookFor(ctx, taken, nil)
+		for _, n := range taken {
+			if !found[n.NamespacedName].there {
+				spec.CreationsInFlight = append(spec.CreationsInFlight, n.Name)
+			}
+		}
+	}
+	room, err := replicas.RoomOf(p.Active, spec)
 	if err != nil {
 		p.fails(err)
 		return replicas.Scale[C]{}
@@ -129,7 +140,7 @@ func (p *pass[O, C]) callPrepare(ctx context.Context, planned, allowed replicas.
 		return allowed, nil
 	}
 	if p.view.spec.Pending == expectations.Expired { // the view may be old, and the plan is empty
-		p.requeueIn(unsureAgain)
+		p.again(unsureAgain)
 		return allowed, nil
 	}
 	step := Step[C]{
@@ -152,7 +163,7 @@ func (p *pass[O, C]) callPrepare(ctx context.Context, planned, allowed replicas.
 	if stops := leftOut(allowed, cut); stops != 0 {
 		p.gate(Author, "", step.Again, nil).Stops = stops
 	} else if step.Again > 0 {
-		p.requeueIn(step.Again)
+		p.again(step.Again)
 	}
 	return cut, nil
 }

@@ -88,16 +88,14 @@ func (p *pass[O, C]) report(ctx context.Context) {
 	var counted []C
 	p.Counts, counted = p.count()
 	if p.kind.Status != nil {
-		if p.err() == nil { // only what the write meets delays the next pass if the write fails
-			p.retryOnly(0)
-		}
 		if err := p.writeStatus(ctx); err != nil {
 			p.StatusErr = fmt.Errorf("controller: writing status of %s %q: %w", p.kind.Owner.Kind, object.Name(p.Owner), err)
-			p.retryIn(serverDelay([]error{err}))
 			p.errs = slices.Insert(p.errs, 0, p.StatusErr) // the error of the status comes first (U5)
 		}
 	}
-	p.nextCheck(counted)
+	if after := p.nextAvailable(counted); after > 0 { // (M1, M2)
+		p.again(after)
+	}
 }
 
 // writeStatus makes at most two writes. If the first write meets a Conflict, writeStatus reads the owner
@@ -149,7 +147,7 @@ func (p *pass[O, C]) patchStatus(ctx context.Context, owner O) error {
 		delay.Wait = min(delay.Wait, statusHoldLast)
 	}
 	if wait := delay.Remaining(p.Now); again && wait > 0 {
-		p.requeueIn(wait)
+		p.gate(StatusUndone, "", wait, nil)
 		return nil
 	}
 	stored, err := p.sendStatus(ctx, updated, patch)
@@ -254,20 +252,6 @@ func (p *pass[O, C]) sendStatus(ctx context.Context, owner O, patch selector.Pat
 	p.state.wrote.end(written.GetResourceVersion(), !p.samePlan(written))
 	p.shown(written) // X9
 	return written, nil
-}
-
-// nextCheck requests a pass for the time when the next child becomes available (M1, M2). After an error, the
-// caller's rate limiter determines the delay instead (M7). The server or a hold may have set a delay in
-// p.retryAfter. If this delay is longer than the time until the next child becomes available, nextCheck
-// shortens the delay to this time.
-func (p *pass[O, C]) nextCheck(counted []C) {
-	switch after := p.nextAvailable(counted); {
-	case after <= 0:
-	case p.err() == nil || onlyRefused(p.err()):
-		p.requeueIn(after)
-	case p.retryAfter > 0:
-		p.retryOnly(min(p.retryAfter, after))
-	}
 }
 
 // nextAvailable returns the time until the next child becomes available, or until a child has been unready

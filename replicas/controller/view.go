@@ -93,7 +93,7 @@ func (p *pass[O, C]) readCache(ctx context.Context) (ok bool) {
 	read.Version, read.Newest = p.cache.ChildrenVersion(), p.newest.is()
 	var err error
 	if read.Children, err = p.cache.Children(ctx, p.Owner); err != nil {
-		p.retryIn(serverDelay([]error{err}))
+		p.gate(CacheFailed, "", serverDelay([]error{err}), err)
 		p.fails(p.failure("listing children: %w", err))
 		return false
 	}
@@ -175,7 +175,6 @@ func (p *pass[O, C]) unlisted(err error) {
 func (p *pass[O, C]) listLive(ctx context.Context) ([]C, error) {
 	start := p.state.known.Start()
 	if _, err := p.allLive(ctx, start); err != nil {
-		p.retryIn(p.lists.retryIn(err))
 		return nil, err
 	}
 	view, err := p.state.known.View(p.start, p.snapshot, p.opts.Now())
