@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/backoff"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas"
@@ -76,10 +75,10 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (scale re
 // scaleClaimed decides what to create and delete, on the basis of the owner's children after the claims. If
 // the view is old and there is something to do, scaleClaimed lists the children live and decides again.
 func (p *pass[O, C]) scaleClaimed(ctx context.Context) (replicas.Scale[C], bool) {
-	isOld, spec := p.view.spec.Pending == expectations.Expired, p.view.spec
-	spec.Pending = expectations.Satisfied
+	spec := p.view.spec
+	spec.Pending = pending[trusted]
 	scale, err := replicas.ScaleTo(p.activeAndEnded(), spec)
-	if err == nil && !scale.IsZero() && isOld {
+	if err == nil && !scale.IsZero() && p.view.is == stale {
 		if !p.readLive(ctx) {
 			return scale, false
 		}

@@ -94,3 +94,12 @@ func AskTwice(client Client[*appsv1.ReplicaSet, *corev1.Pod], owner *appsv1.Repl
 	}
 	return errs
 }
+
+// StateOfView returns the name of a view's state.
+func StateOfView(waits, unmet, isStale, isNewToTerm bool) string {
+	seen := ledger.View[*corev1.Pod]{Unmet: unmet, Stale: isStale}
+	if waits {
+		seen.Waits = 1
+	}
+	return [...]string{trusted: "trusted", waiting: "waiting", stale: "stale", incomplete: "incomplete"}[stateOf(seen, isNewToTerm)]
+}

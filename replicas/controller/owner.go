@@ -396,7 +396,7 @@ func (p *pass[O, C]) samePlan(other O) bool {
 // decisions returns what a Spec does with the children in the view.
 func (p *pass[O, C]) decisions(spec replicas.Spec[C]) []any {
 	inFlight := p.state.known.InFlight()
-	spec.CreationsInFlight, spec.DeletionsInFlight, spec.Pending = inFlight.Creations, inFlight.Deletions, expectations.Satisfied
+	spec.CreationsInFlight, spec.DeletionsInFlight, spec.Pending = inFlight.Creations, inFlight.Deletions, pending[trusted]
 	spec.Taken = slices.Concat(spec.Taken, inFlight.Taken)
 	named := 0
 	spec.Names = func(prefix string) string { // random names would differ

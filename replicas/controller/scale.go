@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
-	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas"
@@ -139,7 +138,7 @@ func (p *pass[O, C]) callPrepare(ctx context.Context, planned, allowed replicas.
 	if p.kind.Prepare == nil {
 		return allowed, nil
 	}
-	if p.view.spec.Pending == expectations.Expired { // the view may be old, and the plan is empty
+	if p.view.is == stale { // and the plan is empty
 		p.again(unsureAgain)
 		return allowed, nil
 	}

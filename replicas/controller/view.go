@@ -27,35 +27,65 @@ type view[C Object] struct {
 	// children holds the children in the cache, updated with newer facts from the ledger.
 	children []C
 	wanted   sets.Set[string] // see wantedSlots
-	unmet    bool             // whether the view may omit existing children, or contain children that are gone
-	begins   bool             // true if the children have not been checked in this term yet, and nothing else indicates that the view is old
+	seen     ledger.View[C]
+	is       viewState
 	// spec is the Spec of the owner. It also contains the calls in flight, the taken names and the undecided
 	// adoptions.
 	spec replicas.Spec[C]
 }
 
-// plan decides what to create, delete, adopt and release. The first decision is based on a view that combines
-// the cached children with newer facts from the ledger. If this view is known to be old and there is
-// something to do, the children are listed live, and the decision is made again. If the view may lack the
-// effects of earlier calls, the children are listed live even if there is nothing to do. The result ok
-// reports whether the pass continues.
+// A viewState says how far a view can be trusted.
+type viewState uint8
+
+const (
+	trusted    viewState = iota
+	waiting              // the cache does not show the pass's own calls yet: claims and the status go on, and nothing is listed
+	stale                // the cache may be old: the children are listed live if the plan does something
+	incomplete           // children may be missing, or gone: they are listed live in any case, because their number may be right by chance
+)
+
+// pending is the state of a view in the words of a Spec.
+var pending = [...]expectations.State{
+	trusted: expectations.Satisfied, waiting: expectations.Waiting, stale: expectations.Expired, incomplete: expectations.Expired,
+}
+
+// stateOf returns the state of a view. A new term makes it stale, because an earlier process may have seen more.
+func stateOf[C Object](seen ledger.View[C], isNewToTerm bool) viewState {
+	switch {
+	case seen.Waits > 0:
+		return waiting
+	case seen.Unmet:
+		return incomplete
+	case seen.Stale, isNewToTerm:
+		return stale
+	}
+	return trusted
+}
+
+func (p *pass[O, C]) judge(seen ledger.View[C]) {
+	p.view.seen, p.view.is = seen, stateOf(seen, p.isNewToTerm())
+	p.view.spec.Pending, p.view.spec.PendingFor = pending[p.view.is], seen.Waits
+}
+
+// plan decides what to create, delete, adopt and release. The first decision is based on the cached children with
+// newer facts from the ledger. If that view is not good enough, the children are listed live, and the decision is
+// made again. The result ok reports whether the pass continues.
 func (p *pass[O, C]) plan(ctx context.Context) (plan replicas.Plan[C], ok bool) {
 	if !p.readCache(ctx) {
 		return plan, false
 	}
 	plan, ok = p.manage()
-	isOld := plan.Blocked.Reason == replicas.ViewIsStale || plan.Blocked.Reason == "" && (p.view.unmet || p.isUnsure() ||
-		p.listsFirst(plan.Scale))
-	if !ok || !isOld {
+	if !ok || !p.mustList(plan) {
 		return plan, ok
 	}
-	if p.view.begins {
-		switch wait := p.awaitCache(ctx); {
-		case wait > 0:
+	if p.view.is == stale && p.isNewToTerm() {
+		// A new leader has 2,000 owners to look at. Its cache is usually a few milliseconds behind, and one question to
+		// the server shows that for all of them.
+		if wait := p.awaitCache(ctx); wait > 0 {
 			p.gate(CacheBehind, "", wait, nil)
 			return plan, false
-		case !p.isNewToTerm():
-			p.view.spec.Pending = expectations.Satisfied
+		}
+		if p.judge(p.view.seen); p.view.is == trusted {
 			return p.manage()
 		}
 	}
@@ -65,11 +95,17 @@ func (p *pass[O, C]) plan(ctx context.Context) (plan replicas.Plan[C], ok bool) 
 	return p.manage()
 }
 
-// isUnsure reports whether the Kind has a Prepare function and this function would get a view that may be
-// old. While passes wait for the cache at the beginning of a term, isUnsure returns false, unless something
-// else indicates that the view is old.
-func (p *pass[O, C]) isUnsure() bool {
-	return p.kind.Prepare != nil && p.view.spec.Pending == expectations.Expired && (!p.view.begins || p.term.children.patience(p.opts.Now()) <= 0)
+// mustList reports whether the children must be listed live before the plan is carried out.
+func (p *pass[O, C]) mustList(plan replicas.Plan[C]) bool {
+	switch plan.Blocked.Reason {
+	case replicas.ViewIsStale:
+		return true
+	case "":
+		// Prepare must not see an old view, even if the plan is empty. In a new term, it waits for the cache first.
+		isUnsure := p.kind.Prepare != nil && p.view.is == stale && (p.view.seen.Stale || p.term.children.patience(p.opts.Now()) <= 0)
+		return p.view.is == incomplete || isUnsure || p.listsFirst(plan.Scale)
+	}
+	return false
 }
 
 // manage makes a plan for the view, and sets the fields of the Outcome that the status needs.
@@ -110,16 +146,7 @@ func (p *pass[O, C]) readCache(ctx context.Context) (ok bool) {
 	if p.spec.Related == nil {
 		p.view.spec.Related = sync.OnceValue(func() []C { return p.related(ctx) })
 	}
-	p.view.unmet = seen.Unmet
-	p.view.begins = p.isNewToTerm() && !seen.Stale && seen.Waits == 0
-	switch {
-	case seen.Waits > 0:
-		p.view.spec.Pending, p.view.spec.PendingFor = expectations.Waiting, seen.Waits
-	case seen.Stale || p.view.begins:
-		p.view.spec.Pending = expectations.Expired
-	default:
-		p.view.spec.Pending = expectations.Satisfied
-	}
+	p.judge(seen)
 	p.setChildren(seen.Children)
 	return true
 }
@@ -147,9 +174,9 @@ func (p *pass[O, C]) readLive(ctx context.Context) (ok bool) {
 		}
 		return false
 	}
-	p.view.spec.Pending, p.view.spec.PendingFor = expectations.Satisfied, 0
-	p.setChildren(live)
 	p.looked()
+	p.judge(ledger.View[C]{})
+	p.setChildren(live)
 	return true
 }
 
