@@ -37,9 +37,8 @@ type Call struct {
 	Ended time.Time
 	Err   error
 
-	body   any  // the options of a delete, or the patch that was sent
-	stray  bool // the object is a stray; see askDeleteStray
-	dryRun bool
+	body  any  // the options of a delete, or the patch that was sent
+	stray bool // the object is a stray; see askDeleteStray
 }
 
 // String describes the call in one line, such as
@@ -49,9 +48,6 @@ func (c Call) String() string {
 	text := c.Verb
 	if c.Name != "" || c.Namespace != "" {
 		text += " " + strings.TrimPrefix(c.Namespace+"/"+c.Name, "/")
-	}
-	if c.dryRun {
-		text += " dry run"
 	}
 	switch sent := c.body.(type) {
 	case nil:
@@ -267,7 +263,8 @@ func (p *pass[O, C]) askStray(ctx context.Context, stray C) (C, error) {
 
 // askPatch adopts or releases a child.
 func (p *pass[O, C]) askPatch(ctx context.Context, start ledger.Moment, child C, patch selector.Patch) (C, error) {
-	patched, err := p.sendPatch(ctx, child, patch, metav1.PatchOptions{})
+	patched, err := p.client.Patch(ctx, child, patch, metav1.PatchOptions{})
+	p.calls.record(newCall("Patch", child, patch), p.opts.Now(), err)
 	switch {
 	case apierrors.IsNotFound(err):
 		p.state.known.Gone(start, object.ID(child), p.opts.Now())
@@ -277,15 +274,6 @@ func (p *pass[O, C]) askPatch(ctx context.Context, start ledger.Moment, child C,
 	default:
 		p.believe(start, patched)
 	}
-	return patched, err
-}
-
-// sendPatch patches a child, possibly as a dry run.
-func (p *pass[O, C]) sendPatch(ctx context.Context, child C, patch selector.Patch, opts metav1.PatchOptions) (C, error) {
-	patched, err := p.client.Patch(ctx, child, patch, opts)
-	call := newCall("Patch", child, patch)
-	call.dryRun = len(opts.DryRun) > 0
-	p.calls.record(call, p.opts.Now(), err)
 	return patched, err
 }
 

@@ -6,16 +6,15 @@ package controller
 import (
 	"cmp"
 	"context"
-	"errors"
+	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
-	"github.com/replicakit/replicakit/internal/backoff"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/selector"
@@ -31,9 +30,10 @@ const policyIsFinal = 5 * time.Minute
 // if the plan contains both adoptions and deletions, claim computes a new scale from the owner's current
 // children. If a claim fails, the claims that succeeded remain in effect (C13).
 func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (scale replicas.Scale[C], ok bool) {
-	claims, orphans, before := plan.Claims, plan.Claims.Adopt, p.state.aside
-	p.state.aside = nil
-	claims.Adopt, claims.Release = p.toTry(before, orphans), p.notUndone(p.toTry(before, claims.Release))
+	claims, orphans := plan.Claims, plan.Claims.Adopt
+	p.forgetClaims(claims)
+	claims.Adopt = p.toTry(orphans, AdoptionUndecided, AdoptionRefused)
+	claims.Release = p.toTry(claims.Release, ReleaseFailed)
 	if len(orphans)+len(claims.Release) == 0 && ctx.Err() == nil { // the usual case
 		return plan.Scale, true
 	}
@@ -44,14 +44,9 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (scale re
 	p.Active = slices.Concat(claims.Owned, p.activeOf(claimed.Adopted))
 	p.Failed += len(claimed.AdoptionPending) + len(claimed.NotReleased)
 	if ctx.Err() == nil { // if the context has ended, failed releases are not reported
-		p.failedReleases(before, claimed.NotReleased)
+		p.failedReleases(claims.Release, claimed.NotReleased)
 	}
 	if claimed.CanAdoptErr != nil || ctx.Err() != nil {
-		for id, a := range before { // the pass has learned nothing new about the orphans
-			if p.state.aside[id] == nil {
-				p.keepAside(id, a)
-			}
-		}
 		why := cmp.Or(claimed.CanAdoptErr, context.Cause(ctx))
 		if p.ownerOld {
 			p.waitForOwner().Err = why
@@ -60,10 +55,15 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (scale re
 		}
 		return scale, false
 	}
-	p.undecidedAdoptions(ctx, claimer, before, append(claimed.AdoptionPending, p.refusedAdoptions(claimed.Refused)...))
-	p.invalidReleases(claims.Release)
-	p.noteReleases(claims.Release)
-	p.sortAside(orphans)
+	p.failedAdoptions(claimed)
+	for _, c := range orphans {
+		switch {
+		case p.claimHold(AdoptionUndecided, c) != nil:
+			p.AdoptionPending = append(p.AdoptionPending, c)
+		case p.claimHold(AdoptionRefused, c) != nil:
+			p.AdoptionRejected = append(p.AdoptionRejected, c)
+		}
+	}
 	asPlanned := len(p.Active) == len(claims.Owned)+len(orphans)
 	if plan.Blocked.Reason != "" || len(orphans) == 0 || asPlanned && len(plan.Scale.Delete) == 0 {
 		return plan.Scale, true
@@ -94,12 +94,11 @@ func (p *pass[O, C]) claimedLive() {
 	p.Terminating, p.Active = p.terminating(), nil
 	undecided := 0
 	for _, c := range p.activeOf(p.view.children) {
-		a := p.state.aside[object.ID(c)]
 		switch {
 		case !p.snapshot.Rules.MayCount(c): // a child that was or will be released
 		case p.controls(c):
 			p.Active = append(p.Active, c)
-		case a == nil || a.Reason == AdoptionUndecided: // an orphan that the owner may still adopt
+		case p.claimHold(AdoptionRefused, c) == nil: // an orphan that the owner may still adopt
 			undecided++
 		}
 	}
@@ -132,86 +131,44 @@ func (p *pass[O, C]) claimer() selector.Claimer[C] {
 	}
 }
 
-// toTry returns the children to adopt or release in this pass. If the last adoption or release of a child
-// failed, toTry omits the child until a delay is over. The delay ends early if the child changes, or if the
-// owner has a new generation. When a child no longer needs to be adopted or released, its failure is
-// forgotten.
-func (p *pass[O, C]) toTry(before map[types.UID]*aside, children []C) []C {
-	if len(before) == 0 {
+// toTry returns the children whose claim no hold delays. A hold ends early if the child changes.
+func (p *pass[O, C]) toTry(children []C, reasons ...Reason) []C {
+	if len(p.state.holds) == 0 {
 		return children
 	}
-	return slices.DeleteFunc(slices.Clone(children), func(c C) bool {
-		was := before[object.ID(c)]
-		if was == nil || was.Version != c.GetResourceVersion() || was.Hold.Remaining(p.Now) <= 0 {
-			return false
-		}
-		p.setAside(c, was, nil)
-		return true
+	return filter(children, func(c C) bool {
+		return !slices.ContainsFunc(reasons, func(r Reason) bool {
+			return p.held(r, string(object.ID(c)), c.GetName(), c.GetResourceVersion())
+		})
 	})
 }
 
-// mostReleases limits how often the Controller releases a child that another controller keeps giving back
-// to the owner.
-const mostReleases = 3
-
-var errUndone = errors.New("another controller, with another selector, has adopted it for this owner: use one controller.Kind for each pair of owner kind and child kind")
-
-// A release records how often a child was released, and the child's resourceVersion before the last
-// release.
-type release struct {
-	times   int
-	version string
-}
-
-// notUndone omits the children that were released mostReleases times and belong to the owner again. Another
-// controller has given the omitted children back to the owner after each release, so one more release would
-// not last.
-func (p *pass[O, C]) notUndone(release []C) []C {
-	if len(p.state.released) == 0 {
-		return release
+// forgetClaims ends the holds of children that need no claim any more.
+func (p *pass[O, C]) forgetClaims(claims selector.Claims[C]) {
+	if len(p.state.holds) == 0 {
+		return
 	}
-	return filter(release, func(c C) bool {
-		was := p.state.released[object.ID(c)]
-		isUndone := was.times >= mostReleases && was.version != c.GetResourceVersion() // if equal, the cache does not show the release
-		if isUndone {
-			p.sendEventOnce(ReleaseUndone, "Not releasing "+c.GetName()+" again: "+errUndone.Error())
-			p.gate(ReleaseUndone, c.GetName(), 0, errUndone)
-		}
-		return !isUndone
+	left := sets.New[string]()
+	for _, c := range slices.Concat(claims.Adopt, claims.Release) {
+		left.Insert(string(object.ID(c)))
+	}
+	maps.DeleteFunc(p.state.holds, func(k holdKey, _ *hold) bool {
+		return slices.Contains([]Reason{AdoptionUndecided, AdoptionRefused, ReleaseFailed}, k.Reason) && !left.Has(k.Key)
 	})
 }
 
-// noteReleases counts how often each child was released. The count is dropped when this pass adopts the
-// child, or when the view no longer contains the child.
-func (p *pass[O, C]) noteReleases(released []C) {
-	before := p.state.released
-	p.state.released = map[types.UID]release{}
-	for _, c := range p.view.children {
-		if was, is := before[object.ID(c)]; is {
-			p.state.released[object.ID(c)] = was
-		}
-	}
-	for _, c := range released {
-		if id := object.ID(c); p.state.aside[id] == nil { // the release did not fail
-			p.state.released[id] = release{before[id].times + 1, c.GetResourceVersion()}
-		}
-	}
-	for _, c := range p.Adopted {
-		delete(p.state.released, object.ID(c))
-	}
+func (p *pass[O, C]) claimHold(reason Reason, c C) *hold {
+	return p.state.holds[holdKey{reason, string(object.ID(c))}]
 }
 
-// refusedAdoptions postpones the adoptions that the server has refused, and returns those of children that
-// this process has created.
-func (p *pass[O, C]) refusedAdoptions(refused []selector.Failure[C]) (made []selector.Failure[C]) {
-	for _, f := range refused {
-		if p.isMade(f.Object) {
-			made = append(made, f)
-			continue
-		}
-		p.refuseAdoption(f.Object, time.Time{}, f.Err)
-	}
-	return made
+// holdClaim delays the next attempt to adopt or release a child. Its claim first failed at the given time.
+func (p *pass[O, C]) holdClaim(reason Reason, f selector.Failure[C], first time.Time) {
+	key := string(object.ID(f.Object))
+	h := p.state.holds.getOrAdd(reason, key)
+	reason.grow(&h.Hold, p.opts.Now())
+	h.Wait = max(h.Wait, serverDelay([]error{f.Err}))
+	h.version, h.first, h.why = f.Object.GetResourceVersion(), first, f.Err
+	p.gate(reason, f.Object.GetName(), h.Wait, f.Err)
 }
 
 // isMade reports whether this process has created a child. Such a child keeps its place, whatever the server
@@ -219,118 +176,59 @@ func (p *pass[O, C]) refusedAdoptions(refused []selector.Failure[C]) (made []sel
 // without end.
 func (p *pass[O, C]) isMade(c C) bool { return p.state.known.Made(nameOf(c)) }
 
-// refuseAdoption is called after the server has refused an adoption, and postpones the next attempt. If a
-// single answer of the server was a refusal, the second argument is the zero time. If repeated failures
-// count as a refusal, the second argument is the time of the first failure. If a policy then causes the next
-// failure, too, this failure counts as a refusal immediately.
-func (p *pass[O, C]) refuseAdoption(c C, first time.Time, why error) {
-	hold := backoff.Hold{Since: p.opts.Now(), Wait: AdoptionRefused.row().shortest}
-	p.setAside(c, &aside{Version: c.GetResourceVersion(), First: first, Hold: hold, Reason: AdoptionRefused, Why: why}, nil)
-}
-
-// undecidedAdoptions handles adoptions that failed but may still succeed. The next attempt is delayed, and
-// the delay doubles with each failure. If a policy is the cause, and the adoption has failed for at least the
-// time policyIsFinal, the last failure counts as a refusal.
-func (p *pass[O, C]) undecidedAdoptions(ctx context.Context, claimer selector.Claimer[C], before map[types.UID]*aside, failed []selector.Failure[C]) {
-	isFinal := sync.OnceValue(func() bool { return p.policyIsAgainstIt(ctx, claimer) })
-	for _, f := range failed {
-		a := aside{First: p.Now}
-		if was := before[object.ID(f.Object)]; was != nil && !was.First.IsZero() {
-			a = *was
+// failedAdoptions delays the adoptions that failed. While an adoption may still succeed, no child is created in its
+// place.
+func (p *pass[O, C]) failedAdoptions(claimed selector.Claimed[C]) {
+	for _, c := range claimed.Adopted {
+		p.state.holds.end(string(object.ID(c)), AdoptionUndecided, AdoptionRefused)
+	}
+	undecided := claimed.AdoptionPending
+	for _, f := range claimed.Refused {
+		if p.isMade(f.Object) {
+			undecided = append(undecided, f)
+			continue
 		}
-		a.Version, a.Reason = f.Object.GetResourceVersion(), AdoptionUndecided
-		if p.Now.Sub(a.First) >= policyIsFinal && isPolicy(f.Err) && !p.isMade(f.Object) && isFinal() {
-			p.refuseAdoption(f.Object, a.First, f.Err)
+		p.state.holds.end(string(object.ID(f.Object)), AdoptionUndecided)
+		p.holdClaim(AdoptionRefused, f, time.Time{})
+	}
+	for _, f := range undecided {
+		first := p.Now
+		for _, reason := range []Reason{AdoptionUndecided, AdoptionRefused} {
+			if h := p.claimHold(reason, f.Object); h != nil && !h.first.IsZero() {
+				first = h.first
+			}
+		}
+		p.state.holds.end(string(object.ID(f.Object)), AdoptionRefused)
+		if p.Now.Sub(first) >= policyIsFinal && isPolicy(f.Err) && !p.isMade(f.Object) {
+			p.state.holds.end(string(object.ID(f.Object)), AdoptionUndecided)
+			p.holdClaim(AdoptionRefused, f, first)
 			continue
 		}
 		f.Err = p.explained(f.Err, f.Object)
-		AdoptionUndecided.grow(&a.Hold, p.opts.Now())
-		a.Hold.Wait = max(a.Hold.Wait, serverDelay([]error{f.Err}))
 		p.sendEventOnce(AdoptionUndecided, "Error adopting "+f.Object.GetName()+": "+f.Err.Error())
-		p.setAside(f.Object, &a, f.Err)
+		p.holdClaim(AdoptionUndecided, f, first)
 	}
 }
 
 func isPolicy(err error) bool { return apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) }
 
-// policyIsAgainstIt reports whether a policy probably forbids the adoptions that failed. It sends a dry run
-// of an adoption patch for a child that the owner already has. If the dry run succeeds, the Controller has
-// the right to patch children and admission works. In this case, only the adoption of the orphans is
-// forbidden.
-func (p *pass[O, C]) policyIsAgainstIt(ctx context.Context, claimer selector.Claimer[C]) bool {
-	if len(p.Active) == 0 {
-		return false
-	}
-	patch, err := claimer.AdoptPatch(p.Active[0])
-	if err != nil {
-		return false
-	}
-	_, err = p.sendPatch(ctx, p.Active[0], patch, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
-	return err == nil
-}
-
-// setAside is called if the last attempt to adopt or release a child failed, and postpones the next
-// attempt. The last argument is the error of an attempt in this pass. If there was no attempt, or if a.Why
-// already contains the error, the last argument is nil.
-func (p *pass[O, C]) setAside(c C, a *aside, why error) {
-	p.keepAside(object.ID(c), a)
-	a.Why = cmp.Or(why, a.Why)
-	p.gate(a.Reason, c.GetName(), max(a.Hold.Remaining(p.opts.Now()), 1), why).Err = a.Why
-}
-
-func (p *pass[O, C]) keepAside(id types.UID, a *aside) {
-	if p.state.aside == nil {
-		p.state.aside = map[types.UID]*aside{}
-	}
-	p.state.aside[id] = a
-}
-
-// sortAside fills AdoptionPending and AdoptionRejected with the orphans whose adoption failed in this pass
-// or in an earlier one.
-func (p *pass[O, C]) sortAside(orphans []C) {
-	for _, c := range orphans {
-		switch a := p.state.aside[object.ID(c)]; {
-		case a == nil:
-		case a.Reason == AdoptionUndecided:
-			p.AdoptionPending = append(p.AdoptionPending, c)
-		default:
-			p.AdoptionRejected = append(p.AdoptionRejected, c)
-		}
-	}
-}
-
-// invalidReleases handles releases that the server rejected as Invalid. If the server rejects the release of
-// a child as Invalid, the Claimer counts the child as released. However, a policy may have forbidden the
-// release. Therefore invalidReleases delays the next attempt to release the child.
-func (p *pass[O, C]) invalidReleases(released []C) {
-	if len(released) == 0 {
-		return
-	}
-	invalid := map[types.NamespacedName]error{}
-	for _, call := range p.calls.inOrder() {
-		if call.Verb == "Patch" && apierrors.IsInvalid(call.Err) {
-			invalid[types.NamespacedName{Namespace: call.Namespace, Name: call.Name}] = call.Err
-		}
-	}
-	for _, c := range released {
-		if err := invalid[nameOf(c)]; err != nil {
-			p.setAside(c, &aside{Version: c.GetResourceVersion(), Reason: ReleaseFailed, Hold: backoff.Hold{Since: p.opts.Now(), Wait: ReleaseFailed.row().longest}}, err)
-		}
-	}
-}
-
-// failedReleases sends events about failed releases, and delays the next attempt. The delay doubles with
-// each failure. Creations and deletions do not wait for failed releases.
-func (p *pass[O, C]) failedReleases(before map[types.UID]*aside, failed []selector.Failure[C]) {
+// failedReleases delays the releases that failed, and sends an event about each. Creations and deletions do not wait
+// for them.
+func (p *pass[O, C]) failedReleases(tried []C, failed []selector.Failure[C]) {
 	for _, f := range failed {
 		p.sendEventOnce(ReleaseFailed, "Error releasing "+f.Object.GetName()+": "+f.Err.Error())
-		a := aside{}
-		if was := before[object.ID(f.Object)]; was != nil {
-			a = *was
+		p.holdClaim(ReleaseFailed, f, p.Now)
+	}
+	// A Claimer counts a child as released if the patch was Invalid, as Kubernetes does. But a policy may have
+	// refused it, and would be asked again at each event.
+	for _, call := range p.calls.inOrder() {
+		if call.Verb != "Patch" || !apierrors.IsInvalid(call.Err) {
+			continue
 		}
-		a.Version, a.Reason = f.Object.GetResourceVersion(), ReleaseFailed
-		ReleaseFailed.grow(&a.Hold, p.opts.Now())
-		a.Hold.Wait = max(a.Hold.Wait, serverDelay([]error{f.Err}))
-		p.setAside(f.Object, &a, f.Err)
+		for _, c := range tried {
+			if nameOf(c) == (types.NamespacedName{Namespace: call.Namespace, Name: call.Name}) {
+				p.holdClaim(ReleaseFailed, selector.Failure[C]{Object: c, Err: call.Err}, p.Now)
+			}
+		}
 	}
 }

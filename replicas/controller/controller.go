@@ -93,9 +93,8 @@ func New[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], e
 // does not show yet. Of these writes, only a status write delays the whole pass. If the view is stale, the
 // children are listed live. The owner is read from the server before children are deleted. The name of a
 // child is chosen before the child is created. Each kind of failure has its own delay. The status is
-// patched instead of replaced, so the cached owner may lack fields. If another controller gives a released
-// child back to the owner three times, the Controller no longer releases the child. Claims run in parallel,
-// and every error is reported. The time at which the next child becomes available is computed from the
+// patched instead of replaced, so the cached owner may lack fields. Claims run in parallel, and every error is
+// reported. The time at which the next child becomes available is computed from the
 // children, not from the stored status.
 func (c *Controller) Sync(ctx context.Context, owner types.NamespacedName) (requeueAfter time.Duration, err error) {
 	if c == nil || c.reconciler == nil {

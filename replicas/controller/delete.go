@@ -29,7 +29,7 @@ type victim[C Object] struct {
 // deletions holds the state of the deletion step of a pass.
 type deletions[O, C Object] struct {
 	*pass[O, C]
-	answers     []error             // of all calls
+	answers     []error // of all calls
 	unanswered  []*victim[C]
 	failures    []slowstart.Failure // of the deletions that failed
 	metConflict bool

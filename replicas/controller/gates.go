@@ -125,7 +125,6 @@ const (
 	AdoptionUndecided
 	AdoptionRefused
 	ReleaseFailed
-	ReleaseUndone
 	DeletionInFlight
 	MustStay
 	MissingFirst
@@ -255,24 +254,19 @@ var rows = [reasons]row{
 		sentence: "the owner could not be read from the server",
 	},
 	AdoptionUndecided: {
-		name: "AdoptionUndecided", step: claims, stops: StopsCreations, isError: true, shortest: 50 * time.Millisecond, longest: time.Minute,
+		name: "AdoptionUndecided", step: claims, stops: StopsCreations, isError: true, ofSpec: true, shortest: 50 * time.Millisecond, longest: time.Minute,
 		ends: "the child or the owner changes", event: FailedAdopt,
 		sentence: "an adoption failed but may still succeed, so no child is created in its place",
 	},
 	AdoptionRefused: {
-		name: "AdoptionRefused", step: claims, shortest: time.Minute, longest: time.Minute,
+		name: "AdoptionRefused", step: claims, ofSpec: true, shortest: time.Minute, longest: time.Minute,
 		ends:     "the child or the owner changes",
 		sentence: "the server does not let the owner adopt a child",
 	},
 	ReleaseFailed: {
-		name: "ReleaseFailed", step: claims, isError: true, shortest: time.Second, longest: time.Minute,
+		name: "ReleaseFailed", step: claims, isError: true, ofSpec: true, shortest: time.Second, longest: time.Minute,
 		ends: "the child or the owner changes", event: FailedRelease,
 		sentence: "a child could not be released",
-	},
-	ReleaseUndone: {
-		name: "ReleaseUndone", step: claims, atOnce: true, ofSpec: true,
-		ends: "the owner changes", event: FailedRelease,
-		sentence: "another controller gives released children back to this owner",
 	},
 	DeletionInFlight: {
 		name: "DeletionInFlight", step: scales, stops: StopsDeletions, waits: true,
@@ -495,7 +489,8 @@ type hold struct {
 	// version is what the hold depends on: of a Conflict the child's resourceVersion, of a full quota how far the
 	// owner is below the largest number of children. A larger one ends the hold. If version is "", only time does.
 	version string
-	why     error // the error that led to the hold
+	first   time.Time // when the call first failed, if that matters
+	why     error     // the error that led to the hold
 }
 
 // grow doubles the length of a hold, but keeps it between the reason's shortest and longest values.
@@ -505,7 +500,7 @@ func (r Reason) grow(h *backoff.Hold, now time.Time) {
 
 // remaining returns how long the hold still delays calls. A nil hold delays nothing.
 func (h *hold) remaining(now time.Time, version string) time.Duration {
-	if h == nil || resourceversion.Older(h.version, version) {
+	if h == nil || h.version != "" && version != "" && version != h.version && !resourceversion.Older(version, h.version) {
 		return 0
 	}
 	return h.Remaining(now)

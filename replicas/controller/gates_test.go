@@ -240,23 +240,6 @@ func TestEachGateAlone(t *testing.T) {
 				return pass(t, r, 70, podsOf(r.owner, 1)...)
 			},
 		}),
-		row(controller.ReleaseUndone, 0, controller.FailedRelease, gate{
-			begin: func(t *testing.T, r *podRig) podPass {
-				t.Helper()
-				lost := podtest.Pod("lost", owned(r.owner), podtest.Labels(api), version("7"))
-				for _, v := range []string{"7", "9", "11"} {
-					lost.ResourceVersion = v
-					_ = pass(t, r, 0, append(podsOf(r.owner, 1), clone(lost))...)
-				}
-				lost.ResourceVersion = "13"
-				return pass(t, r, 1, append(podsOf(r.owner, 1), lost)...)
-			},
-			end: func(t *testing.T, r *podRig) podPass {
-				t.Helper()
-				_ = pass(t, r, 2, podsOf(r.owner, 1)...)
-				return pass(t, r, 70, podsOf(r.owner, 1)...)
-			},
-		}),
 		row(controller.MustStay, controller.StopsDeletions, "", one(func(r *podRig) {
 			withSpec(r, func(s *replicas.PodSpec) { s.Rules.MustStay = func(*corev1.Pod) bool { return true } })
 		}, func(r *podRig) { *r.owner.Spec.Replicas = 4 })),

@@ -66,14 +66,12 @@ type memory[C Object] struct {
 	// each hold early.
 	holds holds
 
-	perGeneration[C]
+	perGeneration
 }
 
 // perGeneration is the part of the state that is dropped when the owner's generation changes.
-type perGeneration[C Object] struct {
-	refused  string                // the message of the last event about a refusal or an error of Kind.Spec
-	aside    map[types.UID]*aside  // children whose adoption or release failed; kept until the child changes or a claim succeeds
-	released map[types.UID]release // children that were released; kept until the child is adopted or gone
+type perGeneration struct {
+	refused string // the message of the last event about a refusal or an error of Kind.Spec
 }
 
 // nothingLeft is called when the owner needs no creation or deletion. It drops the holds for a full quota and
@@ -137,7 +135,7 @@ func (o *owners[C]) stateOf(key expectations.Key, generation int64, now time.Tim
 		s = o.newMemory(key, s)
 	}
 	if s.generation != generation {
-		s.generation, s.perGeneration = generation, perGeneration[C]{}
+		s.generation, s.perGeneration = generation, perGeneration{}
 		s.round.reset()
 		maps.DeleteFunc(s.holds, func(k holdKey, _ *hold) bool { return k.Reason.row().ofSpec })
 	}
@@ -276,15 +274,6 @@ func (o *owners[C]) sweep(name types.NamespacedName, now time.Time) (next time.D
 	}
 	o.m[name] = kept
 	return next
-}
-
-// aside describes an orphan whose adoption failed, or a child whose release failed.
-type aside struct {
-	Version string    // the child's resourceVersion at the last failure
-	First   time.Time // when the adoption began to fail; zero if the server rejected the patch as Invalid
-	Hold    backoff.Hold
-	Reason  Reason // AdoptionUndecided, AdoptionRefused or ReleaseFailed
-	Why     error  // the server's error
 }
 
 const (

@@ -62,10 +62,10 @@ type pass[O, C Object] struct {
 	*reconciler[O, C]
 	Pass[O, C] // what Kind.Observe gets
 	calls      calls
-	inTerm     int           // the term in which the pass began
-	standing   []Gate        // the gates of earlier passes
-	step       step          // the step that the pass has reached
-	errs       []error       // what went wrong
+	inTerm     int     // the term in which the pass began
+	standing   []Gate  // the gates of earlier passes
+	step       step    // the step that the pass has reached
+	errs       []error // what went wrong
 
 	// These fields are set by p.wants.
 	key    expectations.Key
