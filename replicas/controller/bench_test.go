@@ -18,6 +18,7 @@ import (
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/ledger"
 	"github.com/replicakit/replicakit/selector"
@@ -141,11 +142,15 @@ func (w *writer) PatchStatus(_ context.Context, rs *appsv1.ReplicaSet, _ selecto
 	return &stored, nil
 }
 
-// BenchmarkSyncAndStatus makes passes that write the status and change nothing else. After each write, the pass makes
-// two plans, to find out whether the new status wants something else.
+// BenchmarkSyncAndStatus makes passes that write the status and change nothing else. After each write, a pass finds
+// out whether the new status wants something else, for which it makes a second plan if the Kind has rules.
 func BenchmarkSyncAndStatus(b *testing.B) {
-	for _, n := range []int{5, 1000, 10000} {
-		b.Run(fmt.Sprintf("pods=%d", n), func(b *testing.B) {
+	for _, n := range []int{5, 1000, 10000, -1000, -10000} {
+		name, rules := fmt.Sprintf("pods=%d", max(n, -n)), n < 0
+		if n = max(n, -n); rules {
+			name += "/rules"
+		}
+		b.Run(name, func(b *testing.B) {
 			rs := replicaSet(int32(n))
 			w := &writer{still: &still{owners: []*appsv1.ReplicaSet{rs}, pods: podtest.Fleet(n, 500, 1)}, version: 1}
 			for _, p := range w.pods {
@@ -156,6 +161,13 @@ func BenchmarkSyncAndStatus(b *testing.B) {
 				round++
 				rs.Status.Replicas = round
 				return nil
+			}
+			if spec := kind.Spec; rules {
+				kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+					s, err := spec(rs)
+					s.Rules.MustGo = func(*corev1.Pod) bool { return false }
+					return s, err
+				}
 			}
 			c, err := controller.New(kind, w, w, func(types.NamespacedName, time.Duration) {}, controller.Options{})
 			require.NoError(b, err)

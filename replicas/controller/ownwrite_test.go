@@ -18,6 +18,7 @@ import (
 	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
 )
 
 // writing returns a rig whose owner has resourceVersion 5. Each status write increases the resourceVersion by one.
@@ -231,4 +232,61 @@ func TestOwnStatusWritesWakeNobody(t *testing.T) {
 		was, cur := write(t, r)
 		assert.True(t, woken(t, r, was, cur))
 	})
+}
+
+// counted is a Selector that counts how often it is asked.
+type counted struct {
+	labels.Selector
+	asked *int
+}
+
+func (c counted) Matches(l labels.Labels) bool {
+	*c.asked++
+	return c.Selector.Matches(l)
+}
+
+func TestAStatusWriteCostsNoPlanUnlessRulesMayHaveChanged(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		spec  func(s *replicas.PodSpec)
+		plans int
+	}{
+		"a Spec without functions": {func(*replicas.PodSpec) {}, 0},
+		"a Spec with New, which no plan calls": {func(s *replicas.PodSpec) {
+			s.New = func(string) (*corev1.Pod, error) { return podtest.Pod("new"), nil }
+		}, 0},
+		"a Spec with a rule, which may say something else now": {func(s *replicas.PodSpec) { s.Rules.MustGo = says(false) }, 1},
+	} {
+		t.Run(fmt.Sprintf("%s: %d", name, tt.plans), func(t *testing.T) {
+			t.Parallel()
+			asked := 0
+			ask := func(status bool) int {
+				r := writing()
+				original := r.kind.Spec
+				r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+					s, err := original(rs)
+					s.Replicas, s.Selector = 2, counted{s.Selector, &asked}
+					tt.spec(&s)
+					return s, err
+				}
+				if !status {
+					r.kind.Status = nil
+				}
+				asked = 0
+				_, err := r.pass(t, 0, podtest.Pod("web-a", owned(r.owner)), podtest.Pod("web-b", owned(r.owner)))
+				require.NoError(t, err)
+				return asked
+			}
+			spec, err := controller.ReplicaSets().Spec(replicaSet(2))
+			require.NoError(t, err)
+			spec.Selector, spec.Now, spec.Owner = counted{spec.Selector, &asked}, podtest.Now, replicaSet(2)
+			tt.spec(&spec)
+			asked = 0
+			_, err = replicas.Manage([]*corev1.Pod{podtest.Pod("web-a", owned(replicaSet(2))), podtest.Pod("web-b", owned(replicaSet(2)))}, spec)
+			require.NoError(t, err)
+			plan := asked
+			require.Positive(t, plan)
+			assert.Equal(t, tt.plans*plan, ask(true)-ask(false))
+		})
+	}
 }

@@ -34,6 +34,14 @@ type view[C Object] struct {
 	spec replicas.Spec[C]
 }
 
+// An ownPlan is the plan for the owner of the pass, with what it was made from. Claims, holds and Kind.Prepare
+// change none of it.
+type ownPlan[C Object] struct {
+	children []C
+	spec     replicas.Spec[C]
+	plan     replicas.Plan[C]
+}
+
 // A viewState says how far a view can be trusted.
 type viewState uint8
 
@@ -110,11 +118,13 @@ func (p *pass[O, C]) mustList(plan replicas.Plan[C]) bool {
 
 // manage makes a plan for the view, and sets the fields of the Outcome that the status needs.
 func (p *pass[O, C]) manage() (plan replicas.Plan[C], ok bool) {
-	plan, err := replicas.Manage(p.candidates(), p.view.spec)
+	children := p.candidates()
+	plan, err := replicas.Manage(children, p.view.spec)
 	if err != nil {
 		p.refuseSpec(err)
 		return plan, false
 	}
+	p.own = ownPlan[C]{children, p.view.spec, plan}
 	p.Active, p.Terminating, p.Observed = plan.Claims.Owned, p.terminating(), true
 	if reason, is := blocks[plan.Blocked.Reason]; is {
 		p.gate(reason, "", 0, nil).Until = plan.Blocked.Until
