@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/replicakit/replicakit/internal/backoff"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/internal/resourceversion"
 	"github.com/replicakit/replicakit/replicas/ledger"
@@ -295,12 +294,20 @@ func (p *pass[O, C]) askOwner(ctx context.Context) (O, error) {
 	return owner, err
 }
 
-// askList lists the children on the server. Passes for several owners may share one list. See listLimiter.
-func (p *pass[O, C]) askList(ctx context.Context) (List[C], error) {
+// askList lists the children on the server, unless too many lists are under way.
+func (p *pass[O, C]) askList(ctx context.Context) (list List[C], err error) {
+	select {
+	case p.lists <- struct{}{}:
+		defer func() { <-p.lists }()
+	default:
+		return list, errListsBusy
+	}
+	limited, cancel := context.WithTimeoutCause(ctx, listTimeout, fmt.Errorf("a list took more than %v", listTimeout))
+	defer cancel()
 	namespace, matching := p.Owner.GetNamespace(), p.spec.Selector
-	list, err := p.lists.get(ctx, namespace, matching)
-	if errors.As(err, new(heldError)) {
-		return list, err
+	list, err = p.client.List(limited, namespace, matching)
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		err = fmt.Errorf("%w: %w", context.Cause(limited), err)
 	}
 	p.calls.record(Call{Verb: "List", Namespace: namespace, Name: matching.String()}, p.opts.Now(), err)
 	return list, err
@@ -328,171 +335,15 @@ func (p *pass[O, C]) askVersion(ctx context.Context, of *serverVersion, verb str
 
 // listsAtOnce is the maximum number of live lists that a Controller makes at the same time. The limit
 // protects the server after an outage, when thousands of owners may need a list. Each Controller has its
-// own limit, because Controllers may use different servers. A list that hangs therefore delays only the
-// lists of its own Controller.
+// own limit, because Controllers may use different servers. No pass waits for its turn, because lists may hang
+// and most passes need none.
 const listsAtOnce = 2
-
-// listsWaiting is the maximum number of lists that may wait until another list returns. If that many lists
-// are waiting, a pass that needs another list receives an error immediately. The owner's next pass then
-// runs after the delay of ListsBusy, or a little later. In the meantime, the worker can make passes that need
-// no list.
-const listsWaiting = 2
 
 // listTimeout is the maximum duration of one list. Without this limit, lists that hang could block all
 // other lists forever.
 const listTimeout = 30 * time.Second
 
-// A listLimiter makes the live lists of a Controller. Passes that need the same namespace and selector
-// share one list, unless that list has already begun. After a list has failed, further lists are refused
-// for a time that doubles with each failure.
-type listLimiter[C Object] struct {
-	list   func(ctx context.Context, namespace string, matching labels.Selector) (List[C], error)
-	now    func() time.Time
-	random func(n int) int
-	turns  chan struct{}
-
-	mu      sync.Mutex
-	open    int                     // number of lists that are under way or waiting
-	waiting map[string]*listCall[C] // lists that have not begun, keyed by namespace and selector
-	failed  backoff.Hold
-}
-
-type listCall[C Object] struct {
-	done    chan struct{}
-	list    List[C]
-	err     error
-	givenUp bool // the pass that made the list was canceled before the list returned
-}
-
-func newListLimiter[O, C Object](client Client[O, C], opts Options) *listLimiter[C] {
-	return &listLimiter[C]{list: client.List, now: opts.Now, random: opts.Random, turns: make(chan struct{}, listsAtOnce)}
-}
-
-// heldError is the error of a pass that asks for a list while live lists are held back. The message
-// contains the remaining time and the reason.
-type heldError struct {
-	wait time.Duration
-	why  string
-	busy bool
-}
-
-func (e heldError) Error() string {
-	return fmt.Sprintf("live lists are held back for %v, because %s", e.wait.Round(time.Millisecond), e.why)
-}
-
-// get returns a live list that began after get was called. If the pass that makes a shared list is
-// canceled, one of the other passes makes the list instead.
-func (l *listLimiter[C]) get(ctx context.Context, namespace string, matching labels.Selector) (List[C], error) {
-	key := namespace + "/" + matching.String()
-	for {
-		call, mine, err := l.join(key)
-		if err != nil {
-			return List[C]{}, err
-		}
-		if mine {
-			l.make(ctx, key, call, namespace, matching)
-		}
-		select {
-		case <-call.done:
-		case <-ctx.Done():
-			return List[C]{}, context.Cause(ctx)
-		}
-		if mine || !call.givenUp {
-			return call.list, call.err
-		}
-	}
-}
-
-// join returns a listCall that has not begun yet. If no listCall for the key is waiting, join creates a new
-// listCall, and the result mine is true. The caller must then call the method make for the new listCall.
-func (l *listLimiter[C]) join(key string) (call *listCall[C], mine bool, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if wait := l.failed.Remaining(l.now()); wait > 0 {
-		return nil, false, heldError{wait, "one failed", false}
-	}
-	if call, joined := l.waiting[key]; joined {
-		return call, false, nil
-	}
-	if l.open == listsAtOnce+listsWaiting {
-		return nil, false, heldError{ListsBusy.row().shortest, "too many lists are under way", true}
-	}
-	l.open++
-	if l.waiting == nil {
-		l.waiting = map[string]*listCall[C]{}
-	}
-	call = &listCall[C]{done: make(chan struct{})}
-	l.waiting[key] = call
-	return call, true, nil
-}
-
-// make sends the list request. If the maximum number of lists is already under way, the list waits until
-// one of the earlier lists returns. The maximum is listsAtOnce.
-func (l *listLimiter[C]) make(ctx context.Context, key string, call *listCall[C], namespace string, matching labels.Selector) {
-	defer close(call.done)
-	call.givenUp = true // stays true if the list is not sent, or if it panics
-	begun := false
-	begin := func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if !begun {
-			delete(l.waiting, key)
-		}
-		begun = true
-	}
-	defer func() {
-		begin()
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.open--
-	}()
-	select {
-	case l.turns <- struct{}{}:
-	case <-ctx.Done():
-		call.err = context.Cause(ctx)
-		return
-	}
-	defer func() { <-l.turns }()
-	begin() // passes that ask later need another list
-	limited, cancel := context.WithTimeoutCause(ctx, listTimeout, fmt.Errorf("a list took more than %v", listTimeout))
-	defer cancel()
-	call.list, call.err = l.list(limited, namespace, matching)
-	if call.err != nil && limited.Err() != nil && ctx.Err() == nil {
-		call.err = fmt.Errorf("%w: %w", context.Cause(limited), call.err)
-	}
-	call.givenUp = call.err != nil && ctx.Err() != nil
-	l.holdAfter(call.err, call.givenUp)
-}
-
-// holdAfter is called after a list. If the list has failed, holdAfter holds back further lists. If the list
-// failed because its pass was canceled, holdAfter does nothing. If the list has succeeded, holdAfter ends
-// the hold.
-func (l *listLimiter[C]) holdAfter(err error, givenUp bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch {
-	case err == nil:
-		l.failed = backoff.Hold{}
-	case !givenUp:
-		ListFailed.grow(&l.failed, l.now())
-		l.failed.Wait = max(l.failed.Wait, serverDelay([]error{err}))
-	}
-}
-
-// retryIn returns how long a pass must wait after its list failed or was held back. The delay is partly
-// random, to spread the lists over time.
-func (l *listLimiter[C]) retryIn(err error) time.Duration {
-	l.mu.Lock()
-	wait := l.failed.Remaining(l.now())
-	l.mu.Unlock()
-	if held := (heldError{}); errors.As(err, &held) {
-		wait = held.wait
-	}
-	if wait <= 0 {
-		return 0
-	}
-	return wait + time.Duration(l.random(int(wait/2/time.Millisecond)+1))*time.Millisecond
-}
+var errListsBusy = fmt.Errorf("%d live lists are under way", listsAtOnce)
 
 // ErrRestored is wrapped in the error of Controller.Sync after the Controller has detected that the API
 // server was restored from a backup. The caches and the Controller then hold a state that the server no

@@ -260,7 +260,7 @@ type reconciler[O, C Object] struct {
 	client Client[O, C]
 	cache  Cache[O, C]
 	opts   Options
-	lists  *listLimiter[C]
+	lists  chan struct{} // has an element for each live list that is under way
 	owners owners[C]
 	term   term
 	// restores is shared with the guard that wraps the client.
@@ -279,7 +279,7 @@ func newReconciler[O, C Object](kind Kind[O, C], client Client[O, C], cache Cach
 	client = guarded(client, cache, noticed)
 	r := &reconciler[O, C]{
 		client: client, cache: cache, opts: opts, restores: noticed,
-		lists: newListLimiter(client, opts),
+		lists: make(chan struct{}, listsAtOnce),
 		owners: owners[C]{patience: func() time.Duration { // partly random, to spread the lists over time
 			return opts.ExpectationsTimeout + time.Duration(opts.Random(int(opts.ExpectationsTimeout/10/time.Millisecond)+1))*time.Millisecond
 		}},

@@ -241,7 +241,7 @@ var rows = [reasons]row{
 	ListsBusy: {
 		name: "ListsBusy", step: lists, stops: stopsAll, waits: true, shortest: time.Second, longest: time.Second,
 		ends: "a list succeeds", event: FailedList,
-		sentence: "the cache is known to be old, and too many live lists are under way or held back",
+		sentence: "the cache is known to be old, and two live lists of other owners are under way",
 	},
 	RelatedFailed: {
 		name: "RelatedFailed", step: plans,

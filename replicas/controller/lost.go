@@ -6,6 +6,7 @@ package controller
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -222,7 +223,9 @@ func (p *pass[O, C]) lookFor(ctx context.Context, names []ledger.Name, deletions
 	if p.LookErr = failed; failed == nil {
 		p.state.holds.end("", LookFailed)
 	} else if ctx.Err() == nil {
-		p.sendEventOnce(LookFailed, "Error looking for "+p.childResource.Resource+": "+failed.Error())
+		if !errors.Is(failed, errListsBusy) {
+			p.sendEventOnce(LookFailed, "Error looking for "+p.childResource.Resource+": "+failed.Error())
+		}
 		h := p.state.holds.getOrAdd(LookFailed, "")
 		LookFailed.grow(&h.Hold, p.opts.Now())
 		h.Wait, h.why = max(h.Wait, serverDelay([]error{failed})), failed

@@ -172,39 +172,39 @@ func (p *pass[O, C]) setChildren(children []C) {
 }
 
 // readLive reads the children from the server, so that the pass no longer waits for the cache. The result
-// ok reports whether the list succeeded. If live lists are on hold, the pass does not fail, because a
-// later pass lists again.
+// ok reports whether the list succeeded. If no list is made, the pass does not fail, because a later pass lists.
 func (p *pass[O, C]) readLive(ctx context.Context) (ok bool) {
 	p.ViewWasStale = true
-	live, err := p.listLive(ctx)
-	if err != nil {
-		p.unlisted(err)
-		if !errors.As(err, new(heldError)) {
-			p.fails(p.failure("listing children live: %w", err))
-		}
+	if p.held(ListFailed, "", "", "") {
 		return false
 	}
+	live, err := p.listLive(ctx)
+	switch {
+	case errors.Is(err, errListsBusy):
+		p.sendEventOnce(ListsBusy, "Error listing: "+err.Error())
+		p.gate(ListsBusy, "", p.spread(ListsBusy.row().shortest), err)
+		return false
+	case err != nil && ctx.Err() == nil:
+		h := p.state.holds.getOrAdd(ListFailed, "")
+		ListFailed.grow(&h.Hold, p.opts.Now())
+		h.Wait, h.why = p.spread(max(h.Wait, serverDelay([]error{err}))), err
+		p.sendEventOnce(ListFailed, "Error listing: "+err.Error())
+		p.gate(ListFailed, "", h.Wait, err)
+	}
+	if err != nil {
+		p.fails(p.failure("listing children live: %w", err))
+		return false
+	}
+	p.state.holds.end("", ListFailed)
 	p.looked()
 	p.judge(ledger.View[C]{})
 	p.setChildren(live)
 	return true
 }
 
-// unlisted handles a failed live list. It sends an event and records a gate, because the pass cannot
-// continue without the list.
-func (p *pass[O, C]) unlisted(err error) {
-	reason, wait := ListFailed, p.lists.retryIn(err)
-	if held := (heldError{}); errors.As(err, &held) {
-		if held.busy {
-			reason = ListsBusy
-		}
-		// Lists hung for twenty minutes, and each pass between two of them logged how long they were held back.
-		if was := gateOf(p.standing, reason, ""); was != nil {
-			err = was.Err
-		}
-	}
-	p.sendEventOnce(reason, "Error listing: "+err.Error())
-	p.gate(reason, "", wait, err)
+// spread adds up to a half to a delay, so that the owners whose lists failed together do not list together again.
+func (p *pass[O, C]) spread(d time.Duration) time.Duration {
+	return d + time.Duration(p.opts.Random(int(d/2/time.Millisecond)+1))*time.Millisecond
 }
 
 // listLive lists the objects on the server that match the owner's selector, and returns the children of
