@@ -36,8 +36,9 @@ type Call struct {
 	Ended time.Time
 	Err   error
 
-	body  any  // the options of a delete, or the patch that was sent
-	stray bool // the object is a stray; see askDeleteStray
+	body   any  // the options of a delete, or the patch that was sent
+	stray  bool // the object is a stray; see askDeleteStray
+	dryRun bool
 }
 
 // String describes the call in one line, such as
@@ -47,6 +48,9 @@ func (c Call) String() string {
 	text := c.Verb
 	if c.Name != "" || c.Namespace != "" {
 		text += " " + strings.TrimPrefix(c.Namespace+"/"+c.Name, "/")
+	}
+	if c.dryRun {
+		text += " dry run"
 	}
 	switch sent := c.body.(type) {
 	case nil:
@@ -262,8 +266,7 @@ func (p *pass[O, C]) askStray(ctx context.Context, stray C) (C, error) {
 
 // askPatch adopts or releases a child.
 func (p *pass[O, C]) askPatch(ctx context.Context, start ledger.Moment, child C, patch selector.Patch) (C, error) {
-	patched, err := p.client.Patch(ctx, child, patch, metav1.PatchOptions{})
-	p.calls.record(newCall("Patch", child, patch), p.opts.Now(), err)
+	patched, err := p.sendPatch(ctx, child, patch, metav1.PatchOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		p.state.known.Gone(start, object.ID(child), p.opts.Now())
@@ -273,6 +276,15 @@ func (p *pass[O, C]) askPatch(ctx context.Context, start ledger.Moment, child C,
 	default:
 		p.believe(start, patched)
 	}
+	return patched, err
+}
+
+// sendPatch patches a child, possibly as a dry run.
+func (p *pass[O, C]) sendPatch(ctx context.Context, child C, patch selector.Patch, opts metav1.PatchOptions) (C, error) {
+	patched, err := p.client.Patch(ctx, child, patch, opts)
+	call := newCall("Patch", child, patch)
+	call.dryRun = len(opts.DryRun) > 0
+	p.calls.record(call, p.opts.Now(), err)
 	return patched, err
 }
 

@@ -6,10 +6,13 @@ package controller
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -44,7 +47,7 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (scale re
 	p.Active = slices.Concat(claims.Owned, p.activeOf(claimed.Adopted))
 	p.Failed += len(claimed.AdoptionPending) + len(claimed.NotReleased)
 	if ctx.Err() == nil { // if the context has ended, failed releases are not reported
-		p.failedReleases(claims.Release, claimed.NotReleased)
+		p.holdReleases(claims.Release, claimed)
 	}
 	if claimed.CanAdoptErr != nil || ctx.Err() != nil {
 		why := cmp.Or(claimed.CanAdoptErr, context.Cause(ctx))
@@ -55,7 +58,7 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (scale re
 		}
 		return scale, false
 	}
-	p.failedAdoptions(claimed)
+	p.failedAdoptions(ctx, claimer, claimed)
 	for _, c := range orphans {
 		switch {
 		case p.claimHold(AdoptionUndecided, c) != nil:
@@ -152,8 +155,14 @@ func (p *pass[O, C]) forgetClaims(claims selector.Claims[C]) {
 	for _, c := range slices.Concat(claims.Adopt, claims.Release) {
 		left.Insert(string(object.ID(c)))
 	}
-	maps.DeleteFunc(p.state.holds, func(k holdKey, _ *hold) bool {
-		return slices.Contains([]Reason{AdoptionUndecided, AdoptionRefused, ReleaseFailed}, k.Reason) && !left.Has(k.Key)
+	maps.DeleteFunc(p.state.holds, func(k holdKey, h *hold) bool {
+		switch k.Reason {
+		case AdoptionUndecided, AdoptionRefused:
+			return !left.Has(k.Key)
+		case ReleaseFailed: // a child that was released may come back
+			return !left.Has(k.Key) && h.Remaining(p.Now) < -h.Wait
+		}
+		return false
 	})
 }
 
@@ -178,7 +187,8 @@ func (p *pass[O, C]) isMade(c C) bool { return p.state.known.Made(nameOf(c)) }
 
 // failedAdoptions delays the adoptions that failed. While an adoption may still succeed, no child is created in its
 // place.
-func (p *pass[O, C]) failedAdoptions(claimed selector.Claimed[C]) {
+func (p *pass[O, C]) failedAdoptions(ctx context.Context, claimer selector.Claimer[C], claimed selector.Claimed[C]) {
+	isFinal := sync.OnceValue(func() bool { return p.policyIsAgainstIt(ctx, claimer) })
 	for _, c := range claimed.Adopted {
 		p.state.holds.end(string(object.ID(c)), AdoptionUndecided, AdoptionRefused)
 	}
@@ -199,7 +209,7 @@ func (p *pass[O, C]) failedAdoptions(claimed selector.Claimed[C]) {
 			}
 		}
 		p.state.holds.end(string(object.ID(f.Object)), AdoptionRefused)
-		if p.Now.Sub(first) >= policyIsFinal && isPolicy(f.Err) && !p.isMade(f.Object) {
+		if p.Now.Sub(first) >= policyIsFinal && isPolicy(f.Err) && !p.isMade(f.Object) && isFinal() {
 			p.state.holds.end(string(object.ID(f.Object)), AdoptionUndecided)
 			p.holdClaim(AdoptionRefused, f, first)
 			continue
@@ -212,23 +222,55 @@ func (p *pass[O, C]) failedAdoptions(claimed selector.Claimed[C]) {
 
 func isPolicy(err error) bool { return apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) }
 
-// failedReleases delays the releases that failed, and sends an event about each. Creations and deletions do not wait
-// for them.
-func (p *pass[O, C]) failedReleases(tried []C, failed []selector.Failure[C]) {
-	for _, f := range failed {
+// policyIsAgainstIt reports whether a policy probably forbids the adoptions that failed. It sends a dry run
+// of an adoption patch for a child that the owner already has. If the dry run succeeds, the Controller has
+// the right to patch children and admission works. In this case, only the adoption of the orphans is
+// forbidden.
+func (p *pass[O, C]) policyIsAgainstIt(ctx context.Context, claimer selector.Claimer[C]) bool {
+	if len(p.Active) == 0 {
+		return false
+	}
+	patch, err := claimer.AdoptPatch(p.Active[0])
+	if err != nil {
+		return false
+	}
+	_, err = p.sendPatch(ctx, p.Active[0], patch, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+	return err == nil
+}
+
+var errUndone = errors.New("another controller, with another selector, has adopted it for this owner: use one controller.Kind for each pair of owner kind and child kind")
+
+// holdReleases delays the next release of each child, and sends events about those that failed. Creations and
+// deletions do not wait for them.
+func (p *pass[O, C]) holdReleases(tried []C, claimed selector.Claimed[C]) {
+	for _, f := range claimed.NotReleased {
 		p.sendEventOnce(ReleaseFailed, "Error releasing "+f.Object.GetName()+": "+f.Err.Error())
 		p.holdClaim(ReleaseFailed, f, p.Now)
 	}
 	// A Claimer counts a child as released if the patch was Invalid, as Kubernetes does. But a policy may have
 	// refused it, and would be asked again at each event.
+	invalid := map[types.NamespacedName]error{}
 	for _, call := range p.calls.inOrder() {
-		if call.Verb != "Patch" || !apierrors.IsInvalid(call.Err) {
+		if call.Verb == "Patch" && apierrors.IsInvalid(call.Err) {
+			invalid[types.NamespacedName{Namespace: call.Namespace, Name: call.Name}] = call.Err
+		}
+	}
+	for _, c := range tried {
+		if err := invalid[nameOf(c)]; err != nil {
+			p.holdClaim(ReleaseFailed, selector.Failure[C]{Object: c, Err: err}, p.Now)
+		}
+	}
+	// Two controllers had Kinds for two groups of one owner's pods (kuberay 1739). Each released the pods of the other
+	// group, and the other one adopted them again, thousands of times.
+	for _, c := range claimed.Released {
+		if invalid[nameOf(c)] != nil {
 			continue
 		}
-		for _, c := range tried {
-			if nameOf(c) == (types.NamespacedName{Namespace: call.Namespace, Name: call.Name}) {
-				p.holdClaim(ReleaseFailed, selector.Failure[C]{Object: c, Err: call.Err}, p.Now)
-			}
+		if h := p.claimHold(ReleaseFailed, c); h != nil && h.Wait < ReleaseFailed.row().longest {
+			p.event(corev1.EventTypeWarning, FailedRelease, "Released "+c.GetName()+" again: "+errUndone.Error())
 		}
+		h := p.state.holds.getOrAdd(ReleaseFailed, string(object.ID(c)))
+		ReleaseFailed.grow(&h.Hold, p.opts.Now())
+		h.version, h.why = "", errUndone
 	}
 }

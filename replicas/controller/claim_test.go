@@ -117,4 +117,5 @@ func TestAContextThatEndsWhileClaimsFail(t *testing.T) {
 	r.settle()
 	pass, _ := r.pass(t, 301, pods...)
 	assert.Equal(t, []string{"orphan"}, names(pass.AdoptionRejected[:1]), "refused for five minutes")
+	assert.Len(t, r.callsOf("dry-run web-000"), 1)
 }

@@ -58,6 +58,7 @@ type rig[O, C controller.Object] struct {
 	create      func(i int) error
 	remove      func(c C, opts metav1.DeleteOptions) error
 	patch       func(c C) error
+	dryRun      func(c C) error
 	get         func(name string) (C, error)
 	live        func() ([]C, error)
 	liveIn      func(ctx context.Context) ([]C, error) // the answer to a list; by default, it calls live
@@ -104,7 +105,7 @@ func rigOf[O, C controller.Object](kind controller.Kind[O, C], owner O) *rig[O, 
 	r.send, r.mutate, r.patched, r.stored, r.tell = func(C) {}, func(C) {}, func(C) {}, func(O) {}, func() {}
 	r.create = func(int) error { return nil }
 	r.remove = func(C, metav1.DeleteOptions) error { return nil }
-	r.patch = func(C) error { return nil }
+	r.patch, r.dryRun = func(C) error { return nil }, func(C) error { return nil }
 	r.get = func(name string) (C, error) {
 		children, _ := r.children()
 		for _, c := range children {
@@ -229,7 +230,11 @@ func (r *rig[O, C]) Delete(_ context.Context, child C, opts metav1.DeleteOptions
 	return r.remove(child, opts)
 }
 
-func (r *rig[O, C]) Patch(_ context.Context, child C, patch selector.Patch, _ metav1.PatchOptions) (C, error) {
+func (r *rig[O, C]) Patch(_ context.Context, child C, patch selector.Patch, opts metav1.PatchOptions) (C, error) {
+	if len(opts.DryRun) > 0 {
+		r.note(&r.calls, "dry-run %s %s", child.GetName(), patch.Data)
+		return child, r.dryRun(child)
+	}
 	r.note(&r.calls, "patch %s %s", child.GetName(), patch.Data)
 	if err := r.patch(child); err != nil || r.silent {
 		return *new(C), err

@@ -54,7 +54,7 @@ import (
 //	next NAME...          the cache shows the next version of these pods that the server had
 //	versions              from now on, the caches return their versions; the version for pods changes only when the
 //	                      cache shows all pods
-//	fail VERB ERROR       calls fail without effect; VERB is create, delete, patch, get, list,
+//	fail VERB ERROR       calls fail without effect; VERB is create, delete, patch, dry-run, get, list,
 //	                      owner (a read), status or cache; ERROR is a key of failures, or busy SECONDS
 //	lose VERB ERROR       calls take effect, and then fail
 //	                      options of fail and lose: "of NAME" (only calls for this object fail), "after N" (the first
@@ -180,6 +180,7 @@ func newScene(t *testing.T) *scene {
 	}
 	s.patch = func(p *corev1.Pod) error { return s.answer("patch", p.Name, func() error { return s.patches(p) }) }
 	s.patched = func(p *corev1.Pod) { *p = *clone(s.find(p.Name)) }
+	s.dryRun = func(p *corev1.Pod) error { return s.fault("dry-run", p.Name) }
 	s.get = func(name string) (*corev1.Pod, error) {
 		if err := s.fault("get", name); err != nil {
 			return nil, err

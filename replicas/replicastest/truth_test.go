@@ -693,12 +693,12 @@ func TestAPodThatIsAdoptedAndDeletedAtOnce(t *testing.T) {
 	assert.Zero(t, conflicts)
 }
 
-// If creations take effect but their answers are lost, one pass still creates all pods, and the controller makes
-// only a few status writes.
+// If creations take effect but their answers are lost, the controller finds each child, and none is created twice. A
+// lost answer ends slow start, so the next pass begins with one creation.
 func TestAScaleUpWhoseAnswersAreLost(t *testing.T) {
 	t.Parallel()
 	for _, failure := range failure.Lost() {
-		t.Run(fmt.Sprintf("of 500 creations every third answer is %s: one pass creates all", failure), func(t *testing.T) {
+		t.Run(fmt.Sprintf("of 500 creations every third answer is %s", failure), func(t *testing.T) {
 			t.Parallel()
 			s := newStage(t, 1, 4)
 			calls, creating, statuses := 0, 0, s.statuses()
@@ -720,8 +720,8 @@ func TestAScaleUpWhoseAnswersAreLost(t *testing.T) {
 			s.world.Run(time.Minute)
 			s.requireSettled(t, "in the end")
 			assert.Equal(t, 500, calls)
-			assert.Equal(t, 1, creating, "passes that create")
-			assert.LessOrEqual(t, len(*statuses), 4, "status writes")
+			assert.LessOrEqual(t, creating, 500/3+3, "passes that create")
+			assert.LessOrEqual(t, len(*statuses), creating+3, "status writes")
 		})
 	}
 }

@@ -27,8 +27,8 @@ func groupOf(group string, n int32) controller.Kind[*pool, *worker] {
 }
 
 // Two controllers have different Kinds for two groups of workers of one owner (kuberay 1739). Each controller
-// releases the workers of the other group, and the other controller adopts them again. The controllers stop
-// after a few rounds, and an event reports the problem.
+// releases the workers of the other group, and the other controller adopts them again. Each release of
+// the same worker waits twice as long as the last one, up to a minute, and an event reports the problem.
 func TestTwoKindsOfOneOwner(t *testing.T) {
 	t.Parallel()
 	s := openWorkshop(t, groupOf("head", 1), 0, true)
@@ -45,9 +45,9 @@ func TestTwoKindsOfOneOwner(t *testing.T) {
 	patches := func() int { return calls.Count("patch") + others.Count("patch") }
 	s.world.Run(10 * time.Minute)
 	made := patches()
-	assert.LessOrEqual(t, made, 24, "each of 4 workers is released three times, and adopted as often")
+	assert.LessOrEqual(t, made, 2*4*(6+10), "each of 4 workers is released and adopted, at last each minute")
 	s.world.Run(20 * time.Minute)
-	assert.Equal(t, made, patches(), "they do not fight")
+	assert.LessOrEqual(t, patches()-made, 2*4*20, "they do not fight at each event")
 	groups := map[string]int{}
 	for _, w := range s.Children(namespace) {
 		groups[w.Labels["group"]]++
