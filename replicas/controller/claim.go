@@ -266,7 +266,7 @@ func (p *pass[O, C]) holdReleases(tried []C, claimed selector.Claimed[C]) {
 		if invalid[nameOf(c)] != nil {
 			continue
 		}
-		if h := p.claimHold(ReleaseFailed, c); h != nil && h.Wait < ReleaseFailed.row().longest {
+		if h := p.claimHold(ReleaseFailed, c); h != nil && errors.Is(h.why, errUndone) && h.Wait < ReleaseFailed.row().longest {
 			p.event(corev1.EventTypeWarning, FailedRelease, "Released "+c.GetName()+" again: "+errUndone.Error())
 		}
 		h := p.state.holds.getOrAdd(ReleaseFailed, string(object.ID(c)))
