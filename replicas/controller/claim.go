@@ -146,7 +146,7 @@ func (p *pass[O, C]) toTry(children []C, reasons ...Reason) []C {
 	})
 }
 
-// forgetClaims ends the holds of children that need no claim any more.
+// forgetClaims ends the holds of children that are to be neither adopted nor released.
 func (p *pass[O, C]) forgetClaims(claims selector.Claims[C]) {
 	if len(p.state.holds) == 0 {
 		return
@@ -159,7 +159,7 @@ func (p *pass[O, C]) forgetClaims(claims selector.Claims[C]) {
 		switch k.Reason {
 		case AdoptionUndecided, AdoptionRefused:
 			return !left.Has(k.Key)
-		case ReleaseFailed: // a child that was released may come back
+		case ReleaseFailed: // another controller may adopt the child again
 			return !left.Has(k.Key) && h.Remaining(p.Now) < -h.Wait
 		}
 		return false

@@ -145,7 +145,7 @@ func (d *deletions[O, C]) holdChanged(v *victim[C]) {
 	before := d.state.holds.getOrAdd(Conflict, name).Wait
 	h := d.holdCalls(Conflict, name, v.err)
 	if h.version = v.Object.GetResourceVersion(); h.Wait >= holdIsTold {
-		h.version = "" // a webhook refuses a child that changes each second, so no change ends the hold any more
+		h.version = "" // a webhook refuses a child that changes each second, so its changes no longer end the hold
 	}
 	if before > 0 {
 		d.givesUp(v)

@@ -140,7 +140,7 @@ func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C], t
 		due = append(due, ledger.Name{NamespacedName: name})
 	}
 	found = p.lookFor(ctx, due, filter(doubted, func(v unanswered[C]) bool {
-		return v.hasLanded(now) || !v.sent.Before(p.Now) // it may have taken effect already; if it has not, only its landing tells
+		return v.hasLanded(now) || !v.sent.Before(p.Now) // it may have taken effect already; if it has not, the next look is due when it no longer can
 	}))
 	spec := p.view.spec
 	spec.CreationsInFlight, spec.DeletionsInFlight, spec.Names, spec.Related = nil, nil, nil, nil

@@ -423,7 +423,7 @@ func (v *ownerVersion) readIn(now time.Time) time.Duration {
 	if now.Before(v.since) || now.Before(v.read) { // the clock was set back
 		v.since, v.read = now, time.Time{}
 	}
-	if v.read.IsZero() { // the cache usually follows within milliseconds, and an event tells it
+	if v.read.IsZero() { // the cache usually follows within milliseconds, with an event
 		waited := now.Sub(v.since)
 		return min(max(waited, row.shortest), row.longest-waited)
 	}

@@ -204,7 +204,7 @@ func (p *pass[O, C]) waitForOwner() *Gate {
 	switch own := p.state.wrote.await(known.version); {
 	case known.gone:
 		reason, p.OwnerWasStale = OwnerGone, true
-	case own: // nobody but this Controller has changed the owner
+	case own: // no other client has changed the owner
 		reason, object = OwnWriteNotSeen, p.ownerResource.String()
 		p.Stale = expectations.Stale{Resource: p.ownerResource, Read: p.cached.GetResourceVersion(), Wrote: known.version, RetryAfter: wait}
 	default:
