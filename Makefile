@@ -75,7 +75,7 @@ test-root: ## the root module, with the race detector
 
 .PHONY: test-modules
 test-modules: $(WORK) ## the other modules, as far as they need no server
-	@$(SHARED) $(TEST) -short $(call directories,$(filter-out . test,$(WORKSPACE)) test/conformance test/bench/report test/importing test/kubernetes test/stories) ./test/bench
+	@$(SHARED) $(TEST) -short $(call directories,$(filter-out . test,$(WORKSPACE)) test/conformance test/bench/report test/importing test/kubernetes) ./test/bench
 
 .PHONY: test-servers
 test-servers: $(WORK) $(BIN)/etcd $(BIN)/kube-apiserver $(BIN)/kubectl ## both adapters and the example on a real etcd and kube-apiserver; the bad minutes of docs/why.md
@@ -207,7 +207,7 @@ demo: ## a real control plane, the controller and a ReplicaSet to play with; ARG
 
 .PHONY: sim
 sim: ## random stories in the simulated cluster: SEEDS=1234, SEEDS=1-500, or a STORY to play again
-	go test ./replicas/replicastest/internal/chaos -count=1 -v -run TestSeeds -seeds "$(SEEDS)" -story "$(STORY)"
+	go test ./internal/sim/chaos -count=1 -v -run TestSeeds -seeds "$(SEEDS)" -story "$(STORY)"
 
 .PHONY: recipes
 recipes: ## STORIES with accidents for each example of a Kind
@@ -215,7 +215,7 @@ recipes: ## STORIES with accidents for each example of a Kind
 
 .PHONY: soak
 soak: ## fresh random stories for SOAK; seeds that fail are kept, and those that harm a living child fail the run
-	go test ./replicas/replicastest/internal/chaos -count=1 -v -timeout 0 -run TestSoak -soak $(SOAK)
+	go test ./internal/sim/chaos -count=1 -v -timeout 0 -run TestSoak -soak $(SOAK)
 
 .PHONY: planted
 planted: $(BIN)/etcd $(BIN)/kube-apiserver ## defects that are planted one at a time: which nets notice each, into test/planted/README.md; DEFECT=name plants one
@@ -227,7 +227,7 @@ planted-check: $(WORK) ## does each planted defect still apply and compile?
 
 .PHONY: corners
 corners: ## every single fault in each scenario
-	go test ./replicas/replicastest/internal/corners -count=1 -v -every 1
+	go test ./internal/sim/corners -count=1 -v -every 1
 
 .PHONY: explore
 explore: ## every interleaving of small fleets, in full

@@ -106,6 +106,33 @@ func TestOnlyAskCallsTheClient(t *testing.T) {
 	assert.Greater(t, found, 5)
 }
 
+// The packages in internal are below the public packages, so they import only each other. The packages in
+// internal/sim are above everything: they import all packages, and only tests import them.
+func TestInternalImportsNothingAbove(t *testing.T) {
+	t.Parallel()
+	lines := strings.Split(strings.TrimSpace(goTool(t, ".", "list", "-f", `{{.ImportPath}}{{range .Imports}} {{.}}{{end}}`, "./...")), "\n")
+	internal, sim := regexp.MustCompile("^"+module+"/internal/"), regexp.MustCompile("^"+module+"/internal/sim/")
+	var below, above int
+	for _, line := range lines {
+		imports := strings.Fields(line)
+		if sim.MatchString(imports[0]) {
+			above++
+			continue
+		}
+		for _, imported := range imports[1:] {
+			assert.NotRegexp(t, sim, imported, imports[0])
+			if internal.MatchString(imports[0]) && strings.HasPrefix(imported, module+"/") {
+				assert.Regexp(t, internal, imported, imports[0])
+			}
+		}
+		if internal.MatchString(imports[0]) {
+			below++
+		}
+	}
+	assert.Greater(t, below, 5)
+	assert.Greater(t, above, 5)
+}
+
 // assertNoMatch checks that no file of a package, except tests, matches the pattern code.
 func assertNoMatch(t *testing.T, name string, code *regexp.Regexp) {
 	t.Helper()

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/replicakit/replicakit/internal/podtest"
-	"github.com/replicakit/replicakit/internal/slowrank"
+	"github.com/replicakit/replicakit/internal/sim/podtest"
+	"github.com/replicakit/replicakit/internal/sim/slowrank"
 	"github.com/replicakit/replicakit/podrank"
 )
 

@@ -16,8 +16,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/replicakit/replicakit/internal/podtest"
-	"github.com/replicakit/replicakit/internal/slowrank"
+	"github.com/replicakit/replicakit/internal/sim/podtest"
+	"github.com/replicakit/replicakit/internal/sim/slowrank"
 	"github.com/replicakit/replicakit/podrank"
 )
 

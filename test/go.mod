@@ -6,7 +6,6 @@ module github.com/replicakit/replicakit/test
 go 1.26.0
 
 require (
-	github.com/cockroachdb/datadriven v1.0.2
 	github.com/go-logr/logr v1.4.3
 	github.com/google/go-cmp v0.7.0
 	github.com/google/go-containerregistry v0.20.7

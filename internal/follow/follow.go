@@ -23,7 +23,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/replicakit/replicakit/internal/resourceversion"
-	"github.com/replicakit/replicakit/replicas/controller"
 )
 
 const (
@@ -340,8 +339,16 @@ func (w *Watch) wrong(age time.Duration) error {
 	return fmt.Errorf("%s: the watch is %v behind the server", w.Kind, age)
 }
 
+// A Sample is a metric of a watch with its current value. A metric is a counter or a gauge.
+type Sample struct {
+	Name, Help string
+	Counter    bool
+	Kind       string // the kind of the watched objects
+	Value      float64
+}
+
 // samples returns the metrics of the watch. The age metric is NaN while the age of the watch is unknown.
-func (w *Watch) samples() []controller.Sample {
+func (w *Watch) samples() []Sample {
 	age := math.NaN()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -349,11 +356,11 @@ func (w *Watch) samples() []controller.Sample {
 	if known, ok := w.age(time.Now()); ok {
 		age = known.Seconds()
 	}
-	return []controller.Sample{{
+	return []Sample{{
 		Name: "watch_age_seconds", Help: "Age of the newest state of the server that the watch has shown. Up to two minutes is usual, because bookmarks come once a minute. NaN means unknown.",
-		Type: controller.Gauge, Kind: w.Kind, Value: age,
+		Kind: w.Kind, Value: age,
 	}, {
 		Name: "watch_relists_total", Help: "Watches that hung and were ended. A new list of the objects showed what they had missed.",
-		Type: controller.Counter, Kind: w.Kind, Value: float64(w.hung),
+		Counter: true, Kind: w.Kind, Value: float64(w.hung),
 	}}
 }

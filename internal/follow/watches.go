@@ -8,10 +8,8 @@ import (
 	"errors"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	"github.com/replicakit/replicakit/replicas/controller"
-	"github.com/replicakit/replicakit/replicas/transport"
 )
 
 // A Watches holds the two watches of a controller. The zero Watches contains no watch.
@@ -25,36 +23,44 @@ type Source struct {
 	// Namespace is the namespace of the watches, or "" if they watch all namespaces. If the server forbids
 	// requests for all namespaces, the requests use the namespace of an owner in the cache.
 	Namespace string
-	// Owners and Children are the watched resources.
-	Owners, Children schema.GroupVersionResource
-	// Transport can end the watches. If Transport is nil, the watches cannot be ended.
-	Transport *transport.Watches
+	// OwnersKind and ChildrenKind are the watched kinds. Owners and Children are their resources.
+	OwnersKind, ChildrenKind string
+	Owners, Children         schema.GroupVersionResource
+	// Relist ends each watch of a resource that has been silent for at least the given time; see Watch.Relist.
+	// If Relist is nil, the watches cannot be ended.
+	Relist func(resource schema.GroupVersionResource, silent time.Duration) (done func() bool)
 }
 
-// New returns the watches of a controller. If the controller's client is not a controller.Versioner, the
-// watches are not checked.
-func New[O, C controller.Object](kind controller.Kind[O, C], client controller.Client[O, C], cache controller.OwnerCache[O], from Source) Watches {
-	versioner, ok := client.(controller.Versioner)
+// A versioner is a client that can read the server's resourceVersion.
+type versioner interface {
+	ServerOwnersVersion(ctx context.Context, namespace string) (string, error)
+	ServerChildrenVersion(ctx context.Context, namespace string) (string, error)
+}
+
+// New returns the watches of a controller. If the controller's client cannot read the server's
+// resourceVersion, the watches are not checked. The function owners returns the owners in the cache.
+func New[O metav1.Object](client any, owners func(ctx context.Context, namespace string) ([]O, error), from Source) Watches {
+	server, ok := client.(versioner)
 	if !ok {
-		return Watches{&Watch{Kind: kind.Owner.Kind}, &Watch{Kind: kind.Child.Kind}}
+		return Watches{&Watch{Kind: from.OwnersKind}, &Watch{Kind: from.ChildrenKind}}
 	}
 	ownersNamespace := func(ctx context.Context) string {
-		owners, err := cache.Owners(ctx, "")
-		if err != nil || len(owners) == 0 {
+		cached, err := owners(ctx, "")
+		if err != nil || len(cached) == 0 {
 			return ""
 		}
-		return owners[0].GetNamespace()
+		return cached[0].GetNamespace()
 	}
 	watch := func(kind string, cached func() string, live func(context.Context, string) (string, error), resource schema.GroupVersionResource) *Watch {
 		w := &Watch{Kind: kind, Cached: cached, Live: live, Namespace: from.Namespace, Other: ownersNamespace}
-		if from.Transport != nil {
-			w.Relist = func(silent time.Duration) func() bool { return from.Transport.Relist(resource, silent) }
+		if from.Relist != nil {
+			w.Relist = func(silent time.Duration) func() bool { return from.Relist(resource, silent) }
 		}
 		return w
 	}
 	return Watches{
-		Owners:   watch(kind.Owner.Kind, from.OwnersVersion, versioner.ServerOwnersVersion, from.Owners),
-		Children: watch(kind.Child.Kind, from.ChildrenVersion, versioner.ServerChildrenVersion, from.Children),
+		Owners:   watch(from.OwnersKind, from.OwnersVersion, server.ServerOwnersVersion, from.Owners),
+		Children: watch(from.ChildrenKind, from.ChildrenVersion, server.ServerChildrenVersion, from.Children),
 	}
 }
 
@@ -101,7 +107,7 @@ func (w Watches) Check() error {
 
 // Samples returns the metrics of the watches. Every call returns the same set of metrics, with their current
 // values.
-func (w Watches) Samples() (samples []controller.Sample) {
+func (w Watches) Samples() (samples []Sample) {
 	for _, one := range []*Watch{w.Owners, w.Children} {
 		if one != nil {
 			samples = append(samples, one.samples()...)

@@ -16,8 +16,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/replicakit/replicakit/expectations"
 )
 
 // Hidden wraps a value that a type hides from users.
@@ -35,12 +33,13 @@ func Of[T any](value interface{ open() any }) T {
 }
 
 // Ledgers is the hidden value that the function Of returns for a controller.Controller. Each ledger holds
-// the known facts about the children of one owner. The type parameter Ledger is *ledger.Ledger.
-type Ledgers[Ledger any] interface {
+// the known facts about the children of one owner. The type parameter Key is expectations.Key, and Ledger is
+// *ledger.Ledger.
+type Ledgers[Key comparable, Ledger any] interface {
 	// Ledger returns the ledger of an owner. If the owner has no ledger, Ledger creates one.
-	Ledger(owner expectations.Key) Ledger
+	Ledger(owner Key) Ledger
 	// Ledgers returns all ledgers, except the ledgers of owners that are no longer in the cache.
-	Ledgers() map[expectations.Key]Ledger
+	Ledgers() map[Key]Ledger
 }
 
 // A Controller is the hidden value that the function Of returns for a replicastest.Controller. Its fields

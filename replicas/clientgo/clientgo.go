@@ -202,11 +202,15 @@ func (a attachment[O, C]) attach(ctx context.Context, client controller.Client[O
 	if a.view.Cache, err = typed.NewCache(a.typed, owners, children); err != nil {
 		return err
 	}
-	a.watches = follow.New(kind, client, a.view.Cache, follow.Source{
+	source := follow.Source{
 		OwnersVersion: owners.LastSyncResourceVersion, ChildrenVersion: children.LastSyncResourceVersion,
-		Namespace: opts.Namespace, Owners: resourceOf(kind.Owner), Children: resourceOf(kind.Child), Transport: opts.Watches,
-	})
-	samples := func() []controller.Sample { return append(a.controller.Metrics(), a.watches.Samples()...) }
+		Namespace: opts.Namespace, OwnersKind: kind.Owner.Kind, ChildrenKind: kind.Child.Kind, Owners: resourceOf(kind.Owner), Children: resourceOf(kind.Child),
+	}
+	if opts.Watches != nil {
+		source.Relist = opts.Watches.Relist
+	}
+	a.watches = follow.New(client, a.view.Cache.Owners, source)
+	samples := func() []controller.Sample { return append(a.controller.Metrics(), samplesOf(a.watches)...) }
 	if a.metrics, err = newMetrics(opts.MetricsRegisterer, opts.Name, samples, kind.Owner, kind.Child); err != nil {
 		return err
 	}

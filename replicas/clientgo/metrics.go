@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/replicakit/replicakit/internal/follow"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/status"
@@ -145,3 +146,15 @@ func youngestReadyAge(pods []*corev1.Pod, now time.Time) time.Duration {
 }
 
 func age(pod *corev1.Pod, now time.Time) time.Duration { return now.Sub(pod.CreationTimestamp.Time) }
+
+// samplesOf returns the metrics of watches as samples of a controller.
+func samplesOf(watches follow.Watches) (samples []controller.Sample) {
+	for _, s := range watches.Samples() {
+		kind := controller.Gauge
+		if s.Counter {
+			kind = controller.Counter
+		}
+		samples = append(samples, controller.Sample{Name: s.Name, Help: s.Help, Type: kind, Kind: s.Kind, Value: s.Value})
+	}
+	return samples
+}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/inside"
-	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/internal/sim/podtest"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/ledger"
@@ -62,7 +62,7 @@ func stillEvents(tb testing.TB) *controller.Controller {
 	rs := ownerNamed("web", web)
 	rs.ResourceVersion = "1"
 	c := (&still{owners: []*appsv1.ReplicaSet{rs}}).controller(tb)
-	known := inside.Of[inside.Ledgers[*ledger.Ledger[*corev1.Pod]]](c).Ledger(expectations.KeyOf(rs))
+	known := inside.Of[inside.Ledgers[expectations.Key, *ledger.Ledger[*corev1.Pod]]](c).Ledger(expectations.KeyOf(rs))
 	require.NoError(tb, known.Created(known.Start(), podtest.Pod("web-new", owned(rs)), podtest.Now))
 	return c
 }

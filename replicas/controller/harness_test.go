@@ -27,7 +27,7 @@ import (
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/internal/object"
-	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/internal/sim/podtest"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/ledger"
@@ -387,7 +387,7 @@ func (r *rig[O, C]) wakes() []string {
 
 // known returns the ledger of the owner.
 func (r *rig[O, C]) known() *ledger.Ledger[C] {
-	return inside.Of[inside.Ledgers[*ledger.Ledger[C]]](r.start()).Ledger(r.key())
+	return inside.Of[inside.Ledgers[expectations.Key, *ledger.Ledger[C]]](r.start()).Ledger(r.key())
 }
 
 // pending returns how many creations and deletions the cache does not show yet.
@@ -401,7 +401,7 @@ func (r *rig[O, C]) pending() (adds, dels int) {
 }
 
 func (r *rig[O, C]) ledgers() map[expectations.Key]*ledger.Ledger[C] {
-	return inside.Of[inside.Ledgers[*ledger.Ledger[C]]](r.start()).Ledgers()
+	return inside.Of[inside.Ledgers[expectations.Key, *ledger.Ledger[C]]](r.start()).Ledgers()
 }
 
 func sum(adds, dels int) int { return adds + dels }
@@ -409,7 +409,7 @@ func sum(adds, dels int) int { return adds + dels }
 // awaits makes an owner wait until the cache shows children with these names. The ledger records the children as
 // created. The children are pods that have already succeeded, so the passes do not count them as replicas.
 func (r *rig[O, C]) awaits(owner O, names ...string) {
-	known := inside.Of[inside.Ledgers[*ledger.Ledger[C]]](r.start()).Ledger(expectations.KeyOf(owner))
+	known := inside.Of[inside.Ledgers[expectations.Key, *ledger.Ledger[C]]](r.start()).Ledger(expectations.KeyOf(owner))
 	for _, name := range names {
 		pod := podtest.Pod(name, podtest.OwnedBy(owner, r.kind.Owner.GroupVersion().String(), r.kind.Owner.Kind), podtest.Phase(corev1.PodSucceeded))
 		pod.Namespace = owner.GetNamespace()

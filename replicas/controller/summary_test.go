@@ -14,7 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/internal/sim/podtest"
 )
 
 // If many calls of a pass fail, the error of the pass contains each reason once, and at most ten reasons. In the

@@ -194,7 +194,7 @@ func New[O, C client.Object](from cluster.Cluster, kind controller.Kind[O, C], o
 		return nil, err
 	}
 	return r, registerMetrics(metrics.Registry, r.name, func() []controller.Sample {
-		return append(r.controller.Metrics(), r.watches.Samples()...)
+		return append(r.controller.Metrics(), samplesOf(r.watches)...)
 	})
 }
 

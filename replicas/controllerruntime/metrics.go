@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/replicakit/replicakit/internal/follow"
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
@@ -47,4 +48,16 @@ func (c collector) Collect(collected chan<- prometheus.Metric) {
 			collected <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, s.Value)
 		}
 	}
+}
+
+// samplesOf returns the metrics of watches as samples of a controller.
+func samplesOf(watches follow.Watches) (samples []controller.Sample) {
+	for _, s := range watches.Samples() {
+		kind := controller.Gauge
+		if s.Counter {
+			kind = controller.Counter
+		}
+		samples = append(samples, controller.Sample{Name: s.Name, Help: s.Help, Type: kind, Kind: s.Kind, Value: s.Value})
+	}
+	return samples
 }

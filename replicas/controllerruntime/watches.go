@@ -80,8 +80,12 @@ func (v view[O, C]) watches(from cluster.Cluster, calls caller[O, C], transport 
 		}
 		return mapping.Resource
 	}
-	return follow.New(v.kind, calls, v, follow.Source{
+	source := follow.Source{
 		OwnersVersion: syncedOf(from.GetCache(), owner), ChildrenVersion: syncedOf(from.GetCache(), child),
-		Owners: resource(v.kind.Owner), Children: resource(v.kind.Child), Transport: transport,
-	}), nil
+		OwnersKind: v.kind.Owner.Kind, ChildrenKind: v.kind.Child.Kind, Owners: resource(v.kind.Owner), Children: resource(v.kind.Child),
+	}
+	if transport != nil {
+		source.Relist = transport.Relist
+	}
+	return follow.New(calls, v.Owners, source), nil
 }

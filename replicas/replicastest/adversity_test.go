@@ -17,8 +17,8 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 
-	"github.com/replicakit/replicakit/internal/failure"
 	"github.com/replicakit/replicakit/internal/inside"
+	"github.com/replicakit/replicakit/internal/sim/failure"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 

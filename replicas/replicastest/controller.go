@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
@@ -65,7 +66,7 @@ func (c *Cluster[O, C]) NewControllerWith(opts controller.Options) (*Controller[
 		ctl.View.Stop()
 		return nil, err
 	}
-	ctl.inside = &inside.Controller[controller.Pass[O, C], C]{Ledgers: inside.Hide(inside.Of[inside.Ledgers[*ledger.Ledger[C]]](ctl.controller)), Now: ctl.now, Queued: ctl.Worker.queued}
+	ctl.inside = &inside.Controller[controller.Pass[O, C], C]{Ledgers: inside.Hide(inside.Of[inside.Ledgers[expectations.Key, *ledger.Ledger[C]]](ctl.controller)), Now: ctl.now, Queued: ctl.Worker.queued}
 	ctl.hidden = inside.Hide(ctl.inside)
 	ctl.Sync = ctl.controller.Sync
 	ctl.View.Handle(ctl.controller)

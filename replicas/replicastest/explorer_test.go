@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/replicakit/replicakit/internal/inside"
+	"github.com/replicakit/replicakit/internal/sim/invariant"
 	"github.com/replicakit/replicakit/replicas/replicastest"
-	"github.com/replicakit/replicakit/replicas/replicastest/internal/invariant"
 )
 
 // A model describes the initial state of a small cluster, and limits how many faults and changes can happen.

@@ -78,5 +78,5 @@ func (w *Worker) Queued(key types.NamespacedName) (time.Time, bool) { return w.q
 
 // Ledgers returns the controller's ledger of each owner.
 func (c *Controller[O, C]) Ledgers() map[expectations.Key]*ledger.Ledger[C] {
-	return inside.Of[inside.Ledgers[*ledger.Ledger[C]]](c.inside.Ledgers).Ledgers()
+	return inside.Of[inside.Ledgers[expectations.Key, *ledger.Ledger[C]]](c.inside.Ledgers).Ledgers()
 }

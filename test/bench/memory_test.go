@@ -13,7 +13,7 @@ import (
 	"k8s.io/kubernetes/pkg/controller"
 
 	"github.com/replicakit/replicakit/expectations"
-	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/internal/sim/podtest"
 )
 
 // A memory is a benchmark of the bytes that both sides keep for a number of owners or pods. The owners and pods

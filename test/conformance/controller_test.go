@@ -30,7 +30,7 @@ import (
 	"k8s.io/kubernetes/pkg/controller/replication"
 
 	"github.com/replicakit/replicakit/internal/follow"
-	"github.com/replicakit/replicakit/internal/slowrank"
+	"github.com/replicakit/replicakit/internal/sim/slowrank"
 	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/clientgo"

@@ -16,7 +16,7 @@ import (
 	"k8s.io/kubernetes/pkg/apis/core/helper"
 	"k8s.io/kubernetes/pkg/controller"
 
-	"github.com/replicakit/replicakit/internal/slowrank"
+	"github.com/replicakit/replicakit/internal/sim/slowrank"
 	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/test/conformance/upstream"
 )

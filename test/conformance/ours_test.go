@@ -89,7 +89,7 @@ func (b *switchboard) ours(c scene, change ...func(*wiring)) *ourController {
 
 // ledger returns the record that our controller keeps of the pods of an owner.
 func (o *ourController) ledger(rs *appsv1.ReplicaSet) *ledger.Ledger[*corev1.Pod] {
-	return inside.Of[inside.Ledgers[*ledger.Ledger[*corev1.Pod]]](o.Controller).Ledger(expectations.KeyOf(rs))
+	return inside.Of[inside.Ledgers[expectations.Key, *ledger.Ledger[*corev1.Pod]]](o.Controller).Ledger(expectations.KeyOf(rs))
 }
 
 // awaits makes our controller wait until the cache shows a pod that was created for the owner. The pod has already

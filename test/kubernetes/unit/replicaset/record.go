@@ -25,8 +25,8 @@ type record struct{ rsc *ReplicaSetController }
 
 var _ controller.Record = record{}
 
-func (r record) ledgers() inside.Ledgers[*ledger.Ledger[*corev1.Pod]] {
-	return inside.Of[inside.Ledgers[*ledger.Ledger[*corev1.Pod]]](r.rsc.ours)
+func (r record) ledgers() inside.Ledgers[expectations.Key, *ledger.Ledger[*corev1.Pod]] {
+	return inside.Of[inside.Ledgers[expectations.Key, *ledger.Ledger[*corev1.Pod]]](r.rsc.ours)
 }
 
 func (r record) ledger(key expectations.Key) *ledger.Ledger[*corev1.Pod] {

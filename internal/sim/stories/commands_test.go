@@ -11,14 +11,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cockroachdb/datadriven"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/replicakit/replicakit/internal/failure"
 	"github.com/replicakit/replicakit/internal/inside"
+	"github.com/replicakit/replicakit/internal/sim/failure"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
@@ -109,10 +108,8 @@ func (a args) d() time.Duration {
 
 // do runs one line of a step.
 func (s *stage) do(line string) error {
-	name, given, err := datadriven.ParseLine(line)
-	if err != nil {
-		return err
-	}
+	words := strings.Fields(line)
+	name, given := words[0], words[1:]
 	c, ok := commands()[name]
 	if !ok {
 		return fmt.Errorf("unknown command %q", name)
@@ -130,21 +127,24 @@ func (s *stage) do(line string) error {
 
 // parse checks the given arguments against the usage of a command. It returns a map from the words of the usage to
 // the arguments.
-func parse(usage string, given []datadriven.CmdArg) (args, error) {
+func parse(usage string, given []string) (args, error) {
 	a := args{}
 	for word := range strings.FieldsSeq(usage) {
 		required := strings.Trim(word, "[]") == word
 		key, kind, named := strings.Cut(strings.Trim(word, "[]"), "=")
-		i := slices.IndexFunc(given, func(g datadriven.CmdArg) bool { return (len(g.Vals) > 0) == named && (!named || g.Key == key) })
+		i := slices.IndexFunc(given, func(g string) bool {
+			before, _, isNamed := strings.Cut(g, "=")
+			return isNamed == named && (!named || before == key)
+		})
 		switch {
 		case i < 0 && required:
 			return a, fmt.Errorf("%s is missing", word)
 		case i < 0:
 			continue
 		case named:
-			a[key] = given[i].Vals[0]
+			_, a[key], _ = strings.Cut(given[i], "=")
 		default:
-			a[key], kind = given[i].Key, key
+			a[key], kind = given[i], key
 		}
 		if err := check(kind, a[key]); err != nil {
 			return a, err
@@ -152,7 +152,7 @@ func parse(usage string, given []datadriven.CmdArg) (args, error) {
 		given = slices.Delete(slices.Clone(given), i, i+1)
 	}
 	if len(given) > 0 {
-		return a, fmt.Errorf("unexpected argument %q", given[0].String())
+		return a, fmt.Errorf("unexpected argument %q", given[0])
 	}
 	return a, nil
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/replicakit/replicakit/replicas/replicastest/internal/chaos"
+	"github.com/replicakit/replicakit/internal/sim/chaos"
 )
 
 // Webhooks, clocks and failing reads are against the controller. It neither creates pods without end nor deletes pods

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/util/sets"
 
-	"github.com/replicakit/replicakit/replicas/replicastest/internal/chaos"
+	"github.com/replicakit/replicakit/internal/sim/chaos"
 )
 
 func TestAFailureIsKeptInOneLine(t *testing.T) {

@@ -18,11 +18,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/replicakit/replicakit/internal/failure"
 	"github.com/replicakit/replicakit/internal/inside"
+	"github.com/replicakit/replicakit/internal/sim/failure"
+	"github.com/replicakit/replicakit/internal/sim/invariant"
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/replicastest"
-	"github.com/replicakit/replicakit/replicas/replicastest/internal/invariant"
 )
 
 type podController = replicastest.Controller[*appsv1.ReplicaSet, *corev1.Pod]

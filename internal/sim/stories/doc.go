@@ -5,8 +5,8 @@
 // in virtual time. To learn how pods are kept alive and what can go wrong, read the numbered files in
 // testdata from first to last.
 //
-//	go test ./... -run /07     # plays one story
-//	go test ./... -rewrite     # writes the outputs anew: read every change
+//	go test ./internal/sim/stories -run /07     # plays one story
+//	go test ./internal/sim/stories -rewrite     # writes the outputs anew: read every change
 //
 // A story consists of comments and steps. A step consists of commands, a line of dashes, and the output of
 // the commands. The output begins with the events and their times. For each pass that changed something,

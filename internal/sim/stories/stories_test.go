@@ -4,16 +4,18 @@
 package stories
 
 import (
-	"fmt"
+	"errors"
+	"flag"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/cockroachdb/datadriven"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
+
+var rewrite = flag.Bool("rewrite", false, "write the outputs of the stories anew")
 
 // Each file of testdata is a story.
 func TestStories(t *testing.T) {
@@ -22,21 +24,20 @@ func TestStories(t *testing.T) {
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, len(files), 15)
 	for _, file := range files {
-		text, err := os.ReadFile(file)
+		content, err := os.ReadFile(file)
 		require.NoError(t, err)
-		t.Run(ids(string(text))+filepath.Base(file), func(t *testing.T) {
+		text := string(content)
+		t.Run(ids(text)+filepath.Base(file), func(t *testing.T) {
 			t.Parallel()
-			assert.Contains(t, string(text), "\n# From: ", "a story tells where it comes from")
+			assert.Contains(t, text, "\n# From: ", "a story tells where it comes from")
 			s := newStage()
-			datadriven.RunTest(t, file, func(t *testing.T, d *datadriven.TestData) string {
-				t.Helper()
-				lines := linesOf(d)
-				out, at, err := s.step(lines)
-				if err != nil {
-					t.Fatalf("%s: %v", lineOf(d, at), err)
-				}
-				return out
-			})
+			played, at, err := s.play(text)
+			require.NoError(t, err, "%s:%d", file, at)
+			if *rewrite {
+				require.NoError(t, os.WriteFile(file, []byte(played), 0o600))
+			} else {
+				require.Equal(t, text, played, "%s: -rewrite writes it anew", file)
+			}
 			for _, view := range s.views {
 				require.NoError(t, view.Intact(), "the caches are as they arrived")
 			}
@@ -55,25 +56,34 @@ func ids(text string) string {
 	return ids + " "
 }
 
-// linesOf returns the commands of a step. The package datadriven stores the first command and the other commands
-// in different fields.
-func linesOf(d *datadriven.TestData) []string {
-	first := d.Cmd
-	for _, arg := range d.CmdArgs {
-		first += " " + arg.String()
+// play runs the steps of a story, and returns the story with their outputs. If a command is wrong, at is the number
+// of its line.
+func (s *stage) play(text string) (played string, at int, err error) {
+	var b strings.Builder
+	var commands []string
+	output := false // the line belongs to the old output of a step, which ends with an empty line
+	for line := range strings.Lines(text) {
+		at++
+		switch words := strings.TrimSpace(line); {
+		case output:
+			if output = words != ""; output {
+				continue
+			}
+		case words == "----":
+			out, n, err := s.step(commands)
+			if err != nil {
+				return "", at - len(commands) + n, err
+			}
+			line, commands, output = line+out, nil, true
+		case words != "" && words[0] != '#':
+			commands = append(commands, words)
+		}
+		b.WriteString(line)
 	}
-	if d.Input == "" {
-		return []string{first}
+	if len(commands) > 0 {
+		return "", at, errors.New("the last commands have no line of dashes below them")
 	}
-	return append([]string{first}, strings.Split(d.Input, "\n")...)
-}
-
-// lineOf returns the file and the line number of a command.
-func lineOf(d *datadriven.TestData, n int) string {
-	file, line, _ := strings.Cut(d.Pos, ":")
-	first := 0
-	_, _ = fmt.Sscan(line, &first)
-	return fmt.Sprintf("%s:%d", file, first+n)
+	return b.String(), at, nil
 }
 
 func TestMistakes(t *testing.T) {
@@ -99,8 +109,25 @@ func TestMistakes(t *testing.T) {
 			assert.Equal(t, 1, at)
 		})
 	}
-	d := &datadriven.TestData{Pos: "testdata/01-first:17", Cmd: "quota", Input: "scale web\nrun 1s"}
-	d.CmdArgs = []datadriven.CmdArg{{Key: "10"}}
-	assert.Equal(t, []string{"quota 10", "scale web", "run 1s"}, linesOf(d))
-	assert.Equal(t, "testdata/01-first:18", lineOf(d, 1))
+}
+
+func TestPlay(t *testing.T) {
+	t.Parallel()
+	t.Run("comments and commands stay, and outputs are written anew", func(t *testing.T) {
+		t.Parallel()
+		played, _, err := newStage().play("# A story.\nquota 10\nrun 1s\n----\nwrong\n\n# Its end.\nrun 1s\n----\n")
+		require.NoError(t, err)
+		assert.Equal(t, "# A story.\nquota 10\nrun 1s\n----\nno replica sets\nno pods\n\n# Its end.\nrun 1s\n----\nno replica sets\nno pods\n", played)
+	})
+	t.Run("a wrong command is named with its line", func(t *testing.T) {
+		t.Parallel()
+		_, at, err := newStage().play("# A story.\nquota 10\nscale web\nrun 1s\n----\n")
+		require.EqualError(t, err, "scale web: N is missing; usage: scale SET N")
+		assert.Equal(t, 3, at)
+	})
+	t.Run("commands without a line of dashes are an error", func(t *testing.T) {
+		t.Parallel()
+		_, _, err := newStage().play("quota 10\n----\n\nrun 1s\n")
+		require.EqualError(t, err, "the last commands have no line of dashes below them")
+	})
 }

@@ -16,14 +16,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
-	"github.com/replicakit/replicakit/internal/failure"
 	"github.com/replicakit/replicakit/internal/inside"
+	"github.com/replicakit/replicakit/internal/sim/failure"
+	"github.com/replicakit/replicakit/internal/sim/invariant"
 	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/ledger"
 	"github.com/replicakit/replicakit/replicas/replicastest"
-	"github.com/replicakit/replicakit/replicas/replicastest/internal/invariant"
 	"github.com/replicakit/replicakit/selector"
 )
 
@@ -161,8 +161,8 @@ func TestCheckerBites(t *testing.T) {
 // hidden is the type of the value that a controller hides.
 type hidden = inside.Controller[podPass, *corev1.Pod]
 
-func ledgers(c *podController) inside.Ledgers[*ledger.Ledger[*corev1.Pod]] {
-	return inside.Of[inside.Ledgers[*ledger.Ledger[*corev1.Pod]]](inside.Of[*hidden](c).Ledgers)
+func ledgers(c *podController) inside.Ledgers[expectations.Key, *ledger.Ledger[*corev1.Pod]] {
+	return inside.Of[inside.Ledgers[expectations.Key, *ledger.Ledger[*corev1.Pod]]](inside.Of[*hidden](c).Ledgers)
 }
 
 // await makes a ledger wait for a pod that was not created.

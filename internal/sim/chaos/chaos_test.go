@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/replicakit/replicakit/replicas/replicastest/internal/chaos"
-	"github.com/replicakit/replicakit/replicas/replicastest/internal/invariant"
+	"github.com/replicakit/replicakit/internal/sim/chaos"
+	"github.com/replicakit/replicakit/internal/sim/invariant"
 )
 
 var (

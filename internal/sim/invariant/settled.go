@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/internal/replicaset"
 	"github.com/replicakit/replicakit/replicas/ledger"
@@ -176,6 +177,6 @@ func (w *watcher) idle(namespace string) error {
 }
 
 // ledgers returns the ledgers of the controller's owners.
-func (w *watcher) ledgers() inside.Ledgers[*ledger.Ledger[*corev1.Pod]] {
-	return inside.Of[inside.Ledgers[*ledger.Ledger[*corev1.Pod]]](w.inside.Ledgers)
+func (w *watcher) ledgers() inside.Ledgers[expectations.Key, *ledger.Ledger[*corev1.Pod]] {
+	return inside.Of[inside.Ledgers[expectations.Key, *ledger.Ledger[*corev1.Pod]]](w.inside.Ledgers)
 }

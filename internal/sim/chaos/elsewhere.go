@@ -7,8 +7,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/replicakit/replicakit/internal/sim/invariant"
 	"github.com/replicakit/replicakit/replicas/replicastest"
-	"github.com/replicakit/replicakit/replicas/replicastest/internal/invariant"
 )
 
 // elsewhere is a second cluster. It has no faults. Both clusters have owners with the same names

@@ -6,7 +6,7 @@ package chaos
 import (
 	"time"
 
-	"github.com/replicakit/replicakit/internal/failure"
+	"github.com/replicakit/replicakit/internal/sim/failure"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 

@@ -216,7 +216,7 @@ func (s *stage) known() map[expectations.Key]*ledger.Ledger[*corev1.Pod] {
 }
 
 func ledgersOf(c *podController) map[expectations.Key]*ledger.Ledger[*corev1.Pod] {
-	return inside.Of[inside.Ledgers[*ledger.Ledger[*corev1.Pod]]](insideOf(c).Ledgers).Ledgers()
+	return inside.Of[inside.Ledgers[expectations.Key, *ledger.Ledger[*corev1.Pod]]](insideOf(c).Ledgers).Ledgers()
 }
 
 // expected formats the creations or deletions of one owner that the controller waits to see in the cache. If

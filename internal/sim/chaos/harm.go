@@ -12,7 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/sets"
 
-	"github.com/replicakit/replicakit/replicas/replicastest/internal/invariant"
+	"github.com/replicakit/replicakit/internal/sim/invariant"
 )
 
 // inexact is the error for an act whose calls, passes or events differ from the expected ones.

@@ -21,7 +21,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/replicakit/replicakit/replicas/replicastest/internal/invariant"
+	"github.com/replicakit/replicakit/internal/sim/invariant"
 )
 
 // A Story is a sequence of operations.

@@ -20,10 +20,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/internal/inside"
+	"github.com/replicakit/replicakit/internal/sim/chaos"
+	"github.com/replicakit/replicakit/internal/sim/invariant"
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/replicastest"
-	"github.com/replicakit/replicakit/replicas/replicastest/internal/chaos"
-	"github.com/replicakit/replicakit/replicas/replicastest/internal/invariant"
 	"github.com/replicakit/replicakit/selector"
 )
 
