@@ -60,6 +60,19 @@ func FuzzDeletionCost(f *testing.F) {
 	for _, value := range []string{"", "0", "-0", "-008", "2147483647", "-2147483648", "2147483648", "+1", "1_0", "٣"} {
 		f.Add(value)
 	}
+	// The fuzzer found these inputs.
+	f.Add("1")
+	f.Add("𘧴")
+	f.Add("\n")
+	f.Add("\r\r\r\r")
+	f.Add("\b\x00\x00\x00")
+	f.Add("\xf2\xb2\xa7\xca")
+	f.Add("\xce\xe60\x82\x8d\xf4")
+	f.Add("\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t")
+	f.Add("\x89\xc5\xd8Ƞɔ\xe30\xb7\x8c\"\xe30\x87")
+	f.Add("\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"")
+	f.Add("000100000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000")
+	f.Add("90000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000")
 	f.Fuzz(func(t *testing.T, value string) {
 		got, err := podrank.ParseDeletionCost(map[string]string{corev1.PodDeletionCost: value})
 		require.Equal(t, slowrank.ParseCost(value), got)

@@ -178,6 +178,19 @@ func FuzzManage(f *testing.F) {
 	f.Add(uint64(1), int32(3), 10, 0, "app", "web")
 	f.Add(uint64(2), int32(-1), 0, -1, "", "")
 	f.Add(uint64(3), int32(2_000_000_000), 40, 7, "app", "\x00")
+	// The fuzzer found these inputs.
+	f.Add(uint64(2), int32(-1), 2, -26, "", "")
+	f.Add(uint64(76), int32(-1), 69, -1, "0", "0")
+	f.Add(uint64(81), int32(-73), 94, 100, " ", "0")
+	f.Add(uint64(54), rune('/'), 125, 0, "app", "web")
+	f.Add(uint64(86), rune('\x00'), 66, -46, "⨻", "0")
+	f.Add(uint64(237), rune('7'), 75, 56, "app", "web")
+	f.Add(uint64(0), int32(2000000028), 5, 68, "0", "0")
+	f.Add(uint64(2), int32(-1), 0, -1, "000000 ", "000 ")
+	f.Add(uint64(2), int32(-1), 20, -1, "00000000A/", "0")
+	f.Add(uint64(230), rune('\x16'), 133, 301, "app", "web")
+	f.Add(uint64(5), int32(2000000128), -56, -6, "\v\v\v\v\v\v\v\v", "0")
+	f.Add(uint64(47), int32(-166), 60, -1, "00000000000000000000000000000000000000000000000000000000000000000", "d")
 	f.Fuzz(func(t *testing.T, seed uint64, want int32, have, burst int, key, value string) {
 		rs := replicaSet(want)
 		rs.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}

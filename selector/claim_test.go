@@ -386,6 +386,19 @@ func TestClaimEqualsItsTwin(t *testing.T) {
 func FuzzClaim(f *testing.F) {
 	f.Add(byte(0), []byte{0, 1, 2, 3, 4, 5, 8, 16})
 	f.Add(byte(1), []byte{1, 5, 0})
+	// The fuzzer found these inputs.
+	f.Add(byte('5'), []byte("0"))
+	f.Add(byte('5'), []byte("0022"))
+	f.Add(byte('\x0f'), []byte("%%"))
+	f.Add(byte('\x01'), []byte("001"))
+	f.Add(byte('5'), []byte("%%%%%%%%"))
+	f.Add(byte('\x00'), []byte("00000000"))
+	f.Add(byte('\x00'), []byte("C110$%00C$%0"))
+	f.Add(byte('\x05'), []byte("7777777777777777"))
+	f.Add(byte('\x16'), []byte("0000000000000000"))
+	f.Add(byte('\x04'), []byte("00000000000000000000000000000000"))
+	f.Add(byte('>'), []byte("2222222222222222222222222222222222222222222222222222222222222222"))
+	f.Add(byte('g'), []byte("000021717770727122210722700110711201127702722712170722710702117700701722102010107010101721107770027227712127022271%2012071011202"))
 	f.Fuzz(checkAgainstTwin)
 }
 

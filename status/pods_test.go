@@ -221,6 +221,9 @@ func FuzzNextAvailabilityCheck(f *testing.F) {
 	f.Add(int32(0), int64(0), int64(1), int64(-1), int64(5))
 	f.Add(int32(math.MaxInt32), now.UnixNano(), int64(math.MaxInt64), int64(math.MinInt64), int64(0))
 	f.Add(int32(-1), int64(math.MinInt64), int64(math.MaxInt64), int64(0), int64(-1e9))
+	// The fuzzer found these inputs.
+	f.Add(rune('\n'), int64(1777896000000000061), int64(-4000000000), int64(-7000000088), int64(0))
+	f.Add(rune('\x02'), int64(1777896000000000000), int64(-3999999905), int64(-7000000113), int64(0))
 	f.Fuzz(func(t *testing.T, minReadySeconds int32, nanoseconds, a, b, c int64) {
 		at := time.Unix(0, nanoseconds)
 		var pods []*corev1.Pod

@@ -210,6 +210,19 @@ func FuzzRead(f *testing.F) {
 	} {
 		f.Add(seed)
 	}
+	// The fuzzer found these inputs.
+	f.Add("%")
+	f.Add("109")
+	f.Add("%aa0")
+	f.Add("\"\\\"")
+	f.Add("%FFF\xf2")
+	f.Add("*YffffffffY")
+	f.Add("apiVe\\sion: @")
+	f.Add("&---------------------")
+	f.Add("{\"apiV\xf0\xf0\xf0\xf0\xf0\xf0\"'")
+	f.Add("\xfe\xff*****************************************************")
+	f.Add("apiVersian: apps/v1\nkind: ReplicaSet\nmetodata:\n  namespace: shop\n  name: web\n---\nappVersvon: v1\xf3kind: Pod\nmetadat\x05\x9f\r\n")
+	f.Add("\napiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {namespace: shop, name: web, uid: rs-1}\nspec:\n  replicas: 1\n\" selector: {match<abels: {app: web}}\nkindmplatr: {metadata: {labels: {app: web}}}\nstatus: {replic")
 	f.Fuzz(func(t *testing.T, input string) {
 		for _, flag := range []string{"-o=", "-o=wide", "-o=json", "-o=yaml", "-o=name", "--why-not"} {
 			got := try(input, flag)
