@@ -91,6 +91,7 @@ func TestReadsSeveralFiles(t *testing.T) {
 
 func TestRefusesInputWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
+	empty := t.TempDir()
 	data, err := os.ReadFile(fleet)
 	require.NoError(t, err)
 	edited := func(old, text string) string {
@@ -144,7 +145,7 @@ func TestRefusesInputWithoutAnAnswer(t *testing.T) {
 		"several, no name":   {web + "---" + strings.ReplaceAll(documents[0], "shop", "bank"), []string{"web"}, "more than one object matches: name one of these: rs/web -n shop, rs/web -n bank\n"},
 		"a crowd, no name":   {crowdOfSets(25), nil, "rs/set-18, rs/set-19, and 5 more\n"},
 		"a missing file":     {"", []string{"-f", "testdata/none.json"}, "testdata/none.json: no such file or directory"},
-		"an empty directory": {"", []string{"-f", "testdata/fuzz"}, "no file in testdata/fuzz ends in one of [.json .yaml .yml]"},
+		"an empty directory": {"", []string{"-f", empty}, "no file in " + empty + " ends in one of [.json .yaml .yml]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
