@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package stories describes incidents and replays them with the real controller on the simulated cluster,
-// in virtual time. To learn how pods are kept alive and what can go wrong, read the numbered files in
-// testdata from first to last.
+// in virtual time. To learn how pods are kept alive and what can go wrong, read testdata/stories.txtar.
 //
 //	go test ./internal/sim/stories -run /07     # plays one story
 //	go test ./internal/sim/stories -rewrite     # writes the outputs anew: read every change

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"flag"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -17,33 +16,46 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write the outputs of the stories anew")
 
-// Each file of testdata is a story.
+const file = "testdata/stories.txtar"
+
+// Each section of the archive is a story.
 func TestStories(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob("testdata/*")
+	content, err := os.ReadFile(file)
 	require.NoError(t, err)
-	require.GreaterOrEqual(t, len(files), 15)
-	for _, file := range files {
-		content, err := os.ReadFile(file)
-		require.NoError(t, err)
-		text := string(content)
-		t.Run(ids(text)+filepath.Base(file), func(t *testing.T) {
+	sections := strings.Split(string(content), "\n-- ")
+	require.GreaterOrEqual(t, len(sections)-1, 15)
+	for i, section := range sections[1:] {
+		name, text, found := strings.Cut(section, " --\n")
+		require.True(t, found, section)
+		t.Run(ids(text)+name, func(t *testing.T) {
 			t.Parallel()
-			assert.Contains(t, text, "\n# From: ", "a story tells where it comes from")
-			s := newStage()
-			played, at, err := s.play(text)
-			require.NoError(t, err, "%s:%d", file, at)
-			if *rewrite {
-				require.NoError(t, os.WriteFile(file, []byte(played), 0o600))
-			} else {
-				require.Equal(t, text, played, "%s: -rewrite writes it anew", file)
+			played := testStory(t, text)
+			if !*rewrite {
+				require.Equal(t, text, played, "-rewrite writes it anew")
 			}
-			for _, view := range s.views {
-				require.NoError(t, view.Intact(), "the caches are as they arrived")
-			}
-			assert.Zero(t, s.fault.left, "a fault never came about: %+v", s.fault)
+			sections[i+1] = name + " --\n" + played
 		})
 	}
+	t.Cleanup(func() {
+		if *rewrite && !t.Failed() {
+			require.NoError(t, os.WriteFile(file, []byte(strings.Join(sections, "\n-- ")), 0o600))
+		}
+	})
+}
+
+// testStory plays a story, and returns it with the outputs of its steps.
+func testStory(t *testing.T, text string) string {
+	t.Helper()
+	assert.Contains(t, text, "\n# From: ", "a story tells where it comes from")
+	s := newStage()
+	played, line, err := s.play(text)
+	require.NoError(t, err, "line %d of the story", line)
+	for _, view := range s.views {
+		require.NoError(t, view.Intact(), "the caches are as they arrived")
+	}
+	assert.Zero(t, s.fault.left, "a fault never came about: %+v", s.fault)
+	return played
 }
 
 // ids returns the ids of the facts that a story proves. The name of the test begins with these ids.
