@@ -86,7 +86,7 @@ func TestADeploymentIsPlannedByReplicaSet(t *testing.T) {
 			got := try(shopRollout, append(args, atNoon...)...)
 			require.Equal(t, 0, got.code, got.stderr)
 			assert.Empty(t, got.stderr)
-			golden(t, "deployment-"+name+".golden", got.stdout)
+			golden(t, "deployment-"+name, got.stdout)
 		})
 	}
 }

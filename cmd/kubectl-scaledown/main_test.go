@@ -12,11 +12,11 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -27,7 +27,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden outputs anew")
 
 // fleet is a file with the output of kubectl get rs,pods -o json from a Kubernetes 1.36.3 API server. The file
 // contains two ReplicaSets of one Deployment. The file fleet-a.deleted.txt lists the pods that Kubernetes deleted
@@ -72,15 +72,35 @@ func deleted(t *testing.T) (at string, pods []string) {
 // scaledByDeployment is the note that the plugin prints if it is asked to scale one ReplicaSet of the fleet.
 const scaledByDeployment = "note: ReplicaSet fleet-1-3645/web-5d9c7b6f4d belongs to Deployment web, which resets its replicas. Scale the Deployment, and ask for deployment/web\n"
 
+// outputs contains a section for each golden output. While a test reads or writes the file, it holds the mutex.
+const outputs = "testdata/outputs.txtar"
+
+var outputsMutex sync.Mutex
+
+// golden compares an output with its section in the file outputs.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
-	path := filepath.Join("testdata", name)
+	outputsMutex.Lock()
+	defer outputsMutex.Unlock()
+	sections, i := outputSections(t, name)
 	if *update {
-		require.NoError(t, os.WriteFile(path, []byte(got), 0o644))
+		if i < 0 {
+			sections, i = append(sections, ""), len(sections)
+		}
+		sections[i] = name + " --\n" + strings.TrimSuffix(got, "\n")
+		require.NoError(t, os.WriteFile(outputs, []byte(strings.Join(sections, "\n-- ")+"\n"), 0o644))
 	}
-	want, err := os.ReadFile(path)
+	require.NotEqual(t, -1, i, name)
+	assert.Equal(t, strings.TrimPrefix(sections[i], name+" --\n")+"\n", got)
+}
+
+// outputSections returns the sections of the file outputs, and the index of the section with this name, or -1.
+func outputSections(t *testing.T, name string) (sections []string, i int) {
+	t.Helper()
+	data, err := os.ReadFile(outputs)
 	require.NoError(t, err)
-	assert.Equal(t, string(want), got)
+	sections = strings.Split(strings.TrimSuffix(string(data), "\n"), "\n-- ")
+	return sections, slices.IndexFunc(sections, func(section string) bool { return strings.HasPrefix(section, name+" --\n") })
 }
 
 func TestNamesThePodsThatKubernetesDeleted(t *testing.T) {
@@ -106,7 +126,7 @@ func TestPrintsTheFleetInEveryForm(t *testing.T) {
 			args := append([]string{"web-5d9c7b6f4d", "--replicas", "25", "--at", at}, strings.Fields(flags)...)
 			got := try("", append(args, "-f", fleet)...)
 			require.Equal(t, 0, got.code, got.stderr)
-			golden(t, "fleet-a."+name+".golden", got.stdout)
+			golden(t, "fleet-a."+name, got.stdout)
 			for seed := range uint64(20) {
 				assert.Equal(t, got, try(shuffled(t, seed), args...), "items shuffled with seed %d", seed)
 			}
@@ -208,7 +228,7 @@ func TestSaysWhatIsAdoptedReleasedAndCreated(t *testing.T) {
 			got := try(web, args...)
 			require.Equal(t, 0, got.code, got.stderr)
 			assert.Empty(t, got.stderr)
-			golden(t, name+".golden", got.stdout)
+			golden(t, name, got.stdout)
 		})
 	}
 }

@@ -232,7 +232,7 @@ func TestWhyNotPrintsTheWholeAnswer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, got := whyNot(t, input)
-			golden(t, "why-not-"+name+".golden", got.stdout)
+			golden(t, "why-not-"+name, got.stdout)
 		})
 	}
 }
