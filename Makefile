@@ -12,7 +12,7 @@ KUBERNETES_VERSION    := v1.37.2# as in test/binaries/kubernetes/go.mod
 
 # Every module of this repository whose code is ours. Tests and linters read those of the workspace at the versions of .cache/go.work,
 # which are the highest that one of them needs, so that each dependency is compiled once. make test-versions reads each module's own.
-WORKSPACE := . test/consumer replicas/clientgo replicas/controllerruntime cmd/kubectl-scaledown cmd/replicakit-controller examples/workerpool test
+WORKSPACE := . test/release/consumer replicas/clientgo replicas/controllerruntime cmd/kubectl-scaledown cmd/replicakit-controller examples/workerpool test
 MODULES   := $(WORKSPACE) test/operating
 
 # The modules that others can get, at one version, each behind those that it requires, and the programs that go install builds.
@@ -75,21 +75,21 @@ test-root: ## the root module, with the race detector
 
 .PHONY: test-modules
 test-modules: $(WORK) ## the other modules, as far as they need no server
-	@$(SHARED) $(TEST) -short $(call directories,$(filter-out . test,$(WORKSPACE)) test/conformance test/bench/report test/importing test/kubernetes) ./test/bench
+	@$(SHARED) $(TEST) -short $(call directories,$(filter-out . test,$(WORKSPACE)) test/conformance test/bench/report test/release/importing test/kubernetes) ./test/bench
 
 .PHONY: test-servers
 test-servers: $(WORK) $(BIN)/etcd $(BIN)/kube-apiserver $(BIN)/kubectl ## both adapters and the example on a real etcd and kube-apiserver; the bad minutes of docs/why.md
-	@$(SHARED) $(TEST) $(call directories,replicas/controllerruntime examples/workerpool test/servers test/readyourwrites)
+	@$(SHARED) $(TEST) $(call directories,replicas/controllerruntime examples/workerpool test/servers)
 
 .PHONY: test-products
 test-products: $(WORK) ## the manager, the plugin and the demo on a real control plane, and what docs/operating.md says, with Helm and Prometheus
 	@$(MAKE) --no-print-directory --keep-going programs
-	@$(SHARED) $(TEST) $(call directories,cmd/kubectl-scaledown cmd/replicakit-controller test/importing test/image test/release test/bench/cluster)
+	@$(SHARED) $(TEST) $(call directories,cmd/kubectl-scaledown cmd/replicakit-controller test/release/importing test/release/image test/release test/bench/cluster)
 	@cd test/operating && $(BUILT_AS) go vet ./... && $(BUILT_AS) $(TEST) ./...
 
 .PHONY: test-versions
 test-versions: ## each module at the lowest versions that its go.mod names, as far as it needs no server
-	@for m in . test/consumer replicas/clientgo replicas/controllerruntime examples/workerpool; do \
+	@for m in . test/release/consumer replicas/clientgo replicas/controllerruntime examples/workerpool; do \
 		echo "== $$m" && (cd $$m && $(BUILT_AS) go vet ./... && $(BUILT_AS) $(TEST) -short ./...) || exit 1; done
 
 .PHONY: conformance
@@ -140,7 +140,7 @@ image: $(BIN)/cyclonedx-gomod-$(CYCLONEDX_VERSION) ## the manager and its SBOM i
 		(cd cmd/replicakit-controller && GOOS=$${p%/*} GOARCH=$${p#*/} $(OURS) $(BUILD_FLAGS) -o $(ROOT)/.cache/image/$$p/ .) && \
 		$< bin -json -std -noserial -notimestamp $(if $(VERSION),-version $(VERSION)) -output .cache/image/$$p/replicakit-controller.cdx.json \
 			.cache/image/$$p/replicakit-controller || exit 1; done
-	@cd test && $(BUILT_AS) go run ./image -o $(IMAGE) -tag $(or $(VERSION),latest) $(PLATFORMS:%=$(ROOT)/.cache/image/%/replicakit-controller)
+	@cd test && $(BUILT_AS) go run ./release/image -o $(IMAGE) -tag $(or $(VERSION),latest) $(PLATFORMS:%=$(ROOT)/.cache/image/%/replicakit-controller)
 
 .PHONY: cluster-binaries
 cluster-binaries: $(addprefix $(BIN)/,etcd kube-apiserver kube-controller-manager kubectl) ## etcd, kube-apiserver, kube-controller-manager and kubectl into .cache/bin

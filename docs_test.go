@@ -177,7 +177,7 @@ func TestPagesSayTheLowestVersions(t *testing.T) {
 	texts := pages(t)
 	for _, tt := range []struct{ dir, needs, row string }{
 		{".", "k8s.io/apimachinery", "| the root module | %s | `k8s.io/api` and `k8s.io/apimachinery` %s |"},
-		{"test/consumer", "k8s.io/client-go", "| `replicas/typed`, with client-go | %s | client-go %s |"},
+		{"test/release/consumer", "k8s.io/client-go", "| `replicas/typed`, with client-go | %s | client-go %s |"},
 		{"replicas/clientgo", "k8s.io/client-go", "| `replicas/clientgo` | %s | client-go %s |"},
 		{"replicas/controllerruntime", "sigs.k8s.io/controller-runtime", "| `replicas/controllerruntime` | %s | controller-runtime %s |"},
 	} {

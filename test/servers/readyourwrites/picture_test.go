@@ -31,7 +31,7 @@ import (
 
 var draw = flag.Bool("draw", false, "draw docs/why.svg anew")
 
-const picture = "../../docs/why.svg"
+const picture = "../../../docs/why.svg"
 
 // A runner is a controller of the ReplicaSet default/a. Its cache is filled before the method lead is called. The
 // controller then serves the ReplicaSet until ctx ends.
@@ -183,7 +183,7 @@ func childSeconds(points []point) (tooMany, tooFew float64) {
 // between a change of the wanted number and the calls that follow. For each of the three other controllers, the
 // sum of the two results of childSeconds is larger than for replicakit. This command draws docs/why.svg again:
 //
-//	go test ./readyourwrites -run TestPicture -args -draw
+//	go test ./servers/readyourwrites -run TestPicture -args -draw
 func TestPicture(t *testing.T) {
 	t.Parallel()
 	ctrl.SetLogger(logr.Discard())

@@ -1,4 +1,4 @@
-module github.com/replicakit/replicakit/test/consumer
+module github.com/replicakit/replicakit/test/release/consumer
 
 go 1.25.0
 
@@ -50,4 +50,4 @@ require (
 	sigs.k8s.io/yaml v1.4.0 // indirect
 )
 
-replace github.com/replicakit/replicakit => ../..
+replace github.com/replicakit/replicakit => ../../..

@@ -19,17 +19,17 @@ import (
 // number for package replicas.
 func TestImportingCostsWhatTheREADMESays(t *testing.T) {
 	t.Parallel()
-	readme, err := os.ReadFile("../../README.md")
+	readme, err := os.ReadFile("../../../README.md")
 	require.NoError(t, err)
 	for row, tt := range map[string]struct {
 		dir, imports string
 		without      []string // packages that an operator imports even without this library
 	}{
-		"| `replicas/controllerruntime` | %d packages on top of controller-runtime 0.21 |": {"../../replicas/controllerruntime", ".", []string{"sigs.k8s.io/controller-runtime"}},
-		"| `replicas/clientgo` | %d packages on top of client-go 0.36 and Prometheus' client |": {"../../replicas/clientgo", ".", []string{
+		"| `replicas/controllerruntime` | %d packages on top of controller-runtime 0.21 |": {"../../../replicas/controllerruntime", ".", []string{"sigs.k8s.io/controller-runtime"}},
+		"| `replicas/clientgo` | %d packages on top of client-go 0.36 and Prometheus' client |": {"../../../replicas/clientgo", ".", []string{
 			"k8s.io/client-go/kubernetes", "k8s.io/client-go/informers", "k8s.io/client-go/tools/record", "github.com/prometheus/client_golang/prometheus",
 		}},
-		"| Kubernetes' own `pkg/controller` | %d packages |": {"..", "k8s.io/kubernetes/pkg/controller", nil},
+		"| Kubernetes' own `pkg/controller` | %d packages |": {"../..", "k8s.io/kubernetes/pkg/controller", nil},
 	} {
 		t.Run(row, func(t *testing.T) {
 			t.Parallel()

@@ -24,7 +24,7 @@ import (
 	kubetesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/replicakit/replicakit/test/consumer"
+	"github.com/replicakit/replicakit/test/release/consumer"
 )
 
 // shop returns a ReplicaSet that wants three pods, and an orphan.

@@ -108,7 +108,7 @@ var stories = []story{
 func TestBadMinutes(t *testing.T) {
 	t.Parallel()
 	ctrl.SetLogger(logr.Discard())
-	page, err := os.ReadFile("../../docs/why.md")
+	page, err := os.ReadFile("../../../docs/why.md")
 	require.NoError(t, err)
 	for _, s := range stories {
 		t.Run(s.row, func(t *testing.T) {
