@@ -14,6 +14,8 @@ KUBERNETES_VERSION    := v1.37.2# as in test/binaries/kubernetes/go.mod
 # which are the highest that one of them needs, so that each dependency is compiled once. make test-versions reads each module's own.
 WORKSPACE := . test/release/consumer replicas/clientgo replicas/controllerruntime cmd/kubectl-scaledown cmd/replicakit-controller examples/workerpool test
 MODULES   := $(WORKSPACE) test/operating
+# Those that users of the library build.
+LIBRARY   := . test/release/consumer replicas/clientgo replicas/controllerruntime examples/workerpool
 
 # The modules that others can get, at one version, each behind those that it requires, and the programs that go install builds.
 RELEASED := . replicas/clientgo replicas/controllerruntime cmd/kubectl-scaledown cmd/replicakit-controller examples/workerpool
@@ -47,8 +49,8 @@ BUILT_AS := CGO_ENABLED=0 GOFLAGS="-trimpath $(BUILD_FLAGS)"
 SHARED   := GOWORK=$(WORK) $(BUILT_AS)
 OURS     := CGO_ENABLED=0 go build -trimpath
 
-# The limit is for the tests of one package.
-TEST := KUBE_CACHE_MUTATION_DETECTOR=true go test -vet=off -shuffle=on -timeout 30m
+# go vet runs with the tests, so that both share one build. The limit is for the tests of one package.
+TEST := KUBE_CACHE_MUTATION_DETECTOR=true go test -vet=all -shuffle=on -timeout 30m
 
 # directories makes "./a/... ./b/..." of "a b".
 directories = $(patsubst %,./%/...,$(1))
@@ -58,24 +60,20 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: test
-test: ## everything that needs no server: vet, the root module with the race detector, the other modules, and cases beside Kubernetes' code
-	@.ci/parts vet test-root test-modules
+test: $(WORK) ## what shows that the library works, without a server: the packages, both adapters and the examples, with go vet
+	@$(SHARED) $(TEST) -short $(call directories,$(LIBRARY))
+
+.PHONY: race
+race: ## the root module with the race detector, at the lowest versions that its go.mod names
+	@$(TEST) -race ./...
+
+.PHONY: test-others
+test-others: $(WORK) ## the products, and what makes releases and runs Kubernetes' tests, as far as they need no server
+	@$(SHARED) $(TEST) -short $(call directories,cmd/kubectl-scaledown cmd/replicakit-controller test/bench/report test/release/importing test/kubernetes)
 
 .PHONY: test-all
 test-all: ## every test but the searches of the weekly workflow, each part in turn, whatever became of those before it
-	@.ci/parts vet test-root test-modules test-servers test-products test-versions conformance e2e kubernetes-unit
-
-.PHONY: vet
-vet: $(WORK) ## go vet in every module
-	@$(SHARED) go vet $(call directories,$(WORKSPACE))
-
-.PHONY: test-root
-test-root: ## the root module, with the race detector
-	@$(TEST) -race ./...
-
-.PHONY: test-modules
-test-modules: $(WORK) ## the other modules, as far as they need no server
-	@$(SHARED) $(TEST) -short $(call directories,$(filter-out . test,$(WORKSPACE)) test/conformance test/bench/report test/release/importing test/kubernetes) ./test/bench
+	@.ci/parts test race test-others test-servers test-products test-versions conformance e2e kubernetes-unit
 
 .PHONY: test-servers
 test-servers: $(WORK) $(BIN)/etcd $(BIN)/kube-apiserver $(BIN)/kubectl ## both adapters and the example on a real etcd and kube-apiserver; the bad minutes of docs/why.md
@@ -85,16 +83,15 @@ test-servers: $(WORK) $(BIN)/etcd $(BIN)/kube-apiserver $(BIN)/kubectl ## both a
 test-products: $(WORK) ## the manager, the plugin and the demo on a real control plane, and what docs/operating.md says, with Helm and Prometheus
 	@$(MAKE) --no-print-directory --keep-going programs
 	@$(SHARED) $(TEST) $(call directories,cmd/kubectl-scaledown cmd/replicakit-controller test/release/importing test/release/image test/release test/bench/cluster)
-	@cd test/operating && $(BUILT_AS) go vet ./... && $(BUILT_AS) $(TEST) ./...
+	@cd test/operating && $(BUILT_AS) $(TEST) ./...
 
 .PHONY: test-versions
 test-versions: ## each module at the lowest versions that its go.mod names, as far as it needs no server
-	@for m in . test/release/consumer replicas/clientgo replicas/controllerruntime examples/workerpool; do \
-		echo "== $$m" && (cd $$m && $(BUILT_AS) go vet ./... && $(BUILT_AS) $(TEST) -short ./...) || exit 1; done
+	@for m in $(LIBRARY); do echo "== $$m" && (cd $$m && $(BUILT_AS) $(TEST) -short ./...) || exit 1; done
 
 .PHONY: conformance
 conformance: $(WORK) ## the same input to Kubernetes' own code and to ours; RACE=-race, CONFORMANCE_CASES=20 and CONFORMANCE_SEED=7 search on
-	@$(if $(RACE),GOWORK=$(WORK),$(SHARED)) go test -vet=off -count=1 $(RACE) -timeout 0 ./test/conformance ./test/bench
+	@$(if $(RACE),GOWORK=$(WORK),$(SHARED)) go test -vet=all -count=1 $(RACE) -timeout 0 ./test/conformance ./test/bench
 
 .PHONY: e2e
 e2e: $(WORK) cluster-binaries our-programs ## both controllers and the plugin beside Kubernetes' own on a real control plane

@@ -126,8 +126,8 @@ func (s *Spec[T]) fitSlots(owned []T, wanted slots) (counted, doubled []T, err e
 
 // onePerSlot leaves the oldest child in each wanted slot, and all children outside the wanted slots.
 //
-// Whoever may create objects in some namespace can give the owner's name and UID to a second web-0.
-// The owner has no namespace, so both are its children. Nobody knows which of them is wanted.
+// A user who may create objects in some namespace can give the owner's name and UID to a second web-0.
+// The owner has no namespace, so both are its children, and no rule says which of them is wanted.
 func onePerSlot[T metav1.Object](owned []T, wanted slots) (counted, doubled []T) {
 	compare := func(a, b T) int {
 		return cmp.Or(
