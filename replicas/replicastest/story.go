@@ -36,7 +36,7 @@ type Story[O Object[O], C Object[C]] struct {
 	Deletes bool
 	// Ready makes a child ready that is not a pod, as Cluster.Ready does.
 	Ready func(child C)
-	// Parts act beside the controller. An example is an agent that drains the children.
+	// Parts act next to the controller. An example is an agent that drains the children.
 	Parts []Part
 	// Always holds what must be true at every moment, and AtEnd what must be true when all has been
 	// quiet for an hour. A rule has a name, such as "each living member has its claim", and returns an
@@ -69,7 +69,7 @@ type Story[O Object[O], C Object[C]] struct {
 // In each story, watches are late or hang, answers are lost and calls fail. In the stories with an
 // odd seed, the process also dies in the middle of a pass, and the next one begins with the caches of
 // an old API server. In the stories with an even seed, one process lives on, and requests without an
-// answer may take effect up to a minute later. What a process has sent before it died takes effect
+// answer may take effect up to a minute later. A request of a process that has died takes effect
 // at once or never, because the promises of a Controller end with its process.
 func Play[O Object[O], C Object[C]](first, last uint64, tell func(*Story[O, C])) error {
 	if tell == nil {
