@@ -8,9 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"reflect"
-	"slices"
 	"sync"
 	"time"
 
@@ -199,7 +197,7 @@ type watcher[O, C Object] struct {
 	kind     Kind[O, C]
 	from     OwnerCache[O]
 	store    *expectations.Store[expectations.Key] // the Store passed to NewHandlers; nil in a Controller, which uses ledgers instead
-	specs    keptSpecs[C]
+	specs    sync.Map                              // a keptSpec by the expectations.Key of the owner, until the owner's DELETED event
 	newest   newest
 	listener listener[O, C]
 	// statusDelay is Options.StatusDelay. If an update of a child can change only the owner's status, the
@@ -457,7 +455,7 @@ func (s keptSpec[C]) onlyStatusChanges(was, c C) bool {
 
 func (e events[O, C]) ownerDeleted(owner O) {
 	key := expectations.KeyOf(owner)
-	e.specs.forget(key)
+	e.specs.Delete(key)
 	e.listener.forget(key)
 	e.wake(owner, 0)
 }
@@ -504,8 +502,10 @@ func (w *watcher[O, C]) selectorOf(owner O) (labels.Selector, error) {
 // than a refusal, the result is not kept.
 func (w *watcher[O, C]) specOf(owner O) keptSpec[C] {
 	key, version := expectations.KeyOf(owner), owner.GetResourceVersion()
-	if kept, ok := w.specs.get(key); ok && kept.resourceVersion == version {
-		return kept
+	if is, ok := w.specs.Load(key); ok {
+		if kept, ok := is.(keptSpec[C]); ok && kept.resourceVersion == version {
+			return kept
+		}
 	}
 	spec, err := w.kind.Spec(owner)
 	kept := keptSpec[C]{resourceVersion: version, selector: spec.Selector, err: err}
@@ -515,27 +515,9 @@ func (w *watcher[O, C]) specOf(owner O) keptSpec[C] {
 	}
 	var refused *replicas.RefusedError
 	if key.UID != "" && version != "" && (err == nil || errors.As(err, &refused)) {
-		if w.specs.keep(key, kept) {
-			w.sweepSpecs()
-		}
+		w.specs.Store(key, kept)
 	}
 	return kept
-}
-
-// sweepSpecs drops the specs of owners that are gone. If an owner's deletion event did not arrive, or arrived
-// before the spec was stored, the spec of this owner has not been dropped yet. A sweep is made only when the
-// number of specs has doubled since the last sweep. On average, each new spec therefore costs at most two
-// lookups of owners.
-func (w *watcher[O, C]) sweepSpecs() {
-	left := 0
-	for _, key := range w.specs.keys() {
-		if _, found := w.find(key); found {
-			left++
-			continue
-		}
-		w.specs.forget(key)
-	}
-	w.specs.fill(left)
 }
 
 func (e events[O, C]) wakeSelecting(orphan C) {
@@ -622,18 +604,8 @@ func unwrap[T any](obj any, convert func(any) (T, error)) (t T, isTombstone bool
 	return t, true, err
 }
 
-// keptSpecs caches those parts of each owner's last spec that event handlers need. Parsing a selector takes
-// fifty times as long as matching it, and an orphan is compared with every owner in its namespace. The zero
-// value is ready to use.
-type keptSpecs[C Object] struct {
-	mu   sync.Mutex
-	of   map[expectations.Key]keptSpec[C]
-	full int // a sweep is due when there are more specs than this
-}
-
-// fewSpecs is the minimum value of keptSpecs.full.
-const fewSpecs = 100
-
+// A keptSpec holds the parts of an owner's last spec that event handlers need. Parsing a selector takes fifty times
+// as long as matching it, and an orphan is compared with every owner in its namespace.
 type keptSpec[C Object] struct {
 	resourceVersion string
 	selector        labels.Selector
@@ -641,47 +613,6 @@ type keptSpec[C Object] struct {
 	minReady        time.Duration
 	rules           replicas.Rules[C]
 	limited         bool // MaxDeletions is set
-}
-
-func (s *keptSpecs[C]) get(owner expectations.Key) (keptSpec[C], bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	kept, ok := s.of[owner]
-	return kept, ok
-}
-
-// keep stores a spec, and reports whether a sweep is due. If keep has returned true, further calls return
-// false until fill is called.
-func (s *keptSpecs[C]) keep(owner expectations.Key, kept keptSpec[C]) (full bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.of == nil {
-		s.of, s.full = make(map[expectations.Key]keptSpec[C]), fewSpecs
-	}
-	s.of[owner] = kept
-	if full = len(s.of) > s.full; full {
-		s.full = math.MaxInt
-	}
-	return full
-}
-
-// fill must be called at the end of a sweep, with the number of owners whose specs remain.
-func (s *keptSpecs[C]) fill(owners int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.full = max(2*owners, fewSpecs)
-}
-
-func (s *keptSpecs[C]) keys() []expectations.Key {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Collect(maps.Keys(s.of))
-}
-
-func (s *keptSpecs[C]) forget(owner expectations.Key) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.of, owner)
 }
 
 // newest holds the newest resourceVersion of any child in the events so far.

@@ -234,8 +234,8 @@ var rows = [reasons]row{
 		sentence: "the cache may be older than what an earlier process saw",
 	},
 	ListFailed: {
-		name: "ListFailed", step: lists, stops: stopsAll, waits: true, isError: true, shortest: time.Second, longest: 15 * time.Second,
-		ends: "a list succeeds", event: FailedList,
+		name: "ListFailed", step: lists, stops: stopsAll, waits: true, isError: true, ofSpec: true, shortest: time.Second, longest: 15 * time.Second,
+		ends: "a list succeeds, or the owner changes", event: FailedList,
 		sentence: "the cache is known to be old, and the children could not be listed live",
 	},
 	ListsBusy: {
