@@ -198,10 +198,9 @@ type Options struct {
 	// BackOffFailed delays creations if children end soon after they were created, for example because a
 	// node refuses the pods. Children that are created together form a round. If n children of the last
 	// round have ended, n creations are delayed. Any other missing children are created without this delay.
-	// A child counts as ended if it becomes inactive, or if the Rules require its deletion, within ten
-	// minutes after its round was created. A child also counts as ended if someone else deletes it within
-	// 30 seconds after its round was created. A child for which Rules.Discard returns true counts as ended
-	// only if it has failed. A child that another owner has taken over does not count as ended.
+	// A child counts as ended if it becomes inactive, if the Rules require its deletion, or if someone else
+	// deletes it, within ten minutes after its round was created. A child for which Rules.Discard returns
+	// true counts as ended only if it has failed. A child that another owner has taken over does not count.
 	//
 	// The delay begins when the round is created. If children of one round end, the delay is 10 seconds. If
 	// children of the next round also end, the delay doubles, up to 5 minutes. If only some children of the

@@ -277,11 +277,8 @@ func (o *owners[C]) sweep(name types.NamespacedName, now time.Time) (next time.D
 }
 
 const (
-	// The field endedSoon counts a child of a round if the child ends within the time failedYoung after the
-	// round was created. If another client deletes a child, the field endedSoon counts the child only if it
-	// was deleted within the time goneYoung after the round was created. A later deletion by a person or a
-	// scheduler is considered normal.
-	failedYoung, goneYoung = 10 * time.Minute, 30 * time.Second
+	// failedYoung is the age of a round from which on its children may end.
+	failedYoung = 10 * time.Minute
 	// failedHoldLeast is the minimum hold. The server's timestamps have a resolution of one second. If the
 	// hold were shorter, two rounds could have the same creation time.
 	failedHoldLeast = time.Second
@@ -310,19 +307,12 @@ func (r *round) reset() {
 	r.roundOf = roundOf{}
 }
 
-// began returns the time at which the first child of the round was created.
-func (r *round) began() time.Time {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.firstMade
-}
-
 // created records that children were created. If the current round still delays creations, the new children
 // join this round. If the current round does not delay creations, the new children form the next round.
 func (r *round) created(made int, first, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.endedSoon > 0 && r.remaining(now) > 0 {
+	if r.remaining(now) > 0 {
 		r.size += made
 		return
 	}
@@ -333,31 +323,20 @@ func (r *round) created(made int, first, now time.Time) {
 	r.roundOf = next
 }
 
-// countEnded counts the children of the round that have ended soon after their creation. The arguments
-// count children that were created since the round began and are not being deleted. Children that are
-// active or have ended without failure are counted in living, and all others in failed. The results are the
-// time that creations must wait, the number of children that ended soon after their creation, and the size
-// of the round.
-func (r *round) countEnded(living, failed int, now time.Time) (wait time.Duration, ended, made int) {
+// count counts the children of the round that have ended soon after their creation. The function livingSince
+// returns the number of children that were created since then and are active or have ended without failure. The
+// results are the time that creations must wait, and the round.
+func (r *round) count(livingSince func(time.Time) int, now time.Time) (wait time.Duration, is roundOf) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if age := now.Sub(r.hold.Since); age <= failedYoung {
-		if age <= goneYoung {
-			ended = max(r.size-living-failed, 0)
+	if ended := r.size - livingSince(r.firstMade); ended > r.endedSoon && now.Sub(r.hold.Since) <= failedYoung {
+		if r.endedSoon == 0 {
+			row := LastRoundEnded.row()
+			r.hold.Wait = min(max(2*r.hold.Wait, row.shortest), row.longest)
 		}
-		r.ends(min(ended+failed, r.size))
+		r.endedSoon = ended
 	}
-	return r.remaining(now), r.endedSoon, r.size
-}
-
-// countReplaced is called when the Controller has deleted a child to replace it. If the child belongs to the
-// round and the round began at most failedYoung ago, the field endedSoon counts the child, too.
-func (r *round) countReplaced(created, now time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.size > r.endedSoon && !created.Before(r.firstMade) && now.Sub(r.hold.Since) <= failedYoung {
-		r.ends(r.endedSoon + 1)
-	}
+	return r.remaining(now), r.roundOf
 }
 
 // drop is called if a child was deleted or has another owner, and the round must not count the child as
@@ -371,24 +350,14 @@ func (r *round) drop(created time.Time) {
 	}
 }
 
-func (r *roundOf) ends(n int) {
-	if n > 0 && r.endedSoon == 0 {
-		row := LastRoundEnded.row()
-		r.hold.Wait = min(max(2*r.hold.Wait, row.shortest), row.longest)
-	}
-	r.endedSoon = max(r.endedSoon, n)
-}
-
 // remaining returns how long creations must wait. The time is proportional to the fraction of the round's
 // children that ended soon.
 func (r *roundOf) remaining(now time.Time) time.Duration {
 	if r.endedSoon == 0 {
 		return 0
 	}
-	scaled := backoff.Hold{Since: r.hold.Since, Wait: max(r.hold.Wait*time.Duration(r.endedSoon)/time.Duration(max(r.size, r.endedSoon)), failedHoldLeast)}
-	left := scaled.Remaining(now)
-	r.hold.Since = scaled.Since
-	return max(left, 0)
+	part := max(r.hold.Wait*time.Duration(r.endedSoon)/time.Duration(r.size), failedHoldLeast)
+	return max(part-r.hold.Wait+r.hold.Remaining(now), 0)
 }
 
 // An ownerVersion is what calls have shown about an owner and the cache does not show yet. The zero value means

@@ -287,23 +287,20 @@ func (p *pass[O, C]) postponeFailing(scale replicas.Scale[C]) replicas.Scale[C] 
 	if !p.backOff {
 		return scale
 	}
-	r := &p.state.round
-	first, living, failed := r.began(), 0, 0
-	for _, c := range p.view.children {
-		switch {
-		case c.GetDeletionTimestamp() != nil || c.GetCreationTimestamp().Time.Before(first) || !p.controls(c) || !p.snapshot.Rules.MayCount(c):
-		case p.rules.Active(c) || p.hasEndedWell(c):
-			living++
-		default:
-			failed++
+	left, round := p.state.round.count(func(first time.Time) (living int) {
+		for _, c := range p.view.children {
+			if c.GetDeletionTimestamp() == nil && !c.GetCreationTimestamp().Time.Before(first) && p.controls(c) && p.snapshot.Rules.MayCount(c) &&
+				(p.rules.Active(c) || p.hasEndedWell(c)) {
+				living++
+			}
 		}
-	}
-	left, ended, made := r.countEnded(living, failed, p.Now)
+		return living
+	}, p.Now)
 	if left == 0 {
 		return scale
 	}
-	held := min(ended, scale.Create)
-	why := fmt.Sprintf("Holding %d creations for %v: %d of %d %s ended soon after they were created", held, left.Round(time.Second), ended, made, p.childResource.Resource)
+	held := min(round.endedSoon, scale.Create)
+	why := fmt.Sprintf("Holding %d creations for %v: %d of %d %s ended soon after they were created", held, left.Round(time.Second), round.endedSoon, round.size, p.childResource.Resource)
 	if len(p.Released) > 0 {
 		c := p.Released[0]
 		why += fmt.Sprintf("; %s was released, because its labels %q do not match", c.GetName(), labels.Set(c.GetLabels()))
@@ -337,15 +334,9 @@ func (p *pass[O, C]) hasEndedWell(c C) bool {
 	return rules.Ended(c) && (rules.Failed == nil || !rules.Failed(c))
 }
 
-// noteDeleted updates p.state.round after the pass has deleted a child. If the child is replaced, the
-// method countReplaced decides whether the child counts as ended soon after its creation. A child that is
-// not replaced may have been active, or may have ended without failure. In both cases, the method drop
-// removes the child from its round.
+// noteDeleted is called when a child is deleted. A child that was surplus, or had done its work, has not ended soon.
 func (p *pass[O, C]) noteDeleted(v replicas.Deletion[C]) {
-	switch r, created := &p.state.round, v.Object.GetCreationTimestamp().Time; {
-	case v.Replaced:
-		r.countReplaced(created, p.Now)
-	case p.rules.Active(v.Object) || p.hasEndedWell(v.Object):
-		r.drop(created)
+	if !v.Replaced && (p.rules.Active(v.Object) || p.hasEndedWell(v.Object)) {
+		p.state.round.drop(v.Object.GetCreationTimestamp().Time)
 	}
 }

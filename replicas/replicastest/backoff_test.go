@@ -176,19 +176,19 @@ func TestWhatElseIsMissingIsCreated(t *testing.T) {
 }
 
 // If none of the pods that were created together ends soon, the next delay is as short as the first one. If
-// someone deletes a pod more than 30 seconds after its creation, the pod is replaced at once. If a pod fails
+// someone deletes a pod that has lasted for longer than the delay, the pod is replaced at once. If a pod fails
 // more than ten minutes after its creation, the pod is also replaced at once.
 func TestARoundThatLives(t *testing.T) {
 	t.Parallel()
 	f := newFailing(t, 1, backOff, func(n int) bool { return n < 3 || n == 5 })
 	assert.Equal(t, 4, f.made(time.Minute+11*time.Second), "after 10, 20 and 40 s")
-	f.made(2 * time.Minute)
+	f.made(3 * time.Minute)
 	f.remove(f.running()[0])
-	assert.Equal(t, 5, f.made(2*time.Minute+time.Second), "deleted after 50 s")
+	assert.Equal(t, 5, f.made(3*time.Minute+time.Second), "deleted after 110 s, when the delay of 80 s is over")
 	f.made(20 * time.Minute)
 	_, err := f.EditChild(t.Context(), namespace, f.running()[0], func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
 	require.NoError(t, err)
-	assert.Equal(t, 6, f.made(20*time.Minute+time.Second), "failed after 18 minutes")
+	assert.Equal(t, 6, f.made(20*time.Minute+time.Second), "failed after 17 minutes")
 	assert.Equal(t, 6, f.made(20*time.Minute+9*time.Second), "a first hold")
 	assert.Equal(t, 7, f.made(20*time.Minute+12*time.Second))
 	assert.Len(t, f.running(), 1)

@@ -464,6 +464,80 @@ func TestChildrenThatFailForEver(t *testing.T) {
 	}
 }
 
+// A webhook replaces the tag in the image of each new worker by a digest, so each worker must go as soon as it exists
+// (sigstore policy-controller 1105).
+func TestAWebhookThatChangesWhatTheTemplateSays(t *testing.T) {
+	t.Parallel()
+	s := openWorkshop(t, workersOf(func(spec *workers) {
+		spec.Rules.MustGo = func(w *worker) bool { return w.Spec.Image == "digest" }
+	}), 0, true)
+	s.Mutate = func(w *worker) { w.Spec.Image = "digest" }
+	calls := s.controller.Client.Record()
+	s.want(t, 1)
+	s.world.Run(6 * time.Hour)
+	assert.LessOrEqual(t, calls.Count("create"), 76)
+	assert.Greater(t, calls.Count("create"), 70, "it goes on, and takes what the webhook lets it have")
+}
+
+// The number of a Kind is in another object, so no generation ends the hold. While somebody deletes one worker again
+// and again, the number is raised by a hundred, and the hundred do not wait for the one.
+func TestAScaleUpDoesNotWaitForTheOneThatDied(t *testing.T) {
+	t.Parallel()
+	wanted := int32(1)
+	s := openWorkshop(t, workersOf(func(spec *workers) { spec.Replicas = wanted }), 0, true)
+	calls := s.controller.Client.Record()
+	s.poke(t)
+	for range 35 {
+		s.world.Run(time.Second)
+		for _, name := range s.names() {
+			_, err := s.DeleteChild(t.Context(), namespace, name, metav1.DeleteOptions{})
+			require.NoError(t, err)
+		}
+	}
+	require.Equal(t, 3, calls.Count("create"), "after 0, 10 and 30 s")
+	wanted = 101
+	s.poke(t)
+	s.world.Run(2 * time.Second)
+	assert.Len(t, s.names(), 101, "the one that died is one of a hundred and one now, so its part of the delay is over")
+}
+
+// The template of a Kind is in another object, which changes twice in ten minutes. The workers of the first change live
+// for five minutes, which is less than those that have not ended soon. They are replaced at once all the same, because
+// the delay began when they were created.
+func TestATemplateThatChangesTwiceInTenMinutes(t *testing.T) {
+	t.Parallel()
+	template := "one"
+	kind := workersOf(func(spec *workers) {
+		create := spec.New
+		spec.New = func(name string) (*worker, error) {
+			w, err := create(name)
+			w.Spec.Image = template
+			return w, err
+		}
+		spec.Rules.MustGo = func(w *worker) bool { return w.Spec.Image != template }
+	})
+	s := openWorkshop(t, kind, 5, true)
+	for _, template = range []string{"two", "three"} {
+		s.world.Run(5 * time.Minute)
+		s.poke(t)
+		s.world.Run(2 * time.Second)
+		images := map[string]int{}
+		for _, w := range s.Children(namespace) {
+			if w.DeletionTimestamp == nil {
+				images[w.Spec.Image]++
+			}
+		}
+		assert.Equal(t, map[string]int{template: 5}, images)
+	}
+}
+
+// poke changes an annotation of the pool, as an operator does whose Kind reads another object that has changed.
+func (s *workshop) poke(t *testing.T) {
+	t.Helper()
+	_, err := s.EditOwner(t.Context(), namespace, "p", func(p *pool) { p.Annotations = map[string]string{"poked": s.Clock.Now().String()} })
+	require.NoError(t, err)
+}
+
 // If claims take over the children of a pool as soon as the children exist, the children do not count as failed.
 // The pool creates the next children at once (agent-sandbox 418).
 func TestChildrenThatOthersTakeOverAreNoFailure(t *testing.T) {
