@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/internal/object"
-	"github.com/replicakit/replicakit/internal/resourceversion"
+	"github.com/replicakit/replicakit/internal/restore"
 	"github.com/replicakit/replicakit/replicas/ledger"
 	"github.com/replicakit/replicakit/selector"
 )
@@ -374,109 +373,17 @@ var errListsBusy = fmt.Errorf("%d live lists are under way", listsAtOnce)
 // The resourceVersions of two different objects are never compared. If the cache goes back to an older
 // version, this proves nothing, because the cache may now read from an API server that lags behind. If an
 // object is not found, this proves nothing either.
-var ErrRestored = errors.New("the API server was restored from a backup")
-
-// endingsKept is the minimum number of recent DELETED events that are remembered.
-const endingsKept = 2048
-
-// A restores value records whether the API server of a Controller was restored from a backup.
-type restores struct {
-	on   func(error) // Options.OnRestored, or nil
-	told atomic.Bool // whether the event was sent
-
-	mu  sync.Mutex
-	err error // the proof that the server was restored, or nil
-	// ownersListed is the newest resourceVersion of all live lists of owners. childrenListed is the same
-	// for children.
-	ownersListed, childrenListed string
-	// The maps recent and older contain UIDs of deleted children, with the sequence number of each DELETED
-	// event. New UIDs are added to recent. When the map recent contains endingsKept UIDs, it replaces the
-	// map older, and recent is set to a new map.
-	recent, older map[types.UID]int
-	count         int // number of DELETED events so far
-}
-
-// proof returns nil if no restore was detected, and otherwise an error that wraps ErrRestored.
-func (r *restores) proof() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.err
-}
-
-// notice records a proof that the server was restored. Only the first proof is kept.
-func (r *restores) notice(format string, args ...any) error {
-	r.mu.Lock()
-	first := r.err == nil
-	if first {
-		r.err = fmt.Errorf("%w: %w", ErrRestored, fmt.Errorf(format, args...))
-	}
-	err := r.err
-	r.mu.Unlock()
-	if first && r.on != nil {
-		r.on(err)
-	}
-	return err
-}
-
-// compare calls the given function, which makes a live list and returns the resourceVersion of this list.
-// If an earlier list or the cache has shown a newer resourceVersion, compare records a restore and returns
-// an error.
-func (r *restores) compare(newest *string, what, cached string, list func() (version string, err error)) error {
-	r.mu.Lock()
-	earlier := *newest
-	r.mu.Unlock()
-	version, err := list()
-	switch {
-	case err != nil:
-		return err
-	case resourceversion.Older(version, earlier):
-		return r.notice("a live list of %s has version %s, and an earlier one had %s", what, version, earlier)
-	case resourceversion.Older(version, cached):
-		return r.notice("a live list of %s has version %s, and the cache had shown %s", what, version, cached)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if isNumber := resourceversion.Reached(version, version); isNumber && !resourceversion.Older(version, *newest) {
-		*newest = version
-	}
-	return nil
-}
-
-// deletedEvent records a DELETED event of a child.
-func (r *restores) deletedEvent(id types.UID) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.recent == nil || len(r.recent) == endingsKept {
-		r.recent, r.older = map[types.UID]int{}, r.recent
-	}
-	r.count++
-	r.recent[id] = r.count
-}
-
-// deletedEvents returns the number of DELETED events so far.
-func (r *restores) deletedEvents() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.count
-}
-
-// isEnded reports whether the first n DELETED events include an event for this child.
-func (r *restores) isEnded(id types.UID, n int) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	at := max(r.recent[id], r.older[id])
-	return at > 0 && at <= n
-}
+var ErrRestored = restore.Err
 
 // A guard wraps the Client of a Controller. It checks the result of each list, to detect whether the server
 // was restored from a backup. When the Controller has detected a restore, the guard refuses all writes.
 type guard[O, C Object] struct {
 	Client[O, C]
 	cache    Cache[O, C]
-	restores *restores
+	restores *restore.Watch
 }
 
-func guarded[O, C Object](client Client[O, C], cache Cache[O, C], restores *restores) Client[O, C] {
+func guarded[O, C Object](client Client[O, C], cache Cache[O, C], restores *restore.Watch) Client[O, C] {
 	g := guard[O, C]{client, cache, restores}
 	if versioner, ok := client.(Versioner); ok {
 		return versionGuard[O, C]{g, versioner}
@@ -485,42 +392,42 @@ func guarded[O, C Object](client Client[O, C], cache Cache[O, C], restores *rest
 }
 
 func (g guard[O, C]) List(ctx context.Context, namespace string, matching labels.Selector) (list List[C], err error) {
-	events := g.restores.deletedEvents()
-	err = g.restores.compare(&g.restores.childrenListed, "children", g.cache.ChildrenVersion(), func() (string, error) {
+	events := g.restores.ChildrenDeleted()
+	err = g.restores.CompareChildren(g.cache.ChildrenVersion(), func() (string, error) {
 		list, err = g.Client.List(ctx, namespace, matching)
 		return list.ResourceVersion, err
 	})
 	for _, c := range list.Items {
-		if err == nil && !object.IsNil(c) && g.restores.isEnded(c.GetUID(), events) {
-			err = g.restores.notice("a live list has %q, although an event reported its deletion", c.GetName())
+		if err == nil && !object.IsNil(c) && g.restores.IsDeleted(c.GetUID(), events) {
+			err = g.restores.Notice("a live list has %q, although an event reported its deletion", c.GetName())
 		}
 	}
 	return list, err
 }
 
 func (g guard[O, C]) Create(ctx context.Context, child C) (C, error) {
-	if err := g.restores.proof(); err != nil {
+	if err := g.restores.Proof(); err != nil {
 		return *new(C), err
 	}
 	return g.Client.Create(ctx, child)
 }
 
 func (g guard[O, C]) Delete(ctx context.Context, child C, opts metav1.DeleteOptions) error {
-	if err := g.restores.proof(); err != nil {
+	if err := g.restores.Proof(); err != nil {
 		return err
 	}
 	return g.Client.Delete(ctx, child, opts)
 }
 
 func (g guard[O, C]) Patch(ctx context.Context, child C, patch selector.Patch, opts metav1.PatchOptions) (C, error) {
-	if err := g.restores.proof(); err != nil {
+	if err := g.restores.Proof(); err != nil {
 		return *new(C), err
 	}
 	return g.Client.Patch(ctx, child, patch, opts)
 }
 
 func (g guard[O, C]) PatchStatus(ctx context.Context, owner O, patch selector.Patch) (O, error) {
-	if err := g.restores.proof(); err != nil {
+	if err := g.restores.Proof(); err != nil {
 		return *new(O), err
 	}
 	return g.Client.PatchStatus(ctx, owner, patch)
@@ -533,7 +440,7 @@ type versionGuard[O, C Object] struct {
 }
 
 func (g versionGuard[O, C]) ServerOwnersVersion(ctx context.Context, namespace string) (version string, err error) {
-	err = g.restores.compare(&g.restores.ownersListed, "owners", g.cache.OwnersVersion(), func() (string, error) {
+	err = g.restores.CompareOwners(g.cache.OwnersVersion(), func() (string, error) {
 		version, err = g.versioner.ServerOwnersVersion(ctx, namespace)
 		return version, err
 	})
@@ -541,25 +448,16 @@ func (g versionGuard[O, C]) ServerOwnersVersion(ctx context.Context, namespace s
 }
 
 func (g versionGuard[O, C]) ServerChildrenVersion(ctx context.Context, namespace string) (version string, err error) {
-	err = g.restores.compare(&g.restores.childrenListed, "children", g.cache.ChildrenVersion(), func() (string, error) {
+	err = g.restores.CompareChildren(g.cache.ChildrenVersion(), func() (string, error) {
 		version, err = g.versioner.ServerChildrenVersion(ctx, namespace)
 		return version, err
 	})
 	return version, err
 }
 
-// noticeOlder compares an object that a call returned with the version that was known before the call. If
-// the returned object is older, noticeOlder records a restore and returns an error.
-func (r *restores) noticeOlder(is metav1.Object, shown string) error {
-	if is.GetUID() == "" || !resourceversion.Older(is.GetResourceVersion(), shown) {
-		return nil
-	}
-	return r.notice("%q was read in version %s, but version %s had been shown", is.GetName(), is.GetResourceVersion(), shown)
-}
-
 // tellRestored sends the ServerRestored event, unless the Controller has already sent it.
 func (p *pass[O, C]) tellRestored(err error) {
-	if p.opts.Events != nil && !object.IsNil(p.Owner) && p.restores.told.CompareAndSwap(false, true) {
+	if p.opts.Events != nil && !object.IsNil(p.Owner) && p.restoreTold.CompareAndSwap(false, true) {
 		p.opts.Events.Event(p.Owner, corev1.EventTypeWarning, ServerRestored, err.Error())
 	}
 }

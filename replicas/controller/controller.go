@@ -20,6 +20,7 @@ import (
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/internal/object"
+	"github.com/replicakit/replicakit/internal/restore"
 	"github.com/replicakit/replicakit/slowstart"
 )
 
@@ -263,7 +264,9 @@ type reconciler[O, C Object] struct {
 	owners owners[C]
 	term   term
 	// restores is shared with the guard that wraps the client.
-	restores *restores
+	restores *restore.Watch
+	// restoreTold is true after the event about a restore was sent.
+	restoreTold atomic.Bool
 
 	ownerResource, childResource schema.GroupResource
 	patchType                    types.PatchType
@@ -274,7 +277,7 @@ type reconciler[O, C Object] struct {
 }
 
 func newReconciler[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], opts Options) *reconciler[O, C] {
-	noticed := &restores{on: opts.OnRestored}
+	noticed := &restore.Watch{On: opts.OnRestored}
 	client = guarded(client, cache, noticed)
 	r := &reconciler[O, C]{
 		client: client, cache: cache, opts: opts, restores: noticed,
@@ -360,7 +363,7 @@ func (r *reconciler[O, C]) childTaken(key expectations.Key, child C) {
 // records the event.
 func (r *reconciler[O, C]) childEnded(child types.UID) {
 	if r.opts.UnfilteredChildren {
-		r.restores.deletedEvent(child)
+		r.restores.ChildDeleted(child)
 	}
 }
 

@@ -85,7 +85,7 @@ func (p *pass[O, C]) noticeOlder(found ...C) error {
 	}
 	for _, shown := range p.view.children {
 		if is, ok := live[shown.GetUID()]; ok {
-			if err := p.restores.noticeOlder(is, shown.GetResourceVersion()); err != nil {
+			if err := p.restores.NoticeOlder(is, shown.GetResourceVersion()); err != nil {
 				return err
 			}
 		}

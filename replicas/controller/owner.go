@@ -277,8 +277,8 @@ func (p *pass[O, C]) shown(is O) {
 
 // notOlder looks for a sign that the server was restored from a backup.
 func (p *pass[O, C]) notOlder(is O) {
-	_ = p.restores.noticeOlder(is, p.cached.GetResourceVersion())
-	_ = p.restores.noticeOlder(is, p.state.owner.version)
+	_ = p.restores.NoticeOlder(is, p.cached.GetResourceVersion())
+	_ = p.restores.NoticeOlder(is, p.state.owner.version)
 }
 
 // ownerGone records that the owner no longer exists on the server.

@@ -215,7 +215,7 @@ func (p *pass[O, C]) isReplica(c C) bool {
 }
 
 func (p *pass[O, C]) event(eventType, reason, message string) {
-	if p.opts.Events != nil && p.restores.proof() == nil {
+	if p.opts.Events != nil && p.restores.Proof() == nil {
 		p.opts.Events.Event(p.Owner, eventType, reason, message)
 	}
 }
@@ -242,7 +242,7 @@ func (p *pass[O, C]) failure(format string, args ...any) error {
 
 // restored returns an error if the server was restored from a backup. The error names the owner.
 func (r *reconciler[O, C]) restored(owner types.NamespacedName) error {
-	if proof := r.restores.proof(); proof != nil {
+	if proof := r.restores.Proof(); proof != nil {
 		return fmt.Errorf("controller: %s %q: %w", r.kind.Owner.Kind, owner, proof)
 	}
 	return nil
