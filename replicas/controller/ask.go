@@ -354,7 +354,7 @@ const listsAtOnce = 2
 // other lists forever.
 const listTimeout = 30 * time.Second
 
-var errListsBusy = fmt.Errorf("%d live lists are under way", listsAtOnce)
+var errListsBusy = errors.New("two live lists are under way")
 
 // ErrRestored is wrapped in the error of Controller.Sync after the Controller has detected that the API
 // server was restored from a backup. The caches and the Controller then hold a state that the server no

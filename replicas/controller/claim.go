@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/replicakit/replicakit/internal/joined"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/selector"
@@ -129,7 +130,12 @@ func (p *pass[O, C]) claimer() selector.Claimer[C] {
 			return p.readOwner(ctx)
 		}, owner),
 		Run: func(ctx context.Context, n int, call func(context.Context, int) error) error {
-			return summarize(slowstart.Run(ctx, n, p.allAtOnce(n), call))
+			run := slowstart.Run(ctx, n, p.allAtOnce(n), call)
+			var errs []error
+			for _, f := range run.Failed {
+				errs = append(errs, f.Err)
+			}
+			return joined.Summary(run.Err, errs)
 		},
 	}
 }
@@ -202,15 +208,15 @@ func (p *pass[O, C]) failedAdoptions(ctx context.Context, claimer selector.Claim
 		p.holdClaim(AdoptionRefused, f, time.Time{})
 	}
 	for _, f := range undecided {
-		first := p.Now
+		first, key := p.Now, string(object.ID(f.Object))
 		for _, reason := range []Reason{AdoptionUndecided, AdoptionRefused} {
 			if h := p.claimHold(reason, f.Object); h != nil && !h.first.IsZero() {
 				first = h.first
 			}
 		}
-		p.state.holds.end(string(object.ID(f.Object)), AdoptionRefused)
+		p.state.holds.end(key, AdoptionRefused)
 		if p.Now.Sub(first) >= policyIsFinal && isPolicy(f.Err) && !p.isMade(f.Object) && isFinal() {
-			p.state.holds.end(string(object.ID(f.Object)), AdoptionUndecided)
+			p.state.holds.end(key, AdoptionUndecided)
 			p.holdClaim(AdoptionRefused, f, first)
 			continue
 		}

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net/http/httptrace"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -24,7 +23,6 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/selector"
-	"github.com/replicakit/replicakit/slowstart"
 )
 
 // An Object is a pointer to an API type, either one of Kubernetes or one of your own.
@@ -310,60 +308,4 @@ func NoteResent(ctx context.Context, send func(ctx context.Context) error) error
 		return fmt.Errorf("%w (%w)", err, ErrResent)
 	}
 	return err
-}
-
-// maxReasonsTold is the maximum number of different failures in the message of a summary.
-const maxReasonsTold = 10
-
-// A summary combines the errors of several calls in a short message. For example, if a quota refuses
-// sixteen pods, the message contains the reason once instead of sixteen times.
-type summary struct {
-	error
-	text string
-}
-
-func (s *summary) Error() string { return s.text }
-
-func (s *summary) Unwrap() error { return s.error }
-
-// summarize returns run.Err with a shorter message. If several failures differ only in the name of the
-// object, the message contains one of them and the number of the others.
-func summarize(run slowstart.Result) error {
-	if len(run.Failed) < 2 {
-		return run.Err
-	}
-	var reasons, texts []string
-	alike := map[string]int{}
-	for _, f := range run.Failed {
-		reason := withoutName(f.Err)
-		if alike[reason]++; alike[reason] == 1 {
-			reasons, texts = append(reasons, reason), append(texts, f.Err.Error())
-		}
-	}
-	for i, reason := range reasons {
-		if n := alike[reason]; n > 1 {
-			texts[i] += fmt.Sprintf(" (and %d more like it)", n-1)
-		}
-	}
-	if more := len(texts) - maxReasonsTold; more > 0 {
-		texts = append(texts[:maxReasonsTold], fmt.Sprintf("(%d other reasons left out)", more))
-	}
-	return &summary{run.Err, strings.Join(texts, "; ")}
-}
-
-// withoutName returns the message of an error without the name of the object that the server refused.
-func withoutName(err error) string {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) || status.Status().Details == nil || status.Status().Details.Name == "" {
-		return err.Error()
-	}
-	return strings.ReplaceAll(err.Error(), strconv.Quote(status.Status().Details.Name), "")
-}
-
-// withoutNames is like withoutName, but returns "" for a nil error.
-func withoutNames(err error) string {
-	if err == nil {
-		return ""
-	}
-	return withoutName(err)
 }

@@ -287,7 +287,7 @@ func (c *creations[O, C]) concludePart(part *part[C]) {
 		return
 	}
 	c.holdAfter(namespace, errs)
-	err := summarize(run)
+	err := joined.Summary(run.Err, errs)
 	c.scaleFails(StopsCreations, err)
 	c.fails(c.failure("creating %s: %w", c.childResource.Resource, err))
 }

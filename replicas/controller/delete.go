@@ -31,7 +31,7 @@ type deletions[O, C Object] struct {
 	*pass[O, C]
 	answers     []error // of all calls
 	unanswered  []*victim[C]
-	failures    []slowstart.Failure // of the deletions that failed
+	failures    []error // of the deletions that failed
 	metConflict bool
 	tells       time.Duration // the length of a hold, if an event reports it
 }
@@ -77,9 +77,11 @@ func (d *deletions[O, C]) conclude(found findings[C]) {
 			d.givesUp(v)
 		}
 	}
-	err := d.err()
-	d.holdAfterDeletions(err)
-	if err != nil {
+	var err error
+	if len(d.failures) > 0 {
+		err = fmt.Errorf("unable to delete %s: %w", d.childResource.Resource, joined.Summary(joined.Errors(d.failures), d.failures))
+	}
+	if d.holdAfterDeletions(err); err != nil {
 		d.scaleFails(StopsDeletions, err)
 		d.fails(d.failure("%w", err))
 	}
@@ -89,18 +91,6 @@ func (d *deletions[O, C]) conclude(found findings[C]) {
 func (d *deletions[O, C]) isGone(v *victim[C]) {
 	d.state.holds.end(v.Object.GetName(), Conflict)
 	d.noteDeleted(v.Deletion)
-}
-
-// err returns all failures as one error, or nil if there were none.
-func (d *deletions[O, C]) err() error {
-	var errs []error
-	for _, f := range d.failures {
-		errs = append(errs, f.Err)
-	}
-	if len(errs) == 0 {
-		return nil
-	}
-	return fmt.Errorf("unable to delete %s: %w", d.childResource.Resource, summarize(slowstart.Result{Failed: d.failures, Err: joined.Errors(errs)}))
 }
 
 // sendBatch deletes children in parallel.
@@ -134,7 +124,7 @@ func (d *deletions[O, C]) sendBatch(ctx context.Context, batch []replicas.Deleti
 		}
 	}
 	if run.Skipped > 0 { // the context has ended
-		d.failures = append(d.failures, slowstart.Failure{Err: run.Err})
+		d.failures = append(d.failures, run.Err)
 	}
 }
 
@@ -179,7 +169,7 @@ func criteria[C Object](order podrank.Order[C]) (names []string) {
 func (d *deletions[O, C]) givesUp(v *victim[C]) {
 	d.event(corev1.EventTypeWarning, FailedDelete, "Error deleting: "+v.err.Error())
 	d.Failed++
-	d.failures = append(d.failures, slowstart.Failure{Err: v.err})
+	d.failures = append(d.failures, v.err)
 	if !apierrors.IsConflict(v.err) && !apierrors.IsInternalError(v.err) && serverDelay([]error{v.err}) == 0 { // these have gates of their own
 		d.gate(DeletionRefused, v.Object.GetName(), 0, v.err)
 	}

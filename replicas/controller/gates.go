@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/internal/backoff"
+	"github.com/replicakit/replicakit/internal/joined"
 	"github.com/replicakit/replicakit/internal/resourceversion"
 	"github.com/replicakit/replicakit/replicas"
 )
@@ -597,7 +598,7 @@ func (b *gateBook) record(owner types.NamespacedName, is []Gate, came step, last
 		g := is[i]
 		was := gateOf(b.of[owner], g.Reason, g.Object)
 		g.told = was != nil && was.told
-		changed := g.told && (withoutNames(g.Err) != withoutNames(was.Err) || g.Stops != was.Stops)
+		changed := g.told && (joined.WithoutName(g.Err) != joined.WithoutName(was.Err) || g.Stops != was.Stops)
 		if !g.told && g.isTold(now) || changed {
 			g.told = true
 			changes = append(changes, GateChange{Gate: g})
