@@ -220,11 +220,6 @@ func (p *pass[O, C]) waitForOwner() *Gate {
 func (p *pass[O, C]) fetchOwner(ctx context.Context) (O, error) {
 	fresh, err := p.askOwner(ctx)
 	switch {
-	case apierrors.IsNotFound(err):
-		p.ownerGone()
-		p.OwnerErr = nil
-		p.holdReads()
-		return fresh, err
 	case err == nil && object.IsNil(fresh):
 		err = errNoObject
 	case err == nil && nameOf(fresh) != p.Name:
@@ -232,11 +227,13 @@ func (p *pass[O, C]) fetchOwner(ctx context.Context) (O, error) {
 	case apierrors.IsForbidden(err):
 		err = fmt.Errorf("%w (the right to get %s in the group %q is needed)", err, p.ownerResource.Resource, p.kind.Owner.Group)
 	}
-	p.OwnerErr = err
+	if p.OwnerErr = err; apierrors.IsNotFound(err) { // an answer too
+		p.OwnerErr = nil
+	}
 	p.holdReads()
 	switch {
-	case err != nil:
-	case fresh.GetUID() != p.Owner.GetUID():
+	case p.OwnerErr != nil:
+	case err != nil || fresh.GetUID() != p.Owner.GetUID():
 		p.ownerGone()
 	default:
 		p.notOlder(fresh)
