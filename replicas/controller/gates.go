@@ -5,7 +5,6 @@ package controller
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -397,7 +396,6 @@ func (p *pass[O, C]) gate(reason Reason, object string, wait time.Duration, err 
 	g := Gate{Reason: reason, Stops: row.stops, Since: p.Now, Object: object, Err: err, waits: row.waits}
 	if wait > 0 {
 		g.Until = p.opts.Now().Add(wait)
-		p.again(wait)
 	}
 	if was := gateOf(p.standing, reason, object); was != nil {
 		g.Since = was.Since
@@ -439,7 +437,7 @@ func (p *pass[O, C]) sendEventOnce(reason Reason, message string) {
 }
 
 // again sets when the next pass comes, or requests it at once if d is not positive. The shortest delay counts.
-// Gates call it, and five waits that hold nothing back.
+// conclude calls it for all gates. The other calls are waits that hold nothing back.
 func (p *pass[O, C]) again(d time.Duration) { p.RequeueAfter = earliest(p.RequeueAfter, max(d, 1)) }
 
 // conclude completes the Pass. If a refused spec is the only error, the pass does not count as failed,
@@ -450,18 +448,23 @@ func (p *pass[O, C]) conclude(err error) {
 		return
 	}
 	p.InFlight = len(p.state.known.Open())
-	if err == nil || onlyRefused(err) {
-		if owed := p.state.known.Again(p.opts.Now()); owed > 0 {
-			p.again(owed)
+	now, failed, wait := p.opts.Now(), err != nil && !onlyRefused(err), serverDelay(p.errs)
+	for _, g := range p.Gates {
+		switch in := max(g.Until.Sub(now), 1); {
+		case g.Until.IsZero(), g.Reason == CallsNotSeen: // the ledger says when, below
+		case !failed:
+			p.again(in)
+		case g.Reason.row().isError && g.Err != nil && !g.Earlier: // a server that asks for five seconds gets them
+			wait = max(wait, in)
 		}
-		return
 	}
-	told := serverDelay(p.errs)
-	if told > 0 {
-		p.again(told)
-	}
-	if errors.Is(err, ErrRestored) || told == 0 && !slices.ContainsFunc(p.Gates, func(g Gate) bool { return g.Reason.row().isError && g.Err != nil && !g.Earlier && !g.Until.IsZero() }) {
+	switch owed := p.state.known.Again(now); {
+	case failed && wait == 0:
 		p.RequeueAfter = 0 // nothing but the caller's rate limiter knows when to try again
+	case failed:
+		p.again(wait)
+	case owed > 0:
+		p.again(owed)
 	}
 }
 
