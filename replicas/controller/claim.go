@@ -215,7 +215,7 @@ func (p *pass[O, C]) failedAdoptions(ctx context.Context, claimer selector.Claim
 			}
 		}
 		p.state.holds.end(key, AdoptionRefused)
-		if p.Now.Sub(first) >= policyIsFinal && isPolicy(f.Err) && !p.isMade(f.Object) && isFinal() {
+		if p.Now.Sub(first) >= policyIsFinal && (apierrors.IsBadRequest(f.Err) || apierrors.IsForbidden(f.Err)) && !p.isMade(f.Object) && isFinal() {
 			p.state.holds.end(key, AdoptionUndecided)
 			p.holdClaim(AdoptionRefused, f, first)
 			continue
@@ -225,8 +225,6 @@ func (p *pass[O, C]) failedAdoptions(ctx context.Context, claimer selector.Claim
 		p.holdClaim(AdoptionUndecided, f, first)
 	}
 }
-
-func isPolicy(err error) bool { return apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) }
 
 // policyIsAgainstIt reports whether a policy probably forbids the adoptions that failed. It sends a dry run
 // of an adoption patch for a child that the owner already has. If the dry run succeeds, the Controller has
@@ -272,7 +270,7 @@ func (p *pass[O, C]) holdReleases(tried []C, claimed selector.Claimed[C]) {
 		if invalid[nameOf(c)] != nil {
 			continue
 		}
-		if h := p.claimHold(ReleaseFailed, c); h != nil && errors.Is(h.why, errUndone) && h.Wait < ReleaseFailed.row().longest {
+		if h := p.claimHold(ReleaseFailed, c); h != nil && errors.Is(h.why, errUndone) {
 			p.event(corev1.EventTypeWarning, FailedRelease, "Released "+c.GetName()+" again: "+errUndone.Error())
 		}
 		h := p.state.holds.getOrAdd(ReleaseFailed, string(object.ID(c)))

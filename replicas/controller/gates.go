@@ -5,6 +5,7 @@ package controller
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -459,7 +460,7 @@ func (p *pass[O, C]) conclude(err error) {
 		}
 	}
 	switch owed := p.state.known.Again(now); {
-	case failed && wait == 0:
+	case failed && (wait == 0 || errors.Is(err, ErrRestored)):
 		p.RequeueAfter = 0 // nothing but the caller's rate limiter knows when to try again
 	case failed:
 		p.again(wait)

@@ -140,7 +140,7 @@ func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C], t
 		due = append(due, ledger.Name{NamespacedName: name})
 	}
 	found = p.lookFor(ctx, due, filter(doubted, func(v unanswered[C]) bool {
-		return v.hasLanded(now) || !v.sent.Before(p.Now) // it may have taken effect already; if it has not, the next look is due when it no longer can
+		return now.Sub(v.sent) >= ledger.Landing || !v.sent.Before(p.Now) // it may have taken effect already; if it has not, the next look is due when it no longer can
 	}))
 	spec := p.view.spec
 	spec.CreationsInFlight, spec.DeletionsInFlight, spec.Names, spec.Related = nil, nil, nil, nil
@@ -169,8 +169,6 @@ type unanswered[C Object] struct {
 	child C
 	sent  time.Time
 }
-
-func (v unanswered[C]) hasLanded(now time.Time) bool { return now.Sub(v.sent) >= ledger.Landing }
 
 func (p *pass[O, C]) unanswered() (children []unanswered[C]) {
 	sent := p.state.known.Doubted()
@@ -273,7 +271,7 @@ func (p *pass[O, C]) lookedForDeleted(l look[C], v unanswered[C], f finding[C], 
 		if !p.viewHas(f.child) { // the child has changed, and may have another owner
 			p.believe(l.start, f.child)
 		}
-		if f.child.GetDeletionTimestamp() == nil && !v.hasLanded(began) {
+		if f.child.GetDeletionTimestamp() == nil && began.Sub(v.sent) < ledger.Landing {
 			return
 		}
 	}
