@@ -178,12 +178,8 @@ func (p *pass[O, C]) claimHold(reason Reason, c C) *hold {
 
 // holdClaim delays the next attempt to adopt or release a child. Its claim first failed at the given time.
 func (p *pass[O, C]) holdClaim(reason Reason, f selector.Failure[C], first time.Time) {
-	key := string(object.ID(f.Object))
-	h := p.state.holds.getOrAdd(reason, key)
-	reason.grow(&h.Hold, p.opts.Now())
-	h.Wait = max(h.Wait, serverDelay([]error{f.Err}))
-	h.version, h.first, h.why = f.Object.GetResourceVersion(), first, f.Err
-	p.gate(reason, f.Object.GetName(), h.Wait, f.Err)
+	h := p.holdCalls(reason, string(object.ID(f.Object)), f.Object.GetName(), f.Err)
+	h.version, h.first = f.Object.GetResourceVersion(), first
 }
 
 // isMade reports whether this process has created a child. Such a child keeps its place, whatever the server
@@ -275,6 +271,6 @@ func (p *pass[O, C]) holdReleases(tried []C, claimed selector.Claimed[C]) {
 		}
 		h := p.state.holds.getOrAdd(ReleaseFailed, string(object.ID(c)))
 		ReleaseFailed.grow(&h.Hold, p.opts.Now())
-		h.version, h.why = "", errUndone
+		*h = hold{Hold: h.Hold, why: errUndone}
 	}
 }

@@ -109,7 +109,7 @@ func (c *creations[O, C]) holdNames() {
 		case e.made:
 			c.state.holds.end(e.name.Name, NameTaken, CreationInFlight)
 		case c.isSlotTaken(e.err):
-			c.holdCalls(NameTaken, e.name.Name, e.err) // there might be no event when the other object is deleted
+			c.holdCalls(NameTaken, e.name.Name, e.name.Name, e.err) // there might be no event when the other object is deleted
 			taken = append(taken, e.err)
 		case c.isLost(e):
 			// A webhook timed out, and the events of the other children sent the creation again four times a second.
@@ -117,7 +117,7 @@ func (c *creations[O, C]) holdNames() {
 				c.state.holds.getOrAdd(key.Reason, key.Key) // of no length, so that it is sent again at once
 				continue
 			}
-			c.holdCalls(CreationInFlight, e.name.Name, nil)
+			c.holdCalls(CreationInFlight, e.name.Name, e.name.Name, nil)
 		case e.err != nil && e.name.Name == "" && c.spec.Slots != nil:
 			c.refuse(e.err)
 			unmade = append(unmade, e.err)
@@ -341,12 +341,12 @@ func (p *pass[O, C]) creationsHeld(namespace string) (are bool) {
 	return are
 }
 
-// holdCalls starts or extends a hold on calls for a namespace, a slot or a child after a failure.
-func (p *pass[O, C]) holdCalls(reason Reason, where string, why error) *hold {
-	h := p.state.holds.getOrAdd(reason, where)
+// holdCalls starts or extends a hold after a failure. Usually, its key is the name of the object.
+func (p *pass[O, C]) holdCalls(reason Reason, key, object string, why error) *hold {
+	h := p.state.holds.getOrAdd(reason, key)
 	reason.grow(&h.Hold, p.opts.Now())
-	h.why = why
-	p.gate(reason, where, h.Wait, why)
+	h.Wait, h.why = max(h.Wait, serverDelay([]error{why})), why
+	p.gate(reason, object, h.Wait, why)
 	return h
 }
 
@@ -358,7 +358,7 @@ func (p *pass[O, C]) namespaceEnds(namespace string, errs []error) bool {
 	if i < 0 {
 		return false
 	}
-	p.holdCalls(NamespaceGoing, namespace, errs[i])
+	p.holdCalls(NamespaceGoing, namespace, namespace, errs[i])
 	return !slices.ContainsFunc(errs, func(err error) bool { return err != nil && !namespaceIsGoing(err) })
 }
 
@@ -366,13 +366,13 @@ func (p *pass[O, C]) namespaceEnds(namespace string, errs []error) bool {
 // a full quota, a webhook that changed a child, an internal error of the server, and a Retry-After.
 func (p *pass[O, C]) holdAfter(namespace string, errs []error) {
 	if i := slices.IndexFunc(errs, quotaIsFull); i >= 0 {
-		p.holdCalls(QuotaFull, namespace, errs[i]).version = p.roomInQuota(namespace, p.Created)
+		p.holdCalls(QuotaFull, namespace, namespace, errs[i]).version = p.roomInQuota(namespace, p.Created)
 	}
 	if i := slices.IndexFunc(errs, func(err error) bool { return errors.As(err, new(notOursError)) }); i >= 0 {
-		p.holdCalls(ChangedByWebhook, namespace, errs[i])
+		p.holdCalls(ChangedByWebhook, namespace, namespace, errs[i])
 	}
 	if i := slices.IndexFunc(errs, apierrors.IsInternalError); i >= 0 {
-		p.holdCalls(CreationFailed, namespace, errs[i])
+		p.holdCalls(CreationFailed, namespace, namespace, errs[i])
 	}
 	if i := slices.IndexFunc(errs, func(err error) bool { return serverDelay([]error{err}) > 0 }); i >= 0 {
 		p.holdFor(RetryAfter, namespace, serverDelay(errs), errs[i])

@@ -133,7 +133,7 @@ func (d *deletions[O, C]) holdChanged(v *victim[C]) {
 	d.metConflict = true
 	name := v.Object.GetName()
 	before := d.state.holds.getOrAdd(Conflict, name).Wait
-	h := d.holdCalls(Conflict, name, v.err)
+	h := d.holdCalls(Conflict, name, name, v.err)
 	if h.version = v.Object.GetResourceVersion(); h.Wait >= holdIsTold {
 		h.version = "" // a webhook refuses a child that changes each second, so its changes no longer end the hold
 	}
@@ -187,7 +187,7 @@ func (d *deletions[O, C]) holdAfterDeletions(err error) {
 		d.event(corev1.EventTypeWarning, DeletionsHeld, fmt.Sprintf("Holding deletions for %v: %v", d.tells.Round(time.Millisecond), err))
 	}
 	if i := slices.IndexFunc(d.answers, apierrors.IsInternalError); i >= 0 {
-		d.holdCalls(DeletionFailed, "", d.answers[i])
+		d.holdCalls(DeletionFailed, "", "", d.answers[i])
 	} else if slices.ContainsFunc(d.answers, func(err error) bool { return err == nil || apierrors.IsNotFound(err) }) {
 		d.state.holds.end("", DeletionFailed)
 	}

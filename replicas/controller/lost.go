@@ -224,10 +224,7 @@ func (p *pass[O, C]) lookFor(ctx context.Context, names []ledger.Name, deletions
 		if !errors.Is(failed, errListsBusy) {
 			p.sendEventOnce(LookFailed, "Error looking for "+p.childResource.Resource+": "+failed.Error())
 		}
-		h := p.state.holds.getOrAdd(LookFailed, "")
-		LookFailed.grow(&h.Hold, p.opts.Now())
-		h.Wait, h.why = max(h.Wait, serverDelay([]error{failed})), failed
-		p.gate(LookFailed, "", h.Wait, failed)
+		p.holdCalls(LookFailed, "", "", failed)
 	}
 	return found
 }

@@ -182,14 +182,12 @@ func (p *pass[O, C]) readLive(ctx context.Context) (ok bool) {
 	switch {
 	case errors.Is(err, errListsBusy):
 		p.sendEventOnce(ListsBusy, "Error listing: "+err.Error())
-		p.gate(ListsBusy, "", p.spread(ListsBusy.row().shortest), err)
+		wait := ListsBusy.row().shortest // and up to a half more, so that owners that met here do not meet again
+		p.gate(ListsBusy, "", wait+time.Duration(p.opts.Random(int(wait/2/time.Millisecond)+1))*time.Millisecond, err)
 		return false
 	case err != nil && ctx.Err() == nil:
-		h := p.state.holds.getOrAdd(ListFailed, "")
-		ListFailed.grow(&h.Hold, p.opts.Now())
-		h.Wait, h.why = p.spread(max(h.Wait, serverDelay([]error{err}))), err
 		p.sendEventOnce(ListFailed, "Error listing: "+err.Error())
-		p.gate(ListFailed, "", h.Wait, err)
+		p.holdCalls(ListFailed, "", "", err)
 	}
 	if err != nil {
 		p.fails(p.failure("listing children live: %w", err))
@@ -200,11 +198,6 @@ func (p *pass[O, C]) readLive(ctx context.Context) (ok bool) {
 	p.judge(ledger.View[C]{})
 	p.setChildren(live)
 	return true
-}
-
-// spread adds up to a half to a delay, so that the owners whose lists failed together do not list together again.
-func (p *pass[O, C]) spread(d time.Duration) time.Duration {
-	return d + time.Duration(p.opts.Random(int(d/2/time.Millisecond)+1))*time.Millisecond
 }
 
 // listLive lists the objects on the server that match the owner's selector, and returns the children of
