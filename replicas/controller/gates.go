@@ -265,7 +265,7 @@ var rows = [reasons]row{
 		sentence: "the server does not let the owner adopt a child",
 	},
 	ReleaseFailed: {
-		name: "ReleaseFailed", step: claims, isError: true, ofSpec: true, shortest: time.Second, longest: time.Minute,
+		name: "ReleaseFailed", step: claims, ofSpec: true, shortest: time.Second, longest: time.Minute,
 		ends: "the child or the owner changes", event: FailedRelease,
 		sentence: "a child could not be released",
 	},
@@ -455,8 +455,11 @@ func (p *pass[O, C]) conclude(err error) {
 		case g.Until.IsZero(), g.Reason == CallsNotSeen: // the ledger says when, below
 		case !failed:
 			p.again(in)
-		case g.Reason.row().isError && g.Err != nil && !g.Earlier: // a server that asks for five seconds gets them
+		case g.Err == nil || g.Earlier:
+		case g.Reason.row().isError: // a server that asks for five seconds gets them
 			wait = max(wait, in)
+		default:
+			wait = max(wait, serverDelay([]error{g.Err}))
 		}
 	}
 	switch owed := p.state.known.Again(now); {
