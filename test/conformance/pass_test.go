@@ -43,7 +43,7 @@ const (
 	expiryAhead   = "W13: the pass is requeued when its expectations expire, a tenth later at most"
 	goneCounts    = "T1: a pod that is found to be gone as it is deleted does not count any more"
 	goneAhead     = "the pass is requeued if the cache does not show yet what an answer, or a live list, has shown"
-	releaseAgain  = "C16: the pass is requeued in a minute if the server calls a release invalid"
+	releaseAgain  = "C16: the pass is requeued in a second if the server calls a release invalid"
 	claimsTold    = "C26 W42: an event tells of adoptions and releases that fail"
 	statusTold    = "U3: an event tells that the status may not be written, as ours patches it and Kubernetes' role has update alone"
 	unreadTold    = "an event tells that the owner could not be read before pods are adopted, and it is read again in a second"
@@ -609,7 +609,7 @@ func cmpReturns(c scene, theirs, ours outcome, going, passFails bool, named *tal
 	}
 	if c.releaseIsInvalid(ours.patches) {
 		named.add(releaseAgain)
-		want = earliest(want, time.Minute)
+		want = earliest(want, time.Second)
 	}
 	if going || len(ours.pass.AdoptionRejected) > 0 {
 		want = earliest(want, time.Minute)
