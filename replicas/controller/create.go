@@ -131,6 +131,9 @@ func (c *creations[O, C]) holdNames() {
 	}
 	c.Failed += len(taken) + len(unmade)
 	c.scaleFails(StopsCreations, joined.Errors(slices.Concat(taken, unmade)))
+	if c.scale.Deferred > 0 {
+		c.again(1) // a plan of one creation at a time would try the same slot each time its hold is over
+	}
 }
 
 // send makes the calls. Each namespace has its own slow start, so failures in one namespace do not stop the
