@@ -78,7 +78,6 @@ func (c *creations[O, C]) conclude(found findings[C]) {
 	if c == nil {
 		return
 	}
-	before := len(c.Created)
 	for _, e := range c.each {
 		if f := found[e.name]; f.there && e.err != nil && !errors.As(e.err, new(notOursError)) {
 			c.countFound(e, f)
@@ -92,7 +91,7 @@ func (c *creations[O, C]) conclude(found findings[C]) {
 			c.again(1)
 		}
 	}
-	c.noteRound(before)
+	c.noteRound()
 	for _, part := range c.parts {
 		c.concludePart(part)
 	}
@@ -257,26 +256,24 @@ func (p *pass[O, C]) tellFailed(err error) {
 // concludePart counts the failures in one namespace, and decides whether further creations there are held.
 func (c *creations[O, C]) concludePart(part *part[C]) {
 	var errs []error
-	run, failed := part.result, part.result.Failed
-	run.Failed = nil
-	for _, f := range failed {
+	namespace, run := part.namespace, part.result
+	for _, f := range run.Failed {
 		e := part.each[f.Index]
-		if e.made {
+		if e.made { // its answer was lost
 			continue
 		}
 		if e.err != nil { // err is nil if Spec.New called runtime.Goexit
 			f.Err = e.err
 		}
-		run.Failed, errs = append(run.Failed, f), append(errs, f.Err)
+		errs = append(errs, f.Err)
 		c.refuse(f.Err)
 	}
-	namespace, called := part.namespace, len(part.each)-run.Skipped
-	c.Failed += len(run.Failed)
+	c.Failed += len(errs)
 	c.Skipped += run.Skipped
-	if len(run.Failed) < called {
+	if len(errs) < len(part.each)-run.Skipped {
 		c.state.holds.end(namespace, NamespaceGoing, QuotaFull, RetryAfter, CreationFailed)
 	}
-	if len(failed) > 0 {
+	if len(run.Failed) > 0 { // otherwise, run.Err says why nothing was called
 		run.Err = joined.Errors(errs)
 	}
 	if run.Err == nil {

@@ -455,7 +455,8 @@ func (p *pass[O, C]) conclude(err error) {
 		case g.Until.IsZero(), g.Reason == CallsNotSeen: // the ledger says when, below
 		case !failed:
 			p.again(in)
-		case g.Err == nil || g.Earlier || p.StatusErr != nil && len(p.errs) == 1 && g.Reason != StatusForbidden: // no hold of creations delays a status
+		case g.Err == nil || g.Earlier: // the gate is no error of this pass
+		case p.StatusErr != nil && len(p.errs) == 1 && g.Reason != StatusForbidden: // a hold of creations delays no status
 		case g.Reason.row().isError: // a server that asks for five seconds gets them
 			wait = max(wait, in)
 		default:

@@ -140,7 +140,9 @@ func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C], t
 		due = append(due, ledger.Name{NamespacedName: name})
 	}
 	found = p.lookFor(ctx, due, filter(doubted, func(v unanswered[C]) bool {
-		return now.Sub(v.sent) >= ledger.Landing || !v.sent.Before(p.Now) // it may have taken effect already; if it has not, the next look is due when it no longer can
+		// A deletion of this pass may have taken effect. If the child is still there, the next look is due when it no
+		// longer can.
+		return !v.sent.Before(p.Now) || now.Sub(v.sent) >= ledger.Landing
 	}))
 	spec := p.view.spec
 	spec.CreationsInFlight, spec.DeletionsInFlight, spec.Names, spec.Related = nil, nil, nil, nil

@@ -313,9 +313,9 @@ func (p *pass[O, C]) postponeFailing(scale replicas.Scale[C]) replicas.Scale[C] 
 	return scale
 }
 
-// noteRound adds the children in p.Created[created:] to the round.
-func (p *pass[O, C]) noteRound(created int) {
-	made := p.Created[created:]
+// noteRound adds the created children to the round.
+func (p *pass[O, C]) noteRound() {
+	made := p.Created
 	if !p.backOff || len(made) == 0 {
 		return
 	}
