@@ -209,7 +209,7 @@ func (a attachment[O, C]) attach(ctx context.Context, client controller.Client[O
 	if opts.Watches != nil {
 		source.Relist = opts.Watches.Relist
 	}
-	a.watches = follow.New(client, a.view.Cache.Owners, source)
+	a.watches = follow.New(client, a.view.Owners, source)
 	samples := func() []controller.Sample { return append(a.controller.Metrics(), samplesOf(a.watches)...) }
 	if a.metrics, err = newMetrics(opts.MetricsRegisterer, opts.Name, samples, kind.Owner, kind.Child); err != nil {
 		return err
