@@ -192,7 +192,10 @@ func (p *pass[O, C]) isMade(c C) bool { return p.state.known.Made(nameOf(c)) }
 func (p *pass[O, C]) failedAdoptions(ctx context.Context, claimer selector.Claimer[C], claimed selector.Claimed[C]) {
 	isFinal := sync.OnceValue(func() bool { return p.policyIsAgainstIt(ctx, claimer) })
 	for _, c := range claimed.Adopted {
-		p.state.holds.end(string(object.ID(c)), AdoptionUndecided, AdoptionRefused)
+		p.state.holds.end(string(object.ID(c)), AdoptionUndecided, AdoptionRefused, ReleaseFailed)
+	}
+	for _, f := range claimed.Gone {
+		p.state.holds.end(string(object.ID(f.Object)), AdoptionUndecided, AdoptionRefused)
 	}
 	undecided := claimed.AdoptionPending
 	for _, f := range claimed.Refused {

@@ -130,7 +130,7 @@ func (c *creations[O, C]) holdNames() {
 	}
 	c.Failed += len(taken) + len(unmade)
 	c.scaleFails(StopsCreations, joined.Errors(slices.Concat(taken, unmade)))
-	if c.scale.Deferred > 0 {
+	if len(taken) > 0 && c.scale.Deferred > 0 {
 		c.again(1) // a plan of one creation at a time would try the same slot each time its hold is over
 	}
 }

@@ -266,8 +266,8 @@ var rows = [reasons]row{
 	},
 	ReleaseFailed: {
 		name: "ReleaseFailed", step: claims, ofSpec: true, shortest: time.Second, longest: time.Minute,
-		ends: "the child or the owner changes", event: FailedRelease,
-		sentence: "a child could not be released",
+		ends: "the owner changes, or the child if the release failed", event: FailedRelease,
+		sentence: "a child could not be released, or came back after its release",
 	},
 	DeletionInFlight: {
 		name: "DeletionInFlight", step: scales, stops: StopsDeletions, waits: true,
@@ -415,6 +415,9 @@ func (p *pass[O, C]) gate(reason Reason, object string, wait time.Duration, err 
 // version is what the hold depends on; see hold.
 func (p *pass[O, C]) held(reason Reason, key, object, version string) bool {
 	h := p.state.holds[holdKey{reason, key}]
+	if g := gateOf(p.Gates, reason, object); g != nil && g.Err != nil && !g.Earlier {
+		return true // this pass has begun the hold, and its clock stands before that
+	}
 	wait := h.remaining(p.Now, version)
 	if wait <= 0 {
 		return false

@@ -144,11 +144,14 @@ func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C], t
 		// longer can.
 		return !v.sent.Before(p.Now) || now.Sub(v.sent) >= ledger.Landing
 	}))
+	now = p.opts.Now() // a list may have hung for half a minute
 	spec := p.view.spec
 	spec.CreationsInFlight, spec.DeletionsInFlight, spec.Names, spec.Related = nil, nil, nil, nil
 	all, _ := replicas.ScaleTo(p.activeAndEnded(), spec) // the plan had no error
 	wait := func(reason Reason, name string, next time.Duration, holds bool) {
-		next = max(next, p.state.holds[holdKey{LookFailed, ""}].remaining(now, ""), 1)
+		if next = max(next, p.state.holds[holdKey{LookFailed, ""}].remaining(now, "")); next <= 0 {
+			next = p.spread(LookFailed.row().shortest) // the context ended before the look, or too many lists were under way
+		}
 		if held = held || holds; holds {
 			p.gate(reason, name, next, nil)
 		} else {
@@ -222,10 +225,8 @@ func (p *pass[O, C]) lookFor(ctx context.Context, names []ledger.Name, deletions
 	}
 	if p.LookErr = failed; failed == nil {
 		p.state.holds.end("", LookFailed)
-	} else if ctx.Err() == nil {
-		if !errors.Is(failed, errListsBusy) {
-			p.sendEventOnce(LookFailed, "Error looking for "+p.childResource.Resource+": "+failed.Error())
-		}
+	} else if ctx.Err() == nil && !errors.Is(failed, errListsBusy) {
+		p.sendEventOnce(LookFailed, "Error looking for "+p.childResource.Resource+": "+failed.Error())
 		p.holdCalls(LookFailed, "", "", failed)
 	}
 	return found

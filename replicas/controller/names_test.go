@@ -654,6 +654,35 @@ func TestCreationsInFlightHoldTheirPlaces(t *testing.T) {
 			assert.InDelta(t, 1, r.metric(t, "owners", "unread"), 0)
 		}
 	})
+	t.Run("a look that takes long is not due again when the pass ends", func(t *testing.T) {
+		t.Parallel()
+		r, first := lost(t)
+		*r.owner.Spec.Replicas = 1
+		r.get = func(string) (*corev1.Pod, error) {
+			r.now = r.now.Add(15 * time.Second)
+			return nil, timeout()
+		}
+		_, err := r.pass(t, 1, first)
+		require.NoError(t, err)
+		ended := r.now
+		pass, err := r.passAt(t, ended.Sub(podtest.Now)+900*time.Millisecond, first)
+		require.NoError(t, err)
+		assert.Empty(t, r.calls)
+		assert.Equal(t, 100*time.Millisecond, pass.RequeueAfter)
+	})
+	t.Run("a name that was taken, and whose second creation has taken effect, keeps its place", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		name := types.NamespacedName{Namespace: podtest.Namespace, Name: "web-bbbbb"}
+		r.known().Sending(name, r.now)
+		r.known().Sending(name, r.now)
+		r.get = func(name string) (*corev1.Pod, error) {
+			return podtest.Pod(name, owned(r.owner), podtest.UID("uid-second"), version("9")), nil
+		}
+		pass, err := r.pass(t, 1, podtest.Pod("web-bbbbb", owned(r.owner), podtest.UID("uid-first"), version("7"), podtest.Deleting))
+		require.NoError(t, err)
+		assert.Empty(t, pass.Created, "the cache does not show it yet")
+	})
 	t.Run("more than three are listed, and if lists are held back the looks wait for them", func(t *testing.T) {
 		t.Parallel()
 		const created = 1 + 2 + 4

@@ -190,7 +190,7 @@ func (p *pass[O, C]) panics() {
 		p.tellPanicked(what)
 	}
 	p.gate(PassPanicked, "", 0, fmt.Errorf("%v", what))
-	p.measures.noteGates(&p.Pass, p.step) // the next pass that does not panic logs that this has ended
+	p.measures.noteGates(&p.Pass, looks) // the pass has not come to the end of any later step
 	panic(value)
 }
 

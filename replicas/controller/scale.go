@@ -60,7 +60,8 @@ func (p *pass[O, C]) clampToRoom(ctx context.Context, scale replicas.Scale[C]) r
 	if taken := filter(p.state.known.Open(), ledger.Name.IsTaken); scale.Create > 0 && len(taken) > 0 {
 		found := p.lookFor(ctx, taken, nil)
 		for _, n := range taken {
-			if !found[n.NamespacedName].there {
+			f := found[n.NamespacedName]
+			if is, _ := p.snapshot.Rules.Bearer(f.child); !f.there || is == ledger.Replica {
 				spec.CreationsInFlight = append(spec.CreationsInFlight, n.Name)
 			}
 		}

@@ -4,6 +4,7 @@
 package controller_test
 
 import (
+	"errors"
 	"math"
 	"testing"
 	"time"
@@ -215,6 +216,20 @@ func TestSlotIsHeld(t *testing.T) {
 		pass, err = r.pass(t, at+60, others...)
 		require.NoError(t, err)
 		assert.Equal(t, []string{"web-1"}, names(pass.Created))
+	})
+	t.Run("but a slot that New refuses has no hold, so a plan of one creation at a time does not come at once", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(3)
+		withSpec(r, func(s *replicas.PodSpec) {
+			s.Slots, s.BurstReplicas = replicas.Ordinals("web"), 1
+			s.New = func(string) (*corev1.Pod, error) {
+				return nil, &replicas.RefusedError{Reason: "NoDisk", Err: errors.New("no disk")}
+			}
+		})
+		pass, err := r.pass(t, 0)
+		require.NoError(t, err)
+		requireRefused(t, pass.Err, "NoDisk")
+		assert.Zero(t, pass.RequeueAfter)
 	})
 	t.Run("and so is one whose stranger the cache shows", func(t *testing.T) {
 		t.Parallel()

@@ -182,8 +182,7 @@ func (p *pass[O, C]) readLive(ctx context.Context) (ok bool) {
 	switch {
 	case errors.Is(err, errListsBusy):
 		p.sendEventOnce(ListsBusy, "Error listing: "+err.Error())
-		wait := ListsBusy.row().shortest // and up to a half more, so that owners that met here do not meet again
-		p.gate(ListsBusy, "", wait+time.Duration(p.opts.Random(int(wait/2/time.Millisecond)+1))*time.Millisecond, err)
+		p.gate(ListsBusy, "", p.spread(ListsBusy.row().shortest), err)
 		return false
 	case err != nil && ctx.Err() == nil:
 		p.sendEventOnce(ListFailed, "Error listing: "+err.Error())
@@ -198,6 +197,11 @@ func (p *pass[O, C]) readLive(ctx context.Context) (ok bool) {
 	p.judge(ledger.View[C]{})
 	p.setChildren(live)
 	return true
+}
+
+// spread adds up to a half to a delay, so that owners that met at the lists do not meet again.
+func (p *pass[O, C]) spread(d time.Duration) time.Duration {
+	return d + time.Duration(p.opts.Random(int(d/2/time.Millisecond)+1))*time.Millisecond
 }
 
 // listLive lists the objects on the server that match the owner's selector, and returns the children of
