@@ -8,7 +8,7 @@ import "time"
 // Blocked says why a plan creates and deletes nothing. The zero value means that the plan is not
 // blocked.
 type Blocked struct {
-	Reason Reason `json:"reason"`
+	Reason BlockedReason `json:"reason"`
 	// Until holds the time when the expectation expires, if Reason is ExpectationsPending. Make a
 	// new plan at this time or earlier. With any other Reason, this field is zero.
 	Until time.Time `json:"until,omitzero"`
@@ -23,8 +23,8 @@ func (b Blocked) String() string {
 	return string(b.Reason) + " until " + b.Until.UTC().Format(time.RFC3339)
 }
 
-// A Reason says why a plan creates and deletes nothing.
-type Reason string
+// A BlockedReason says why a plan creates and deletes nothing.
+type BlockedReason string
 
 // The reasons of Plan.Blocked.
 const (
@@ -32,7 +32,7 @@ const (
 	// creations or deletions have not been observed yet. Make a new plan when all expected
 	// creations and deletions have been observed, or when the expectation expires. The expiry
 	// causes no event, so requeue the owner for the time in Blocked.Until.
-	ExpectationsPending Reason = "expectations are pending"
+	ExpectationsPending BlockedReason = "expectations are pending"
 	// ViewIsStale means that the expectation has expired, so the cache may be stale. A stale view
 	// blocks every plan that would create, delete or discard a child. If the owner has the wrong
 	// number of children, a stale view also blocks a plan without creations, deletions and
@@ -47,10 +47,10 @@ const (
 	// change, the next plan is not made from the stale cache. Use expectations.Store.Add to record
 	// the calls of the new plan. Do not use the method Set, because it would drop the changes that
 	// SyncLive has kept.
-	ViewIsStale Reason = "view is stale"
+	ViewIsStale BlockedReason = "view is stale"
 	// OwnerDeleted means that the owner has a deletionTimestamp and that Spec.Draining returns
 	// false. The garbage collector decides what happens to the owner's children.
-	OwnerDeleted Reason = "owner is being deleted"
+	OwnerDeleted BlockedReason = "owner is being deleted"
 	// Paused means that Spec.Paused is set, and that the owner is not being deleted.
-	Paused Reason = "paused"
+	Paused BlockedReason = "paused"
 )

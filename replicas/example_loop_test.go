@@ -66,7 +66,7 @@ type pass struct {
 // arrives. If Sync returns an error, also call Sync again, with a delay that grows with each error. Do not make
 // two passes at the same time.
 func (l *Loop) Sync(ctx context.Context, rs *appsv1.ReplicaSet) (after time.Duration, err error) {
-	l.begins.Do(l.known.Distrust) // the cache may be older than the state that another process saw
+	l.begins.Do(l.known.MarkStale) // the cache may be older than the state that another process saw
 	defer l.known.Done()
 	p := &pass{Loop: l, rs: rs}
 	if p.spec, err = replicas.ReplicaSetSpec(rs); err != nil {
@@ -81,8 +81,8 @@ func (l *Loop) Sync(ctx context.Context, rs *appsv1.ReplicaSet) (after time.Dura
 	if err = errors.Join(err, p.create(ctx, scale), p.delete(ctx, scale)); err != nil {
 		return 0, err
 	}
-	after = l.known.Again(l.Now())
-	if landed := l.known.Unanswered(l.Now()); landed > 0 && (after == 0 || landed < after) {
+	after = l.known.RequeueAfter(l.Now())
+	if landed := l.known.CallsExpireIn(l.Now()); landed > 0 && (after == 0 || landed < after) {
 		after = landed
 	}
 	return after, nil
@@ -106,9 +106,9 @@ func (p *pass) plan(ctx context.Context) (replicas.PodPlan, error) {
 	if err != nil {
 		return plan, err
 	}
-	unsettled := len(p.known.Names())+len(p.known.Doubted()) > 0
-	landed := unsettled && p.known.Unanswered(p.spec.Now) == 0
-	isBehind := view.Stale || unsettled || p.known.Again(p.spec.Now) > 0
+	unsettled := len(p.known.Names())+len(p.known.UnansweredCalls()) > 0
+	landed := unsettled && p.known.CallsExpireIn(p.spec.Now) == 0
+	isBehind := view.Stale || unsettled || p.known.RequeueAfter(p.spec.Now) > 0
 	if !view.Unmet && !landed && (!isBehind || plan.IsZero()) {
 		return plan, nil
 	}
@@ -145,7 +145,7 @@ func (p *pass) readLive(ctx context.Context) error {
 	if err := p.known.Listed(start, list, p.cache, p.Now()); err != nil {
 		return err
 	}
-	p.known.Landed(began)
+	p.known.ExpireCalls(began)
 	return nil
 }
 
@@ -159,7 +159,7 @@ func (p *pass) claim(ctx context.Context, plan replicas.PodPlan) (replicas.PodSc
 		Patch: func(ctx context.Context, pod *corev1.Pod, patch selector.Patch) (*corev1.Pod, error) {
 			patched, err := p.Client.Patch(ctx, pod, patch)
 			if err == nil {
-				err = p.known.Told(start, patched, p.Now())
+				err = p.known.Observe(start, patched, p.Now())
 			}
 			return patched, err
 		},
@@ -189,7 +189,7 @@ func (p *pass) create(ctx context.Context, scale replicas.PodScale) error {
 			return err
 		}
 		name := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
-		p.known.Sending(name, p.Now())
+		p.known.CreateSent(name, p.Now())
 		start := p.known.Start()
 		made, err := p.Client.Create(ctx, pod)
 		if err != nil {
@@ -200,17 +200,17 @@ func (p *pass) create(ctx context.Context, scale replicas.PodScale) error {
 			}
 			made = found
 		}
-		is, ours := p.cache.Rules.Bearer(made)
-		p.known.Bears(name, made.UID, is, ours)
+		is, ours := p.cache.Rules.Holder(made)
+		p.known.NameHeld(name, made.UID, is, ours)
 		if is != ledger.Replica {
 			return errors.Join(err, fmt.Errorf("pod %q is not one of replica set %q", name, p.rs.Name))
 		}
-		return p.known.Told(start, made, p.Now())
+		return p.known.Observe(start, made, p.Now())
 	}).Err
 }
 
 // delete deletes pods if the owner on the server has the same UID and generation as the owner in the cache. If a
-// delete call succeeds or its result is unknown, delete calls Doubt. The ledger then remembers the deletion until a
+// delete call succeeds or its result is unknown, delete calls CallUnanswered. The ledger then remembers the deletion until a
 // view shows what happened to the pod.
 func (p *pass) delete(ctx context.Context, scale replicas.PodScale) error {
 	n := len(scale.Delete)
@@ -229,12 +229,12 @@ func (p *pass) delete(ctx context.Context, scale replicas.PodScale) error {
 		err := p.Client.Delete(ctx, victim.Object, victim.Options)
 		switch {
 		case apierrors.IsNotFound(err):
-			p.known.Gone(start, victim.Object.UID, p.Now())
+			p.known.ObserveDeleted(start, victim.Object.UID, p.Now())
 			return nil
 		case apierrors.IsConflict(err):
-			p.known.Distrust() // the pod has changed since the cache saw it
+			p.known.MarkStale() // the pod has changed since the cache saw it
 		case !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err):
-			p.known.Doubt(victim.Object.UID, "", p.Now())
+			p.known.CallUnanswered(victim.Object.UID, "", p.Now())
 		}
 		return err
 	}).Err

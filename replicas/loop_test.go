@@ -189,7 +189,7 @@ func (b *bed) settled() {
 	require.Len(b.t, b.view.ChildWatch.In("default"), b.there())
 	require.NoError(b.t, b.view.Intact())
 	require.Empty(b.t, b.loop.known.Names(), "seed %d: nothing is unknown for ever", b.seed)
-	require.Empty(b.t, b.loop.known.Doubted(), "seed %d: nothing is unknown for ever", b.seed)
+	require.Empty(b.t, b.loop.known.UnansweredCalls(), "seed %d: nothing is unknown for ever", b.seed)
 }
 
 // lossy returns a function that makes, on average, one of oneIn calls fail. In each of these calls, the request is

@@ -234,7 +234,7 @@ func TestViewIsOld(t *testing.T) {
 	none := 0
 	for name, tt := range map[string]struct {
 		step
-		blocked replicas.Reason
+		blocked replicas.BlockedReason
 	}{
 		"E3 nothing is created":                      {step{have: 1, want: 3}, replicas.ViewIsStale},
 		"E3 nothing is deleted":                      {step{have: 3, want: 1}, replicas.ViewIsStale},

@@ -119,7 +119,7 @@ func withSettings[O kinds.Object](set settings, kind kinds.Kind[O, *corev1.Pod])
 			return nil
 		}
 		var may bool
-		if may, step.Again, err = set.orders.admit(kind.Owner.Kind, owner); !may {
+		if may, step.RequeueAfter, err = set.orders.admit(kind.Owner.Kind, owner); !may {
 			step.Delete = nil
 		}
 		return err

@@ -66,10 +66,10 @@ func (c Call) String() string {
 	return text
 }
 
-// ErrNoRoom is wrapped in the error of a call that the Controller refused to send. If the call had been
+// ErrOverLimit is wrapped in the error of a call that the Controller refused to send. If the call had been
 // sent, the owner could have had more or fewer children than docs/guarantee.md promises. This error
 // indicates a bug in the Controller, so please report it.
-var ErrNoRoom = errors.New("there is no room for this call")
+var ErrOverLimit = errors.New("there is no room for this call")
 
 // errNoAnswer is the error of a call that has not returned. If the client panics, errNoAnswer remains the
 // error of the call.
@@ -101,7 +101,7 @@ func (c *calls) take(of *allowance, what, name string) error {
 	if of.used++; of.used <= of.room {
 		return nil
 	}
-	return fmt.Errorf("%s of %q: %w: it is call %d, and there is room for %d", what, name, ErrNoRoom, of.used, of.room)
+	return fmt.Errorf("%s of %q: %w: it is call %d, and there is room for %d", what, name, ErrOverLimit, of.used, of.room)
 }
 
 func (c *calls) record(call Call, ended time.Time, err error) {
@@ -189,16 +189,16 @@ func copyOf[T Object](obj T) (T, error) {
 // effect.
 func (p *pass[O, C]) noteCreation(start ledger.Moment, name types.NamespacedName, child C, err error) {
 	known, now := p.state.known, p.opts.Now()
-	known.Sending(name, now)
+	known.CreateSent(name, now)
 	switch {
 	case err == nil:
-		known.Bears(name, object.ID(child), ledger.Replica, true)
+		known.NameHeld(name, object.ID(child), ledger.Replica, true)
 		_ = known.Created(start, child, now) // askCreate has checked the name
 	case errors.As(err, new(notOursError)):
-		known.Bears(name, object.ID(child), ledger.Stranger, true)
+		known.NameHeld(name, object.ID(child), ledger.OtherObject, true)
 		known.Stray(child)
 	case isFinal(err):
-		known.Refused(name)
+		known.CreateRejected(name)
 	}
 }
 
@@ -224,16 +224,16 @@ func (p *pass[O, C]) noteDeletion(start ledger.Moment, id types.UID, carried str
 	case err == nil:
 		known.Deleted(id, now)
 	case apierrors.IsNotFound(err):
-		known.Gone(start, id, now)
-		known.Sure(id)
+		known.ObserveDeleted(start, id, now)
+		known.CallAnswered(id)
 	case hadNoAnswer(err):
-		known.Doubt(id, carried, now)
+		known.CallUnanswered(id, carried, now)
 	}
 }
 
 // hadNoAnswer reports whether the result of a deletion is unknown.
 func hadNoAnswer(err error) bool {
-	return err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && !isRefusal(err) && !errors.Is(err, ErrNoRoom)
+	return err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && !isRefusal(err) && !errors.Is(err, ErrOverLimit)
 }
 
 // versionOf returns the resourceVersion in the preconditions of a deletion, or "" if there is none.
@@ -268,7 +268,7 @@ func (p *pass[O, C]) askPatch(ctx context.Context, start ledger.Moment, child C,
 	patched, err := p.sendPatch(ctx, child, patch, metav1.PatchOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		p.state.known.Gone(start, object.ID(child), p.opts.Now())
+		p.state.known.ObserveDeleted(start, object.ID(child), p.opts.Now())
 	case err != nil || object.IsNil(patched):
 	case nameOf(patched) != nameOf(child):
 		err = fmt.Errorf("the patch of %q was answered with %q", object.Name(child), object.Name(patched))

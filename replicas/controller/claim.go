@@ -141,12 +141,12 @@ func (p *pass[O, C]) claimer() selector.Claimer[C] {
 }
 
 // toTry returns the children whose claim no hold delays. A hold ends early if the child changes.
-func (p *pass[O, C]) toTry(children []C, reasons ...Reason) []C {
+func (p *pass[O, C]) toTry(children []C, reasons ...GateReason) []C {
 	if len(p.state.holds) == 0 {
 		return children
 	}
 	return filter(children, func(c C) bool {
-		return !slices.ContainsFunc(reasons, func(r Reason) bool {
+		return !slices.ContainsFunc(reasons, func(r GateReason) bool {
 			return p.held(r, string(object.ID(c)), c.GetName(), c.GetResourceVersion())
 		})
 	})
@@ -172,12 +172,12 @@ func (p *pass[O, C]) forgetClaims(claims selector.Claims[C]) {
 	})
 }
 
-func (p *pass[O, C]) claimHold(reason Reason, c C) *hold {
+func (p *pass[O, C]) claimHold(reason GateReason, c C) *hold {
 	return p.state.holds[holdKey{reason, string(object.ID(c))}]
 }
 
 // holdClaim delays the next attempt to adopt or release a child. Its claim first failed at the given time.
-func (p *pass[O, C]) holdClaim(reason Reason, f selector.Failure[C], first time.Time) {
+func (p *pass[O, C]) holdClaim(reason GateReason, f selector.Failure[C], first time.Time) {
 	h := p.holdCalls(reason, string(object.ID(f.Object)), f.Object.GetName(), f.Err)
 	h.version, h.first = f.Object.GetResourceVersion(), first
 }
@@ -185,7 +185,7 @@ func (p *pass[O, C]) holdClaim(reason Reason, f selector.Failure[C], first time.
 // isMade reports whether this process has created a child. Such a child keeps its place, whatever the server
 // answers to its adoption. Otherwise a webhook that takes the owner from each new child would cause creations
 // without end.
-func (p *pass[O, C]) isMade(c C) bool { return p.state.known.Made(nameOf(c)) }
+func (p *pass[O, C]) isMade(c C) bool { return p.state.known.WasSent(nameOf(c)) }
 
 // failedAdoptions delays the adoptions that failed. While an adoption may still succeed, no child is created in its
 // place.
@@ -208,7 +208,7 @@ func (p *pass[O, C]) failedAdoptions(ctx context.Context, claimer selector.Claim
 	}
 	for _, f := range undecided {
 		first, key := p.Now, string(object.ID(f.Object))
-		for _, reason := range []Reason{AdoptionUndecided, AdoptionRefused} {
+		for _, reason := range []GateReason{AdoptionUndecided, AdoptionRefused} {
 			if h := p.claimHold(reason, f.Object); h != nil && !h.first.IsZero() {
 				first = h.first
 			}

@@ -347,7 +347,7 @@ func (r *reconciler[O, C]) forget(key expectations.Key) {
 // records this in the state of the owner.
 func (r *reconciler[O, C]) childLeft(key expectations.Key, child types.UID) {
 	if state := r.owners.get(key); state != nil {
-		state.known.Left(child)
+		state.known.ObserveLeaving(child)
 	}
 }
 
@@ -371,7 +371,7 @@ func (r *reconciler[O, C]) childEnded(child types.UID) {
 // child.
 func (r *reconciler[O, C]) cacheWentBack(key expectations.Key) {
 	if state := r.owners.get(key); state != nil {
-		state.known.WentBack()
+		state.known.CacheRegressed()
 	}
 }
 

@@ -223,7 +223,7 @@ func TestACallBeyondTheRoomIsNotSent(t *testing.T) {
 	errs := controller.AskTwice(r.client(), r.owner, podtest.Pod("web-a", owned(r.owner)))
 	require.Len(t, errs, 4)
 	require.NoError(t, errors.Join(errs[0], errs[2]))
-	require.ErrorIs(t, errs[1], controller.ErrNoRoom)
+	require.ErrorIs(t, errs[1], controller.ErrOverLimit)
 	require.EqualError(t, errs[1], `controller: ReplicaSet "default/web": creation of "default/web-a": there is no room for this call: it is call 2, and there is room for 1`)
 	require.EqualError(t, errs[3], `controller: ReplicaSet "default/web": deletion of "default/web-a": there is no room for this call: it is call 2, and there is room for 1`)
 	assert.Equal(t, []string{"create default/web-a", "delete web-a"}, r.calls)

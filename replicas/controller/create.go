@@ -335,14 +335,14 @@ func (p *pass[O, C]) creationsHeld(namespace string) (are bool) {
 	if len(p.state.holds) == 0 {
 		return false
 	}
-	for _, reason := range []Reason{NamespaceGoing, QuotaFull, RetryAfter, CreationFailed, ChangedByWebhook} {
+	for _, reason := range []GateReason{NamespaceGoing, QuotaFull, RetryAfter, CreationFailed, ChangedByWebhook} {
 		are = p.held(reason, namespace, namespace, p.roomInQuota(namespace, nil)) || are
 	}
 	return are
 }
 
 // holdCalls starts or extends a hold after a failure. Usually, its key is the name of the object.
-func (p *pass[O, C]) holdCalls(reason Reason, key, object string, why error) *hold {
+func (p *pass[O, C]) holdCalls(reason GateReason, key, object string, why error) *hold {
 	h := p.state.holds.getOrAdd(reason, key)
 	reason.grow(&h.Hold, p.opts.Now())
 	h.Wait, h.why = max(h.Wait, serverDelay([]error{why})), why
@@ -380,7 +380,7 @@ func (p *pass[O, C]) holdAfter(namespace string, errs []error) {
 }
 
 // holdFor puts calls on hold for the time that the server requested.
-func (p *pass[O, C]) holdFor(reason Reason, key string, d time.Duration, why error) {
+func (p *pass[O, C]) holdFor(reason GateReason, key string, d time.Duration, why error) {
 	*p.state.holds.getOrAdd(reason, key) = hold{Hold: backoff.Hold{Since: p.opts.Now(), Wait: d}, why: why}
 	p.gate(reason, key, d, why)
 }

@@ -299,7 +299,7 @@ func TestACreationWithoutAnAnswerIsNotSentAtEachEvent(t *testing.T) {
 					r.create = func(int) error { return timeout() }
 					r.children = func() ([]*corev1.Pod, error) { return nil, nil }
 					for _, p := range r.known().Names() {
-						r.known().Refused(p.NamespacedName)
+						r.known().CreateRejected(p.NamespacedName)
 					}
 					r.settle()
 				}

@@ -490,7 +490,7 @@ func TestCallsThatEndTheirGoroutine(t *testing.T) {
 		p, err := r.pass(t, 0, pods...)
 		require.Error(t, err)
 		assert.Empty(t, append(p.Created, p.Deleted...))
-		assert.Len(t, r.known().Doubted(), int(2-min(want, 2)))
+		assert.Len(t, r.known().UnansweredCalls(), int(2-min(want, 2)))
 		assert.Equal(t, int(max(want, 2)-2), p.InFlight)
 		assert.Equal(t, 1, p.LiveReads(), "what became of it?")
 		assert.Equal(t, 1, p.Failed)

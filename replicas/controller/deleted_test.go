@@ -29,7 +29,7 @@ func TestAPausedOrBrokenOwnerCanBeDeleted(t *testing.T) {
 	const finalizer = "example.com/pods"
 	for name, tt := range map[string]struct {
 		wrong  func(s *replicas.PodSpec)
-		reason controller.Reason
+		reason controller.GateReason
 	}{
 		"paused":               {func(s *replicas.PodSpec) { s.Paused = true }, controller.Paused},
 		"with a wrong number":  {func(s *replicas.PodSpec) { s.Replicas = -1 }, controller.SpecRefused},

@@ -61,7 +61,7 @@ func withClaims(calls claimCalls) controller.Kind[*appsv1.ReplicaSet, *corev1.Po
 			return nil
 		}
 		if step.InFlight > 0 { // a member whose creation had no answer may still appear
-			step.Again = time.Minute
+			step.RequeueAfter = time.Minute
 			return nil
 		}
 		live, err := calls.Owner(ctx, rs) // the cache may not show yet that a member is wanted again

@@ -35,7 +35,7 @@ func (r *reconciler[O, C]) hasLooked(owner metav1.Object) {
 
 // GateTable returns the rows of the table of gates in docs/pass.md.
 func GateTable() (table [][]string) {
-	for r := Reason(1); r < reasons; r++ {
+	for r := GateReason(1); r < reasons; r++ {
 		row := rows[r]
 		hold := "-"
 		switch {
@@ -59,8 +59,8 @@ func GateTable() (table [][]string) {
 }
 
 // ShortestHold and LongestHold return the delays that the table of gates shows for a reason.
-func ShortestHold(r Reason) time.Duration { return r.row().shortest }
-func LongestHold(r Reason) time.Duration  { return r.row().longest }
+func ShortestHold(r GateReason) time.Duration { return r.row().shortest }
+func LongestHold(r GateReason) time.Duration  { return r.row().longest }
 
 // Remembered returns how many owners a Controller remembers.
 func Remembered(c *Controller) int {

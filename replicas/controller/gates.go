@@ -30,7 +30,7 @@ import (
 // under /debug/passes, in the format of Pass.String. Kind.Observe finds the gates in Pass.Gates, and
 // Kind.Status finds them in Outcome.Gates.
 type Gate struct {
-	Reason Reason
+	Reason GateReason
 	// Stops lists the parts of the pass that the gate stopped. If Stops is 0, the gate stopped nothing and
 	// only reports a fact, such as a release that the server refused.
 	Stops Stops
@@ -103,12 +103,12 @@ func (s Stops) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// A Reason says why a pass held something back. The zero Reason means no reason.
-type Reason uint8
+// A GateReason says why a pass held something back. The zero Reason means no reason.
+type GateReason uint8
 
 // These are the reasons, in the order in which a pass meets them.
 const (
-	PassPanicked Reason = 1 + iota
+	PassPanicked GateReason = 1 + iota
 	OwnWriteNotSeen
 	OwnerStale
 	OwnerGone
@@ -130,14 +130,14 @@ const (
 	MustStay
 	MissingFirst
 	MaxDeletions
-	Burst
+	BurstLimit
 	Conflict
 	DeletionRetryAfter
 	DeletionFailed
 	DeletionRefused
 	LookFailed
 	CreationInFlight
-	Author
+	HeldByPrepare
 	LastRoundEnded
 	NamespaceGoing
 	QuotaFull
@@ -289,8 +289,8 @@ var rows = [reasons]row{
 		ends:     "the owner or a child changes",
 		sentence: "Spec.MaxDeletions allows no more deletions now",
 	},
-	Burst: {
-		name: "Burst", step: scales, stops: stopsScale,
+	BurstLimit: {
+		name: "BurstLimit", step: scales, stops: stopsScale,
 		ends:     "the cache shows what this pass did",
 		sentence: "Spec.BurstReplicas allows no more calls in one pass",
 	},
@@ -324,8 +324,8 @@ var rows = [reasons]row{
 		ends:     "it is known whether the call took effect",
 		sentence: "a creation without an answer counts as done, and is sent again or looked for only after a delay",
 	},
-	Author: {
-		name: "Author", step: scales, stops: stopsScale, isError: true, atOnce: true,
+	HeldByPrepare: {
+		name: "HeldByPrepare", step: scales, stops: stopsScale, isError: true, atOnce: true,
 		ends:     "Kind.Prepare allows the calls",
 		sentence: "Kind.Prepare removed calls from the plan, or failed",
 	},
@@ -377,12 +377,12 @@ var rows = [reasons]row{
 }
 
 // String returns the name of the reason, which is also its value in metrics.
-func (r Reason) String() string { return r.row().name }
+func (r GateReason) String() string { return r.row().name }
 
 // Sentence says in plain words what the reason means.
-func (r Reason) Sentence() string { return r.row().sentence }
+func (r GateReason) Sentence() string { return r.row().sentence }
 
-func (r Reason) row() row {
+func (r GateReason) row() row {
 	if r >= reasons {
 		r = 0
 	}
@@ -392,7 +392,7 @@ func (r Reason) row() row {
 // gate records that the pass holds something back. If wait is not 0, gate requests another pass after that
 // time. If err counts as an error of the pass, wait replaces the delay of the rate limiter. The caller may
 // modify the returned Gate until gate is called again.
-func (p *pass[O, C]) gate(reason Reason, object string, wait time.Duration, err error) *Gate {
+func (p *pass[O, C]) gate(reason GateReason, object string, wait time.Duration, err error) *Gate {
 	row := reason.row()
 	g := Gate{Reason: reason, Stops: row.stops, Since: p.Now, Object: object, Err: err, waits: row.waits}
 	if wait > 0 {
@@ -413,7 +413,7 @@ func (p *pass[O, C]) gate(reason Reason, object string, wait time.Duration, err 
 
 // held reports whether the hold with this reason and key still lasts, and then records a gate for the object. The
 // version is what the hold depends on; see hold.
-func (p *pass[O, C]) held(reason Reason, key, object, version string) bool {
+func (p *pass[O, C]) held(reason GateReason, key, object, version string) bool {
 	h := p.state.holds[holdKey{reason, key}]
 	if g := gateOf(p.Gates, reason, object); g != nil && g.Err != nil && !g.Earlier {
 		return true // this pass has begun the hold, and its clock stands before that
@@ -433,7 +433,7 @@ func (p *pass[O, C]) held(reason Reason, key, object, version string) bool {
 // sendEventOnce sends the event that belongs to a reason. If a gate with this reason is still in effect
 // from an earlier pass, no event is sent. If this pass has already recorded a gate with this reason and an
 // error, no event is sent either. Call sendEventOnce before gate.
-func (p *pass[O, C]) sendEventOnce(reason Reason, message string) {
+func (p *pass[O, C]) sendEventOnce(reason GateReason, message string) {
 	if !slices.ContainsFunc(p.standing, func(g Gate) bool { return g.Reason == reason }) &&
 		!slices.ContainsFunc(p.Gates, func(g Gate) bool { return g.Reason == reason && g.Err != nil }) {
 		p.event(corev1.EventTypeWarning, reason.row().event, message)
@@ -466,7 +466,7 @@ func (p *pass[O, C]) conclude(err error) {
 			wait = max(wait, serverDelay([]error{g.Err}))
 		}
 	}
-	switch owed := p.state.known.Again(now); {
+	switch owed := p.state.known.RequeueAfter(now); {
 	case failed && (wait == 0 || errors.Is(err, ErrRestored)):
 		p.RequeueAfter = 0 // nothing but the caller's rate limiter knows when to try again
 	case failed:
@@ -476,14 +476,14 @@ func (p *pass[O, C]) conclude(err error) {
 	}
 }
 
-// blocks contains the gate's reason for each replicas.Reason that blocks a plan. The reason
+// blocks contains the gate's reason for each replicas.BlockedReason that blocks a plan. The reason
 // replicas.ViewIsStale needs no entry. If the view is stale, the pass lists the children live or records
 // another gate.
-var blocks = map[replicas.Reason]Reason{
+var blocks = map[replicas.BlockedReason]GateReason{
 	replicas.ExpectationsPending: CallsNotSeen, replicas.OwnerDeleted: OwnerDeleted, replicas.Paused: Paused,
 }
 
-func gateOf(gates []Gate, reason Reason, object string) *Gate {
+func gateOf(gates []Gate, reason GateReason, object string) *Gate {
 	i := slices.IndexFunc(gates, func(g Gate) bool { return g.Reason == reason && g.Object == object })
 	if i < 0 {
 		return nil
@@ -506,7 +506,7 @@ type hold struct {
 }
 
 // grow doubles the length of a hold, but keeps it between the reason's shortest and longest values.
-func (r Reason) grow(h *backoff.Hold, now time.Time) {
+func (r GateReason) grow(h *backoff.Hold, now time.Time) {
 	h.Double(now, r.row().shortest, r.row().longest)
 }
 
@@ -525,13 +525,13 @@ type holds map[holdKey]*hold
 // A holdKey identifies a hold by its reason and by the object that is held back. Key is a namespace, the
 // name of a slot or child, or "".
 type holdKey struct {
-	Reason Reason
+	Reason GateReason
 	Key    string
 }
 
 // getOrAdd returns the hold with this reason and key, so that the caller can set it. If the hold does not
 // exist, a zero hold is added.
-func (h *holds) getOrAdd(reason Reason, key string) *hold {
+func (h *holds) getOrAdd(reason GateReason, key string) *hold {
 	if *h == nil {
 		*h = holds{}
 	}
@@ -543,7 +543,7 @@ func (h *holds) getOrAdd(reason Reason, key string) *hold {
 }
 
 // end removes the holds with the given key and reasons.
-func (h holds) end(key string, why ...Reason) {
+func (h holds) end(key string, why ...GateReason) {
 	for _, reason := range why {
 		delete(h, holdKey{reason, key})
 	}
@@ -603,7 +603,7 @@ type gateBook struct {
 // record replaces the gates of an owner with the gates of a pass, and returns the changes to report. If
 // the pass did not reach a step, the gates of this step remain unchanged. A gate that was reported also remains if
 // its reason lasts although the pass went on.
-func (b *gateBook) record(owner types.NamespacedName, is []Gate, came step, lasts []Reason, now time.Time) (changes []GateChange) {
+func (b *gateBook) record(owner types.NamespacedName, is []Gate, came step, lasts []GateReason, now time.Time) (changes []GateChange) {
 	var stand []Gate
 	for i := range is {
 		g := is[i]
@@ -650,11 +650,11 @@ func (b *gateBook) samples() []Sample {
 	var owners [reasons]int
 	for _, gates := range b.of {
 		for r := range owners {
-			owners[r] += oneIf(slices.ContainsFunc(gates, func(g Gate) bool { return g.Reason == Reason(r) }))
+			owners[r] += oneIf(slices.ContainsFunc(gates, func(g Gate) bool { return g.Reason == GateReason(r) }))
 		}
 	}
 	samples := []Sample{b.lasted.sample("gate_duration_seconds", "How long a gate held an owner back.")}
-	for r := Reason(1); r < reasons; r++ {
+	for r := GateReason(1); r < reasons; r++ {
 		samples = append(samples, Sample{
 			Name: "gated_owners", Help: "Owners that are held back, by reason.", Type: Gauge, Reason: r.String(), Value: float64(owners[r]),
 		})

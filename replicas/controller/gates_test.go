@@ -47,10 +47,10 @@ func TestEachGateAlone(t *testing.T) {
 	const all = controller.StopsClaims | controller.StopsCreations | controller.StopsDeletions
 	const scale = controller.StopsCreations | controller.StopsDeletions
 	type gate struct {
-		reason controller.Reason
+		reason controller.GateReason
 		stops  controller.Stops
 		event  string
-		with   []controller.Reason // the other gates of the same pass
+		with   []controller.GateReason // the other gates of the same pass
 		// begin makes the pass in which the gate comes up.
 		begin func(t *testing.T, r *podRig) podPass
 		// end removes the cause of the gate, and makes a pass without gates.
@@ -106,7 +106,7 @@ func TestEachGateAlone(t *testing.T) {
 			},
 		}
 	}
-	row := func(reason controller.Reason, stops controller.Stops, event string, g gate) gate {
+	row := func(reason controller.GateReason, stops controller.Stops, event string, g gate) gate {
 		g.reason, g.stops, g.event = reason, stops, event
 		return g
 	}
@@ -250,7 +250,7 @@ func TestEachGateAlone(t *testing.T) {
 		row(controller.MaxDeletions, controller.StopsDeletions, "", one(func(r *podRig) {
 			withSpec(r, func(s *replicas.PodSpec) { s.MaxDeletions = new(int) })
 		}, func(r *podRig) { *r.owner.Spec.Replicas = 4 })),
-		row(controller.Burst, scale, "", one(func(r *podRig) {
+		row(controller.BurstLimit, scale, "", one(func(r *podRig) {
 			withSpec(r, func(s *replicas.PodSpec) { s.BurstReplicas = 1 })
 		}, func(r *podRig) { r.settle(); *r.owner.Spec.Replicas = 4 })),
 		row(controller.Conflict, controller.StopsDeletions, "", one(func(r *podRig) {
@@ -260,10 +260,10 @@ func TestEachGateAlone(t *testing.T) {
 		row(controller.DeletionRetryAfter, controller.StopsDeletions, controller.DeletionsHeld, one(func(r *podRig) {
 			r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return busy(30) }
 		}, func(r *podRig) { r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return nil } })),
-		row(controller.Author, controller.StopsDeletions, "", one(func(r *podRig) {
+		row(controller.HeldByPrepare, controller.StopsDeletions, "", one(func(r *podRig) {
 			r.kind.Prepare = func(_ context.Context, _ *appsv1.ReplicaSet, s *controller.Step[*corev1.Pod]) error {
 				s.Delete = nil
-				s.Again = time.Minute
+				s.RequeueAfter = time.Minute
 				return nil
 			}
 		}, func(r *podRig) { *r.owner.Spec.Replicas = 4 })),
@@ -298,7 +298,7 @@ func TestEachGateAlone(t *testing.T) {
 	slotted := func(r *podRig) { r.kind.Spec = slotted().Spec }
 	gates = append(gates,
 		row(controller.StrayLeft, 0, "", gate{
-			with: []controller.Reason{controller.ChangedByWebhook},
+			with: []controller.GateReason{controller.ChangedByWebhook},
 			begin: func(t *testing.T, r *podRig) podPass {
 				t.Helper()
 				r.mutate = func(p *corev1.Pod) { p.Labels, p.UID = api, "strange" }
@@ -425,7 +425,7 @@ func TestEachGateAlone(t *testing.T) {
 			assert.Equal(t, g.reason, is.Reason)
 			assert.Equal(t, g.stops, is.Stops, is.Stops.String())
 			assert.False(t, is.Since.IsZero() || is.Since.After(r.now))
-			assert.Equal(t, is.Stops&scale == scale || p.Waiting(), p.Waiting() || is.Reason == controller.Burst || is.Reason == controller.SpecRefused)
+			assert.Equal(t, is.Stops&scale == scale || p.Waiting(), p.Waiting() || is.Reason == controller.BurstLimit || is.Reason == controller.SpecRefused)
 			assert.Contains(t, is.String(), is.Reason.Sentence())
 			if shortest := controller.ShortestHold(is.Reason); shortest > 0 && !is.Earlier {
 				if is.Reason == controller.CreationInFlight {
@@ -631,7 +631,7 @@ func TestAnAnswerOfTheAuthorThatIsWrongIsAGate(t *testing.T) {
 	pass, err := r.pass(t, 0)
 	require.NoError(t, err, "trying again is useless")
 	require.Len(t, pass.Gates, 1)
-	assert.Equal(t, controller.Author, pass.Gates[0].Reason)
+	assert.Equal(t, controller.HeldByPrepare, pass.Gates[0].Reason)
 	assert.Equal(t, pass.Err, pass.Gates[0].Err)
 }
 
@@ -654,5 +654,5 @@ func TestOnlyGatesSayWhenTheNextPassComes(t *testing.T) {
 
 func TestAReasonThatThereIsNot(t *testing.T) {
 	t.Parallel()
-	assert.Empty(t, controller.Reason(200).String()+controller.Reason(200).Sentence())
+	assert.Empty(t, controller.GateReason(200).String()+controller.GateReason(200).Sentence())
 }

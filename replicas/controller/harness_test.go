@@ -430,12 +430,12 @@ func (r *rig[O, C]) awaits(owner O, names ...string) {
 func (r *rig[O, C]) settle() {
 	creations, deletions := r.known().Awaited()
 	for _, name := range creations {
-		r.known().Left(types.UID("uid-" + name))
+		r.known().ObserveLeaving(types.UID("uid-" + name))
 	}
 	children, _ := r.children()
 	for _, c := range children { // the cache still has these children, so they were not deleted
 		if !object.IsNil(c) && slices.Contains(deletions, object.ID(c)) {
-			_ = r.known().Told(r.known().Start(), c, r.now)
+			_ = r.known().Observe(r.known().Start(), c, r.now)
 		}
 	}
 }

@@ -91,9 +91,9 @@ type Kind[O, C Object] struct {
 	// step.Delete or step.Discard. Prepare may remove any entry, and may modify the lists in place. If
 	// Prepare adds an entry, nothing is created or deleted, and the Controller sends an InvalidStep event.
 	// The next pass plans the removed entries again. It runs when a child or the owner changes, or after
-	// the delay step.Again. If Prepare returns an error or panics, nothing is created or deleted.
-	// Sync returns the error, except for a RefusedError. If Prepare returns an error and sets step.Again,
-	// the next pass runs after step.Again instead of the rate limiter's delay.
+	// the delay step.RequeueAfter. If Prepare returns an error or panics, nothing is created or deleted.
+	// Sync returns the error, except for a RefusedError. If Prepare returns an error and sets step.RequeueAfter,
+	// the next pass runs after step.RequeueAfter instead of the rate limiter's delay.
 	//
 	// Prepare may block, for example in calls to the API server. Its ctx ends when the context of Sync
 	// ends, and after PrepareTimeout at the latest. While Prepare blocks, only this owner and one worker
@@ -150,7 +150,7 @@ type Step[C Object] struct {
 	InFlight int
 	// Again is a delay that Prepare may set. After this delay, Prepare is called again, even if nothing has
 	// changed. If Again is 0, no such call is scheduled. A negative value is an error.
-	Again time.Duration
+	RequeueAfter time.Duration
 }
 
 // NoneLeft reports whether the owner has no children and no earlier call can still take effect. If

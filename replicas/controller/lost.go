@@ -106,10 +106,10 @@ func findNamed[C Object](items []C, name types.NamespacedName, err error) (found
 // recordMissing records in the ledger that a live read or list did not find the child with the given UID.
 func (p *pass[O, C]) recordMissing(l look[C], id types.UID) {
 	if l.isList {
-		p.state.known.Lacked(l.start, id, l.version, p.opts.Now())
+		p.state.known.ObserveMissing(l.start, id, l.version, p.opts.Now())
 		return
 	}
-	p.state.known.Gone(l.start, id, p.opts.Now())
+	p.state.known.ObserveDeleted(l.start, id, p.opts.Now())
 }
 
 // findings are what a look has found under the names of calls without an answer.
@@ -134,7 +134,7 @@ func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C], t
 	}
 	isPlanned := sets.New(scale.Names...).Has
 	due := filter(names, func(n ledger.Name) bool {
-		return n.NextLook(now) <= 0 && (!isPlanned(n.Name) || !n.Sent.Before(p.Now)) // a later pass sends the others again
+		return n.CheckIn(now) <= 0 && (!isPlanned(n.Name) || !n.Sent.Before(p.Now)) // a later pass sends the others again
 	})
 	for _, name := range taken {
 		due = append(due, ledger.Name{NamespacedName: name})
@@ -142,13 +142,13 @@ func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C], t
 	found = p.lookFor(ctx, due, filter(doubted, func(v unanswered[C]) bool {
 		// A deletion of this pass may have taken effect. If the child is still there, the next look is due when it no
 		// longer can.
-		return !v.sent.Before(p.Now) || now.Sub(v.sent) >= ledger.Landing
+		return !v.sent.Before(p.Now) || now.Sub(v.sent) >= ledger.MaxRequestAge
 	}))
 	now = p.opts.Now() // a list may have hung for half a minute
 	spec := p.view.spec
 	spec.CreationsInFlight, spec.DeletionsInFlight, spec.Names, spec.Related = nil, nil, nil, nil
 	all, _ := replicas.ScaleTo(p.activeAndEnded(), spec) // the plan had no error
-	wait := func(reason Reason, name string, next time.Duration, holds bool) {
+	wait := func(reason GateReason, name string, next time.Duration, holds bool) {
 		if next = max(next, p.state.holds[holdKey{LookFailed, ""}].remaining(now, "")); next <= 0 {
 			next = p.spread(LookFailed.row().shortest) // the context ended before the look, or too many lists were under way
 		}
@@ -160,11 +160,11 @@ func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C], t
 	}
 	for _, n := range known.Names() {
 		if !isPlanned(n.Name) {
-			wait(CreationInFlight, n.Name, n.NextLook(now), all.Create > scale.Create && n.Bearer == ledger.Nobody)
+			wait(CreationInFlight, n.Name, n.CheckIn(now), all.Create > scale.Create && n.Holder == ledger.NoObject)
 		}
 	}
 	for _, v := range p.unanswered() {
-		wait(DeletionInFlight, v.child.GetName(), v.sent.Add(ledger.Landing+1).Sub(now), len(all.Delete) > len(scale.Delete) && p.rules.Active(v.child))
+		wait(DeletionInFlight, v.child.GetName(), v.sent.Add(ledger.MaxRequestAge+1).Sub(now), len(all.Delete) > len(scale.Delete) && p.rules.Active(v.child))
 	}
 	return found, held
 }
@@ -176,7 +176,7 @@ type unanswered[C Object] struct {
 }
 
 func (p *pass[O, C]) unanswered() (children []unanswered[C]) {
-	sent := p.state.known.Doubted()
+	sent := p.state.known.UnansweredCalls()
 	if len(sent) == 0 {
 		return nil
 	}
@@ -237,11 +237,11 @@ func (p *pass[O, C]) lookedForName(l look[C], n ledger.Name, f finding[C], found
 	known := p.state.known
 	switch {
 	case f.there:
-		p.turnedUp(l.start, f.child, n.Bearer == ledger.Replica)
+		p.turnedUp(l.start, f.child, n.Holder == ledger.Replica)
 	case l.isList && p.isUnlisted(n.NamespacedName): // the list cannot contain this child, so the name may still be in use
 		delete(found, n.NamespacedName)
 	default:
-		known.NoneBears(n.NamespacedName)
+		known.NameFree(n.NamespacedName)
 		for _, c := range p.view.children {
 			if nameOf(c) == n.NamespacedName { // the watch of the cache may be behind
 				p.recordMissing(l, object.ID(c))
@@ -251,8 +251,8 @@ func (p *pass[O, C]) lookedForName(l look[C], n ledger.Name, f finding[C], found
 			p.again(1)
 		}
 	}
-	// After the time ledger.Landing, no creation can take effect, and the ledger drops the name.
-	known.Looked(n.NamespacedName, began, p.opts.Now())
+	// After ledger.MaxRequestAge, no creation can take effect, and the ledger drops the name.
+	known.NameChecked(n.NamespacedName, began, p.opts.Now())
 	if _, open := known.SentTo(n.Name); !open && !n.Sent.IsZero() {
 		p.again(1)
 	}
@@ -265,17 +265,17 @@ func (p *pass[O, C]) lookedForDeleted(l look[C], v unanswered[C], f finding[C], 
 	case !f.there:
 		p.recordMissing(l, id)
 	case object.ID(f.child) != id:
-		known.Gone(l.start, id, p.opts.Now())
+		known.ObserveDeleted(l.start, id, p.opts.Now())
 		p.turnedUp(l.start, f.child, false)
 	default:
 		if !p.viewHas(f.child) { // the child has changed, and may have another owner
 			p.believe(l.start, f.child)
 		}
-		if f.child.GetDeletionTimestamp() == nil && began.Sub(v.sent) < ledger.Landing {
+		if f.child.GetDeletionTimestamp() == nil && began.Sub(v.sent) < ledger.MaxRequestAge {
 			return
 		}
 	}
-	known.Sure(id)
+	known.CallAnswered(id)
 	p.again(1)
 }
 
@@ -309,6 +309,6 @@ func (p *pass[O, C]) turnedUp(start ledger.Moment, found C, isInView bool) {
 
 // recordName records in the ledger which object has a name.
 func (p *pass[O, C]) recordName(c C) {
-	is, ours := p.snapshot.Rules.Bearer(c)
-	p.state.known.Bears(nameOf(c), object.ID(c), is, ours)
+	is, ours := p.snapshot.Rules.Holder(c)
+	p.state.known.NameHeld(nameOf(c), object.ID(c), is, ours)
 }

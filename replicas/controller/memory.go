@@ -238,7 +238,7 @@ func (o *owners[C]) sweepLeft(now time.Time) {
 	name := o.leavers[0]
 	o.leavers = o.leavers[1:]
 	kept := slices.DeleteFunc(o.m[name], func(s *memory[C]) bool {
-		return s.hasLeft && now.Sub(s.lastPass) > incarnationKept && s.known.Unanswered(now) <= 0
+		return s.hasLeft && now.Sub(s.lastPass) > incarnationKept && s.known.CallsExpireIn(now) <= 0
 	})
 	if len(kept) == 0 {
 		delete(o.m, name)
@@ -262,7 +262,7 @@ func (o *owners[C]) sweep(name types.NamespacedName, now time.Time) (next time.D
 		if !s.hasLeft {
 			return false
 		}
-		remaining := s.known.Unanswered(now)
+		remaining := s.known.CallsExpireIn(now)
 		if remaining > 0 {
 			next = earliest(next, remaining)
 		}

@@ -302,7 +302,7 @@ func TestAStatusWriteIsNotWaitedForInACacheThatIsKnownToBeOld(t *testing.T) {
 			rig.settle()
 			creations, _ := rig.known().Awaited()
 			for _, name := range creations { // settle does not remove these pods from the view, because the cache stays at version 10
-				rig.known().Gone(rig.known().Start(), types.UID("uid-"+name), rig.now)
+				rig.known().ObserveDeleted(rig.known().Start(), types.UID("uid-"+name), rig.now)
 			}
 		}
 	}

@@ -148,7 +148,7 @@ func (m *measures[O, C]) standing(owner types.NamespacedName) []Gate {
 func (m *measures[O, C]) noteGates(p *Pass[O, C], step step) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var lasts []Reason
+	var lasts []GateReason
 	if len(p.Created)+len(p.Deleted) > 0 {
 		// The watch was a minute late, and a pod ended each minute. A pass that saw the last creation made the next
 		// one, so the gate ended and soon began again, which was logged forty times in twenty minutes.

@@ -674,8 +674,8 @@ func TestCreationsInFlightHoldTheirPlaces(t *testing.T) {
 		t.Parallel()
 		r := newRig(1)
 		name := types.NamespacedName{Namespace: podtest.Namespace, Name: "web-bbbbb"}
-		r.known().Sending(name, r.now)
-		r.known().Sending(name, r.now)
+		r.known().CreateSent(name, r.now)
+		r.known().CreateSent(name, r.now)
 		r.get = func(name string) (*corev1.Pod, error) {
 			return podtest.Pod(name, owned(r.owner), podtest.UID("uid-second"), version("9")), nil
 		}
@@ -864,7 +864,7 @@ func TestNamesThatNoListContainsCauseNoLists(t *testing.T) {
 	var released []*corev1.Pod
 	for i := range n {
 		name := fmt.Sprintf("web-released-%d", i)
-		r.known().Sending(types.NamespacedName{Namespace: podtest.Namespace, Name: name}, r.now)
+		r.known().CreateSent(types.NamespacedName{Namespace: podtest.Namespace, Name: name}, r.now)
 		released = append(released, podtest.Pod(name, podtest.Labels(api), version("7")))
 	}
 	r.children = func() ([]*corev1.Pod, error) { return released, nil }

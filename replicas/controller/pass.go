@@ -200,7 +200,7 @@ func (p *pass[O, C]) tellPanicked(value any) {
 
 // believe records in the ledger a child that a call has returned. The call began at start.
 func (p *pass[O, C]) believe(start ledger.Moment, c C) {
-	_ = p.state.known.Told(start, c, p.opts.Now()) // no error is possible, because the caller has checked the child
+	_ = p.state.known.Observe(start, c, p.opts.Now()) // no error is possible, because the caller has checked the child
 }
 
 // controls reports whether the owner is the controller of a child.

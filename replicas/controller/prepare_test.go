@@ -44,14 +44,14 @@ func TestPrepareSaysWhenItWantsToBeAskedAgain(t *testing.T) {
 		"an earlier reason wins":                             {again: time.Hour, min: 3660, requeue: 59 * time.Second},
 		"its error is that of the pass":                      {fails: errNoQuorum, err: `controller: ReplicaSet "default/web": Prepare: no quorum`},
 		"with an error its time is that of the rate limiter": {again: 7 * time.Second, fails: errNoQuorum, requeue: 7 * time.Second, err: "no quorum"},
-		"a negative time is an error":                        {again: -time.Second, err: `ReplicaSet "default/web": Prepare: step.Again: -1s is negative`},
+		"a negative time is an error":                        {again: -time.Second, err: `ReplicaSet "default/web": Prepare: step.RequeueAfter: -1s is negative`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(1)
 			r.owner.Spec.MinReadySeconds = tt.min
 			r.kind.Prepare = func(_ context.Context, _ *appsv1.ReplicaSet, s *step) error {
-				s.Delete, s.Again = nil, tt.again
+				s.Delete, s.RequeueAfter = nil, tt.again
 				return tt.fails
 			}
 			pass, err := r.pass(t, 1, ready(r.owner, 3)...)
@@ -326,7 +326,7 @@ func victimsOf(s *step) (names []string) {
 	return names
 }
 
-// If Prepare panics, the pass ends with an error and reports a gate with the reason Author. The pass creates and
+// If Prepare panics, the pass ends with an error and reports a gate with the reason HeldByPrepare. The pass creates and
 // deletes nothing.
 func TestAPanicOfPrepareIsAGate(t *testing.T) {
 	t.Parallel()
@@ -337,7 +337,7 @@ func TestAPanicOfPrepareIsAGate(t *testing.T) {
 	require.ErrorContains(t, err, "prepare_test.go", "the stack is for the log")
 	assert.Empty(t, r.callsOf("delete"))
 	require.Len(t, pass.Gates, 1)
-	assert.Equal(t, controller.Author, pass.Gates[0].Reason)
+	assert.Equal(t, controller.HeldByPrepare, pass.Gates[0].Reason)
 	assert.NotContains(t, pass.Gates[0].String(), "prepare_test.go")
 	assert.Contains(t, strings.Join(r.events, "\n"), "Warning Panicked")
 }

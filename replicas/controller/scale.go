@@ -61,7 +61,7 @@ func (p *pass[O, C]) clampToRoom(ctx context.Context, scale replicas.Scale[C]) r
 		found := p.lookFor(ctx, taken, nil)
 		for _, n := range taken {
 			f := found[n.NamespacedName]
-			if is, _ := p.snapshot.Rules.Bearer(f.child); !f.there || is == ledger.Replica {
+			if is, _ := p.snapshot.Rules.Holder(f.child); !f.there || is == ledger.Replica {
 				spec.CreationsInFlight = append(spec.CreationsInFlight, n.Name)
 			}
 		}
@@ -100,7 +100,7 @@ func (p *pass[O, C]) listsFirst(plan replicas.Scale[C]) bool {
 	for k := range p.state.holds {
 		met = met || k.Reason == Conflict
 	}
-	lasts := func(reason Reason, key, version string) bool {
+	lasts := func(reason GateReason, key, version string) bool {
 		return p.state.holds[holdKey{reason, key}].remaining(p.Now, version) > 0
 	}
 	return met && !lasts(DeletionFailed, "", "") && !lasts(DeletionRetryAfter, "", "") &&
@@ -114,7 +114,7 @@ func (p *pass[O, C]) listsFirst(plan replicas.Scale[C]) bool {
 func (p *pass[O, C]) limits(scale replicas.Scale[C]) {
 	p.Scale.Deferred, p.Scale.Kept, p.Scale.MustStay = scale.Deferred, scale.Kept, scale.MustStay
 	if limit := p.spec.MaxDeletions; scale.Deferred > 0 {
-		reason := Burst
+		reason := BurstLimit
 		rolls := p.spec.MaxUnavailable != nil || p.spec.MaxSurge != nil
 		if limit != nil && len(scale.Delete) >= *limit && (scale.Create == 0 || rolls) {
 			reason = MaxDeletions
@@ -146,7 +146,7 @@ func (p *pass[O, C]) callPrepare(ctx context.Context, planned, allowed replicas.
 	step := Step[C]{
 		Now: p.Now, Create: slices.Clone(planned.Names), Delete: slices.Clone(planned.Delete), Discard: slices.Clone(planned.Discard),
 		Active: slices.Clone(p.notDoubted(planned)), Terminating: slices.Clone(p.Terminating),
-		InFlight: len(p.state.known.Open()) + len(p.state.known.Doubted()),
+		InFlight: len(p.state.known.Open()) + len(p.state.known.UnansweredCalls()),
 		Later:    p.Scale.Kept + p.Scale.Deferred,
 	}
 	err := p.prepare(ctx, &step)
@@ -154,16 +154,16 @@ func (p *pass[O, C]) callPrepare(ctx context.Context, planned, allowed replicas.
 		err = step.check(planned)
 	}
 	if err != nil {
-		g := p.gate(Author, "", max(step.Again, 0), p.failure("Prepare: %w", err))
+		g := p.gate(HeldByPrepare, "", max(step.RequeueAfter, 0), p.failure("Prepare: %w", err))
 		g.Stops, g.waits = leftOut(allowed, replicas.Scale[C]{}), true
 		p.refuse(err)
 		return replicas.Scale[C]{}, p.failure("Prepare: %w", withStack(err))
 	}
 	cut := step.allowedOf(allowed)
 	if stops := leftOut(allowed, cut); stops != 0 {
-		p.gate(Author, "", step.Again, nil).Stops = stops
-	} else if step.Again > 0 {
-		p.again(step.Again)
+		p.gate(HeldByPrepare, "", step.RequeueAfter, nil).Stops = stops
+	} else if step.RequeueAfter > 0 {
+		p.again(step.RequeueAfter)
 	}
 	return cut, nil
 }
@@ -176,7 +176,7 @@ const unsureAgain = 2 * time.Minute
 // notDoubted returns the active children. A child is omitted if an earlier delete call for the child had no
 // answer, and scale does not delete the child again.
 func (p *pass[O, C]) notDoubted(scale replicas.Scale[C]) []C {
-	doubted := p.state.known.Doubted()
+	doubted := p.state.known.UnansweredCalls()
 	if len(doubted) == 0 {
 		return p.Active
 	}
@@ -218,8 +218,8 @@ func withStack(err error) error {
 func (s *Step[C]) check(planned replicas.Scale[C]) error {
 	var why string
 	switch names := sets.New(planned.Names...); {
-	case s.Again < 0:
-		why = fmt.Sprintf("step.Again: %v is negative", s.Again)
+	case s.RequeueAfter < 0:
+		why = fmt.Sprintf("step.RequeueAfter: %v is negative", s.RequeueAfter)
 	case !areLess(s.Delete, planned.Delete):
 		why = "step.Delete: a child was added, or is listed twice"
 	case !areLess(s.Discard, planned.Discard):

@@ -291,7 +291,7 @@ func endsWith(t *testing.T, ended <-chan error, want string) {
 	}
 }
 
-// If Prepare drops the creations because a ConfigMap is missing, and does not set step.Again, the controller
+// If Prepare drops the creations because a ConfigMap is missing, and does not set step.RequeueAfter, the controller
 // schedules no further pass. The event of the ConfigMap causes the next pass.
 func TestFurtherWatches(t *testing.T) {
 	t.Parallel()

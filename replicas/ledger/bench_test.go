@@ -27,7 +27,7 @@ func TestViewAllocatesNothingIfNothingIsKnown(t *testing.T) { //nolint:parallelt
 	var known ledger.Ledger[kid]
 	assert.Zero(t, testing.AllocsPerRun(100, func() {
 		_, err := known.View(known.Start(), s, began)
-		if err != nil || known.Again(began) != 0 {
+		if err != nil || known.RequeueAfter(began) != 0 {
 			panic(err)
 		}
 		known.Done()
@@ -40,7 +40,7 @@ func BenchmarkView(b *testing.B) {
 			s := cacheOf(bm.children)
 			var known ledger.Ledger[kid]
 			for i := range bm.facts {
-				require.NoError(b, known.Told(known.Start(), kidOf(fmt.Sprintf("new-%05d@%d", i, 100_000+i)), began))
+				require.NoError(b, known.Observe(known.Start(), kidOf(fmt.Sprintf("new-%05d@%d", i, 100_000+i)), began))
 			}
 			b.ReportAllocs()
 			for b.Loop() {

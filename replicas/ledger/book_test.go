@@ -140,7 +140,7 @@ func (b *book) tell(command string, args []string) string {
 	switch command {
 	case "told":
 		args, start := b.began(args)
-		return errText(b.Told(start, kidOf(args[0]), b.now))
+		return errText(b.Observe(start, kidOf(args[0]), b.now))
 	case "created":
 		args, start := b.began(args)
 		return errText(b.Created(start, kidOf(args[0]), b.now))
@@ -148,39 +148,39 @@ func (b *book) tell(command string, args []string) string {
 		b.Deleted(uidOf(args[0]), b.now)
 	case "gone":
 		args, start := b.began(args)
-		b.Gone(start, uidOf(args[0]), b.now)
+		b.ObserveDeleted(start, uidOf(args[0]), b.now)
 	case "left":
-		b.Left(uidOf(args[0]))
+		b.ObserveLeaving(uidOf(args[0]))
 	case "list":
 		args, start := b.began(args)
 		return errText(b.Listed(start, ledger.List[kid]{Items: kidsOf(args[1:]), Version: strings.TrimSuffix(args[0], ":")}, b.cache, b.now))
 	case "back": // an event shows that the cache went back
-		b.WentBack()
+		b.CacheRegressed()
 	case "forget":
 		b.Forget()
 	case "doubt":
 		id, version, _ := strings.Cut(args[0], "@")
-		b.Doubt(uidOf(id), version, b.now)
+		b.CallUnanswered(uidOf(id), version, b.now)
 	case "sure":
-		b.Sure(types.UID(args[0]))
+		b.CallAnswered(types.UID(args[0]))
 	case "sending":
-		b.Sending(named(args[0]), b.now)
+		b.CreateSent(named(args[0]), b.now)
 	case "refused":
-		b.Refused(named(args[0]))
+		b.CreateRejected(named(args[0]))
 	case "bears":
 		c := kidOf(args[0])
-		is, ours := rules.Bearer(c)
-		b.Bears(named(c.Name), c.UID, is, ours)
+		is, ours := rules.Holder(c)
+		b.NameHeld(named(c.Name), c.UID, is, ours)
 	case "none":
-		b.NoneBears(named(args[0]))
+		b.NameFree(named(args[0]))
 	case "looked": // a name was read; the second argument is the duration of the read
 		took := time.Duration(0)
 		if len(args) > 1 {
 			took, _ = time.ParseDuration(args[1])
 		}
-		b.Looked(named(args[0]), b.now.Add(-took), b.now)
+		b.NameChecked(named(args[0]), b.now.Add(-took), b.now)
 	case "landed": // a live list was recorded, and its list call began at b.now
-		b.Landed(b.now)
+		b.ExpireCalls(b.now)
 	default:
 		return b.show(command)
 	}
@@ -190,7 +190,7 @@ func (b *book) tell(command string, args []string) string {
 func (b *book) show(command string) string {
 	switch command {
 	case "again?":
-		return b.Again(b.now).String()
+		return b.RequeueAfter(b.now).String()
 	case "waits?":
 		return b.Waits(b.now).String()
 	case "awaited?":
@@ -200,9 +200,9 @@ func (b *book) show(command string) string {
 		stay, come, leave := b.Split(b.cache.Children)
 		return fmt.Sprint(texts(stay), texts(come), texts(leave))
 	case "unanswered?":
-		return b.Unanswered(b.now).String()
+		return b.CallsExpireIn(b.now).String()
 	case "doubts?":
-		sent := b.Doubted()
+		sent := b.UnansweredCalls()
 		var all []string
 		for _, id := range slices.Sorted(maps.Keys(sent)) {
 			all = append(all, fmt.Sprint(id, " ", b.now.Sub(sent[id])))
@@ -222,11 +222,11 @@ func (b *book) names(names []ledger.Name) string {
 	bearers := []string{"nobody", "replica", "leaver", "stranger"}
 	var all []string
 	for _, n := range names {
-		text := fmt.Sprintf("%s %s, next look %v", n.Name, bearers[n.Bearer], max(n.NextLook(b.now), 0))
+		text := fmt.Sprintf("%s %s, next look %v", n.Name, bearers[n.Holder], max(n.CheckIn(b.now), 0))
 		if n.IsTaken() {
 			text += ", taken"
 		}
-		if n.HasLanded(b.now) {
+		if n.IsExpired(b.now) {
 			text += ", landed"
 		}
 		all = append(all, text)

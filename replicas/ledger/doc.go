@@ -18,7 +18,7 @@
 //	view, err := known.View(start, snapshot, now)
 //	...                                          // if view.Stale: list live, Listed, View
 //	plan, err := replicas.Manage(view.Children, spec)
-//	...                                          // the calls: Sending, Created, Deleted, Told, Gone, Doubt
+//	...                                          // the calls: CreateSent, Created, Deleted, Observe, ObserveDeleted, CallUnanswered
 //	known.Done()
 //
 // # Facts
@@ -42,7 +42,7 @@
 //
 // # Requests without an answer
 //
-// If a request gets no answer, it may still take effect within the time [Landing] after it was sent. The
+// If a request gets no answer, it may still take effect within the time [MaxRequestAge] after it was sent. The
 // ledger keeps the names of unanswered creations and the UIDs of unanswered deletions until the outcome of
 // these requests is known. Copy the result of [Ledger.InFlight] into the replicas.Spec. The plan then
 // repeats these requests before it makes any others. The plan also takes into account the requests that it

@@ -87,23 +87,23 @@ func (l *controller) pass() (what string, err error) {
 			return "", err
 		}
 		began, sent := l.known.Start(), types.NamespacedName{Namespace: pod.Namespace, Name: name}
-		l.known.Sending(sent, now)
+		l.known.CreateSent(sent, now)
 		if pod, err = l.api.create(pod); err != nil {
 			continue // the creation may still take effect, so the next pass sends the same name again
 		}
-		l.known.Bears(sent, pod.UID, ledger.Replica, true)
-		if err := l.known.Told(began, pod, now); err != nil {
+		l.known.NameHeld(sent, pod.UID, ledger.Replica, true)
+		if err := l.known.Observe(began, pod, now); err != nil {
 			return "", err
 		}
 	}
 	for _, victim := range plan.Scale.Delete {
 		began, uid := l.known.Start(), victim.Object.UID
 		if err := l.api.delete(uid); err != nil {
-			l.known.Doubt(uid, "", now) // the deletion may still take effect, so later plans delete this pod before others
+			l.known.CallUnanswered(uid, "", now) // the deletion may still take effect, so later plans delete this pod before others
 			continue
 		}
-		l.known.Gone(began, uid, now)
-		l.known.Sure(uid)
+		l.known.ObserveDeleted(began, uid, now)
+		l.known.CallAnswered(uid)
 	}
 	return fmt.Sprintf("%d cached, %d believed: %v", len(cache.Children), len(view.Children), plan), nil
 }

@@ -19,7 +19,7 @@ func (l *Ledger[C]) Clone() *Ledger[C] {
 	defer l.mu.Unlock()
 	clone := &Ledger[C]{
 		Patience: l.Patience, moment: l.moment, viewed: l.viewed, names: slices.Clone(l.names),
-		strays: slices.Clone(l.strays), list: l.list, selector: l.selector, read: l.read, distrusted: l.distrusted,
+		strays: slices.Clone(l.strays), list: l.list, selector: l.selector, read: l.read, stale: l.stale,
 		passed: l.passed, hides: l.hides,
 		cached: l.cached, known: maps.Clone(l.known),
 	}
@@ -44,7 +44,7 @@ func (l *Ledger[C]) Knows(now time.Time) string {
 	defer l.mu.Unlock()
 	moments := map[Moment]int{0: 0, l.viewed: 0, l.list.start: 0}
 	for _, e := range l.children {
-		for _, m := range []Moment{e.fact.word.at, e.fact.gone, e.shown} {
+		for _, m := range []Moment{e.fact.answer.at, e.fact.gone, e.shown} {
 			moments[m] = 0
 		}
 	}
@@ -58,7 +58,7 @@ func (l *Ledger[C]) Knows(now time.Time) string {
 		}
 		return now.Sub(t).String()
 	}
-	say := func(w word[C]) string {
+	say := func(w answer[C]) string {
 		if w.at == 0 {
 			return "-"
 		}
@@ -70,16 +70,16 @@ func (l *Ledger[C]) Knows(now time.Time) string {
 	}
 	for _, id := range slices.Sorted(maps.Keys(l.children)) {
 		e := l.children[id]
-		fmt.Fprint(&b, id, "(", say(e.fact.word), " ", e.fact.gone > 0, " ", ago(e.since))
-		fmt.Fprint(&b, " shown", moments[e.shown], e.shown == l.viewed, " doubt", e.doubt.version, ago(e.doubt.sent), ")")
+		fmt.Fprint(&b, id, "(", say(e.fact.answer), " ", e.fact.gone > 0, " ", ago(e.since))
+		fmt.Fprint(&b, " shown", moments[e.shown], e.shown == l.viewed, " doubt", e.unanswered.version, ago(e.unanswered.sent), ")")
 	}
 	for _, n := range l.names {
-		fmt.Fprint(&b, n.Name, "(", ago(n.Sent), n.Bearer, n.open, slices.Sorted(maps.Keys(n.settled)), ago(n.look.Since), n.look.Wait, ")")
+		fmt.Fprint(&b, n.Name, "(", ago(n.Sent), n.Holder, n.open, slices.Sorted(maps.Keys(n.settled)), ago(n.look.Since), n.look.Wait, ")")
 	}
 	if l.list.start > 0 {
 		fmt.Fprint(&b, "bar", l.list.version, moments[l.list.start], slices.Sorted(maps.Keys(l.list.children)), ago(l.list.since))
 	}
-	fmt.Fprint(&b, " read", l.read, " passed", ago(l.passed.Since), l.passed.Wait, l.hides, l.distrusted)
+	fmt.Fprint(&b, " read", l.read, " passed", ago(l.passed.Since), l.passed.Wait, l.hides, l.stale)
 	return b.String()
 }
 

@@ -16,7 +16,7 @@ import (
 type Moment uint64
 
 // A word is one answer from the server about a child.
-type word[C metav1.Object] struct {
+type answer[C metav1.Object] struct {
 	// Whether the child exists. If false, the child was missing from a list, because it is gone or no longer
 	// matches the list's selector.
 	there    bool
@@ -31,14 +31,14 @@ func isNumber(version string) bool { return resourceversion.Reached(version, ver
 // A fact combines all answers about one child. The method join is commutative, associative and idempotent,
 // so answers may be recorded in any order and more than once.
 type fact[C metav1.Object] struct {
-	word word[C] // the answer whose observation began last
+	answer answer[C] // the answer whose observation began last
 	gone Moment  // the start of the last observation that showed that the child is gone; 0 if none, or if a later list has the child
 }
 
 func (f fact[C]) join(g fact[C]) fact[C] {
-	is := f.word
-	if byMoment(g.word, is) > 0 {
-		is = g.word
+	is := f.answer
+	if byMoment(g.answer, is) > 0 {
+		is = g.answer
 	}
 	return fact[C]{is, max(f.gone, g.gone)}
 }
@@ -46,7 +46,7 @@ func (f fact[C]) join(g fact[C]) fact[C] {
 // byMoment compares two answers by the start of their observations. If both answers belong to the same
 // observation, the answer with the later version is greater. A call and a list are never the same
 // observation.
-func byMoment[C metav1.Object](a, b word[C]) int {
+func byMoment[C metav1.Object](a, b answer[C]) int {
 	return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(len(a.version), len(b.version)), cmp.Compare(a.version, b.version), boolCompare(a.there, b.there))
 }
 
@@ -61,4 +61,4 @@ func boolCompare(a, b bool) int {
 }
 
 // isEmpty reports whether the fact contains no answer.
-func (f fact[C]) isEmpty() bool { return f.word.at == 0 && f.gone == 0 }
+func (f fact[C]) isEmpty() bool { return f.answer.at == 0 && f.gone == 0 }

@@ -15,11 +15,11 @@ import (
 type child = *metav1.PartialObjectMetadata
 
 func of(is bool, version string, at Moment) fact[child] {
-	w := word[child]{there: is, version: version, at: at}
+	w := answer[child]{there: is, version: version, at: at}
 	if is {
 		w.child = &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: version}}
 	}
-	return fact[child]{word: w}
+	return fact[child]{answer: w}
 }
 
 const there, absent = true, false
@@ -54,7 +54,7 @@ type meaning struct {
 }
 
 func meaningOf(f fact[child]) meaning {
-	return meaning{fmt.Sprintf("%t %q %d %t", f.word.there, f.word.version, f.word.at, f.word.child != nil), f.gone}
+	return meaning{fmt.Sprintf("%t %q %d %t", f.answer.there, f.answer.version, f.answer.at, f.answer.child != nil), f.gone}
 }
 
 // The method join returns the same fact for any order of the answers. An answer that arrives twice does not change
@@ -87,17 +87,17 @@ func TestWhatCounts(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		fact fact[child]
-		want word[child]
+		want answer[child]
 		gone bool
 	}{
-		{"nothing was said", fact[child]{}, word[child]{}, false},
-		{"the observation that began last counts", joined(of(absent, "9", 2), of(there, "10", 1)), word[child]{version: "9", at: 2}, false},
-		{"of one observation the later version counts, as a number", joined(of(there, "9", 1), of(there, "10", 1)), word[child]{there: true, version: "10", at: 1}, false},
-		{"a child that does not exist stays so, in each version", joined(goneAt(1), of(there, "99", 9)), word[child]{there: true, version: "99", at: 9}, true},
+		{"nothing was said", fact[child]{}, answer[child]{}, false},
+		{"the observation that began last counts", joined(of(absent, "9", 2), of(there, "10", 1)), answer[child]{version: "9", at: 2}, false},
+		{"of one observation the later version counts, as a number", joined(of(there, "9", 1), of(there, "10", 1)), answer[child]{there: true, version: "10", at: 1}, false},
+		{"a child that does not exist stays so, in each version", joined(goneAt(1), of(there, "99", 9)), answer[child]{there: true, version: "99", at: 9}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			is := tt.fact.word
+			is := tt.fact.answer
 			assert.Equal(t, is.there, is.child != nil, "only what is there has an object")
 			is.child = nil
 			assert.Equal(t, tt.want, is)

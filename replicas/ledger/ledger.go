@@ -40,14 +40,14 @@ type Ledger[C metav1.Object] struct {
 	known    map[types.UID]C // the cached children by UID; filled on first use
 	children map[types.UID]*entry[C]
 	names    []Name
-	made     sets.Set[types.NamespacedName] // the names of all creations ever sent; see Made
+	sent     sets.Set[types.NamespacedName] // the names of all creations ever sent; see WasSent
 	strays   []C
 	list     bar
 	selector labels.Selector // the selector in the last call to View or Listed
 	read     string          // the version of the cache at the last View
 	// If true, every view is stale until the next live list. It is set, for example, if the cache went
 	// back to an older state.
-	distrusted bool
+	stale bool
 	// If a child is missing although the cache seems to be newer than the child, View.Unmet becomes true
 	// after this delay. See suspect.
 	passed backoff.Hold
@@ -59,8 +59,8 @@ type Ledger[C metav1.Object] struct {
 type entry[C metav1.Object] struct {
 	fact  fact[C]
 	since time.Time // when an answer or a deletion was last recorded
-	doubt doubt
-	shown Moment // the Moment of the last View that found the child in the cache; 1 if no View has found it, but Left was called
+	unanswered unanswered
+	shown Moment // the Moment of the last View that found the child in the cache; 1 if no View has found it, but ObserveLeaving was called
 	call  call
 }
 
@@ -76,12 +76,12 @@ const (
 
 // A doubt is an unanswered delete call for a child. If the child has no unanswered delete call, the doubt is
 // zero.
-type doubt struct {
+type unanswered struct {
 	version string    // the resourceVersion in the preconditions of the call; "" if none
 	sent    time.Time // when the call was last sent
 }
 
-func (d doubt) any() bool { return !d.sent.IsZero() }
+func (d unanswered) any() bool { return !d.sent.IsZero() }
 
 // A bar contains the last live list. The last live list may show that some children in the cache are
 // outdated. If a cached child is older than the list and is missing from the list, the child is gone or no
@@ -129,19 +129,19 @@ func (l *Ledger[C]) Done() {
 	}
 }
 
-// Told records that the server has returned the child c in the answer to a call. The parameter start is the
-// Moment at which the call began. Told returns an error if c is nil or has no name, or if start is 0.
-func (l *Ledger[C]) Told(start Moment, c C, now time.Time) error {
-	return l.told(start, c, none, now)
+// Observe records that the server has returned the child c in the answer to a call. The parameter start is the
+// Moment at which the call began. Observe returns an error if c is nil or has no name, or if start is 0.
+func (l *Ledger[C]) Observe(start Moment, c C, now time.Time) error {
+	return l.observe(start, c, none, now)
 }
 
-// Created records the answer to a create call. The parameters and errors are those of Told. From then on,
+// Created records the answer to a create call. The parameters and errors are those of Observe. From then on,
 // View.Waits includes the time to wait until the cache shows the child.
 func (l *Ledger[C]) Created(start Moment, c C, now time.Time) error {
-	return l.told(start, c, created, now)
+	return l.observe(start, c, created, now)
 }
 
-func (l *Ledger[C]) told(start Moment, c C, by call, now time.Time) error {
+func (l *Ledger[C]) observe(start Moment, c C, by call, now time.Time) error {
 	switch {
 	case start == 0:
 		return errStart
@@ -153,7 +153,7 @@ func (l *Ledger[C]) told(start Moment, c C, by call, now time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	id := idOf(c)
-	l.tell(id, fact[C]{word: word[C]{there: true, child: c, version: c.GetResourceVersion(), at: start}}, now)
+	l.record(id, fact[C]{answer: answer[C]{there: true, child: c, version: c.GetResourceVersion(), at: start}}, now)
 	l.children[id].call = by
 	return nil
 }
@@ -168,32 +168,32 @@ func (l *Ledger[C]) Deleted(id types.UID, now time.Time) {
 		return
 	}
 	e := l.entry(id)
-	e.call, e.since, e.doubt = deleted, now, doubt{}
+	e.call, e.since, e.unanswered = deleted, now, unanswered{}
 }
 
-// Gone records that a child no longer exists, as the answer to a call has shown. The parameter start is the
+// ObserveDeleted records that a child no longer exists, as the answer to a call has shown. The parameter start is the
 // Moment at which the call began. If a live list that began later contains the child, the answer was wrong,
-// and the child counts again. The methods Deleted, Gone, Lacked, Left, Doubt and Sure ignore an empty UID.
-func (l *Ledger[C]) Gone(start Moment, id types.UID, now time.Time) {
+// and the child counts again. The methods Deleted, ObserveDeleted, ObserveMissing, ObserveLeaving, CallUnanswered and CallAnswered ignore an empty UID.
+func (l *Ledger[C]) ObserveDeleted(start Moment, id types.UID, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.tell(id, fact[C]{gone: max(start, 1)}, now)
+	l.record(id, fact[C]{gone: max(start, 1)}, now)
 }
 
-// Lacked records that a child is missing from a live list of all objects that match the owner's selector.
+// ObserveMissing records that a child is missing from a live list of all objects that match the owner's selector.
 // The child is gone or no longer matches the selector. The parameter start is the Moment at which the list
 // call began. The parameter version is the resourceVersion of the list, or "" if it is unknown.
-func (l *Ledger[C]) Lacked(start Moment, id types.UID, version string, now time.Time) {
+func (l *Ledger[C]) ObserveMissing(start Moment, id types.UID, version string, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.tell(id, fact[C]{word: word[C]{version: version, at: max(start, 1)}}, now)
+	l.record(id, fact[C]{answer: answer[C]{version: version, at: max(start, 1)}}, now)
 }
 
-// Left must be called if an event shows that a child is being deleted, or is no longer one of the owner's
+// ObserveLeaving must be called if an event shows that a child is being deleted, or is no longer one of the owner's
 // children in the cache. Such an event proves that the cache has contained the child, even if no view has
 // shown the child. The event may arrive after the current pass has created the child and before the pass
 // calls Created.
-func (l *Ledger[C]) Left(id types.UID) {
+func (l *Ledger[C]) ObserveLeaving(id types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if id == "" || l.children[id] == nil && !l.passes {
@@ -203,13 +203,13 @@ func (l *Ledger[C]) Left(id types.UID) {
 	e.shown = max(e.shown, 1) // keep the call until the next View, because the current pass may still need it
 }
 
-func (l *Ledger[C]) tell(id types.UID, f fact[C], now time.Time) {
+func (l *Ledger[C]) record(id types.UID, f fact[C], now time.Time) {
 	if id == "" {
 		return
 	}
 	e := l.entry(id)
-	if l.wasCached(id) && (!isNumber(f.word.version) || !isNumber(l.known[id].GetResourceVersion())) {
-		f.word.cachedAs = l.known[id]
+	if l.wasCached(id) && (!isNumber(f.answer.version) || !isNumber(l.known[id].GetResourceVersion())) {
+		f.answer.cachedAs = l.known[id]
 	}
 	e.fact, e.since, e.call = e.fact.join(f), now, none
 }
@@ -264,7 +264,7 @@ func (l *Ledger[C]) Listed(start Moment, list List[C], s Snapshot[C], now time.T
 	for _, e := range l.children { // the list already shows the effects of all recorded calls
 		e.call = none
 	}
-	l.selector, l.distrusted = s.Selector, false
+	l.selector, l.stale = s.Selector, false
 	l.list = bar{list.Version, make(sets.Set[types.UID], len(items)), start, now}
 	cached := make(map[types.UID]C, len(s.Children))
 	for _, c := range s.Children {
@@ -280,7 +280,7 @@ func (l *Ledger[C]) Listed(start Moment, list List[C], s Snapshot[C], now time.T
 		if e != nil && e.fact.gone < start {
 			e.fact.gone = 0 // a proxy answered a deletion with 404, and the server never got the call
 		}
-		l.tell(idOf(c), fact[C]{word: word[C]{there: true, child: c, version: c.GetResourceVersion(), at: start}}, now)
+		l.record(idOf(c), fact[C]{answer: answer[C]{there: true, child: c, version: c.GetResourceVersion(), at: start}}, now)
 	}
 	l.tellAbsent(start, s, cached, now)
 	if !isNumber(list.Version) {
@@ -301,7 +301,7 @@ func isShownBy(cached, listed metav1.Object) bool {
 // the child is not numeric, tellAbsent records a fact. If a child does not match the selector, no list
 // contains the child. Its absence from the list then proves nothing.
 func (l *Ledger[C]) tellAbsent(start Moment, s Snapshot[C], cached map[types.UID]C, now time.Time) {
-	is := fact[C]{word: word[C]{version: l.list.version, at: start}}
+	is := fact[C]{answer: answer[C]{version: l.list.version, at: start}}
 	for id, e := range l.children {
 		if l.list.children.Has(id) || e.fact.isEmpty() {
 			continue
@@ -309,27 +309,27 @@ func (l *Ledger[C]) tellAbsent(start Moment, s Snapshot[C], cached map[types.UID
 		if c, ok := cached[id]; ok && e.fact.gone > 0 && !s.Rules.MayCount(c) {
 			continue
 		}
-		if w := e.fact.word; w.there && e.fact.gone == 0 && !s.Rules.MayCount(w.child) {
-			l.tell(id, fact[C]{}, now) // no list contains this child
+		if w := e.fact.answer; w.there && e.fact.gone == 0 && !s.Rules.MayCount(w.child) {
+			l.record(id, fact[C]{}, now) // no list contains this child
 			continue
 		}
-		l.tell(id, is, now)
+		l.record(id, is, now)
 	}
 	for _, c := range s.Children {
 		id := idOf(c)
 		known := isNumber(l.list.version) && isNumber(c.GetResourceVersion())
 		if !known && !l.list.children.Has(id) && s.Rules.MayCount(c) {
-			l.tell(id, is, now)
+			l.record(id, is, now)
 		}
 	}
 }
 
-// WentBack records that the cache went back to an older state. For example, a cache may be filled again
+// CacheRegressed records that the cache went back to an older state. For example, a cache may be filled again
 // from an API server that lags behind. The Ledger has already dropped the facts that the cache showed
 // before it went back. The cache may no longer show these facts, so the cache and the Ledger together are
-// incomplete. WentBack therefore drops all facts that the Ledger still contains. All views are stale until
+// incomplete. CacheRegressed therefore drops all facts that the Ledger still contains. All views are stale until
 // the children are listed live.
-func (l *Ledger[C]) WentBack() {
+func (l *Ledger[C]) CacheRegressed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.beginAnew()
@@ -337,15 +337,15 @@ func (l *Ledger[C]) WentBack() {
 
 func (l *Ledger[C]) beginAnew() {
 	l.forgetFacts()
-	l.distrusted = true
+	l.stale = true
 }
 
-// Distrust records that the cache lacks a change that it should already contain. An example is a status
+// MarkStale records that the cache lacks a change that it should already contain. An example is a status
 // that an earlier pass has written. All views are stale until the children are listed live.
-func (l *Ledger[C]) Distrust() {
+func (l *Ledger[C]) MarkStale() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.distrusted = true
+	l.stale = true
 }
 
 // Forget drops everything except the unanswered requests and the strays. Call Forget for an owner that is
@@ -354,12 +354,12 @@ func (l *Ledger[C]) Forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.forgetFacts()
-	l.distrusted, l.read, l.selector = false, "", nil
+	l.stale, l.read, l.selector = false, "", nil
 }
 
 func (l *Ledger[C]) forgetFacts() {
 	for id, e := range l.children {
-		*e = entry[C]{doubt: e.doubt}
+		*e = entry[C]{unanswered: e.unanswered}
 		l.tidy(id, e)
 	}
 	l.list, l.passed, l.hides = bar{}, backoff.Hold{}, false
@@ -367,85 +367,85 @@ func (l *Ledger[C]) forgetFacts() {
 
 // tidy deletes an entry if it is empty.
 func (l *Ledger[C]) tidy(id types.UID, e *entry[C]) {
-	if e.fact.isEmpty() && !e.doubt.any() && e.call == none {
+	if e.fact.isEmpty() && !e.unanswered.any() && e.call == none {
 		delete(l.children, id)
 	}
 }
 
-// Doubt records a delete call that was sent and got no answer. The parameter version is the resourceVersion
+// CallUnanswered records a delete call that was sent and got no answer. The parameter version is the resourceVersion
 // in the preconditions of the call, or "" if there was none. The Ledger keeps this call until a view shows
 // that the child is missing, is being deleted, or is newer than the version in the preconditions. The
-// methods Deleted, Sure and Landed also remove the call. The Ledger does not remove a delete call only
+// methods Deleted, CallAnswered and ExpireCalls also remove the call. The Ledger does not remove a delete call only
 // because time has passed.
-func (l *Ledger[C]) Doubt(id types.UID, version string, now time.Time) {
+func (l *Ledger[C]) CallUnanswered(id types.UID, version string, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if id == "" {
 		return
 	}
 	e := l.entry(id)
-	if e.doubt.any() && e.doubt.version != version {
+	if e.unanswered.any() && e.unanswered.version != version {
 		version = "" // either of the two delete calls may take effect
 	}
-	e.doubt = doubt{version, now}
+	e.unanswered = unanswered{version, now}
 }
 
-// Sure removes the unanswered delete call for a child. Call Sure if the child's deletion has taken effect,
+// CallAnswered removes the unanswered delete call for a child. Call CallAnswered if the child's deletion has taken effect,
 // or if no delete call for the child can still take effect.
-func (l *Ledger[C]) Sure(id types.UID) {
+func (l *Ledger[C]) CallAnswered(id types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if e := l.children[id]; e != nil {
-		e.doubt = doubt{}
+		e.unanswered = unanswered{}
 		l.tidy(id, e)
 	}
 }
 
-// Doubted returns the delete calls that got no answer. The map contains the UID of each child and the time
+// UnansweredCalls returns the delete calls that got no answer. The map contains the UID of each child and the time
 // at which the delete call was last sent. If the Ledger contains no unanswered delete call, the map is nil.
 // The caller owns the map.
-func (l *Ledger[C]) Doubted() (sent map[types.UID]time.Time) {
+func (l *Ledger[C]) UnansweredCalls() (sent map[types.UID]time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for id, e := range l.children {
-		if !e.doubt.any() {
+		if !e.unanswered.any() {
 			continue
 		}
 		if sent == nil {
 			sent = map[types.UID]time.Time{}
 		}
-		sent[id] = e.doubt.sent
+		sent[id] = e.unanswered.sent
 	}
 	return sent
 }
 
-// Landed forgets the unanswered requests that were sent at least five minutes before a live list; see
-// Landing. The list already shows the effects of these requests. Call Landed after Listed has recorded the
+// ExpireCalls forgets the unanswered requests that were sent at least five minutes before a live list; see
+// MaxRequestAge. The list already shows the effects of these requests. Call ExpireCalls after Listed has recorded the
 // list. The parameter began is the time at which the list call began.
-func (l *Ledger[C]) Landed(began time.Time) {
+func (l *Ledger[C]) ExpireCalls(began time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.names = slices.DeleteFunc(l.names, func(n Name) bool { return n.HasLanded(began) })
+	l.names = slices.DeleteFunc(l.names, func(n Name) bool { return n.IsExpired(began) })
 	for id, e := range l.children {
-		if e.doubt.any() && began.Sub(e.doubt.sent) >= Landing {
-			e.doubt = doubt{}
+		if e.unanswered.any() && began.Sub(e.unanswered.sent) >= MaxRequestAge {
+			e.unanswered = unanswered{}
 			l.tidy(id, e)
 		}
 	}
 }
 
-// Unanswered returns the maximum time for which an unanswered request can still take effect. If there is no
-// such request, the result is 0. The result is at most Landing, even if the clock was set back.
-func (l *Ledger[C]) Unanswered(now time.Time) (longest time.Duration) {
+// CallsExpireIn returns the maximum time for which an unanswered request can still take effect. If there is no
+// such request, the result is 0. The result is at most MaxRequestAge, even if the clock was set back.
+func (l *Ledger[C]) CallsExpireIn(now time.Time) (longest time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.setClock(now)
 	for _, n := range l.names {
-		longest = max(longest, landsIn(n.Sent, now))
+		longest = max(longest, expiresIn(n.Sent, now))
 	}
 	for _, e := range l.children {
-		if e.doubt.any() {
-			longest = max(longest, landsIn(e.doubt.sent, now))
+		if e.unanswered.any() {
+			longest = max(longest, expiresIn(e.unanswered.sent, now))
 		}
 	}
 	return longest
@@ -459,7 +459,7 @@ func (l *Ledger[C]) setClock(now time.Time) {
 	}
 	for _, e := range l.children {
 		notAfter(now, &e.since)
-		notAfter(now, &e.doubt.sent)
+		notAfter(now, &e.unanswered.sent)
 	}
 	notAfter(now, &l.list.since)
 }

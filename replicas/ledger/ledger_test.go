@@ -43,9 +43,9 @@ func TestBadInput(t *testing.T) {
 		{"a list without rules", listed(start, ledger.Snapshot[kid]{}, a), "ledger: one of Rules is nil"},
 		{"a list with a nil child", listed(start, ledger.Snapshot[kid]{Rules: rules}, a, nil), "ledger: items[1] is nil"},
 		{"a list after a cache with a nil child", listed(start, ledger.Snapshot[kid]{Rules: rules, Children: []kid{nil}}, a), "ledger: children[0] is nil"},
-		{"an answer without a start", known.Told(0, a, began), "ledger: start was not returned by Start"},
-		{"an answer of a nil child", known.Told(start, nil, began), "ledger: a child is nil"},
-		{"an answer without a name", known.Told(start, &metav1.PartialObjectMetadata{}, began), "ledger: a child without a name"},
+		{"an answer without a start", known.Observe(0, a, began), "ledger: start was not returned by Start"},
+		{"an answer of a nil child", known.Observe(start, nil, began), "ledger: a child is nil"},
+		{"an answer without a name", known.Observe(start, &metav1.PartialObjectMetadata{}, began), "ledger: a child without a name"},
 	} {
 		require.EqualError(t, tt.err, tt.want, tt.name)
 	}
@@ -55,20 +55,20 @@ func TestBadInput(t *testing.T) {
 	assert.Zero(t, nothing)
 
 	var mixed ledger.Ledger[metav1.Object]
-	require.EqualError(t, mixed.Told(mixed.Start(), (*corev1.Pod)(nil), began), "ledger: a child is nil", "a nil pointer in an interface is nil")
+	require.EqualError(t, mixed.Observe(mixed.Start(), (*corev1.Pod)(nil), began), "ledger: a child is nil", "a nil pointer in an interface is nil")
 }
 
-// Landed forgets each unanswered deletion that was sent at least five minutes (ledger.Landing) before a list began. The
-// result of Doubted no longer contains these deletions.
+// ExpireCalls forgets each unanswered deletion that was sent at least five minutes (ledger.MaxRequestAge) before a list began. The
+// result of UnansweredCalls no longer contains these deletions.
 func TestLanded(t *testing.T) {
 	t.Parallel()
 	var known ledger.Ledger[kid]
-	known.Doubt("a", "", began)
-	known.Doubt("b", "", began.Add(1))
-	known.Landed(began.Add(ledger.Landing - 1))
-	assert.Len(t, known.Doubted(), 2)
-	known.Landed(began.Add(ledger.Landing))
-	assert.Equal(t, map[types.UID]time.Time{"b": began.Add(1)}, known.Doubted())
+	known.CallUnanswered("a", "", began)
+	known.CallUnanswered("b", "", began.Add(1))
+	known.ExpireCalls(began.Add(ledger.MaxRequestAge - 1))
+	assert.Len(t, known.UnansweredCalls(), 2)
+	known.ExpireCalls(began.Add(ledger.MaxRequestAge))
+	assert.Equal(t, map[types.UID]time.Time{"b": began.Add(1)}, known.UnansweredCalls())
 	assert.Equal(t, "1 entries", known.Holds())
 }
 
@@ -79,14 +79,14 @@ func TestNoUIDs(t *testing.T) {
 	var known ledger.Ledger[kid]
 	a, b := kidOf("a@5"), kidOf("b@6")
 	a.UID, b.UID = "", ""
-	require.NoError(t, known.Told(known.Start(), b, began))
-	known.Gone(known.Start(), "shop/a", began)
+	require.NoError(t, known.Observe(known.Start(), b, began))
+	known.ObserveDeleted(known.Start(), "shop/a", began)
 	view, err := known.View(known.Start(), ledger.Snapshot[kid]{Version: "4", Children: []kid{a}, Rules: rules}, began)
 	require.NoError(t, err)
 	assert.Equal(t, []kid{b}, view.Children)
 }
 
-// The caller may modify the results of Names and Doubted. The Ledger does not modify the slices that are passed to
+// The caller may modify the results of Names and UnansweredCalls. The Ledger does not modify the slices that are passed to
 // it.
 func TestNothingIsShared(t *testing.T) {
 	t.Parallel()
@@ -105,25 +105,25 @@ func TestNothingIsShared(t *testing.T) {
 	assert.Equal(t, []kid{kidOf("a@3"), kidOf("b@4")}, cached)
 	assert.Equal(t, []kid{kidOf("c@8!"), kidOf("b@9")}, items)
 
-	known.Sending(named("x"), began)
-	known.Doubt("b", "", began)
-	names, doubts := known.Names(), known.Doubted()
+	known.CreateSent(named("x"), began)
+	known.CallUnanswered("b", "", began)
+	names, doubts := known.Names(), known.UnansweredCalls()
 	names[0].Name = "other"
 	delete(doubts, "b")
 	assert.Equal(t, "x", known.Names()[0].Name)
-	assert.Len(t, known.Doubted(), 1)
+	assert.Len(t, known.UnansweredCalls(), 1)
 }
 
 // If the cache does not show a fact for longer than the time in the field Patience, the view becomes stale.
 func TestPatience(t *testing.T) {
 	t.Parallel()
 	known := ledger.Ledger[kid]{Patience: time.Second}
-	require.NoError(t, known.Told(known.Start(), kidOf("a@7"), began))
+	require.NoError(t, known.Observe(known.Start(), kidOf("a@7"), began))
 	s := ledger.Snapshot[kid]{Version: "5", Rules: rules}
 	view, err := known.View(known.Start(), s, began.Add(time.Second))
 	require.NoError(t, err)
 	assert.False(t, view.Stale)
-	assert.Equal(t, time.Second, known.Again(began.Add(time.Second)))
+	assert.Equal(t, time.Second, known.RequeueAfter(began.Add(time.Second)))
 	view, err = known.View(known.Start(), s, began.Add(time.Second+1))
 	require.NoError(t, err)
 	assert.True(t, view.Stale)
@@ -147,40 +147,40 @@ func TestManyGoroutines(t *testing.T) {
 			all.Go(func() {
 				id, name := types.UID(fmt.Sprint("c", i)), named(fmt.Sprint("c", i))
 				call := known.Start()
-				known.Sending(name, began)
-				if err := known.Told(call, kidOf(fmt.Sprintf("c%d@%d", i, 2000+i)), began); err != nil {
+				known.CreateSent(name, began)
+				if err := known.Observe(call, kidOf(fmt.Sprintf("c%d@%d", i, 2000+i)), began); err != nil {
 					t.Error(err)
 				}
-				known.Gone(call, types.UID(fmt.Sprint("c", 50+i)), began)
-				known.Bears(name, id, ledger.Stranger, false)
-				known.NoneBears(name)
-				known.Looked(name, began, began)
-				known.Refused(name)
-				known.Doubt(id, "", began)
+				known.ObserveDeleted(call, types.UID(fmt.Sprint("c", 50+i)), began)
+				known.NameHeld(name, id, ledger.OtherObject, false)
+				known.NameFree(name)
+				known.NameChecked(name, began, began)
+				known.CreateRejected(name)
+				known.CallUnanswered(id, "", began)
 			})
 			all.Go(func() {
 				known.Names()
 				known.Open()
-				known.Doubted()
-				known.Again(began)
-				known.Unanswered(began)
+				known.UnansweredCalls()
+				known.RequeueAfter(began)
+				known.CallsExpireIn(began)
 			})
 		}
 		all.Wait()
 		err = known.Listed(known.Start(), ledger.List[kid]{Items: s.Children[:50], Version: "4000"}, s, began)
 		require.NoError(t, err)
-		known.Sure("c1")
+		known.CallAnswered("c1")
 		known.Done()
 	}
 	view, err := known.View(known.Start(), s, began)
 	require.NoError(t, err)
 	assert.Equal(t, 50, len(view.Children), "the others are gone, have left, or are not in the list") //nolint:testifylint // it would print each
-	known.WentBack()
+	known.CacheRegressed()
 	known.Forget()
 	assert.Equal(t, "19 entries", known.Holds(), "of the doubts")
 }
 
-// After Distrust, all views are stale until a live list is recorded, or until Forget is called.
+// After MarkStale, all views are stale until a live list is recorded, or until Forget is called.
 func TestADistrustedCacheIsOldUntilAList(t *testing.T) {
 	t.Parallel()
 	var known ledger.Ledger[kid]
@@ -193,14 +193,14 @@ func TestADistrustedCacheIsOldUntilAList(t *testing.T) {
 		return view.Stale
 	}
 	assert.False(t, isOld())
-	known.Distrust()
+	known.MarkStale()
 	assert.True(t, isOld())
 	known.Done()
 	assert.True(t, isOld(), "in later passes too")
 	err := known.Listed(known.Start(), ledger.List[kid]{Items: s.Children, Version: "6"}, s, began)
 	require.NoError(t, err)
 	assert.False(t, isOld())
-	known.Distrust()
+	known.MarkStale()
 	known.Forget()
 	assert.False(t, isOld(), "the owner left the cache, and came back")
 }
@@ -218,7 +218,7 @@ func TestWhatIsKeptOfStraysAndNames(t *testing.T) {
 	require.Len(t, strays, 1)
 	assert.Equal(t, "b", strays[0].Name)
 
-	known.Sending(types.NamespacedName{Namespace: "other", Name: "x"}, began)
+	known.CreateSent(types.NamespacedName{Namespace: "other", Name: "x"}, began)
 	namespace, sent := known.SentTo("x")
 	assert.Equal(t, "other", namespace)
 	assert.True(t, sent)
@@ -229,14 +229,14 @@ func TestWhatIsKeptOfStraysAndNames(t *testing.T) {
 	assert.Len(t, known.Strays(), 1, "they are to be deleted all the same")
 }
 
-// The method Lacked records that a child is missing from a list. The view then omits the child. If the cache has
+// The method ObserveMissing records that a child is missing from a list. The view then omits the child. If the cache has
 // reached the version of the list and contains the child, the view contains the child again.
 func TestWhatAListOfALookLacks(t *testing.T) {
 	t.Parallel()
 	var known ledger.Ledger[kid]
 	s := ledger.Snapshot[kid]{Rules: rules, Version: "5", Children: []kid{kidOf("a@4"), kidOf("b@4")}}
 	start := known.Start()
-	known.Lacked(known.Start(), "a", "6", began)
+	known.ObserveMissing(known.Start(), "a", "6", began)
 	view, err := known.View(start, s, began)
 	require.NoError(t, err)
 	require.Len(t, view.Children, 1)

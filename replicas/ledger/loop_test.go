@@ -153,7 +153,7 @@ func (l *loop) patch(c kid, owner string) {
 	is, there := l.kids[c.UID]
 	switch {
 	case !there && outcome == 0:
-		l.known.Gone(start, c.UID, l.now)
+		l.known.ObserveDeleted(start, c.UID, l.now)
 		l.saw(c.UID)
 		l.note("%s to patch is gone", c.UID)
 		return
@@ -186,7 +186,7 @@ func (l *loop) told(start ledger.Moment, c kid) {
 	if delete(l.unseen, c.UID); l.kids[c.UID] == c {
 		l.saw(c.UID)
 	}
-	if err := l.known.Told(start, c, l.now); err != nil {
+	if err := l.known.Observe(start, c, l.now); err != nil {
 		l.fail("%v", err)
 	}
 }
@@ -221,7 +221,7 @@ func (l *loop) create(missing int) {
 // parameter are not read, because the caller sends the creations with these names again.
 func (l *loop) lookForDue(again ...string) {
 	for _, n := range l.known.Names() {
-		if n.NextLook(l.now) > 0 || slices.Contains(again, n.Name) {
+		if n.CheckIn(l.now) > 0 || slices.Contains(again, n.Name) {
 			continue
 		}
 		start := l.known.Start()
@@ -231,7 +231,7 @@ func (l *loop) lookForDue(again ...string) {
 		}
 		l.note("look for %s", n.Name)
 		l.find(start, n.NamespacedName)
-		l.known.Looked(n.NamespacedName, l.now, l.now)
+		l.known.NameChecked(n.NamespacedName, l.now, l.now)
 	}
 }
 
@@ -239,21 +239,21 @@ func (l *loop) lookForDue(again ...string) {
 func (l *loop) find(start ledger.Moment, name types.NamespacedName) {
 	c, there := l.named(name.Name)
 	if !there {
-		l.known.NoneBears(name)
+		l.known.NameFree(name)
 		return
 	}
-	is, ours := rules.Bearer(c)
+	is, ours := rules.Holder(c)
 	if ours {
 		l.told(start, c)
 	}
-	l.known.Bears(name, c.UID, is, ours)
+	l.known.NameHeld(name, c.UID, is, ours)
 }
 
 // send sends a creation.
 func (l *loop) send(n string) {
 	name, start := named(n), l.known.Start()
 	outcome := l.fault(6)
-	l.known.Sending(name, l.now)
+	l.known.CreateSent(name, l.now)
 	l.crossing()
 	l.note("create %s (%d)", n, outcome)
 	switch outcome {
@@ -265,11 +265,11 @@ func (l *loop) send(n string) {
 		l.crossing()
 		switch {
 		case outcome == 0 && fresh:
-			is, ours := rules.Bearer(c)
-			l.known.Bears(name, c.UID, is, ours)
+			is, ours := rules.Holder(c)
+			l.known.NameHeld(name, c.UID, is, ours)
 			l.told(start, c)
 		case outcome == 0: // the name is taken
-			l.known.Refused(name)
+			l.known.CreateRejected(name)
 			l.find(l.known.Start(), name)
 		case outcome == 2: // the creation gets no answer, so the controller reads the name from the server
 			l.find(l.known.Start(), name)
@@ -279,7 +279,7 @@ func (l *loop) send(n string) {
 	case 4: // the creation takes effect later
 		l.late = append(l.late, request{name: n, most: l.want})
 	case 5:
-		l.known.Refused(name)
+		l.known.CreateRejected(name)
 	}
 }
 
@@ -302,12 +302,12 @@ func (l *loop) created() {
 // children with an unanswered deletion than surplus children, nothing is deleted. In this case, deleteSome only reads
 // those children whose deletion can no longer take effect.
 func (l *loop) deleteSome(tooMany int) {
-	sent := l.known.Doubted()
+	sent := l.known.UnansweredCalls()
 	isDoubted := func(c kid) bool { return !sent[c.UID].IsZero() }
 	doubts := slices.DeleteFunc(slices.Clone(l.ours), func(c kid) bool { return !isDoubted(c) })
 	if len(doubts) > tooMany {
 		for _, c := range doubts {
-			if l.now.Sub(sent[c.UID]) > ledger.Landing && !l.lookForDoubted(c) {
+			if l.now.Sub(sent[c.UID]) > ledger.MaxRequestAge && !l.lookForDoubted(c) {
 				return
 			}
 		}
@@ -331,7 +331,7 @@ func (l *loop) lookForDoubted(c kid) bool {
 		return false
 	}
 	l.note("look for %s", c.UID)
-	l.known.Sure(c.UID)
+	l.known.CallAnswered(c.UID)
 	if _, there := l.kids[c.UID]; !there {
 		l.isGone(start, c.UID)
 	}
@@ -339,8 +339,8 @@ func (l *loop) lookForDoubted(c kid) bool {
 }
 
 func (l *loop) isGone(start ledger.Moment, id types.UID) {
-	l.known.Gone(start, id, l.now)
-	l.known.Sure(id)
+	l.known.ObserveDeleted(start, id, l.now)
+	l.known.CallAnswered(id)
 	l.saw(id)
 }
 
@@ -359,15 +359,15 @@ func (l *loop) delete(c kid) (goOn bool) {
 	switch {
 	case outcome == 4:
 		l.late = append(l.late, request{id: c.UID, version: version})
-		l.known.Doubt(c.UID, version, l.now)
+		l.known.CallUnanswered(c.UID, version, l.now)
 		return true
 	case outcome == 1:
-		l.known.Doubt(c.UID, version, l.now)
+		l.known.CallUnanswered(c.UID, version, l.now)
 		return true
 	case outcome == 5 && there: // another server answers NotFound
 		l.lied[c.UID] = true
-		l.known.Gone(start, c.UID, l.now)
-		l.known.Sure(c.UID)
+		l.known.ObserveDeleted(start, c.UID, l.now)
+		l.known.CallAnswered(c.UID)
 		return true
 	case isOther:
 		l.note("(conflict)")
@@ -379,7 +379,7 @@ func (l *loop) delete(c kid) (goOn bool) {
 	}
 	l.crossing()
 	if outcome == 3 {
-		l.known.Doubt(c.UID, version, l.now)
+		l.known.CallUnanswered(c.UID, version, l.now)
 		return true
 	}
 	l.isGone(start, c.UID)

@@ -31,7 +31,7 @@ type model struct {
 	faults    int // calls that fail, get no answer or a wrong one, or take effect late
 	users     int // deletions and changes of children by users
 	scales    int
-	jumps     int // jumps of the clock by more than Patience or Landing
+	jumps     int // jumps of the clock by more than Patience or MaxRequestAge
 	crossings int // actions of others during a call, such as events, late requests and changes by users
 	restarts  int // starts of a new process with an empty Ledger
 	backs     int // how often the cache goes back to an older state
@@ -73,7 +73,7 @@ func (w *world) healed() error {
 		}
 		w.now = w.now.Add(20 * time.Second)
 		if i == 5 {
-			w.now = w.now.Add(ledger.Landing)
+			w.now = w.now.Add(ledger.MaxRequestAge)
 		}
 	}
 	if n := w.mustKnow(nil); n != w.want || w.did != "" {
@@ -92,11 +92,11 @@ func (w *world) isForgotten() error {
 		l.list()
 		(&loop{world: w}).look() // reads the cache after the list
 	}
-	for id := range w.known.Doubted() {
+	for id := range w.known.UnansweredCalls() {
 		if _, there := w.kids[id]; !there {
 			return fmt.Errorf("in the end %s is doubted, and does not exist", id)
 		}
-		w.known.Sure(id)
+		w.known.CallAnswered(id)
 	}
 	if holds := w.known.Holds(); holds != "nothing" && (w.tells || holds != "a list") {
 		return fmt.Errorf("in the end the ledger holds %s: %s", holds, w.known.Knows(w.now))

@@ -14,14 +14,14 @@ import (
 	"github.com/replicakit/replicakit/internal/backoff"
 )
 
-// Landing is the time after which an unanswered request can no longer take effect. This package assumes
-// that no server takes longer than Landing to carry out a request.
-const Landing = 5 * time.Minute
+// MaxRequestAge is the time after which an unanswered request can no longer take effect. This package assumes
+// that no server takes longer than MaxRequestAge to carry out a request.
+const MaxRequestAge = 5 * time.Minute
 
-// firstLook is the first delay before a name is looked up on the server again. Each later delay is twice as
-// long as the one before it, up to lastLook. If another creation with the same name is sent before this
+// firstCheck is the first delay before a name is looked up on the server again. Each later delay is twice as
+// long as the one before it, up to lastCheck. If another creation with the same name is sent before this
 // lookup, the lookup is not needed.
-const firstLook, lastLook = time.Second, time.Minute
+const firstCheck, lastCheck = time.Second, time.Minute
 
 // A Name is the name in a create request with an unknown result. The request was sent at least once. If
 // another child is needed, send a create request with the same name. Names are unique on the server, so all
@@ -31,52 +31,52 @@ type Name struct {
 
 	// Sent is the time at which the last creation with this name was sent.
 	Sent time.Time
-	// Bearer is the kind of the object that is known to have the name.
-	Bearer Bearer
+	// Holder is the kind of the object that is known to have the name.
+	Holder Holder
 
 	open    int                 // the number of create requests with this name and an unknown result
 	settled sets.Set[types.UID] // the children with this name that have each reduced the number in the field open by one
 	look    backoff.Hold        // the delay before the name is looked up on the server again
 }
 
-// A Bearer says what kind of object has a name.
-type Bearer uint8
+// A Holder says what kind of object has a name.
+type Holder uint8
 
-// These values of Bearer describe the relation of the object to the owner.
+// These values of Holder describe the relation of the object to the owner.
 const (
-	Nobody   Bearer = iota // no known object has the name
+	NoObject   Holder = iota // no known object has the name
 	Replica                // a child that counts as a replica, or an orphan that the owner can adopt
-	Leaver                 // another child of the owner, such as one that is being deleted
-	Stranger               // an object that is neither a Replica nor a child of the owner; views do not always contain such objects
+	OtherChild                 // another child of the owner, such as one that is being deleted
+	OtherObject               // an object that is neither a Replica nor a child of the owner; views do not always contain such objects
 )
 
 // IsTaken reports whether an object other than a Replica has the name. Such a name cannot be sent again
 // now.
-func (n Name) IsTaken() bool { return n.Bearer == Leaver || n.Bearer == Stranger }
+func (n Name) IsTaken() bool { return n.Holder == OtherChild || n.Holder == OtherObject }
 
-// HasLanded reports whether all creations with the name were sent at least five minutes before now; see
-// Landing. If HasLanded returns true, no creation with the name can take effect after the time now. A
+// IsExpired reports whether all creations with the name were sent at least five minutes before now; see
+// MaxRequestAge. If IsExpired returns true, no creation with the name can take effect after the time now. A
 // lookup on the server that begins at this time or later then shows the final result.
-func (n Name) HasLanded(now time.Time) bool { return now.Sub(n.Sent) >= Landing }
+func (n Name) IsExpired(now time.Time) bool { return now.Sub(n.Sent) >= MaxRequestAge }
 
-// NextLook returns the time to wait before the name is looked up on the server. If the result is 0 or
+// CheckIn returns the time to wait before the name is looked up on the server. If the result is 0 or
 // negative, look up the name now. If you send another creation with the same name before this lookup, the
 // lookup is not needed. While a Replica has the name, no other child can get the name. The lookup can then
-// wait until HasLanded returns true.
-func (n Name) NextLook(now time.Time) time.Duration {
-	if n.Bearer == Replica {
-		return max(landsIn(n.Sent, now), n.look.Remaining(now))
+// wait until IsExpired returns true.
+func (n Name) CheckIn(now time.Time) time.Duration {
+	if n.Holder == Replica {
+		return max(expiresIn(n.Sent, now), n.look.Remaining(now))
 	}
 	return n.look.Remaining(now)
 }
 
 // landsIn returns how much longer a request can take effect. The parameter sent is the time at which the
 // request was sent. If the request can no longer take effect, the result is 0 or negative.
-func landsIn(sent, now time.Time) time.Duration { return Landing - max(now.Sub(sent), 0) }
+func expiresIn(sent, now time.Time) time.Duration { return MaxRequestAge - max(now.Sub(sent), 0) }
 
-// Sending must be called for each create request, with the name of the new child. The parameter now is the
-// time of the request or a later time. The request may take effect until now.Add(Landing).
-func (l *Ledger[C]) Sending(name types.NamespacedName, now time.Time) {
+// CreateSent must be called for each create request, with the name of the new child. The parameter now is the
+// time of the request or a later time. The request may take effect until now.Add(MaxRequestAge).
+func (l *Ledger[C]) CreateSent(name types.NamespacedName, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := l.find(name)
@@ -85,39 +85,39 @@ func (l *Ledger[C]) Sending(name types.NamespacedName, now time.Time) {
 		n = &l.names[len(l.names)-1]
 	}
 	n.open, n.Sent, n.look = n.open+1, now, backoff.Hold{}
-	if l.made == nil {
-		l.made = sets.New[types.NamespacedName]()
+	if l.sent == nil {
+		l.sent = sets.New[types.NamespacedName]()
 	}
-	l.made.Insert(name)
+	l.sent.Insert(name)
 }
 
-// Made reports whether a creation with the given name was ever sent. A child with this name was then created
+// WasSent reports whether a creation with the given name was ever sent. A child with this name was then created
 // for the owner, even if it no longer names the owner as its controller. After the child has left the view,
 // the result may be false.
-func (l *Ledger[C]) Made(name types.NamespacedName) bool {
+func (l *Ledger[C]) WasSent(name types.NamespacedName) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.made.Has(name) || l.find(name) != nil
+	return l.sent.Has(name) || l.find(name) != nil
 }
 
-// forgetMade drops the names of children that are gone. A sweep is due when most names belong to such
+// forgetSent drops the names of children that are gone. A sweep is due when most names belong to such
 // children, so its average cost for each creation is constant.
-func (l *Ledger[C]) forgetMade(children []C) {
-	if len(l.made) <= 2*len(children)+fewMade {
+func (l *Ledger[C]) forgetSent(children []C) {
+	if len(l.sent) <= 2*len(children)+fewSent {
 		return
 	}
 	there := sets.New[types.NamespacedName]()
 	for _, c := range children {
 		there.Insert(nameOf(c))
 	}
-	l.made = l.made.Intersection(there)
+	l.sent = l.sent.Intersection(there)
 }
 
-// fewMade is the number of names that forgetMade always keeps.
-const fewMade = 100
+// fewSent is the number of names that forgetSent always keeps.
+const fewSent = 100
 
-// Refused must be called if one creation with the given name did not take effect and never will.
-func (l *Ledger[C]) Refused(name types.NamespacedName) {
+// CreateRejected must be called if one creation with the given name did not take effect and never will.
+func (l *Ledger[C]) CreateRejected(name types.NamespacedName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if n := l.find(name); n != nil {
@@ -125,23 +125,23 @@ func (l *Ledger[C]) Refused(name types.NamespacedName) {
 	}
 }
 
-// Bears records what kind of object has the given name; see Bearer. If the parameter ours is true, the
+// NameHeld records what kind of object has the given name; see Holder. If the parameter ours is true, the
 // object is a child of the owner. This child is counted as the result of one creation with the name. If
-// Bears is called again for the same child, no further creation is counted. If several creations with the
+// NameHeld is called again for the same child, no further creation is counted. If several creations with the
 // name were sent, the child is the result of at most one of them, so the results of the other creations
 // stay unknown.
-func (l *Ledger[C]) Bears(name types.NamespacedName, id types.UID, is Bearer, ours bool) {
+func (l *Ledger[C]) NameHeld(name types.NamespacedName, id types.UID, is Holder, ours bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.bears(name, id, is, ours)
+	l.nameHeld(name, id, is, ours)
 }
 
-func (l *Ledger[C]) bears(name types.NamespacedName, id types.UID, is Bearer, ours bool) {
+func (l *Ledger[C]) nameHeld(name types.NamespacedName, id types.UID, is Holder, ours bool) {
 	n := l.find(name)
 	if n == nil {
 		return
 	}
-	n.Bearer = is
+	n.Holder = is
 	if ours && !n.settled.Has(id) {
 		if n.settled == nil {
 			n.settled = sets.New[types.UID]()
@@ -151,37 +151,37 @@ func (l *Ledger[C]) bears(name types.NamespacedName, id types.UID, is Bearer, ou
 	}
 }
 
-// NoneBears records that no object on the server has the given name.
-func (l *Ledger[C]) NoneBears(name types.NamespacedName) {
+// NameFree records that no object on the server has the given name.
+func (l *Ledger[C]) NameFree(name types.NamespacedName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if n := l.find(name); n != nil {
-		n.Bearer = Nobody
+		n.Holder = NoObject
 	}
 }
 
-// Looked records that a name was looked up on the server. The parameters began and now are the start and
-// the end of the lookup. If no creation with the name could take effect after the lookup began, Looked
-// drops the name. If a creation could still take effect, Looked doubles the delay before the next lookup.
+// NameChecked records that a name was looked up on the server. The parameters began and now are the start and
+// the end of the lookup. If no creation with the name could take effect after the lookup began, NameChecked
+// drops the name. If a creation could still take effect, NameChecked doubles the delay before the next lookup.
 // If a creation can take effect even after the time now, the delay is at most the time for which this is
 // possible.
-func (l *Ledger[C]) Looked(name types.NamespacedName, began, now time.Time) {
+func (l *Ledger[C]) NameChecked(name types.NamespacedName, began, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := l.find(name)
 	switch {
 	case n == nil:
-	case n.HasLanded(began):
+	case n.IsExpired(began):
 		l.drop(name)
 	default:
-		n.look.Double(now, firstLook, lastLook)
-		if left := landsIn(n.Sent, now); left > 0 {
+		n.look.Double(now, firstCheck, lastCheck)
+		if left := expiresIn(n.Sent, now); left > 0 {
 			n.look.Wait = min(n.look.Wait, left)
 		}
 	}
 }
 
-// Names returns the names of the creations with an unknown result, in the order of the first call to Sending
+// Names returns the names of the creations with an unknown result, in the order of the first call to CreateSent
 // for each name. The caller owns the slice.
 func (l *Ledger[C]) Names() []Name {
 	l.mu.Lock()
@@ -205,7 +205,7 @@ func (l *Ledger[C]) SentTo(name string) (namespace string, sent bool) {
 // Open returns the Names for which no Replica is known. For each Name in the result, a child with the name
 // may already exist or may still be created.
 func (l *Ledger[C]) Open() []Name {
-	return slices.DeleteFunc(l.Names(), func(n Name) bool { return n.Bearer == Replica })
+	return slices.DeleteFunc(l.Names(), func(n Name) bool { return n.Holder == Replica })
 }
 
 // InFlight lists the calls with an unknown result. Such a call may already have taken effect, or may still
@@ -216,7 +216,7 @@ type InFlight struct {
 	// was sent last comes first. If another object has the name, the name is in Taken, because no creation
 	// with the name can take effect now.
 	Creations, Taken []string
-	// Deletions contains the UIDs in the result of Doubted, in sorted order.
+	// Deletions contains the UIDs in the result of UnansweredCalls, in sorted order.
 	Deletions []types.UID
 }
 
@@ -231,7 +231,7 @@ func (l *Ledger[C]) InFlight() (is InFlight) {
 			is.Creations = append(is.Creations, n.Name)
 		}
 	}
-	if doubted := l.Doubted(); len(doubted) > 0 {
+	if doubted := l.UnansweredCalls(); len(doubted) > 0 {
 		is.Deletions = slices.Sorted(maps.Keys(doubted))
 	}
 	return is
@@ -255,9 +255,9 @@ func (l *Ledger[C]) drop(name types.NamespacedName) {
 	l.names = slices.DeleteFunc(l.names, func(n Name) bool { return n.NamespacedName == name })
 }
 
-// resolve updates the field Bearer of each Name from the children in a view. If no child in the view has
-// the name, resolve sets the field to Nobody. However, the value Stranger is kept, because a Stranger may
-// have the name even if it is missing from the view. Views do not always contain Strangers.
+// resolve updates the field Holder of each Name from the children in a view. If no child in the view has
+// the name, resolve sets the field to NoObject. However, the value OtherObject is kept, because a OtherObject may
+// have the name even if it is missing from the view. Views do not always contain OtherObjects.
 func (l *Ledger[C]) resolve(children []C, rules Rules[C]) {
 	if len(l.names) == 0 {
 		return
@@ -265,15 +265,15 @@ func (l *Ledger[C]) resolve(children []C, rules Rules[C]) {
 	open := make(sets.Set[types.NamespacedName], len(l.names))
 	for i := range l.names {
 		n := &l.names[i]
-		if n.Bearer != Stranger {
-			n.Bearer = Nobody
+		if n.Holder != OtherObject {
+			n.Holder = NoObject
 		}
 		open.Insert(n.NamespacedName)
 	}
 	for _, c := range children {
 		if name := nameOf(c); open.Has(name) {
-			is, ours := rules.Bearer(c)
-			l.bears(name, idOf(c), is, ours)
+			is, ours := rules.Holder(c)
+			l.nameHeld(name, idOf(c), is, ours)
 		}
 	}
 }

@@ -284,18 +284,18 @@ func TestInFlight(t *testing.T) {
 	t.Parallel()
 	var known ledger.Ledger[kid]
 	for i, name := range []string{"web-1", "web-2", "web-3", "web-4"} {
-		known.Sending(named(name), began.Add(time.Duration(i)))
+		known.CreateSent(named(name), began.Add(time.Duration(i)))
 	}
-	known.Bears(named("web-2"), "x", ledger.Stranger, false)
-	known.Bears(named("web-3"), "y", ledger.Replica, false)
-	known.Doubt("b", "", began)
-	known.Doubt("a", "", began)
+	known.NameHeld(named("web-2"), "x", ledger.OtherObject, false)
+	known.NameHeld(named("web-3"), "y", ledger.Replica, false)
+	known.CallUnanswered("b", "", began)
+	known.CallUnanswered("a", "", began)
 	assert.Equal(t, ledger.InFlight{
 		Creations: []string{"web-4", "web-1"}, Taken: []string{"web-2"}, Deletions: []types.UID{"a", "b"},
 	}, known.InFlight())
 }
 
-// Made remembers each name that was sent, whatever has become of the creation. Names whose children are gone are
+// WasSent remembers each name that was sent, whatever has become of the creation. Names whose children are gone are
 // forgotten when they are the most.
 func TestMade(t *testing.T) {
 	t.Parallel()
@@ -309,20 +309,20 @@ func TestMade(t *testing.T) {
 		known.Done()
 	}
 	for n := range 100 {
-		known.Sending(sent(n), began)
-		known.Refused(sent(n))
+		known.CreateSent(sent(n), began)
+		known.CreateRejected(sent(n))
 	}
 	view()
-	assert.True(t, known.Made(sent(0)), "there are few")
-	assert.False(t, known.Made(sent(100)))
+	assert.True(t, known.WasSent(sent(0)), "there are few")
+	assert.False(t, known.WasSent(sent(100)))
 	for n := range 3 {
-		known.Sending(sent(100+n), began)
+		known.CreateSent(sent(100+n), began)
 	}
-	known.Refused(sent(100))
-	known.Refused(sent(101))
+	known.CreateRejected(sent(100))
+	known.CreateRejected(sent(101))
 	view(kidOf("web-101@5"))
-	assert.False(t, known.Made(sent(0)), "it is gone")
-	assert.False(t, known.Made(sent(100)))
-	assert.True(t, known.Made(sent(101)), "it is there")
-	assert.True(t, known.Made(sent(102)), "it may still appear")
+	assert.False(t, known.WasSent(sent(0)), "it is gone")
+	assert.False(t, known.WasSent(sent(100)))
+	assert.True(t, known.WasSent(sent(101)), "it is there")
+	assert.True(t, known.WasSent(sent(102)), "it may still appear")
 }

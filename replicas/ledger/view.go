@@ -82,19 +82,19 @@ func RulesOf[C metav1.Object](owner metav1.Object, kind schema.GroupKind, matchi
 
 func (r Rules[C]) areComplete() bool { return r.Ours != nil && r.MayCount != nil && r.Active != nil }
 
-// Bearer classifies the object c, and reports whether c is a child of the owner. If c or one of the rules is
-// nil, the result is Stranger and false.
-func (r Rules[C]) Bearer(c C) (is Bearer, ours bool) {
+// Holder classifies the object c, and reports whether c is a child of the owner. If c or one of the rules is
+// nil, the result is OtherObject and false.
+func (r Rules[C]) Holder(c C) (is Holder, ours bool) {
 	if object.IsNil(c) || !r.areComplete() {
-		return Stranger, false
+		return OtherObject, false
 	}
 	switch ours = r.Ours(c); {
 	case r.MayCount(c) && r.Active(c):
 		return Replica, ours
 	case ours:
-		return Leaver, true
+		return OtherChild, true
 	}
-	return Stranger, false
+	return OtherObject, false
 }
 
 // thatMayCount returns the children for which MayCount returns true.
@@ -133,7 +133,7 @@ func (l *Ledger[C]) View(start Moment, s Snapshot[C], now time.Time) (View[C], e
 	l.checkCache(s)
 	l.viewed, l.hides, l.passes = start, false, true
 	l.cached, l.known = s.Children, nil
-	v := View[C]{Children: s.Children, Stale: l.distrusted}
+	v := View[C]{Children: s.Children, Stale: l.stale}
 	if resourceversion.Reached(s.Version, l.list.version) {
 		l.passList()
 	}
@@ -146,7 +146,7 @@ func (l *Ledger[C]) View(start Moment, s Snapshot[C], now time.Time) (View[C], e
 		l.children = nil
 	}
 	l.resolve(v.Children, s.Rules)
-	l.forgetMade(v.Children)
+	l.forgetSent(v.Children)
 	return v, nil
 }
 
@@ -155,7 +155,7 @@ func (l *Ledger[C]) View(start Moment, s Snapshot[C], now time.Time) (View[C], e
 // kept if its observation began after the list call, or if the fact says that the child is gone.
 func (l *Ledger[C]) passList() {
 	for id := range l.list.children {
-		if e := l.children[id]; e != nil && !isNumber(e.fact.word.version) && e.fact.gone == 0 && e.fact.word.at <= l.list.start {
+		if e := l.children[id]; e != nil && !isNumber(e.fact.answer.version) && e.fact.gone == 0 && e.fact.answer.at <= l.list.start {
 			e.fact = fact[C]{}
 			l.tidy(id, e)
 		}
@@ -209,7 +209,7 @@ func (o *overlay[C]) lay() {
 	for _, e := range lacking {
 		if e.fact.gone == 0 {
 			o.markIfLate(e.since)
-			children = append(children, e.fact.word.child)
+			children = append(children, e.fact.answer.child)
 		}
 	}
 	o.view.Children = children
@@ -244,9 +244,9 @@ func (o *overlay[C]) believe(c C) (C, bool) {
 	if c.GetDeletionTimestamp() != nil {
 		e.call = none
 	}
-	switch w := e.fact.word; {
+	switch w := e.fact.answer; {
 	case e.fact.gone > 0, w.isMissing() && !o.isShown(c, w):
-		e.doubt, e.call = doubt{}, none
+		e.unanswered, e.call = unanswered{}, none
 		o.markIfLate(e.since)
 		return c, false
 	case w.there && !o.isShown(c, w):
@@ -257,24 +257,24 @@ func (o *overlay[C]) believe(c C) (C, bool) {
 			e.call = none
 		}
 		if o.isBarred(c) {
-			e.doubt, e.call = doubt{}, none
+			e.unanswered, e.call = unanswered{}, none
 			o.tidy(id, e)
 			return c, false
 		}
 	}
-	if !e.doubt.lasts(c) {
-		e.doubt = doubt{}
+	if !e.unanswered.lasts(c) {
+		e.unanswered = unanswered{}
 	}
 	o.tidy(id, e)
 	return c, true
 }
 
-func (w word[C]) isMissing() bool { return w.at > 0 && !w.there }
+func (w answer[C]) isMissing() bool { return w.at > 0 && !w.there }
 
 // isShown reports whether the cache shows the answer w or a newer state. The parameter c is the child in
 // the cache. If w says that a list did not contain c, and c does not match the selector, w proves nothing,
 // because no list contains c. isShown then returns true.
-func (o *overlay[C]) isShown(c C, w word[C]) bool {
+func (o *overlay[C]) isShown(c C, w answer[C]) bool {
 	switch {
 	case !w.there && !o.cache.Rules.MayCount(c):
 		return true
@@ -307,7 +307,7 @@ func (o *overlay[C]) isBarred(c C) bool {
 }
 
 // lasts reports whether the delete call may still take effect on the child c.
-func (d doubt) lasts(c metav1.Object) bool {
+func (d unanswered) lasts(c metav1.Object) bool {
 	is := c.GetResourceVersion()
 	return d.any() && c.GetDeletionTimestamp() == nil &&
 		(d.version == "" || d.version == is || resourceversion.Older(is, d.version))
@@ -321,11 +321,11 @@ func (o *overlay[C]) lacking() (lacking []*entry[C]) {
 		if e.shown == o.start {
 			continue
 		}
-		w := e.fact.word
+		w := e.fact.answer
 		switch {
 		case e.fact.gone == 0 && w.there && !o.isSuperseded(id, e) && !o.isMoot(e):
-			if !e.doubt.lasts(w.child) {
-				e.doubt = doubt{}
+			if !e.unanswered.lasts(w.child) {
+				e.unanswered = unanswered{}
 			}
 			lacking = append(lacking, e)
 			continue
@@ -337,13 +337,13 @@ func (o *overlay[C]) lacking() (lacking []*entry[C]) {
 		default: // after a watch has stalled and resumed, the cache may still show the child
 			o.view.Stale = true
 		}
-		if e.call = none; !o.distrusted { // the child is gone
-			e.doubt = doubt{}
+		if e.call = none; !o.stale { // the child is gone
+			e.unanswered = unanswered{}
 		}
 		o.tidy(id, e)
 	}
 	slices.SortFunc(lacking, func(a, b *entry[C]) int {
-		v, w := a.fact.word, b.fact.word
+		v, w := a.fact.answer, b.fact.answer
 		return cmp.Or(cmp.Compare(v.at, w.at), cmp.Compare(v.child.GetName(), w.child.GetName()), cmp.Compare(idOf(v.child), idOf(w.child)))
 	})
 	return lacking
@@ -354,7 +354,7 @@ func (o *overlay[C]) isAged(e *entry[C]) bool { return o.now.Sub(e.since) > o.pa
 // isMoot reports whether a fact is older than Patience and cannot be confirmed by a list. If a child does
 // not match the selector, no list contains the child.
 func (o *overlay[C]) isMoot(e *entry[C]) bool {
-	w := e.fact.word
+	w := e.fact.answer
 	return o.isAged(e) && w.there && !o.cache.Rules.MayCount(w.child)
 }
 
@@ -365,7 +365,7 @@ func (o *overlay[C]) isMoot(e *entry[C]) bool {
 // are compared. If the child is gone and the last list also shows this, the result is true, because the
 // fact is no longer needed.
 func (o *overlay[C]) isSuperseded(id types.UID, e *entry[C]) bool {
-	w := e.fact.word
+	w := e.fact.answer
 	switch isGone := e.fact.gone > 0 || w.isMissing(); {
 	case e.fact.isEmpty():
 		return true
@@ -385,7 +385,7 @@ func (o *overlay[C]) isSuperseded(id types.UID, e *entry[C]) bool {
 func (o *overlay[C]) byName(lacking []*entry[C]) map[types.NamespacedName]*entry[C] {
 	named := make(map[types.NamespacedName]*entry[C], len(lacking))
 	for _, e := range lacking {
-		name := nameOf(e.fact.word.child)
+		name := nameOf(e.fact.answer.child)
 		if was := named[name]; was != nil {
 			e = o.later(was, e)
 		}
@@ -397,7 +397,7 @@ func (o *overlay[C]) byName(lacking []*entry[C]) map[types.NamespacedName]*entry
 // later(a, b) compares the entries of two children with the same name. It returns the entry of the newer
 // child, and records that the older child is gone.
 func (o *overlay[C]) later(a, b *entry[C]) *entry[C] {
-	v, w := a.fact.word, b.fact.word
+	v, w := a.fact.answer, b.fact.answer
 	if order, err := resourceversion.Compare(v.version, w.version); err == nil && order > 0 || err != nil && v.at > w.at {
 		a, b = b, a
 		w = v
@@ -414,7 +414,7 @@ func (o *overlay[C]) isNoNamesake(c C, other *entry[C]) bool {
 	if other == nil || other.fact.gone > 0 {
 		return true
 	}
-	w := other.fact.word
+	w := other.fact.answer
 	switch order, err := resourceversion.Compare(c.GetResourceVersion(), w.version); {
 	case err != nil || order == 0:
 		o.view.Stale, o.view.Unmet = true, true
@@ -445,7 +445,7 @@ func (o *overlay[C]) suspect(lacking []*entry[C]) {
 		return
 	}
 	if !slices.ContainsFunc(lacking, func(e *entry[C]) bool {
-		return resourceversion.Older(e.fact.word.version, o.cache.Newest)
+		return resourceversion.Older(e.fact.answer.version, o.cache.Newest)
 	}) {
 		return
 	}
@@ -475,7 +475,7 @@ func (l *Ledger[C]) Split(children []C) (stay, come, leave []C) {
 		if is := l.children[idOf(c)]; is != nil {
 			e = *is
 		}
-		switch w := e.fact.word; {
+		switch w := e.fact.answer; {
 		case e.call == deleted: // the deletion was noted last
 			leave = append(leave, c)
 		case e.fact.gone > 0, w.isMissing(), w.there && w.child.GetDeletionTimestamp() != nil, e.fact.isEmpty() && l.list.excludes(c):
@@ -488,17 +488,17 @@ func (l *Ledger[C]) Split(children []C) (stay, come, leave []C) {
 	return stay, come, leave
 }
 
-// isNeeded reports whether the fact in an entry changes the view. The method Again uses the result to
+// isNeeded reports whether the fact in an entry changes the view. The method RequeueAfter uses the result to
 // decide whether another pass is needed. In another pass, a fact that the cache shows by then is dropped,
 // even if no event has arrived.
 func (l *Ledger[C]) isNeeded(e *entry[C]) bool {
-	return e.fact.gone == 0 && !e.fact.word.isMissing() || e.shown == l.viewed
+	return e.fact.gone == 0 && !e.fact.answer.isMissing() || e.shown == l.viewed
 }
 
-// Again returns the time to wait before the next pass if no event arrives. If the view is the same as the
+// RequeueAfter returns the time to wait before the next pass if no event arrives. If the view is the same as the
 // cache, the result is 0. Setting the clock back does not make the wait longer. The creation of a child
 // causes an event. Therefore, for a created child, the wait ends only when Patience has passed.
-func (l *Ledger[C]) Again(now time.Time) time.Duration {
+func (l *Ledger[C]) RequeueAfter(now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	looks := l.hides
@@ -523,7 +523,7 @@ func (l *Ledger[C]) Awaited() (creations []string, deletions []types.UID) {
 	for id, e := range l.children {
 		switch e.call {
 		case created:
-			creations = append(creations, e.fact.word.child.GetName())
+			creations = append(creations, e.fact.answer.child.GetName())
 		case deleted:
 			deletions = append(deletions, id)
 		case none:

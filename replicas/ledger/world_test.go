@@ -246,7 +246,7 @@ func (w *world) deliver() {
 		return
 	}
 	delete(w.cache, e.kid.UID)
-	w.known.Left(e.kid.UID)
+	w.known.ObserveLeaving(e.kid.UID)
 }
 
 // relist fills the cache again from the server. If a child was created and deleted in the meantime, no event
@@ -254,7 +254,7 @@ func (w *world) deliver() {
 func (w *world) relist() {
 	for _, id := range slices.Sorted(maps.Keys(w.cache)) {
 		if _, there := w.kids[id]; !there {
-			w.known.Left(id)
+			w.known.ObserveLeaving(id)
 		}
 	}
 	for _, c := range w.kids {
@@ -307,7 +307,7 @@ func (w *world) actions() (all []action) {
 	}
 	if w.jumps > 0 {
 		all = append(all, action{"more than Patience", func(w *world) { w.jumps--; w.now = w.now.Add(patience + time.Second) }},
-			action{"more than Landing", func(w *world) { w.jumps--; w.late, w.now = nil, w.now.Add(ledger.Landing+time.Second) }})
+			action{"more than Landing", func(w *world) { w.jumps--; w.late, w.now = nil, w.now.Add(ledger.MaxRequestAge+time.Second) }})
 	}
 	if w.restarts > 0 {
 		all = append(all, action{"another term", func(w *world) { w.restarts--; w.restart() }})
@@ -369,15 +369,15 @@ func (w *world) restart() {
 }
 
 // goBack fills the cache with the older state in w.past. If the cache does not report its version, goBack calls
-// WentBack, as a controller does when an event shows an older version of a child than before.
+// CacheRegressed, as a controller does when an event shows an older version of a child than before.
 func (w *world) goBack() {
 	for _, id := range slices.Sorted(maps.Keys(w.cache)) {
 		if _, there := w.past.kids[id]; !there {
-			w.known.Left(id)
+			w.known.ObserveLeaving(id)
 		}
 	}
 	if !w.tells {
-		w.known.WentBack()
+		w.known.CacheRegressed()
 	}
 	w.cache, w.events, w.read, w.broken = maps.Clone(w.past.kids), nil, w.past.last, true
 }

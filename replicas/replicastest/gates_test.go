@@ -84,11 +84,11 @@ func TestAnOwnerThatTheCacheShowsLateIsToldOnce(t *testing.T) {
 		require.NoError(t, err)
 		world.Run(time.Minute)
 	}
-	begun := map[controller.Reason]int{}
+	begun := map[controller.GateReason]int{}
 	for _, change := range changes {
 		begun[change.Reason]++
 	}
-	assert.Equal(t, map[controller.Reason]int{controller.OwnWriteNotSeen: 1}, begun)
+	assert.Equal(t, map[controller.GateReason]int{controller.OwnWriteNotSeen: 1}, begun)
 	c.View.OwnerWatch.Relist()
 	world.Run(10 * time.Minute)
 	last := changes[len(changes)-1]

@@ -84,8 +84,8 @@ func (h *hostile) owned() (n int) {
 
 func (h *hostile) there() int { return len(h.Children(namespace)) }
 
-func (h *hostile) gates() map[controller.Reason]controller.Gate {
-	gates := map[controller.Reason]controller.Gate{}
+func (h *hostile) gates() map[controller.GateReason]controller.Gate {
+	gates := map[controller.GateReason]controller.Gate{}
 	for _, p := range h.passes {
 		for _, g := range p.Gates {
 			gates[g.Reason] = g

@@ -186,7 +186,7 @@ func TestAClaimThatIsBeingDeletedHoldsItsMemberAlone(t *testing.T) {
 		"if the step leaves it out": func(kind *controller.Kind[*pool, *worker], isStuck *bool) {
 			kind.Prepare = func(_ context.Context, _ *pool, step *controller.Step[*worker]) error {
 				step.Create = slices.DeleteFunc(step.Create, func(name string) bool { return *isStuck && name == "p-0" })
-				step.Again = 10 * time.Second
+				step.RequeueAfter = 10 * time.Second
 				return nil
 			}
 		},
@@ -285,7 +285,7 @@ func TestAMarkedChildIsNotReplacedInVain(t *testing.T) {
 			if !d.Replaced || left <= 0 {
 				return false
 			}
-			step.Again = left
+			step.RequeueAfter = left
 			return true
 		})
 		return nil

@@ -65,7 +65,7 @@ func (h *held) runs(n int32) {
 
 // by(reason, true) waits until the last pass has a gate with this reason. by(reason, false) waits until the last pass
 // has no gate with this reason.
-func (h *held) by(reason controller.Reason, want bool) {
+func (h *held) by(reason controller.GateReason, want bool) {
 	h.t.Helper()
 	require.Eventually(h.t, func() bool {
 		h.is.Lock()
@@ -115,7 +115,7 @@ func TestWhatHoldsBackOnAServer(t *testing.T) {
 		h.scale(2)
 		h.by(controller.SpecRefused, true)
 	})
-	for reason, spec := range map[controller.Reason]func(*replicas.PodSpec){
+	for reason, spec := range map[controller.GateReason]func(*replicas.PodSpec){
 		controller.Paused:       func(s *replicas.PodSpec) { s.Paused = true },
 		controller.MustStay:     func(s *replicas.PodSpec) { s.Rules.MustStay = func(*corev1.Pod) bool { return true } },
 		controller.MaxDeletions: func(s *replicas.PodSpec) { s.MaxDeletions = new(int) },
@@ -168,7 +168,7 @@ func TestWhatHoldsBackOnAServer(t *testing.T) {
 		denies.Store(false)
 		h.has(1)
 	})
-	for status, want := range map[int]struct{ creates, deletes controller.Reason }{
+	for status, want := range map[int]struct{ creates, deletes controller.GateReason }{
 		http.StatusInternalServerError: {controller.CreationFailed, controller.DeletionFailed},
 		http.StatusTooManyRequests:     {controller.RetryAfter, controller.DeletionRetryAfter},
 	} {

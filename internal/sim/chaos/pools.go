@@ -122,7 +122,7 @@ func (a *author) prepare(_ context.Context, _ *pool, step *controller.Step[*work
 		case 5:
 			panic(errAuthor)
 		case 7:
-			step.Create, step.Delete, step.Again = nil, nil, time.Second
+			step.Create, step.Delete, step.RequeueAfter = nil, nil, time.Second
 			return nil
 		}
 	}
@@ -132,7 +132,7 @@ func (a *author) prepare(_ context.Context, _ *pool, step *controller.Step[*work
 		if a.cordoned[d.Object.UID] {
 			return false
 		}
-		a.cordoned[d.Object.UID], step.Again = true, time.Second
+		a.cordoned[d.Object.UID], step.RequeueAfter = true, time.Second
 		return true
 	})
 	for _, w := range step.Active {

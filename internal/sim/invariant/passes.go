@@ -81,7 +81,7 @@ func (w *watcher) judgePass(pass podPass) {
 	told, waits := w.waits[place{rs.UID, rs.Namespace}]
 	_, queued := w.inside.Queued(pass.Name)
 	switch {
-	case errors.Is(pass.Err, controller.ErrNoRoom):
+	case errors.Is(pass.Err, controller.ErrOverLimit):
 		w.fail(Room, "%s: %v", rs.Name, pass.Err)
 	case d.says != 0 && d.says != pass.Generation:
 		w.fail(Status, "the pass of %s used generation %d, but wrote observedGeneration %d", rs.Name, pass.Generation, d.says)

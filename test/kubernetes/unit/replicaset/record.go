@@ -43,7 +43,7 @@ func (r record) ExpectDeletions(key expectations.Key, uids []types.UID) {
 // CreationObserved records that one of the expected pods was created and has since been deleted.
 func (r record) CreationObserved(key expectations.Key) {
 	if names := r.awaited(key); len(names) > 0 {
-		r.ledger(key).Left(types.UID(key.Namespace + "/" + names[0]))
+		r.ledger(key).ObserveLeaving(types.UID(key.Namespace + "/" + names[0]))
 	}
 }
 
@@ -57,7 +57,7 @@ func (r record) awaited(key expectations.Key) []string {
 
 func (r record) DeletionObserved(key expectations.Key, uid types.UID) bool {
 	r.rsc.went.Insert(uid)
-	r.ledger(key).Left(uid)
+	r.ledger(key).ObserveLeaving(uid)
 	return true
 }
 
