@@ -196,7 +196,6 @@ func (p *pass[O, C]) noteCreation(start ledger.Moment, name types.NamespacedName
 		_ = known.Created(start, child, now) // askCreate has checked the name
 	case errors.As(err, new(notOursError)):
 		known.NameHeld(name, object.ID(child), ledger.OtherObject, true)
-		known.Stray(child)
 	case isFinal(err):
 		known.CreateRejected(name)
 	}
@@ -246,7 +245,7 @@ func versionOf(opts metav1.DeleteOptions) string {
 
 // askDeleteStray deletes a stray. A stray is a new child that a webhook changed so that it does not belong
 // to the owner. askStray reads a stray from the server. The functions askDeleteStray and askStray leave the
-// ledger unchanged, because the caller updates the list of strays in the ledger.
+// ledger unchanged, because a stray is none of the owner's children.
 func (p *pass[O, C]) askDeleteStray(ctx context.Context, stray C, opts metav1.DeleteOptions) error {
 	err := p.client.Delete(ctx, stray, opts)
 	call := newCall("Delete", stray, opts)

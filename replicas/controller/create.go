@@ -452,7 +452,7 @@ func (p *pass[O, C]) deleteUnchanged(ctx context.Context, c C) error {
 // selector, strays cannot be identified, so nothing is deleted. In a later step, the pass refuses a spec
 // without a selector.
 func (p *pass[O, C]) deletePendingStrays(ctx context.Context) {
-	pending := p.state.known.Strays()
+	pending := slices.Clone(p.state.strays)
 	if object.IsNil(p.spec.Selector) || len(pending) == 0 || p.held(StrayLeft, "", pending[0].GetName(), "") {
 		return
 	}
@@ -463,7 +463,7 @@ func (p *pass[O, C]) deletePendingStrays(ctx context.Context) {
 		case err == nil && object.IsNil(found):
 			err = errNoObject
 		case apierrors.IsNotFound(err), err == nil && (object.ID(found) != object.ID(c) || !p.isStray(found)):
-			p.state.known.NoStray(object.ID(c)) // for example, another owner has adopted it
+			p.forgetStray(c) // for example, another owner has adopted it
 			continue
 		case err == nil:
 			c = found
@@ -481,17 +481,21 @@ func (p *pass[O, C]) deletePendingStrays(ctx context.Context) {
 // fewStrays is the maximum number of strays that one pass tries to delete.
 const fewStrays = 5
 
+func (p *pass[O, C]) forgetStray(c C) {
+	p.state.strays = slices.DeleteFunc(p.state.strays, func(s C) bool { return object.ID(s) == object.ID(c) })
+}
+
 // dropStray deletes a stray, unless it could not be read. If that fails, the next attempts are delayed.
 func (p *pass[O, C]) dropStray(ctx context.Context, c C, err error) error {
 	if err == nil {
 		err = p.deleteUnchanged(ctx, c)
 	}
-	p.state.known.NoStray(object.ID(c))
+	p.forgetStray(c)
 	if err == nil {
 		return nil
 	}
 	// Five of seventeen strays had finalizers, and the others were never tried. So this one goes behind them.
-	p.state.known.Stray(c)
+	p.state.strays = append(p.state.strays, c)
 	h := p.state.holds.getOrAdd(StrayLeft, "")
 	if h.Remaining(p.Now) <= 0 { // the first one in this pass
 		StrayLeft.grow(&h.Hold, p.opts.Now())

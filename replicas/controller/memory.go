@@ -36,8 +36,11 @@ type memory[C Object] struct {
 	// known holds the facts that API calls have revealed but the cache does not show yet. These facts are
 	// about the children, and the creations and deletions in flight. A fact is dropped when the
 	// cache shows it, or when a newer fact replaces it. If the owner leaves a filtered cache and returns,
-	// the unanswered requests and the strays stay in known. The other fields start empty.
+	// the unanswered requests stay in known. The other fields but strays start empty.
 	known *ledger.Ledger[C]
+	// strays are new children that a webhook changed so that they are not the owner's, for example by taking off the
+	// labels. They are still to be deleted.
+	strays []C
 	// wrote is the owner's last status write.
 	wrote ownWrite
 	// sentStatus is the last status that was sent, with the status that the server returned. The hold delays the
@@ -158,7 +161,7 @@ func (o *owners[C]) stateOf(key expectations.Key, generation int64, now time.Tim
 func (o *owners[C]) newMemory(key expectations.Key, former *memory[C]) *memory[C] {
 	s := &memory[C]{uid: key.UID, known: &ledger.Ledger[C]{Patience: o.patience()}}
 	if former != nil {
-		s.known = former.known
+		s.known, s.strays = former.known, former.strays
 		s.known.Forget()
 	}
 	if o.m == nil {

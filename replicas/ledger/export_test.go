@@ -19,7 +19,7 @@ func (l *Ledger[C]) Clone() *Ledger[C] {
 	defer l.mu.Unlock()
 	clone := &Ledger[C]{
 		Patience: l.Patience, moment: l.moment, viewed: l.viewed, names: slices.Clone(l.names),
-		strays: slices.Clone(l.strays), list: l.list, selector: l.selector, read: l.read, stale: l.stale,
+		list: l.list, selector: l.selector, read: l.read, stale: l.stale,
 		passed: l.passed, hides: l.hides,
 		cached: l.cached, known: maps.Clone(l.known),
 	}

@@ -32,7 +32,7 @@ func isNumber(version string) bool { return resourceversion.Reached(version, ver
 // so answers may be recorded in any order and more than once.
 type fact[C metav1.Object] struct {
 	answer answer[C] // the answer whose observation began last
-	gone Moment  // the start of the last observation that showed that the child is gone; 0 if none, or if a later list has the child
+	gone   Moment    // the start of the last observation that showed that the child is gone; 0 if none, or if a later list has the child
 }
 
 func (f fact[C]) join(g fact[C]) fact[C] {

@@ -41,7 +41,6 @@ type Ledger[C metav1.Object] struct {
 	children map[types.UID]*entry[C]
 	names    []Name
 	sent     sets.Set[types.NamespacedName] // the names of all creations ever sent; see WasSent
-	strays   []C
 	list     bar
 	selector labels.Selector // the selector in the last call to View or Listed
 	read     string          // the version of the cache at the last View
@@ -57,11 +56,11 @@ type Ledger[C metav1.Object] struct {
 
 // An entry holds everything that the Ledger knows about one child.
 type entry[C metav1.Object] struct {
-	fact  fact[C]
-	since time.Time // when an answer or a deletion was last recorded
+	fact       fact[C]
+	since      time.Time // when an answer or a deletion was last recorded
 	unanswered unanswered
-	shown Moment // the Moment of the last View that found the child in the cache; 1 if no View has found it, but ObserveLeaving was called
-	call  call
+	shown      Moment // the Moment of the last View that found the child in the cache; 1 if no View has found it, but ObserveLeaving was called
+	call       call
 }
 
 // A call is a creation or deletion that the owner's controller has made and that the cache does not show
@@ -348,7 +347,7 @@ func (l *Ledger[C]) MarkStale() {
 	l.stale = true
 }
 
-// Forget drops everything except the unanswered requests and the strays. Call Forget for an owner that is
+// Forget drops everything except the unanswered requests. Call Forget for an owner that is
 // no longer in the cache but may return.
 func (l *Ledger[C]) Forget() {
 	l.mu.Lock()

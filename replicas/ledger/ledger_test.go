@@ -205,28 +205,17 @@ func TestADistrustedCacheIsOldUntilAList(t *testing.T) {
 	assert.False(t, isOld(), "the owner left the cache, and came back")
 }
 
-// Strays returns the strays that were recorded, and Owner returns the owner. SentTo returns the namespace that was
-// recorded for a name. NoStray removes one stray. Forget removes the owner, but not the strays.
-func TestWhatIsKeptOfStraysAndNames(t *testing.T) {
+// SentTo returns the namespace that was recorded for a name, also after Forget.
+func TestTheNamespaceOfACreationIsKept(t *testing.T) {
 	t.Parallel()
 	var known ledger.Ledger[kid]
-	known.Stray(kidOf("a@1"))
-	known.Stray(kidOf("b@2"))
-	known.NoStray("a")
-	known.NoStray("c")
-	strays := known.Strays()
-	require.Len(t, strays, 1)
-	assert.Equal(t, "b", strays[0].Name)
-
 	known.CreateSent(types.NamespacedName{Namespace: "other", Name: "x"}, began)
+	known.Forget()
 	namespace, sent := known.SentTo("x")
 	assert.Equal(t, "other", namespace)
 	assert.True(t, sent)
 	_, sent = known.SentTo("y")
 	assert.False(t, sent)
-
-	known.Forget()
-	assert.Len(t, known.Strays(), 1, "they are to be deleted all the same")
 }
 
 // The method ObserveMissing records that a child is missing from a list. The view then omits the child. If the cache has

@@ -44,9 +44,9 @@ type Holder uint8
 
 // These values of Holder describe the relation of the object to the owner.
 const (
-	NoObject   Holder = iota // no known object has the name
-	Replica                // a child that counts as a replica, or an orphan that the owner can adopt
-	OtherChild                 // another child of the owner, such as one that is being deleted
+	NoObject    Holder = iota // no known object has the name
+	Replica                   // a child that counts as a replica, or an orphan that the owner can adopt
+	OtherChild                // another child of the owner, such as one that is being deleted
 	OtherObject               // an object that is neither a Replica nor a child of the owner; views do not always contain such objects
 )
 
