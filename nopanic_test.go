@@ -201,7 +201,6 @@ var kinds = map[string][]any{
 	"faults.Report":                                  {faults.Report{Rules: make([]faults.Rule, 1)}},
 	"faults.Rule":                                    {faults.Rule{}},
 	"ledger.Holder":                                  {ledger.Holder(200)},
-	"ledger.InFlight":                                {ledger.InFlight{}},
 	"ledger.Ledger":                                  {ledger.Ledger[pod]{}},
 	"ledger.List":                                    {ledger.List[pod]{}},
 	"ledger.Moment":                                  {ledger.Moment(1)},
@@ -226,6 +225,7 @@ var kinds = map[string][]any{
 	"replicas.Rules":                                 {replicas.Rules[pod]{}, replicas.Rules[mixed]{}},
 	"replicas.PodScale":                              {replicas.PodScale{}},
 	"replicas.Scale":                                 {replicas.Scale[mixed]{}},
+	"replicas.Facts":                                 {replicas.Facts[pod]{}},
 	"replicas.PodSpec":                               {replicas.PodSpec{}},
 	"replicas.Room":                                  {replicas.Room[mixed]{}, roomy()},
 	"replicas.Spec":                                  {replicas.Spec[mixed]{}},
@@ -264,7 +264,7 @@ var kinds = map[string][]any{
 
 // roomy returns a Room that allows the deletion of children.
 func roomy() replicas.Room[mixed] {
-	spec := replicas.Spec[mixed]{Owner: &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "web"}}, Kind: appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), Now: time.Unix(1, 0)}
+	spec := replicas.Spec[mixed]{Owner: &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "web"}}, Kind: appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), Facts: replicas.Facts[mixed]{Now: time.Unix(1, 0)}}
 	room, _ := replicas.RoomOf([]mixed{&corev1.Pod{}, &corev1.Pod{}}, spec)
 	return room
 }

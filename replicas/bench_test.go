@@ -13,7 +13,7 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// BenchmarkManage plans to delete a tenth of the pods. Spec.Related is set, so the pods are also ranked by
+// BenchmarkManage plans to delete a tenth of the pods. Facts.Related is set, so the pods are also ranked by
 // co-location.
 func BenchmarkManage(b *testing.B) {
 	for _, n := range []int{10, 500, 5000, 50000} {
@@ -25,7 +25,7 @@ func BenchmarkManage(b *testing.B) {
 			}
 			spec := specOf(b, rs)
 			spec.BurstReplicas = n
-			spec.Related = func() []*corev1.Pod { return pods }
+			spec.Facts.Related = func() []*corev1.Pod { return pods }
 			b.ReportAllocs()
 			for b.Loop() {
 				plan, err := replicas.Manage(pods, spec)

@@ -37,9 +37,9 @@ const (
 	// blocks every plan that would create, delete or discard a child. If the owner has the wrong
 	// number of children, a stale view also blocks a plan without creations, deletions and
 	// discards. To get the number of children, add the active children, the orphans in
-	// Claims.Adopt, and the number in Spec.PendingAdoptions. The number of children is wrong if it
+	// Claims.Adopt, and the number in Facts.Undecided. The number of children is wrong if it
 	// differs from Spec.Replicas. List the children from the API server instead of the cache. Then
-	// call Manage with the children from the API server, and set Spec.Pending to
+	// call Manage with the children from the API server, and set Facts.Pending to
 	// expectations.Satisfied. If the list call fails, change nothing.
 	//
 	// Call expectations.SyncLive to correct the owner's record of expectations. The record then

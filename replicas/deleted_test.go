@@ -38,7 +38,7 @@ func TestADeletedOwnerNeedsNoNewChildren(t *testing.T) {
 		"Paused":                       func(s *replicas.PodSpec) { s.Paused = true },
 		"negative Replicas":            func(s *replicas.PodSpec) { s.Replicas = -1 },
 		"a BaseName that is illegal":   func(s *replicas.PodSpec) { s.BaseName = "Pool_1" },
-		"Names that are illegal":       func(s *replicas.PodSpec) { s.Names = func(string) string { return "" } },
+		"Names that are illegal":       func(s *replicas.PodSpec) { s.Facts.Names = func(string) string { return "" } },
 		"Slots without names":          func(s *replicas.PodSpec) { s.Slots = func(int) string { return "" } },
 		"Slots with one name":          func(s *replicas.PodSpec) { s.Slots = func(int) string { return "web-0" } },
 		"more Slots than are possible": func(s *replicas.PodSpec) { s.Slots, s.Replicas = replicas.Ordinals("web"), replicas.MaxSlots+1 },
@@ -51,12 +51,12 @@ func TestADeletedOwnerNeedsNoNewChildren(t *testing.T) {
 		"a rollout that never replaces": func(s *replicas.PodSpec) {
 			s.MaxUnavailable, s.Rules.MustGo = &none, func(*corev1.Pod) bool { return true }
 		},
-		"MaxSurge with Slots":           func(s *replicas.PodSpec) { s.Slots, s.MaxSurge = replicas.Ordinals("web"), &many },
-		"negative PendingAdoptions":     func(s *replicas.PodSpec) { s.PendingAdoptions = -1 },
-		"a pending adoption":            func(s *replicas.PodSpec) { s.PendingAdoptions = 3 },
-		"a creation in flight":          func(s *replicas.PodSpec) { s.CreationsInFlight = []string{"web-x"} },
-		"negative ReadyWithin":          func(s *replicas.PodSpec) { s.Rules.ReadyWithin = -1 },
-		"ReadyWithin that is too short": func(s *replicas.PodSpec) { s.Rules.ReadyWithin, s.MinReadySeconds = time.Second, 5 },
+		"MaxSurge with Slots":             func(s *replicas.PodSpec) { s.Slots, s.MaxSurge = replicas.Ordinals("web"), &many },
+		"an undecided orphan that is nil": func(s *replicas.PodSpec) { s.Facts.Undecided = []*corev1.Pod{nil} },
+		"an undecided orphan":             func(s *replicas.PodSpec) { s.Facts.Undecided = []*corev1.Pod{podtest.Pod("orphan")} },
+		"a creation in flight":            func(s *replicas.PodSpec) { s.Facts.CreationsInFlight = []string{"web-x"} },
+		"negative ReadyWithin":            func(s *replicas.PodSpec) { s.Rules.ReadyWithin = -1 },
+		"ReadyWithin that is too short":   func(s *replicas.PodSpec) { s.Rules.ReadyWithin, s.MinReadySeconds = time.Second, 5 },
 	}
 	for name, change := range wrong {
 		t.Run(name, func(t *testing.T) {
@@ -64,7 +64,7 @@ func TestADeletedOwnerNeedsNoNewChildren(t *testing.T) {
 			spec, err := replicas.ReplicaSetSpec(replicaSet(2))
 			require.NoError(t, err)
 			change(&spec)
-			spec.Now, spec.Finalizer = podtest.Now, drain
+			spec.Facts.Now, spec.Finalizer = podtest.Now, drain
 			pods := []*corev1.Pod{podtest.Pod("web-0", owned(replicaSet(3))), podtest.Pod("web-1", owned(replicaSet(3)))}
 
 			spec.Owner = deletedOwner(drain)
@@ -122,7 +122,7 @@ func TestADeletedOwnerKeepsTheLimitsAndTheOrderOfDeletions(t *testing.T) {
 			t.Parallel()
 			spec, err := replicas.ReplicaSetSpec(replicaSet(3))
 			require.NoError(t, err)
-			spec.Owner, spec.Now, spec.Finalizer = deletedOwner(drain), podtest.Now, drain
+			spec.Owner, spec.Facts.Now, spec.Finalizer = deletedOwner(drain), podtest.Now, drain
 			tt.change(&spec)
 			plan, err := replicas.Manage(pods, spec)
 			require.NoError(t, err)
@@ -137,7 +137,7 @@ func TestADeletedOwnerKeepsTheLimitsAndTheOrderOfDeletions(t *testing.T) {
 		t.Parallel()
 		spec, err := replicas.ReplicaSetSpec(replicaSet(3))
 		require.NoError(t, err)
-		spec.Owner, spec.Now, spec.Finalizer, spec.Selector = deletedOwner(drain), podtest.Now, drain, labels.Everything()
+		spec.Owner, spec.Facts.Now, spec.Finalizer, spec.Selector = deletedOwner(drain), podtest.Now, drain, labels.Everything()
 		_, err = replicas.Manage(pods, spec)
 		require.ErrorContains(t, err, "selector is empty")
 	})

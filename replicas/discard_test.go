@@ -68,7 +68,7 @@ func TestDiscard(t *testing.T) {
 			s.Rules.Active = func(*worker) bool { return true }
 		}, create: 1, discard: []string{"over-1"}},
 		"waits in a pause":          {have: []*worker{a, over1}, change: func(s *replicas.Spec[*worker]) { s.Paused = true }},
-		"waits for a view to trust": {have: []*worker{a, b, over1}, change: func(s *replicas.Spec[*worker]) { s.Pending = expectations.Expired }},
+		"waits for a view to trust": {have: []*worker{a, b, over1}, change: func(s *replicas.Spec[*worker]) { s.Facts.Pending = expectations.Expired }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -96,7 +96,7 @@ func TestDiscard(t *testing.T) {
 	t.Run("leaves no name to a new child before it is done", func(t *testing.T) {
 		t.Parallel()
 		spec, next := discarding(1), []string{"over-1", "free"}
-		spec.Names = func(string) (name string) {
+		spec.Facts.Names = func(string) (name string) {
 			name, next = next[0], next[1:]
 			return name
 		}

@@ -32,7 +32,7 @@ func ExampleRules_discard() {
 		fmt.Println(err)
 		return
 	}
-	spec.Now = time.Date(2026, time.May, 4, 12, 0, 0, 0, time.UTC)
+	spec.Facts.Now = time.Date(2026, time.May, 4, 12, 0, 0, 0, time.UTC)
 	spec.Rules.Discard = func(pod *corev1.Pod) bool { return pod.Status.Phase == corev1.PodFailed }
 
 	failed := &corev1.Pod{

@@ -90,7 +90,7 @@ func (l *Loop) Sync(ctx context.Context, rs *appsv1.ReplicaSet) (after time.Dura
 
 // readCache reads the cache. The order of the reads matters.
 func (p *pass) readCache() {
-	p.spec.Now = p.Now()
+	p.spec.Facts.Now = p.Now()
 	p.start = p.known.Start()     // call Start BEFORE the cache is read
 	p.cache.Version = p.Version() // read the version BEFORE the pods
 	p.cache.Children, p.cache.Selector = p.Cached(p.rs.Namespace), p.spec.Selector
@@ -107,8 +107,8 @@ func (p *pass) plan(ctx context.Context) (replicas.PodPlan, error) {
 		return plan, err
 	}
 	unsettled := len(p.known.Names())+len(p.known.UnansweredCalls()) > 0
-	landed := unsettled && p.known.CallsExpireIn(p.spec.Now) == 0
-	isBehind := view.Stale || unsettled || p.known.RequeueAfter(p.spec.Now) > 0
+	landed := unsettled && p.known.CallsExpireIn(p.spec.Facts.Now) == 0
+	isBehind := view.Stale || unsettled || p.known.RequeueAfter(p.spec.Facts.Now) > 0
 	if !view.Unmet && !landed && (!isBehind || plan.IsZero()) {
 		return plan, nil
 	}
@@ -123,13 +123,13 @@ func (p *pass) plan(ctx context.Context) (replicas.PodPlan, error) {
 // If the plan creates pods, the plan first repeats the creations in flight with the same names. A repeated
 // creation never makes a second pod, because a server has at most one pod with a name.
 func (p *pass) manage() (ledger.View[*corev1.Pod], replicas.PodPlan, error) {
-	view, err := p.known.View(p.start, p.cache, p.spec.Now)
+	view, err := p.known.View(p.start, p.cache, p.spec.Facts.Now)
 	if err != nil {
 		return view, replicas.PodPlan{}, err
 	}
-	is := p.known.InFlight()
-	p.spec.CreationsInFlight, p.spec.DeletionsInFlight, p.spec.Taken = is.Creations, is.Deletions, is.Taken
-	p.spec.Names = func(prefix string) string { return prefix + p.Suffix() }
+	now := p.spec.Facts.Now
+	p.spec.Facts = p.known.InFlight()
+	p.spec.Facts.Now, p.spec.Facts.Names = now, func(prefix string) string { return prefix + p.Suffix() }
 	plan, err := replicas.Manage(view.Children, p.spec)
 	return view, plan, err
 }
@@ -170,7 +170,9 @@ func (p *pass) claim(ctx context.Context, plan replicas.PodPlan) (replicas.PodSc
 	case len(claimed.Adopted) == len(plan.Claims.Adopt):
 		return plan.Scale, err
 	}
-	p.spec.PendingAdoptions = len(claimed.AdoptionPending)
+	for _, failed := range claimed.AdoptionPending {
+		p.spec.Facts.Undecided = append(p.spec.Facts.Undecided, failed.Object)
+	}
 	scale, scaleErr := replicas.ScaleTo(claimed.Ours(), p.spec)
 	return scale, errors.Join(err, scaleErr)
 }

@@ -31,11 +31,11 @@ func ExampleRules_readyWithin() {
 		fmt.Println(err)
 		return
 	}
-	spec.Now, spec.Rules.ReadyWithin = now, 10*time.Minute
+	spec.Facts.Now, spec.Rules.ReadyWithin = now, 10*time.Minute
 	pods := []*corev1.Pod{pod("a", corev1.ConditionTrue, time.Hour), pod("b", corev1.ConditionFalse, 9*time.Minute)}
 	plan, err := replicas.Manage(pods, spec)
 	fmt.Println(plan, err)
-	spec.Now = now.Add(time.Minute)
+	spec.Facts.Now = now.Add(time.Minute)
 	plan, err = replicas.Manage(pods, spec)
 	fmt.Println(plan, err)
 	// Output:

@@ -26,8 +26,8 @@ func ExampleRoomOf() {
 		fmt.Println(err)
 		return
 	}
-	spec.Now = time.Date(2026, time.May, 4, 12, 0, 0, 0, time.UTC)
-	spec.CreationsInFlight = []string{"web-lost1", "web-lost2"}
+	spec.Facts.Now = time.Date(2026, time.May, 4, 12, 0, 0, 0, time.UTC)
+	spec.Facts.CreationsInFlight = []string{"web-lost1", "web-lost2"}
 
 	room, err := replicas.RoomOf([]*corev1.Pod{replicastest.NewPod(rs, "web-a")}, spec)
 	fmt.Println(room.Create, err)
@@ -50,8 +50,9 @@ func ExampleRoom_Clamp() {
 	}
 	spec := replicas.Spec[*metav1.ObjectMeta]{
 		Owner: &metav1.ObjectMeta{Name: "pool"}, Kind: schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Pool"},
-		Replicas: 2, Now: time.Date(2026, time.May, 4, 12, 0, 0, 0, time.UTC), DeletionsInFlight: []types.UID{"m-3"},
+		Replicas: 2,
 	}
+	spec.Facts.Now, spec.Facts.DeletionsInFlight = time.Date(2026, time.May, 4, 12, 0, 0, 0, time.UTC), []types.UID{"m-3"}
 	scale, err := replicas.ScaleTo(machines, spec)
 	fmt.Println(scale.Delete[0].Object.Name, err)
 	room, err := replicas.RoomOf(machines, spec)

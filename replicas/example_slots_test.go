@@ -41,7 +41,7 @@ func ExampleOrdinals() {
 			fmt.Println(err)
 			return
 		}
-		spec.Now = time.Date(2026, time.May, 4, 12, 0, 0, 0, time.UTC)
+		spec.Facts.Now = time.Date(2026, time.May, 4, 12, 0, 0, 0, time.UTC)
 		spec.Slots = replicas.Ordinals(rs.Name)
 		plan, err := replicas.Manage(pods, spec)
 		fmt.Println(plan, plan.Scale.Names, err)

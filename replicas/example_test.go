@@ -32,7 +32,7 @@ func ExampleManage() {
 		fmt.Println(err)
 		return
 	}
-	spec.Now = time.Date(2026, time.May, 4, 12, 0, 0, 0, time.UTC)
+	spec.Facts.Now = time.Date(2026, time.May, 4, 12, 0, 0, 0, time.UTC)
 	plan, err := replicas.Manage(pods, spec)
 	if err != nil {
 		fmt.Println(err)
@@ -49,7 +49,7 @@ func ExampleScaleTo() {
 	rs := replicastest.NewReplicaSet("default", "web", 2)
 	pods := []*corev1.Pod{replicastest.NewPod(rs, "web-a"), replicastest.Orphan(replicastest.NewPod(rs, "stray"))}
 	spec, _ := replicas.ReplicaSetSpec(rs)
-	spec.Now = time.Now()
+	spec.Facts.Now = time.Now()
 	plan, _ := replicas.Manage(pods, spec)
 	fmt.Println(plan)
 
@@ -77,7 +77,7 @@ func ExampleExplain() {
 		fmt.Println(err)
 		return
 	}
-	spec.Now = time.Date(2026, time.May, 4, 12, 0, 0, 0, time.UTC)
+	spec.Facts.Now = time.Date(2026, time.May, 4, 12, 0, 0, 0, time.UTC)
 	order, err := replicas.Explain(pods, spec)
 	if err != nil {
 		fmt.Println(err)
@@ -125,8 +125,8 @@ func ExampleRelated() {
 		fmt.Println(err)
 		return
 	}
-	spec.Now = time.Date(2026, time.May, 4, 12, 0, 0, 0, time.UTC)
-	spec.Related = func() []*corev1.Pod {
+	spec.Facts.Now = time.Date(2026, time.May, 4, 12, 0, 0, 0, time.UTC)
+	spec.Facts.Related = func() []*corev1.Pod {
 		return replicas.Related(before, []*appsv1.ReplicaSet{before, after}, selector.ForReplicaSet, all)
 	}
 	fmt.Println(replicas.Manage(old, spec))
@@ -155,7 +155,7 @@ func ExampleReplicationControllerSpec() {
 		fmt.Println(err)
 		return
 	}
-	spec.Now = time.Now()
+	spec.Facts.Now = time.Now()
 	plan, err := replicas.Manage([]*corev1.Pod{pod}, spec)
 	fmt.Println(plan, err)
 	missing, err := plan.Scale.New(0)

@@ -55,8 +55,7 @@ func planWorkers(pool *WorkerPool, list []*Worker, now time.Time) (replicas.Plan
 			return &Worker{ObjectMeta: metav1.ObjectMeta{Labels: app}, Image: pool.Image}, nil
 		},
 		Rules: workers,
-		Names: func(prefix string) string { return prefix + rand.String(5) },
-		Now:   now,
+		Facts: replicas.Facts[*Worker]{Now: now, Names: func(prefix string) string { return prefix + rand.String(5) }},
 	})
 }
 

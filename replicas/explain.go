@@ -16,7 +16,7 @@ import (
 // The parameter owned lists the owner's children, as for ScaleTo. To explain a plan, pass the
 // children in its Claims.Owned and Claims.Adopt. Children that are inactive or being deleted are
 // omitted from the result. Explain does not check whether the owner controls the children.
-// Spec.Pending does not affect the result, and Spec.Replicas affects only which slots are wanted.
+// Facts.Pending does not affect the result, and Spec.Replicas affects only which slots are wanted.
 // Explain returns the errors of ScaleTo, except those about new children, children to discard, and
 // rollouts that can never replace a child. If there are no children, the result is nil.
 func Explain[T metav1.Object](owned []T, spec Spec[T]) ([]podrank.Victim[T], error) {

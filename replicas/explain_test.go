@@ -23,7 +23,7 @@ func TestExplainIsTheOrderOfEveryPlan(t *testing.T) {
 		rs := replicaSet(0)
 		spec := specOf(t, rs)
 		crowd := podtest.Fleet(20, 5, seed+1000)
-		spec.Related = func() []*corev1.Pod { return crowd }
+		spec.Facts.Related = func() []*corev1.Pod { return crowd }
 		pods := fleet(rs, 40, seed)
 		order, err := replicas.Explain(pods, spec)
 		require.NoError(t, err)

@@ -74,7 +74,7 @@ func TestNewWorker(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			spec := workerSpec(1)
-			spec.Names = func(string) string { return "web-1" }
+			spec.Facts.Names = func(string) string { return "web-1" }
 			spec.New = func(string) (*worker, error) { return made(tt.change), nil }
 			plan, err := replicas.Manage(nil, spec)
 			require.NoError(t, err)

@@ -16,7 +16,7 @@ import (
 // name therefore has at most 63 characters and can also be the value of a label (W11).
 const (
 	maxNamePrefix = 58
-	// spareTries limits how often one plan calls Spec.Names. To get the limit, add the number of
+	// spareTries limits how often one plan calls Facts.Names. To get the limit, add the number of
 	// new names, the number of objects in the list, and spareTries.
 	spareTries = 100
 )
@@ -28,18 +28,18 @@ func (s *Spec[T]) names(n int, free []string, objs []T) ([]string, error) {
 	if s.Slots != nil {
 		return free[:n], nil
 	}
-	if s.Names == nil || n == 0 {
+	if s.Facts.Names == nil || n == 0 {
 		return nil, nil
 	}
-	taken := sets.New(s.Taken...)
-	for _, obj := range objs {
+	taken := sets.New(s.Facts.Taken...)
+	for _, obj := range join(objs, s.Facts.Undecided) {
 		taken.Insert(obj.GetName())
 	}
 	prefix := generateName(s.base())
 	prefix = prefix[:min(len(prefix), maxNamePrefix)]
 	check := s.checkNames()
 	names := make([]string, 0, n)
-	for _, name := range s.CreationsInFlight {
+	for _, name := range s.Facts.CreationsInFlight {
 		if len(names) < n && strings.HasPrefix(name, prefix) && !taken.Has(name) {
 			taken.Insert(name)
 			names = append(names, name)
@@ -49,7 +49,7 @@ func (s *Spec[T]) names(n int, free []string, objs []T) ([]string, error) {
 		if tries == 0 {
 			return nil, s.failure("Names returned only %d free names, %d are needed", len(names), n)
 		}
-		name := s.Names(prefix)
+		name := s.Facts.Names(prefix)
 		if err := check(name); err != nil {
 			return nil, s.failure("Names returned %q: %w", name, err)
 		}

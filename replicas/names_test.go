@@ -15,7 +15,7 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// inTurn returns a function for Spec.Names. The function returns the given names in order, and then returns the
+// inTurn returns a function for Facts.Names. The function returns the given names in order, and then returns the
 // last name again and again.
 func inTurn(names ...string) func(string) string {
 	return func(string) string {
@@ -43,7 +43,7 @@ func TestNames(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			spec := workerSpec(2)
-			spec.Names = tt.names
+			spec.Facts.Names = tt.names
 			plan, err := replicas.Manage(tt.have, spec)
 			require.NoError(t, err)
 			require.Equal(t, tt.want, plan.Scale.Names)
@@ -64,7 +64,7 @@ func TestNames(t *testing.T) {
 			have = append(have, newWorker(rs, fmt.Sprintf("web-%d", i), 1))
 		}
 		n := -1
-		spec.Names = func(prefix string) string { n++; return fmt.Sprint(prefix, n) }
+		spec.Facts.Names = func(prefix string) string { n++; return fmt.Sprint(prefix, n) }
 		plan, err := replicas.Manage(have, spec)
 		require.NoError(t, err)
 		assert.Equal(t, []string{"web-1000"}, plan.Scale.Names)
@@ -82,7 +82,7 @@ func TestNames(t *testing.T) {
 	t.Run("no child, no name", func(t *testing.T) {
 		t.Parallel()
 		spec := workerSpec(0)
-		spec.Names = func(string) string { t.Error("asked for"); return "" }
+		spec.Facts.Names = func(string) string { t.Error("asked for"); return "" }
 		plan, err := replicas.Manage(nil, spec)
 		require.NoError(t, err)
 		assert.Nil(t, plan.Scale.Names)
@@ -101,7 +101,7 @@ func TestNamePrefix(t *testing.T) {
 		rs, spec := replicaSet(1), workerSpec(1)
 		rs.Name = name
 		spec.Owner = rs
-		spec.Names = func(prefix string) string {
+		spec.Facts.Names = func(prefix string) string {
 			assert.Equal(t, want, prefix)
 			return prefix + "x"
 		}
@@ -111,14 +111,14 @@ func TestNamePrefix(t *testing.T) {
 	}
 }
 
-// Fake clients accept an owner with an illegal name. For such an owner, Spec.Names may return any name that is not
+// Fake clients accept an owner with an illegal name. For such an owner, Facts.Names may return any name that is not
 // empty.
 func TestNamesOfAnOwnerWhoseOwnNameIsNotLegal(t *testing.T) {
 	t.Parallel()
 	owned := func(names func(string) string) (replicas.Plan[*worker], error) {
 		rs, spec := replicaSet(2), workerSpec(2)
 		rs.Name = "ReplicaSet-test"
-		spec.Owner, spec.Names = rs, names
+		spec.Owner, spec.Facts.Names = rs, names
 		return replicas.Manage(nil, spec)
 	}
 	plan, err := owned(inTurn("ReplicaSet-testx", "ReplicaSet-testy"))
@@ -144,7 +144,7 @@ func TestNamesThatServeNobody(t *testing.T) {
 			t.Parallel()
 			rs := replicaSet(4)
 			spec := specOf(t, rs)
-			spec.Names = tt.names
+			spec.Facts.Names = tt.names
 			plan, err := replicas.Manage(podsOf(rs, 1), spec)
 			require.ErrorContains(t, err, `replicas: ReplicaSet "default/web": `)
 			require.ErrorContains(t, err, tt.want)
@@ -153,7 +153,7 @@ func TestNamesThatServeNobody(t *testing.T) {
 	}
 }
 
-// For any results of Spec.Names, a plan has one name for each new child. These names are all different, and no
+// For any results of Facts.Names, a plan has one name for each new child. These names are all different, and no
 // other child has one of them. If Manage returns an error, the plan is zero.
 func FuzzNames(f *testing.F) {
 	f.Add(uint64(1), uint8(3), uint8(5), uint8(9))
@@ -161,11 +161,11 @@ func FuzzNames(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64, have, want, letters uint8) {
 		rs, spec := replicaSet(int32(want)), workerSpec(int32(want))
 		r := rand.New(rand.NewPCG(seed, 6))
-		spec.Names = func(prefix string) string { return fmt.Sprint(prefix, r.IntN(1+int(letters)*4)) }
+		spec.Facts.Names = func(prefix string) string { return fmt.Sprint(prefix, r.IntN(1+int(letters)*4)) }
 		taken := map[string]bool{}
 		var children []*worker
 		for range have {
-			children = append(children, newWorker(rs, spec.Names("web-"), 1))
+			children = append(children, newWorker(rs, spec.Facts.Names("web-"), 1))
 			children[len(children)-1].UID = ""
 			taken[children[len(children)-1].Name] = true
 		}

@@ -29,14 +29,14 @@ func TestPaused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			spec := workerSpec(tt.replicas)
-			spec.Paused, spec.Pending = true, tt.pending
+			spec.Paused, spec.Facts.Pending = true, tt.pending
 			plan, err := replicas.Manage([]*worker{newWorker(rs, "a", 1), orphan}, spec)
 			require.NoError(t, err)
 			assert.True(t, plan.Scale.IsZero())
 			assert.Equal(t, replicas.Blocked{Reason: replicas.Paused}, plan.Blocked)
 			assert.Equal(t, []*worker{orphan}, plan.Claims.Adopt, "claims go on")
 
-			spec.Paused, spec.Pending = false, expectations.Satisfied
+			spec.Paused, spec.Facts.Pending = false, expectations.Satisfied
 			plan, err = replicas.Manage([]*worker{newWorker(rs, "a", 1), orphan}, spec)
 			require.NoError(t, err)
 			assert.False(t, plan.Scale.IsZero())
@@ -49,7 +49,7 @@ func TestBaseName(t *testing.T) {
 	prefix := ""
 	spec := workerSpec(1)
 	spec.BaseName = "pool"
-	spec.Names = func(p string) string {
+	spec.Facts.Names = func(p string) string {
 		prefix = p
 		return p + "x"
 	}
@@ -65,7 +65,7 @@ func TestBaseName(t *testing.T) {
 		t.Parallel()
 		spec, err := replicas.ReplicaSetSpec(replicaSet(1))
 		require.NoError(t, err)
-		spec.BaseName, spec.Now = "pool", workerSpec(1).Now
+		spec.BaseName, spec.Facts.Now = "pool", workerSpec(1).Facts.Now
 		scale, err := replicas.ScaleTo(nil, spec)
 		require.NoError(t, err)
 		assert.Equal(t, "pool-", newPod(t, scale).GenerateName)

@@ -87,7 +87,7 @@ func TestRefusals(t *testing.T) {
 			replicas.InvalidDeleteOptions, `replicas: ReplicaSet "default/web": deleteOptions.ignoreStoreReadErrorWithClusterBreakingPotential: Invalid value: true: cannot be set together with .preconditions`,
 		},
 		{
-			"zero now", func(s *replicas.PodSpec) { s.Now = time.Time{} },
+			"zero now", func(s *replicas.PodSpec) { s.Facts.Now = time.Time{} },
 			"", `replicas: ReplicaSet "default/web": now is the zero time`,
 		},
 		{

@@ -15,7 +15,7 @@ import (
 )
 
 // Related returns the children that belong to the owner or to one of its siblings, for use in
-// Spec.Related. Siblings are owners with the same controller, such as the ReplicaSets of one
+// Facts.Related. Siblings are owners with the same controller, such as the ReplicaSets of one
 // Deployment. The parameter owners lists all possible siblings, including the owner itself.
 //
 // A child with a controller belongs to the sibling that is its controller. A child without a
@@ -79,13 +79,13 @@ func belongs(child metav1.Object, siblings map[types.UID][]sibling, selecting []
 	return slices.ContainsFunc(selecting, func(s sibling) bool { return s.Reaches(child) && s.selector.Matches(labels.Set(child.GetLabels())) })
 }
 
-// related returns the children that the co-location criterion counts. If Spec.Related returns no
+// related returns the children that the co-location criterion counts. If Facts.Related returns no
 // children, the result is nil (L2). Otherwise, the result consists of the owned children, followed
-// by the other children that Spec.Related returns. Each child is in the result once.
+// by the other children that Facts.Related returns. Each child is in the result once.
 func (s *Spec[T]) related(owned []T) []T {
 	var others []T
-	if s.Related != nil {
-		others = withoutNil(s.Related())
+	if s.Facts.Related != nil {
+		others = withoutNil(s.Facts.Related())
 	}
 	switch {
 	case len(others) == 0:

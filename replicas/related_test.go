@@ -142,7 +142,7 @@ func TestRelatedPodsCountOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			spec := specOf(t, rs)
-			spec.Related = func() []*corev1.Pod { return related }
+			spec.Facts.Related = func() []*corev1.Pod { return related }
 			plan, err := replicas.Manage(mine, spec)
 			require.NoError(t, err)
 			require.Equal(t, []string{"b", "c"}, victims(plan.Scale))

@@ -81,7 +81,7 @@ func Manage[T metav1.Object](objs []T, spec Spec[T]) (Plan[T], error) {
 // ScaleTo returns the zero Scale.
 //
 // Spec.Selector, Spec.New and Spec.Template are needed only if children must be created. ScaleTo
-// gives no new child a name that is in Spec.Taken, or that belongs to a child in the parameter
+// gives no new child a name that is in Facts.Taken, or that belongs to a child in the parameter
 // owned. ScaleTo does not know the names of any other objects. ScaleTo returns the same errors as
 // Manage.
 func ScaleTo[T metav1.Object](owned []T, spec Spec[T]) (Scale[T], error) {

@@ -43,7 +43,7 @@ func specOf(tb testing.TB, rs *appsv1.ReplicaSet) replicas.PodSpec {
 	tb.Helper()
 	spec, err := replicas.ReplicaSetSpec(rs)
 	require.NoError(tb, err)
-	spec.Now = podtest.Now
+	spec.Facts.Now = podtest.Now
 	return spec
 }
 
@@ -278,10 +278,10 @@ func TestManageBlocked(t *testing.T) {
 		t.Parallel()
 		rs := replicaSet(3)
 		spec := specOf(t, rs)
-		spec.Pending, spec.PendingFor = expectations.Waiting, time.Minute
+		spec.Facts.Pending, spec.Facts.PendingFor = expectations.Waiting, time.Minute
 		plan, err := replicas.Manage([]*corev1.Pod{podtest.Pod("orphan")}, spec)
 		require.NoError(t, err)
-		assert.Equal(t, replicas.Blocked{Reason: replicas.ExpectationsPending, Until: spec.Now.Add(time.Minute)}, plan.Blocked)
+		assert.Equal(t, replicas.Blocked{Reason: replicas.ExpectationsPending, Until: spec.Facts.Now.Add(time.Minute)}, plan.Blocked)
 		assert.Equal(t, []string{"orphan"}, names(plan.Claims.Adopt))
 		assert.Zero(t, plan.Scale)
 		scale, err := replicas.ScaleTo(nil, spec)
@@ -294,7 +294,7 @@ func TestManageBlocked(t *testing.T) {
 		now := metav1.NewTime(podtest.Now)
 		rs.DeletionTimestamp = &now
 		spec := specOf(t, rs)
-		spec.Pending = expectations.Waiting
+		spec.Facts.Pending = expectations.Waiting
 		plan, err := replicas.Manage([]*corev1.Pod{
 			podtest.Pod("orphan"),
 			podtest.Pod("mine", owned(rs)),
@@ -352,7 +352,7 @@ func TestScaleToChoosesVictims(t *testing.T) {
 	t.Run("L5 related pods count on their nodes, the owned ones with them", func(t *testing.T) {
 		t.Parallel()
 		spec := specOf(t, rs)
-		spec.Related = func() []*corev1.Pod { return crowd }
+		spec.Facts.Related = func() []*corev1.Pod { return crowd }
 		scale, err := replicas.ScaleTo(pods[:2], spec)
 		require.NoError(t, err)
 		require.Equal(t, []string{"a"}, victims(scale))
@@ -366,7 +366,7 @@ func TestScaleToChoosesVictims(t *testing.T) {
 		spec := specOf(t, rs)
 		without, err := replicas.ScaleTo(ready, spec)
 		require.NoError(t, err)
-		spec.Related = func() []*corev1.Pod { return nil }
+		spec.Facts.Related = func() []*corev1.Pod { return nil }
 		scale, err := replicas.ScaleTo(ready, spec)
 		require.NoError(t, err)
 		assert.Equal(t, without, scale)
@@ -376,7 +376,7 @@ func TestScaleToChoosesVictims(t *testing.T) {
 		t.Parallel()
 		spec := specOf(t, rs)
 		all := append([]*corev1.Pod{pods[0].DeepCopy(), pods[1].DeepCopy(), crowd[0].DeepCopy()}, crowd...)
-		spec.Related = func() []*corev1.Pod { return all }
+		spec.Facts.Related = func() []*corev1.Pod { return all }
 		scale, err := replicas.ScaleTo(pods[:2], spec)
 		require.NoError(t, err)
 		assert.Equal(t, "3", scale.Delete[0].Values.Victim)

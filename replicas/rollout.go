@@ -81,7 +81,7 @@ func (s *Spec[T]) available() (func(T) bool, error) {
 	case isPod:
 		return func(child T) bool {
 			p, _ := any(child).(*corev1.Pod)
-			return pod.IsAvailable(p, s.MinReadySeconds, s.Now)
+			return pod.IsAvailable(p, s.MinReadySeconds, s.Facts.Now)
 		}, nil
 	case rules.Ready == nil:
 		return nil, s.failure("maxUnavailable or maxSurge is set, and Rules.Ready is nil: no %T is ever available", *new(T))
@@ -168,7 +168,7 @@ func (s *Spec[T]) roll(r Room[T], active, staying []T) Room[T] {
 		return r
 	}
 	r.places = max(min(wanted-(len(active)-r.must), wanted+surge-len(active)), 0)
-	r.places -= min(r.places, s.PendingAdoptions)
+	r.places -= min(r.places, len(s.Facts.Undecided))
 	r.Create = r.places
 	return r
 }

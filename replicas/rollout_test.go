@@ -28,7 +28,7 @@ func rolling(n, unavailable, surge int32) replicas.PodSpec {
 	rs := replicaSet(n)
 	u, s := intstr.FromInt32(unavailable), intstr.FromInt32(surge)
 	spec, _ := replicas.ReplicaSetSpec(rs)
-	spec.Now, spec.MaxUnavailable, spec.MaxSurge = podtest.Now, &u, &s
+	spec.Facts.Now, spec.MaxUnavailable, spec.MaxSurge = podtest.Now, &u, &s
 	spec.Rules.MustGo = func(p *corev1.Pod) bool { return p.Labels["old"] != "" }
 	return spec
 }
@@ -70,12 +70,12 @@ func TestTheBoundsOfARollout(t *testing.T) {
 		sure := ready // the number of available pods; pods with a deletion in flight are subtracted below
 		for _, p := range pods {
 			if r.IntN(6) == 0 {
-				spec.DeletionsInFlight = append(spec.DeletionsInFlight, object.ID(p))
+				spec.Facts.DeletionsInFlight = append(spec.Facts.DeletionsInFlight, object.ID(p))
 				sure -= one(status.IsPodReady(p))
 			}
 		}
 		for i := range r.IntN(3) {
-			spec.CreationsInFlight = append(spec.CreationsInFlight, fmt.Sprint("flying-", i))
+			spec.Facts.CreationsInFlight = append(spec.Facts.CreationsInFlight, fmt.Sprint("flying-", i))
 		}
 		plan, err := replicas.Manage(pods, spec)
 		require.NoError(t, err)
@@ -84,7 +84,7 @@ func TestTheBoundsOfARollout(t *testing.T) {
 			limit += surge
 		}
 		what := fmt.Sprintf("%d wanted, %d unavailable, %d surge, %v of %d old, %d ready, %d sure, in flight %v %v: %v",
-			wanted, unavailable, surge, old, all, ready, sure, spec.CreationsInFlight, spec.DeletionsInFlight, plan)
+			wanted, unavailable, surge, old, all, ready, sure, spec.Facts.CreationsInFlight, spec.Facts.DeletionsInFlight, plan)
 		assert.LessOrEqual(t, plan.Scale.Create, max(limit-all, 0), what)
 		assert.LessOrEqual(t, plan.Scale.Create, max(wanted-(all-old), 0), what)
 		goes := 0
@@ -98,7 +98,7 @@ func TestTheBoundsOfARollout(t *testing.T) {
 		}
 		if goes > 0 && old > 0 {
 			for _, d := range plan.Scale.Delete {
-				for _, id := range spec.DeletionsInFlight {
+				for _, id := range spec.Facts.DeletionsInFlight {
 					if object.ID(d.Object) == id && status.IsPodReady(d.Object) {
 						goes-- // this pod is not included in the variable sure
 					}
@@ -364,7 +364,7 @@ func TestRolloutsThatContradictThemselves(t *testing.T) {
 	}
 	_, err := replicas.Manage[*corev1.ConfigMap](nil, replicas.Spec[*corev1.ConfigMap]{
 		Owner: replicaSet(1), Kind: appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), Selector: labels.SelectorFromSet(labels.Set{"a": "b"}),
-		Now: podtest.Now, MaxSurge: &one,
+		Facts: replicas.Facts[*corev1.ConfigMap]{Now: podtest.Now}, MaxSurge: &one,
 	})
 	require.ErrorContains(t, err, "no *v1.ConfigMap is ever available")
 }

@@ -71,7 +71,7 @@ func RoomOf[T metav1.Object](owned []T, spec Spec[T]) (Room[T], error) {
 //     be repeated even if there are more of them than places, but only as many as there are places
 //     before the creations in flight are subtracted. No other children are created in this case.
 //   - With slots, each wanted slot is a place. The place is free if no object in the list and no
-//     entry of Spec.Taken has the name of the slot. Pending adoptions and creations in flight use
+//     entry of Facts.Taken has the name of the slot. Pending adoptions and creations in flight use
 //     no place.
 //   - Surplus children may be deleted. Each deletion in flight that is not sent again makes the
 //     surplus smaller by one. With slots, only children outside the wanted slots are surplus.
@@ -87,15 +87,15 @@ func RoomOf[T metav1.Object](owned []T, spec Spec[T]) (Room[T], error) {
 func (s *Spec[T]) room(active []T, wanted slots) Room[T] {
 	staying := s.staying(active)
 	r := Room[T]{places: max(int(s.Replicas)-len(active), 0), surplus: len(staying) - int(s.Replicas), rules: s.Rules, held: wanted.held}
-	r.places -= min(r.places, s.PendingAdoptions) // PendingAdoptions may be larger than places
+	r.places -= min(r.places, len(s.Facts.Undecided)) // there may be more orphans than places
 	if s.Slots != nil {
 		r.places = wanted.missing
-	} else if len(s.CreationsInFlight) > 0 {
-		r.creating = sets.New(s.CreationsInFlight...)
+	} else if len(s.Facts.CreationsInFlight) > 0 {
+		r.creating = sets.New(s.Facts.CreationsInFlight...)
 	}
 	may, again, lost, standIns := len(staying), 0, 0, 0
-	if s.Rules.MustGo != nil || s.Rules.MustStay != nil || len(s.DeletionsInFlight) > 0 { // if none is set, any child may be deleted
-		inFlight := sets.New(s.DeletionsInFlight...)
+	if s.Rules.MustGo != nil || s.Rules.MustStay != nil || len(s.Facts.DeletionsInFlight) > 0 { // if none is set, any child may be deleted
+		inFlight := sets.New(s.Facts.DeletionsInFlight...)
 		r.deleting, may = sets.New[types.UID](), 0
 		for _, c := range staying {
 			mayGo, mustGo := r.mayGo(c), r.mustGo(c)

@@ -42,7 +42,7 @@ func newCrowd(seed uint64, slots bool) crowd {
 		w := newWorker(rs, fmt.Sprint("w-", slot), i)
 		c.must[w.UID], c.stay[w.UID] = few(4), few(5)
 		if few(3) {
-			c.spec.DeletionsInFlight = append(c.spec.DeletionsInFlight, w.UID)
+			c.spec.Facts.DeletionsInFlight = append(c.spec.Facts.DeletionsInFlight, w.UID)
 		}
 		if few(6) {
 			w.DeletionTimestamp = &metav1.Time{Time: podtest.Now}
@@ -50,17 +50,17 @@ func newCrowd(seed uint64, slots bool) crowd {
 		c.children = append(c.children, w)
 	}
 	for i := range r.IntN(4) {
-		c.spec.CreationsInFlight = append(c.spec.CreationsInFlight, fmt.Sprint("web-lost", i))
+		c.spec.Facts.CreationsInFlight = append(c.spec.Facts.CreationsInFlight, fmt.Sprint("web-lost", i))
 	}
-	if len(c.spec.CreationsInFlight) > 0 && few(4) {
-		c.spec.Taken = c.spec.CreationsInFlight[:1]
+	if len(c.spec.Facts.CreationsInFlight) > 0 && few(4) {
+		c.spec.Facts.Taken = c.spec.Facts.CreationsInFlight[:1]
 	}
-	c.spec.PendingAdoptions = max(r.IntN(4)-1, 0)
+	c.spec.Facts.Undecided = orphans(max(r.IntN(4)-1, 0))
 	c.spec.Rules.Active = func(*worker) bool { return true }
 	c.spec.Rules.MustGo = func(w *worker) bool { return c.must[w.UID] }
 	c.spec.Rules.MustStay = func(w *worker) bool { return c.stay[w.UID] }
 	fresh := 0
-	c.spec.Names = func(prefix string) string { fresh++; return fmt.Sprint(prefix, "new", fresh) }
+	c.spec.Facts.Names = func(prefix string) string { fresh++; return fmt.Sprint(prefix, "new", fresh) }
 	if slots {
 		c.spec.Slots = replicas.Ordinals("w")
 	}
@@ -103,8 +103,8 @@ func (c crowd) mayCreate(names []string) bool {
 	}
 	// possible returns the largest number of children if creations with these names are sent.
 	possible := func(names []string) (most int) {
-		ends(c.spec.CreationsInFlight, func(took map[string]bool) {
-			there := len(c.children) + c.spec.PendingAdoptions
+		ends(c.spec.Facts.CreationsInFlight, func(took map[string]bool) {
+			there := len(c.children) + len(c.spec.Facts.Undecided)
 			for _, name := range names {
 				took[name] = true
 			}
@@ -116,7 +116,7 @@ func (c crowd) mayCreate(names []string) bool {
 		return most
 	}
 	wanted := int(c.spec.Replicas)
-	return len(c.children)+c.spec.PendingAdoptions+len(names) <= wanted && possible(names) <= max(wanted, possible(nil))
+	return len(c.children)+len(c.spec.Facts.Undecided)+len(names) <= wanted && possible(names) <= max(wanted, possible(nil))
 }
 
 // mayDelete reports whether the victims may be deleted. A child that must stay or is already being deleted may
@@ -143,7 +143,7 @@ func (c crowd) mayDelete(victims []*worker) bool {
 		surplus = surplus && (!c.slots || c.isOut(w))
 		replaced = replaced && c.mustGo(w)
 	}
-	ends(c.spec.DeletionsInFlight, func(took map[types.UID]bool) {
+	ends(c.spec.Facts.DeletionsInFlight, func(took map[types.UID]bool) {
 		left, filled := 0, 0
 		for _, w := range c.children {
 			if w.DeletionTimestamp != nil {
@@ -190,7 +190,7 @@ func (c crowd) names() (names []string) {
 		}
 		return names
 	}
-	names = slices.Clone(c.spec.CreationsInFlight)
+	names = slices.Clone(c.spec.Facts.CreationsInFlight)
 	for i := range c.spec.Replicas {
 		names = append(names, fmt.Sprint("web-fresh", i))
 	}
@@ -225,14 +225,14 @@ func (c crowd) check(t *testing.T, r *rand.Rand) {
 	assert.True(t, c.mayDelete(objectsOf(clamped.Delete)), "%v of %v", clamped, asked)
 	assert.Len(t, clamped.Delete, most(victims, c.mayDelete), "%v of %v", clamped, asked)
 	unnamed := room.Clamp(replicas.Scale[*worker]{Create: 9})
-	assert.Equal(t, most(slices.DeleteFunc(c.names(), func(name string) bool { return slices.Contains(c.spec.CreationsInFlight, name) }), c.mayCreate), unnamed.Create)
+	assert.Equal(t, most(slices.DeleteFunc(c.names(), func(name string) bool { return slices.Contains(c.spec.Facts.CreationsInFlight, name) }), c.mayCreate), unnamed.Create)
 
 	scale, err := replicas.ScaleTo(c.children, c.spec)
 	require.NoError(t, err)
 	assert.Len(t, scale.Delete, room.Delete, "a plan uses its room: %v", scale)
 	assert.True(t, c.mayDelete(objectsOf(scale.Delete)), "%v", scale)
 	if room.Delete == 0 {
-		free := slices.DeleteFunc(c.names(), func(name string) bool { return slices.Contains(c.spec.Taken, name) })
+		free := slices.DeleteFunc(c.names(), func(name string) bool { return slices.Contains(c.spec.Facts.Taken, name) })
 		assert.Equal(t, most(free, c.mayCreate), scale.Create, "%v", scale)
 		assert.True(t, c.mayCreate(scale.Names), "%v", scale)
 	}
@@ -284,21 +284,21 @@ func TestOpenNamesMayAlwaysBeSentAgain(t *testing.T) {
 		{"two are wanted: none is sent", 2, nil, nil},
 		{"one is wanted: none is sent", 1, nil, nil},
 		{"all names and two new ones are sent if twelve are wanted", 12, nil, append(slices.Clone(open), "web-new1", "web-new2")},
-		{"a pending adoption holds a place", 8, func(s *replicas.Spec[*worker]) { s.PendingAdoptions = 2 }, open[:4]},
-		{"a name that another object has is left out, and no new name takes its place", 10, func(s *replicas.Spec[*worker]) { s.Taken = open[2:] }, open[:2]},
+		{"a pending adoption holds a place", 8, func(s *replicas.Spec[*worker]) { s.Facts.Undecided = orphans(2) }, open[:4]},
+		{"a name that another object has is left out, and no new name takes its place", 10, func(s *replicas.Spec[*worker]) { s.Facts.Taken = open[2:] }, open[:2]},
 		{"a rollout sends them, too", 8, func(s *replicas.Spec[*worker]) {
 			s.MaxUnavailable = &intstr.IntOrString{IntVal: 1}
 			s.Rules.Ready = func(*worker) bool { return true }
 			s.Rules.MustGo = func(w *worker) bool { return w.Name == "w-0" }
 		}, open[:6]},
-		{"without names of its own, the owner creates none, because the server would choose new ones", 8, func(s *replicas.Spec[*worker]) { s.Names = nil }, nil},
+		{"without names of its own, the owner creates none, because the server would choose new ones", 8, func(s *replicas.Spec[*worker]) { s.Facts.Names = nil }, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			spec := workerSpec(tt.wanted)
-			spec.CreationsInFlight = open
+			spec.Facts.CreationsInFlight = open
 			fresh := 0
-			spec.Names = func(prefix string) string { fresh++; return fmt.Sprint(prefix, "new", fresh) }
+			spec.Facts.Names = func(prefix string) string { fresh++; return fmt.Sprint(prefix, "new", fresh) }
 			if tt.change != nil {
 				tt.change(&spec)
 			}
@@ -369,11 +369,11 @@ func TestTheGuaranteeIsTheRoom(t *testing.T) {
 		c := newCrowd(seed, false)
 		staying := slices.DeleteFunc(slices.Clone(c.children), func(w *worker) bool { return w.DeletionTimestamp != nil })
 		numbers := map[string]int{
-			"wanted": int(c.spec.Replicas), "active": len(c.children), "staying": len(staying), "undecided adoptions": c.spec.PendingAdoptions,
+			"wanted": int(c.spec.Replicas), "active": len(c.children), "staying": len(staying), "undecided adoptions": len(c.spec.Facts.Undecided),
 		}
 		most(c.names(), func(names []string) bool {
 			numbers["created"], numbers["sent again"], numbers["other creations in flight"] = len(names), 0, 0
-			for _, name := range c.spec.CreationsInFlight {
+			for _, name := range c.spec.Facts.CreationsInFlight {
 				isSent := slices.Contains(names, name)
 				numbers["sent again"] += count(isSent)
 				numbers["other creations in flight"] += count(!isSent)
@@ -389,7 +389,7 @@ func TestTheGuaranteeIsTheRoom(t *testing.T) {
 				mustGo, mustStay = mustGo && c.must[w.UID], mustStay || c.stay[w.UID]
 			}
 			for _, w := range staying {
-				if slices.Contains(c.spec.DeletionsInFlight, w.UID) {
+				if slices.Contains(c.spec.Facts.DeletionsInFlight, w.UID) {
 					numbers["other deletions in flight"] += count(!slices.Contains(victims, w))
 					numbers["deletions in flight of those that need not go"] += count(!c.must[w.UID] || c.stay[w.UID])
 				}

@@ -122,7 +122,7 @@ func TestReadyWithin(t *testing.T) {
 	rs := replicaSet(3)
 	spec, err := replicas.ReplicaSetSpec(rs)
 	require.NoError(t, err)
-	spec.Now, spec.Rules.ReadyWithin = podtest.Now, time.Minute
+	spec.Facts.Now, spec.Rules.ReadyWithin = podtest.Now, time.Minute
 	pod := func(name string, ready corev1.ConditionStatus, since time.Duration) *corev1.Pod {
 		p := podtest.Pod(name, podtest.OwnedBy(rs, "apps/v1", "ReplicaSet"), podtest.Created(podtest.Now.Add(-time.Hour)))
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: ready, LastTransitionTime: metav1.NewTime(podtest.Now.Add(-since))}}
@@ -161,7 +161,7 @@ func TestWhatIsReplaced(t *testing.T) {
 	rs := replicaSet(3)
 	spec, err := replicas.ReplicaSetSpec(rs)
 	require.NoError(t, err)
-	spec.Now = podtest.Now
+	spec.Facts.Now = podtest.Now
 	spec.Rules.MustGo = func(p *corev1.Pod) bool { return p.Name < "d" }
 	var pods []*corev1.Pod
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
@@ -185,13 +185,14 @@ func TestRulesThatContradictThemselves(t *testing.T) {
 	} {
 		spec, err := replicas.ReplicaSetSpec(rs)
 		require.NoError(t, err)
-		spec.Now = podtest.Now
+		spec.Facts.Now = podtest.Now
 		change(&spec)
 		_, err = replicas.Manage(nil, spec)
 		require.ErrorContains(t, err, `ReplicaSet "default/web": `+text)
 	}
 	_, err := replicas.Manage[*corev1.ConfigMap](nil, replicas.Spec[*corev1.ConfigMap]{
-		Owner: rs, Kind: appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), Selector: labels.SelectorFromSet(labels.Set{"a": "b"}), Now: podtest.Now,
+		Owner: rs, Kind: appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), Selector: labels.SelectorFromSet(labels.Set{"a": "b"}),
+		Facts: replicas.Facts[*corev1.ConfigMap]{Now: podtest.Now},
 		Rules: replicas.Rules[*corev1.ConfigMap]{ReadyWithin: time.Second},
 	})
 	require.ErrorContains(t, err, "Rules.Ready is nil: no *v1.ConfigMap is ever ready")

@@ -27,7 +27,7 @@ type Scale[T metav1.Object] struct {
 	// expectation BEFORE the first create call, and use slow start for these calls.
 	Create int
 	// Names contains the names of the children to create. Names[i] is the name of the child that
-	// New(i) returns. If both Spec.Slots and Spec.Names are nil, Names is also nil. In this case,
+	// New(i) returns. If both Spec.Slots and Facts.Names are nil, Names is also nil. In this case,
 	// the API server chooses the names, so expectations can only count the creations.
 	Names []string
 	// Delete contains the children in the order of their deletion. Each entry says why its child is
@@ -151,7 +151,7 @@ func (s *Spec[T]) scale(owned, ended, objs []T, wanted slots) (Scale[T], Blocked
 		create = min(room.Create, burst)
 		scale.Deferred += room.Create - create
 	}
-	if s.Pending == expectations.Expired && (create+remove+discard > 0 || int(s.Replicas)-len(owned) != s.PendingAdoptions) {
+	if s.Facts.Pending == expectations.Expired && (create+remove+discard > 0 || int(s.Replicas)-len(owned) != len(s.Facts.Undecided)) {
 		return none, Blocked{Reason: ViewIsStale}, nil
 	}
 	if remove > 0 {
@@ -170,7 +170,7 @@ func (s *Spec[T]) scale(owned, ended, objs []T, wanted slots) (Scale[T], Blocked
 		scale.Create = create
 		scale.maker = &maker[T]{owner: s.Owner, base: s.base(), kind: s.Kind, selector: s.Selector, template: s.Template, make: s.New}
 	}
-	if len(s.CreationsInFlight)+len(s.DeletionsInFlight) > 0 { // if no call is in flight, the scale is already within the limits
+	if len(s.Facts.CreationsInFlight)+len(s.Facts.DeletionsInFlight) > 0 { // if no call is in flight, the scale is already within the limits
 		scale = room.Clamp(scale)
 	}
 	return scale, Blocked{}, nil
@@ -217,6 +217,6 @@ func (s *Spec[T]) discards(ended []T) []Deletion[T] {
 func (s *Spec[T]) ranking(owned []T) podrank.Options[T] {
 	rules := s.Rules.Complete()
 	return podrank.Options[T]{
-		Now: s.Now, Related: s.related(owned), Order: rules.Order, MustGo: rules.MustGo, MustStay: rules.MustStay,
+		Now: s.Facts.Now, Related: s.related(owned), Order: rules.Order, MustGo: rules.MustGo, MustStay: rules.MustStay,
 	}
 }

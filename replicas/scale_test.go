@@ -6,7 +6,6 @@ package replicas_test
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -61,7 +60,7 @@ func (s step) children() []*worker {
 
 func (s step) spec() replicas.Spec[*worker] {
 	spec := workerSpec(s.want)
-	spec.BurstReplicas, spec.PendingAdoptions, spec.MaxDeletions = s.burst, s.held, s.max
+	spec.BurstReplicas, spec.Facts.Undecided, spec.MaxDeletions = s.burst, orphans(s.held), s.max
 	spec.Rules.Active = func(*worker) bool { return true }
 	spec.Rules.MustGo = func(w *worker) bool { return w.Name[0] == 'm' || w.Name[0] == 'b' }
 	spec.Rules.MustStay = func(w *worker) bool { return w.Name[0] == 's' || w.Name[0] == 'b' }
@@ -87,7 +86,7 @@ func TestScaleCounts(t *testing.T) {
 		"a budget of none stops no creation":                              {have: 3, must: 2, want: 5, max: &none, create: 2, kept: 2},
 		"a held place is not filled":                                      {have: 1, held: 1, want: 3, create: 1},
 		"more pending adoptions than children are missing create nothing": {have: 1, held: 5, want: 3},
-		"nor do as many as there can be":                                  {have: 5, stay: 5, held: math.MaxInt, want: 3},
+		"nor do as many as there can be":                                  {have: 5, stay: 5, held: 100, want: 3},
 		"nothing is deleted because of pending adoptions":                 {have: 3, held: 5, want: 3},
 		"a surplus is deleted whatever places are held":                   {have: 5, held: 2, want: 3, remove: 2},
 		"creations beyond the burst are for later":                        {held: 1, burst: 2, want: 6, create: 2, deferred: 3},
@@ -175,7 +174,7 @@ func FuzzScale(f *testing.F) {
 	f.Add(uint8(9), uint8(9), uint8(0), uint8(3), uint8(2), int32(20), 2, 3, 0)
 	f.Add(uint8(0), uint8(0), uint8(0), uint8(0), uint8(1), int32(-1), -1, -1, -7)
 	f.Fuzz(func(t *testing.T, others, must, stay, both, going uint8, want int32, burst, held, limit int) {
-		s := step{both: int(both % 20), must: int(must % 20), stay: int(stay % 20), want: want % 2000, burst: burst, held: held % 3000}
+		s := step{both: int(both % 20), must: int(must % 20), stay: int(stay % 20), want: want % 2000, burst: burst, held: max(held%300, 0)}
 		s.have = s.both + s.must + s.stay + int(others)
 		if limit != -1 {
 			s.max = &limit
@@ -198,7 +197,7 @@ func TestScaleRefuses(t *testing.T) {
 		want   string
 	}{
 		"a negative limit":                {func(s *replicas.Spec[*worker]) { s.MaxDeletions = &negative }, "max deletions -1 is negative"},
-		"a negative number of adoptions":  {func(s *replicas.Spec[*worker]) { s.PendingAdoptions = -1 }, "pending adoptions -1 is negative"},
+		"an undecided orphan that is nil": {func(s *replicas.Spec[*worker]) { s.Facts.Undecided = []*worker{nil} }, "facts.undecided[0] is nil"},
 		"nothing that makes a new worker": {func(s *replicas.Spec[*worker]) { s.New = nil }, "New is nil, and *replicas_test.worker is not a pod"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -248,8 +247,8 @@ func TestViewIsOld(t *testing.T) {
 			t.Parallel()
 			rs := replicaSet(tt.want)
 			spec := tt.spec()
-			spec.Pending = expectations.Expired
-			spec.Names = func(string) string { t.Error("no name is needed"); return "" }
+			spec.Facts.Pending = expectations.Expired
+			spec.Facts.Names = func(string) string { t.Error("no name is needed"); return "" }
 			relabelled := newWorker(rs, "relabelled", 1, func(w *worker) { w.Labels = nil })
 			plan, err := replicas.Manage(append(tt.children(), relabelled), spec)
 			require.NoError(t, err)

@@ -29,7 +29,7 @@ const MaxSlots = 1_000_000
 // slots describes the wanted slots. It holds only the names that a plan needs. The zero value
 // describes a spec without slots.
 type slots struct {
-	held    sets.Set[string] // wanted slots whose names belong to an object or are in Spec.Taken
+	held    sets.Set[string] // wanted slots whose names belong to an object or are in Facts.Taken
 	free    []string         // names of the first free wanted slots, at most as many as a plan can fill
 	missing int              // the number of free wanted slots
 }
@@ -44,8 +44,8 @@ func (s *Spec[T]) wanted(objs []T) (is slots, err error) {
 	if s.Replicas > MaxSlots {
 		return is, refuse(s.Owner, s.Kind, InvalidSlots, "replicas %d is more than the %d slots that are possible", s.Replicas, MaxSlots)
 	}
-	taken, owner := sets.New(s.Taken...), object.OwnerOf(s.Owner, s.Kind.GroupKind())
-	for _, obj := range objs {
+	taken, owner := sets.New(s.Facts.Taken...), object.OwnerOf(s.Owner, s.Kind.GroupKind())
+	for _, obj := range join(objs, s.Facts.Undecided) {
 		if owner.Reaches(obj) {
 			taken.Insert(obj.GetName())
 		}
@@ -102,7 +102,7 @@ func (s *Spec[T]) fitSlots(owned []T, wanted slots) (counted, doubled []T, err e
 	if s.Slots == nil {
 		return owned, nil, nil
 	}
-	s.PendingAdoptions = 0 // an orphan with a pending adoption can take only the slot with its own name
+	s.Facts.Undecided = nil // an undecided orphan can take only the slot that has its name
 	counted, doubled = onePerSlot(owned, wanted)
 	isOut := func(child T) bool { return !wanted.held.Has(child.GetName()) }
 	order, err := s.orderAfter(highestSlot(isOut))

@@ -168,8 +168,8 @@ func TestSlots(t *testing.T) {
 		"wait for what has the name and leaves":               {spec: slotted(3), have: append(inSlots("web-0"), leaves), create: []string{"web-2"}},
 		"wait for another's child":                            {spec: slotted(2), have: []*worker{stranger}, create: []string{"web-0"}},
 		"do not wait for another namespace":                   {spec: slotted(2), have: []*worker{elsewhere}, create: []string{"web-0", "web-1"}},
-		"wait for a name that is taken":                       {spec: slotted(2), change: func(s *replicas.Spec[*worker]) { s.Taken = []string{"web-0"} }, create: []string{"web-1"}},
-		"hold no places by number":                            {spec: slotted(2), change: func(s *replicas.Spec[*worker]) { s.PendingAdoptions = 2 }, create: []string{"web-0", "web-1"}},
+		"wait for a name that is taken":                       {spec: slotted(2), change: func(s *replicas.Spec[*worker]) { s.Facts.Taken = []string{"web-0"} }, create: []string{"web-1"}},
+		"are held by an undecided orphan of their name alone": {spec: slotted(3), change: func(s *replicas.Spec[*worker]) { s.Facts.Undecided = []*worker{orphan("web-1"), orphan("any")} }, create: []string{"web-0", "web-2"}},
 		"adopt who is in one":                                 {spec: slotted(2), have: []*worker{orphan("web-1")}, adopt: []string{"web-1"}, create: []string{"web-0"}},
 		"do not adopt who is in none":                         {spec: slotted(1), have: []*worker{orphan("web-1"), orphan("any")}, create: []string{"web-0"}},
 		"keep who must stay, and no other for it":             {spec: slotted(1), have: inSlots("web-0", "web-1"), change: stays("web-1")},
@@ -186,7 +186,7 @@ func TestSlots(t *testing.T) {
 			if tt.change != nil {
 				tt.change(&spec)
 			}
-			spec.Names = func(string) string { panic("no name is asked for") }
+			spec.Facts.Names = func(string) string { panic("no name is asked for") }
 			plan, err := replicas.Manage(tt.have, spec)
 			require.NoError(t, err)
 			var adopted []string
@@ -369,7 +369,7 @@ func TestSlotsAreNamedAsNeeded(t *testing.T) {
 			spec, named := slotted(replicas.MaxSlots), 0
 			slot := spec.Slots
 			spec.Slots = func(i int) string { named++; return slot(i) }
-			spec.Taken, spec.BurstReplicas = tt.taken, 7
+			spec.Facts.Taken, spec.BurstReplicas = tt.taken, 7
 			plan, err := replicas.Manage(inSlots(tt.have...), spec)
 			require.NoError(t, err)
 			assert.Equal(t, tt.named, named)

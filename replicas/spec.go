@@ -52,7 +52,7 @@ type Spec[T metav1.Object] struct {
 	//
 	// A deleted owner needs no new children, so Paused and everything that describes or replaces
 	// children is ignored, and a mistake in it is not refused: BaseName, Replicas, the names of
-	// Slots, Template, New, MinReadySeconds, MaxUnavailable, MaxSurge, PendingAdoptions and
+	// Slots, Template, New, MinReadySeconds, MaxUnavailable, MaxSurge, Facts.Undecided and
 	// Rules.ReadyWithin. But without a usable Selector, no child of the owner is known. So if
 	// Selector is refused, or if Kind.Spec returns an error, the owner and its children are kept. A
 	// Controller says so in an event at once, and again each hour.
@@ -98,13 +98,8 @@ type Spec[T metav1.Object] struct {
 	// slot. If it is full, only the creations wait. If two active children have the name of the same
 	// wanted slot, that slot is left alone; see Scale.Doubled.
 	//
-	// If Slots is set, Names is not called and PendingAdoptions is ignored. Put the names of
-	// orphans with a pending adoption into Taken instead.
+	// If Slots is set, Facts.Names is not called.
 	Slots func(i int) string
-	// Taken contains names that new children must not get. The names of the objects in the list
-	// need not be repeated here. Each name in Taken belongs to another object, or another object
-	// may still get this name.
-	Taken []string
 	// Selector decides which objects can be children. A Selector is refused if it is nil, matches
 	// everything, or cannot match any object.
 	Selector labels.Selector
@@ -160,27 +155,6 @@ type Spec[T metav1.Object] struct {
 	// Spec is also refused if children must go, but a rollout could never replace them because both
 	// limits are 0.
 	MaxUnavailable, MaxSurge *intstr.IntOrString
-	// PendingAdoptions is the number of orphans that may already belong to the owner or may be
-	// adopted later. For each of these orphans, a plan creates one fewer child. The orphans do not
-	// affect deletions. Do not pass these orphans to Manage, because Manage would plan to adopt
-	// them. A negative number is refused.
-	PendingAdoptions int
-	// CreationsInFlight lists the names of children whose creation got no response and may still
-	// take effect. The method InFlight of a ledger.Ledger returns such names. A plan repeats a
-	// creation if the name begins with the prefix that is passed to Names, and if no object has the
-	// name. Creations are repeated in the order of the slice. If a creation is not repeated, its
-	// child counts as existing, except with Slots. With Slots, the child can fill only the slot
-	// with its own name. If another object has the name, the server will refuse the creation. In
-	// this case, put the name into Taken instead. If the slice is empty, no creation is in flight.
-	CreationsInFlight []string
-	// DeletionsInFlight lists the UIDs of children whose deletion got no response and may still
-	// take effect. When a plan decides how many children to create, it counts the children in
-	// DeletionsInFlight as existing. When a plan decides how many children to delete, it counts the
-	// children in DeletionsInFlight as already deleted. A plan that deletes children repeats these
-	// deletions before any others. A UID that belongs to no child is ignored. If a child has no
-	// UID, as with fake clients, use its namespace, "/" and its name instead of the UID. If the
-	// slice is empty, no deletion is in flight.
-	DeletionsInFlight []types.UID
 	// Rules define how the state of a child is interpreted, and which child is deleted first.
 	Rules Rules[T]
 	// DeleteOptions are the options with which children are deleted, such as the grace period, or
@@ -193,13 +167,16 @@ type Spec[T metav1.Object] struct {
 	// Without a policy, the server would orphan the dependents of a batch/v1 Job and a v1
 	// ReplicationController, and delete those of all other objects.
 	DeleteOptions metav1.DeleteOptions
-	// Related returns the children of the owner and of its siblings. For example, all ReplicaSets
-	// of one Deployment are siblings. The function Related in this package finds these children.
-	// Kubernetes' own order deletes a pod sooner if more related pods are active on its node. If
-	// Related is nil or returns no children, this criterion is skipped. If it returns children, the
-	// owned children are counted too. A child whose UID is in both lists is counted once. A plan
-	// that deletes children calls Related once, and other plans do not call Related.
-	Related func() []T
+	// Facts are what the caller knows of this moment. The other fields say what the owner wants.
+	Facts Facts[T]
+}
+
+// Facts are what the caller of Manage knows of the moment at which a plan is made. A loop of your own fills them
+// in for each plan, with the clock, a name generator, and what a ledger.Ledger remembers. A Controller fills them
+// in itself, so a Kind.Spec leaves them zero, except that it may set Related and Taken. Only Now is required.
+type Facts[T metav1.Object] struct {
+	// Now is the time at which the plan is made. The zero time is refused.
+	Now time.Time
 	// Names returns a name for a new child. The name should consist of the given prefix and at most
 	// 5 other characters. The prefix is BaseName or the owner's name, followed by "-" and truncated
 	// to 58 characters. So the name has at most 63 characters. If the name is in Taken, or belongs
@@ -208,8 +185,37 @@ type Spec[T metav1.Object] struct {
 	// that is not empty. Only fake clients accept an owner with an illegal name. If Names is nil,
 	// the API server chooses the names.
 	Names func(prefix string) string
-	// Now holds the time at which the plan is made. The zero time is refused.
-	Now time.Time
+	// Undecided lists orphans that may belong to the owner already, or may be adopted later. Do not
+	// pass these orphans to Manage too, because Manage would plan to adopt them. Each of them holds
+	// a place, so a plan creates one child fewer for it. With Slots, it holds only the slot that
+	// has its name. Deletions are not affected. A nil object is refused.
+	Undecided []T
+	// CreationsInFlight lists the names of children whose creation got no response and may still
+	// take effect. The method InFlight of a ledger.Ledger returns such names. A plan repeats a
+	// creation if the name begins with the prefix that is passed to Names, and if no object has the
+	// name. Creations are repeated in the order of the slice. If a creation is not repeated, its
+	// child counts as existing, except with Slots. With Slots, the child can fill only the slot
+	// with its own name. If another object has the name, the server will refuse the creation. In
+	// this case, put the name into Taken instead.
+	CreationsInFlight []string
+	// DeletionsInFlight lists the UIDs of children whose deletion got no response and may still
+	// take effect. When a plan decides how many children to create, it counts the children in
+	// DeletionsInFlight as existing. When a plan decides how many children to delete, it counts the
+	// children in DeletionsInFlight as already deleted. A plan that deletes children repeats these
+	// deletions before any others. A UID that belongs to no child is ignored. If a child has no
+	// UID, as with fake clients, use its namespace, "/" and its name instead of the UID.
+	DeletionsInFlight []types.UID
+	// Taken contains names that new children must not get. Each of them belongs to another object,
+	// or another object may still get it. The names of the objects in the list and in Undecided
+	// need not be repeated here.
+	Taken []string
+	// Related returns the children of the owner and of its siblings. For example, all ReplicaSets
+	// of one Deployment are siblings. The function Related in this package finds these children.
+	// Kubernetes' own order deletes a pod sooner if more related pods are active on its node. If
+	// Related is nil or returns no children, this criterion is skipped. If it returns children, the
+	// owned children are counted too. A child whose UID is in both lists is counted once. A plan
+	// that deletes children calls Related once, and other plans do not call Related.
+	Related func() []T
 	// Pending and PendingFor are the results of expectations.Store.State for the owner. Call State
 	// BEFORE you list the children. If Pending is expectations.Waiting, a plan contains Claims, but
 	// creates and deletes nothing.
@@ -217,7 +223,7 @@ type Spec[T metav1.Object] struct {
 	// If Pending is expectations.Expired, a plan that would create or delete something is blocked
 	// with the reason ViewIsStale. A plan is also blocked if the owner has the wrong number of
 	// children. To get the number of children, add the active children, the orphans in
-	// Claims.Adopt, and the number in PendingAdoptions. The number of children is wrong if it
+	// Claims.Adopt, and those in Undecided. The number of children is wrong if it
 	// differs from Replicas. The number of children can be wrong even if the plan creates and
 	// deletes nothing. For example, MaxDeletions or MustStay may prevent the deletion of surplus
 	// children. If the number of children is right, a plan without creations, deletions and
@@ -229,8 +235,8 @@ type Spec[T metav1.Object] struct {
 	PendingFor time.Duration
 }
 
-// ReplicaSetSpec returns the Spec of a ReplicaSet. The caller must set Now, and may set Related,
-// BurstReplicas, Names, Pending and PendingFor. Owner and Template refer to the objects in rs.
+// ReplicaSetSpec returns the Spec of a ReplicaSet. The caller must set Facts.Now, and may set
+// BurstReplicas and the other Facts. Owner and Template refer to the objects in rs.
 //
 // Differs from Kubernetes: nil replicas, and a nil, empty or invalid selector, are errors. No API
 // server stores a ReplicaSet with one of these errors. In these cases Kubernetes panics, releases
@@ -327,11 +333,11 @@ func (s *Spec[T]) checkScale() error {
 		return s.failure("burst replicas %d is negative", s.BurstReplicas)
 	case s.MaxDeletions != nil && *s.MaxDeletions < 0:
 		return s.failure("max deletions %d is negative", *s.MaxDeletions)
-	case s.PendingAdoptions < 0:
-		return s.failure("pending adoptions %d is negative", s.PendingAdoptions)
+	case object.IndexNil(s.Facts.Undecided) >= 0:
+		return s.failure("facts.undecided[%d] is nil", object.IndexNil(s.Facts.Undecided))
 	case s.BaseName != "" && checkName(s.BaseName) != nil:
 		return s.failure("base name %q: %w", s.BaseName, checkName(s.BaseName))
-	case s.Now.IsZero():
+	case s.Facts.Now.IsZero():
 		return s.failure("now is the zero time")
 	}
 	if err := s.checkReadyWithin(); err != nil {
@@ -373,7 +379,7 @@ func (s *Spec[T]) begin() error {
 	if err := s.checkScale(); err != nil {
 		return err
 	}
-	s.Rules = s.Rules.at(s.Now)
+	s.Rules = s.Rules.at(s.Facts.Now)
 	return nil
 }
 
@@ -384,13 +390,14 @@ func (s *Spec[T]) isEnding() bool { return s.Owner.GetDeletionTimestamp() != nil
 func (s *Spec[T]) deletionsOnly() Spec[T] {
 	// A user set a template that is refused, and then deleted the owner to get rid of it. If the
 	// template still counted, the children would never go, and the finalizer would keep the owner.
-	rules := s.Rules
+	rules, facts := s.Rules, s.Facts
 	rules.ReadyWithin = 0
+	facts.Names, facts.Undecided, facts.CreationsInFlight, facts.Taken = nil, nil, nil, nil
 	return Spec[T]{
 		Owner: s.Owner, Finalizer: s.Finalizer, Kind: s.Kind, Selector: s.Selector,
-		Slots: s.Slots, Related: s.Related, Rules: rules, // for the order
-		BurstReplicas: s.BurstReplicas, MaxDeletions: s.MaxDeletions, DeleteOptions: s.DeleteOptions, DeletionsInFlight: s.DeletionsInFlight,
-		Now: s.Now, Pending: s.Pending, PendingFor: s.PendingFor,
+		Slots: s.Slots, Rules: rules, // for the order
+		BurstReplicas: s.BurstReplicas, MaxDeletions: s.MaxDeletions, DeleteOptions: s.DeleteOptions,
+		Facts: facts,
 	}
 }
 
@@ -480,8 +487,8 @@ func (s *Spec[T]) blocked() Blocked {
 		return Blocked{Reason: OwnerDeleted}
 	case s.Paused:
 		return Blocked{Reason: Paused}
-	case s.Pending == expectations.Waiting:
-		return Blocked{Reason: ExpectationsPending, Until: s.Now.Add(s.PendingFor)}
+	case s.Facts.Pending == expectations.Waiting:
+		return Blocked{Reason: ExpectationsPending, Until: s.Facts.Now.Add(s.Facts.PendingFor)}
 	}
 	return Blocked{}
 }

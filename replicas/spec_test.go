@@ -80,7 +80,7 @@ func TestReplicationControllerSpec(t *testing.T) {
 		assert.Equal(t, "/v1, Kind=ReplicationController", spec.Kind.String())
 		assert.Equal(t, "app=web", spec.Selector.String())
 		assert.Equal(t, int32(3), spec.MinReadySeconds)
-		spec.Now = podtest.Now
+		spec.Facts.Now = podtest.Now
 		plan, err := replicas.Manage(nil, spec)
 		require.NoError(t, err)
 		assert.Equal(t, "v1", newPod(t, plan.Scale).OwnerReferences[0].APIVersion)

@@ -48,7 +48,7 @@ func TestManageDoesNotDependOnOrder(t *testing.T) {
 		pods := fleet(rs, 40, seed)
 		spec := specOf(t, rs)
 		crowd := podtest.Fleet(20, 5, seed+1000)
-		spec.Related = func() []*corev1.Pod { return crowd }
+		spec.Facts.Related = func() []*corev1.Pod { return crowd }
 		want, err := replicas.Manage(pods, spec)
 		require.NoError(t, err)
 		r := rand.New(rand.NewPCG(seed, 2))
@@ -76,7 +76,7 @@ func TestManageTouchesNothing(t *testing.T) {
 		pods := fleet(rs, 40, 1)
 		spec := specOf(t, rs)
 		crowd := podtest.Fleet(20, 5, 2)
-		spec.Related = func() []*corev1.Pod { return crowd }
+		spec.Facts.Related = func() []*corev1.Pod { return crowd }
 		rsBefore, before, relatedBefore := rs.DeepCopy(), deepCopies(pods), deepCopies(crowd)
 		order := slices.Clone(pods)
 		plan, err := replicas.Manage(pods, spec)
@@ -199,7 +199,7 @@ func FuzzManage(f *testing.F) {
 		if err != nil {
 			return
 		}
-		spec.Now, spec.BurstReplicas = podtest.Now, burst
+		spec.Facts.Now, spec.BurstReplicas = podtest.Now, burst
 		plan, err := replicas.Manage(pods, spec)
 		if err != nil {
 			assert.Zero(t, plan)

@@ -4,6 +4,7 @@
 package replicas_test
 
 import (
+	"fmt"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -37,7 +38,16 @@ func newWorker(rs *appsv1.ReplicaSet, name string, minutes int, changes ...func(
 // workerSpec returns a spec with n workers for the ReplicaSet default/web.
 func workerSpec(n int32) replicas.Spec[*worker] {
 	return replicas.Spec[*worker]{
-		Owner: replicaSet(n), Kind: replicaSetKind, Replicas: n, Selector: labels.SelectorFromSet(web), Now: podtest.Now,
-		New: func(string) (*worker, error) { return &worker{ObjectMeta: metav1.ObjectMeta{Labels: web}}, nil },
+		Owner: replicaSet(n), Kind: replicaSetKind, Replicas: n, Selector: labels.SelectorFromSet(web),
+		Facts: replicas.Facts[*worker]{Now: podtest.Now},
+		New:   func(string) (*worker, error) { return &worker{ObjectMeta: metav1.ObjectMeta{Labels: web}}, nil },
 	}
+}
+
+// orphans returns n workers that no owner controls.
+func orphans(n int) (list []*worker) {
+	for i := range n {
+		list = append(list, &worker{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("orphan-", i), Labels: web}})
+	}
+	return list
 }

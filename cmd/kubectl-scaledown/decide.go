@@ -163,8 +163,8 @@ func (a *answer) decide(objs *objects, w owner, sizes []int32) error {
 	wanted := sizes[len(sizes)-1]
 	from := append([]int32{ptr.Deref(w.replicas, 0)}, sizes...)[len(sizes)-1]
 	d := decision{owner: w, before: from, replicas: wanted, asked: a.asked || spec.Replicas != wanted, at: a.window.start}
-	spec.Replicas, spec.Now, spec.Rules.Order = wanted, a.window.start, a.order
-	spec.Related = func() []*corev1.Pod { return related }
+	spec.Replicas, spec.Facts.Now, spec.Rules.Order = wanted, a.window.start, a.order
+	spec.Facts.Related = func() []*corev1.Pod { return related }
 	spec.BurstReplicas = math.MaxInt32 // the plan must list all surplus pods, not only those of the first burst
 	if d.plan, err = replicas.Manage(objs.pods, spec); err != nil {
 		return err
@@ -181,7 +181,7 @@ func (a *answer) decide(objs *objects, w owner, sizes []int32) error {
 // deletePods simulates the passes of a controller. Each pass deletes at most
 // replicas.DefaultBurstReplicas pods, and the next pass ranks the remaining pods again.
 func (d *decision) deletePods(rest, related []*corev1.Pod, spec replicas.PodSpec, sizes []int32) (err error) {
-	spec.Related = func() []*corev1.Pod { return related } // only the pods that earlier passes have not deleted
+	spec.Facts.Related = func() []*corev1.Pod { return related } // only the pods that earlier passes have not deleted
 	if len(d.plan.Scale.Delete) == 0 {
 		d.order, err = replicas.Explain(rest, spec)
 		return err

@@ -200,7 +200,7 @@ func (s *story) plan() replicas.PodPlan {
 	rs, _ := s.keeper.view.OwnerWatch.Get(namespace, name)
 	spec, err := replicas.ReplicaSetSpec(rs)
 	s.check(err)
-	spec.Now = s.cluster.Clock.Now()
+	spec.Facts.Now = s.cluster.Clock.Now()
 	plan, err := replicas.Manage(s.seen(), spec)
 	s.check(err)
 	return plan

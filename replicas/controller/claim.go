@@ -72,22 +72,22 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (scale re
 	if plan.Blocked.Reason != "" || len(orphans) == 0 || asPlanned && len(plan.Scale.Delete) == 0 {
 		return plan.Scale, true
 	}
-	p.holdPlaces(len(p.AdoptionPending))
+	p.facts.Undecided = p.AdoptionPending
 	return p.scaleClaimed(ctx)
 }
 
 // scaleClaimed decides what to create and delete, on the basis of the owner's children after the claims. If
 // the view is old and there is something to do, scaleClaimed lists the children live and decides again.
 func (p *pass[O, C]) scaleClaimed(ctx context.Context) (replicas.Scale[C], bool) {
-	spec := p.view.spec
-	spec.Pending = pending[trusted]
-	scale, err := replicas.ScaleTo(p.activeAndEnded(), spec)
+	facts := p.facts
+	facts.Pending = pending[trusted]
+	scale, err := replicas.ScaleTo(p.activeAndEnded(), withFacts(p.spec, facts))
 	if err == nil && !scale.IsZero() && p.view.is == stale {
 		if !p.readLive(ctx) {
 			return scale, false
 		}
 		p.claimedLive()
-		scale, err = replicas.ScaleTo(p.activeAndEnded(), p.view.spec)
+		scale, err = replicas.ScaleTo(p.activeAndEnded(), withFacts(p.spec, p.facts))
 	}
 	p.fails(err)
 	return scale, err == nil
@@ -95,25 +95,16 @@ func (p *pass[O, C]) scaleClaimed(ctx context.Context) (replicas.Scale[C], bool)
 
 // claimedLive sets Active and Terminating from a live list that was made after the claims.
 func (p *pass[O, C]) claimedLive() {
-	p.Terminating, p.Active = p.terminating(), nil
-	undecided := 0
+	p.Terminating, p.Active, p.facts.Undecided = p.terminating(), nil, nil
 	for _, c := range p.activeOf(p.view.children) {
 		switch {
 		case !p.snapshot.Rules.MayCount(c): // a child that was or will be released
 		case p.controls(c):
 			p.Active = append(p.Active, c)
 		case p.claimHold(AdoptionRefused, c) == nil: // an orphan that the owner may still adopt
-			undecided++
+			p.facts.Undecided = append(p.facts.Undecided, c)
 		}
 	}
-	p.holdPlaces(undecided)
-}
-
-// holdPlaces increases Spec.PendingAdoptions by the number of orphans that may still be adopted. No children
-// are then created in place of these orphans. If the sum overflows, PendingAdoptions keeps the value that the
-// Kind has set.
-func (p *pass[O, C]) holdPlaces(undecided int) {
-	p.view.spec.PendingAdoptions = max(p.spec.PendingAdoptions, p.spec.PendingAdoptions+undecided)
 }
 
 // claimer returns a Claimer that sends its patches in parallel. Before the first adoption, the Claimer

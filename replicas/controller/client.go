@@ -106,7 +106,7 @@ type Cache[O, C Object] interface {
 	// owner is in no namespace, Children returns the orphans in all namespaces. The result may also contain
 	// children of other owners, which the Controller ignores.
 	Children(ctx context.Context, owner O) ([]C, error)
-	// Related returns the children for Spec.Related. You can implement this method with the function
+	// Related returns the children for Facts.Related. You can implement this method with the function
 	// replicas.Related. The Controller calls Related if a pass may have to delete a child. If Related
 	// returns nil or an error, the pass continues, but pods are not ranked by co-location.
 	Related(ctx context.Context, owner O) ([]C, error)

@@ -210,14 +210,14 @@ func TestRelatedAreListedForThoseThatMustGo(t *testing.T) {
 	}
 }
 
-// The Controller ignores Spec.Names, because it chooses the names of new children itself.
+// The Controller ignores Facts.Names, because it chooses the names of new children itself.
 func TestNamesOfASpecAreNotUsed(t *testing.T) {
 	t.Parallel()
 	r := newRig(1)
 	spec := r.kind.Spec
 	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 		s, err := spec(rs)
-		s.Names = func(string) string { return "mine" }
+		s.Facts.Names = func(string) string { return "mine" }
 		return s, err
 	}
 	pass, err := r.pass(t, 0)

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"reflect"
-	"slices"
 	"strconv"
 	"time"
 
@@ -71,7 +70,7 @@ func (p *pass[O, C]) specOf(owner O) (spec replicas.Spec[C], remembers bool, err
 	if spec, err = p.kind.Spec(owner); err != nil {
 		return spec, false, err
 	}
-	spec.Owner, spec.Kind, spec.Now = owner, p.kind.Owner, p.Now
+	spec.Owner, spec.Kind = owner, p.kind.Owner
 	spec.Replicas = spec.Wanted()
 	return spec, p.rememberReadiness(&spec), nil
 }
@@ -399,19 +398,13 @@ func (p *pass[O, C]) samePlan(other O) bool {
 	if other.GetDeletionTimestamp() == nil && reflect.DeepEqual(was, now) { // functions are never equal
 		return true
 	}
-	own, named := &p.own, 0
-	spec.Pending, spec.PendingFor = own.spec.Pending, own.spec.PendingFor
-	spec.CreationsInFlight, spec.DeletionsInFlight = own.spec.CreationsInFlight, own.spec.DeletionsInFlight
-	spec.Taken = slices.Concat(spec.Taken, own.spec.Taken[len(p.spec.Taken):])
-	spec.Names = func(prefix string) string { // no child gets these names, so they need not be random
+	facts, named := p.own.facts, 0
+	facts.Names = func(prefix string) string { // no child gets these names, so they need not be random
 		named++
 		return prefix + strconv.Itoa(named)
 	}
-	if spec.Related == nil {
-		spec.Related = own.spec.Related
-	}
-	plan, err := replicas.Manage(own.children, spec)
-	return err == nil && reflect.DeepEqual(decisions(own.plan, p.spec), decisions(plan, spec))
+	plan, err := replicas.Manage(p.own.children, withFacts(spec, facts))
+	return err == nil && reflect.DeepEqual(decisions(p.own.plan, p.spec), decisions(plan, spec))
 }
 
 // decisions returns what a plan does.

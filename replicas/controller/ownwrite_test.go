@@ -279,7 +279,7 @@ func TestAStatusWriteCostsNoPlanUnlessRulesMayHaveChanged(t *testing.T) {
 			}
 			spec, err := controller.ReplicaSets().Spec(replicaSet(2))
 			require.NoError(t, err)
-			spec.Selector, spec.Now, spec.Owner = counted{spec.Selector, &asked}, podtest.Now, replicaSet(2)
+			spec.Selector, spec.Facts.Now, spec.Owner = counted{spec.Selector, &asked}, podtest.Now, replicaSet(2)
 			tt.spec(&spec)
 			asked = 0
 			_, err = replicas.Manage([]*corev1.Pod{podtest.Pod("web-a", owned(replicaSet(2))), podtest.Pod("web-b", owned(replicaSet(2)))}, spec)

@@ -87,6 +87,7 @@ type pass[O, C Object] struct {
 	start    ledger.Moment // when the pass began to read the cache
 	snapshot ledger.Snapshot[C]
 	view     view[C]
+	facts    replicas.Facts[C]
 	own      ownPlan[C]
 }
 

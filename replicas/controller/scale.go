@@ -56,17 +56,17 @@ func (p *pass[O, C]) clampToRoom(ctx context.Context, scale replicas.Scale[C]) r
 		return scale
 	}
 	// A creation without an answer cannot take effect while another object has its name. That object may have left.
-	spec := p.view.spec
+	facts := p.facts
 	if taken := filter(p.state.known.Open(), ledger.Name.IsTaken); scale.Create > 0 && len(taken) > 0 {
 		found := p.lookFor(ctx, taken, nil)
 		for _, n := range taken {
 			f := found[n.NamespacedName]
 			if is, _ := p.snapshot.Rules.Holder(f.child); !f.there || is == ledger.Replica {
-				spec.CreationsInFlight = append(spec.CreationsInFlight, n.Name)
+				facts.CreationsInFlight = append(facts.CreationsInFlight, n.Name)
 			}
 		}
 	}
-	room, err := replicas.RoomOf(p.Active, spec)
+	room, err := replicas.RoomOf(p.Active, withFacts(p.spec, facts))
 	if err != nil {
 		p.fails(err)
 		return replicas.Scale[C]{}

@@ -21,24 +21,20 @@ import (
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
-// A view holds the newest known state of the children, and the spec that the pass uses to decide about
-// them.
+// A view holds the newest known state of the children.
 type view[C Object] struct {
 	// children holds the children in the cache, updated with newer facts from the ledger.
 	children []C
 	wanted   sets.Set[string] // see wantedSlots
 	seen     ledger.View[C]
 	is       viewState
-	// spec is the Spec of the owner. It also contains the calls in flight, the taken names and the undecided
-	// adoptions.
-	spec replicas.Spec[C]
 }
 
 // An ownPlan is the plan for the owner of the pass, with what it was made from. Claims, holds and Kind.Prepare
 // change none of it.
 type ownPlan[C Object] struct {
 	children []C
-	spec     replicas.Spec[C]
+	facts    replicas.Facts[C]
 	plan     replicas.Plan[C]
 }
 
@@ -72,7 +68,7 @@ func stateOf[C Object](seen ledger.View[C], isNewToTerm bool) viewState {
 
 func (p *pass[O, C]) judge(seen ledger.View[C]) {
 	p.view.seen, p.view.is = seen, stateOf(seen, p.isNewToTerm())
-	p.view.spec.Pending, p.view.spec.PendingFor = pending[p.view.is], seen.Waits
+	p.facts.Pending, p.facts.PendingFor = pending[p.view.is], seen.Waits
 }
 
 // plan decides what to create, delete, adopt and release. The first decision is based on the cached children with
@@ -119,12 +115,12 @@ func (p *pass[O, C]) mustList(plan replicas.Plan[C]) bool {
 // manage makes a plan for the view, and sets the fields of the Outcome that the status needs.
 func (p *pass[O, C]) manage() (plan replicas.Plan[C], ok bool) {
 	children := p.candidates()
-	plan, err := replicas.Manage(children, p.view.spec)
+	plan, err := replicas.Manage(children, withFacts(p.spec, p.facts))
 	if err != nil {
 		p.refuseSpec(err)
 		return plan, false
 	}
-	p.own = ownPlan[C]{children, p.view.spec, plan}
+	p.own = ownPlan[C]{children, p.facts, plan}
 	p.Active, p.Terminating, p.Observed = plan.Claims.Owned, p.terminating(), true
 	if reason, is := blocks[plan.Blocked.Reason]; is {
 		p.gate(reason, "", 0, nil).Until = plan.Blocked.Until
@@ -151,24 +147,31 @@ func (p *pass[O, C]) readCache(ctx context.Context) (ok bool) {
 		p.fails(p.failure("the cache: %w", err))
 		return false
 	}
-	p.view.spec = p.spec
-	p.view.spec.Names = func(prefix string) string { return prefix + suffix(p.opts.Random) }
-	if p.spec.Related == nil {
-		p.view.spec.Related = sync.OnceValue(func() []C { return p.related(ctx) })
-	}
+	p.facts.Now = p.Now
+	p.facts.Names = func(prefix string) string { return prefix + suffix(p.opts.Random) }
+	p.facts.Related = sync.OnceValue(func() []C { return p.related(ctx) })
 	p.judge(seen)
 	p.setChildren(seen.Children)
 	return true
 }
 
-// setChildren sets the children of the view. In the view's spec, it also sets the calls in flight, and the
-// names that new children cannot have.
+// setChildren sets the children of the view, the calls in flight, and the names that new children cannot have.
 func (p *pass[O, C]) setChildren(children []C) {
 	p.view.children = children
 	p.view.wanted = p.wantedSlots()
-	is := p.state.known.InFlight()
-	p.view.spec.CreationsInFlight, p.view.spec.DeletionsInFlight = is.Creations, is.Deletions
-	p.view.spec.Taken = append(p.takenNames(), is.Taken...)
+	calls := p.state.known.InFlight()
+	p.facts.CreationsInFlight, p.facts.DeletionsInFlight = calls.CreationsInFlight, calls.DeletionsInFlight
+	p.facts.Taken = append(p.takenNames(), calls.Taken...)
+}
+
+// withFacts returns a Spec of the owner with what the pass knows. The Kind may have set Taken and Related.
+func withFacts[C Object](spec replicas.Spec[C], facts replicas.Facts[C]) replicas.Spec[C] {
+	facts.Taken = slices.Concat(spec.Facts.Taken, facts.Taken)
+	if spec.Facts.Related != nil {
+		facts.Related = spec.Facts.Related
+	}
+	spec.Facts = facts
+	return spec
 }
 
 // readLive reads the children from the server, so that the pass no longer waits for the cache. The result
@@ -434,12 +437,10 @@ func (p *pass[O, C]) candidates() []C {
 	return slices.DeleteFunc(slices.Clone(p.view.children), func(c C) bool { return !p.controls(c) && !p.snapshot.Rules.MayCount(c) })
 }
 
-// takenNames returns the names that no new child can have. The result contains the names in Spec.Taken. If the
-// spec has slots, the result also contains the names of the candidates and of the slots on hold.
-func (p *pass[O, C]) takenNames() []string {
-	names := slices.Clone(p.spec.Taken)
+// takenNames returns the slots that no new child can fill: those of the candidates, and those on hold.
+func (p *pass[O, C]) takenNames() (names []string) {
 	if p.spec.Slots == nil {
-		return names
+		return nil
 	}
 	for _, c := range p.candidates() {
 		names = append(names, c.GetName())

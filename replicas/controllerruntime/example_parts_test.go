@@ -161,8 +161,8 @@ func ExampleNewClient() {
 		fmt.Println(err)
 		return
 	}
-	spec.Owner, spec.Kind, spec.Now = owner, kind.Owner, time.Now()
-	spec.Names = func(prefix string) string { return prefix + "x7k2p" }
+	spec.Owner, spec.Kind, spec.Facts.Now = owner, kind.Owner, time.Now()
+	spec.Facts.Names = func(prefix string) string { return prefix + "x7k2p" }
 	plan, err := replicas.Manage(list.Items, spec)
 	fmt.Println(plan, err)
 	for i := range plan.Scale.Create {

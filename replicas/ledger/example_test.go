@@ -114,13 +114,12 @@ func (l *controller) plan(view ledger.View[*corev1.Pod]) (replicas.PodPlan, erro
 	if err != nil {
 		return replicas.PodPlan{}, err
 	}
-	spec.Now = time.Now()
-	spec.Names = func(prefix string) string {
+	spec.Facts = l.known.InFlight()
+	spec.Facts.Now = time.Now()
+	spec.Facts.Names = func(prefix string) string {
 		l.names++
 		return prefix + strconv.Itoa(l.names)
 	}
-	is := l.known.InFlight()
-	spec.CreationsInFlight, spec.DeletionsInFlight, spec.Taken = is.Creations, is.Deletions, is.Taken
 	return replicas.Manage(view.Children, spec)
 }
 

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/replicakit/replicakit/internal/backoff"
+	"github.com/replicakit/replicakit/replicas"
 )
 
 // MaxRequestAge is the time after which an unanswered request can no longer take effect. This package assumes
@@ -208,33 +209,26 @@ func (l *Ledger[C]) Open() []Name {
 	return slices.DeleteFunc(l.Names(), func(n Name) bool { return n.Holder == Replica })
 }
 
-// InFlight lists the calls with an unknown result. Such a call may already have taken effect, or may still
-// take effect. Copy the fields of InFlight into a replicas.Spec.
-type InFlight struct {
-	// Each name in the result of Open is either in Creations or in Taken. If no known object has the name,
-	// the name is in Creations, and a creation with the name can be sent again. In Creations, the name that
-	// was sent last comes first. If another object has the name, the name is in Taken, because no creation
-	// with the name can take effect now.
-	Creations, Taken []string
-	// Deletions contains the UIDs in the result of UnansweredCalls, in sorted order.
-	Deletions []types.UID
-}
-
-// InFlight returns the calls with an unknown result. The caller owns the slices.
-func (l *Ledger[C]) InFlight() (is InFlight) {
+// InFlight returns the calls with an unknown result, as the Facts of a replicas.Spec: they may have taken effect
+// already, or may still do so. The other Facts are zero. The caller owns the slices.
+//
+// Each name in the result of Open is either in CreationsInFlight, where the name that was sent last comes first, or in
+// Taken, because another object has it and so no creation with it can take effect now. DeletionsInFlight contains the
+// UIDs in the result of UnansweredCalls, in sorted order.
+func (l *Ledger[C]) InFlight() (facts replicas.Facts[C]) {
 	open := l.Open()
 	slices.SortStableFunc(open, func(a, b Name) int { return b.Sent.Compare(a.Sent) })
 	for _, n := range open {
 		if n.IsTaken() {
-			is.Taken = append(is.Taken, n.Name)
+			facts.Taken = append(facts.Taken, n.Name)
 		} else {
-			is.Creations = append(is.Creations, n.Name)
+			facts.CreationsInFlight = append(facts.CreationsInFlight, n.Name)
 		}
 	}
-	if doubted := l.UnansweredCalls(); len(doubted) > 0 {
-		is.Deletions = slices.Sorted(maps.Keys(doubted))
+	if calls := l.UnansweredCalls(); len(calls) > 0 {
+		facts.DeletionsInFlight = slices.Sorted(maps.Keys(calls))
 	}
-	return is
+	return facts
 }
 
 func (l *Ledger[C]) find(name types.NamespacedName) *Name {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
@@ -290,8 +291,8 @@ func TestInFlight(t *testing.T) {
 	known.NameHeld(named("web-3"), "y", ledger.Replica, false)
 	known.CallUnanswered("b", "", began)
 	known.CallUnanswered("a", "", began)
-	assert.Equal(t, ledger.InFlight{
-		Creations: []string{"web-4", "web-1"}, Taken: []string{"web-2"}, Deletions: []types.UID{"a", "b"},
+	assert.Equal(t, replicas.Facts[kid]{
+		CreationsInFlight: []string{"web-4", "web-1"}, Taken: []string{"web-2"}, DeletionsInFlight: []types.UID{"a", "b"},
 	}, known.InFlight())
 }
 

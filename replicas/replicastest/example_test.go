@@ -62,7 +62,7 @@ func ExampleNewPod() {
 		replicastest.Orphan(replicastest.NewPod(rs, "stray")),
 	}
 	spec, _ := replicas.ReplicaSetSpec(rs)
-	spec.Now = time.Date(2026, time.May, 4, 12, 0, 0, 0, time.UTC)
+	spec.Facts.Now = time.Date(2026, time.May, 4, 12, 0, 0, 0, time.UTC)
 	plan, err := replicas.Manage(pods, spec)
 	fmt.Println(plan, err)
 	// Output:

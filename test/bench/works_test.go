@@ -144,7 +144,7 @@ func manage(f fleet) []side {
 		}},
 		{name: ours, run: func(int) int {
 			spec := must(replicas.ReplicaSetSpec(f.rs))
-			spec.Related, spec.Now, spec.BurstReplicas = func() []*corev1.Pod { return f.related }, f.now, len(f.pods)
+			spec.Facts.Related, spec.Facts.Now, spec.BurstReplicas = func() []*corev1.Pod { return f.related }, f.now, len(f.pods)
 			return len(must(replicas.Manage(f.pods, spec)).Scale.Delete)
 		}},
 		{name: floor, run: func(int) int { return readRanked(readOwned(f)) }},
@@ -159,7 +159,7 @@ func hold(f fleet) []side {
 		{name: kubernetes, run: func(int) int { return len(claimPods(f, controller.FilterActivePods(klog.Background(), f.pods))) }},
 		{name: ours, run: func(int) int {
 			spec := must(replicas.ReplicaSetSpec(f.rs))
-			spec.Related, spec.Now = func() []*corev1.Pod { return f.related }, f.now
+			spec.Facts.Related, spec.Facts.Now = func() []*corev1.Pod { return f.related }, f.now
 			return len(must(replicas.Manage(f.pods, spec)).Claims.Owned)
 		}},
 		{name: floor, run: func(int) int { return len(readOwned(f)) }},

@@ -200,7 +200,7 @@ func (s *story) plan(pods []*corev1.Pod, wanted int32) (replicas.PodPlan, error)
 	if err != nil {
 		return replicas.PodPlan{}, err
 	}
-	spec.Replicas, spec.Now = wanted, time.Now()
+	spec.Replicas, spec.Facts.Now = wanted, time.Now()
 	return replicas.Manage(pods, spec)
 }
 

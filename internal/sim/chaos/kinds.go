@@ -53,7 +53,7 @@ func ofUsers() map[string]kind {
 		"cost":        {1, func(r *run, op Op) error { return r.editPod(op.N, cost(op.M-6)) }},
 		"high-cost":   {1, func(r *run, op Op) error { return r.editPod(op.N, cost(12345*(op.M-6))) }},
 		"disown":      {3, func(r *run, op Op) error { return r.editPod(op.N, disowned) }},
-		"held-places": {1, func(r *run, op Op) error { return r.editOwner("web", holding(op.N%4)) }},
+		"noted":       {1, func(r *run, op Op) error { return r.editOwner("web", noting(op.N%4)) }},
 		"scale-pool":  {1, func(r *run, op Op) error { return r.ofPool(func(p *pools) error { return p.scale(op.N) }) }},
 		"orphan-pool": {1, func(r *run, op Op) error { return r.ofPool(func(p *pools) error { return p.orphan(op) }) }},
 		"pool-calls":  {1, func(r *run, op Op) error { return r.ofPool(func(p *pools) error { p.fails(op); return nil }) }},
@@ -234,13 +234,12 @@ func restarted(n int) func(*corev1.Pod) {
 // deletion or discard.
 const vetoed = "example.com/vetoed"
 
-// heldPlaces is the key of an annotation. The value of the annotation becomes
-// Spec.PendingAdoptions, so the controller creates fewer pods.
-const heldPlaces = "example.com/held-places"
+// note is the key of an annotation that nothing reads, so an owner that gets it wants the same as before.
+const note = "example.com/note"
 
-func holding(n int) func(*appsv1.ReplicaSet) {
+func noting(n int) func(*appsv1.ReplicaSet) {
 	return func(rs *appsv1.ReplicaSet) {
-		metav1.SetMetaDataAnnotation(&rs.ObjectMeta, heldPlaces, itoa(n))
+		metav1.SetMetaDataAnnotation(&rs.ObjectMeta, note, itoa(n))
 	}
 }
 

@@ -198,8 +198,8 @@ func TestEachKindFindsSomething(t *testing.T) {
 				_, _ = c.Client.Create(ctx, podFor(rs))
 			}
 		}), invariant.Ruled},
-		"held-places": {2, "scale 2 0 0s; run 0 0 20s; held-places 3 0 0s; run 0 0 1m", first(func(ctx context.Context, c *podController, rs *appsv1.ReplicaSet) {
-			if rs.Annotations["example.com/held-places"] == "3" {
+		"noted": {2, "scale 2 0 0s; run 0 0 20s; noted 3 0 0s; run 0 0 1m", first(func(ctx context.Context, c *podController, rs *appsv1.ReplicaSet) {
+			if rs.Annotations["example.com/note"] == "3" {
 				_, _ = c.Client.Create(ctx, podFor(rs))
 			}
 		}), invariant.More},

@@ -137,7 +137,7 @@ func newRun(seed uint64, spoil func(*podController)) *run {
 		random:     rand.New(rand.NewPCG(seed, 2)),
 	}
 	r.checker.Delay, r.checker.BackOff = shape.delay, shape.backOff
-	r.checker.Vetoed, r.checker.Held, r.checker.BurstReplicas = shape.isVetoed, holds, shape.burst
+	r.checker.Vetoed, r.checker.BurstReplicas = shape.isVetoed, shape.burst
 	r.checker.Leads = func(c *podController) bool { return c != r.fenced }
 	r.checker.ReadyWithin = shape.within
 	if shape.ruled {
@@ -555,7 +555,7 @@ func (r *run) settle() error {
 	r.letGo()
 	_ = r.editOwner("web", mended)
 	_ = r.editOwner("web", annotated(vetoed, false))
-	_ = r.editOwner("web", holding(0))
+	_ = r.editOwner("web", noting(0))
 	if r.pools != nil {
 		r.pools.calm()
 	}

@@ -5,7 +5,6 @@ package chaos
 
 import (
 	"context"
-	"strconv"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -71,7 +70,7 @@ func (s shape) kind() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 	kind.ClusterScoped = s.anywhere
 	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 		is, err := spec(rs)
-		is.PendingAdoptions, is.BurstReplicas = holds(rs), s.burst
+		is.BurstReplicas = s.burst
 		is.Rules.ReadyWithin = s.within
 		if s.ruled {
 			is.Rules.MustGo, is.Rules.MustStay = mustGo, mustStay
@@ -96,13 +95,6 @@ func (s shape) kind() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 		}
 	}
 	return kind
-}
-
-// holds returns the number of pods by which an owner may fall short of its desired number. The
-// annotation heldPlaces sets this number.
-func holds(rs *appsv1.ReplicaSet) int {
-	n, _ := strconv.Atoi(rs.Annotations[heldPlaces])
-	return n
 }
 
 // isVetoed reports whether Prepare forbids every creation, deletion and discard for an owner.

@@ -98,8 +98,6 @@ type Checker struct {
 	BackOff bool
 	// Vetoed reports whether Prepare forbids every creation, deletion and discard for an owner.
 	Vetoed func(*appsv1.ReplicaSet) bool
-	// Held returns the number of pods by which an owner may fall short of its desired number.
-	Held func(*appsv1.ReplicaSet) int
 	// Leads reports whether a controller holds the lease that it needs for writes.
 	Leads func(*podController) bool
 	// BurstReplicas is the value of Spec.BurstReplicas for every owner. 0 means the default.
@@ -126,7 +124,7 @@ type Checker struct {
 func New(cluster *replicastest.PodCluster) *Checker {
 	k := &Checker{cluster: cluster, truth: newTruth(), known: map[Rule]int{}, bills: map[bill]int{}, most: map[string]int{}, calls: map[string]int{}}
 	k.mustGo, k.mustStay = never, never
-	k.Vetoed, k.Held = func(*appsv1.ReplicaSet) bool { return false }, func(*appsv1.ReplicaSet) int { return 0 }
+	k.Vetoed = func(*appsv1.ReplicaSet) bool { return false }
 	k.Leads = func(*podController) bool { return true }
 	cluster.Changed = k.changed
 	return k

@@ -46,7 +46,7 @@ func (w *watcher) creates(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 // under its name even if others without an answer are too many, so notMore does not count those
 // others if the name was sent before.
 func (w *watcher) notMore(rs *appsv1.ReplicaSet, name string) {
-	room := func(rs *appsv1.ReplicaSet) int { return max(int(*rs.Spec.Replicas)-w.checker.Held(rs), 0) }
+	room := func(rs *appsv1.ReplicaSet) int { return max(int(*rs.Spec.Replicas), 0) }
 	sum, wanted := 0, room(rs)
 	shares := w.mustKnow(rs)
 	isAgain := w.asked[name] == rs.UID

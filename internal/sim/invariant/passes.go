@@ -89,7 +89,7 @@ func (w *watcher) judgePass(pass podPass) {
 		w.fail(Status, "the status write of %s met a Conflict, but the pass did not read the owner to try again", rs.Name)
 	case waits && told.pass == w.passBegan && pass.Err != nil && pass.RequeueAfter <= 0:
 		w.fail(Hasty, "%s must wait until %v, but requests no pass for that time", rs.Name, told.until.Format(time.TimeOnly))
-	case len(pass.Created) > 0 && len(pass.Active)+len(pass.Created)+len(pass.AdoptionPending)+w.checker.Held(rs) > int(pass.Desired):
+	case len(pass.Created) > 0 && len(pass.Active)+len(pass.Created)+len(pass.AdoptionPending) > int(pass.Desired):
 		w.fail(MoreUndecided, "%s creates %d pods, but has %d, may adopt %d orphans, and wants %d", rs.Name, len(pass.Created), len(pass.Active), len(pass.AdoptionPending), pass.Desired)
 	case pass.Err == nil && pass.Observed && pass.RequeueAfter <= 0 && !queued && rs.DeletionTimestamp == nil && !w.checker.Vetoed(rs) && w.opens(rs) != "":
 		w.fail(Asleep, "%s does not read pod %s, whose creation got no answer", rs.Name, w.opens(rs))

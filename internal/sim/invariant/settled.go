@@ -104,7 +104,7 @@ func (k *Checker) settled(rs *appsv1.ReplicaSet, pods []*corev1.Pod, now time.Ti
 			count(&want, terminating, rs, p, matches, now)
 		}
 	}
-	if n := int(*rs.Spec.Replicas - want.Replicas); (n < 0 || n > k.Held(rs)) && !k.stay(rs, pods) {
+	if n := int(*rs.Spec.Replicas - want.Replicas); n != 0 && !k.stay(rs, pods) {
 		return fmt.Errorf("%d pods, wanted %d", want.Replicas, *rs.Spec.Replicas)
 	}
 	if !apiequality.Semantic.DeepEqual(want, rs.Status) {

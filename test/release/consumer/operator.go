@@ -107,7 +107,7 @@ func plan(owner *appsv1.ReplicaSet, items []corev1.Pod, now time.Time) (replicas
 	if err != nil {
 		return replicas.PodPlan{}, err
 	}
-	spec.Now = now
+	spec.Facts.Now = now
 	pods := make([]*corev1.Pod, len(items))
 	for i := range items {
 		pods[i] = &items[i]
