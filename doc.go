@@ -17,11 +17,11 @@
 // API calls:
 //
 //	spec, err := replicas.ReplicaSetSpec(rs) // what is wanted
-//	spec.Now = time.Now()
+//	spec.Facts.Now = time.Now()
 //	plan, err := replicas.Manage(pods, spec) // adopt, release, create or delete
 //
 // Package replicas/controller runs one pass of the loop, for owners and children of any kind, and
-// with any client. For each watch event, the package also finds the owners that must be synced:
+// with any client. For each watch event, package replicas/handlers finds the owners that must be synced:
 //
 //	c, err := controller.New(controller.ReplicaSets(), client, cache, queue.AddAfter, controller.Options{})
 //	requeueAfter, err := c.Sync(ctx, key)

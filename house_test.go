@@ -145,7 +145,7 @@ func assertNoMatch(t *testing.T, name string, code *regexp.Regexp) {
 
 // packages lists the public packages, including those in nested modules.
 var packages = append([]string{
-	"replicas", "replicas/ledger", "replicas/controller", "replicas/transport", "replicas/typed", "replicas/faults", "replicas/replicastest", "replicas/clientgo", "replicas/controllerruntime",
+	"replicas", "replicas/ledger", "replicas/handlers", "replicas/controller", "replicas/transport", "replicas/typed", "replicas/faults", "replicas/replicastest", "replicas/clientgo", "replicas/controllerruntime",
 }, primitives...)
 
 // withoutOutput lists the examples that are compiled but not run, because they need a cluster.

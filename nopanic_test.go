@@ -34,6 +34,7 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/faults"
+	"github.com/replicakit/replicakit/replicas/handlers"
 	"github.com/replicakit/replicakit/replicas/ledger"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 	"github.com/replicakit/replicakit/replicas/transport"
@@ -61,7 +62,6 @@ type (
 // and one for mixed lists.
 var functions = map[string][]any{
 	"controller.New":                          {controller.New[set, pod]},
-	"controller.NewHandlers":                  {controller.NewHandlers[set, pod]},
 	"controller.NoteResent":                   {controller.NoteResent},
 	"controller.ReplicaSets":                  {controller.ReplicaSets},
 	"controller.ReplicationControllers":       {controller.ReplicationControllers},
@@ -76,6 +76,7 @@ var functions = map[string][]any{
 	"expectations.Sync":                       {expectations.Sync[key, pod], expectations.Sync[key, mixed]},
 	"expectations.SyncLive":                   {expectations.SyncLive[key, pod], expectations.SyncLive[key, mixed]},
 	"faults.Minute":                           {faults.Minute},
+	"handlers.New":                            {handlers.New[set, pod]},
 	"ledger.RulesOf":                          {ledger.RulesOf[pod], ledger.RulesOf[mixed]},
 	"podrank.By":                              {podrank.By[pod, int]},
 	"podrank.ByFacts":                         {podrank.ByFacts[pod, int]},
@@ -168,8 +169,6 @@ var functions = map[string][]any{
 // other values of the same type.
 var kinds = map[string][]any{
 	"controller.Controller":                          {controller.Controller{}, *careful()},
-	"controller.Enqueue":                             {controller.Enqueue(nil)},
-	"controller.Handlers":                            {controller.Handlers{}, *handlers()},
 	"controller.Kind":                                {controller.Kind[set, pod]{}},
 	"controller.List":                                {controller.List[pod]{}},
 	"controller.Options":                             {controller.Options{}},
@@ -200,6 +199,10 @@ var kinds = map[string][]any{
 	"faults.Judge":                                   {faults.Judge{}},
 	"faults.Report":                                  {faults.Report{Rules: make([]faults.Rule, 1)}},
 	"faults.Rule":                                    {faults.Rule{}},
+	"handlers.Config":                                {handlers.Config[set, pod]{}},
+	"handlers.Enqueue":                               {handlers.Enqueue(nil)},
+	"handlers.Handlers":                              {handlers.Handlers{}, *eventHandlers()},
+	"handlers.Listener":                              {handlers.Listener[set, pod]{}},
 	"ledger.Holder":                                  {ledger.Holder(200)},
 	"ledger.Ledger":                                  {ledger.Ledger[pod]{}},
 	"ledger.List":                                    {ledger.List[pod]{}},
@@ -341,7 +344,7 @@ func TestNothingPanics(t *testing.T) {
 func TestNothingPanicsKnowsAll(t *testing.T) {
 	t.Parallel()
 	var found []string
-	for _, dir := range append([]string{"replicas", "replicas/controller", "replicas/ledger", "replicas/transport", "replicas/faults", "replicas/typed", "replicas/replicastest"}, primitives...) {
+	for _, dir := range append([]string{"replicas", "replicas/controller", "replicas/ledger", "replicas/handlers", "replicas/transport", "replicas/faults", "replicas/typed", "replicas/replicastest"}, primitives...) {
 		name := path.Base(dir)
 		for _, file := range goList(t, "-f", `{{join .GoFiles "\n"}}`, "./"+dir) {
 			file, err := parser.ParseFile(token.NewFileSet(), dir+"/"+file, nil, 0)
@@ -499,7 +502,7 @@ func samples(of reflect.Type) []reflect.Value {
 		list = []any{nil, (*careless)(nil), labels.Nothing(), labels.Everything(), labels.SelectorFromSet(labels.Set{"a": "b"})}
 	case reflect.TypeFor[error]():
 		list = []any{nil, errors.New("x"), (*replicas.RefusedError)(nil)}
-	case reflect.TypeFor[controller.Client[set, pod]](), reflect.TypeFor[controller.Cache[set, pod]](), reflect.TypeFor[controller.OwnerCache[set]](), reflect.TypeFor[controller.EventSink]():
+	case reflect.TypeFor[controller.Client[set, pod]](), reflect.TypeFor[controller.Cache[set, pod]](), reflect.TypeFor[handlers.OwnerCache[set]](), reflect.TypeFor[controller.EventSink]():
 		list = []any{nil, careless{}, (*careless)(nil)}
 	case reflect.TypeFor[*expectations.Store[key]]():
 		list = []any{(*expectations.Store[key])(nil), &expectations.Store[key]{}}
@@ -526,9 +529,12 @@ func careful() *controller.Controller {
 	return c
 }
 
-// handlers returns Handlers whose cache of owners has the type careless.
-func handlers() *controller.Handlers {
-	h, err := controller.NewHandlers(controller.ReplicaSets(), careless{}, &expectations.Store[key]{}, func(types.NamespacedName, time.Duration) {})
+// eventHandlers returns Handlers whose cache of owners has the type careless.
+func eventHandlers() *handlers.Handlers {
+	h, err := handlers.New(handlers.Config[set, pod]{
+		Owner: appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), Spec: replicas.ReplicaSetSpec,
+		Owners: careless{}, Store: &expectations.Store[key]{}, Enqueue: func(types.NamespacedName, time.Duration) {},
+	})
 	if err != nil {
 		panic(err)
 	}

@@ -6,7 +6,7 @@
 // adopt, release, create and delete.
 //
 //	spec, err := replicas.ReplicaSetSpec(rs)
-//	spec.Now = time.Now()
+//	spec.Facts.Now = time.Now()
 //	plan, err := replicas.Manage(pods, spec)
 //	fmt.Println(plan) // delete 2: default/web-b (not ready), default/web-d (deletion cost -5 < 0)
 //

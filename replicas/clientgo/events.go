@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/handlers"
 )
 
 // The event handlers pass each event to the controller, which decides which owner to queue. The handlers
@@ -75,7 +75,7 @@ func (a attachment[O, C]) report(ctx context.Context, err error) {
 
 // A waking records whether an event has queued an owner, and with which delay.
 type waking struct {
-	wake  controller.Enqueue
+	wake  handlers.Enqueue
 	woke  bool
 	later time.Duration // the longest delay, or 0 if the owners were queued without a delay
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/handlers"
 	"github.com/replicakit/replicakit/selector"
 )
 
@@ -101,7 +102,8 @@ type List[C Object] struct {
 // works correctly even if the cache is incomplete or behind the server. The Controller does not modify the
 // returned objects, and does not retain the returned slices.
 type Cache[O, C Object] interface {
-	OwnerCache[O]
+	// The cache may drop fields of owners that Kind.Spec, Kind.Status and Kind.Prepare do not read.
+	handlers.OwnerCache[O]
 	// Children returns the owner's children in any state, and the orphans in the owner's namespace. If the
 	// owner is in no namespace, Children returns the orphans in all namespaces. The result may also contain
 	// children of other owners, which the Controller ignores.
@@ -117,24 +119,6 @@ type Cache[O, C Object] interface {
 	OwnersVersion() string
 	ChildrenVersion() string
 }
-
-// An OwnerCache is the part of a Cache that event handlers use.
-type OwnerCache[O Object] interface {
-	// Owner returns the owner with this name. If the cache has no such owner, the error is a NotFound. The
-	// cache may drop fields that Kind.Spec, Kind.Status and Kind.Prepare do not read, such as annotations
-	// and managedFields.
-	Owner(ctx context.Context, name types.NamespacedName) (O, error)
-	// Owners returns the owners in a namespace. If the namespace is "", Owners returns all owners. Event
-	// handlers call Owners to find the owners that may adopt an orphan. If Kind.ClusterScoped is true,
-	// event handlers call Owners with the namespace "".
-	Owners(ctx context.Context, namespace string) ([]O, error)
-}
-
-// Enqueue requests a pass for an owner after the given time. If after is 0, the pass should run
-// immediately. If several requests for one owner are pending, the earliest of them must lead to a pass. For
-// one event, Enqueue may be called several times. The AddAfter method of a work queue can be used as an
-// Enqueue.
-type Enqueue func(owner types.NamespacedName, after time.Duration)
 
 // An EventSink receives the events of a Controller. The argument eventType is corev1.EventTypeNormal or
 // corev1.EventTypeWarning. Several goroutines may call Event at the same time. Event should not block.

@@ -21,6 +21,7 @@ import (
 	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/internal/restore"
+	"github.com/replicakit/replicakit/replicas/handlers"
 	"github.com/replicakit/replicakit/slowstart"
 )
 
@@ -32,7 +33,14 @@ import (
 type Controller struct {
 	hidden
 	reconciler syncer // nil in a zero Controller
-	handlers   Handlers
+
+	// Handlers handles the events of owners and children. It has one exception to what package handlers says: an update
+	// of an owner requests no pass if it shows only the Controller's own last status write, unless it arrives before the
+	// answer to that write, a pass waits for it, or the new status changes the result of Kind.Spec so that another pass
+	// is necessary; see the comment of Kind.Spec.
+	//
+	// Differs from Kubernetes: in Kubernetes, each status write leads to another pass.
+	*handlers.Handlers
 }
 
 // hidden gives this library's own tests access to the ledgers through inside.Ledgers.
@@ -49,7 +57,7 @@ type syncer interface {
 // call enqueue. If another Enqueue is passed to a handler, the handler calls that one instead. New returns
 // an error if client, cache or enqueue is nil, if an option is negative, or if the Kind is invalid. If
 // client is a Checker and Check returns an error, New returns that error.
-func New[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], enqueue Enqueue, opts Options) (*Controller, error) {
+func New[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], enqueue handlers.Enqueue, opts Options) (*Controller, error) {
 	if err := kind.check(); err != nil {
 		return nil, err
 	}
@@ -73,7 +81,16 @@ func New[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], e
 		}
 	}
 	r := newReconciler(kind, client, cache, opts.withDefaults())
-	return &Controller{hidden: inside.Hide(&r.owners), reconciler: r, handlers: Handlers{&r.watcher, enqueue}}, nil
+	var err error
+	r.events, err = handlers.New(handlers.Config[O, C]{
+		Owner: kind.Owner, ClusterScoped: kind.ClusterScoped, Spec: kind.Spec,
+		Owners: cache, StatusDelay: opts.StatusDelay, Enqueue: enqueue,
+		Listener: handlers.Listener[O, C]{
+			ChildLeft: r.childLeft, ChildTaken: r.childTaken, ChildEnded: r.childEnded, WasReady: r.wasReady,
+			CacheRegressed: r.cacheRegressed, OwnerLeft: r.forget, IsOwnWrite: r.isOwnWrite,
+		},
+	})
+	return &Controller{hidden: inside.Hide(&r.owners), reconciler: r, Handlers: r.events}, err
 }
 
 // Sync makes one pass for an owner. The pass adopts and releases children, creates or deletes children, and
@@ -130,50 +147,6 @@ func (c *Controller) Metrics() []Sample {
 		return nil
 	}
 	return c.reconciler.metrics()
-}
-
-// events returns the handlers of the Controller.
-func (c *Controller) events() *Handlers {
-	if c == nil {
-		return nil
-	}
-	return &c.handlers
-}
-
-// ChildAdded does what Handlers.ChildAdded does.
-func (c *Controller) ChildAdded(obj any, q ...Enqueue) error {
-	return c.events().ChildAdded(obj, q...)
-}
-
-// ChildUpdated does what Handlers.ChildUpdated does.
-func (c *Controller) ChildUpdated(old, cur any, q ...Enqueue) error {
-	return c.events().ChildUpdated(old, cur, q...)
-}
-
-// ChildDeleted does what Handlers.ChildDeleted does.
-func (c *Controller) ChildDeleted(obj any, q ...Enqueue) error {
-	return c.events().ChildDeleted(obj, q...)
-}
-
-// OwnerAdded does what Handlers.OwnerAdded does.
-func (c *Controller) OwnerAdded(obj any, q ...Enqueue) error {
-	return c.events().OwnerAdded(obj, q...)
-}
-
-// OwnerUpdated does what Handlers.OwnerUpdated does, with one exception. OwnerUpdated requests no pass if the
-// update shows only the Controller's own last status write. It still requests a pass if the update arrives
-// before the answer to that write, or if an earlier pass waits for the update. It also requests a pass if the
-// new status changes the result of Kind.Spec so that another pass is necessary. The comment of Kind.Spec says
-// when another pass is necessary.
-//
-// Differs from Kubernetes: in Kubernetes, each status write leads to another pass.
-func (c *Controller) OwnerUpdated(old, cur any, q ...Enqueue) error {
-	return c.events().OwnerUpdated(old, cur, q...)
-}
-
-// OwnerDeleted does what Handlers.OwnerDeleted does.
-func (c *Controller) OwnerDeleted(obj any, q ...Enqueue) error {
-	return c.events().OwnerDeleted(obj, q...)
 }
 
 // Options configures a Controller. The zero value of a field selects the default.
@@ -256,7 +229,8 @@ func (o Options) withDefaults() Options {
 
 // A reconciler implements a Controller, with the types of its owners and children as type parameters.
 type reconciler[O, C Object] struct {
-	watcher[O, C]
+	kind   Kind[O, C]
+	events *handlers.Handlers
 	client Client[O, C]
 	cache  Cache[O, C]
 	opts   Options
@@ -280,7 +254,7 @@ func newReconciler[O, C Object](kind Kind[O, C], client Client[O, C], cache Cach
 	noticed := &restore.Watch{On: opts.OnRestored}
 	client = guarded(client, cache, noticed)
 	r := &reconciler[O, C]{
-		client: client, cache: cache, opts: opts, restores: noticed,
+		kind: kind, client: client, cache: cache, opts: opts, restores: noticed,
 		lists: make(chan struct{}, listsAtOnce),
 		owners: owners[C]{patience: func() time.Duration { // partly random, to spread the lists over time
 			return opts.ExpectationsTimeout + time.Duration(opts.Random(int(opts.ExpectationsTimeout/10/time.Millisecond)+1))*time.Millisecond
@@ -292,7 +266,6 @@ func newReconciler[O, C Object](kind Kind[O, C], client Client[O, C], cache Cach
 	if opts.BackOffFailed != nil {
 		r.backOff = *opts.BackOffFailed
 	}
-	r.kind, r.from, r.listener, r.statusDelay = kind, cache, r, opts.StatusDelay
 	return r
 }
 
@@ -367,9 +340,9 @@ func (r *reconciler[O, C]) childEnded(child types.UID) {
 	}
 }
 
-// cacheWentBack records in the state of an owner that the cache has gone back to an older version of a
+// cacheRegressed records in the state of an owner that the cache has gone back to an older version of a
 // child.
-func (r *reconciler[O, C]) cacheWentBack(key expectations.Key) {
+func (r *reconciler[O, C]) cacheRegressed(key expectations.Key) {
 	if state := r.owners.get(key); state != nil {
 		state.known.CacheRegressed()
 	}

@@ -36,13 +36,12 @@ package controller
 //	gates.go    the table of reasons to hold something back, with their delays
 //	ask.go      all calls to the server, what the ledger learns from each, live lists, restores
 //	memory.go   the state of an owner that outlives a pass
-//	events.go   the event handlers: which owners they wake, and what they mark as observed
 //	metrics.go, controller.go, client.go and kind.go contain what users of the package see.
 //
 // Some rules are in other packages. Package replicas decides how many children there should be, and its
 // type Room limits the creations and deletions of a pass. Package ledger records the results of API calls
 // that the cache does not show yet. It also keeps track of requests that had no answer. Package slowstart
-// limits how fast children are created. A new kind of child or owner requires a new Kind, but no change in
+// limits how fast children are created. Package handlers decides which owners an event wakes. A new kind of child or owner requires a new Kind, but no change in
 // this package. If an owner had two kinds of children, one Kind would have to serve both. With two
 // Controllers, each would overwrite the status that the other has written.
 //
@@ -54,11 +53,9 @@ package controller
 // the stray again, and deletes it if it is still a stray (create.go, deleteStray).
 //
 // The type reconciler holds the state that outlives a pass and does not belong to one owner. This state
-// includes the failures of live lists, the term, the proofs of a restore, the newest event, parsed specs and
-// metrics. When the process ends, this state is lost.
+// includes the failures of live lists, the term, the proofs of a restore and metrics. When the process ends, this state is lost.
 //
 // Some code is necessary only for caches that do not return their version, or for clients that are not
-// Versioners. In this package, examples are the type newest in events.go, and the case for caches without a
-// version in the method count in status.go. In package ledger, examples are Snapshot.Newest, Ledger.passed
-// and word.cachedAs. If the cache of a new process stays behind, the live list for each owner is necessary
+// Versioners. In this package, an example is the case for caches without a version in the method count in
+// status.go. In package ledger, examples are Snapshot.Newest, Ledger.passed and answer.cachedAs. If the cache of a new process stays behind, the live list for each owner is necessary
 // even if all versions are known (view.go, plan).

@@ -312,14 +312,14 @@ func TestEventsChildDeleted(t *testing.T) {
 		},
 		{
 			name: "V13 a tombstone stands for its pod",
-			event: func(r handlers) error {
+			event: func(r eventHandlers) error {
 				return r.ChildDeleted(deletedFinalStateUnknown{"default/web-0", pod})
 			}, deleting: true, settled: 1,
 			woken: []string{"default/web"},
 		},
 		{
 			name: "V13 a pointer to a tombstone stands for its pod",
-			event: func(r handlers) error {
+			event: func(r eventHandlers) error {
 				return r.ChildDeleted(&deletedFinalStateUnknown{"default/web-0", pod})
 			}, deleting: true, settled: 1,
 			woken: []string{"default/web"},
@@ -348,20 +348,20 @@ func TestEventsOfOthersSettle(t *testing.T) {
 	nobodys := podtest.Labels(map[string]string{"app": "debug"})
 	for name, tt := range map[string]struct {
 		what    expectations.Changes
-		event   func(c handlers) error
+		event   func(c eventHandlers) error
 		settled bool
 	}{
-		"W11 a creation, by an orphan that nobody selects": {creation, func(c handlers) error { return c.ChildAdded(podtest.Pod("web-new", nobodys)) }, true},
-		"W11 a creation, by another's child":               {creation, func(c handlers) error { return c.ChildAdded(podtest.Pod("web-new", ownedBy("unknown"))) }, true},
-		"W11 a creation, by the end of a child that was never seen": {creation, func(c handlers) error {
+		"W11 a creation, by an orphan that nobody selects": {creation, func(c eventHandlers) error { return c.ChildAdded(podtest.Pod("web-new", nobodys)) }, true},
+		"W11 a creation, by another's child":               {creation, func(c eventHandlers) error { return c.ChildAdded(podtest.Pod("web-new", ownedBy("unknown"))) }, true},
+		"W11 a creation, by the end of a child that was never seen": {creation, func(c eventHandlers) error {
 			return c.ChildDeleted(podtest.Pod("web-new", nobodys))
 		}, true},
-		"W11 no creation, by a child of another namespace": {creation, func(c handlers) error {
+		"W11 no creation, by a child of another namespace": {creation, func(c eventHandlers) error {
 			p := podtest.Pod("web-new", nobodys)
 			p.Namespace = "other"
 			return c.ChildAdded(p)
 		}, false},
-		"V12 a deletion, by an orphan that nobody selects": {deletion, func(c handlers) error {
+		"V12 a deletion, by an orphan that nobody selects": {deletion, func(c eventHandlers) error {
 			return c.ChildDeleted(podtest.Pod("web-old", podtest.UID("uid-web-old"), nobodys))
 		}, true},
 	} {

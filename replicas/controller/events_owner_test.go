@@ -24,28 +24,28 @@ func TestEventsOwners(t *testing.T) {
 	again.UID = "uid-of-web-again"
 	for _, tc := range []struct {
 		name      string
-		event     func(r handlers) error
+		event     func(r eventHandlers) error
 		forgotten bool
 	}{
 		{
 			name:  "V14 a new owner is woken",
-			event: func(r handlers) error { return r.OwnerAdded(cur) },
+			event: func(r eventHandlers) error { return r.OwnerAdded(cur) },
 		},
 		{
 			name:  "V15 an owner that changed is woken, be it only by a resync",
-			event: func(r handlers) error { return r.OwnerUpdated(old, cur) },
+			event: func(r eventHandlers) error { return r.OwnerUpdated(old, cur) },
 		},
 		{
 			name:  "V16 an owner made again under its name is forgotten, then woken",
-			event: func(r handlers) error { return r.OwnerUpdated(old, again) }, forgotten: true,
+			event: func(r eventHandlers) error { return r.OwnerUpdated(old, again) }, forgotten: true,
 		},
 		{
 			name:  "V17 an owner that is gone is forgotten and woken",
-			event: func(r handlers) error { return r.OwnerDeleted(old) }, forgotten: true,
+			event: func(r eventHandlers) error { return r.OwnerDeleted(old) }, forgotten: true,
 		},
 		{
 			name: "V17 a tombstone stands for its owner",
-			event: func(r handlers) error {
+			event: func(r eventHandlers) error {
 				return r.OwnerDeleted(deletedFinalStateUnknown{"default/web", old})
 			}, forgotten: true,
 		},
@@ -58,7 +58,7 @@ func TestEventsOwners(t *testing.T) {
 				h, err := made(r)
 				require.NoError(t, err, who)
 				require.NoError(t, tc.event(h), who)
-				if h != handlers(r.controller) {
+				if h != eventHandlers(r.controller) {
 					assert.Equal(t, tc.forgotten, satisfied(r, key), "without Forget the expectations are deleted")
 				}
 				assert.Equal(t, []string{"default/web"}, r.wakes(), who)
@@ -179,7 +179,7 @@ func TestEventsSpecIsAskedSeldom(t *testing.T) {
 		t.Parallel()
 		r := newEventRig()
 		r.list[0].ResourceVersion = "1"
-		for _, event := range []func(handlers) error{
+		for _, event := range []func(eventHandlers) error{
 			added(ownedBy("web")),
 			updated(with(ownedBy("web")), with(ownedBy("web"))),
 			updated(with(ownedBy("web")), with(ownedBy("web"), podtest.NotReady)),

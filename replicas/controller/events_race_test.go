@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/handlers"
 )
 
 // The Controller has created or deleted a pod, and waits for the events of this pod. The events may arrive before,
@@ -23,11 +24,11 @@ func TestEventsWhileTheCacheIsRead(t *testing.T) {
 		for _, versions := range [][]string{{"", "", ""}, {"10", "20", "30"}} {
 			for _, row := range []struct {
 				name            string
-				cached          int                                                                    // how many pods exist before the first pass, while the owner wants 3
-				created, gone   int                                                                    // how many pods the first pass creates and deletes
-				comes, goes     func(c *controller.Controller, pod any, q ...controller.Enqueue) error // the handlers of the pod's creation and deletion; the first handler is nil if the cache already has the pod
-				shows           int                                                                    // how many other pods the cache has
-				replaced, fewer int                                                                    // how many pods the later passes create (replaced) and delete (fewer), in total
+				cached          int                                                                  // how many pods exist before the first pass, while the owner wants 3
+				created, gone   int                                                                  // how many pods the first pass creates and deletes
+				comes, goes     func(c *controller.Controller, pod any, q ...handlers.Enqueue) error // the handlers of the pod's creation and deletion; the first handler is nil if the cache already has the pod
+				shows           int                                                                  // how many other pods the cache has
+				replaced, fewer int                                                                  // how many pods the later passes create (replaced) and delete (fewer), in total
 			}{
 				{"created, and deleted by others", 2, 1, 0, (*controller.Controller).ChildAdded, (*controller.Controller).ChildDeleted, 2, 1, 0},
 				{"deleted", 4, 0, 1, nil, (*controller.Controller).ChildDeleted, 3, 0, 0},

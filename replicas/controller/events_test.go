@@ -18,7 +18,7 @@ import (
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/sim/podtest"
 	"github.com/replicakit/replicakit/replicas"
-	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/handlers"
 )
 
 var api = map[string]string{"app": "api"}
@@ -76,8 +76,10 @@ func ownerNamed(name string, labels map[string]string) *appsv1.ReplicaSet {
 func (r *eventRig) record() *expectations.Store[expectations.Key] { return &r.store }
 
 // handlers returns the event handlers of a loop without a Controller.
-func (r *eventRig) handlers() *controller.Handlers {
-	h, err := controller.NewHandlers(r.kind, r, r.record(), r.wake)
+func (r *eventRig) handlers() *handlers.Handlers {
+	h, err := handlers.New(handlers.Config[*appsv1.ReplicaSet, *corev1.Pod]{
+		Owner: r.kind.Owner, ClusterScoped: r.kind.ClusterScoped, Spec: r.kind.Spec, Owners: r, Store: r.record(), Enqueue: r.wake,
+	})
 	if err != nil {
 		panic(err)
 	}
@@ -102,7 +104,7 @@ func ownedBy(name string) podtest.Option { return owned(ownerNamed(name, web)) }
 // true, web waits for the deletions of web-0, web-1 and web-2 instead.
 type event struct {
 	name     string
-	event    func(r handlers) error
+	event    func(r eventHandlers) error
 	deleting bool
 	settled  int
 	recorded bool // if true, only the Store shows one of the owners to wake, so run skips the Controller, which has no Store
@@ -122,25 +124,25 @@ func (e event) run(t *testing.T) {
 	}
 }
 
-// handlers lists the event handlers that Controller and Handlers have in common.
-type handlers interface {
-	ChildAdded(obj any, q ...controller.Enqueue) error
-	ChildUpdated(old, cur any, q ...controller.Enqueue) error
-	ChildDeleted(obj any, q ...controller.Enqueue) error
-	OwnerAdded(obj any, q ...controller.Enqueue) error
-	OwnerUpdated(old, cur any, q ...controller.Enqueue) error
-	OwnerDeleted(obj any, q ...controller.Enqueue) error
+// eventHandlers lists the event handlers that Controller and Handlers have in common.
+type eventHandlers interface {
+	ChildAdded(obj any, q ...handlers.Enqueue) error
+	ChildUpdated(old, cur any, q ...handlers.Enqueue) error
+	ChildDeleted(obj any, q ...handlers.Enqueue) error
+	OwnerAdded(obj any, q ...handlers.Enqueue) error
+	OwnerUpdated(old, cur any, q ...handlers.Enqueue) error
+	OwnerDeleted(obj any, q ...handlers.Enqueue) error
 }
 
 const inController = "in a Controller"
 
 // makers contains the functions that return the event handlers of a rig.
-var makers = map[string]func(*eventRig) (handlers, error){
-	inController:             func(r *eventRig) (handlers, error) { return r.start(), nil },
-	"in a loop of one's own": func(r *eventRig) (handlers, error) { return r.handlers(), nil },
+var makers = map[string]func(*eventRig) (eventHandlers, error){
+	inController:             func(r *eventRig) (eventHandlers, error) { return r.start(), nil },
+	"in a loop of one's own": func(r *eventRig) (eventHandlers, error) { return r.handlers(), nil },
 }
 
-func (e event) runAt(t *testing.T, made func(*eventRig) (handlers, error)) {
+func (e event) runAt(t *testing.T, made func(*eventRig) (eventHandlers, error)) {
 	t.Helper()
 	r, rs := newEventRig(), ownerNamed("web", web)
 	key := expectations.KeyOf(rs)
@@ -152,7 +154,7 @@ func (e event) runAt(t *testing.T, made func(*eventRig) (handlers, error)) {
 	require.NoError(t, err)
 	require.NoError(t, e.event(h))
 	switch left := r.outstanding(rs); {
-	case h == handlers(r.controller): // a Controller does not use the Store
+	case h == eventHandlers(r.controller): // a Controller does not use the Store
 	case !e.deleting:
 		assert.Equal(t, 3-e.settled, left.Creations, "outstanding creations")
 	default:
@@ -161,19 +163,19 @@ func (e event) runAt(t *testing.T, made func(*eventRig) (handlers, error)) {
 	assert.Equal(t, e.woken, r.wakes(), "woken")
 }
 
-func added(options ...podtest.Option) func(handlers) error {
-	return func(r handlers) error { return r.ChildAdded(podtest.Pod("web-0", options...)) }
+func added(options ...podtest.Option) func(eventHandlers) error {
+	return func(r eventHandlers) error { return r.ChildAdded(podtest.Pod("web-0", options...)) }
 }
 
 // updated returns a function that sends an update event of web-0, with this old and this new version.
-func updated(old, cur []podtest.Option) func(handlers) error {
+func updated(old, cur []podtest.Option) func(eventHandlers) error {
 	was := podtest.Pod("web-0", append([]podtest.Option{version("1")}, old...)...)
 	now := podtest.Pod("web-0", append([]podtest.Option{version("2")}, cur...)...)
-	return func(r handlers) error { return r.ChildUpdated(was, now) }
+	return func(r eventHandlers) error { return r.ChildUpdated(was, now) }
 }
 
-func deleted(options ...podtest.Option) func(handlers) error {
-	return func(r handlers) error { return r.ChildDeleted(podtest.Pod("web-0", options...)) }
+func deleted(options ...podtest.Option) func(eventHandlers) error {
+	return func(r eventHandlers) error { return r.ChildDeleted(podtest.Pod("web-0", options...)) }
 }
 
 // with returns the options of one pod as a list.
@@ -263,7 +265,7 @@ func TestEventsCreationsByName(t *testing.T) {
 
 // everyMethod calls each event handler with obj. Each handler with two arguments is called twice, with obj as the
 // old and then as the new object.
-func everyMethod(c handlers, obj any) map[string]error {
+func everyMethod(c eventHandlers, obj any) map[string]error {
 	pod, owner := podtest.Pod("web-0"), ownerNamed("web", web)
 	return map[string]error{
 		"ChildAdded":       c.ChildAdded(obj),
@@ -311,7 +313,7 @@ func TestEventsRefusesOtherObjects(t *testing.T) {
 				require.NoError(t, err)
 				for method, err := range everyMethod(h, tc.obj) {
 					require.ErrorContains(t, err, tc.want, method)
-					require.ErrorContains(t, err, "controller: ", method)
+					require.ErrorContains(t, err, "handlers: ", method)
 				}
 			}
 			assert.Empty(t, r.wakes(), "the event is ignored")
@@ -327,11 +329,11 @@ func TestEventsRefusesOtherObjects(t *testing.T) {
 	t.Run("V13 the error names the key of the tombstone", func(t *testing.T) {
 		t.Parallel()
 		err := newEventRig().start().ChildDeleted(deletedFinalStateUnknown{"default/web-0", "x"})
-		require.EqualError(t, err, `controller: child: want *v1.Pod, got string, in the tombstone of "default/web-0"`)
+		require.EqualError(t, err, `handlers: child: want *v1.Pod, got string, in the tombstone of "default/web-0"`)
 	})
 	t.Run("V13 an owner is not a pod", func(t *testing.T) {
 		t.Parallel()
-		require.EqualError(t, newEventRig().start().ChildAdded(ownerNamed("web", web)), "controller: child: want *v1.Pod, got *v1.ReplicaSet")
+		require.EqualError(t, newEventRig().start().ChildAdded(ownerNamed("web", web)), "handlers: child: want *v1.Pod, got *v1.ReplicaSet")
 	})
 }
 
@@ -362,7 +364,7 @@ func TestEventsKind(t *testing.T) {
 			r := newEventRig()
 			r.kind.Owner.Kind = "RepilcaSet"
 			err := event(r, podtest.Pod("web-0", ownedBy("web"), version("1")))
-			require.EqualError(t, err, `controller: "default/web-0" is controlled by ReplicaSet "web", which has the UID of an owner, but the owners' kind is RepilcaSet`)
+			require.EqualError(t, err, `handlers: "default/web-0" is controlled by ReplicaSet "web", which has the UID of an owner, but the owners' kind is RepilcaSet`)
 			assert.Empty(t, r.wakes())
 		})
 	}

@@ -13,44 +13,35 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/sim/podtest"
-	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/handlers"
 )
 
 func TestNewHandlersRefusesWhatIsMissing(t *testing.T) {
 	t.Parallel()
-	store, r := &expectations.Store[expectations.Key]{}, newRig(1)
-	for want, h := range map[string]struct {
-		kind    func(*controller.Kind[*appsv1.ReplicaSet, *corev1.Pod])
-		owners  controller.OwnerCache[*appsv1.ReplicaSet]
-		store   *expectations.Store[expectations.Key]
-		enqueue controller.Enqueue
-	}{
-		"controller: kind ReplicaSet has no Spec": {
-			kind:   func(k *controller.Kind[*appsv1.ReplicaSet, *corev1.Pod]) { k.Spec = nil },
-			owners: r, store: store, enqueue: r.wake,
-		},
-		"controller: kind ReplicaSet: owners is nil":  {store: store, enqueue: r.wake},
-		"controller: kind ReplicaSet: store is nil":   {owners: r, enqueue: r.wake},
-		"controller: kind ReplicaSet: enqueue is nil": {owners: r, store: store},
+	type config = handlers.Config[*appsv1.ReplicaSet, *corev1.Pod]
+	for want, change := range map[string]func(*config){
+		"handlers: Owner.Kind is empty":             func(c *config) { c.Owner.Kind = "" },
+		"handlers: kind ReplicaSet: Spec is nil":    func(c *config) { c.Spec = nil },
+		"handlers: kind ReplicaSet: Owners is nil":  func(c *config) { c.Owners = (*podRig)(nil) },
+		"handlers: kind ReplicaSet: Enqueue is nil": func(c *config) { c.Enqueue = nil },
 	} {
-		kind := controller.ReplicaSets()
-		if h.kind != nil {
-			h.kind(&kind)
-		}
-		_, err := controller.NewHandlers(kind, h.owners, h.store, h.enqueue)
+		r := newRig(1)
+		c := config{Owner: r.kind.Owner, Spec: r.kind.Spec, Owners: r, Enqueue: r.wake}
+		_, err := handlers.New(c)
+		require.NoError(t, err)
+		change(&c)
+		_, err = handlers.New(c)
 		require.EqualError(t, err, want)
 	}
-	_, err := controller.NewHandlers(controller.ReplicaSets(), (*podRig)(nil), store, r.wake)
-	require.EqualError(t, err, "controller: kind ReplicaSet: owners is nil")
 }
 
 func TestHandlersThatNobodyMade(t *testing.T) {
 	t.Parallel()
-	for _, h := range []*controller.Handlers{nil, {}} {
+	for _, h := range []*handlers.Handlers{nil, {}} {
+		assert.Empty(t, h.Newest())
 		for method, err := range everyMethod(h, podtest.Pod("a")) {
-			require.EqualError(t, err, "controller: neither New nor NewHandlers made these handlers", method)
+			require.EqualError(t, err, "handlers: New did not make these Handlers", method)
 		}
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/handlers"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 	"github.com/replicakit/replicakit/selector"
 )
@@ -139,7 +140,7 @@ func (s taped) ChildrenVersion() string {
 
 // controller returns a Controller that works with a tape. The second result is a list that gets a description of
 // each pass.
-func (s taped) controller(clock *replicastest.Clock, random func(n int) int, enqueue controller.Enqueue) (*controller.Controller, *[]string) {
+func (s taped) controller(clock *replicastest.Clock, random func(n int) int, enqueue handlers.Enqueue) (*controller.Controller, *[]string) {
 	on := true
 	kind, passes := controller.ReplicaSets(), new([]string)
 	kind.Observe = func(_ context.Context, p podPass) {
@@ -227,13 +228,13 @@ func TestReplay(t *testing.T) {
 // hear registers handlers for the events of a view. The handlers send each event to a Controller, and record
 // the event.
 func (s taped) hear(view *replicastest.View[*appsv1.ReplicaSet, *corev1.Pod], c *controller.Controller) {
-	one := func(handle func(c *controller.Controller, obj any, q ...controller.Enqueue) error) func(obj any) error {
+	one := func(handle func(c *controller.Controller, obj any, q ...handlers.Enqueue) error) func(obj any) error {
 		return func(obj any) (err error) {
 			s.tell(c, func(c *controller.Controller) { err = handle(c, obj) })
 			return err
 		}
 	}
-	two := func(handle func(c *controller.Controller, old, cur any, q ...controller.Enqueue) error) func(old, cur any) error {
+	two := func(handle func(c *controller.Controller, old, cur any, q ...handlers.Enqueue) error) func(old, cur any) error {
 		return func(old, cur any) (err error) {
 			s.tell(c, func(c *controller.Controller) { err = handle(c, old, cur) })
 			return err

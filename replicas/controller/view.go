@@ -132,7 +132,7 @@ func (p *pass[O, C]) manage() (plan replicas.Plan[C], ok bool) {
 func (p *pass[O, C]) readCache(ctx context.Context) (ok bool) {
 	p.start = p.state.known.Start()
 	read := &p.snapshot
-	read.Version, read.Newest = p.cache.ChildrenVersion(), p.newest.is()
+	read.Version, read.Newest = p.cache.ChildrenVersion(), p.events.Newest()
 	var err error
 	if read.Children, err = p.cache.Children(ctx, p.Owner); err != nil {
 		p.gate(CacheFailed, "", serverDelay([]error{err}), err)

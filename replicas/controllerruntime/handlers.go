@@ -21,34 +21,38 @@ import (
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/follow"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/handlers"
 )
 
 // Handlers provides event handlers for your own reconcile loop. The loop must record its creations and
 // deletions in an expectations.Store. Make Handlers with NewHandlers. If Handlers is nil or the zero value,
 // its event handlers ignore every event and log an error.
 type Handlers struct {
-	handlers *controller.Handlers
+	handlers *handlers.Handlers
 }
 
 // NewHandlers returns event handlers that confirm creations and deletions in the argument store. Each key
 // in store must be the result of expectations.KeyOf for an owner. If an event requires a pass for an owner,
 // the handlers add the owner to the queue that they receive with the event:
 //
-//	handlers, err := controllerruntime.NewHandlers(mgr.GetClient(), kind, &store)
+//	h, err := controllerruntime.NewHandlers(mgr.GetClient(), kind, &store)
 //	...
 //	err = builder.ControllerManagedBy(mgr).For(&WorkerPool{}).
-//		Watches(&Worker{}, handlers.ChildEvents()).Complete(loop)
+//		Watches(&Worker{}, h.ChildEvents()).Complete(loop)
 //
 // Do not watch the children with builder.Owns, because its event handlers do not confirm anything in store.
 //
 // The handlers read owners with the client. Pass a manager's client, which reads from the manager's cache.
 // The client's scheme must know the owners' kind and the kind of their list. The client's RESTMapper
 // determines whether the owners are namespaced. If the RESTMapper does not know the kinds, as with a fake
-// client, Kind.ClusterScoped determines the scope of the owners. See controller.NewHandlers for the parts
-// of Kind that are used, and controller.Handlers for the effect of each event.
+// client, Kind.ClusterScoped determines the scope of the owners. Of the Kind, only Owner, ClusterScoped
+// and Spec are used; see handlers.Config. For the effect of each event, see handlers.Handlers.
 func NewHandlers[O, C client.Object](from client.Client, kind controller.Kind[O, C], store *expectations.Store[expectations.Key]) (*Handlers, error) {
-	if isNil(from) {
+	switch {
+	case isNil(from):
 		return nil, errors.New("controllerruntime: client is nil")
+	case store == nil:
+		return nil, errors.New("controllerruntime: store is nil")
 	}
 	owners := objects[O]{from.Scheme(), kind.Owner}
 	if err := owners.check(); err != nil {
@@ -61,8 +65,11 @@ func NewHandlers[O, C client.Object](from client.Client, kind controller.Kind[O,
 	case !meta.IsNoMatchError(err):
 		return nil, err
 	}
-	nowhere := func(types.NamespacedName, time.Duration) {} // each event comes with a queue
-	h, err := controller.NewHandlers(kind, view[O, C]{cache: from, kind: kind, owners: owners}, store, nowhere)
+	h, err := handlers.New(handlers.Config[O, C]{
+		Owner: kind.Owner, ClusterScoped: kind.ClusterScoped, Spec: kind.Spec,
+		Owners: view[O, C]{cache: from, kind: kind, owners: owners}, Store: store,
+		Enqueue: func(types.NamespacedName, time.Duration) {}, // each event comes with a queue
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -82,9 +89,9 @@ func (h *Handlers) OwnerEvents() handler.EventHandler {
 	return eventHandler(nil, made.OwnerAdded, made.OwnerUpdated, made.OwnerDeleted)
 }
 
-// made returns the controller.Handlers that NewHandlers has set. If NewHandlers did not make h, the result
-// is a nil *controller.Handlers. The methods of a nil *controller.Handlers return an error for each event.
-func (h *Handlers) made() *controller.Handlers {
+// made returns the handlers.Handlers that NewHandlers has set. If NewHandlers did not make h, the result
+// is a nil *handlers.Handlers. The methods of a nil *handlers.Handlers return an error for each event.
+func (h *Handlers) made() *handlers.Handlers {
 	if h == nil {
 		return nil
 	}
@@ -95,9 +102,9 @@ func (h *Handlers) made() *controller.Handlers {
 // The handler then calls one of the three functions with the objects of the event.
 func eventHandler(
 	watch *follow.Watch,
-	added func(any, ...controller.Enqueue) error,
-	updated func(any, any, ...controller.Enqueue) error,
-	deleted func(any, ...controller.Enqueue) error,
+	added func(any, ...handlers.Enqueue) error,
+	updated func(any, any, ...handlers.Enqueue) error,
+	deleted func(any, ...handlers.Enqueue) error,
 ) handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
@@ -128,7 +135,7 @@ func logIgnored(ctx context.Context, err error) {
 	}
 }
 
-func into(q queue) controller.Enqueue {
+func into(q queue) handlers.Enqueue {
 	if q == nil {
 		return nil
 	}

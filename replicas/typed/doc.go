@@ -12,6 +12,6 @@
 //	c, err := controller.New(kind, client, cache, queue.AddAfter, controller.Options{})
 //
 // Your program starts the informers, and runs a work queue whose workers call c.Sync. The event handlers
-// of both informers must call the methods of c, as controller.Handlers shows. Package clientgo provides
+// of both informers must call the methods of c, as handlers.Handlers shows. Package clientgo provides
 // the work queue and the event handlers, for client-go 0.36 and later.
 package typed

@@ -22,6 +22,7 @@ import (
 
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/handlers"
 	"github.com/replicakit/replicakit/replicas/typed"
 )
 
@@ -55,7 +56,7 @@ func Run(ctx context.Context, kube kubernetes.Interface) error {
 }
 
 // handle passes the events of an informer to the controller.
-func handle(informer cache.SharedIndexInformer, added func(any, ...controller.Enqueue) error, updated func(any, any, ...controller.Enqueue) error, deleted func(any, ...controller.Enqueue) error) error {
+func handle(informer cache.SharedIndexInformer, added func(any, ...handlers.Enqueue) error, updated func(any, any, ...handlers.Enqueue) error, deleted func(any, ...handlers.Enqueue) error) error {
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { report(added(obj)) },
 		UpdateFunc: func(old, cur any) { report(updated(old, cur)) },

@@ -1,7 +1,7 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package controller_test
+package handlers_test
 
 import (
 	"context"
@@ -9,21 +9,26 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
-	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/handlers"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
 // If you write your own loop, record each creation in a Store before you send it. When the watch shows the pod,
 // the handlers mark the creation as observed and wake the owner of the pod.
-func ExampleNewHandlers() {
+func Example() {
 	rs := replicastest.NewReplicaSet("default", "web", 1)
 	var store expectations.Store[expectations.Key]
 	wake := func(owner types.NamespacedName, after time.Duration) { fmt.Println("wake", owner) }
-	handlers, err := controller.NewHandlers(controller.ReplicaSets(), oneOwner{rs}, &store, wake)
+	h, err := handlers.New(handlers.Config[*appsv1.ReplicaSet, *corev1.Pod]{
+		Owner: appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), Spec: replicas.ReplicaSetSpec,
+		Owners: oneOwner{rs}, Store: &store, Enqueue: wake,
+	})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -33,7 +38,7 @@ func ExampleNewHandlers() {
 	store.Set(key, expectations.Changes{Creating: []string{"web-x7k2p"}}) // then create the pod
 	before, _ := store.State(key)
 
-	if err := handlers.ChildAdded(replicastest.NewPod(rs, "web-x7k2p")); err != nil {
+	if err := h.ChildAdded(replicastest.NewPod(rs, "web-x7k2p")); err != nil {
 		fmt.Println(err)
 	}
 	after, _ := store.State(key)
