@@ -114,6 +114,14 @@ func TestRefusals(t *testing.T) {
 			"Y7 P1 kind without a kind", func(s *replicas.PodSpec) { s.Kind.Kind = "" },
 			"", `replicas: owner "default/web": kind "apps/v1, Kind=" is incomplete`,
 		},
+		{
+			"TypeMeta of another kind, without an apiVersion", ownerOfType("", "ReplicationController"),
+			"", `replicas: owner "default/web": kind "apps/v1, Kind=ReplicaSet" is not the owner's own, which is ReplicationController.apps`,
+		},
+		{
+			"TypeMeta of the core group", ownerOfType("v1", "ReplicaSet"),
+			"", `replicas: owner "default/web": kind "apps/v1, Kind=ReplicaSet" is not the owner's own, which is ReplicaSet`,
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -127,6 +135,30 @@ func TestRefusals(t *testing.T) {
 			if assert.Equal(t, tt.reason != "", errorsAs(err, &refused)) && refused != nil {
 				assert.Equal(t, tt.reason, refused.Reason)
 			}
+		})
+	}
+}
+
+// ownerOfType returns a change that gives the spec an owner with this TypeMeta.
+func ownerOfType(apiVersion, kind string) func(*replicas.PodSpec) {
+	return func(s *replicas.PodSpec) {
+		rs := replicaSet(1)
+		rs.TypeMeta = metav1.TypeMeta{APIVersion: apiVersion, Kind: kind}
+		s.Owner = rs
+	}
+}
+
+// The fixtures of other projects often have a kind and no apiVersion.
+func TestOwnersThatTellTheirKindOnly(t *testing.T) {
+	t.Parallel()
+	for _, apiVersion := range []string{"", "apps/v1", "apps/v1beta2"} {
+		t.Run("with apiVersion "+apiVersion, func(t *testing.T) {
+			t.Parallel()
+			spec := specOf(t, replicaSet(1))
+			ownerOfType(apiVersion, "ReplicaSet")(&spec)
+			plan, err := replicas.Manage([]*corev1.Pod(nil), spec)
+			require.NoError(t, err)
+			assert.Equal(t, "apps/v1", newPod(t, plan.Scale).OwnerReferences[0].APIVersion)
 		})
 	}
 }

@@ -62,7 +62,8 @@ type Spec[T metav1.Object] struct {
 	Finalizer string
 	// Kind is the owner's kind. It is written into the owner references of adopted and created
 	// children. The fields Version and Kind are required. The field Group is empty for the core
-	// group. If the owner's TypeMeta contains another group or kind, the Spec is refused.
+	// group. If the owner's TypeMeta contains another group or kind, the Spec is refused. A TypeMeta
+	// without an apiVersion, as fixtures often have it, names no group.
 	Kind schema.GroupVersionKind
 	// BaseName is the part before the "-" in the names of new children. If BaseName is empty, the
 	// owner's name is used. If it is not empty and not a legal object name, the Spec is refused.
@@ -309,19 +310,20 @@ func (s *Spec[T]) checkOwner() error {
 	return nil
 }
 
-// otherKind returns the group and kind in the owner's TypeMeta if they differ from Spec.Kind. If
-// TypeMeta has the same group and kind as Spec.Kind, otherKind returns "". If TypeMeta is empty, as
-// in objects from typed caches, otherKind also returns "".
+// otherKind returns the group and kind in the owner's TypeMeta, or "" if they do not differ from Spec.Kind.
 func (s *Spec[T]) otherKind() string {
 	owner, ok := s.Owner.(runtime.Object)
 	if !ok {
 		return ""
 	}
-	kind := owner.GetObjectKind().GroupVersionKind().GroupKind()
-	if kind.Kind == "" || kind == s.Kind.GroupKind() {
+	own := owner.GetObjectKind().GroupVersionKind()
+	if own.GroupVersion().Empty() {
+		own.Group = s.Kind.Group // {Kind: ReplicaSet} without an apiVersion is no ReplicaSet of the core group
+	}
+	if own.Kind == "" || own.GroupKind() == s.Kind.GroupKind() { // objects from typed caches have no TypeMeta
 		return ""
 	}
-	return kind.String()
+	return own.GroupKind().String()
 }
 
 // checkScale returns an error if ScaleTo cannot use the spec.

@@ -41,11 +41,11 @@ func OwnerOf(obj metav1.Object, kind schema.GroupKind) Owner {
 
 // KindOf returns the object's kind. An object that was read through a typed client does not contain its kind.
 // If the object does not contain its kind, KindOf returns the name of the object's Go type, because this name
-// equals the kind. The second result then reports that the group is unknown.
+// equals the kind. The second result reports that the object does not contain its group.
 func KindOf(obj metav1.Object) (kind schema.GroupKind, groupUnknown bool) {
 	if o, ok := obj.(runtime.Object); ok {
 		if gvk := o.GetObjectKind().GroupVersionKind(); gvk.Kind != "" {
-			return gvk.GroupKind(), false
+			return gvk.GroupKind(), gvk.GroupVersion().Empty()
 		}
 	}
 	return schema.GroupKind{Kind: reflect.Indirect(reflect.ValueOf(obj)).Type().Name()}, true

@@ -35,6 +35,7 @@ func controlled(namespace, name string, uid types.UID, kind schema.GroupVersionK
 func TestOwnerControls(t *testing.T) {
 	t.Parallel()
 	known, unknown := &appsv1.ReplicaSet{ObjectMeta: meta("ns", "web", "u")}, &appsv1.ReplicaSet{ObjectMeta: meta("ns", "web", "")}
+	kindOnly := &appsv1.ReplicaSet{TypeMeta: metav1.TypeMeta{Kind: "ReplicaSet"}, ObjectMeta: meta("ns", "web", "")}
 	everywhere := &appsv1.ReplicaSet{ObjectMeta: meta("", "web", "")}
 	custom := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": map[string]any{"namespace": "ns", "name": "web"}}}
 	others := setKind
@@ -68,6 +69,8 @@ func TestOwnerControls(t *testing.T) {
 		"but no other kind":                        {unknown, schema.GroupVersionKind{}, controlled("ns", "web", "", jobKind), false},
 		"without UIDs, the object tells its kind":  {custom, schema.GroupVersionKind{}, controlled("ns", "web", "", setKind), true},
 		"and its group":                            {custom, schema.GroupVersionKind{}, controlled("ns", "web", "", others), false},
+		"without UIDs, a TypeMeta without group":   {kindOnly, schema.GroupVersionKind{}, controlled("ns", "web", "", setKind), true},
+		"and of another kind":                      {kindOnly, schema.GroupVersionKind{}, controlled("ns", "web", "", jobKind), false},
 		"C10 a plain reference does not control":   {unknown, setKind, plain, false},
 		"no reference":                             {unknown, setKind, &corev1.Pod{}, false},
 	} {
