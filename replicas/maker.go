@@ -24,6 +24,7 @@ type maker[T metav1.Object] struct {
 	selector labels.Selector
 	template *corev1.PodTemplateSpec
 	make     func(name string) (T, error) // Spec.New; if nil, children are built from the template
+	err      error                        // the reason why no child can be built, or nil
 }
 
 func (m *maker[T]) failure(i int, format string, args ...any) error {
@@ -31,6 +32,9 @@ func (m *maker[T]) failure(i int, format string, args ...any) error {
 }
 
 func (m *maker[T]) child(i int, names []string) (T, error) {
+	if m.err != nil {
+		return *new(T), m.err
+	}
 	child, err := m.bare(nameAt(names, i))
 	if err != nil {
 		return *new(T), m.failure(i, "%w", err)

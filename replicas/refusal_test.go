@@ -177,7 +177,8 @@ func TestRefusedError(t *testing.T) {
 	require.NoError(t, none.Unwrap())
 }
 
-func TestScaleToLooksAtTheTemplateOnlyToCreate(t *testing.T) {
+// A loop that makes its children by itself uses only the number and the names.
+func TestScaleToNeedsNoTemplate(t *testing.T) {
 	t.Parallel()
 	rs := replicaSet(1)
 	spec := specOf(t, rs)
@@ -188,8 +189,18 @@ func TestScaleToLooksAtTheTemplateOnlyToCreate(t *testing.T) {
 	scale, err = replicas.ScaleTo(podsOf(rs, 1), spec)
 	require.NoError(t, err)
 	assert.True(t, scale.IsZero())
-	_, err = replicas.ScaleTo(nil, spec)
-	require.EqualError(t, err, `replicas: ReplicaSet "default/web": selector is nil`)
+	spec.Names = func(prefix string) string { return prefix + "x" }
+	scale, err = replicas.ScaleTo(nil, spec)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"web-x"}, scale.Names)
+	for _, refused := range []string{`selector is nil`, `template is nil`} {
+		scale, err := replicas.ScaleTo(nil, spec)
+		require.NoError(t, err)
+		pod, err := scale.New(0)
+		require.EqualError(t, err, `replicas: ReplicaSet "default/web": `+refused)
+		assert.Nil(t, pod)
+		spec.Selector = labels.SelectorFromSet(web)
+	}
 }
 
 func TestBadLists(t *testing.T) {

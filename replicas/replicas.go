@@ -68,6 +68,9 @@ func Manage[T metav1.Object](objs []T, spec Spec[T]) (Plan[T], error) {
 		return Plan[T]{}, err
 	}
 	scale, blocked, err := spec.scale(owned, ended, objs, wanted)
+	if err == nil && scale.maker != nil {
+		err = scale.maker.err
+	}
 	if err != nil {
 		return Plan[T]{}, err
 	}
@@ -80,9 +83,10 @@ func Manage[T metav1.Object](objs []T, spec Spec[T]) (Plan[T], error) {
 // discarded. ScaleTo does not check whether the owner controls the children. If Manage would return a blocked plan,
 // ScaleTo returns the zero Scale.
 //
-// Spec.Selector, Spec.New and Spec.Template are needed only if children must be created. ScaleTo
-// gives no new child a name that is in Facts.Taken, or that belongs to a child in the parameter
-// owned. ScaleTo does not know the names of any other objects. ScaleTo returns the same errors as
+// Spec.Selector, Spec.New and Spec.Template are needed only by Scale.New, which returns an error if
+// it cannot use them. A loop that builds its children by itself needs none of them. ScaleTo gives no
+// new child a name that is in Facts.Taken, or that belongs to a child in the parameter owned. ScaleTo
+// does not know the names of any other objects. Otherwise, ScaleTo returns the same errors as
 // Manage.
 func ScaleTo[T metav1.Object](owned []T, spec Spec[T]) (Scale[T], error) {
 	if err := spec.begin(); err != nil {

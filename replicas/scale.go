@@ -85,8 +85,9 @@ type Deletion[T any] struct {
 // concurrent use.
 //
 // If New returns an error, the error contains the index i. If the plan creates children, the error
-// also names the owner. New returns an error if i is not between 0 and Create-1. New also returns
-// an error in these cases:
+// also names the owner. A Scale from ScaleTo with a Selector, Template or New that cannot be used
+// returns the error of Manage, without an index. New returns an error if i is not between 0 and
+// Create-1. New also returns an error in these cases:
 //
 //   - Spec.New returned an error or nil.
 //   - Spec.New returned a child that was created already.
@@ -161,14 +162,11 @@ func (s *Spec[T]) scale(owned, ended, objs []T, wanted slots) (Scale[T], Blocked
 	}
 	scale.Discard = s.discards(ended[:discard])
 	if create > 0 {
-		if err := s.checkCreate(); err != nil {
-			return none, Blocked{}, err
-		}
 		if scale.Names, err = s.names(create, wanted.free, objs); err != nil {
 			return none, Blocked{}, err
 		}
 		scale.Create = create
-		scale.maker = &maker[T]{owner: s.Owner, base: s.base(), kind: s.Kind, selector: s.Selector, template: s.Template, make: s.New}
+		scale.maker = &maker[T]{owner: s.Owner, base: s.base(), kind: s.Kind, selector: s.Selector, template: s.Template, make: s.New, err: s.checkCreate()}
 	}
 	if len(s.Facts.CreationsInFlight)+len(s.Facts.DeletionsInFlight) > 0 { // if no call is in flight, the scale is already within the limits
 		scale = room.Clamp(scale)

@@ -198,7 +198,6 @@ func TestScaleRefuses(t *testing.T) {
 	}{
 		"a negative limit":                {func(s *replicas.Spec[*worker]) { s.MaxDeletions = &negative }, "max deletions -1 is negative"},
 		"an undecided orphan that is nil": {func(s *replicas.Spec[*worker]) { s.Facts.Undecided = []*worker{nil} }, "facts.undecided[0] is nil"},
-		"nothing that makes a new worker": {func(s *replicas.Spec[*worker]) { s.New = nil }, "New is nil, and *replicas_test.worker is not a pod"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -211,6 +210,20 @@ func TestScaleRefuses(t *testing.T) {
 			require.EqualError(t, err, `replicas: ReplicaSet "default/web": `+tt.want)
 		})
 	}
+	t.Run("nothing that makes a new worker, if one is missing", func(t *testing.T) {
+		t.Parallel()
+		const want = `replicas: ReplicaSet "default/web": New is nil, and *replicas_test.worker is not a pod`
+		spec := workerSpec(1)
+		spec.New = nil
+		plan, err := replicas.Manage(nil, spec)
+		require.EqualError(t, err, want)
+		assert.Zero(t, plan)
+		scale, err := replicas.ScaleTo(nil, spec)
+		require.NoError(t, err)
+		assert.Equal(t, 1, scale.Create)
+		_, err = scale.New(0)
+		require.EqualError(t, err, want)
+	})
 	t.Run("nothing is needed to make a worker that nobody misses", func(t *testing.T) {
 		t.Parallel()
 		spec := workerSpec(0)

@@ -113,7 +113,7 @@ type Spec[T metav1.Object] struct {
 	// returned object must have the name in the argument or no name. New sets the content of the
 	// child and its labels, which must match Selector. Scale.New sets the namespace, the name and
 	// the controller reference. If New is nil, pods are built from Template. For children that are
-	// not pods, a nil New is an error if a child must be created.
+	// not pods, a nil New is an error of Manage if a child must be created.
 	//
 	// Children may share what their objects point to. For example, all children may get the same
 	// map of labels, or a map of the owner in the cache. A Controller sends a deep copy of each
@@ -310,7 +310,8 @@ func (s *Spec[T]) checkOwner() error {
 	return nil
 }
 
-// otherKind returns the group and kind in the owner's TypeMeta, or "" if they do not differ from Spec.Kind.
+// otherKind returns the group and kind in the owner's TypeMeta, or "" if they do not differ from
+// Spec.Kind.
 func (s *Spec[T]) otherKind() string {
 	owner, ok := s.Owner.(runtime.Object)
 	if !ok {
