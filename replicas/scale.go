@@ -37,7 +37,7 @@ type Scale[T metav1.Object] struct {
 	// Rules.Discard or Rules.Failed returns true. Record the expectation BEFORE the first delete
 	// call. Discarded children may be deleted before or after new children are created. But if a
 	// new child has the same name as a discarded child, create the new child after the discarded
-	// child is gone. Spec.BurstReplicas limits Discard separately from Create and Delete.
+	// child is gone. Spec.BurstReplicas limits Discard separately from Create.
 	// Spec.MaxDeletions does not limit Discard, because discarded children are not replicas.
 	Discard []Deletion[T]
 	// Deferred is the number of creations, deletions and discards that must wait for a later plan
@@ -142,7 +142,7 @@ func (s *Spec[T]) scale(owned, ended, objs []T, wanted slots) (Scale[T], Blocked
 	}
 	limit := burst
 	if s.MaxDeletions != nil {
-		limit = min(limit, *s.MaxDeletions)
+		limit = *s.MaxDeletions
 	}
 	create, remove, discard := 0, min(room.Delete, limit), min(len(ended), burst)
 	scale := Scale[T]{Deferred: room.Delete - remove + len(ended) - discard, Kept: room.kept, MustStay: room.stuck, Doubled: doubled}

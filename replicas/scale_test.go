@@ -69,7 +69,7 @@ func (s step) spec() replicas.Spec[*worker] {
 
 func TestScaleCounts(t *testing.T) {
 	t.Parallel()
-	none, two := 0, 2
+	none, two, five := 0, 2, 5
 	for name, s := range map[string]step{
 		"those that must go do though none is in surplus":                 {have: 3, must: 1, want: 3, remove: 1},
 		"they are part of the surplus":                                    {have: 5, must: 1, want: 3, remove: 2},
@@ -82,6 +82,8 @@ func TestScaleCounts(t *testing.T) {
 		"it counts as a replica":                                          {have: 5, stay: 5, want: 5},
 		"what must both go and stay stays":                                {have: 3, both: 3, want: 3},
 		"no more is deleted than the budget allows":                       {have: 9, want: 3, max: &two, remove: 2, deferred: 4},
+		"the budget may be above the burst":                               {have: 9, want: 3, burst: 1, max: &five, remove: 5, deferred: 1},
+		"which is then for creations only":                                {have: 3, want: 9, burst: 1, max: &five, create: 1, deferred: 5},
 		"a budget of none stops what must go":                             {have: 3, must: 2, want: 3, max: &none, deferred: 2},
 		"a budget of none stops no creation":                              {have: 3, must: 2, want: 5, max: &none, create: 2, kept: 2},
 		"a held place is not filled":                                      {have: 1, held: 1, want: 3, create: 1},
@@ -128,7 +130,7 @@ func (s step) decide() step {
 		burst = replicas.DefaultBurstReplicas
 	}
 	limit := burst
-	if s.max != nil && *s.max < limit {
+	if s.max != nil {
 		limit = *s.max
 	}
 	s.create, s.remove, s.deferred, s.kept = 0, 0, 0, 0

@@ -124,15 +124,15 @@ type Spec[T metav1.Object] struct {
 	// MinReadySeconds affects a plan only if MaxUnavailable or MaxSurge is set. A negative number
 	// is refused.
 	MinReadySeconds int32
-	// BurstReplicas is the maximum number of children that one plan creates, deletes or discards.
-	// Later plans do the rest of the work. If BurstReplicas is 0, DefaultBurstReplicas is used. A
-	// negative number is refused.
+	// BurstReplicas is the maximum number of children that one plan creates or discards, and also of
+	// those that it deletes unless MaxDeletions is set. Later plans do the rest of the work. If
+	// BurstReplicas is 0, DefaultBurstReplicas is used. A negative number is refused.
 	BurstReplicas int
-	// MaxDeletions is the maximum number of children that one plan deletes. The limit of
-	// BurstReplicas also applies. MaxDeletions is not a disruption budget, because the next plan
-	// may delete children before other children are ready. If MaxDeletions is nil, only
-	// BurstReplicas limits deletions. If it is 0, nothing may be deleted now. A negative number is
-	// refused.
+	// MaxDeletions is the maximum number of children that one plan deletes, in place of
+	// BurstReplicas. It may be above BurstReplicas, so an owner can grow slowly and shrink fast.
+	// MaxDeletions is not a disruption budget, because the next plan may delete children before
+	// other children are ready. If MaxDeletions is nil, BurstReplicas limits deletions. If it is 0,
+	// nothing may be deleted now. A negative number is refused.
 	MaxDeletions *int
 	// MaxUnavailable and MaxSurge limit a rollout, which replaces the children that must go because
 	// of Rules.MustGo or Rules.ReadyWithin. A plan of a rollout never lowers the number of
