@@ -273,6 +273,40 @@ func TestManageClaims(t *testing.T) {
 		t.Parallel()
 		assert.Equal(t, 1, plan.Scale.Create)
 	})
+	t.Run("without adoptions, an orphan is nobody's", func(t *testing.T) {
+		t.Parallel()
+		spec := specOf(t, rs)
+		spec.NoAdoption = true
+		plan, err := replicas.Manage(pods, spec)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"a-owned"}, names(plan.Claims.Owned))
+		assert.Empty(t, plan.Claims.Adopt)
+		assert.Equal(t, []string{"c-relabelled"}, names(plan.Claims.Release), "releases go on")
+		assert.Equal(t, []string{"b-orphan", "d-stranger", "e-other"}, names(plan.Claims.Ignored))
+		assert.Equal(t, 2, plan.Scale.Create)
+	})
+	t.Run("without adoptions, an orphan in a slot keeps its name only", func(t *testing.T) {
+		t.Parallel()
+		spec := specOf(t, rs)
+		spec.NoAdoption, spec.Slots = true, replicas.Ordinals("web")
+		pods := []*corev1.Pod{podtest.Pod("web-0", owned(rs)), podtest.Pod("web-1")}
+		plan, err := replicas.Manage(pods, spec)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"web-1"}, names(plan.Claims.Ignored))
+		assert.Equal(t, []string{"web-2"}, plan.Scale.Names)
+		plan, err = replicas.Manage(pods[:1], spec)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"web-1", "web-2"}, plan.Scale.Names)
+	})
+	t.Run("without adoptions, a stale view is right by chance, whatever orphans there are", func(t *testing.T) {
+		t.Parallel()
+		spec := specOf(t, replicaSet(1))
+		spec.NoAdoption, spec.Pending = true, expectations.Expired
+		plan, err := replicas.Manage(pods[:2], spec)
+		require.NoError(t, err)
+		assert.Zero(t, plan.Blocked)
+		assert.True(t, plan.IsZero())
+	})
 }
 
 func TestManageBlocked(t *testing.T) {

@@ -73,12 +73,16 @@ func (s *Spec[T]) wanted(objs []T) (is slots, err error) {
 
 // mayAdopt returns a filter that reports whether an orphan may be adopted. For each wanted slot
 // without an active child of the owner, the filter allows one orphan. Without slots, the filter is
-// nil.
+// nil, unless no orphan may be adopted.
 func (s *Spec[T]) mayAdopt(objs []T, wanted slots) func(T) bool {
-	if s.Slots == nil {
+	owner := object.OwnerOf(s.Owner, s.Kind.GroupKind())
+	switch {
+	case s.NoAdoption:
+		return func(obj T) bool { return owner.Controls(obj) }
+	case s.Slots == nil:
 		return nil
 	}
-	free, owner, counts := wanted.held.Clone(), object.OwnerOf(s.Owner, s.Kind.GroupKind()), s.counts()
+	free, counts := wanted.held.Clone(), s.counts()
 	for _, obj := range objs {
 		if owner.Controls(obj) && counts(obj) {
 			free.Delete(obj.GetName())

@@ -104,6 +104,12 @@ type Spec[T metav1.Object] struct {
 	// Selector decides which objects can be children. A Selector is refused if it is nil, matches
 	// everything, or cannot match any object.
 	Selector labels.Selector
+	// NoAdoption means that the owner adopts nothing. Orphans that match Selector are then in
+	// Claims.Ignored, as objects of other owners are, and a child that loses its controller
+	// reference is no child any more. So a person can take a pod out of service by removing its
+	// reference, and the next plan replaces the pod. An orphan with the name of a slot still has
+	// this name. If NoAdoption is false, matching orphans are adopted, as in Kubernetes.
+	NoAdoption bool
 	// Template is the template of new pods. It is used only if New is nil and the children are
 	// pods. The labels of the template must match Selector.
 	Template *corev1.PodTemplateSpec

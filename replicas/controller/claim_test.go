@@ -85,6 +85,78 @@ func TestClaims(t *testing.T) {
 	})
 }
 
+func TestNoAdoption(t *testing.T) {
+	t.Parallel()
+	without := func(r *podRig) *podRig {
+		withSpec(r, func(s *replicas.PodSpec) { s.NoAdoption = true })
+		return r
+	}
+	t.Run("orphans are left alone, and no place waits for them", func(t *testing.T) {
+		t.Parallel()
+		r := without(newRig(2))
+		pass, err := r.pass(t, 0, podtest.Pod("mine", owned(r.owner)), podtest.Pod("orphan"))
+		require.NoError(t, err)
+		assert.Equal(t, []string{"create default/web-bbbbb"}, r.calls)
+		assert.Equal(t, []string{"mine"}, names(pass.Active))
+		assert.Empty(t, pass.Gates)
+	})
+	t.Run("a stale view with orphans is listed, and they are left alone", func(t *testing.T) {
+		t.Parallel()
+		r := without(newRig(2))
+		r.newProcess = true
+		pods := []*corev1.Pod{podtest.Pod("mine", owned(r.owner)), podtest.Pod("orphan"), podtest.Pod("lost", owned(r.owner), podtest.Labels(nil))}
+		r.live = func() ([]*corev1.Pod, error) { return pods[:2], nil }
+		pass, err := r.pass(t, 0, pods...)
+		require.NoError(t, err)
+		assert.True(t, pass.ViewWasStale)
+		assert.Equal(t, []string{"lost"}, names(pass.Released))
+		assert.Equal(t, []string{"web-bbbbb"}, names(pass.Created))
+	})
+	t.Run("a child whose reference a person removes is replaced", func(t *testing.T) {
+		t.Parallel()
+		r := without(newRig(2))
+		r.version = "8"
+		pods := versioned(podsOf(r.owner, 2))
+		_, err := r.pass(t, 0, pods...)
+		require.NoError(t, err)
+		free := clone(pods[1])
+		free.OwnerReferences, free.ResourceVersion = nil, "9"
+		require.NoError(t, r.start().ChildUpdated(pods[1], free))
+		assert.Equal(t, []string{"default/web"}, r.woken[:1])
+		pass, err := r.pass(t, 1, pods[0], free)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"web-bbbbb"}, names(pass.Created))
+		assert.Empty(t, r.callsOf("patch"))
+	})
+	t.Run("an orphan in a slot is a stranger there, and the creation is tried again", func(t *testing.T) {
+		t.Parallel()
+		r := without(newSlots(2))
+		orphan := podtest.Pod("web-1")
+		r.create = func(int) error { return alreadyExists("web-1") }
+		r.get = func(string) (*corev1.Pod, error) { return orphan, nil }
+		cached := append(inSlots(r.owner, "web-0"), orphan)
+		pass, err := r.pass(t, 0, cached...)
+		require.NoError(t, err)
+		require.Len(t, pass.Gates, 1)
+		assert.Equal(t, controller.NameTaken, pass.Gates[0].Reason)
+		assert.Empty(t, r.callsOf("patch"))
+		r.create = func(int) error { return nil }
+		pass, err = r.pass(t, 2, cached[:1]...)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"web-1"}, names(pass.Created))
+	})
+	t.Run("a webhook that takes the owner from new children makes strays, and not children without end", func(t *testing.T) {
+		t.Parallel()
+		r := without(newRig(1))
+		r.mutate = func(p *corev1.Pod) { p.OwnerReferences = nil }
+		pass, err := r.pass(t, 0)
+		require.ErrorContains(t, err, "does not belong to the owner")
+		assert.Equal(t, []string{"create default/web-bbbbb", "delete web-bbbbb"}, r.calls)
+		require.Len(t, pass.Gates, 1)
+		assert.Equal(t, controller.ChangedByWebhook, pass.Gates[0].Reason)
+	})
+}
+
 func TestAContextThatEndsWhileClaimsFail(t *testing.T) {
 	t.Parallel()
 	r := newRig(4)

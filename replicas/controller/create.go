@@ -405,11 +405,11 @@ func suffix(random func(n int) int) string {
 	return rand.SafeEncodeString(string(b))
 }
 
-// isOurs reports whether a created child belongs to the owner, or is an orphan that the next pass adopts.
-// For example, a child becomes an orphan if a webhook removes its owner references but not its labels. If
+// isOurs reports whether a created child belongs to the owner, or is an orphan that the next pass adopts
+// unless Spec.NoAdoption is set. For example, a child becomes an orphan if a webhook removes its owner references but not its labels. If
 // the child has no UID, as in the response of a fake client, isOurs returns true.
 func (p *pass[O, C]) isOurs(c C) bool {
-	return c.GetUID() == "" || !p.isAnothers(c) && p.spec.Selector.Matches(labels.Set(c.GetLabels()))
+	return c.GetUID() == "" || !p.isAnothers(c) && (p.controls(c) || !p.spec.NoAdoption) && p.spec.Selector.Matches(labels.Set(c.GetLabels()))
 }
 
 // isAnothers reports whether a child has a controller other than the owner.

@@ -141,6 +141,11 @@ func (p *pass[O, C]) readCache(ctx context.Context) (ok bool) {
 	}
 	read.Selector = p.spec.Selector
 	read.Rules = ledger.RulesOf(p.Owner, p.kind.Owner.GroupKind(), p.spec.Selector, p.rules.Active) // a missing selector is refused later
+	if p.spec.NoAdoption {
+		// The owner takes no orphans, so one with the name of a slot is a stranger there, and no place waits for it.
+		mayCount := read.Rules.MayCount
+		read.Rules.MayCount = func(c C) bool { return p.controls(c) && mayCount(c) }
+	}
 	p.lookAtServer(ctx)
 	seen, err := p.state.known.View(p.start, p.snapshot, p.Now)
 	if err != nil {
