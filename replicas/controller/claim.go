@@ -81,21 +81,21 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (scale re
 func (p *pass[O, C]) scaleClaimed(ctx context.Context) (replicas.Scale[C], bool) {
 	facts := p.facts
 	facts.Pending = pending[trusted]
-	scale, err := replicas.ScaleTo(p.activeAndEnded(), withFacts(p.spec, facts))
+	scale, err := replicas.ScaleTo(slices.Concat(p.Active, p.Ended), withFacts(p.spec, facts))
 	if err == nil && !scale.IsZero() && p.view.is == stale {
 		if !p.readLive(ctx) {
 			return scale, false
 		}
 		p.claimedLive()
-		scale, err = replicas.ScaleTo(p.activeAndEnded(), withFacts(p.spec, p.facts))
+		scale, err = replicas.ScaleTo(slices.Concat(p.Active, p.Ended), withFacts(p.spec, p.facts))
 	}
 	p.fails(err)
 	return scale, err == nil
 }
 
-// claimedLive sets Active and Terminating from a live list that was made after the claims.
+// claimedLive sets Active, Ended and Terminating from a live list that was made after the claims.
 func (p *pass[O, C]) claimedLive() {
-	p.Terminating, p.Active, p.facts.Undecided = p.terminating(), nil, nil
+	p.Terminating, p.Ended, p.Active, p.facts.Undecided = p.terminating(), p.ended(), nil, nil
 	for _, c := range p.activeOf(p.view.children) {
 		switch {
 		case !p.snapshot.Rules.MayCount(c): // a child that was or will be released

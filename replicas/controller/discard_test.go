@@ -121,6 +121,62 @@ func TestDiscard(t *testing.T) {
 	})
 }
 
+// The status of an operator tells how many of its children failed.
+func TestEndedChildrenAreInTheOutcome(t *testing.T) {
+	t.Parallel()
+	failed, mine := podtest.Phase(corev1.PodFailed), func(r *podRig, name string, options ...podtest.Option) *corev1.Pod {
+		return podtest.Pod(name, append(options, owned(r.owner))...)
+	}
+	newFailing := func(want int32) (r *podRig, told *[]string) {
+		r, told = newDiscards(want), new([]string)
+		withSpec(r, func(s *replicas.PodSpec) {
+			s.Rules.Failed = func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed }
+		})
+		r.kind.Status = func(_ *appsv1.ReplicaSet, o controller.Outcome[*corev1.Pod]) error {
+			*told = names(o.Ended)
+			return nil
+		}
+		return r, told
+	}
+	t.Run("those that failed and those that are over, without those that go or are no children", func(t *testing.T) {
+		t.Parallel()
+		r, told := newFailing(1)
+		pass, err := r.pass(t, 0, mine(r, "a"), mine(r, "b", over), mine(r, "c", failed), mine(r, "going", failed, podtest.Deleting),
+			mine(r, "relabelled", failed, podtest.Labels(nil)), podtest.Pod("orphan", failed))
+		require.NoError(t, err)
+		assert.Equal(t, []string{"b", "c"}, *told)
+		assert.Equal(t, []string{"a"}, names(pass.Active))
+		assert.Equal(t, []string{"b", "c"}, names(pass.Deleted), "the list is of before the deletions")
+	})
+	t.Run("those of a live list, if one was made", func(t *testing.T) {
+		t.Parallel()
+		r, told := newFailing(1)
+		r.newProcess = true
+		r.live = func() ([]*corev1.Pod, error) { return []*corev1.Pod{mine(r, "b", failed)}, nil }
+		_, err := r.pass(t, 0, mine(r, "b"), mine(r, "c", failed))
+		require.NoError(t, err)
+		assert.Equal(t, []string{"b"}, *told)
+	})
+	t.Run("those of a live list that was made because an adoption was refused", func(t *testing.T) {
+		t.Parallel()
+		r, told := newFailing(2)
+		r.newProcess = true
+		r.patch = func(p *corev1.Pod) error { return invalid(p.Name) }
+		r.live = func() ([]*corev1.Pod, error) { return []*corev1.Pod{mine(r, "a"), mine(r, "b", failed)}, nil }
+		pass, err := r.pass(t, 0, mine(r, "a"), podtest.Pod("orphan"))
+		require.NoError(t, err)
+		assert.Equal(t, []string{"b"}, *told)
+		assert.Equal(t, []string{"b"}, names(pass.Deleted))
+	})
+	t.Run("none without rules", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		pass, err := r.pass(t, 0, mine(r, "c", failed))
+		require.NoError(t, err)
+		assert.Empty(t, pass.Ended)
+	})
+}
+
 // A discard requires that the child still has the resourceVersion in the view. After a Conflict, a live list
 // decides whether the child is discarded.
 func TestDiscardAfterAConflict(t *testing.T) {

@@ -38,6 +38,11 @@ type Outcome[C Object] struct {
 	// Active lists the children that were active before the pass created or deleted children. Terminating
 	// lists the children that are being deleted and are not active.
 	Active, Terminating []C
+	// Ended lists the children that have ended, because Rules.Failed or Rules.Discard returns true for them,
+	// and that were not being deleted before the pass. The pass that replaces such a child also deletes it. If
+	// the deletion fails, the child is in Ended again, so a status that counts all failures must know the UIDs
+	// that it has counted.
+	Ended []C
 	// Desired is the number of children that the owner wanted when the pass began. Generation is the owner's
 	// generation when the pass began.
 	Desired    int32

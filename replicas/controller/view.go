@@ -122,6 +122,7 @@ func (p *pass[O, C]) manage() (plan replicas.Plan[C], ok bool) {
 	}
 	p.own = ownPlan[C]{children, p.facts, plan}
 	p.Active, p.Terminating, p.Observed = plan.Claims.Owned, p.terminating(), true
+	p.Ended = p.ended()
 	if reason, is := blocks[plan.Blocked.Reason]; is {
 		p.gate(reason, "", 0, nil).Until = plan.Blocked.Until
 	}
@@ -467,21 +468,12 @@ func (p *pass[O, C]) isSlotTaken(err error) bool {
 	return p.spec.Slots != nil && apierrors.IsAlreadyExists(err)
 }
 
-// isEnded reports whether a child of the view has ended and should be discarded by the pass.
-func (p *pass[O, C]) isEnded(c C) bool {
-	return p.spec.Rules.Ended(c) && p.controls(c) && p.snapshot.Rules.MayCount(c) && c.GetDeletionTimestamp() == nil
-}
-
-// activeAndEnded returns the active children and the children that the pass should discard.
-func (p *pass[O, C]) activeAndEnded() []C {
+// ended returns the owner's children that have ended, and that the pass should discard.
+func (p *pass[O, C]) ended() []C {
 	if p.spec.Rules.NoneEnds() {
-		return p.Active
+		return nil
 	}
-	all := slices.Clone(p.Active)
-	for _, c := range p.view.children {
-		if p.isEnded(c) {
-			all = append(all, c)
-		}
-	}
-	return all
+	return filter(p.view.children, func(c C) bool {
+		return p.spec.Rules.Ended(c) && p.controls(c) && p.snapshot.Rules.MayCount(c) && c.GetDeletionTimestamp() == nil
+	})
 }
