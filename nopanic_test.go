@@ -79,6 +79,7 @@ var functions = map[string][]any{
 	"handlers.New":                            {handlers.New[set, pod]},
 	"ledger.RulesOf":                          {ledger.RulesOf[pod], ledger.RulesOf[mixed]},
 	"podrank.By":                              {podrank.By[pod, int]},
+	"podrank.ByComparison":                    {podrank.ByComparison[pod], podrank.ByComparison[mixed]},
 	"podrank.ByFacts":                         {podrank.ByFacts[pod, int]},
 	"podrank.ByTime":                          {podrank.ByTime[pod]},
 	"podrank.Check":                           {podrank.Check[pod], podrank.Check[mixed]},

@@ -6,6 +6,7 @@ package podrank_test
 import (
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,6 +31,7 @@ func TestNewOrderRefuses(t *testing.T) {
 		`podrank: criterion "uid": the name is reserved`:                     {podrank.By("uid", func(*corev1.Pod) int { return 0 })},
 		`podrank: criterion "all": the name is reserved`:                     {podrank.By("all", func(*corev1.Pod) int { return 0 })},
 		`podrank: criterion "by": function is nil`:                           {podrank.By[*corev1.Pod, int]("by", nil)},
+		`podrank: criterion "compared": function is nil`:                     {podrank.ByComparison[*corev1.Pod]("compared", nil)},
 		`podrank: criterion "by facts": function is nil`:                     {podrank.ByFacts[*corev1.Pod, int]("by facts", nil)},
 		`podrank: criterion "first": function is nil`:                        {podrank.First[*corev1.Pod]("first", nil).Reverse()},
 		`podrank: criterion "time": function is nil`:                         {podrank.ByTime[*corev1.Pod]("time", nil)},
@@ -133,6 +135,8 @@ func TestPodCriteria(t *testing.T) {
 		{"by a higher number", podrank.By("port", func(p *corev1.Pod) uint16 { return uint16(len(p.Annotations)) }).Reverse(), with(podtest.Cost("")), nil, "port 1 > 0"},
 		{"by a string", podrank.By("node", func(p *corev1.Pod) string { return p.Spec.NodeName }), nil, with(podtest.On("node-2")), "node node-1 < node-2"},
 		{"by a time", podrank.ByTime("creation", func(p *corev1.Pod) time.Time { return p.CreationTimestamp.Time }), with(podtest.Created(never)), nil, "creation unknown < 2026-05-04T11:00:00Z"},
+		{"by a comparison", podrank.ByComparison("node", byNode), nil, with(podtest.On("node-2")), "node: before default/a"},
+		{"by a comparison in reverse", podrank.ByComparison("node", byNode).Reverse(), with(podtest.On("node-2")), nil, "node: before default/a"},
 		{"by what it is", podrank.First("unassigned", func(p *corev1.Pod) bool { return p.Spec.NodeName == "" }), with(podtest.On("")), nil, "unassigned"},
 		{"by what it is not", podrank.First("unassigned", func(p *corev1.Pod) bool { return p.Spec.NodeName == "" }).Reverse(), nil, with(podtest.On("")), "not unassigned"},
 		{"by the opposite of not", podrank.First("not mine", func(p *corev1.Pod) bool { return p.Spec.NodeName == "" }).Reverse(), nil, with(podtest.On("")), "mine"},
@@ -149,6 +153,43 @@ func TestPodCriteria(t *testing.T) {
 			assert.Equal(t, tt.explained, victims[0].Explain())
 		})
 	}
+}
+
+func byNode(p, q *corev1.Pod) int { return strings.Compare(p.Spec.NodeName, q.Spec.NodeName) }
+
+func TestByComparison(t *testing.T) {
+	t.Parallel()
+	t.Run("the victims do not depend on the order of the list, and equal ones are left to the next criterion", func(t *testing.T) {
+		t.Parallel()
+		order := podrank.Must(podrank.NewOrder(podrank.ByComparison("node", byNode), podrank.Oldest[*corev1.Pod]()))
+		value := podrank.Must(podrank.NewOrder(podrank.By("node", func(p *corev1.Pod) string { return p.Spec.NodeName }), podrank.Oldest[*corev1.Pod]()))
+		for n := range 40 {
+			pods := podtest.Fleet(40, 5, uint64(n))
+			want := namesOf(podrank.Select(pods, n, podrank.PodOptions{Now: podtest.Now, Order: value}))
+			assert.Equal(t, want, namesOf(podrank.Select(pods, n, podrank.PodOptions{Now: podtest.Now, Order: order})))
+			assert.Equal(t, want, namesOf(podrank.Select(shuffled(pods, uint64(n)), n, podrank.PodOptions{Now: podtest.Now, Order: order})))
+		}
+	})
+	t.Run("only objects that are equal so far are compared", func(t *testing.T) {
+		t.Parallel()
+		compared := podrank.ByComparison("never", func(p, q *corev1.Pod) int {
+			assert.Equal(t, p.Spec.NodeName, q.Spec.NodeName)
+			return strings.Compare(p.Name, q.Name)
+		})
+		order := podrank.Must(podrank.NewOrder(podrank.By("node", func(p *corev1.Pod) string { return p.Spec.NodeName }), compared))
+		assert.Len(t, podrank.Select(podtest.Fleet(40, 5, 1), 20, podrank.PodOptions{Order: order}), 20)
+	})
+	t.Run("a comparison that is no order chooses all the same", func(t *testing.T) {
+		t.Parallel()
+		order := podrank.Must(podrank.NewOrder(podrank.ByComparison("first", func(_, _ *corev1.Pod) int { return -1 })))
+		assert.Len(t, podrank.Select(podtest.Fleet(40, 5, 1), 20, podrank.PodOptions{Order: order}), 20)
+	})
+	t.Run("the values of a victim are the two names", func(t *testing.T) {
+		t.Parallel()
+		victims := podrank.Select([]*corev1.Pod{podtest.Pod("b"), podtest.Pod("a", podtest.On("node-2"))}, 1, podrank.PodOptions{Order: podrank.Must(podrank.NewOrder(podrank.ByComparison("node", byNode)))})
+		assert.Equal(t, "default/b", victims[0].Values.Victim)
+		assert.Equal(t, "default/a", victims[0].Values.Survivor)
+	})
 }
 
 func TestByFacts(t *testing.T) {

@@ -18,7 +18,8 @@ import (
 )
 
 // A Criterion is one step of an Order. It decides which of two objects comes first, or whether they
-// are equal. The functions By, First, ByTime and ByFacts make a Criterion from your own function.
+// are equal. The functions By, First, ByTime, ByFacts and ByComparison make a Criterion from your own
+// function.
 // Other functions of this package return ready-made criteria. A Criterion is immutable. It is safe
 // for concurrent use if your own functions are safe for concurrent use. NewOrder refuses the zero
 // Criterion.
@@ -231,6 +232,37 @@ func ByTime[T any](name string, at func(T) time.Time) Criterion[T] {
 	col := &column[T]{
 		weigh: byInstant(at, 1),
 		value: func(_ time.Time, _ int, obj T) string { return timeText(at(obj), time.Time{}) },
+	}
+	c.open = func(Facts[T]) *column[T] { return col }
+	return c
+}
+
+// ByComparison returns a criterion that compares two objects at a time, for orders that cannot be
+// said with one value for each object. The function compare returns a negative number if a comes
+// first, a positive number if b comes first, and 0 if they are equal, as for slices.SortFunc. It must
+// be a strict weak ordering, or the victims depend on the order of the list. Select compares only
+// objects that are equal in all earlier criteria. If there is a value for each object, By is faster.
+//
+// Victim.Values holds the names of the two objects, because a comparison has no values. Explain
+// returns the name of the criterion and the survivor, such as "load: before default/web-b".
+func ByComparison[T metav1.Object](name string, compare func(a, b T) int) Criterion[T] {
+	c := Criterion[T]{name: name, phrase: name + ": before " + survivorHere}
+	if compare == nil {
+		c.err = errNilFunction
+	}
+	col := &column[T]{
+		weigh: []weigher[T]{func(facts *Facts[T], objs []weighed) {
+			order := func(a, b weighed) int { return compare(facts.Objects[a.place], facts.Objects[b.place]) }
+			slices.SortFunc(objs, order)
+			weight := int64(0)
+			for i := range objs {
+				if i > 0 && order(objs[i-1], objs[i]) != 0 {
+					weight++
+				}
+				objs[i].weight = weight
+			}
+		}},
+		value: func(_ time.Time, _ int, obj T) string { return fullName(obj) },
 	}
 	c.open = func(Facts[T]) *column[T] { return col }
 	return c

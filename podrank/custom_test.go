@@ -47,6 +47,7 @@ var steps = []step{
 	{podrank.By("phase", func(m *machine) string { return m.phase }), func(p, q *machine) int { return cmp.Compare(p.phase, q.phase) }},
 	{podrank.First("failed", func(m *machine) bool { return m.failed }), func(p, q *machine) int { return trueFirst(p.failed, q.failed) }},
 	{podrank.ByTime("deadline", func(m *machine) time.Time { return m.deadline }), func(p, q *machine) int { return p.deadline.Compare(q.deadline) }},
+	{podrank.ByComparison("length", shorter), shorter},
 	{podrank.Newest[*machine](), func(p, q *machine) int {
 		return cmp.Or(trueFirst(p.CreationTimestamp.IsZero(), q.CreationTimestamp.IsZero()), q.CreationTimestamp.Compare(p.CreationTimestamp.Time))
 	}},
@@ -55,6 +56,8 @@ var steps = []step{
 		return cmp.Compare(slowrank.ParseCost(p.Annotations["example.com/cost"]), slowrank.ParseCost(q.Annotations["example.com/cost"]))
 	}},
 }
+
+func shorter(p, q *machine) int { return len(p.phase) - len(q.phase) }
 
 func trueFirst(p, q bool) int {
 	switch {

@@ -6,6 +6,7 @@ package podrank_test
 import (
 	"encoding/json"
 	"fmt"
+	"go/version"
 	"sort"
 	"strconv"
 	"strings"
@@ -203,6 +204,26 @@ func ExampleBy() {
 	// Output:
 	// worker-1: node is leaving
 	// worker-10: ordinal 10 > 9
+}
+
+// Build workers with an older Go go first. As strings, go1.9 would come after go1.26, and there is a function that
+// compares two versions.
+func ExampleByComparison() {
+	order := podrank.Must(podrank.NewOrder(podrank.ByComparison("oldest Go", func(a, b *corev1.Pod) int {
+		return version.Compare(a.Labels["go"], b.Labels["go"])
+	})))
+	var pods []*corev1.Pod
+	for _, installed := range []string{"go1.26", "go1.9", "go1.25.3"} {
+		pod := replica("worker-"+installed, "node-1", time.Hour)
+		pod.Labels = map[string]string{"go": installed}
+		pods = append(pods, pod)
+	}
+	for _, v := range podrank.Select(pods, 2, podrank.PodOptions{Order: order}) {
+		fmt.Printf("%s goes, %s\n", v.Object.Name, v.Explain())
+	}
+	// Output:
+	// worker-go1.9 goes, oldest Go: before default/worker-go1.26
+	// worker-go1.25.3 goes, oldest Go: before default/worker-go1.26
 }
 
 // As in OpenKruise's CloneSet, pods of an old revision go first. The other criteria are those of Kubernetes'
