@@ -5,6 +5,7 @@ package replicas_test
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -15,38 +16,69 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// The children have ordinals, as in a StatefulSet. If an ordinal below Replicas is missing, the plan creates a
-// child with this ordinal. If there are too many children, the plan deletes the highest ordinals first.
-func ExampleOrdinals() {
+// printPlan prints the plan of a ReplicaSet with these slots, whose pods have the given ordinals.
+func printPlan(want int32, slot func(i int) string, ordinals ...int) {
 	web := map[string]string{"app": "web"}
 	rs := &appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "4a1f"},
 		Spec: appsv1.ReplicaSetSpec{
+			Replicas: &want,
 			Selector: &metav1.LabelSelector{MatchLabels: web},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: web}},
 		},
 	}
 	var pods []*corev1.Pod
-	for _, ordinal := range []int{0, 2, 3, 10} {
+	for _, ordinal := range ordinals {
 		name := fmt.Sprintf("web-%d", ordinal)
 		pods = append(pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 			Namespace: "default", Name: name, UID: types.UID("uid-of-" + name), Labels: web,
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))},
 		}})
 	}
-	for _, want := range []int32{11, 1} {
-		rs.Spec.Replicas = &want
-		spec, err := replicas.ReplicaSetSpec(rs)
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		spec.Facts.Now = time.Date(2026, time.May, 4, 12, 0, 0, 0, time.UTC)
-		spec.Slots = replicas.Ordinals(rs.Name)
-		plan, err := replicas.Manage(pods, spec)
-		fmt.Println(plan, plan.Scale.Names, err)
+	spec, err := replicas.ReplicaSetSpec(rs)
+	if err != nil {
+		fmt.Println(err)
+		return
 	}
+	spec.Facts.Now = time.Date(2026, time.May, 4, 12, 0, 0, 0, time.UTC)
+	spec.Slots = slot
+	plan, err := replicas.Manage(pods, spec)
+	fmt.Println(plan, plan.Scale.Names, err)
+}
+
+// The children have ordinals, as in a StatefulSet. If an ordinal below Replicas is missing, the plan creates a
+// child with this ordinal. If there are too many children, the plan deletes the highest ordinals first.
+func ExampleOrdinals() {
+	slot := replicas.Ordinals("web")
+	printPlan(11, slot, 0, 2, 3, 10)
+	printPlan(1, slot, 0, 2, 3, 10)
 	// Output:
 	// create 7 [web-1 web-4 web-5 web-6 web-7 web-8 web-9] <nil>
 	// delete 3: default/web-10 (must go), default/web-3 (must go), default/web-2 (must go) [] <nil>
+}
+
+// An owner goes from three to two children, and its spec says that ordinal 1 is the one that goes. So Slots leaves
+// this ordinal out, and each later one moves up by a slot.
+func ExampleSpec_slots() {
+	without := func(slot func(i int) string, out ...int) func(i int) string {
+		out = slices.Compact(slices.Sorted(slices.Values(out))) // a new slice, because the old one is the owner's
+		return func(i int) string {
+			for _, ordinal := range out {
+				if ordinal <= i {
+					i++
+				}
+			}
+			return slot(i)
+		}
+	}
+	all := replicas.Ordinals("web")
+	printPlan(2, without(all, 1), 0, 1, 2)
+	printPlan(3, without(all, 1), 0, 2) // three again while 1 is left out
+	printPlan(3, all, 0, 2, 3)          // 1 may come back
+	printPlan(3, all, 0, 1, 2, 3)
+	// Output:
+	// delete 1: default/web-1 (must go) [] <nil>
+	// create 1 [web-3] <nil>
+	// create 1; 1 kept until nothing is missing [web-1] <nil>
+	// delete 1: default/web-3 (must go) [] <nil>
 }

@@ -99,6 +99,10 @@ type Spec[T metav1.Object] struct {
 	// slot. If it is full, only the creations wait. If two active children have the name of the same
 	// wanted slot, that slot is left alone; see Scale.Doubled.
 	//
+	// Slots also decides which child goes. For example, an owner of web-0, web-1 and web-2 is to keep
+	// web-0 and web-2. Its spec then asks for two replicas and names ordinal 1, both in one update,
+	// and Slots returns web-0 and web-2, as in the example of Spec.
+	//
 	// If Slots is set, Facts.Names is not called.
 	Slots func(i int) string
 	// Selector decides which objects can be children. A Selector is refused if it is nil, matches

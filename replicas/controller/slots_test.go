@@ -173,6 +173,54 @@ func TestSlots(t *testing.T) {
 	})
 }
 
+// An owner of three goes to two, and says in an annotation that ordinal 1 is left out.
+func TestTheSlotThatIsLeftOutGoes(t *testing.T) {
+	t.Parallel()
+	const leftOut = "example.com/left-out"
+	newLeaving := func() *podRig {
+		r := newSlots(3)
+		withSpec(r, func(s *replicas.PodSpec) {
+			slot, leaves := s.Slots, s.Owner.GetAnnotations()[leftOut] == "1"
+			s.Slots = func(i int) string {
+				if leaves && i >= 1 {
+					i++
+				}
+				return slot(i)
+			}
+		})
+		return r
+	}
+	leave := func(rs *appsv1.ReplicaSet) {
+		*rs.Spec.Replicas, rs.Annotations = 2, map[string]string{leftOut: "1"}
+	}
+	t.Run("and the others stay", func(t *testing.T) {
+		t.Parallel()
+		r := newLeaving()
+		leave(r.owner)
+		pass, err := r.pass(t, 0, inSlots(r.owner, "web-0", "web-1", "web-2")...)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"web-1"}, names(pass.Deleted))
+		r.settle()
+		_, err = r.pass(t, 1, inSlots(r.owner, "web-0", "web-2")...)
+		require.NoError(t, err)
+		assert.Empty(t, r.callsOf("create"))
+		assert.Empty(t, r.callsOf("delete"))
+	})
+	t.Run("and nobody does if the owner on the server leaves out another", func(t *testing.T) {
+		t.Parallel()
+		r := newLeaving()
+		leave(r.owner)
+		r.getOwner = func() (*appsv1.ReplicaSet, error) {
+			other := clone(r.owner)
+			other.Annotations, other.Generation = nil, other.Generation+1
+			return other, nil
+		}
+		_, err := r.pass(t, 0, inSlots(r.owner, "web-0", "web-1", "web-2")...)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"read owner"}, r.calls)
+	})
+}
+
 // If another object has the name of a slot, only the creation for this slot is on hold.
 func TestSlotIsHeld(t *testing.T) {
 	t.Parallel()
