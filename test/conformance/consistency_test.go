@@ -12,9 +12,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
 	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/test/conformance/upstream"
 )
 
 // A write is one step of a test. The steps "write" and "clear" call both consistency stores, "read" changes the
@@ -79,7 +79,7 @@ func (v *version) LastStoreSyncResourceVersion() string { return v.string }
 // stores holds the consistency stores of both sides. Both stores use the versions of the same caches.
 type stores struct {
 	caches map[string]*version
-	theirs *consistency.RealConsistencyStore
+	theirs upstream.Consistency
 	ours   *expectations.ConsistencyStore
 }
 
@@ -88,7 +88,7 @@ func newStores(unwatched []string) stores {
 	for _, resource := range unwatched {
 		s.caches[resource].string = ""
 	}
-	s.theirs = consistency.NewConsistencyStore(map[schema.GroupResource]consistency.LastSyncRVGetter{
+	s.theirs = upstream.NewConsistencyStore(map[schema.GroupResource]upstream.LastSyncRVGetter{
 		{Resource: "pods"}: s.caches["pods"], {Resource: "replicasets"}: s.caches["replicasets"],
 	})
 	s.ours = &expectations.ConsistencyStore{ReadVersion: func(r schema.GroupResource) string {
@@ -131,7 +131,7 @@ const (
 func (s stores) look(w write, named *tally) string {
 	err := s.theirs.EnsureReady(w.owner())
 	stale, isReady := s.ours.Ready(expectations.Key{NamespacedName: w.owner()})
-	var theirs *consistency.ConsistencyError
+	var theirs *upstream.ConsistencyError
 	if errors.As(err, &theirs) == isReady {
 		return fmt.Sprintf("Kubernetes: %v; ours: %v, ready: %v", err, stale, isReady)
 	}

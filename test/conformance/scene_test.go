@@ -28,7 +28,6 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/kubernetes/pkg/controller"
 	"k8s.io/kubernetes/pkg/controller/replicaset"
-	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
 	"github.com/replicakit/replicakit/test/conformance/upstream"
 )
@@ -362,8 +361,8 @@ func (b *switchboard) theirPass(c scene, prepare ...func(*replicaset.ReplicaSetC
 	factory := informers.NewSharedInformerFactory(b, 0)
 	sets, pods := factory.Apps().V1().ReplicaSets(), factory.Core().V1().Pods()
 	recorder := record.NewFakeRecorder(1000)
-	rsc := replicaset.NewBaseController(logr.Discard(), sets, pods, b, c.Burst, replicaSetKind, "", "",
-		controller.RealPodControl{KubeClient: b, Recorder: recorder}, nil, features(false), consistency.NewNoopConsistencyStore())
+	rsc := replicaset.NewBaseController(upstream.First(ctx), sets, pods, b, c.Burst, replicaSetKind, "", "",
+		controller.RealPodControl{KubeClient: b, Recorder: recorder}, nil, features(false), upstream.NoConsistency())
 	(*upstream.Queue(rsc)).ShutDown()
 	queue := &delays{}
 	*upstream.Queue(rsc) = queue

@@ -25,8 +25,8 @@ import (
 	"k8s.io/kubernetes/pkg/controller"
 	"k8s.io/kubernetes/pkg/controller/deployment"
 	"k8s.io/kubernetes/pkg/controller/replicaset"
-	_ "k8s.io/kubernetes/pkg/controller/replication" // for go:linkname
-	"k8s.io/kubernetes/pkg/controller/util/consistency"
+	_ "k8s.io/kubernetes/pkg/controller/replication"    // for go:linkname
+	"k8s.io/kubernetes/pkg/controller/util/consistency" // .ci/matrix replaces this import from 1.38 on
 )
 
 // GetPodsToDelete is getPodsToDelete of pkg/controller/replicaset. It also sorts the first slice in place.
@@ -116,9 +116,29 @@ func PodLister(c *replicaset.ReplicaSetController) *corelisters.PodLister {
 }
 
 // ConsistencyStore returns a pointer to the field consistencyStore of the controller, for reading or writing.
-func ConsistencyStore(c *replicaset.ReplicaSetController) *consistency.ConsistencyStore {
-	return field[consistency.ConsistencyStore](c, "consistencyStore")
+func ConsistencyStore(c *replicaset.ReplicaSetController) *Consistency {
+	return field[Consistency](c, "consistencyStore")
 }
+
+// Consistency, LastSyncRVGetter and ConsistencyError are types of Kubernetes' package consistency, which only
+// this file imports.
+type (
+	Consistency      = consistency.ConsistencyStore
+	LastSyncRVGetter = consistency.LastSyncRVGetter
+	ConsistencyError = consistency.ConsistencyError
+)
+
+// NewConsistencyStore calls the function of the same name.
+func NewConsistencyStore(caches map[schema.GroupResource]LastSyncRVGetter) Consistency {
+	return consistency.NewConsistencyStore(caches)
+}
+
+// First returns the first argument of replicaset.NewBaseController, which is a logger. From 1.38 on it is a
+// context, so .ci/matrix replaces this line.
+func First(ctx context.Context) klog.Logger { return klog.FromContext(ctx) }
+
+// NoConsistency returns a store that is always ready.
+func NoConsistency() Consistency { return consistency.NewNoopConsistencyStore() }
 
 func field[T any](c *replicaset.ReplicaSetController, name string) *T {
 	v := reflect.ValueOf(c).Elem().FieldByName(name)
