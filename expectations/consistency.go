@@ -42,7 +42,8 @@ const (
 // A zero or nil ConsistencyStore remembers nothing, so Ready returns true for every owner. A
 // ConsistencyStore is safe for concurrent use, and must not be copied after first use.
 //
-// Differs from Kubernetes (pkg/controller/util/consistency, KEP-5647): Ready returns no error for
+// Differs from Kubernetes (pkg/controller/util/consistency, since 1.38 util/consistency of client-go,
+// KEP-5647): in 1.38, an owner waits for a cache that tells no version. Ready returns no error for
 // an owner that must wait, so the work queue does not apply its back-off for errors. If the cache
 // never shows a write, or if the resource version of a write cannot be compared, the store gives up
 // on the write. GivenUp returns the number of these writes. As soon as the cache shows a write, the
