@@ -189,7 +189,7 @@ func TestScaleToNeedsNoTemplate(t *testing.T) {
 	scale, err = replicas.ScaleTo(podsOf(rs, 1), spec)
 	require.NoError(t, err)
 	assert.True(t, scale.IsZero())
-	spec.Names = func(prefix string) string { return prefix + "x" }
+	spec.Facts.Names = func(prefix string) string { return prefix + "x" }
 	scale, err = replicas.ScaleTo(nil, spec)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"web-x"}, scale.Names)

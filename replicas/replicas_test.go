@@ -301,7 +301,7 @@ func TestManageClaims(t *testing.T) {
 	t.Run("without adoptions, a stale view is right by chance, whatever orphans there are", func(t *testing.T) {
 		t.Parallel()
 		spec := specOf(t, replicaSet(1))
-		spec.NoAdoption, spec.Pending = true, expectations.Expired
+		spec.NoAdoption, spec.Facts.Pending = true, expectations.Expired
 		plan, err := replicas.Manage(pods[:2], spec)
 		require.NoError(t, err)
 		assert.Zero(t, plan.Blocked)

@@ -35,11 +35,8 @@ type Kind[O, C Object] struct {
 	ClusterScoped bool
 
 	// Spec returns the replicas.Spec of an owner, with the number of wanted children and their selector. The
-	// Controller then sets the fields Owner, Kind, Now, Names, Pending, PendingFor, CreationsInFlight and
-	// DeletionsInFlight of the result. If Spec has left the field Related of the result nil, the Controller
-	// sets this field, too. The Controller increases PendingAdoptions by the number of adoptions that are not
-	// decided yet. It also adds names to the field Taken if other objects use these names. If the children
-	// are not pods, Spec must set New.
+	// Controller fills in Owner, Kind and Facts. Of the Facts, Spec may set Related, in place of Cache.Related,
+	// and Taken, to which the Controller adds. If the children are not pods, Spec must set New.
 	//
 	// If an error can be fixed only by a change of the owner, Spec should return a *replicas.RefusedError.
 	// The Controller then sends an event, and does nothing until the owner changes. Within one generation of
