@@ -153,7 +153,7 @@ func TestMakeHelpListsTheTargets(t *testing.T) {
 func TestPagesNameMetricsOfTheCode(t *testing.T) {
 	t.Parallel()
 	var code strings.Builder
-	for _, dir := range []string{"replicas/controller", "replicas/clientgo", "internal/follow", "cmd/replicakit-controller"} {
+	for _, dir := range []string{"replicas/internal/telemetry", "replicas/clientgo", "internal/follow", "cmd/replicakit-controller"} {
 		for _, file := range parsed(t, dir) {
 			if !file.isTest() {
 				text, err := os.ReadFile(file.path)

@@ -28,6 +28,7 @@ import (
 	"github.com/replicakit/replicakit/internal/follow"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/internal/telemetry"
 	"github.com/replicakit/replicakit/replicas/transport"
 	"github.com/replicakit/replicakit/replicas/typed"
 )
@@ -133,7 +134,7 @@ func New[O, C controller.Object](ctx context.Context, kind controller.Kind[O, C]
 	if opts.OnRestored == nil {
 		opts.OnRestored = func(err error) { c.restored <- err }
 	}
-	a := attachment[O, C]{c, kind, &loggedView[O, C]{owner: kind.Owner.Kind}}
+	a := attachment[O, C]{c, kind, &loggedView[O, C]{owner: kind.Owner.Kind}, telemetry.New[O, C]()}
 	if err := a.attach(ctx, client, owners, children, opts); err != nil {
 		c.queue.ShutDown()
 		return nil, fmt.Errorf("clientgo: %w", withKind(kind.Owner.Kind, err))
@@ -178,6 +179,8 @@ type attachment[O, C controller.Object] struct {
 	*Controller
 	typed controller.Kind[O, C] // the Kind that the caller passed to New
 	view  *loggedView[O, C]
+
+	passes *telemetry.Recorder[O, C]
 }
 
 // attach makes the controller and adds its metrics, indexes and handlers. The handlers are added last,
@@ -210,7 +213,7 @@ func (a attachment[O, C]) attach(ctx context.Context, client controller.Client[O
 		source.Relist = opts.Watches.Relist
 	}
 	a.watches = follow.New(client, a.view.Owners, source)
-	samples := func() []controller.Sample { return append(a.controller.Metrics(), samplesOf(a.watches)...) }
+	samples := func() []telemetry.Sample { return append(a.passes.Samples(), telemetry.OfWatches(a.watches)...) }
 	if a.metrics, err = newMetrics(opts.MetricsRegisterer, opts.Name, samples, kind.Owner, kind.Child); err != nil {
 		return err
 	}

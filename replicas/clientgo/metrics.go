@@ -12,13 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/replicakit/replicakit/internal/follow"
 	"github.com/replicakit/replicakit/replicas"
-	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/internal/telemetry"
 	"github.com/replicakit/replicakit/status"
 )
 
-// metrics holds the metrics of a Controller, without those that controller.Controller.Metrics returns. All
+// metrics holds the metrics of a Controller, without those of package telemetry. All
 // controllers with the same registerer share the collectors.
 type metrics struct {
 	ageRatio       prometheus.Histogram
@@ -29,7 +28,7 @@ type metrics struct {
 
 // newMetrics registers the metrics. If another controller has already registered the metrics, newMetrics
 // reuses the registered collectors (W56). If registerer is nil, the metrics are not registered.
-func newMetrics(registerer prometheus.Registerer, name string, samples func() []controller.Sample, owners, children schema.GroupVersionKind) (metrics, error) {
+func newMetrics(registerer prometheus.Registerer, name string, samples func() []telemetry.Sample, owners, children schema.GroupVersionKind) (metrics, error) {
 	r := registering{registerer: registerer}
 	m := metrics{
 		ageRatio: register(&r, prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -89,10 +88,10 @@ func register[C prometheus.Collector](r *registering, collector C) C {
 	return collector
 }
 
-// A collector serves the samples of a controller.Controller and of its watches.
+// A collector serves the metrics of a controller.Controller and of its watches.
 type collector struct {
 	name    string
-	samples func() []controller.Sample
+	samples func() []telemetry.Sample
 }
 
 func (c collector) Describe(descs chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, descs) }
@@ -101,11 +100,11 @@ func (c collector) Collect(collected chan<- prometheus.Metric) {
 	for _, s := range c.samples() {
 		desc := prometheus.NewDesc(metricsNamespace+s.Name, s.Help, nil, s.Labels(c.name))
 		switch s.Type {
-		case controller.Histogram:
+		case telemetry.Histogram:
 			collected <- prometheus.MustNewConstHistogram(desc, s.Count, s.Value, s.Buckets)
-		case controller.Gauge:
+		case telemetry.Gauge:
 			collected <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, s.Value)
-		case controller.Counter:
+		case telemetry.Counter:
 			collected <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, s.Value)
 		}
 	}
@@ -146,15 +145,3 @@ func youngestReadyAge(pods []*corev1.Pod, now time.Time) time.Duration {
 }
 
 func age(pod *corev1.Pod, now time.Time) time.Duration { return now.Sub(pod.CreationTimestamp.Time) }
-
-// samplesOf returns the metrics of watches as samples of a controller.
-func samplesOf(watches follow.Watches) (samples []controller.Sample) {
-	for _, s := range watches.Samples() {
-		kind := controller.Gauge
-		if s.Counter {
-			kind = controller.Counter
-		}
-		samples = append(samples, controller.Sample{Name: s.Name, Help: s.Help, Type: kind, Kind: s.Kind, Value: s.Value})
-	}
-	return samples
-}

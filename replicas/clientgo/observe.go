@@ -18,6 +18,7 @@ import (
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/internal/telemetry"
 )
 
 // observe updates the metrics and logs the pass. It then calls the Observe function of the Kind.
@@ -28,7 +29,7 @@ func (a attachment[O, C]) observe(ctx context.Context, pass controller.Pass[O, C
 	if len(pass.Created) > 0 || len(pass.Deleted) > 0 {
 		logger.Info("Changed the number of replicas", "kind", a.kind, logKey(a.kind), klog.KObj(pass.Owner), "need", pass.Desired, "created", len(pass.Created), "deleted", len(pass.Deleted))
 	}
-	for _, g := range pass.GateChanges {
+	for _, g := range a.passes.Record(pass) {
 		message, values := g.Log()
 		logger.Info(message, append(values, "kind", a.kind, logKey(a.kind), klog.KRef(pass.Name.Namespace, pass.Name.Name))...)
 	}
@@ -77,8 +78,8 @@ func (a attachment[O, C]) logPass(logger klog.Logger, pass controller.Pass[O, C]
 	if pass.Scale.Create > 0 && pass.Failed > 0 {
 		logger.V(2).Info("Slow-start failure. Skipping creation of pods, decrementing expectations", "podsSkipped", pass.Failed+pass.Skipped, "kind", a.kind, name, owner)
 	}
-	if pass.Conflicts() > 0 {
-		logger.V(2).Info("Listed pods live, because some changed before their deletion", "conflicts", pass.Conflicts(), "deleted", len(pass.Deleted), "waiting", pass.Waiting(), "kind", a.kind, name, owner)
+	if n := telemetry.Conflicts(pass.Calls); n > 0 {
+		logger.V(2).Info("Listed pods live, because some changed before their deletion", "conflicts", n, "deleted", len(pass.Deleted), "waiting", pass.Waiting(), "kind", a.kind, name, owner)
 	}
 	if pass.ViewWasStale {
 		logger.V(2).Info("Listed pods live, because the cache is old", "waiting", pass.Waiting(), "kind", a.kind, name, owner)

@@ -427,7 +427,7 @@ func TestPanic(t *testing.T) {
 		entry = b.logged("Sync failed")
 		require.NotNil(t, entry)
 		assert.Equal(t, "default/web", value(entry, "key"))
-		assert.EqualError(t, entry.Err, "clientgo: panic: boom")
+		assert.EqualError(t, entry.Err, `controller: ReplicaSet "default/web": a function of the Kind or the client panicked: boom`)
 	})
 
 	bubble(t, "V18 so is any other panic", func(t inBubble) {

@@ -103,7 +103,6 @@ func (c *Controller) syncSafely(ctx context.Context, key types.NamespacedName) (
 		}
 		klog.FromContext(ctx).Error(nil, "Observed a panic", "kind", c.kind, "key", key, "panic", value, "stacktrace", string(stack))
 		requeueAfter, err = 0, fmt.Errorf("clientgo: panic: %v", value)
-		c.logError(ctx, key, err, false)
 	}()
 	return c.controller.Sync(transport.WithOwner(ctx, key), key)
 }

@@ -35,8 +35,7 @@ type Call struct {
 	Ended time.Time
 	Err   error
 
-	body   any  // the options of a delete, or the patch that was sent
-	stray  bool // the object is a stray; see askDeleteStray
+	body   any // the options of a delete, or the patch that was sent
 	dryRun bool
 }
 
@@ -109,25 +108,6 @@ func (c *calls) record(call Call, ended time.Time, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.list = append(c.list, call)
-}
-
-func isList(c Call) bool { return c.Verb == "List" }
-
-func isRead(c Call) bool { return c.Verb == "Get" && !c.stray }
-
-// countCalls counts the calls for which f returns true.
-func countCalls(calls []Call, f func(Call) bool) (n int) {
-	for _, c := range calls {
-		n += oneIf(f(c))
-	}
-	return n
-}
-
-// soFar counts the calls that this pass has completed and for which f returns true.
-func (c *calls) soFar(f func(Call) bool) (n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return countCalls(c.list, f)
 }
 
 // inOrder returns a copy of c.list. Each call is added to the end of c.list when it returns.
@@ -244,22 +224,11 @@ func versionOf(opts metav1.DeleteOptions) string {
 }
 
 // askDeleteStray deletes a stray. A stray is a new child that a webhook changed so that it does not belong
-// to the owner. askStray reads a stray from the server. The functions askDeleteStray and askStray leave the
-// ledger unchanged, because a stray is none of the owner's children.
+// to the owner. The ledger stays unchanged, because a stray is none of the owner's children.
 func (p *pass[O, C]) askDeleteStray(ctx context.Context, stray C, opts metav1.DeleteOptions) error {
 	err := p.client.Delete(ctx, stray, opts)
-	call := newCall("Delete", stray, opts)
-	call.stray = true
-	p.calls.record(call, p.opts.Now(), err)
+	p.calls.record(newCall("Delete", stray, opts), p.opts.Now(), err)
 	return err
-}
-
-func (p *pass[O, C]) askStray(ctx context.Context, stray C) (C, error) {
-	found, err := p.client.Get(ctx, stray.GetNamespace(), stray.GetName())
-	call := newCall("Get", stray, nil)
-	call.stray = true
-	p.calls.record(call, p.opts.Now(), err)
-	return found, err
 }
 
 // askPatch adopts or releases a child.

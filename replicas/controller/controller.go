@@ -50,7 +50,6 @@ type hidden = inside.Hidden
 type syncer interface {
 	newTerm(ctx context.Context, namespace string)
 	sync(ctx context.Context, owner types.NamespacedName) (time.Duration, error)
-	metrics() []Sample
 }
 
 // New returns a Controller for the owners of a kind. To request a pass, the Controller's event handlers
@@ -137,16 +136,6 @@ func (c *Controller) NewTerm(ctx context.Context, namespace string) {
 	if c != nil && c.reconciler != nil {
 		c.reconciler.newTerm(ctx, namespace)
 	}
-}
-
-// Metrics returns the Controller's metrics in a fixed order. Some metrics count what the passes have done
-// since New. Others show how many owners were in each state after their last pass. The modules
-// replicas/clientgo and replicas/controllerruntime export these metrics to Prometheus.
-func (c *Controller) Metrics() []Sample {
-	if c == nil || c.reconciler == nil {
-		return nil
-	}
-	return c.reconciler.metrics()
 }
 
 // Options configures a Controller. The zero value of a field selects the default.
@@ -247,7 +236,6 @@ type reconciler[O, C Object] struct {
 	// statusCounts is true if a status write increases the owner's generation.
 	statusCounts atomic.Bool
 	backOff      bool // Options.BackOffFailed, with its default
-	measures     *measures[O, C]
 }
 
 func newReconciler[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], opts Options) *reconciler[O, C] {
@@ -260,8 +248,8 @@ func newReconciler[O, C Object](kind Kind[O, C], client Client[O, C], cache Cach
 			return opts.ExpectationsTimeout + time.Duration(opts.Random(int(opts.ExpectationsTimeout/10/time.Millisecond)+1))*time.Millisecond
 		}},
 		ownerResource: resource(kind.Owner), childResource: resource(kind.Child),
-		patchType: patchTypeFor(kind.PatchType, kind.Child), measures: newMeasures[O, C](),
-		backOff: kind.Child.GroupKind() != schema.GroupKind{Kind: "Pod"},
+		patchType: patchTypeFor(kind.PatchType, kind.Child),
+		backOff:   kind.Child.GroupKind() != schema.GroupKind{Kind: "Pod"},
 	}
 	if opts.BackOffFailed != nil {
 		r.backOff = *opts.BackOffFailed
@@ -275,8 +263,6 @@ func resource(kind schema.GroupVersionKind) schema.GroupResource {
 	plural, _ := meta.UnsafeGuessKindToResource(kind)
 	return plural.GroupResource()
 }
-
-func (r *reconciler[O, C]) metrics() []Sample { return r.measures.samples() }
 
 func (r *reconciler[O, C]) newTerm(ctx context.Context, namespace string) {
 	r.term.next()

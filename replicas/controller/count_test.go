@@ -15,6 +15,7 @@ import (
 	"github.com/replicakit/replicakit/internal/sim/podtest"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/internal/telemetry"
 )
 
 func TestPodsCountByTheRulesOfTheKind(t *testing.T) {
@@ -134,7 +135,7 @@ func TestStatusCountsOwnDeletions(t *testing.T) {
 		r.live = func() ([]*corev1.Pod, error) { return pods, nil }
 		pass, err := r.pass(t, 400, pods...)
 		require.NoError(t, err)
-		require.Equal(t, 1, pass.LiveLists())
+		require.Equal(t, 1, telemetry.LiveLists(pass.Calls))
 		assert.Equal(t, counts{2, 2, 2, 2, 0}, countsOf(r.statuses[0].Status))
 	})
 	t.Run("T1 T8 a pod that gets no time to end in is gone at once, unless a finalizer keeps it", func(t *testing.T) {

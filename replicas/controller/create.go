@@ -390,7 +390,9 @@ func (p *pass[O, C]) holdFor(reason GateReason, key string, d time.Duration, why
 func (p *pass[O, C]) roomInQuota(namespace string, created []C) string {
 	n := math.MaxInt
 	for _, c := range slices.Concat(p.Active, p.Terminating, created) {
-		n -= oneIf(c.GetNamespace() == namespace)
+		if c.GetNamespace() == namespace {
+			n--
+		}
 	}
 	return strconv.Itoa(n)
 }
@@ -458,7 +460,7 @@ func (p *pass[O, C]) deletePendingStrays(ctx context.Context) {
 	}
 	failed := false
 	for _, c := range pending[:min(len(pending), fewStrays)] {
-		found, err := p.askStray(ctx, c)
+		found, err := p.askChild(ctx, nameOf(c))
 		switch {
 		case err == nil && object.IsNil(found):
 			err = errNoObject

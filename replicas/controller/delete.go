@@ -179,7 +179,7 @@ func (d *deletions[O, C]) givesUp(v *victim[C]) {
 // after a failure ends early when a later deletion succeeds.
 func (d *deletions[O, C]) holdAfterDeletions(err error) {
 	if told := serverDelay(d.answers); told > 0 {
-		if d.holdFor(DeletionRetryAfter, "", told, err); told >= holdIsTold && gateOf(d.standing, DeletionRetryAfter, "") == nil {
+		if d.holdFor(DeletionRetryAfter, "", told, err); told >= holdIsTold && gateOf(d.Standing, DeletionRetryAfter, "") == nil {
 			d.tells = told
 		}
 	}

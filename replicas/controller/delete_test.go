@@ -21,6 +21,7 @@ import (
 	"github.com/replicakit/replicakit/internal/sim/podtest"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/internal/telemetry"
 )
 
 func TestDeletes(t *testing.T) {
@@ -99,7 +100,7 @@ func afterConflict(t *testing.T, r *podRig, pods ...*corev1.Pod) (podPass, error
 	t.Helper()
 	pass, err := r.pass(t, 0, pods...)
 	require.NoError(t, err)
-	require.Positive(t, pass.Conflicts())
+	require.Positive(t, telemetry.Conflicts(pass.Calls))
 	require.Empty(t, pass.Deleted)
 	require.Equal(t, 50*time.Millisecond, pass.RequeueAfter)
 	return r.pass(t, 1, pods...)
@@ -492,7 +493,7 @@ func TestCallsThatEndTheirGoroutine(t *testing.T) {
 		assert.Empty(t, append(p.Created, p.Deleted...))
 		assert.Len(t, r.known().UnansweredCalls(), int(2-min(want, 2)))
 		assert.Equal(t, int(max(want, 2)-2), p.InFlight)
-		assert.Equal(t, 1, p.LiveReads(), "what became of it?")
+		assert.Equal(t, 1, telemetry.LiveReads(p.Calls), "what became of it?")
 		assert.Equal(t, 1, p.Failed)
 	}
 }

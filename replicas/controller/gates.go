@@ -12,10 +12,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/internal/backoff"
-	"github.com/replicakit/replicakit/internal/joined"
 	"github.com/replicakit/replicakit/internal/resourceversion"
 	"github.com/replicakit/replicakit/replicas"
 )
@@ -50,8 +48,11 @@ type Gate struct {
 	// Earlier is true if an earlier pass had postponed the work, and this pass therefore did not try it.
 	Earlier bool
 
+	// Lasting is true if the gate has lasted for a second, is expected to last that long, or lasts until someone
+	// acts. It is set at the end of a pass. Write a line to the log when such a gate begins and when it ends.
+	Lasting bool
+
 	waits bool // the gate keeps the pass from changing the number of children
-	told  bool // a GateChange has reported the gate
 }
 
 // String describes the gate in one line.
@@ -398,7 +399,7 @@ func (p *pass[O, C]) gate(reason GateReason, object string, wait time.Duration, 
 	if wait > 0 {
 		g.Until = p.opts.Now().Add(wait)
 	}
-	if was := gateOf(p.standing, reason, object); was != nil {
+	if was := gateOf(p.Standing, reason, object); was != nil {
 		g.Since = was.Since
 	}
 	i, met := slices.BinarySearchFunc(p.Gates, g, func(a, b Gate) int {
@@ -434,7 +435,7 @@ func (p *pass[O, C]) held(reason GateReason, key, object, version string) bool {
 // from an earlier pass, no event is sent. If this pass has already recorded a gate with this reason and an
 // error, no event is sent either. Call sendEventOnce before gate.
 func (p *pass[O, C]) sendEventOnce(reason GateReason, message string) {
-	if !slices.ContainsFunc(p.standing, func(g Gate) bool { return g.Reason == reason }) &&
+	if !slices.ContainsFunc(p.Standing, func(g Gate) bool { return g.Reason == reason }) &&
 		!slices.ContainsFunc(p.Gates, func(g Gate) bool { return g.Reason == reason && g.Err != nil }) {
 		p.event(corev1.EventTypeWarning, reason.row().event, message)
 	}
@@ -558,106 +559,41 @@ func earliest(a, b time.Duration) time.Duration {
 	return min(a, b)
 }
 
-// A GateChange reports that a gate of an owner has begun, changed or ended.
-type GateChange struct {
-	Gate
-	// Ended is true if the gate no longer holds anything back. If Ended is false, the gate is reported for
-	// the first time, or its Err or Stops has changed. A gate is first reported when it has lasted for a
-	// second, or is expected to last that long.
-	Ended bool
-}
-
-// Log returns the change as a message with keys and values, for a structured log. The keys "reason", "why"
-// and "since" are always present. The keys "stops", "object", "until" and "err" are left out if their
-// values are empty. If the gate has ended, "until" is also left out.
-func (c GateChange) Log() (message string, values []any) {
-	if message = "Held back"; c.Ended {
-		message = "No longer held back"
-	}
-	values = []any{"reason", c.Reason.String(), "why", c.Reason.Sentence()}
-	if c.Stops != 0 {
-		values = append(values, "stops", c.Stops.String())
-	}
-	if c.Object != "" {
-		values = append(values, "object", c.Object)
-	}
-	values = append(values, "since", c.Since)
-	if !c.Until.IsZero() && !c.Ended {
-		values = append(values, "until", c.Until)
-	}
-	if c.Err != nil {
-		values = append(values, "err", c.Err.Error())
-	}
-	return message, values
-}
-
 // gateIsTold is how long a gate must last before it is logged.
 const gateIsTold = time.Second
 
-// A gateBook holds the current gates of each owner. The zero value is ready to use.
-type gateBook struct {
-	of     map[types.NamespacedName][]Gate
-	lasted durations // durations of the gates that have ended
-}
-
-// record replaces the gates of an owner with the gates of a pass, and returns the changes to report. If
-// the pass did not reach a step, the gates of this step remain unchanged. A gate that was reported also remains if
-// its reason lasts although the pass went on.
-func (b *gateBook) record(owner types.NamespacedName, is []Gate, came step, lasts []GateReason, now time.Time) (changes []GateChange) {
-	var stand []Gate
-	for i := range is {
-		g := is[i]
-		was := gateOf(b.of[owner], g.Reason, g.Object)
-		g.told = was != nil && was.told
-		changed := g.told && (joined.WithoutName(g.Err) != joined.WithoutName(was.Err) || g.Stops != was.Stops)
-		if !g.told && g.isTold(now) || changed {
-			g.told = true
-			changes = append(changes, GateChange{Gate: g})
-		}
-		stand = append(stand, g)
+// stand sets p.Standing to the gates that are in effect after the pass: its own gates, and those of earlier passes
+// about which it says nothing.
+func (p *pass[O, C]) stand() {
+	standing := slices.Clip(p.Gates)
+	for i := range p.Gates {
+		g := &p.Gates[i]
+		before := gateOf(p.Standing, g.Reason, g.Object)
+		g.Lasting = g.lasts(p.Now) || before != nil && before.Lasting
 	}
-	for _, was := range b.of[owner] {
-		switch {
-		case gateOf(is, was.Reason, was.Object) != nil:
-		case was.Reason.row().step > came, was.told && slices.Contains(lasts, was.Reason):
-			stand = append(stand, was)
-		default:
-			b.lasted.add(now.Sub(was.Since))
-			if was.told {
-				changes = append(changes, GateChange{Gate: was, Ended: true})
-			}
+	for _, g := range p.Standing {
+		if gateOf(p.Gates, g.Reason, g.Object) == nil && (g.Reason.row().step > p.step || g.Lasting && p.goesOn(g.Reason)) {
+			standing = append(standing, g)
 		}
 	}
-	if len(stand) == 0 {
-		delete(b.of, owner)
-		return changes
-	}
-	if b.of == nil {
-		b.of = map[types.NamespacedName][]Gate{}
-	}
-	b.of[owner] = stand
-	return changes
+	p.Standing = standing
 }
 
-// isTold reports whether a gate must be logged. A gate is logged if it has lasted for a second, or if the
-// field atOnce is set in the row of its reason. If the field shortest is set in the row of a gate's reason,
-// the gate is also logged if the time from Since to Until is at least a second.
-func (g *Gate) isTold(now time.Time) bool {
-	return now.Sub(g.Since) >= gateIsTold || g.Reason.row().atOnce || g.Reason.row().shortest > 0 && g.Until.Sub(g.Since) >= gateIsTold
+// goesOn reports whether a gate that this pass did not meet will soon be met again.
+func (p *pass[O, C]) goesOn(reason GateReason) bool {
+	switch reason {
+	case CallsNotSeen:
+		// The watch was a minute late, and a pod ended each minute. A pass that saw the last creation made the next
+		// one, so the gate ended and soon began again, which was logged forty times in twenty minutes.
+		return len(p.Created)+len(p.Deleted) > 0
+	case OwnWriteNotSeen, OwnerStale: // each ten seconds one pass goes on with the owner from the server, and all others wait
+		return p.OwnerWasStale
+	}
+	return false
 }
 
-func (b *gateBook) samples() []Sample {
-	var owners [reasons]int
-	for _, gates := range b.of {
-		for r := range owners {
-			owners[r] += oneIf(slices.ContainsFunc(gates, func(g Gate) bool { return g.Reason == GateReason(r) }))
-		}
-	}
-	samples := []Sample{b.lasted.sample("gate_duration_seconds", "How long a gate held an owner back.")}
-	for r := GateReason(1); r < reasons; r++ {
-		samples = append(samples, Sample{
-			Name: "gated_owners", Help: "Owners that are held back, by reason.", Type: Gauge, Reason: r.String(), Value: float64(owners[r]),
-		})
-	}
-	return samples
+// lasts reports whether a gate has lasted for a second, or can be expected to.
+func (g *Gate) lasts(now time.Time) bool {
+	row := g.Reason.row()
+	return now.Sub(g.Since) >= gateIsTold || row.atOnce || row.shortest > 0 && g.Until.Sub(g.Since) >= gateIsTold
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/replicakit/replicakit/internal/sim/podtest"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/internal/telemetry"
 )
 
 var update = flag.Bool("update", false, "write the tables of the pages anew")
@@ -439,7 +440,7 @@ func TestEachGateAlone(t *testing.T) {
 			p = g.end(t, r)
 			assert.Empty(t, p.Gates)
 			assert.Zero(t, r.metric(t, "gated_owners", g.reason.String()))
-			for _, s := range r.start().Metrics() {
+			for _, s := range r.recorder.Samples() {
 				if s.Name == "gate_duration_seconds" {
 					assert.NotZero(t, s.Count)
 				}
@@ -600,23 +601,23 @@ func TestGatesOfStepsThatAPassDidNotReach(t *testing.T) {
 	t.Parallel()
 	r := newRig(1)
 	r.create = func(int) error { return quotaFull() }
-	pass, err := r.pass(t, 0)
+	_, err := r.pass(t, 0)
 	require.Error(t, err)
-	require.Len(t, pass.GateChanges, 1)
-	assert.Equal(t, controller.QuotaFull, pass.GateChanges[0].Reason)
+	require.Len(t, r.changes, 1)
+	assert.Equal(t, controller.QuotaFull, r.changes[0].Reason)
 
 	r.children = func() ([]*corev1.Pod, error) { return nil, errors.New("the cache is away") }
 	r.now = podtest.Now.Add(10 * time.Second)
-	pass, err = r.sync(t, t.Context())
+	_, err = r.sync(t, t.Context())
 	require.ErrorContains(t, err, "the cache is away")
-	assert.Empty(t, pass.GateChanges)
+	assert.Empty(t, r.changes)
 
 	r.create = func(int) error { return nil }
-	pass, err = r.pass(t, 70)
+	_, err = r.pass(t, 70)
 	require.NoError(t, err)
-	require.Len(t, pass.GateChanges, 1)
-	assert.True(t, pass.GateChanges[0].Ended)
-	assert.Equal(t, podtest.Now, pass.GateChanges[0].Since)
+	require.Len(t, r.changes, 1)
+	assert.True(t, r.changes[0].Ended)
+	assert.Equal(t, podtest.Now, r.changes[0].Since)
 }
 
 // If Prepare adds an entry to the step, nothing is created or deleted. The pass has a gate with the error.
@@ -675,7 +676,7 @@ func TestHolds(t *testing.T) {
 		r.live = func() ([]*corev1.Pod, error) { return podsOf(r.owner, 1), nil }
 		pass, err := r.sync(t, t.Context())
 		require.NoError(t, err)
-		assert.Equal(t, 1, pass.LiveLists())
+		assert.Equal(t, 1, telemetry.LiveLists(pass.Calls))
 	})
 	t.Run("V16 the end of another incarnation ends no hold", func(t *testing.T) {
 		t.Parallel()

@@ -30,6 +30,7 @@ import (
 	"github.com/replicakit/replicakit/internal/sim/podtest"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/internal/telemetry"
 	"github.com/replicakit/replicakit/replicas/ledger"
 	"github.com/replicakit/replicakit/selector"
 )
@@ -76,6 +77,8 @@ type rig[O, C controller.Object] struct {
 	once       sync.Once
 	controller *controller.Controller
 	last       controller.Pass[O, C]
+	recorder   *telemetry.Recorder[O, C]
+	changes    []telemetry.GateChange // of the last pass
 
 	mu            sync.Mutex
 	created       atomic.Int64 // the number of create calls
@@ -96,7 +99,7 @@ type podPass = controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]
 func newRig(want int32) *podRig { return rigOf(controller.ReplicaSets(), replicaSet(want)) }
 
 func rigOf[O, C controller.Object](kind controller.Kind[O, C], owner O) *rig[O, C] {
-	r := &rig[O, C]{kind: kind, owner: owner, now: podtest.Now}
+	r := &rig[O, C]{kind: kind, owner: owner, now: podtest.Now, recorder: telemetry.New[O, C]()}
 	r.look = func() {}
 	r.opts = controller.Options{MaxParallel: 1, Now: func() time.Time { r.look(); return r.now }, Random: r.random, Events: r}
 	r.owners = func() ([]O, error) { return []O{r.owner}, nil }
@@ -156,7 +159,7 @@ func (r *rig[O, C]) start() *controller.Controller {
 		observe := r.kind.Observe
 		r.kind.Observe = func(ctx context.Context, pass controller.Pass[O, C]) {
 			r.mu.Lock()
-			r.last = pass
+			r.last, r.changes = pass, r.recorder.Record(pass)
 			r.mu.Unlock()
 			if observe != nil {
 				observe(ctx, pass)

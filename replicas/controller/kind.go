@@ -103,8 +103,8 @@ type Kind[O, C Object] struct {
 	// The second plan also creates the children of the missing slots.
 	Prepare func(ctx context.Context, owner O, step *Step[C]) error
 
-	// Observe is called at the end of every pass, for example to update metrics or to write logs. Observe may
-	// be nil.
+	// Observe is called at the end of every pass, for example to update metrics or to write logs. This includes
+	// a pass that panicked, unless Observe itself did. Observe may be nil.
 	Observe func(ctx context.Context, pass Pass[O, C])
 }
 

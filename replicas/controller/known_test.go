@@ -15,6 +15,7 @@ import (
 
 	"github.com/replicakit/replicakit/internal/sim/podtest"
 	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/internal/telemetry"
 )
 
 // A live list with one selector does not show which children another selector matches.
@@ -44,7 +45,7 @@ func TestASelectorThatChangesAfterAList(t *testing.T) {
 	pass, err = r.pass(t, 341, cached, b)
 	require.NoError(t, err)
 	assert.Len(t, pass.Created, 1)
-	assert.Equal(t, 1, pass.LiveLists(), "the view is known to be old")
+	assert.Equal(t, 1, telemetry.LiveLists(pass.Calls), "the view is known to be old")
 }
 
 func TestProofAndACacheThatTellsItsVersion(t *testing.T) {
@@ -99,7 +100,7 @@ func TestAListIsABar(t *testing.T) {
 		r.live = func() ([]*corev1.Pod, error) { return []*corev1.Pod{a}, nil }
 		pass, err := r.pass(t, 331)
 		require.NoError(t, err)
-		require.Equal(t, 1, pass.LiveLists())
+		require.Equal(t, 1, telemetry.LiveLists(pass.Calls))
 		return r
 	}
 	t.Run("a cache that has come as far is right", func(t *testing.T) {
@@ -137,7 +138,7 @@ func TestAListIsABar(t *testing.T) {
 		r.live = func() ([]*corev1.Pod, error) { return []*corev1.Pod{other, third}, nil }
 		pass, err := r.pass(t, 332, other, third)
 		require.NoError(t, err)
-		assert.Equal(t, 1, pass.LiveLists(), "what the first list did not show proves nothing")
+		assert.Equal(t, 1, telemetry.LiveLists(pass.Calls), "what the first list did not show proves nothing")
 		assert.Len(t, pass.Deleted, 1)
 	})
 }
@@ -187,7 +188,7 @@ func TestAnOldViewInWhichNothingMayGo(t *testing.T) {
 	r.live = func() ([]*corev1.Pod, error) { return live, nil }
 	pass, err := r.pass(t, 602, pods...)
 	require.NoError(t, err)
-	assert.Equal(t, 1, pass.LiveLists())
+	assert.Equal(t, 1, telemetry.LiveLists(pass.Calls))
 	assert.Len(t, pass.Deleted, 1)
 }
 

@@ -218,7 +218,7 @@ func TestListsThatHangAreToldOnce(t *testing.T) {
 		r.kind.Observe = func(_ context.Context, pass podPass) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			for _, change := range pass.GateChanges {
+			for _, change := range r.changes {
 				message, _ := change.Log()
 				told[pass.Name.Name+": "+change.Reason.String()+" "+message]++
 			}

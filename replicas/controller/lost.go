@@ -37,7 +37,8 @@ type look[C Object] struct {
 // fewReads single reads, newLook lists the children once. Otherwise the look reads the children one by one.
 func (p *pass[O, C]) newLook(ctx context.Context, n int) look[C] {
 	start := p.state.known.Start()
-	if p.calls.soFar(isRead)+n <= fewReads {
+	reads := filter(p.calls.inOrder(), func(c Call) bool { return c.Verb == "Get" })
+	if len(reads)+n <= fewReads {
 		return look[C]{start: start, find: p.read}
 	}
 	list, err := p.allLive(ctx, start)

@@ -101,29 +101,36 @@ type owners[C Object] struct {
 	m  map[types.NamespacedName][]*memory[C]
 	// passing holds the names of the owners that have a pass under way.
 	passing sets.Set[types.NamespacedName]
+	// standing holds the gates that stood after the last pass of each owner. Owners without such gates are left out.
+	standing map[types.NamespacedName][]Gate
 	// leavers holds the names of owners that have left the cache. Each pass checks one of these names in
 	// sweepLeft.
 	leavers []types.NamespacedName
 }
 
-// enter begins a pass for an owner. It returns false if another pass for the owner is already under way.
-func (o *owners[C]) enter(name types.NamespacedName) bool {
+// enter begins a pass for an owner, and returns the gates that stand. The result ok is false if another pass for
+// the owner is already under way.
+func (o *owners[C]) enter(name types.NamespacedName) (standing []Gate, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.passing.Has(name) {
-		return false
+		return nil, false
 	}
 	if o.passing == nil {
-		o.passing = sets.New[types.NamespacedName]()
+		o.passing, o.standing = sets.New[types.NamespacedName](), map[types.NamespacedName][]Gate{}
 	}
 	o.passing.Insert(name)
-	return true
+	return o.standing[name], true
 }
 
-func (o *owners[C]) exit(name types.NamespacedName) {
+// exit ends a pass for an owner, and keeps the gates that stand after it.
+func (o *owners[C]) exit(name types.NamespacedName, standing []Gate) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.passing.Delete(name)
+	if o.standing[name] = standing; len(standing) == 0 {
+		delete(o.standing, name)
+	}
 }
 
 // stateOf returns the state of an owner, and drops the part of the state that belongs to another generation.

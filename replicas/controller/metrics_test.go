@@ -5,7 +5,6 @@ package controller_test
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -16,13 +15,12 @@ import (
 
 	"github.com/replicakit/replicakit/internal/sim/podtest"
 	"github.com/replicakit/replicakit/replicas"
-	"github.com/replicakit/replicakit/replicas/controller"
 )
 
 // metric returns the value of the sample with this name and this state or reason.
 func (r *rig[O, C]) metric(t *testing.T, name, state string) float64 {
 	t.Helper()
-	for _, s := range r.start().Metrics() {
+	for _, s := range r.recorder.Samples() {
 		if s.Name == name && s.State+s.Reason == state {
 			return s.Value
 		}
@@ -33,42 +31,6 @@ func (r *rig[O, C]) metric(t *testing.T, name, state string) float64 {
 
 func TestMetrics(t *testing.T) {
 	t.Parallel()
-	t.Run("they are there before the first pass, each once, with help", func(t *testing.T) {
-		t.Parallel()
-		r, seen := newRig(1), map[string]bool{}
-		type family struct {
-			help string
-			is   controller.SampleType
-		}
-		families := map[string]family{}
-		for _, s := range r.start().Metrics() {
-			id := s.Name + s.State + s.Reason
-			assert.False(t, seen[id], id)
-			seen[id] = true
-			assert.Zero(t, s.Value)
-			assert.NotEmpty(t, s.Help)
-			about := family{s.Help, s.Type}
-			if known, ok := families[s.Name]; ok {
-				assert.Equal(t, known, about, s.Name)
-			}
-			families[s.Name] = about
-		}
-		listed := []string{
-			"sync_duration_seconds", "children_created_total", "children_deleted_total", "child_errors_total", "delete_conflicts_total", "live_lists_total",
-			"live_reads_total", "failed_passes_total", "backed_off_passes_total", "refused_passes_total", "owners",
-			"gated_owners", "gate_duration_seconds",
-		}
-		for name := range families {
-			assert.True(t, slices.Contains(listed, name), "add the new metric %s to this list, and to docs/metrics.md", name)
-		}
-		for _, name := range listed {
-			assert.Contains(t, families, name, "remove %s from this list, and from docs/metrics.md: no metric has that name", name)
-		}
-		assert.Equal(t, map[string]string{"controller": "web", "state": "refused"}, controller.Sample{State: "refused"}.Labels("web"))
-		assert.Equal(t, map[string]string{"controller": "web", "reason": "QuotaFull"}, controller.Sample{Reason: "QuotaFull"}.Labels("web"))
-		assert.Equal(t, map[string]string{"controller": "web"}, controller.Sample{}.Labels("web"))
-		assert.Empty(t, new(controller.Controller).Metrics(), "New did not make it")
-	})
 	t.Run("they count what passes do", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(3)
@@ -86,7 +48,7 @@ func TestMetrics(t *testing.T) {
 		assert.InDelta(t, 1, r.metric(t, "live_reads_total", ""), 0)
 		assert.InDelta(t, 1, r.metric(t, "failed_passes_total", ""), 0)
 		assert.InDelta(t, 1, r.metric(t, "owners", "in_flight"), 0)
-		took := r.start().Metrics()[0]
+		took := r.recorder.Samples()[0]
 		assert.Equal(t, "sync_duration_seconds", took.Name)
 		assert.EqualValues(t, 1, took.Count)
 		assert.Positive(t, took.Value)

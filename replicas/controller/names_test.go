@@ -23,6 +23,7 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/internal/telemetry"
 )
 
 func TestNames(t *testing.T) {
@@ -62,7 +63,7 @@ func TestNames(t *testing.T) {
 				assert.Equal(t, time.Duration(1), pass.RequeueAfter)
 			}
 			assert.Equal(t, []int{tt.gets, tt.lists}, []int{len(r.callsOf("get")), len(r.callsOf("list"))})
-			assert.Equal(t, []int{tt.gets, tt.lists}, []int{pass.LiveReads(), pass.LiveLists()})
+			assert.Equal(t, []int{tt.gets, tt.lists}, []int{telemetry.LiveReads(pass.Calls), telemetry.LiveLists(pass.Calls)})
 			assert.Zero(t, pass.InFlight)
 			pass, err = r.pass(t, 1)
 			require.NoError(t, err)
@@ -875,7 +876,7 @@ func TestNamesThatNoListContainsCauseNoLists(t *testing.T) {
 	for passes := 0; created == 0 && passes < 100; passes++ {
 		pass, err := r.sync(t, t.Context())
 		require.NoError(t, err)
-		lists += pass.LiveLists()
+		lists += telemetry.LiveLists(pass.Calls)
 		created = len(pass.Created)
 		r.now = r.now.Add(max(pass.RequeueAfter, 1))
 	}

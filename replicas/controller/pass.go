@@ -12,7 +12,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -29,32 +28,38 @@ func (r *reconciler[O, C]) sync(ctx context.Context, owner types.NamespacedName)
 	if err := r.restored(owner); err != nil {
 		return 0, err
 	}
-	if !r.owners.enter(owner) {
+	standing, ok := r.owners.enter(owner)
+	if !ok {
 		return 0, fmt.Errorf("controller: %s %q: a pass for this owner is already under way: do not call Sync twice at once for one owner", r.kind.Owner.Kind, owner)
 	}
-	defer r.owners.exit(owner)
-	p := &pass[O, C]{reconciler: r, inTerm: r.term.number(), standing: r.measures.standing(owner)}
-	p.Name, p.Now = owner, r.opts.Now()
-	defer p.panics()
+	p := &pass[O, C]{reconciler: r, inTerm: r.term.number()}
+	p.Name, p.Now, p.Standing = owner, r.opts.Now(), standing
+	defer func() { r.owners.exit(owner, p.Standing) }()
+	defer p.panics(ctx)
 	p.run(ctx)
 	err := p.err()
 	if restored := r.restored(owner); restored != nil {
 		err = restored
 		p.tellRestored(restored)
 	}
-	p.conclude(err)
-	p.Took = r.opts.Now().Sub(p.Now)
-	if len(p.Gates)+len(p.standing) > 0 && ctx.Err() == nil { // a canceled pass might not have found all of its gates
-		r.measures.noteGates(&p.Pass, p.step)
-	}
-	r.measures.add(&p.Pass)
-	if r.kind.Observe != nil {
-		r.kind.Observe(ctx, p.Pass)
-	}
+	p.end(ctx, err)
 	if onlyRefused(p.Err) {
 		return p.RequeueAfter, nil
 	}
 	return p.RequeueAfter, p.Err
+}
+
+// end completes the Pass and reports it to Kind.Observe.
+func (p *pass[O, C]) end(ctx context.Context, err error) {
+	p.conclude(err)
+	p.Took = p.opts.Now().Sub(p.Now)
+	if ctx.Err() == nil { // a canceled pass might not have found all of its gates
+		p.stand()
+	}
+	if p.kind.Observe != nil && !p.isObserved {
+		p.isObserved = true
+		p.kind.Observe(ctx, p.Pass)
+	}
 }
 
 // A pass is one call of Sync.
@@ -63,9 +68,9 @@ type pass[O, C Object] struct {
 	Pass[O, C] // what Kind.Observe gets
 	calls      calls
 	inTerm     int     // the term in which the pass began
-	standing   []Gate  // the gates of earlier passes
 	step       step    // the step that the pass has reached
 	errs       []error // what went wrong
+	isObserved bool    // Kind.Observe was called, so it is not called again after its own panic
 
 	// These fields are set by p.wants.
 	key    expectations.Key
@@ -178,7 +183,7 @@ func (p *pass[O, C]) carryOut(ctx context.Context, planned replicas.Scale[C]) (s
 }
 
 // panics is deferred by sync. If the pass panics, it reports that and panics again.
-func (p *pass[O, C]) panics() {
+func (p *pass[O, C]) panics(ctx context.Context) {
 	value := recover()
 	if value == nil {
 		return
@@ -191,7 +196,8 @@ func (p *pass[O, C]) panics() {
 		p.tellPanicked(what)
 	}
 	p.gate(PassPanicked, "", 0, fmt.Errorf("%v", what))
-	p.measures.noteGates(&p.Pass, looks) // the pass has not come to the end of any later step
+	p.step = looks // the pass has not come to the end of any later step
+	p.end(ctx, fmt.Errorf("controller: %s %q: a function of the Kind or the client panicked: %v", p.kind.Owner.Kind, p.Name, what))
 	panic(value)
 }
 
@@ -296,9 +302,10 @@ type Pass[O, C Object] struct {
 	LookErr error
 	// Calls lists the calls to the server, sorted by the time of the answer.
 	Calls []Call
-	// GateChanges lists the gates that have begun, changed or ended. A new gate is listed when it has lasted
-	// for a second, or is expected to last that long. Log one line for each change.
-	GateChanges []GateChange
+	// Standing lists the gates that are in effect after the pass. These are its Gates, and gates of earlier passes
+	// if this pass did not reach the part that met them. Compare it with Standing of the owner's last pass to find
+	// out which gates have begun and ended.
+	Standing []Gate
 	// Observed reports whether the children were listed and a plan was made. If Observed is false, the
 	// pass could not compute a status.
 	Observed bool
@@ -311,26 +318,13 @@ type Pass[O, C Object] struct {
 	// RelatedErr is the error of Cache.Related, or nil. If RelatedErr is not nil, co-location was ignored
 	// when pods were ranked.
 	RelatedErr error
-	// RequeueAfter and Err are the results of Sync, with one exception. If the spec is refused, Err is a
-	// *replicas.RefusedError, although Sync returned no error.
+	// RequeueAfter and Err are the results of Sync, with two exceptions. If the spec is refused, Err is a
+	// *replicas.RefusedError, although Sync returned no error. If the pass panicked, Err says so, and Sync panics.
 	RequeueAfter time.Duration
 	Err          error
 	// Took is the duration of the pass.
 	Took time.Duration
 }
-
-// Conflicts returns the number of delete calls that failed with a Conflict. If a webhook has changed a new
-// child so that it does not belong to the owner, the deletion of this child is not counted.
-func (p Pass[O, C]) Conflicts() int {
-	return countCalls(p.Calls, func(c Call) bool { return c.Verb == "Delete" && !c.stray && apierrors.IsConflict(c.Err) })
-}
-
-// LiveLists returns the number of calls that listed children on the server instead of in the cache.
-func (p Pass[O, C]) LiveLists() int { return countCalls(p.Calls, isList) }
-
-// LiveReads returns the number of calls that read a single child from the server instead of from the
-// cache.
-func (p Pass[O, C]) LiveReads() int { return countCalls(p.Calls, isRead) }
 
 // mostInText is the maximum length of each list of names, calls or deletions in the result of String.
 const mostInText = 20

@@ -4,6 +4,7 @@
 package controller_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -374,6 +375,17 @@ func TestSyncRefuses(t *testing.T) {
 		_, err := r.pass(t, 1)
 		require.NoError(t, err)
 		assert.Zero(t, r.metric(t, "gated_owners", "PassPanicked"))
+	})
+	t.Run("a panic of Observe goes on, and Observe is not called again", func(t *testing.T) {
+		t.Parallel()
+		r, calls := newRig(1), 0
+		r.kind.Observe = func(context.Context, podPass) {
+			calls++
+			panic("nil map")
+		}
+		assert.PanicsWithValue(t, "nil map", func() { _, _ = r.pass(t, 0) })
+		assert.Equal(t, 1, calls)
+		assert.Len(t, r.eventsOf("Warning Panicked"), 1)
 	})
 	t.Run("a kind that is not the owner's own is an error", func(t *testing.T) {
 		t.Parallel()

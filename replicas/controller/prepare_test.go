@@ -24,6 +24,7 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/internal/telemetry"
 )
 
 type step = controller.Step[*corev1.Pod]
@@ -449,7 +450,7 @@ func TestPrepareIsNotAskedOnAViewThatMayBeOld(t *testing.T) {
 				pass, err := r.pass(t, 120*i, pods...)
 				require.NoError(t, err)
 				assert.Equal(t, tt.asked[i], asked, "pass %d", i)
-				if lists += pass.LiveLists(); asked == 0 {
+				if lists += telemetry.LiveLists(pass.Calls); asked == 0 {
 					assert.Equal(t, 2*time.Minute, pass.RequeueAfter)
 				}
 			}

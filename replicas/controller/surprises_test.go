@@ -18,6 +18,7 @@ import (
 	"github.com/replicakit/replicakit/internal/sim/podtest"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/internal/telemetry"
 )
 
 var debug = podtest.Labels(map[string]string{"app": "debug"})
@@ -88,7 +89,7 @@ func TestAListAfterARelease(t *testing.T) {
 		require.Len(t, r.callsOf("patch"), 1)
 		pass, err := r.pass(t, 1, a, released) // the cache does not show b yet, and the owner is new to this process
 		require.NoError(t, err)
-		require.Equal(t, 1, pass.LiveLists())
+		require.Equal(t, 1, telemetry.LiveLists(pass.Calls))
 		for i := range 4 {
 			_, err = r.pass(t, 2+i, a, released)
 			require.NoError(t, err)

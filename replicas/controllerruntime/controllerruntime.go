@@ -22,6 +22,7 @@ import (
 
 	"github.com/replicakit/replicakit/internal/follow"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/internal/telemetry"
 	"github.com/replicakit/replicakit/replicas/transport"
 )
 
@@ -178,7 +179,8 @@ func New[O, C client.Object](from cluster.Cluster, kind controller.Kind[O, C], o
 	if err := r.view.tellVersions(from.GetCache()); err != nil {
 		return nil, err
 	}
-	kind.Observe = r.observe(kind.Observe)
+	passes := telemetry.New[O, C]()
+	kind.Observe = observe(passes, kind.Observe)
 	//nolint:staticcheck // controller-runtime 0.21, the lowest that is supported, has no other.
 	if recorder := from.GetEventRecorderFor(r.name); isNil(opts.Controller.Events) && !isNil(recorder) {
 		opts.Controller.Events = events{recorder}
@@ -193,8 +195,8 @@ func New[O, C client.Object](from cluster.Cluster, kind controller.Kind[O, C], o
 	if r.watches, err = r.view.watches(from, calls, opts.Watches); err != nil {
 		return nil, err
 	}
-	return r, registerMetrics(metrics.Registry, r.name, func() []controller.Sample {
-		return append(r.controller.Metrics(), samplesOf(r.watches)...)
+	return r, registerMetrics(metrics.Registry, r.name, func() []telemetry.Sample {
+		return append(passes.Samples(), telemetry.OfWatches(r.watches)...)
 	})
 }
 
@@ -217,11 +219,11 @@ func (r *Reconciler[O, C]) NewTerm(ctx context.Context, namespace string) {
 	r.made().NewTerm(ctx, namespace)
 }
 
-// observe returns a function that logs the gate changes of each pass, and then calls the Kind's own Observe
-// function.
-func (r *Reconciler[O, C]) observe(observe func(context.Context, controller.Pass[O, C])) func(context.Context, controller.Pass[O, C]) {
+// observe returns a function that records each pass and logs the changes of its gates, and then calls the Kind's own
+// Observe function.
+func observe[O, C client.Object](passes *telemetry.Recorder[O, C], observe func(context.Context, controller.Pass[O, C])) func(context.Context, controller.Pass[O, C]) {
 	return func(ctx context.Context, pass controller.Pass[O, C]) {
-		for _, g := range pass.GateChanges {
+		for _, g := range passes.Record(pass) {
 			message, values := g.Log()
 			log.FromContext(ctx).Info(message, values...)
 		}

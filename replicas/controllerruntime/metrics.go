@@ -8,8 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/replicakit/replicakit/internal/follow"
-	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/internal/telemetry"
 )
 
 const metricsNamespace = "replicakit_"
@@ -20,7 +19,7 @@ var registering sync.Mutex
 
 // registerMetrics registers the metrics of a controller, and replaces those of an earlier controller with
 // the same name.
-func registerMetrics(registry prometheus.Registerer, name string, samples func() []controller.Sample) error {
+func registerMetrics(registry prometheus.Registerer, name string, samples func() []telemetry.Sample) error {
 	registering.Lock()
 	defer registering.Unlock()
 	collects := collector{name, samples}
@@ -28,10 +27,10 @@ func registerMetrics(registry prometheus.Registerer, name string, samples func()
 	return registry.Register(collects)
 }
 
-// A collector serves the samples of a controller.Controller and of its watches.
+// A collector serves the metrics of a controller.Controller and of its watches.
 type collector struct {
 	name    string
-	samples func() []controller.Sample
+	samples func() []telemetry.Sample
 }
 
 func (c collector) Describe(descs chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, descs) }
@@ -40,24 +39,12 @@ func (c collector) Collect(collected chan<- prometheus.Metric) {
 	for _, s := range c.samples() {
 		desc := prometheus.NewDesc(metricsNamespace+s.Name, s.Help, nil, s.Labels(c.name))
 		switch s.Type {
-		case controller.Histogram:
+		case telemetry.Histogram:
 			collected <- prometheus.MustNewConstHistogram(desc, s.Count, s.Value, s.Buckets)
-		case controller.Gauge:
+		case telemetry.Gauge:
 			collected <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, s.Value)
-		case controller.Counter:
+		case telemetry.Counter:
 			collected <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, s.Value)
 		}
 	}
-}
-
-// samplesOf returns the metrics of watches as samples of a controller.
-func samplesOf(watches follow.Watches) (samples []controller.Sample) {
-	for _, s := range watches.Samples() {
-		kind := controller.Gauge
-		if s.Counter {
-			kind = controller.Counter
-		}
-		samples = append(samples, controller.Sample{Name: s.Name, Help: s.Help, Type: kind, Kind: s.Kind, Value: s.Value})
-	}
-	return samples
 }

@@ -252,8 +252,11 @@ func (c calls[O, C]) PatchStatus(ctx context.Context, owner O, patch selector.Pa
 	})
 }
 
+// isDeath reports whether a message is about a panic with a Crash.
+func isDeath(message string) bool { return strings.HasSuffix(message, Crash{}.String()) }
+
 func (c calls[O, C]) Event(owner metav1.Object, eventType, reason, message string) {
-	if object.IsNil(owner) || reason == controller.Panicked && strings.HasSuffix(message, Crash{}.String()) {
+	if object.IsNil(owner) || reason == controller.Panicked && isDeath(message) {
 		return // a process that died sends no events
 	}
 	c.cluster.Events = append(c.cluster.Events, Event{

@@ -95,6 +95,9 @@ func (c *Controller[O, C]) kind() controller.Kind[O, C] {
 	kind := c.limited()
 	observe := kind.Observe
 	kind.Observe = func(ctx context.Context, pass controller.Pass[O, C]) {
+		if pass.Err != nil && isDeath(pass.Err.Error()) {
+			return // a process that died observes nothing
+		}
 		if observe != nil {
 			observe(ctx, pass)
 		}

@@ -21,6 +21,7 @@ import (
 	podstate "github.com/replicakit/replicakit/internal/pod"
 	"github.com/replicakit/replicakit/internal/sim/failure"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/internal/telemetry"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
@@ -684,7 +685,7 @@ func TestAPodThatIsAdoptedAndDeletedAtOnce(t *testing.T) {
 	orphan := createPod(t, s.PodCluster, pod("orphan"))
 	s.world.Run(time.Minute)
 	conflicts := 0
-	s.controller.Passed = func(p podPass) { conflicts += p.Conflicts() }
+	s.controller.Passed = func(p podPass) { conflicts += telemetry.Conflicts(p.Calls) }
 	createReplicaSet(t, s.PodCluster, 0)
 	s.world.Run(time.Second)
 	p, err := s.GetChild(t.Context(), namespace, orphan.Name)

@@ -148,8 +148,8 @@ func (w *watcher) early(rs, after *appsv1.ReplicaSet) {
 
 // remembered uses reflection to count the entries that a controller keeps for its owners.
 func remembered(c *podController) int {
-	reconciler := reflect.ValueOf(c).Elem().FieldByName("controller").Elem().FieldByName("reconciler").Elem().Elem()
-	return reconciler.FieldByName("owners").FieldByName("m").Len() + reconciler.FieldByName("measures").Elem().FieldByName("was").Len()
+	owners := reflect.ValueOf(c).Elem().FieldByName("controller").Elem().FieldByName("reconciler").Elem().Elem().FieldByName("owners")
+	return owners.FieldByName("m").Len() + owners.FieldByName("standing").Len()
 }
 
 // Forgotten returns an error if a controller still remembers an owner. Call Forgotten after all

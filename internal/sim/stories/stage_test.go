@@ -339,7 +339,7 @@ func (s *stage) telling(result podPass) string {
 	for _, call := range s.refused {
 		fmt.Fprintf(&b, "%s; ", call)
 	}
-	if result.LiveLists() > 0 {
+	if slices.ContainsFunc(result.Calls, func(c controller.Call) bool { return c.Verb == "List" }) {
 		b.WriteString("lists its pods live; ")
 	}
 	return b.String()

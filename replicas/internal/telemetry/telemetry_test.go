@@ -1,21 +1,85 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package replicastest_test
+package telemetry_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/internal/telemetry"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
+
+type podPass = controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]
+
+const namespace = "default"
+
+func newCluster(nodes int) *replicastest.PodCluster {
+	return replicastest.NewPodCluster(replicastest.Options{Nodes: nodes, Seed: 1})
+}
+
+func createReplicaSet(t *testing.T, c *replicastest.PodCluster, wants int32) {
+	t.Helper()
+	labels := map[string]string{"app": "web"}
+	_, err := c.CreateOwner(t.Context(), &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"},
+		Spec: appsv1.ReplicaSetSpec{
+			Replicas: &wants, Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "web"}}},
+			},
+		},
+	})
+	require.NoError(t, err)
+}
+
+// The metrics are there before the first pass, each once, with help. The list is that of docs/metrics.md.
+func TestNamesOfMetrics(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	type family struct {
+		help string
+		is   telemetry.Type
+	}
+	families := map[string]family{}
+	for _, s := range telemetry.New[*appsv1.ReplicaSet, *corev1.Pod]().Samples() {
+		id := s.Name + s.State + s.Reason
+		assert.False(t, seen[id], id)
+		seen[id] = true
+		assert.Zero(t, s.Value)
+		assert.NotEmpty(t, s.Help)
+		about := family{s.Help, s.Type}
+		if known, ok := families[s.Name]; ok {
+			assert.Equal(t, known, about, s.Name)
+		}
+		families[s.Name] = about
+	}
+	listed := []string{
+		"sync_duration_seconds", "children_created_total", "children_deleted_total", "child_errors_total", "delete_conflicts_total", "live_lists_total",
+		"live_reads_total", "failed_passes_total", "backed_off_passes_total", "refused_passes_total", "owners",
+		"gated_owners", "gate_duration_seconds",
+	}
+	for name := range families {
+		assert.True(t, slices.Contains(listed, name), "add the new metric %s to this list, and to docs/metrics.md", name)
+	}
+	for _, name := range listed {
+		assert.Contains(t, families, name, "remove %s from this list, and from docs/metrics.md: no metric has that name", name)
+	}
+	assert.Equal(t, map[string]string{"controller": "web", "state": "refused"}, telemetry.Sample{State: "refused"}.Labels("web"))
+	assert.Equal(t, map[string]string{"controller": "web", "reason": "QuotaFull"}, telemetry.Sample{Reason: "QuotaFull"}.Labels("web"))
+	assert.Equal(t, map[string]string{"controller": "web"}, telemetry.Sample{}.Labels("web"))
+}
 
 // The watch of the pods is late for twenty minutes, and pods are deleted all the time. Passes wait for the cache to
 // show their calls, and what then is missing is created in the same pass, so the next one waits again. That is one
@@ -41,8 +105,9 @@ func TestAGateThatLastsIsToldOnce(t *testing.T) {
 				c.RememberWrites = versions
 				world := &replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, c}}
 				world.Run(time.Hour)
-				var changes []controller.GateChange
-				c.Passed = func(pass podPass) { changes = append(changes, pass.GateChanges...) }
+				var changes []telemetry.GateChange
+				recorder := telemetry.New[*appsv1.ReplicaSet, *corev1.Pod]()
+				c.Passed = func(pass podPass) { changes = append(changes, recorder.Record(pass)...) }
 				if c.View.ChildWatch.Lag = tt.lag; tt.hangs {
 					c.View.ChildWatch.Hang()
 				}
@@ -76,8 +141,9 @@ func TestAnOwnerThatTheCacheShowsLateIsToldOnce(t *testing.T) {
 	c := cluster.NewController()
 	world := &replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, c}}
 	world.Run(time.Hour)
-	var changes []controller.GateChange
-	c.Passed = func(pass podPass) { changes = append(changes, pass.GateChanges...) }
+	var changes []telemetry.GateChange
+	recorder := telemetry.New[*appsv1.ReplicaSet, *corev1.Pod]()
+	c.Passed = func(pass podPass) { changes = append(changes, recorder.Record(pass)...) }
 	c.View.OwnerWatch.Hang()
 	for range 20 {
 		_, err := cluster.DeleteChild(t.Context(), namespace, cluster.Children(namespace)[0].Name, metav1.DeleteOptions{})
