@@ -20,10 +20,10 @@ import (
 // metrics holds the metrics of a Controller, without those of package telemetry. All
 // controllers with the same registerer share the collectors.
 type metrics struct {
-	ageRatio       prometheus.Histogram
-	staleSyncSkips *prometheus.CounterVec
-	staleChildren  prometheus.Counter // the counter in staleSyncSkips for the children's resource
-	slowPasses     prometheus.Gauge   // Kubernetes has no such metric
+	ageRatio prometheus.Histogram
+	// The passes that waited for the cache of owners, and for that of children: one counter for each resource.
+	staleOwners, staleChildren prometheus.Counter
+	slowPasses                 prometheus.Gauge // Kubernetes has no such metric
 }
 
 // newMetrics registers the metrics. If another controller has already registered the metrics, newMetrics
@@ -37,22 +37,21 @@ func newMetrics(registerer prometheus.Registerer, name string, samples func() []
 			Help:      "[ALPHA] Age of each ready pod chosen for deletion, divided by the age of the youngest ready pod of its owner. If scale-downs go by logarithmic age, most values are below 2.",
 			Buckets:   prometheus.ExponentialBuckets(0.25, 2, 6),
 		})),
-		staleSyncSkips: register(&r, prometheus.NewCounterVec(prometheus.CounterOpts{
-			Subsystem: "replicaset_controller",
-			Name:      "stale_sync_skips_total",
-			Help:      "[ALPHA] Syncs put off because the watch cache was behind the controller's own writes.",
-		}, []string{"group", "resource"})),
 		slowPasses: register(&r, prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: metricsNamespace + "slow_passes",
 			Help: "Passes under way that have taken longer than a second. Other workers have taken their place.",
 		}, []string{"controller"})).WithLabelValues(name),
 	}
+	staleSyncSkips := register(&r, prometheus.NewCounterVec(prometheus.CounterOpts{
+		Subsystem: "replicaset_controller",
+		Name:      "stale_sync_skips_total",
+		Help:      "[ALPHA] Syncs put off because the watch cache was behind the controller's own writes.",
+	}, []string{"group", "resource"}))
 	skips := func(kind schema.GroupVersionKind) prometheus.Counter {
 		resource, _ := meta.UnsafeGuessKindToResource(kind)
-		return m.staleSyncSkips.WithLabelValues(resource.Group, resource.Resource) // exports 0, so that the first increase is visible
+		return staleSyncSkips.WithLabelValues(resource.Group, resource.Resource) // exports 0, so that the first increase is visible
 	}
-	skips(owners)
-	m.staleChildren = skips(children)
+	m.staleOwners, m.staleChildren = skips(owners), skips(children)
 	r.replace(collector{name, samples})
 	return m, r.err
 }

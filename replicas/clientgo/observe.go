@@ -15,7 +15,6 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
 
-	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/internal/telemetry"
@@ -36,8 +35,8 @@ func (a attachment[O, C]) observe(ctx context.Context, pass controller.Pass[O, C
 	if logger.V(2).Enabled() {
 		a.logPass(logger, pass)
 	}
-	if pass.RelatedErr != nil {
-		utilruntime.HandleErrorWithContext(ctx, pass.RelatedErr, "Ranking without related pods", "kind", a.kind, logKey(a.kind), klog.KObj(pass.Owner))
+	if i := slices.IndexFunc(pass.Gates, func(g controller.Gate) bool { return g.Reason == controller.RelatedFailed }); i >= 0 {
+		utilruntime.HandleErrorWithContext(ctx, pass.Gates[i].Err, "Ranking without related pods", "kind", a.kind, logKey(a.kind), klog.KObj(pass.Owner))
 	}
 	if a.typed.Observe != nil {
 		a.typed.Observe(ctx, pass)
@@ -46,10 +45,10 @@ func (a attachment[O, C]) observe(ctx context.Context, pass controller.Pass[O, C
 
 func (a attachment[O, C]) count(pass controller.Pass[O, C]) {
 	m := a.metrics
-	if pass.Stale != (expectations.Stale{}) {
-		m.staleSyncSkips.WithLabelValues(pass.Stale.Resource.Group, pass.Stale.Resource.Resource).Inc()
+	if telemetry.Has(pass.Gates, controller.OwnWriteNotSeen) {
+		m.staleOwners.Inc()
 	}
-	if slices.ContainsFunc(pass.Gates, func(g controller.Gate) bool { return g.Reason == controller.CallsNotSeen }) {
+	if telemetry.Has(pass.Gates, controller.CallsNotSeen) {
 		m.staleChildren.Inc()
 	}
 	if victims, ok := any(pass.Scale.Delete).([]replicas.Deletion[*corev1.Pod]); ok && len(victims) > 0 {
@@ -63,7 +62,7 @@ func (a attachment[O, C]) count(pass controller.Pass[O, C]) {
 func (a attachment[O, C]) logPass(logger klog.Logger, pass controller.Pass[O, C]) {
 	defer logger.V(4).Info("Finished syncing", "kind", a.kind, "key", pass.Name, "duration", pass.Took)
 	if isNone(pass.Owner) {
-		if pass.Err == nil && pass.Stale == (expectations.Stale{}) {
+		if pass.Err == nil {
 			logger.V(4).Info("deleted", "kind", a.kind, "key", pass.Name)
 		}
 		return
@@ -81,8 +80,8 @@ func (a attachment[O, C]) logPass(logger klog.Logger, pass controller.Pass[O, C]
 	if n := telemetry.Conflicts(pass.Calls); n > 0 {
 		logger.V(2).Info("Listed pods live, because some changed before their deletion", "conflicts", n, "deleted", len(pass.Deleted), "waiting", pass.Waiting(), "kind", a.kind, name, owner)
 	}
-	if pass.ViewWasStale {
-		logger.V(2).Info("Listed pods live, because the cache is old", "waiting", pass.Waiting(), "kind", a.kind, name, owner)
+	if n := telemetry.LiveLists(pass.Calls); n > 0 {
+		logger.V(2).Info("Listed pods live", "lists", n, "waiting", pass.Waiting(), "kind", a.kind, name, owner)
 	}
 	if logger := logger.V(4); !isNone(pass.Status) && logger.Enabled() {
 		logger.Info(describeStatus(pass.Owner, pass.Status))

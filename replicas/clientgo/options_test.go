@@ -179,7 +179,7 @@ func TestWatchHangs(t *testing.T) {
 		}
 		assert.Len(t, b.allPods(), 3)
 		assert.Equal(t, 3, b.count("create pods"))
-		assert.NotNil(t, b.logged("Listed pods live, because the cache is old"))
+		assert.NotNil(t, b.logged("Listed pods live"))
 		b.release(pods)
 		after(time.Minute)
 		assert.Len(t, b.allPods(), 3)

@@ -60,19 +60,11 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (scale re
 		return scale, false
 	}
 	p.failedAdoptions(ctx, claimer, claimed)
-	for _, c := range orphans {
-		switch {
-		case p.claimHold(AdoptionUndecided, c) != nil:
-			p.AdoptionPending = append(p.AdoptionPending, c)
-		case p.claimHold(AdoptionRefused, c) != nil:
-			p.AdoptionRejected = append(p.AdoptionRejected, c)
-		}
-	}
 	asPlanned := len(p.Active) == len(claims.Owned)+len(orphans)
 	if plan.Blocked.Reason != "" || len(orphans) == 0 || asPlanned && len(plan.Scale.Delete) == 0 {
 		return plan.Scale, true
 	}
-	p.facts.Undecided = p.AdoptionPending
+	p.facts.Undecided = filter(orphans, func(c C) bool { return p.claimHold(AdoptionUndecided, c) != nil })
 	return p.scaleClaimed(ctx)
 }
 

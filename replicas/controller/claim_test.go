@@ -179,6 +179,6 @@ func TestAContextThatEndsWhileClaimsFail(t *testing.T) {
 	require.Error(t, err)
 	r.settle()
 	pass, _ := r.pass(t, 301, pods...)
-	assert.Equal(t, []string{"orphan"}, names(pass.AdoptionRejected[:1]), "refused for five minutes")
+	assert.Equal(t, []string{"invalid", "orphan"}, gatesOf(pass.Gates, controller.AdoptionRefused), "refused for five minutes")
 	assert.Len(t, r.callsOf("dry-run web-000"), 1)
 }

@@ -45,8 +45,8 @@ const firstDeletions = 16
 func (p *pass[O, C]) delete(ctx context.Context, victims []replicas.Deletion[C]) *deletions[O, C] {
 	d := &deletions[O, C]{pass: p}
 	n := min(firstDeletions, p.opts.MaxParallel)
-	if p.ViewWasStale {
-		n = len(victims) // a list has just shown them in these versions
+	if p.view.isLive { // the victims have just been listed in these versions
+		n = len(victims)
 	}
 	for left := victims; len(left) > 0 && !d.metConflict; n *= 2 {
 		// Fifty pods become ready while the cache is a second late, so each of 40 deletions would meet a Conflict. The

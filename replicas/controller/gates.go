@@ -39,8 +39,9 @@ type Gate struct {
 	// Until is the time at which the Controller tries again. If Until is zero, the Controller tries again
 	// when the owner or its children change, or when the functions of the Kind return another result.
 	Until time.Time
-	// Object is the name of the child or namespace that the gate is about. Object is "" if the gate is
-	// about the owner or several children.
+	// Object is the name of the child or namespace that the gate is about. Of OwnWriteNotSeen, it is the resource
+	// whose cache is behind, such as "replicasets.apps". Object is "" if the gate is about the owner or several
+	// children.
 	Object string
 	// Err is the error that led to the gate, or nil if there was none.
 	Err error
@@ -565,12 +566,12 @@ const gateIsTold = time.Second
 // stand sets p.Standing to the gates that are in effect after the pass: its own gates, and those of earlier passes
 // about which it says nothing.
 func (p *pass[O, C]) stand() {
-	standing := slices.Clip(p.Gates)
 	for i := range p.Gates {
 		g := &p.Gates[i]
 		before := gateOf(p.Standing, g.Reason, g.Object)
 		g.Lasting = g.lasts(p.Now) || before != nil && before.Lasting
 	}
+	standing := slices.Clone(p.Gates)
 	for _, g := range p.Standing {
 		if gateOf(p.Gates, g.Reason, g.Object) == nil && (g.Reason.row().step > p.step || g.Lasting && p.goesOn(g.Reason)) {
 			standing = append(standing, g)
@@ -587,7 +588,7 @@ func (p *pass[O, C]) goesOn(reason GateReason) bool {
 		// one, so the gate ended and soon began again, which was logged forty times in twenty minutes.
 		return len(p.Created)+len(p.Deleted) > 0
 	case OwnWriteNotSeen, OwnerStale: // each ten seconds one pass goes on with the owner from the server, and all others wait
-		return p.OwnerWasStale
+		return p.cacheIsOld
 	}
 	return false
 }

@@ -376,6 +376,24 @@ func (r *rig[O, C]) starting(list *[]string, start string) []string {
 	return slices.DeleteFunc(slices.Clone(*list), func(s string) bool { return !strings.HasPrefix(s, start) })
 }
 
+// gatesOf returns the objects of the gates with one reason.
+func gatesOf(gates []controller.Gate, reason controller.GateReason) (objects []string) {
+	for _, g := range gates {
+		if g.Reason == reason {
+			objects = append(objects, g.Object)
+		}
+	}
+	return objects
+}
+
+// requireGate returns the first gate with this reason.
+func requireGate(t *testing.T, gates []controller.Gate, reason controller.GateReason) controller.Gate {
+	t.Helper()
+	i := slices.IndexFunc(gates, func(g controller.Gate) bool { return g.Reason == reason })
+	require.GreaterOrEqual(t, i, 0, "%v has no %v", gates, reason)
+	return gates[i]
+}
+
 func count(list []string, item string) int {
 	return len(slices.DeleteFunc(slices.Clone(list), func(s string) bool { return s != item }))
 }

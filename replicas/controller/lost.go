@@ -197,7 +197,6 @@ func (p *pass[O, C]) lookFor(ctx context.Context, names []ledger.Name, deletions
 		return found
 	}
 	if p.held(LookFailed, "", "", "") {
-		p.LookErr = p.state.holds[holdKey{LookFailed, ""}].why
 		return found
 	}
 	began := p.opts.Now()
@@ -224,7 +223,7 @@ func (p *pass[O, C]) lookFor(ctx context.Context, names []ledger.Name, deletions
 			p.lookedForDeleted(look, v, f, began)
 		}
 	}
-	if p.LookErr = failed; failed == nil {
+	if failed == nil {
 		p.state.holds.end("", LookFailed)
 	} else if ctx.Err() == nil && !errors.Is(failed, errListsBusy) {
 		p.sendEventOnce(LookFailed, "Error looking for "+p.childResource.Resource+": "+failed.Error())

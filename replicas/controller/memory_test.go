@@ -88,7 +88,7 @@ func TestForget(t *testing.T) {
 		assert.Equal(t, 3, sum(r.pending()))
 		pass, err := r.pass(t, 0)
 		require.NoError(t, err)
-		assert.Equal(t, "2", pass.Stale.Wrote)
+		requireGate(t, pass.Gates, controller.OwnWriteNotSeen)
 		atVersions(r, "2", "2")
 		r.forgetName(t)
 		assert.Zero(t, sum(r.pending()), "its state was kept")

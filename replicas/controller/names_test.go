@@ -569,7 +569,7 @@ func TestCreationsInFlightHoldTheirPlaces(t *testing.T) {
 		pass, err := r.pass(t, 1)
 		require.NoError(t, err)
 		assert.Equal(t, []string{"get web-bbbbb"}, r.calls)
-		require.Error(t, pass.LookErr)
+		require.Error(t, requireGate(t, pass.Gates, controller.LookFailed).Err)
 		r.get = func(name string) (*corev1.Pod, error) { return podtest.Pod(name, podtest.Labels(api)), nil }
 		pass, err = r.pass(t, 3)
 		require.NoError(t, err)
@@ -613,7 +613,7 @@ func TestCreationsInFlightHoldTheirPlaces(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, bothLooks, r.calls)
 		assert.Equal(t, 7*time.Second, pass.RequeueAfter)
-		require.Error(t, pass.LookErr)
+		require.Error(t, requireGate(t, pass.Gates, controller.LookFailed).Err)
 		_, err = r.pass(t, 7, first)
 		require.NoError(t, err)
 		assert.Empty(t, r.calls)
@@ -649,11 +649,11 @@ func TestCreationsInFlightHoldTheirPlaces(t *testing.T) {
 			}
 			assert.Empty(t, pass.Created)
 			if step.is == "allowed" {
-				require.NoError(t, pass.LookErr)
+				assert.Empty(t, gatesOf(pass.Gates, controller.LookFailed))
 				assert.Zero(t, r.metric(t, "owners", "unread"))
 				continue
 			}
-			require.Error(t, pass.LookErr)
+			require.Error(t, requireGate(t, pass.Standing, controller.LookFailed).Err)
 			assert.InDelta(t, 1, r.metric(t, "owners", "unread"), 0)
 		}
 	})

@@ -183,15 +183,15 @@ func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool
 	known.read = now
 	fresh, err := p.fetchOwner(ctx)
 	switch {
-	case p.OwnerErr != nil:
-		p.fails(p.unread(ctx, StopsClaims, p.OwnerErr))
+	case p.ownerErr != nil:
+		p.fails(p.unread(ctx, StopsClaims, p.ownerErr))
 		return cached, false
 	case err != nil || p.ownerOld:
 		p.waitForOwner()
 		return cached, false
 	}
 	known.show(fresh.GetResourceVersion(), false, now)
-	p.OwnerWasStale, p.ownerRead = true, true
+	p.cacheIsOld, p.ownerRead = true, true
 	p.again(known.readIn(now))
 	return fresh, true
 }
@@ -199,23 +199,22 @@ func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool
 // waitForOwner postpones the rest of the pass, because the cache shows an older owner than a call has shown.
 func (p *pass[O, C]) waitForOwner() *Gate {
 	known := &p.state.owner
-	reason, object, wait := OwnerStale, "", max(known.readIn(p.opts.Now()), 1)
-	switch own := p.state.wrote.await(known.version); {
-	case known.gone:
-		reason, p.OwnerWasStale = OwnerGone, true
-	case own: // no other client has changed the owner
-		reason, object = OwnWriteNotSeen, p.ownerResource.String()
-		p.Stale = expectations.Stale{Resource: p.ownerResource, Read: p.cached.GetResourceVersion(), Wrote: known.version, RetryAfter: wait}
-	default:
-		p.OwnerWasStale = true
+	own, wait := p.state.wrote.await(known.version), max(known.readIn(p.opts.Now()), 1)
+	if own && !known.gone { // no other client has changed the owner
+		return p.gate(OwnWriteNotSeen, p.ownerResource.String(), wait, nil)
 	}
-	g := p.gate(reason, object, wait, nil)
-	g.Earlier = p.OwnerWasStale
+	reason := OwnerStale
+	if known.gone {
+		reason = OwnerGone
+	}
+	p.cacheIsOld = true
+	g := p.gate(reason, "", wait, nil)
+	g.Earlier = true
 	return g
 }
 
 // fetchOwner reads the owner from the server. If the answer says nothing about the owner, fetchOwner sets
-// p.OwnerErr. If there is another owner with the same name, fetchOwner returns that one.
+// p.ownerErr. If there is another owner with the same name, fetchOwner returns that one.
 func (p *pass[O, C]) fetchOwner(ctx context.Context) (O, error) {
 	fresh, err := p.askOwner(ctx)
 	switch {
@@ -226,12 +225,12 @@ func (p *pass[O, C]) fetchOwner(ctx context.Context) (O, error) {
 	case apierrors.IsForbidden(err):
 		err = fmt.Errorf("%w (the right to get %s in the group %q is needed)", err, p.ownerResource.Resource, p.kind.Owner.Group)
 	}
-	if p.OwnerErr = err; apierrors.IsNotFound(err) { // an answer too
-		p.OwnerErr = nil
+	if p.ownerErr = err; apierrors.IsNotFound(err) { // an answer too
+		p.ownerErr = nil
 	}
 	p.holdReads()
 	switch {
-	case p.OwnerErr != nil:
+	case p.ownerErr != nil:
 	case err != nil || fresh.GetUID() != p.Owner.GetUID():
 		p.ownerGone()
 	default:
@@ -256,13 +255,13 @@ func (p *pass[O, C]) readOwner(ctx context.Context) (O, error) {
 // holdReads is called after a read of the owner. The reads of an owner that may be gone are up to five minutes
 // apart.
 func (p *pass[O, C]) holdReads() {
-	if p.OwnerErr == nil {
+	if p.ownerErr == nil {
 		p.state.holds.end("", OwnerUnread)
 		return
 	}
 	h := p.state.holds.getOrAdd(OwnerUnread, "")
 	OwnerUnread.grow(&h.Hold, p.opts.Now())
-	h.Wait, h.why = max(h.Wait, serverDelay([]error{p.OwnerErr})), p.OwnerErr
+	h.Wait, h.why = max(h.Wait, serverDelay([]error{p.ownerErr})), p.ownerErr
 }
 
 // shown records a version of the owner that a call has returned.
@@ -318,8 +317,8 @@ func deletes[C Object](scale replicas.Scale[C]) bool { return len(scale.Delete)+
 // wants the same children as p.Owner. Without this check, an old spec that wants fewer children could cause
 // deletions.
 func (p *pass[O, C]) mayDelete(ctx context.Context) bool {
-	if !p.checkOwner(ctx, true) && p.OwnerErr != nil {
-		p.scaleFails(StopsDeletions, p.OwnerErr)
+	if !p.checkOwner(ctx, true) && p.ownerErr != nil {
+		p.scaleFails(StopsDeletions, p.ownerErr)
 	}
 	return p.ownerRead
 }
@@ -328,13 +327,13 @@ func (p *pass[O, C]) mayDelete(ctx context.Context) bool {
 // server wants the same children as p.Owner. If the pass needs the read and the read fails, later passes wait
 // before they read again.
 func (p *pass[O, C]) checkOwner(ctx context.Context, needed bool) bool {
-	if p.ownerRead || p.OwnerErr != nil || needed && p.held(OwnerUnread, "", "", "") {
+	if p.ownerRead || p.ownerErr != nil || needed && p.held(OwnerUnread, "", "", "") {
 		return p.ownerRead
 	}
 	_, _ = p.readOwner(ctx)
 	switch {
-	case p.OwnerErr != nil && needed:
-		p.fails(p.unread(ctx, 0, p.OwnerErr))
+	case p.ownerErr != nil && needed:
+		p.fails(p.unread(ctx, 0, p.ownerErr))
 	case p.ownerOld:
 		p.waitForOwner()
 	}

@@ -203,7 +203,7 @@ func TestOwnStatusWritesWakeNobody(t *testing.T) {
 		was, cur := write(t, r)
 		pass, err := r.pass(t, 0)
 		require.NoError(t, err)
-		require.Equal(t, "6", pass.Stale.Wrote)
+		requireGate(t, pass.Gates, controller.OwnWriteNotSeen)
 		assert.True(t, woken(t, r, was, cur))
 	})
 	t.Run("V15 a pass that went by the owner as it was before is made up for", func(t *testing.T) {

@@ -82,7 +82,9 @@ type pass[O, C Object] struct {
 	// as p.Owner. The field ownerOld is true if a call has shown that the owner is gone, or wants something
 	// else.
 	ownerRead, ownerOld bool
-	remembers           bool // whether the pass records the times at which children become ready, which their status does not contain
+	ownerErr            error // of a read of the owner that failed, so that no other step of the pass tries it again
+	cacheIsOld          bool  // calls have shown that the cached owner is gone, or that others have changed it
+	remembers           bool  // whether the pass records the times at which children become ready, which their status does not contain
 
 	// left is the number of active children that have left since the last pass, until a read has confirmed that
 	// the owner still wants them.
@@ -264,17 +266,12 @@ type Pass[O, C Object] struct {
 	Name  types.NamespacedName
 	Owner O
 	Outcome[C]
-	// Stale says that the cache does not show the status write of an earlier pass yet. Its field Read is the
-	// version of the cached owner. If Stale is not zero, this pass did nothing.
-	Stale expectations.Stale
 	// Scale lists the creations and deletions that the pass set out to make, without those that Kind.Prepare
 	// removed. With Slots, MaxUnavailable or MaxSurge, Scale may contain both creations and deletions.
 	Scale replicas.Scale[C]
 	// Adopted and Released list the children that were patched successfully. Released also contains children
-	// that turned out to be gone. AdoptionRejected lists the orphans whose adoption the server refused.
-	// AdoptionPending lists the orphans whose adoption failed but may still succeed. The pass creates no
-	// children in place of the orphans in AdoptionPending.
-	Adopted, Released, AdoptionRejected, AdoptionPending []C
+	// that turned out to be gone.
+	Adopted, Released []C
 	// Created and Deleted list the children that were created and deleted successfully. If a creation returned
 	// an error but the child was then found on the server, Created contains this child, too.
 	Created, Deleted []C
@@ -284,22 +281,9 @@ type Pass[O, C Object] struct {
 	Failed, Skipped int
 	// InFlight is the number of creations, counted by name, that may have taken effect or may still take
 	// effect. Creations that the server refused are not included. Later passes send the creations in
-	// flight again, or look for their children on the server.
+	// flight again, or look for their children on the server. CreationInFlight is a gate only if they hold
+	// other creations back.
 	InFlight int
-	// ViewWasStale reports whether the children were listed live because the cache
-	// was known to be old.
-	ViewWasStale bool
-	// OwnerWasStale reports whether API calls of the Controller have shown that the cached owner is old.
-	// The owner is then gone, is being deleted, or wants something else. Nothing was created or deleted for
-	// the cached owner.
-	OwnerWasStale bool
-	// OwnerErr is the error of a failed read of the owner from the server, or nil. A pass may read the
-	// owner from the server if the cached owner is old, or before the pass adopts, creates or deletes
-	// children. A pass may also read the owner after a failed status write.
-	OwnerErr error
-	// LookErr is set if a creation or deletion had no answer, and the pass could not find out whether it took
-	// effect. The creation or deletion then stays in flight.
-	LookErr error
 	// Calls lists the calls to the server, sorted by the time of the answer.
 	Calls []Call
 	// Standing lists the gates that are in effect after the pass. These are its Gates, and gates of earlier passes
@@ -315,9 +299,6 @@ type Pass[O, C Object] struct {
 	// StatusErr is the error of a failed status write. If the write succeeded or was not necessary, StatusErr
 	// is nil. If nothing else in the pass failed, Err is equal to StatusErr.
 	StatusErr error
-	// RelatedErr is the error of Cache.Related, or nil. If RelatedErr is not nil, co-location was ignored
-	// when pods were ranked.
-	RelatedErr error
 	// RequeueAfter and Err are the results of Sync, with two exceptions. If the spec is refused, Err is a
 	// *replicas.RefusedError, although Sync returned no error. If the pass panicked, Err says so, and Sync panics.
 	RequeueAfter time.Duration

@@ -15,12 +15,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/sim/podtest"
 	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
 )
 
 func TestTells(t *testing.T) {
@@ -207,8 +206,9 @@ func TestSyncWaitsForItsOwnWrites(t *testing.T) {
 		}
 		pass, err := r.sync(t, t.Context())
 		require.NoError(t, err)
-		sets := schema.GroupResource{Group: "apps", Resource: "replicasets"}
-		assert.Equal(t, expectations.Stale{Resource: sets, Read: "5", Wrote: "9", RetryAfter: 50 * time.Millisecond}, pass.Stale)
+		waits := requireGate(t, pass.Gates, controller.OwnWriteNotSeen)
+		assert.Equal(t, "replicasets.apps", waits.Object)
+		assert.Equal(t, 50*time.Millisecond, waits.Until.Sub(r.now))
 		assert.True(t, pass.Waiting())
 		assert.False(t, pass.Observed)
 		assert.Empty(t, r.calls)

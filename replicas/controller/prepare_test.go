@@ -564,5 +564,5 @@ func TestAnOwnerThatOrphansItsChildrenMeanwhile(t *testing.T) {
 	pass, err := r.pass(t, 0, ready(r.owner, 2)...)
 	require.NoError(t, err)
 	assert.Empty(t, pass.Deleted)
-	assert.True(t, pass.OwnerWasStale)
+	requireGate(t, pass.Gates, controller.OwnerStale)
 }

@@ -138,7 +138,7 @@ func TestSlots(t *testing.T) {
 		r.patch = func(*corev1.Pod) error { return timeout() }
 		pass, err := r.pass(t, 0, append(inSlots(r.owner, "web-0"), podtest.Pod("web-1"))...)
 		require.Error(t, err)
-		assert.Equal(t, []string{"web-1"}, names(pass.AdoptionPending))
+		assert.Equal(t, []string{"web-1"}, gatesOf(pass.Gates, controller.AdoptionUndecided))
 		assert.Equal(t, []string{"web-2"}, names(pass.Created))
 	})
 	t.Run("more slots than are possible are refused, and none is named", func(t *testing.T) {

@@ -215,8 +215,11 @@ func TestStatus(t *testing.T) {
 		require.NoError(t, err)
 		pass, err := r.pass(t, 0)
 		require.NoError(t, err)
-		assert.Equal(t, "10", pass.Stale.Wrote)
-		assert.Equal(t, schema.GroupResource{Group: "apps", Resource: "replicasets"}, pass.Stale.Resource)
+		assert.Equal(t, []string{"replicasets.apps"}, gatesOf(pass.Gates, controller.OwnWriteNotSeen))
+		r.ownersVersion, r.owner.ResourceVersion = "10", "10"
+		pass, err = r.pass(t, 0)
+		require.NoError(t, err)
+		assert.Empty(t, pass.Gates)
 	})
 	t.Run("a client without an answer is an error", func(t *testing.T) {
 		t.Parallel()
@@ -589,7 +592,7 @@ func TestReplicationControllers(t *testing.T) {
 		assert.Equal(t, time.Hour, pass.RequeueAfter)
 		pass, err = r.pass(t, 0)
 		require.NoError(t, err)
-		assert.Equal(t, schema.GroupResource{Resource: "replicationcontrollers"}, pass.Stale.Resource)
+		assert.Equal(t, []string{"replicationcontrollers"}, gatesOf(pass.Gates, controller.OwnWriteNotSeen))
 	})
 }
 

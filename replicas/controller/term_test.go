@@ -17,6 +17,7 @@ import (
 
 	"github.com/replicakit/replicakit/internal/sim/podtest"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/internal/telemetry"
 )
 
 // newProcess returns a rig that checks the owner and the children on the server in its first passes.
@@ -47,7 +48,7 @@ func TestANewProcessLooksLiveBeforeItChangesANumber(t *testing.T) {
 			pass, err := r.pass(t, 0, all[:2]...)
 			require.NoError(t, err)
 			assert.Equal(t, []string{list}, r.calls)
-			assert.True(t, pass.ViewWasStale)
+			assert.Equal(t, 1, telemetry.LiveLists(pass.Calls))
 			_, err = r.pass(t, 1, all[:19]...)
 			require.NoError(t, err)
 			assert.Empty(t, r.calls, "what the list has shown counts")
@@ -124,7 +125,7 @@ func TestANewProcessWhoseCacheTellsItsVersion(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, version, r.calls[0])
 		assert.Len(t, r.last.Created, 2)
-		assert.False(t, r.last.ViewWasStale)
+		assert.Zero(t, telemetry.LiveLists(r.last.Calls))
 		r.owner.UID = "uid-of-another"
 		_, err = r.pass(t, 1)
 		require.NoError(t, err)
@@ -167,7 +168,7 @@ func TestANewProcessWhoseCacheTellsItsVersion(t *testing.T) {
 			for len(r.callsOf("list")) == 0 {
 				pass, err := r.passAt(t, waited)
 				require.NoError(t, err)
-				if !pass.ViewWasStale {
+				if telemetry.LiveLists(pass.Calls) == 0 {
 					require.LessOrEqual(t, pass.RequeueAfter, time.Second)
 					waited += pass.RequeueAfter
 				}
@@ -233,7 +234,7 @@ func TestANewProcessWhoseCacheTellsItsVersion(t *testing.T) {
 				r.now = podtest.Now.Add(after * time.Second)
 				pass, err := r.sync(t, t.Context())
 				require.NoError(t, err)
-				assert.Equal(t, after == 2, pass.ViewWasStale)
+				assert.Equal(t, int(after)-1, telemetry.LiveLists(pass.Calls))
 			}
 			r.owner, r.now = mine, podtest.Now
 			return "20", nil
@@ -405,7 +406,7 @@ func TestANewProcessReadsTheOwnerBeforeItsFirstCreations(t *testing.T) {
 		for second := range 3 {
 			pass, _ := r.pass(t, second, all...) // the status meets a Conflict
 			assert.Empty(t, pass.Created)
-			assert.True(t, pass.OwnerWasStale)
+			assert.True(t, pass.Desired == 2 || len(gatesOf(pass.Gates, controller.OwnerStale)) > 0, "after a second it goes by what it read")
 		}
 	})
 	t.Run("if that fails, creations go on", func(t *testing.T) {

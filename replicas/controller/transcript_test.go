@@ -688,7 +688,7 @@ func (s *scene) pass(always bool) {
 	for _, list := range []struct {
 		are  string
 		pods []*corev1.Pod
-	}{{"deleted", s.last.Deleted}, {"adopted", s.last.Adopted}, {"released", s.last.Released}, {"adoption pending", s.last.AdoptionPending}, {"adoption rejected", s.last.AdoptionRejected}} {
+	}{{"deleted", s.last.Deleted}, {"adopted", s.last.Adopted}, {"released", s.last.Released}} {
 		if len(list.pods) > 0 {
 			s.printed = append(s.printed, fmt.Sprintf("  %s: %s", list.are, strings.Join(names(list.pods), " ")))
 		}

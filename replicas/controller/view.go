@@ -28,6 +28,7 @@ type view[C Object] struct {
 	wanted   sets.Set[string] // see wantedSlots
 	seen     ledger.View[C]
 	is       viewState
+	isLive   bool // a live list of this pass has shown the children
 }
 
 // An ownPlan is the plan for the owner of the pass, with what it was made from. Claims, holds and Kind.Prepare
@@ -183,7 +184,6 @@ func withFacts[C Object](spec replicas.Spec[C], facts replicas.Facts[C]) replica
 // readLive reads the children from the server, so that the pass no longer waits for the cache. The result
 // ok reports whether the list succeeded. If no list is made, the pass does not fail, because a later pass lists.
 func (p *pass[O, C]) readLive(ctx context.Context) (ok bool) {
-	p.ViewWasStale = true
 	if p.held(ListFailed, "", "", "") {
 		return false
 	}
@@ -205,6 +205,7 @@ func (p *pass[O, C]) readLive(ctx context.Context) (ok bool) {
 	p.looked()
 	p.judge(ledger.View[C]{})
 	p.setChildren(live)
+	p.view.isLive = true
 	return true
 }
 
@@ -239,10 +240,10 @@ func (p *pass[O, C]) terminating() (terminating []C) {
 // related returns the objects that Cache.Related returns for the owner. These objects are needed to rank
 // the owner's children. If Cache.Related fails, related returns nil.
 func (p *pass[O, C]) related(ctx context.Context) (related []C) {
-	related, p.RelatedErr = p.cache.Related(ctx, p.Owner)
-	if p.RelatedErr != nil {
-		p.sendEventOnce(RelatedFailed, "Error listing related "+p.childResource.Resource+": "+p.RelatedErr.Error())
-		p.gate(RelatedFailed, "", 0, p.RelatedErr)
+	related, err := p.cache.Related(ctx, p.Owner)
+	if err != nil {
+		p.sendEventOnce(RelatedFailed, "Error listing related "+p.childResource.Resource+": "+err.Error())
+		p.gate(RelatedFailed, "", 0, err)
 		return nil
 	}
 	return related

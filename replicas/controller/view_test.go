@@ -17,6 +17,7 @@ import (
 
 	"github.com/replicakit/replicakit/internal/sim/podtest"
 	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
 )
 
 func TestRelated(t *testing.T) {
@@ -52,7 +53,7 @@ func TestRelated(t *testing.T) {
 		pass, err := r.pass(t, 0, pods...)
 		require.NoError(t, err)
 		assert.Equal(t, []string{"web-000"}, names(pass.Deleted), "half a list ranks nobody")
-		require.EqualError(t, pass.RelatedErr, "no index")
+		require.EqualError(t, requireGate(t, pass.Gates, controller.RelatedFailed).Err, "no index")
 		assert.Len(t, pass.Deleted, 1)
 		assert.Contains(t, r.events, "Warning FailedRelatedPods Error listing related pods: no index")
 	})
@@ -64,7 +65,11 @@ func TestRelated(t *testing.T) {
 		r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return timeout() }
 		told := func(seconds int) int {
 			pass, _ := r.pass(t, seconds, podsOf(r.owner, 2)...)
-			require.Equal(t, failed, pass.RelatedErr)
+			if failed == nil {
+				require.Empty(t, gatesOf(pass.Gates, controller.RelatedFailed))
+			} else {
+				require.Equal(t, failed, requireGate(t, pass.Gates, controller.RelatedFailed).Err)
+			}
 			return len(r.eventsOf("Warning FailedRelatedPods"))
 		}
 		assert.Equal(t, 1, told(0))

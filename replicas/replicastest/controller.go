@@ -119,7 +119,6 @@ func (c *Controller[O, C]) observe(pass controller.Pass[O, C]) {
 	passing := c.inside.Passing
 	c.inside.Passing = nil
 	if c.Passed != nil && passing != nil {
-		pass.Owner = passing.Owner // the owner that the pass used, which can be newer than the cached owner
 		c.Passed(pass)
 	}
 }

@@ -23,6 +23,7 @@ import (
 	appsclient "k8s.io/client-go/kubernetes/typed/apps/v1"
 	"k8s.io/kubernetes/pkg/controller"
 
+	kit "github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/selector"
 	"github.com/replicakit/replicakit/status"
 	"github.com/replicakit/replicakit/test/conformance/upstream"
@@ -79,7 +80,7 @@ func TestClaimDefects(t *testing.T) {
 		assert.Equal(t, []int{0, 0}, []int{len(theirs.creates), len(theirs.statuses)})
 		require.NoError(t, ours.err)
 		assert.Equal(t, []int{2, 1}, []int{len(ours.creates), len(ours.statuses)})
-		assert.Len(t, ours.pass.AdoptionRejected, 1)
+		assert.Equal(t, 1, ours.gates(kit.AdoptionRefused))
 	})
 	inBubbles(t, "W42 one pod that a policy keeps from being adopted holds its own place alone", func(t bubble) {
 		c := web(3, 2)
@@ -87,7 +88,7 @@ func TestClaimDefects(t *testing.T) {
 		theirs, ours := t.theirPass(c), t.ourPass(c)
 		assert.Equal(t, []int{0, 0}, []int{len(theirs.creates), len(theirs.statuses)})
 		assert.Equal(t, []int{1, 1}, []int{len(ours.creates), len(ours.statuses)})
-		assert.Len(t, ours.pass.AdoptionPending, 1)
+		assert.Equal(t, 1, ours.gates(kit.AdoptionUndecided))
 		assert.Contains(t, strings.Join(ours.events, "\n"), "Warning FailedAdopt Error adopting web-0")
 	})
 	t.Run("W43 whom a filter makes lose its owner can be kept", func(t *testing.T) {

@@ -44,7 +44,7 @@ func TestSyncDefects(t *testing.T) {
 		ours.cache.scene.RS = before
 		waits := ours.pass()
 		require.NoError(t, waits.err)
-		assert.Equal(t, "5", waits.pass.Stale.Wrote)
+		assert.Equal(t, 1, waits.gates(kit.OwnWriteNotSeen))
 		assert.True(t, waits.pass.Waiting())
 		assert.Equal(t, 50*time.Millisecond, waits.again)
 	})

@@ -118,6 +118,16 @@ func (o *ourController) looks() {
 	o.server.calls, o.server.events = map[string]int{}, nil
 }
 
+// gates returns the number of gates of the pass with one reason.
+func (o outcome) gates(reason controller.GateReason) (n int) {
+	for _, g := range o.pass.Gates {
+		if g.Reason == reason {
+			n++
+		}
+	}
+	return n
+}
+
 // pass makes one pass and returns its outcome.
 func (o *ourController) pass() outcome {
 	again, err := o.Sync(context.Background(), types.NamespacedName{Namespace: "a", Name: "web"})

@@ -283,8 +283,8 @@ func cmpClaims(c scene, theirs, ours outcome, named *tally) string {
 		named.add(claimsTold)
 	}
 	return cmpInts("events of the owner", unread, len(ours.events)-len(withoutReasons(ours.events, kit.FailedOwner))) +
-		cmpInts("set aside", invalid, len(ours.pass.AdoptionRejected)) +
-		cmpInts("undecided", undecided, len(ours.pass.AdoptionPending)) +
+		cmpInts("set aside", invalid, ours.gates(kit.AdoptionRefused)) +
+		cmpInts("undecided", undecided, ours.gates(kit.AdoptionUndecided)) +
 		cmpInts("events of adoptions", adoptions, len(ours.events)-len(withoutReasons(ours.events, kit.FailedAdopt))) +
 		cmpInts("events of releases", releases, len(ours.events)-len(withoutReasons(ours.events, kit.FailedRelease)))
 }
@@ -611,7 +611,7 @@ func cmpReturns(c scene, theirs, ours outcome, going, passFails bool, named *tal
 		named.add(releaseAgain)
 		want = earliest(want, time.Second)
 	}
-	if going || len(ours.pass.AdoptionRejected) > 0 {
+	if going || ours.gates(kit.AdoptionRefused) > 0 {
 		want = earliest(want, time.Minute)
 	}
 	const nextLook = 5 * time.Second

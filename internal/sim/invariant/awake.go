@@ -65,7 +65,7 @@ func (w *watcher) note(pass podPass) {
 		refused = pass.Generation
 	}
 	uid, generation := pass.Owner.UID, pass.Generation
-	if generation == 0 || pass.OwnerWasStale && !pass.Observed { // the pass did not read the owner, or did not use what it read
+	if generation == 0 || isOwnerOld(pass) { // the pass did not read the owner, or did not use what it read
 		uid, generation = w.last[pass.Name].uid, w.last[pass.Name].generation
 	}
 	w.last[pass.Name] = lastPass{
@@ -73,7 +73,7 @@ func (w *watcher) note(pass podPass) {
 		held:    isHeldByCreations(pass),
 		now:     pass.Now,
 		refused: refused,
-		excuse:  pass.Err != nil || pass.Waiting() || pass.InFlight+len(pass.AdoptionRejected)+len(pass.AdoptionPending)+len(pass.Released)+len(notReleased(pass)) > 0,
+		excuse:  pass.Err != nil || pass.Waiting() || pass.InFlight+gatesOf(pass, controller.AdoptionRefused)+gatesOf(pass, controller.AdoptionUndecided)+gatesOf(pass, controller.ReleaseFailed)+len(pass.Released) > 0,
 	}
 }
 

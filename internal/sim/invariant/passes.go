@@ -20,7 +20,6 @@ import (
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/inside"
-	"github.com/replicakit/replicakit/internal/resourceversion"
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 	"github.com/replicakit/replicakit/selector"
@@ -89,8 +88,8 @@ func (w *watcher) judgePass(pass podPass) {
 		w.fail(Status, "the status write of %s met a Conflict, but the pass did not read the owner to try again", rs.Name)
 	case waits && told.pass == w.passBegan && pass.Err != nil && pass.RequeueAfter <= 0:
 		w.fail(Hasty, "%s must wait until %v, but requests no pass for that time", rs.Name, told.until.Format(time.TimeOnly))
-	case len(pass.Created) > 0 && len(pass.Active)+len(pass.Created)+len(pass.AdoptionPending) > int(pass.Desired):
-		w.fail(MoreUndecided, "%s creates %d pods, but has %d, may adopt %d orphans, and wants %d", rs.Name, len(pass.Created), len(pass.Active), len(pass.AdoptionPending), pass.Desired)
+	case len(pass.Created) > 0 && len(pass.Active)+len(pass.Created)+gatesOf(pass, controller.AdoptionUndecided) > int(pass.Desired):
+		w.fail(MoreUndecided, "%s creates %d pods, but has %d, may adopt %d orphans, and wants %d", rs.Name, len(pass.Created), len(pass.Active), gatesOf(pass, controller.AdoptionUndecided), pass.Desired)
 	case pass.Err == nil && pass.Observed && pass.RequeueAfter <= 0 && !queued && rs.DeletionTimestamp == nil && !w.checker.Vetoed(rs) && w.opens(rs) != "":
 		w.fail(Asleep, "%s does not read pod %s, whose creation got no answer", rs.Name, w.opens(rs))
 	}
@@ -308,7 +307,7 @@ func (w *watcher) misses(rs *appsv1.ReplicaSet, call replicastest.Call, err erro
 func (w *watcher) judgeHold(pass podPass) {
 	rs := pass.Owner
 	last, is := w.last[pass.Name]
-	if !pass.HeldBack() || pass.OwnerWasStale || w.checker.BackOff || !is {
+	if !pass.HeldBack() || isOwnerOld(pass) || w.checker.BackOff || !is {
 		return
 	}
 	if live, err := w.checker.cluster.GetOwner(context.Background(), rs.Namespace, rs.Name); err != nil || live.UID != rs.UID || live.Generation != pass.Generation {
@@ -337,8 +336,8 @@ func counted(pass podPass) int {
 // judgeStale checks that a pass waits for the cache only if the cache lacks one of the controller's
 // writes. It also checks that passes do not wait forever.
 func (w *watcher) judgeStale(pass podPass) {
-	now := w.checker.cluster.Clock.Now()
-	if pass.Stale == (expectations.Stale{}) {
+	now, rs := w.checker.cluster.Clock.Now(), pass.Owner
+	if gatesOf(pass, controller.OwnWriteNotSeen) == 0 {
 		delete(w.stale, pass.Name)
 		return
 	}
@@ -348,12 +347,28 @@ func (w *watcher) judgeStale(pass podPass) {
 		since = now
 		w.stale[pass.Name] = now
 	}
+	live, err := w.checker.cluster.GetOwner(context.Background(), rs.Namespace, rs.Name)
 	switch {
 	case now.Sub(since) > longestUnseen && !w.checker.Skewed:
-		w.fail(Waits, "%s has been waiting for %v, because its cache is stale (%v)", pass.Name.Name, now.Sub(since), pass.Stale)
-	case resourceversion.Reached(pass.Owner.ResourceVersion, pass.Stale.Wrote):
-		w.fail(Waits, "%s waits for %v, although its cache has it", pass.Name.Name, pass.Stale)
+		w.fail(Waits, "%s has been waiting for %v, because its cache is stale", pass.Name.Name, now.Sub(since))
+	case err == nil && live.UID == rs.UID && live.ResourceVersion == rs.ResourceVersion && w.checker.truth.epoch == 0:
+		w.fail(Waits, "%s waits for its own write, although its cache has version %s, the newest", pass.Name.Name, rs.ResourceVersion)
 	}
+}
+
+// gatesOf returns the number of gates of a pass with one reason.
+func gatesOf(pass podPass, reason controller.GateReason) (n int) {
+	for _, g := range pass.Gates {
+		if g.Reason == reason {
+			n++
+		}
+	}
+	return n
+}
+
+// isOwnerOld reports whether a pass waited because calls have shown that the cached owner is old or gone.
+func isOwnerOld(pass podPass) bool {
+	return gatesOf(pass, controller.OwnerStale)+gatesOf(pass, controller.OwnerGone) > 0
 }
 
 // judgeUnshown checks that passes do not wait forever for a cache that lacks the latest version of
@@ -361,7 +376,7 @@ func (w *watcher) judgeStale(pass podPass) {
 func (w *watcher) judgeUnshown(pass podPass) {
 	now, rs := w.checker.cluster.Clock.Now(), pass.Owner
 	live, err := w.checker.cluster.GetOwner(context.Background(), rs.Namespace, rs.Name)
-	if !pass.OwnerWasStale || pass.Observed || pass.Err != nil || err != nil || live.UID != rs.UID || w.checker.Skewed {
+	if !isOwnerOld(pass) || pass.Err != nil || err != nil || live.UID != rs.UID || w.checker.Skewed {
 		delete(w.unshown, pass.Name)
 		return
 	}

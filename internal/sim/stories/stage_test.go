@@ -20,6 +20,7 @@ import (
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/inside"
+	"github.com/replicakit/replicakit/internal/resourceversion"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/replicastest"
@@ -222,7 +223,7 @@ func (s *stage) run(d time.Duration) error {
 // died, mortal also removes this controller from the stage.
 func (s *stage) mortal(do func()) (died bool) {
 	if died = replicastest.Crashes(do); died {
-		s.say(insideOf(s.controller).Passing.Owner.Name, s.telling(podPass{})+"the controller dies")
+		s.say(insideOf(s.controller).Passing.Owner.Name, s.telling(s.controller, podPass{})+"the controller dies")
 		s.stop()
 	}
 	return died
@@ -289,7 +290,7 @@ func reason(err error) string {
 // passed omits this pass.
 func (s *stage) passed(c *podController, result podPass) {
 	rs, err := result.Owner, result.Err
-	text := s.telling(result)
+	text := s.telling(c, result)
 	if text == "" && result.Waiting() {
 		text = s.waiting(rs, result) + "; "
 	}
@@ -313,7 +314,7 @@ func (s *stage) passed(c *podController, result podPass) {
 }
 
 // telling formats the actions of a pass.
-func (s *stage) telling(result podPass) string {
+func (s *stage) telling(c *podController, result podPass) string {
 	var b strings.Builder
 	say := func(verb string, pods []*corev1.Pod) {
 		if len(pods) > 0 {
@@ -324,14 +325,14 @@ func (s *stage) telling(result podPass) string {
 		fmt.Fprintf(&b, "%s; ", call)
 	}
 	say("adopts", result.Adopted)
-	say("waits for the adoption of", result.AdoptionPending)
-	say("sets aside", result.AdoptionRejected)
+	say("waits for the adoption of", podsOf(result.Gates, controller.AdoptionUndecided))
+	say("sets aside", podsOf(result.Gates, controller.AdoptionRefused))
 	say("releases", result.Released)
 	if len(s.creations) > 0 {
 		fmt.Fprintf(&b, "creates %s; ", s.batches(result))
 	}
 	switch {
-	case result.OwnerWasStale:
+	case knowsNewer(c, result):
 		b.WriteString("knows of a newer owner than its cache; ")
 	case len(s.victims) > 0:
 		fmt.Fprintf(&b, "deletes %s; ", s.choices(s.victims))
@@ -343,6 +344,25 @@ func (s *stage) telling(result podPass) string {
 		b.WriteString("lists its pods live; ")
 	}
 	return b.String()
+}
+
+// podsOf returns a pod for each gate with one reason. These pods have only a name.
+func podsOf(gates []controller.Gate, reason controller.GateReason) (pods []*corev1.Pod) {
+	for _, g := range gates {
+		if g.Reason == reason {
+			pods = append(pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: g.Object}})
+		}
+	}
+	return pods
+}
+
+// knowsNewer reports whether a pass waited for a newer owner than the cached one, or went on with that from the server.
+func knowsNewer(c *podController, result podPass) bool {
+	cached, is := c.View.OwnerWatch.Get(result.Name.Namespace, result.Name.Name)
+	return is && resourceversion.Older(cached.ResourceVersion, result.Owner.ResourceVersion) ||
+		slices.ContainsFunc(result.Gates, func(g controller.Gate) bool {
+			return g.Reason == controller.OwnerStale || g.Reason == controller.OwnerGone
+		})
 }
 
 // waiting explains why a pass did nothing.

@@ -102,10 +102,12 @@ type counter[O, C controller.Object] struct {
 func states[O, C controller.Object]() []ownerIs[O, C] {
 	type pass = controller.Pass[O, C]
 	return []ownerIs[O, C]{
-		{"adoption_pending", func(p *pass) bool { return len(p.AdoptionPending) > 0 }},
+		{"adoption_pending", func(p *pass) bool { return Has(p.Gates, controller.AdoptionUndecided) }},
 		{"in_flight", func(p *pass) bool { return p.InFlight > 0 }},
 		{"refused", func(p *pass) bool { return isRefused(p.Err) }},
-		{"unread", func(p *pass) bool { return p.OwnerErr != nil || p.LookErr != nil }},
+		{"unread", func(p *pass) bool {
+			return Has(p.Standing, controller.OwnerUnread) || Has(p.Standing, controller.LookFailed) || count(p.Calls, isFailedRead) > 0
+		}},
 	}
 }
 
@@ -115,6 +117,16 @@ const ownersHelp = "Owners whose last pass has adoptions that the server has not
 type ownerIs[O, C controller.Object] struct {
 	name string
 	in   func(*controller.Pass[O, C]) bool
+}
+
+// Has reports whether there is a gate with the given reason.
+func Has(gates []controller.Gate, reason controller.GateReason) bool {
+	return slices.ContainsFunc(gates, func(g controller.Gate) bool { return g.Reason == reason })
+}
+
+// isFailedRead reports whether a call did not find out about the owner. A creation may go on without that.
+func isFailedRead(c controller.Call) bool {
+	return c.Verb == "GetOwner" && c.Err != nil && !apierrors.IsNotFound(c.Err)
 }
 
 // isRefused reports whether an error of a pass contains a RefusedError.
@@ -235,7 +247,7 @@ func (r *Recorder[O, C]) Samples() []Sample {
 	owners := map[controller.GateReason]int{}
 	for _, gates := range r.gates {
 		for i, g := range gates {
-			owners[g.Reason] += oneIf(!slices.ContainsFunc(gates[:i], func(other controller.Gate) bool { return other.Reason == g.Reason }))
+			owners[g.Reason] += oneIf(!Has(gates[:i], g.Reason))
 		}
 	}
 	for reason := controller.GateReason(1); reason.String() != ""; reason++ {
