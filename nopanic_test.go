@@ -171,7 +171,6 @@ var functions = map[string][]any{
 var kinds = map[string][]any{
 	"controller.Controller":                          {controller.Controller{}, *careful()},
 	"controller.Kind":                                {controller.Kind[set, pod]{}},
-	"controller.List":                                {controller.List[pod]{}},
 	"controller.Options":                             {controller.Options{}},
 	"controller.Outcome":                             {controller.Outcome[pod]{}},
 	"controller.Pass":                                {controller.Pass[set, pod]{}},
@@ -552,8 +551,8 @@ func (careless) Patch(context.Context, pod, selector.Patch, metav1.PatchOptions)
 	return nil, nil
 }
 func (careless) Get(context.Context, string, string) (pod, error) { return nil, nil }
-func (careless) List(context.Context, string, labels.Selector) (controller.List[pod], error) {
-	return controller.List[pod]{Items: []pod{nil}}, nil
+func (careless) List(context.Context, string, labels.Selector) (ledger.List[pod], error) {
+	return ledger.List[pod]{Items: []pod{nil}}, nil
 }
 func (careless) GetOwner(context.Context, string, string) (set, error)         { return nil, nil }
 func (careless) PatchStatus(context.Context, set, selector.Patch) (set, error) { return nil, nil }

@@ -63,7 +63,7 @@ func (c loopClient) Patch(ctx context.Context, pod *corev1.Pod, patch selector.P
 
 func (c loopClient) List(ctx context.Context, namespace string, sel labels.Selector) (ledger.List[*corev1.Pod], error) {
 	list, err := c.Client.List(ctx, namespace, sel)
-	return ledger.List[*corev1.Pod]{Items: list.Items, Version: list.ResourceVersion}, err
+	return ledger.List[*corev1.Pod]{Items: list.Items, Version: list.Version}, err
 }
 
 func (c loopClient) Owner(ctx context.Context, namespace, name string) (metav1.Object, error) {

@@ -16,11 +16,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/internal/object"
-	"github.com/replicakit/replicakit/internal/restore"
+	"github.com/replicakit/replicakit/replicas/internal/restores"
 	"github.com/replicakit/replicakit/replicas/ledger"
 	"github.com/replicakit/replicakit/selector"
 )
@@ -274,7 +273,7 @@ func (p *pass[O, C]) askOwner(ctx context.Context) (O, error) {
 }
 
 // askList lists the children on the server, unless too many lists are under way.
-func (p *pass[O, C]) askList(ctx context.Context) (list List[C], err error) {
+func (p *pass[O, C]) askList(ctx context.Context) (list ledger.List[C], err error) {
 	select {
 	case p.lists <- struct{}{}:
 		defer func() { <-p.lists }()
@@ -341,87 +340,7 @@ var errListsBusy = errors.New("two live lists are under way")
 // The resourceVersions of two different objects are never compared. If the cache goes back to an older
 // version, this proves nothing, because the cache may now read from an API server that lags behind. If an
 // object is not found, this proves nothing either.
-var ErrRestored = restore.Err
-
-// A guard wraps the Client of a Controller. It checks the result of each list, to detect whether the server
-// was restored from a backup. When the Controller has detected a restore, the guard refuses all writes.
-type guard[O, C Object] struct {
-	Client[O, C]
-	cache    Cache[O, C]
-	restores *restore.Watch
-}
-
-func guarded[O, C Object](client Client[O, C], cache Cache[O, C], restores *restore.Watch) Client[O, C] {
-	g := guard[O, C]{client, cache, restores}
-	if versioner, ok := client.(Versioner); ok {
-		return versionGuard[O, C]{g, versioner}
-	}
-	return g
-}
-
-func (g guard[O, C]) List(ctx context.Context, namespace string, matching labels.Selector) (list List[C], err error) {
-	events := g.restores.ChildrenDeleted()
-	err = g.restores.CompareChildren(g.cache.ChildrenVersion(), func() (string, error) {
-		list, err = g.Client.List(ctx, namespace, matching)
-		return list.ResourceVersion, err
-	})
-	for _, c := range list.Items {
-		if err == nil && !object.IsNil(c) && g.restores.IsDeleted(c.GetUID(), events) {
-			err = g.restores.Notice("a live list has %q, although an event reported its deletion", c.GetName())
-		}
-	}
-	return list, err
-}
-
-func (g guard[O, C]) Create(ctx context.Context, child C) (C, error) {
-	if err := g.restores.Proof(); err != nil {
-		return *new(C), err
-	}
-	return g.Client.Create(ctx, child)
-}
-
-func (g guard[O, C]) Delete(ctx context.Context, child C, opts metav1.DeleteOptions) error {
-	if err := g.restores.Proof(); err != nil {
-		return err
-	}
-	return g.Client.Delete(ctx, child, opts)
-}
-
-func (g guard[O, C]) Patch(ctx context.Context, child C, patch selector.Patch, opts metav1.PatchOptions) (C, error) {
-	if err := g.restores.Proof(); err != nil {
-		return *new(C), err
-	}
-	return g.Client.Patch(ctx, child, patch, opts)
-}
-
-func (g guard[O, C]) PatchStatus(ctx context.Context, owner O, patch selector.Patch) (O, error) {
-	if err := g.restores.Proof(); err != nil {
-		return *new(O), err
-	}
-	return g.Client.PatchStatus(ctx, owner, patch)
-}
-
-// A versionGuard is a guard for a Client that is also a Versioner.
-type versionGuard[O, C Object] struct {
-	guard[O, C]
-	versioner Versioner
-}
-
-func (g versionGuard[O, C]) ServerOwnersVersion(ctx context.Context, namespace string) (version string, err error) {
-	err = g.restores.CompareOwners(g.cache.OwnersVersion(), func() (string, error) {
-		version, err = g.versioner.ServerOwnersVersion(ctx, namespace)
-		return version, err
-	})
-	return version, err
-}
-
-func (g versionGuard[O, C]) ServerChildrenVersion(ctx context.Context, namespace string) (version string, err error) {
-	err = g.restores.CompareChildren(g.cache.ChildrenVersion(), func() (string, error) {
-		version, err = g.versioner.ServerChildrenVersion(ctx, namespace)
-		return version, err
-	})
-	return version, err
-}
+var ErrRestored = restores.Err
 
 // tellRestored sends the ServerRestored event, unless the Controller has already sent it.
 func (p *pass[O, C]) tellRestored(err error) {

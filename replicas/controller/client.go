@@ -23,6 +23,7 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/handlers"
+	"github.com/replicakit/replicakit/replicas/ledger"
 	"github.com/replicakit/replicakit/selector"
 )
 
@@ -59,7 +60,7 @@ type Client[O, C Object] interface {
 	// lists the children in all namespaces. The list must be at least as recent as the call, so do not set
 	// a resourceVersion, not even "0". If List reads several pages and their resourceVersions differ, List
 	// must return an error. The Controller does not change the returned children.
-	List(ctx context.Context, namespace string, matching labels.Selector) (List[C], error)
+	List(ctx context.Context, namespace string, matching labels.Selector) (ledger.List[C], error)
 	// GetOwner reads an owner. The Controller may change the returned owner.
 	GetOwner(ctx context.Context, namespace, name string) (O, error)
 	// PatchStatus sends a JSON merge patch to the status subresource of the owner, and returns the whole
@@ -90,13 +91,6 @@ type Checker interface{ Check() error }
 
 // errNoObject is the error of a call that succeeded but returned no object.
 var errNoObject = errors.New("the client returned no object")
-
-// A List is the result of Client.List.
-type List[C Object] struct {
-	Items []C
-	// ResourceVersion is the resourceVersion of the list itself, or "" if it is not known.
-	ResourceVersion string
-}
 
 // A Cache returns owners and children from memory, as its watches have reported them so far. The Controller
 // works correctly even if the cache is incomplete or behind the server. The Controller does not modify the

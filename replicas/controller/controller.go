@@ -20,8 +20,8 @@ import (
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/internal/object"
-	"github.com/replicakit/replicakit/internal/restore"
 	"github.com/replicakit/replicakit/replicas/handlers"
+	"github.com/replicakit/replicakit/replicas/internal/restores"
 	"github.com/replicakit/replicakit/slowstart"
 )
 
@@ -227,7 +227,7 @@ type reconciler[O, C Object] struct {
 	owners owners[C]
 	term   term
 	// restores is shared with the guard that wraps the client.
-	restores *restore.Watch
+	restores *restores.Watch
 	// restoreTold is true after the event about a restore was sent.
 	restoreTold atomic.Bool
 
@@ -239,8 +239,8 @@ type reconciler[O, C Object] struct {
 }
 
 func newReconciler[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], opts Options) *reconciler[O, C] {
-	noticed := &restore.Watch{On: opts.OnRestored}
-	client = guarded(client, cache, noticed)
+	noticed := &restores.Watch{On: opts.OnRestored}
+	client = restores.Guard(noticed, client, cache)
 	r := &reconciler[O, C]{
 		kind: kind, client: client, cache: cache, opts: opts, restores: noticed,
 		lists: make(chan struct{}, listsAtOnce),

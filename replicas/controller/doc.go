@@ -34,7 +34,7 @@ package controller
 //	delete.go   deletions, and what a Conflict means for them
 //	status.go   the counts of the children, and the status write
 //	gates.go    the table of reasons to hold something back, with their delays
-//	ask.go      all calls to the server, what the ledger learns from each, live lists, restores
+//	ask.go      all calls to the server, what the ledger learns from each, live lists
 //	memory.go   the state of an owner that outlives a pass
 //	metrics.go, controller.go, client.go and kind.go contain what users of the package see.
 //

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/ledger"
 	"github.com/replicakit/replicakit/selector"
 )
 
@@ -92,8 +93,8 @@ func (c *cluster) Get(_ context.Context, _, name string) (*corev1.Pod, error) {
 	return nil, apierrors.NewNotFound(corev1.Resource("pods"), name)
 }
 
-func (c *cluster) List(context.Context, string, labels.Selector) (controller.List[*corev1.Pod], error) {
-	return controller.List[*corev1.Pod]{Items: c.created}, nil
+func (c *cluster) List(context.Context, string, labels.Selector) (ledger.List[*corev1.Pod], error) {
+	return ledger.List[*corev1.Pod]{Items: c.created}, nil
 }
 
 func (c *cluster) GetOwner(context.Context, string, string) (*appsv1.ReplicaSet, error) {

@@ -261,10 +261,10 @@ func (r *rig[O, C]) Get(_ context.Context, namespace, name string) (C, error) {
 	return r.get(name)
 }
 
-func (r *rig[O, C]) List(ctx context.Context, namespace string, matching labels.Selector) (controller.List[C], error) {
+func (r *rig[O, C]) List(ctx context.Context, namespace string, matching labels.Selector) (ledger.List[C], error) {
 	r.note(&r.calls, "list %s %s", namespace, matching)
 	items, err := r.liveIn(ctx)
-	return controller.List[C]{Items: items, ResourceVersion: r.liveVersion}, err
+	return ledger.List[C]{Items: items, Version: r.liveVersion}, err
 }
 
 func (r *rig[O, C]) GetOwner(ctx context.Context, namespace, name string) (O, error) {

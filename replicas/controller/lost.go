@@ -17,6 +17,7 @@ import (
 
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/internal/restores"
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
@@ -42,21 +43,21 @@ func (p *pass[O, C]) newLook(ctx context.Context, n int) look[C] {
 		return look[C]{start: start, find: p.read}
 	}
 	list, err := p.allLive(ctx, start)
-	return look[C]{start, true, list.ResourceVersion, func(_ context.Context, name types.NamespacedName) (found C, there bool, _ error) {
+	return look[C]{start, true, list.Version, func(_ context.Context, name types.NamespacedName) (found C, there bool, _ error) {
 		return findNamed(list.Items, name, err)
 	}}
 }
 
 // allLive lists the children that the owner's selector matches, and records the result in the ledger.
-func (p *pass[O, C]) allLive(ctx context.Context, start ledger.Moment) (List[C], error) {
+func (p *pass[O, C]) allLive(ctx context.Context, start ledger.Moment) (ledger.List[C], error) {
 	list, err := p.askList(ctx)
 	if err != nil {
 		return list, err
 	}
-	if err := p.noticeOlder(list.Items...); err != nil {
+	if err := restores.NoticeOlder(p.restores, p.view.children, list.Items...); err != nil {
 		return list, err
 	}
-	return list, p.state.known.Listed(start, ledger.List[C]{Items: list.Items, Version: list.ResourceVersion}, p.snapshot, p.opts.Now())
+	return list, p.state.known.Listed(start, list, p.snapshot, p.opts.Now())
 }
 
 func (p *pass[O, C]) read(ctx context.Context, name types.NamespacedName) (found C, there bool, err error) {
@@ -69,29 +70,9 @@ func (p *pass[O, C]) read(ctx context.Context, name types.NamespacedName) (found
 	case err == nil && nameOf(found) != name:
 		return found, false, fmt.Errorf("the read of %q returned %q", name, object.Name(found))
 	case err == nil:
-		err = p.noticeOlder(found)
+		err = restores.NoticeOlder(p.restores, p.view.children, found)
 	}
 	return found, err == nil, err
-}
-
-// noticeOlder compares the view with children that the server returned. If the server's version of a
-// child is older than the version in the view, the server was restored from a backup. noticeOlder then
-// records the restore and returns an error.
-func (p *pass[O, C]) noticeOlder(found ...C) error {
-	isNil, live := object.NilOf[C](), make(map[types.UID]C, len(found))
-	for _, c := range found {
-		if !isNil(c) {
-			live[c.GetUID()] = c
-		}
-	}
-	for _, shown := range p.view.children {
-		if is, ok := live[shown.GetUID()]; ok {
-			if err := p.restores.NoticeOlder(is, shown.GetResourceVersion()); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // findNamed returns the child with the given name from the result of a list call. If the list call failed

@@ -21,6 +21,7 @@ import (
 
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/handlers"
+	"github.com/replicakit/replicakit/replicas/ledger"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 	"github.com/replicakit/replicakit/selector"
 )
@@ -102,8 +103,8 @@ func (s taped) Get(ctx context.Context, namespace, name string) (*corev1.Pod, er
 	return answer(s.tape, "get "+name, func() (*corev1.Pod, error) { return copied(s.client.Get(ctx, namespace, name)) })
 }
 
-func (s taped) List(ctx context.Context, namespace string, matching labels.Selector) (controller.List[*corev1.Pod], error) {
-	return answer(s.tape, "list "+matching.String(), func() (controller.List[*corev1.Pod], error) { return s.client.List(ctx, namespace, matching) })
+func (s taped) List(ctx context.Context, namespace string, matching labels.Selector) (ledger.List[*corev1.Pod], error) {
+	return answer(s.tape, "list "+matching.String(), func() (ledger.List[*corev1.Pod], error) { return s.client.List(ctx, namespace, matching) })
 }
 
 func (s taped) GetOwner(ctx context.Context, namespace, name string) (*appsv1.ReplicaSet, error) {

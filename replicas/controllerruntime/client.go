@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/ledger"
 	"github.com/replicakit/replicakit/selector"
 )
 
@@ -108,22 +109,22 @@ const pageSize = 500
 
 // List lists children in pages. If the pages have different resourceVersions, List returns an error,
 // because the list could miss a child or contain a child twice.
-func (c caller[O, C]) List(ctx context.Context, namespace string, matching labels.Selector) (controller.List[C], error) {
+func (c caller[O, C]) List(ctx context.Context, namespace string, matching labels.Selector) (ledger.List[C], error) {
 	if isNil(matching) { // a nil selector would match every child
-		return controller.List[C]{}, errors.New("controllerruntime: selector is nil")
+		return ledger.List[C]{}, errors.New("controllerruntime: selector is nil")
 	}
 	opts := client.ListOptions{Namespace: namespace, LabelSelector: matching, Limit: pageSize}
-	var all controller.List[C]
+	var all ledger.List[C]
 	for {
 		items, page, err := c.children.list(ctx, c.live, all.Items, &opts)
 		if err != nil {
-			return controller.List[C]{}, err
+			return ledger.List[C]{}, err
 		}
 		version := page.GetResourceVersion()
-		if opts.Continue != "" && version != all.ResourceVersion {
-			return controller.List[C]{}, fmt.Errorf("controllerruntime: listing %s: a page of version %q follows a page of version %q", c.children.kind.Kind, version, all.ResourceVersion)
+		if opts.Continue != "" && version != all.Version {
+			return ledger.List[C]{}, fmt.Errorf("controllerruntime: listing %s: a page of version %q follows a page of version %q", c.children.kind.Kind, version, all.Version)
 		}
-		all = controller.List[C]{Items: items, ResourceVersion: version}
+		all = ledger.List[C]{Items: items, Version: version}
 		if opts.Continue = page.GetContinue(); opts.Continue == "" {
 			return all, nil
 		}

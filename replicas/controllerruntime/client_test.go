@@ -210,7 +210,7 @@ func TestLiveList(t *testing.T) {
 				return
 			}
 			require.NoError(t, err)
-			assert.Equal(t, "9", list.ResourceVersion)
+			assert.Equal(t, "9", list.Version)
 			require.Len(t, list.Items, 2)
 		})
 	}

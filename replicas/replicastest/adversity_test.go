@@ -232,7 +232,7 @@ func TestLiveList(t *testing.T) {
 	list, err := c.NewClient().List(t.Context(), namespace, labels.SelectorFromSet(labels.Set{"app": "web"}))
 	require.NoError(t, err)
 	require.Len(t, list.Items, 1)
-	assert.Equal(t, "2", list.ResourceVersion)
+	assert.Equal(t, "2", list.Version)
 }
 
 func TestChurn(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/replicakit/replicakit/internal/object"
-	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/ledger"
 	"github.com/replicakit/replicakit/selector"
 )
 
@@ -26,14 +26,14 @@ func (c *Cluster[O, C]) SetQuota(namespace string, limit int) { c.quota[namespac
 func (c *Cluster[O, C]) Children(namespace string) []C { return clone(c.children.rows.in(namespace)) }
 
 // listChildren lists the children that the selector matches. A nil selector matches all children.
-func (c *Cluster[O, C]) listChildren(ctx context.Context, namespace string, matching labels.Selector) (controller.List[C], error) {
+func (c *Cluster[O, C]) listChildren(ctx context.Context, namespace string, matching labels.Selector) (ledger.List[C], error) {
 	if err := ctx.Err(); err != nil {
-		return controller.List[C]{}, err
+		return ledger.List[C]{}, err
 	}
 	items := slices.DeleteFunc(c.Children(namespace), func(child C) bool {
 		return !object.IsNil(matching) && !matching.Matches(labels.Set(child.GetLabels()))
 	})
-	return controller.List[C]{Items: items, ResourceVersion: strconv.FormatUint(c.version, 10)}, nil
+	return ledger.List[C]{Items: items, Version: strconv.FormatUint(c.version, 10)}, nil
 }
 
 // CreateChild stores a new child. If the child has no name, CreateChild generates a name from its

@@ -17,6 +17,7 @@ import (
 	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/ledger"
 	"github.com/replicakit/replicakit/selector"
 )
 
@@ -218,8 +219,8 @@ func (c calls[O, C]) Get(ctx context.Context, namespace, name string) (C, error)
 	})
 }
 
-func (c calls[O, C]) List(ctx context.Context, namespace string, matching labels.Selector) (controller.List[C], error) {
-	return do(ctx, c.Client, c.cluster.children.call("list", namespace, ""), func(ctx context.Context, cluster *Cluster[O, C]) (controller.List[C], error) {
+func (c calls[O, C]) List(ctx context.Context, namespace string, matching labels.Selector) (ledger.List[C], error) {
+	return do(ctx, c.Client, c.cluster.children.call("list", namespace, ""), func(ctx context.Context, cluster *Cluster[O, C]) (ledger.List[C], error) {
 		return cluster.listChildren(ctx, namespace, matching)
 	})
 }

@@ -15,7 +15,6 @@ import (
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/inside"
-	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/ledger"
 	"github.com/replicakit/replicakit/selector"
 )
@@ -30,7 +29,7 @@ func (c *Cluster[O, C]) Version() uint64 { return c.version }
 
 func (c *Cluster[O, C]) Inside() inside.Cluster { return (*insideCluster[O, C])(c) }
 
-func (c *Cluster[O, C]) ListChildren(ctx context.Context, namespace string, matching labels.Selector) (controller.List[C], error) {
+func (c *Cluster[O, C]) ListChildren(ctx context.Context, namespace string, matching labels.Selector) (ledger.List[C], error) {
 	return c.listChildren(ctx, namespace, matching)
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/ledger"
 	"github.com/replicakit/replicakit/selector"
 )
 
@@ -153,32 +154,32 @@ func (c client[O, C, OL, CL, OC, CC]) PatchStatus(ctx context.Context, owner O, 
 // pageSize is the maximum number of children in one page of a live list.
 const pageSize = 500
 
-func (c client[O, C, OL, CL, OC, CC]) List(ctx context.Context, namespace string, matching labels.Selector) (controller.List[C], error) {
+func (c client[O, C, OL, CL, OC, CC]) List(ctx context.Context, namespace string, matching labels.Selector) (ledger.List[C], error) {
 	if object.IsNil(matching) {
-		return controller.List[C]{}, errors.New("typed: listing children: selector is nil")
+		return ledger.List[C]{}, errors.New("typed: listing children: selector is nil")
 	}
 	children, err := c.childrenIn(namespace)
 	if err != nil {
-		return controller.List[C]{}, err
+		return ledger.List[C]{}, err
 	}
 	opts := metav1.ListOptions{LabelSelector: matching.String(), Limit: pageSize}
-	var list controller.List[C]
+	var list ledger.List[C]
 	for first := true; ; first = false {
 		page, err := children.List(ctx, opts)
 		if err != nil {
-			return controller.List[C]{}, err
+			return ledger.List[C]{}, err
 		}
 		about, err := meta.ListAccessor(page)
 		if err != nil {
-			return controller.List[C]{}, fmt.Errorf("typed: listing children: %w", err)
+			return ledger.List[C]{}, fmt.Errorf("typed: listing children: %w", err)
 		}
 		if version := about.GetResourceVersion(); first {
-			list.ResourceVersion = version
-		} else if version != list.ResourceVersion {
-			return controller.List[C]{}, fmt.Errorf("typed: listing children: a page of version %q follows a page of version %q", version, list.ResourceVersion)
+			list.Version = version
+		} else if version != list.Version {
+			return ledger.List[C]{}, fmt.Errorf("typed: listing children: a page of version %q follows a page of version %q", version, list.Version)
 		}
 		if list.Items, err = appendItems(list.Items, page); err != nil {
-			return controller.List[C]{}, err
+			return ledger.List[C]{}, err
 		}
 		if opts.Continue = about.GetContinue(); opts.Continue == "" {
 			return list, nil

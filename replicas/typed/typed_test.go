@@ -410,7 +410,7 @@ func TestClientListsWhatIsThereNow(t *testing.T) {
 	client, asked := newClient(t, page("7", "more", "a", "b"), page("7", "", "c"))
 	list, err := client.List(t.Context(), "shop", matching)
 	require.NoError(t, err)
-	assert.Equal(t, "7", list.ResourceVersion)
+	assert.Equal(t, "7", list.Version)
 	assert.Equal(t, []string{"a", "b", "c"}, names(list.Items))
 	assert.Equal(t, []any{
 		metav1.ListOptions{LabelSelector: "app=web", Limit: 500},

@@ -1,8 +1,9 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package restore collects the proofs that an API server was restored from a backup.
-package restore
+// Package restores collects the proofs that an API server was restored from a backup, and keeps a client from changing
+// such a server.
+package restores
 
 import (
 	"errors"
@@ -12,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/internal/resourceversion"
 )
 
@@ -124,4 +126,23 @@ func (r *Watch) NoticeOlder(is metav1.Object, shown string) error {
 		return nil
 	}
 	return r.Notice("%q was read in version %s, but version %s had been shown", is.GetName(), is.GetResourceVersion(), shown)
+}
+
+// NoticeOlder compares children that the server returned with those that were known before. A restore is recorded, and
+// returned as an error, if one of them is older on the server.
+func NoticeOlder[C Object](r *Watch, known []C, found ...C) error {
+	isNil, live := object.NilOf[C](), make(map[types.UID]C, len(found))
+	for _, c := range found {
+		if !isNil(c) {
+			live[c.GetUID()] = c
+		}
+	}
+	for _, shown := range known {
+		if is, ok := live[shown.GetUID()]; ok {
+			if err := r.NoticeOlder(is, shown.GetResourceVersion()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }

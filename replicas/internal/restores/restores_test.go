@@ -1,7 +1,7 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package restore_test
+package restores_test
 
 import (
 	"errors"
@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/replicakit/replicakit/internal/restore"
+	"github.com/replicakit/replicakit/replicas/internal/restores"
 )
 
 func TestWatch(t *testing.T) {
@@ -20,32 +20,32 @@ func TestWatch(t *testing.T) {
 		return func() (string, error) { return version, nil }
 	}
 	for name, tt := range map[string]struct {
-		observe func(w *restore.Watch) error
+		observe func(w *restores.Watch) error
 		proof   string
 	}{
-		"a list that is older than an earlier one": {func(w *restore.Watch) error {
+		"a list that is older than an earlier one": {func(w *restores.Watch) error {
 			return errors.Join(w.CompareChildren("", listed("7")), w.CompareChildren("", listed("6")))
 		}, "a live list of children has version 6, and an earlier one had 7"},
-		"a list that is older than the cache": {func(w *restore.Watch) error {
+		"a list that is older than the cache": {func(w *restores.Watch) error {
 			return w.CompareOwners("9", listed("8"))
 		}, "a live list of owners has version 8, and the cache had shown 9"},
-		"an object that is older than it was shown": {func(w *restore.Watch) error {
+		"an object that is older than it was shown": {func(w *restores.Watch) error {
 			return w.NoticeOlder(&metav1.ObjectMeta{Name: "web-1", UID: "uid", ResourceVersion: "3"}, "5")
 		}, `"web-1" was read in version 3, but version 5 had been shown`},
-		"owners and children have versions of their own": {func(w *restore.Watch) error {
+		"owners and children have versions of their own": {func(w *restores.Watch) error {
 			return errors.Join(w.CompareChildren("", listed("7")), w.CompareOwners("", listed("6")))
 		}, ""},
-		"versions that are no numbers prove nothing": {func(w *restore.Watch) error {
+		"versions that are no numbers prove nothing": {func(w *restores.Watch) error {
 			return errors.Join(w.CompareChildren("b", listed("a")), w.CompareChildren("c", listed("")))
 		}, ""},
-		"nor does an object without a UID": {func(w *restore.Watch) error {
+		"nor does an object without a UID": {func(w *restores.Watch) error {
 			return w.NoticeOlder(&metav1.ObjectMeta{ResourceVersion: "3"}, "5")
 		}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			told := 0
-			w := restore.Watch{On: func(error) { told++ }}
+			w := restores.Watch{On: func(error) { told++ }}
 			err := tt.observe(&w)
 			if tt.proof == "" {
 				require.NoError(t, err)
@@ -53,7 +53,7 @@ func TestWatch(t *testing.T) {
 				return
 			}
 			require.ErrorContains(t, err, tt.proof)
-			require.ErrorIs(t, err, restore.Err)
+			require.ErrorIs(t, err, restores.Err)
 			require.Error(t, w.NoticeOlder(&metav1.ObjectMeta{UID: "other", ResourceVersion: "1"}, "2"))
 			require.ErrorContains(t, w.Proof(), tt.proof, "the first proof is kept")
 			assert.Equal(t, 1, told)
@@ -63,7 +63,7 @@ func TestWatch(t *testing.T) {
 
 func TestDeletedChildren(t *testing.T) {
 	t.Parallel()
-	var w restore.Watch
+	var w restores.Watch
 	w.ChildDeleted("a")
 	before := w.ChildrenDeleted()
 	w.ChildDeleted("b")
