@@ -36,7 +36,7 @@ package controller
 //	gates.go    the table of reasons to hold something back, with their delays
 //	ask.go      all calls to the server, what the ledger learns from each, live lists
 //	memory.go   the state of an owner that outlives a pass
-//	metrics.go, controller.go, client.go and kind.go contain what users of the package see.
+//	controller.go, client.go and kind.go contain what users of the package see.
 //
 // Some rules are in other packages. Package replicas decides how many children there should be, and its
 // type Room limits the creations and deletions of a pass. Package ledger records the results of API calls

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/replicakit/replicakit/expectations"
-	kit "github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/ledger"
 	"github.com/replicakit/replicakit/selector"
 )
 
@@ -126,9 +126,9 @@ func (c client) Get(_ context.Context, namespace, name string) (*corev1.Pod, err
 	return c.rsc.named(pod), err
 }
 
-func (c client) List(_ context.Context, namespace string, matching labels.Selector) (kit.List[*corev1.Pod], error) {
+func (c client) List(_ context.Context, namespace string, matching labels.Selector) (ledger.List[*corev1.Pod], error) {
 	pods, err := c.rsc.podsIn(namespace, matching)
-	return kit.List[*corev1.Pod]{Items: pods}, err
+	return ledger.List[*corev1.Pod]{Items: pods}, err
 }
 
 // listers lets our controller read the caches of the tests.
