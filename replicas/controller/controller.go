@@ -55,7 +55,7 @@ type syncer interface {
 // New returns a Controller for the owners of a kind. To request a pass, the Controller's event handlers
 // call enqueue. If another Enqueue is passed to a handler, the handler calls that one instead. New returns
 // an error if client, cache or enqueue is nil, if an option is negative, or if the Kind is invalid. If
-// client is a Checker and Check returns an error, New returns that error.
+// client is a Checker and Check returns an error, New returns that error. New calls Kind.Client once.
 func New[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], enqueue handlers.Enqueue, opts Options) (*Controller, error) {
 	if err := kind.check(); err != nil {
 		return nil, err
@@ -79,7 +79,14 @@ func New[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], e
 			return nil, err
 		}
 	}
-	r := newReconciler(kind, client, cache, opts.withDefaults())
+	calls := client
+	if kind.Client != nil {
+		if calls = kind.Client(client); object.IsNil(calls) {
+			return nil, fmt.Errorf("controller: kind %s: Client returned nil", kind.Owner.Kind)
+		}
+	}
+	r := newReconciler(kind, cache, opts.withDefaults())
+	r.client = restores.Guard(r.restores, calls, client, cache)
 	var err error
 	r.events, err = handlers.New(handlers.Config[O, C]{
 		Owner: kind.Owner, ClusterScoped: kind.ClusterScoped, Spec: kind.Spec,
@@ -238,11 +245,9 @@ type reconciler[O, C Object] struct {
 	backOff      bool // Options.BackOffFailed, with its default
 }
 
-func newReconciler[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], opts Options) *reconciler[O, C] {
-	noticed := &restores.Watch{On: opts.OnRestored}
-	client = restores.Guard(noticed, client, cache)
+func newReconciler[O, C Object](kind Kind[O, C], cache Cache[O, C], opts Options) *reconciler[O, C] {
 	r := &reconciler[O, C]{
-		kind: kind, client: client, cache: cache, opts: opts, restores: noticed,
+		kind: kind, cache: cache, opts: opts, restores: &restores.Watch{On: opts.OnRestored},
 		lists: make(chan struct{}, listsAtOnce),
 		owners: owners[C]{patience: func() time.Duration { // partly random, to spread the lists over time
 			return opts.ExpectationsTimeout + time.Duration(opts.Random(int(opts.ExpectationsTimeout/10/time.Millisecond)+1))*time.Millisecond

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/internal/sim/podtest"
+	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
 )
@@ -34,8 +35,11 @@ func TestNewRefuses(t *testing.T) {
 		`controller: kind ReplicaSet: Child "/v1, Kind=" is incomplete`:                                                      func(k *kind, _ *controller.Options) { k.Child.Kind = "" },
 		`controller: kind ReplicaSet has no Spec`:                                                                            func(k *kind, _ *controller.Options) { k.Spec = nil },
 		`controller: kind ReplicaSet: PatchType "application/json-patch+json" is neither a strategic nor a JSON merge patch`: func(k *kind, _ *controller.Options) { k.PatchType = types.JSONPatchType },
-		`controller: MaxParallel -1 is negative`:                                                                             func(_ *kind, o *controller.Options) { o.MaxParallel = -1 },
-		`controller: ExpectationsTimeout -1s is negative`:                                                                    func(_ *kind, o *controller.Options) { o.ExpectationsTimeout = -time.Second },
+		`controller: kind ReplicaSet: Client returned nil`: func(k *kind, _ *controller.Options) {
+			k.Client = func(podClient) podClient { return nil }
+		},
+		`controller: MaxParallel -1 is negative`:          func(_ *kind, o *controller.Options) { o.MaxParallel = -1 },
+		`controller: ExpectationsTimeout -1s is negative`: func(_ *kind, o *controller.Options) { o.ExpectationsTimeout = -time.Second },
 	} {
 		r, k, o := newRig(1), controller.ReplicaSets(), controller.Options{}
 		change(&k, &o)
@@ -54,8 +58,173 @@ func TestNewRefuses(t *testing.T) {
 	require.EqualError(t, err, "controller: cache is nil")
 	_, err = controller.New(k, r, r, nil, controller.Options{})
 	require.EqualError(t, err, "controller: enqueue is nil")
+	k.Client = func(podClient) podClient { return (*podRig)(nil) }
+	_, err = controller.New(k, r, r, r.wake, controller.Options{})
+	require.EqualError(t, err, "controller: kind ReplicaSet: Client returned nil", "a nil pointer is nil too")
+	k.Client = nil
 	_, err = controller.New(k, r, r, r.wake, controller.Options{})
 	require.NoError(t, err, "no option is needed")
+}
+
+type podClient = controller.Client[*appsv1.ReplicaSet, *corev1.Pod]
+
+// An ownCalls is a Client of an operator that makes creations and deletions in its own way. It is no Versioner, because
+// it embeds an interface.
+type ownCalls struct {
+	podClient
+	create func(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error)
+	remove func(ctx context.Context, pod *corev1.Pod, opts metav1.DeleteOptions) error
+	listed string // the resourceVersion of lists; "" for that of the inner client
+}
+
+func (c ownCalls) Create(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
+	if c.create == nil {
+		return c.podClient.Create(ctx, pod)
+	}
+	return c.create(ctx, pod)
+}
+
+func (c ownCalls) Delete(ctx context.Context, pod *corev1.Pod, opts metav1.DeleteOptions) error {
+	if c.remove == nil {
+		return c.podClient.Delete(ctx, pod, opts)
+	}
+	return c.remove(ctx, pod, opts)
+}
+
+func (c ownCalls) List(ctx context.Context, namespace string, matching labels.Selector) (controller.List[*corev1.Pod], error) {
+	list, err := c.podClient.List(ctx, namespace, matching)
+	if c.listed != "" {
+		list.ResourceVersion = c.listed
+	}
+	return list, err
+}
+
+func TestKindClient(t *testing.T) {
+	t.Parallel()
+	t.Run("is asked once, and gets the calls of all passes", func(t *testing.T) {
+		t.Parallel()
+		r, asked, sent := newRig(2), 0, 0
+		r.kind.Client = func(client podClient) podClient {
+			asked++
+			return ownCalls{podClient: client, create: func(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
+				sent++
+				return client.Create(ctx, pod)
+			}}
+		}
+		pass, err := r.pass(t, 0)
+		require.NoError(t, err)
+		assert.Len(t, pass.Created, 2)
+		_, err = r.pass(t, 1, pass.Created...)
+		require.NoError(t, err)
+		assert.Equal(t, 1, asked)
+		assert.Equal(t, 2, sent)
+	})
+	t.Run("does not take the versions away", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.serverAt = func() (string, error) { return "10", nil }
+		r.kind.Client = func(client podClient) podClient {
+			_, ok := client.(controller.Versioner)
+			require.True(t, ok)
+			return ownCalls{podClient: client}
+		}
+		r.start().NewTerm(t.Context(), podtest.Namespace)
+		assert.Equal(t, []string{"owners of default", "children of default"}, r.calls)
+	})
+	t.Run("is inside the guard against restores", func(t *testing.T) {
+		t.Parallel()
+		r := expired(3, podsOf(replicaSet(3), 1)...)
+		r.childrenVersion, r.liveVersion = "900", "901"
+		r.kind.Client = func(client podClient) podClient { return ownCalls{podClient: client, listed: "100"} }
+		expects(r)
+		_, err := r.pass(t, late, podsOf(r.owner, 2)...)
+		requireRestored(t, r, err, "a live list of children has version 100, and the cache had shown 900")
+	})
+}
+
+// An operator marks a pod in place of deleting it. Another controller drains the pod, and deletes it in the end.
+func TestADeletionThatIsAnUpdate(t *testing.T) {
+	t.Parallel()
+	isMarked := func(pod *corev1.Pod) bool { return pod.Annotations["drain"] != "" }
+	mark := func(pod *corev1.Pod) *corev1.Pod {
+		pod = pod.DeepCopy()
+		pod.Annotations, pod.ResourceVersion = map[string]string{"drain": "yes"}, "8"
+		return pod
+	}
+	drains := func(order podrank.Order[*corev1.Pod]) (r *podRig, marked *[]string) {
+		r, marked = newRig(2), &[]string{}
+		spec := r.kind.Spec
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+			s, err := spec(rs)
+			s.Rules.Order = order
+			return s, err
+		}
+		r.kind.Client = func(client podClient) podClient {
+			return ownCalls{podClient: client, remove: func(_ context.Context, pod *corev1.Pod, opts metav1.DeleteOptions) error {
+				assert.Equal(t, pod.UID, *opts.Preconditions.UID)
+				assert.Equal(t, pod.ResourceVersion, *opts.Preconditions.ResourceVersion)
+				*marked = append(*marked, pod.Name)
+				return nil
+			}}
+		}
+		return r, marked
+	}
+	t.Run("holds everything until the pod has a deletionTimestamp", func(t *testing.T) {
+		t.Parallel()
+		r, marked := drains(podrank.Order[*corev1.Pod]{})
+		pods := ready(r.owner, 3)
+		pass, err := r.pass(t, 0, pods...)
+		require.NoError(t, err)
+		require.Len(t, *marked, 1)
+		assert.Equal(t, *marked, names(pass.Deleted))
+		assert.Empty(t, r.callsOf("delete"))
+		i := slices.Index(names(pods), (*marked)[0])
+		*r.owner.Spec.Replicas = 3
+		for second, is := range []*corev1.Pod{pods[i], mark(pods[i])} {
+			pods[i] = is
+			pass, err = r.pass(t, 1+second, pods...)
+			require.NoError(t, err)
+			require.Len(t, pass.Gates, 1)
+			assert.Equal(t, controller.CallsNotSeen, pass.Gates[0].Reason)
+			assert.Empty(t, pass.Created)
+			assert.EqualValues(t, 3, pass.Counts.Replicas, "without ChildrenVersion, the cache alone is counted")
+		}
+		pods[i] = mark(pods[i])
+		pods[i].DeletionTimestamp = &metav1.Time{Time: podtest.Now}
+		pass, err = r.pass(t, 3, pods...)
+		require.NoError(t, err)
+		assert.Empty(t, pass.Gates)
+		assert.Len(t, pass.Created, 1, "the owner wants three again")
+	})
+	first, err := podrank.NewOrder(podrank.First("drained", isMarked), podrank.CreationTime())
+	require.NoError(t, err)
+	for name, tt := range map[string]struct {
+		order podrank.Order[*corev1.Pod]
+		again bool // the same pod
+	}{
+		"after five minutes, another pod may be chosen":          {podrank.Order[*corev1.Pod]{}, false},
+		"after five minutes, Order chooses the marked pod again": {first, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, marked := drains(tt.order)
+			pods := ready(r.owner, 3)
+			_, err := r.pass(t, 0, pods...)
+			require.NoError(t, err)
+			require.Len(t, *marked, 1)
+			for i, p := range pods {
+				if pods[i] = podtest.Pod(p.Name, owned(r.owner), version("9"), podtest.NotReady); p.Name == (*marked)[0] { // the others are not ready any more
+					pods[i] = mark(p)
+				}
+			}
+			r.live = func() ([]*corev1.Pod, error) { return pods, nil }
+			pass, err := r.pass(t, late, pods...)
+			require.NoError(t, err)
+			require.Equal(t, 1, pass.LiveLists())
+			require.Len(t, *marked, 2)
+			assert.Equal(t, tt.again, (*marked)[0] == (*marked)[1], "%v", *marked)
+		})
+	}
 }
 
 func TestNobodyIsToldOfEvents(t *testing.T) {

@@ -44,10 +44,11 @@ type Cache interface {
 	ChildrenVersion() string
 }
 
-// Guard wraps a client. It compares each list with earlier ones and with the cache, and after a proof it makes no more
-// changes: each of them returns the proof. If the client is a Versioner, the result is one, too.
-func Guard[O, C Object](watch *Watch, client Client[O, C], cache Cache) Client[O, C] {
-	g := guard[O, C]{client, cache, watch}
+// Guard wraps the client that makes the calls. It compares each list with earlier ones and with the cache, and after a
+// proof it makes no more changes: each of them returns the proof. If the argument client is a Versioner, the result is one,
+// too. It is the client that calls may wrap, and a client that wraps another is usually no Versioner.
+func Guard[O, C Object](watch *Watch, calls, client Client[O, C], cache Cache) Client[O, C] {
+	g := guard[O, C]{calls, cache, watch}
 	if versioner, ok := client.(Versioner); ok {
 		return versionGuard[O, C]{g, versioner}
 	}
