@@ -58,6 +58,15 @@ type Kind[O, C Object] struct {
 	// that has counted the children. If the status write fails with a Conflict, Status is called again with a
 	// fresh copy of the owner. If Status is nil, no status is written.
 	Status func(owner O, outcome Outcome[C]) error
+	// Refused updates the status of an owner whose spec is refused, usually with a condition. The argument err is
+	// the *replicas.RefusedError of Spec, or of package replicas for the result of Spec. The argument owner is a
+	// copy, and its status is written in the same way as that of Status, also while the owner is being deleted.
+	// Status is not called in such a pass, because nothing was counted and zeros would be written. When the spec
+	// is mended, Status must take the condition back. For the same owner and the same error, Refused must set
+	// the same status, because each write causes another pass. If New or Prepare returns a RefusedError, the
+	// children were counted, so Status is called and Refused is not. If Refused is nil, no status is written
+	// for a refused spec, as in Kubernetes.
+	Refused func(owner O, err error)
 	// StatusOf returns the owner's whole status, or a pointer to the whole status. The Controller
 	// compares the owner's old and new status, and writes the new one only if they differ. If StatusOf
 	// returned only a part of the status, changes of the other fields would not be written. If StatusOf

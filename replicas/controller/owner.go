@@ -56,7 +56,7 @@ func (p *pass[O, C]) wants(ctx context.Context) bool {
 		if !isRefused(err) { // the error may be temporary, so the pass is tried again
 			err = p.failure("Kind.Spec failed: %w", err)
 		}
-		p.refuseSpec(err)
+		p.refuseSpec(ctx, err)
 		return false
 	}
 	p.rules, p.Desired = counting(p.spec.Rules), p.spec.Replicas
@@ -139,11 +139,12 @@ func (p *pass[O, C]) sendRefusal(reason, message string) {
 // refusalAgain is how often the refusal of a deleted owner's spec is reported.
 const refusalAgain = time.Hour
 
-// refuseSpec records that the pass cannot act on the owner's spec.
-func (p *pass[O, C]) refuseSpec(err error) {
+// refuseSpec records that the pass cannot act on the owner's spec, and writes the status that Kind.Refused sets.
+func (p *pass[O, C]) refuseSpec(ctx context.Context, err error) {
 	reason, message, wait := FailedSpec, err.Error(), time.Duration(0)
-	if e, ok := asRefused(err); ok {
-		reason, message = e.Reason, e.Error()
+	refused, ok := asRefused(err)
+	if ok {
+		reason, message = refused.Reason, refused.Error()
 	}
 	if p.Owner.GetDeletionTimestamp() != nil {
 		// Nobody changes an owner that was deleted, so no event wakes it, and its finalizer keeps it. Who asks
@@ -158,6 +159,15 @@ func (p *pass[O, C]) refuseSpec(err error) {
 	p.sendRefusal(reason, message)
 	p.gate(SpecRefused, "", wait, err)
 	p.fails(err)
+	if !ok || p.kind.Refused == nil {
+		return
+	}
+	p.writeStatus(ctx, func(owner O) error {
+		if owner.GetGeneration() == p.Generation { // after a Conflict, the spec may have been mended
+			p.kind.Refused(owner, refused)
+		}
+		return nil
+	})
 }
 
 // upToDate returns the owner that the pass uses, which is normally the cached one. If a call has shown a newer

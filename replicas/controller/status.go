@@ -93,28 +93,27 @@ func (p *pass[O, C]) report(ctx context.Context) {
 	var counted []C
 	p.Counts, counted = p.count()
 	if p.kind.Status != nil {
-		if err := p.writeStatus(ctx); err != nil {
-			p.StatusErr = fmt.Errorf("controller: writing status of %s %q: %w", p.kind.Owner.Kind, object.Name(p.Owner), err)
-			p.errs = slices.Insert(p.errs, 0, p.StatusErr) // the error of the status comes first (U5)
-		}
+		p.writeStatus(ctx, func(owner O) error { return p.kind.Status(owner, p.Outcome) })
 	}
 	if after := p.nextAvailable(counted); after > 0 { // (M1, M2)
 		p.again(after)
 	}
 }
 
-// writeStatus makes at most two writes. If the first write meets a Conflict, writeStatus reads the owner
-// from the server and writes the status of this owner (U3).
-func (p *pass[O, C]) writeStatus(ctx context.Context) error {
-	err := p.patchStatus(ctx, p.Owner)
-	if !apierrors.IsConflict(err) {
-		return err
+// writeStatus writes the status that set computes. It makes at most two writes. If the first write meets a
+// Conflict, writeStatus reads the owner from the server and writes the status of this owner (U3).
+func (p *pass[O, C]) writeStatus(ctx context.Context, set func(owner O) error) {
+	err := p.patchStatus(ctx, p.Owner, set)
+	if apierrors.IsConflict(err) {
+		var fresh O
+		if fresh, err = p.readSame(ctx); err == nil {
+			err = p.patchStatus(ctx, fresh, set)
+		}
 	}
-	fresh, err := p.readSame(ctx)
 	if err != nil {
-		return err
+		p.StatusErr = fmt.Errorf("controller: writing status of %s %q: %w", p.kind.Owner.Kind, object.Name(p.Owner), err)
+		p.errs = slices.Insert(p.errs, 0, p.StatusErr) // the error of the status comes first (U5)
 	}
-	return p.patchStatus(ctx, fresh)
 }
 
 // readSame reads the owner from the server. It returns an error if the UID has changed.
@@ -131,12 +130,12 @@ func (p *pass[O, C]) readSame(ctx context.Context) (O, error) {
 
 // patchStatus computes the status of an owner and writes it. If the status has not changed, patchStatus
 // makes no call.
-func (p *pass[O, C]) patchStatus(ctx context.Context, owner O) error {
+func (p *pass[O, C]) patchStatus(ctx context.Context, owner O, set func(owner O) error) error {
 	updated, err := copyOf(owner)
 	if err != nil {
 		return err
 	}
-	if err := p.kind.Status(updated, p.Outcome); err != nil {
+	if err := set(updated); err != nil {
 		return err
 	}
 	if p.sameStatus(owner, updated) {

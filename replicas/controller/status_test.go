@@ -6,6 +6,7 @@ package controller_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -339,6 +340,151 @@ func TestAStatusThatDiffersInNothingThatIsSent(t *testing.T) {
 	_, err := r.pass(t, 0)
 	require.NoError(t, err)
 	assert.Empty(t, r.statuses)
+}
+
+// refusing returns a rig whose Spec is refused while the owner wants 7 pods, and whose Refused sets a condition.
+func refusing(want int32) *podRig {
+	r := newRig(want)
+	spec, status := r.kind.Spec, r.kind.Status
+	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+		if *rs.Spec.Replicas == 7 {
+			return replicas.PodSpec{}, fmt.Errorf("wrapped: %w", &replicas.RefusedError{Reason: "Seven", Err: errors.New("seven is too many")})
+		}
+		return spec(rs)
+	}
+	r.kind.Status = func(rs *appsv1.ReplicaSet, o controller.Outcome[*corev1.Pod]) error {
+		rs.Status.Conditions = nil
+		return status(rs, o)
+	}
+	r.kind.Refused = func(rs *appsv1.ReplicaSet, err error) {
+		var refused *replicas.RefusedError
+		if errors.As(err, &refused) {
+			rs.Status.Conditions = []appsv1.ReplicaSetCondition{{Type: "Accepted", Status: corev1.ConditionFalse, Reason: refused.Reason, Message: err.Error()}}
+		}
+	}
+	return r
+}
+
+func TestARefusedSpecHasACondition(t *testing.T) {
+	t.Parallel()
+	t.Run("beside the counts of the last pass that counted", func(t *testing.T) {
+		t.Parallel()
+		r := refusing(2)
+		pods := podsOf(r.owner, 2)
+		_, err := r.pass(t, 0, pods...)
+		require.NoError(t, err)
+		require.Len(t, r.statuses, 1)
+		counted := r.statuses[0].Status
+		require.EqualValues(t, 2, counted.Replicas)
+
+		seven := int32(7)
+		r.owner = r.statuses[0].DeepCopy()
+		r.owner.Spec.Replicas, r.owner.Generation = &seven, 2
+		_, err = r.pass(t, 1, pods...)
+		require.NoError(t, err)
+		require.Equal(t, []string{"Warning Seven seven is too many"}, r.events)
+		require.Len(t, r.statuses, 2)
+		conditions := r.statuses[1].Status.Conditions
+		require.Len(t, conditions, 1)
+		assert.Equal(t, appsv1.ReplicaSetCondition{Type: "Accepted", Status: corev1.ConditionFalse, Reason: "Seven", Message: "seven is too many"}, conditions[0])
+		r.statuses[1].Status.Conditions = nil
+		assert.Equal(t, counted, r.statuses[1].Status, "nothing was counted, so no zeros are written")
+
+		r.owner.Status = counted
+		r.owner.Status.Conditions = conditions
+		_, err = r.pass(t, 2, pods...)
+		require.NoError(t, err)
+		assert.Len(t, r.statuses, 2, "it is as it should be")
+
+		two := int32(2)
+		r.owner.Spec.Replicas, r.owner.Generation = &two, 3
+		_, err = r.pass(t, 3, pods...)
+		require.NoError(t, err)
+		require.Len(t, r.statuses, 3)
+		assert.Empty(t, r.statuses[2].Status.Conditions)
+	})
+	for name, change := range map[string]func(r *podRig){
+		"if package replicas refuses it": func(r *podRig) { r.owner.Spec.Selector = &metav1.LabelSelector{} },
+		"if the owner is being deleted": func(r *podRig) {
+			r.owner.DeletionTimestamp, r.owner.Spec.Selector = &metav1.Time{Time: podtest.Now}, &metav1.LabelSelector{}
+		},
+		"if the Kind has no Status": func(r *podRig) { r.owner.Spec.Selector, r.kind.Status = &metav1.LabelSelector{}, nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := refusing(1)
+			change(r)
+			pass, err := r.pass(t, 0, podsOf(r.owner, 1)...)
+			require.NoError(t, err)
+			require.Len(t, r.statuses, 1)
+			require.Len(t, r.statuses[0].Status.Conditions, 1)
+			assert.Equal(t, replicas.InvalidSelector, r.statuses[0].Status.Conditions[0].Reason)
+			assert.Zero(t, r.statuses[0].Status.ObservedGeneration)
+			assert.Equal(t, r.statuses[0].Status, pass.Status.Status)
+			requireRefused(t, pass.Err, replicas.InvalidSelector)
+		})
+	}
+	t.Run("not if Spec failed for another reason, or if New refused", func(t *testing.T) {
+		t.Parallel()
+		r := refusing(1)
+		r.kind.Refused = func(*appsv1.ReplicaSet, error) { assert.Fail(t, "called") }
+		spec := r.kind.Spec
+		r.kind.Spec = func(*appsv1.ReplicaSet) (replicas.PodSpec, error) { return replicas.PodSpec{}, errors.New("boom") }
+		_, err := r.pass(t, 0)
+		require.ErrorContains(t, err, "boom")
+		assert.Empty(t, r.statuses)
+		r = refusing(1)
+		r.kind.Refused = func(*appsv1.ReplicaSet, error) { assert.Fail(t, "called") }
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+			s, err := spec(rs)
+			s.New = func(string) (*corev1.Pod, error) { return nil, &replicas.RefusedError{Reason: "Seven"} }
+			return s, err
+		}
+		_, err = r.pass(t, 0)
+		require.NoError(t, err)
+		require.Len(t, r.statuses, 1, "the children were counted")
+		assert.EqualValues(t, 1, r.statuses[0].Status.ObservedGeneration)
+	})
+	t.Run("not without Refused", func(t *testing.T) {
+		t.Parallel()
+		r := refusing(7)
+		r.kind.Refused = nil
+		_, err := r.pass(t, 0)
+		require.NoError(t, err)
+		assert.Empty(t, r.statuses)
+	})
+	for name, tt := range map[string]struct{ wants, generation, writes int }{
+		"after a Conflict too": {7, 1, 2},
+		"after a Conflict not on an owner that was mended since": {2, 2, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := refusing(7)
+			r.patchStatus = func(write int, _ *appsv1.ReplicaSet) error {
+				if write == 1 {
+					return conflict("web")
+				}
+				return nil
+			}
+			r.getOwner = func() (*appsv1.ReplicaSet, error) {
+				fresh := r.owner.DeepCopy()
+				wants := int32(tt.wants)
+				fresh.Spec.Replicas, fresh.Generation, fresh.ResourceVersion = &wants, int64(tt.generation), "8"
+				return fresh, nil
+			}
+			_, err := r.pass(t, 0)
+			require.NoError(t, err)
+			assert.Len(t, r.statuses, tt.writes)
+		})
+	}
+	t.Run("and a write that fails is an error of the pass", func(t *testing.T) {
+		t.Parallel()
+		r := refusing(7)
+		r.patchStatus = func(int, *appsv1.ReplicaSet) error { return forbidden("web", "policy") }
+		pass, err := r.pass(t, 0)
+		require.ErrorContains(t, err, `controller: writing status of ReplicaSet "default/web": `)
+		assert.True(t, apierrors.IsForbidden(pass.StatusErr))
+	})
 }
 
 func TestStatusRetries(t *testing.T) {

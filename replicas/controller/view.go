@@ -79,7 +79,7 @@ func (p *pass[O, C]) plan(ctx context.Context) (plan replicas.Plan[C], ok bool) 
 	if !p.readCache(ctx) {
 		return plan, false
 	}
-	plan, ok = p.manage()
+	plan, ok = p.manage(ctx)
 	if !ok || !p.mustList(plan) {
 		return plan, ok
 	}
@@ -91,13 +91,13 @@ func (p *pass[O, C]) plan(ctx context.Context) (plan replicas.Plan[C], ok bool) 
 			return plan, false
 		}
 		if p.judge(p.view.seen); p.view.is == trusted {
-			return p.manage()
+			return p.manage(ctx)
 		}
 	}
 	if !p.readLive(ctx) {
 		return plan, false
 	}
-	return p.manage()
+	return p.manage(ctx)
 }
 
 // mustList reports whether the children must be listed live before the plan is carried out.
@@ -114,11 +114,11 @@ func (p *pass[O, C]) mustList(plan replicas.Plan[C]) bool {
 }
 
 // manage makes a plan for the view, and sets the fields of the Outcome that the status needs.
-func (p *pass[O, C]) manage() (plan replicas.Plan[C], ok bool) {
+func (p *pass[O, C]) manage(ctx context.Context) (plan replicas.Plan[C], ok bool) {
 	children := p.candidates()
 	plan, err := replicas.Manage(children, withFacts(p.spec, p.facts))
 	if err != nil {
-		p.refuseSpec(err)
+		p.refuseSpec(ctx, err)
 		return plan, false
 	}
 	p.own = ownPlan[C]{children, p.facts, plan}

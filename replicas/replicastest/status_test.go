@@ -162,3 +162,33 @@ func flip(p *corev1.Pod) {
 		}
 	}
 }
+
+// The condition of a refused spec is one write, and its event brings one more pass, which does nothing.
+func TestARefusedSpecIsReportedOnce(t *testing.T) {
+	t.Parallel()
+	for _, remembers := range []bool{false, true} {
+		kind := controller.ReplicaSets()
+		kind.Refused = func(rs *appsv1.ReplicaSet, err error) {
+			rs.Status.Conditions = []appsv1.ReplicaSetCondition{{Type: "Accepted", Status: corev1.ConditionFalse, Message: err.Error()}}
+		}
+		cluster, err := replicastest.NewCluster(kind, replicastest.Options{Seed: 1})
+		require.NoError(t, err)
+		c := cluster.NewController()
+		c.RememberWrites = remembers
+		passes, calls := 0, c.Client.Record()
+		c.Passed = func(podPass) { passes++ }
+		world := &replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, c}}
+		rs := replicaSet("web", 2)
+		rs.Spec.Selector = &metav1.LabelSelector{}
+		_, err = cluster.CreateOwner(t.Context(), rs)
+		require.NoError(t, err)
+		world.Run(time.Hour)
+		assert.Equal(t, 1, calls.Count("status"))
+		assert.LessOrEqual(t, passes, 3)
+		conditions := cluster.Owners(namespace)[0].Status.Conditions
+		require.Len(t, conditions, 1)
+		assert.Contains(t, conditions[0].Message, "selector")
+		assert.Zero(t, cluster.Owners(namespace)[0].Status.ObservedGeneration)
+		require.NoError(t, c.View.Intact())
+	}
+}
