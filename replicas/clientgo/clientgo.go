@@ -40,7 +40,8 @@ const DefaultWorkers = 5
 // field, a nil pointer also selects the default.
 type Options struct {
 	// Name is the controller's name in its own metrics and in the metrics of its work queue. The default is
-	// the owners' kind in lower case, or "replicationmanager" for ReplicationControllers.
+	// the owners' kind in lower case, or "replicationmanager" for ReplicationControllers. Owners with two types
+	// of children have two Kinds with the same default, so set Name for the second one.
 	Name string
 	// BurstReplicas is the maximum number of children that one pass creates or deletes. The default is
 	// Spec.BurstReplicas, as Kind.Spec returns it. If BurstReplicas is negative, New returns an error.

@@ -5,6 +5,7 @@ package clientgo
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -69,7 +70,9 @@ type registering struct {
 func (r *registering) replace(c collector) {
 	if r.registerer != nil {
 		r.registerer.Unregister(c)
-		r.err = errors.Join(r.err, r.registerer.Register(c))
+		if err := r.registerer.Register(c); err != nil { // the other one has the same owners and other children, so it is another collector
+			r.err = errors.Join(r.err, fmt.Errorf("another controller has the name %q: set Options.Name: %w", c.name, err))
+		}
 	}
 }
 

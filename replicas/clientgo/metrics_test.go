@@ -11,9 +11,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/util/workqueue"
+
+	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/clientgo"
+	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/typed"
 )
 
 // skips returns how many syncs were postponed because the cache of a resource was stale.
@@ -159,6 +167,22 @@ func TestMetrics(t *testing.T) {
 		b.registry.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "replicaset_controller_sorting_deletion_age_ratio"}))
 		_, err := b.newReplicaSetController()
 		require.ErrorContains(t, err, "clientgo: ReplicaSet controller: ")
+	})
+
+	bubble(t, "the second of two Kinds of one owner needs a name", func(t inBubble) {
+		b := newBench()
+		first, err := b.newReplicaSetController()
+		require.NoError(t, err)
+		kind := controller.Kind[*appsv1.ReplicaSet, *corev1.ConfigMap]{
+			Owner: b.kind.Owner, Child: corev1.SchemeGroupVersion.WithKind("ConfigMap"),
+			Spec: func(*appsv1.ReplicaSet) (replicas.Spec[*corev1.ConfigMap], error) {
+				return replicas.Spec[*corev1.ConfigMap]{}, nil
+			},
+		}
+		informer := informers.NewSharedInformerFactory(fake.NewClientset(), 0).Core().V1().ConfigMaps().Informer()
+		_, err = clientgo.New(b.ctx, kind, typed.NewClient(b.AppsV1().ReplicaSets, b.CoreV1().ConfigMaps), b.replicaSets, informer, b.opts)
+		require.ErrorContains(t, err, `clientgo: ReplicaSet controller: another controller has the name "replicaset": set Options.Name: `)
+		b.run(t, first)
 	})
 
 	bubble(t, "N3 without a registerer the controller works all the same", func(t inBubble) {

@@ -29,7 +29,8 @@ import (
 // Options configures a Reconciler. The zero value of a field selects the field's default.
 type Options struct {
 	// Name is the name of the controller in metrics, logs and events. The default is the owners' kind in
-	// lower case, as in controller-runtime. Names must be unique within a process.
+	// lower case, as in controller-runtime. Names must be unique within a process. Owners with two types of
+	// children have two Kinds with the same default, so the second one must set Name.
 	Name string
 	// Cluster is the cluster that contains the owners and children. The default is the manager's own
 	// cluster. If you set another Cluster, add that Cluster to the manager, so that the manager starts it.
@@ -70,7 +71,8 @@ type Options struct {
 // manager, and works on all owners in the cache. The cluster's scheme must know the kinds of owners and
 // children, and the kinds of their lists. Enable leader election in the manager. Without leader election,
 // two processes are active at the same time during each rolling update of the operator, and create every
-// child twice. If the manager elects no leader, the controller logs one warning when it starts. If the API
+// child twice. If the manager elects no leader, the controller logs one warning when it starts. If another
+// controller of the process has the same name, Add returns an error; see Options.Name. If the API
 // server was restored from a backup, the manager's Start returns an error that wraps
 // controller.ErrRestored, unless Options.Controller.OnRestored is set.
 func Add[O, C client.Object](mgr manager.Manager, kind controller.Kind[O, C], opts Options) error {
@@ -121,10 +123,19 @@ func Add[O, C client.Object](mgr manager.Manager, kind controller.Kind[O, C], op
 	cache := opts.Cluster.GetCache()
 	owner, _ := r.view.owners.empty() // this cannot fail after New
 	child, _ := r.view.children.empty()
-	return b.Named(r.name).WithOptions(opts.Runtime).
+	return r.named(b.Named(r.name).WithOptions(opts.Runtime).
 		WatchesRawSource(source.Kind[client.Object](cache, owner, r.OwnerEvents())).
 		WatchesRawSource(source.Kind[client.Object](cache, child, r.ChildEvents())).
-		Complete(r)
+		Complete(r))
+}
+
+// named adds what to do to an error that says that another controller has the name. Only the text of the error says so.
+func (r *Reconciler[O, C]) named(err error) error {
+	if err == nil || !strings.Contains(err.Error(), "already exists") {
+		return err
+	}
+	kind := r.view.kind
+	return fmt.Errorf("controllerruntime: kind %s with children of kind %s: another controller has the name %q: set Options.Name: %w", kind.Owner.Kind, kind.Child.Kind, r.name, err)
 }
 
 // A Reconciler reconciles owners. Its method Reconcile makes one pass for an owner. Add makes a Reconciler
@@ -195,9 +206,9 @@ func New[O, C client.Object](from cluster.Cluster, kind controller.Kind[O, C], o
 	if r.watches, err = r.view.watches(from, calls, opts.Watches); err != nil {
 		return nil, err
 	}
-	return r, registerMetrics(metrics.Registry, r.name, func() []telemetry.Sample {
+	return r, r.named(registerMetrics(metrics.Registry, r.name, func() []telemetry.Sample {
 		return append(passes.Samples(), telemetry.OfWatches(r.watches)...)
-	})
+	}))
 }
 
 // awaitRestore waits until ctx ends or until the server has been restored from a backup. After a restore,

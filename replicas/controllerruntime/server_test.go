@@ -32,6 +32,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	runtimeconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	runtimecontroller "sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -247,6 +248,136 @@ func TestOneKindTwice(t *testing.T) {
 	require.NoError(t, controllerruntime.Add(mgr, controller.ReplicaSets(), controllerruntime.Options{Name: "first"}))
 	err := controllerruntime.Add(mgr, controller.ReplicaSets(), controllerruntime.Options{Name: "second"})
 	require.ErrorContains(t, err, "controllerruntime: kind ReplicaSet: the cluster has a controller of this kind already: call Add or New once for each kind and cluster: indexer conflict")
+}
+
+// services is a Kind of owners that have pods too. Its Status sets one condition.
+func services() controller.Kind[*appsv1.ReplicaSet, *corev1.Service] {
+	return controller.Kind[*appsv1.ReplicaSet, *corev1.Service]{
+		Owner: appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), Child: corev1.SchemeGroupVersion.WithKind("Service"),
+		Spec: func(rs *appsv1.ReplicaSet) (replicas.Spec[*corev1.Service], error) {
+			pods, err := replicas.ReplicaSetSpec(rs)
+			return replicas.Spec[*corev1.Service]{
+				Replicas: pods.Replicas, Selector: pods.Selector, Finalizer: "example.com/services",
+				New: func(string) (*corev1.Service, error) {
+					return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Labels: rs.Spec.Template.Labels}, Spec: corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone}}, nil
+				},
+			}, err
+		},
+		Status: func(rs *appsv1.ReplicaSet, o controller.Outcome[*corev1.Service]) error {
+			rs.Status.Conditions = []appsv1.ReplicaSetCondition{{Type: "Services", Status: corev1.ConditionTrue, Message: fmt.Sprint(o.Counts.Replicas)}}
+			return nil
+		},
+		StatusOf: func(rs *appsv1.ReplicaSet) any { return &rs.Status },
+	}
+}
+
+// removes returns a Prepare that removes a finalizer from a deleted owner without children.
+func removes[C controller.Object](c client.Client, finalizer string) func(context.Context, *appsv1.ReplicaSet, *controller.Step[C]) error {
+	return func(ctx context.Context, rs *appsv1.ReplicaSet, step *controller.Step[C]) error {
+		if rs.DeletionTimestamp == nil || !step.NoneLeft() {
+			return nil
+		}
+		without := rs.DeepCopy()
+		controllerutil.RemoveFinalizer(without, finalizer)
+		return client.IgnoreNotFound(c.Patch(ctx, without, client.MergeFromWithOptions(rs, client.MergeFromWithOptimisticLock{})))
+	}
+}
+
+// A writer counts the status writes of a Kind, and the Conflicts among them.
+type writer[C controller.Object] struct{ writes, conflicts atomic.Int64 }
+
+func (w *writer[C]) observe(_ context.Context, pass controller.Pass[*appsv1.ReplicaSet, C]) {
+	for _, call := range pass.Calls {
+		switch {
+		case call.Verb != "PatchStatus":
+		case apierrors.IsConflict(call.Err):
+			w.conflicts.Add(1)
+		case call.Err == nil:
+			w.writes.Add(1)
+		}
+	}
+}
+
+// An owner has pods and Services, each by a Kind of its own. Both write its status, and neither loses what the other has
+// written. Each keeps the owner with a finalizer until its children are gone.
+func TestTwoChildTypesOfOneOwner(t *testing.T) {
+	t.Parallel()
+	c := directClient(t)
+	namespace := newNamespace(t, c)
+	mgr := newManager(t, manager.Options{}, namespace)
+	const podsFinalizer, servicesFinalizer = "example.com/pods", "example.com/services"
+	ofPods, ofServices := controller.ReplicaSets(), services()
+	ofPods.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+		s, err := replicas.ReplicaSetSpec(rs)
+		s.Finalizer = podsFinalizer
+		return s, err
+	}
+	ofPods.Prepare, ofServices.Prepare = removes[*corev1.Pod](c, podsFinalizer), removes[*corev1.Service](c, servicesFinalizer)
+	var podWriter writer[*corev1.Pod]
+	var serviceWriter writer[*corev1.Service]
+	ofPods.Observe, ofServices.Observe = podWriter.observe, serviceWriter.observe
+	require.NoError(t, controllerruntime.Add(mgr, ofPods, controllerruntime.Options{Name: namespace}))
+	require.NoError(t, controllerruntime.Add(mgr, ofServices, controllerruntime.Options{Name: namespace + "-services"}))
+	start(t, mgr)
+
+	rs := web(namespace, 1)
+	rs.Finalizers = []string{podsFinalizer, servicesFinalizer}
+	require.NoError(t, c.Create(t.Context(), rs))
+	servicesOf := func(t require.TestingT) []corev1.Service {
+		var list corev1.ServiceList
+		require.NoError(t, c.List(context.Background(), &list, client.InNamespace(namespace)))
+		return list.Items
+	}
+	for _, n := range []int32{1, 6, 2, 9, 3} {
+		scale(t, c, rs, n)
+		settled(t, c, namespace, int(n))
+		require.EventuallyWithT(t, func(collect *assert.CollectT) {
+			require.NoError(collect, c.Get(t.Context(), client.ObjectKeyFromObject(rs), rs))
+			require.Len(collect, rs.Status.Conditions, 1)
+			assert.Equal(collect, fmt.Sprint(n), rs.Status.Conditions[0].Message)
+			assert.Len(collect, servicesOf(collect), int(n))
+			assert.Equal(collect, n, rs.Status.Replicas, "the pods' part is kept")
+		}, patience, tick)
+	}
+	t.Logf("pods: %d status writes, %d Conflicts; services: %d and %d", podWriter.writes.Load(), podWriter.conflicts.Load(), serviceWriter.writes.Load(), serviceWriter.conflicts.Load())
+	assert.Positive(t, podWriter.writes.Load())
+	assert.Positive(t, serviceWriter.writes.Load())
+	assert.LessOrEqual(t, podWriter.conflicts.Load(), serviceWriter.writes.Load(), "each write of one is at most one Conflict of the other")
+	assert.LessOrEqual(t, serviceWriter.conflicts.Load(), podWriter.writes.Load())
+
+	require.NoError(t, c.Delete(t.Context(), rs))
+	require.EventuallyWithT(t, func(collect *assert.CollectT) {
+		assert.True(collect, apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(rs), &appsv1.ReplicaSet{})))
+		assert.Empty(collect, servicesOf(collect))
+		assert.Empty(collect, pods(t, c, namespace))
+	}, patience, tick) // no garbage collector runs
+}
+
+// Both Kinds have the kind of their owners as the default name. The metrics of the first one stay.
+func TestTheSecondKindOfOneOwnerNeedsAName(t *testing.T) {
+	t.Parallel()
+	namespace := newNamespace(t, directClient(t))
+	mgr := newManager(t, manager.Options{}, namespace)
+	require.NoError(t, controllerruntime.Add(mgr, controller.ReplicaSets(), controllerruntime.Options{Name: namespace}))
+	want := fmt.Sprintf("controllerruntime: kind ReplicaSet with children of kind Service: another controller has the name %q: set Options.Name: ", namespace)
+	require.ErrorContains(t, controllerruntime.Add(mgr, services(), controllerruntime.Options{Name: namespace}), want)
+	metricsShow(t, fmt.Sprintf(`replicakit_watch_relists_total{controller=%q,kind="Pod"} 0`, namespace))
+
+	_, err := controllerruntime.New(newManager(t, manager.Options{}, namespace), services(), controllerruntime.Options{Name: namespace})
+	require.ErrorContains(t, err, want)
+}
+
+// A controller of the operator's own has the name that Add chooses, and so controller-runtime refuses it.
+func TestTheNameOfAnotherController(t *testing.T) {
+	t.Parallel()
+	namespace := newNamespace(t, directClient(t))
+	mgr := newManager(t, manager.Options{}, namespace)
+	var skip bool
+	opts := runtimecontroller.Options{SkipNameValidation: &skip}
+	none := reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, nil })
+	require.NoError(t, builder.ControllerManagedBy(mgr).Named(namespace).For(&corev1.ConfigMap{}).WithOptions(opts).Complete(none))
+	err := controllerruntime.Add(mgr, controller.ReplicaSets(), controllerruntime.Options{Name: namespace, Runtime: opts})
+	require.ErrorContains(t, err, fmt.Sprintf("another controller has the name %q: set Options.Name: controller with name", namespace))
 }
 
 // forgetful is a cache that accepts an index but does not add it.
