@@ -124,6 +124,7 @@ var functions = map[string][]any{
 	"replicastest.Lost":                       {replicastest.Lost},
 	"replicastest.NewPodCluster":              {replicastest.NewPodCluster},
 	"replicastest.NewCluster":                 {replicastest.NewCluster[set, pod]},
+	"replicastest.NewClusterBeside":           {replicastest.NewClusterBeside[set, pod, pod]},
 	"replicastest.NewPod":                     {replicastest.NewPod},
 	"replicastest.NewReplicaSet":              {replicastest.NewReplicaSet},
 	"replicastest.Orphan":                     {replicastest.Orphan[pod]},

@@ -24,6 +24,7 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
 func TestNewRefuses(t *testing.T) {
@@ -91,10 +92,10 @@ func (c ownCalls) Delete(ctx context.Context, pod *corev1.Pod, opts metav1.Delet
 	return c.remove(ctx, pod, opts)
 }
 
-func (c ownCalls) List(ctx context.Context, namespace string, matching labels.Selector) (controller.List[*corev1.Pod], error) {
+func (c ownCalls) List(ctx context.Context, namespace string, matching labels.Selector) (ledger.List[*corev1.Pod], error) {
 	list, err := c.podClient.List(ctx, namespace, matching)
 	if c.listed != "" {
-		list.ResourceVersion = c.listed
+		list.Version = c.listed
 	}
 	return list, err
 }

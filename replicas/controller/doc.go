@@ -20,6 +20,21 @@
 //
 // The Controller never creates or deletes children on the basis of a view that is known to be old. A lost
 // response never leads to an extra child. See Controller.Sync.
+//
+// # Two types of children
+//
+// If an owner has two types of children, such as pods and Services, write two Kinds and make a Controller of
+// each. Each has its own children, its own limits and, if necessary, its own Spec.Finalizer, so the owner
+// stays until the last child of both types is gone. Each Status must set only its own part of the status: a condition
+// of its own type, or fields of its own, but not the whole status. Only one of the two should write observedGeneration,
+// because readers take it to mean that the whole status is up to date. The other can set the ObservedGeneration of
+// its condition. A Kind with nothing to report leaves Status nil.
+//
+// A status write carries the resourceVersion of the owner, so neither Controller can overwrite what the other
+// has written. If the cache does not show the other's last write yet, the write is a Conflict, and the Controller
+// reads the owner and writes again. So a write of one costs the other at most a Conflict and a read, and
+// also a pass, because the owner has changed. With controllerruntime and clientgo, the second
+// Kind needs Options.Name.
 package controller
 
 // The files of the package, for those who work on it:
@@ -42,8 +57,7 @@ package controller
 // type Room limits the creations and deletions of a pass. Package ledger records the results of API calls
 // that the cache does not show yet. It also keeps track of requests that had no answer. Package slowstart
 // limits how fast children are created. Package handlers decides which owners an event wakes. A new kind of child or owner requires a new Kind, but no change in
-// this package. If an owner had two kinds of children, one Kind would have to serve both. With two
-// Controllers, each would overwrite the status that the other has written.
+// this package.
 //
 // The effect of a Conflict depends on the call. If a deletion fails with a Conflict, the pass sends no
 // further deletions, and the next pass plans from a live list (delete.go, holdChanged). If a status write

@@ -33,7 +33,7 @@ func (c *Cluster[O, C]) listChildren(ctx context.Context, namespace string, matc
 	items := slices.DeleteFunc(c.Children(namespace), func(child C) bool {
 		return !object.IsNil(matching) && !matching.Matches(labels.Set(child.GetLabels()))
 	})
-	return ledger.List[C]{Items: items, Version: strconv.FormatUint(c.version, 10)}, nil
+	return ledger.List[C]{Items: items, Version: strconv.FormatUint(c.latest(), 10)}, nil
 }
 
 // CreateChild stores a new child. If the child has no name, CreateChild generates a name from its

@@ -44,7 +44,8 @@ type Options struct {
 // components that act on these objects. The methods of a Cluster do what users and administrators
 // do. Controllers use a Client instead. A Cluster copies the objects that are passed to its
 // methods, and you may change the objects that its methods return. A Cluster is a Part.
-// NewPodCluster and NewCluster make a Cluster.
+// NewPodCluster and NewCluster make a Cluster. If the owners have two kinds of children,
+// NewClusterBeside makes a second Cluster with the same owners.
 type Cluster[O Object[O], C Object[C]] struct {
 	Clock *Clock
 	// Events lists the events that controllers have sent, oldest first.
@@ -82,6 +83,8 @@ type Cluster[O Object[O], C Object[C]] struct {
 	nodeSkew time.Duration // how far the clocks of the nodes are ahead of Clock
 	tasks    []task[O, C]
 	clients  int            // the number of clients of the cluster
+	beside   server         // the cluster that this one was made beside; nil for the first cluster
+	others   []server       // the clusters that were made beside the first cluster
 	landing  *landing[O, C] // the late call that is taking effect at the moment; nil if there is none
 	hidden
 }
@@ -101,6 +104,40 @@ func NewCluster[O Object[O], C Object[C]](kind controller.Kind[O, C], o Options)
 	}
 	return newCluster(kind, o), nil
 }
+
+// NewClusterBeside returns a Cluster for another kind of children of the owners of the first
+// cluster. The two clusters stand for one API server. They have the same owners, the same clock and the
+// same resourceVersions, and the garbage collector of the first cluster deletes the children of both. Put
+// both into the World. A Controller of either cluster sees only the children of its own cluster.
+// Events contains the events of the cluster's own controllers. For a change of an owner, only the
+// Changed of the first cluster is called. From the Options, Start and Clock are ignored. The
+// owners of both Kinds must be the same kind.
+func NewClusterBeside[O Object[O], C Object[C], D Object[D]](first *Cluster[O, D], kind controller.Kind[O, C], o Options) (*Cluster[O, C], error) {
+	switch {
+	case first == nil:
+		return nil, errors.New("replicastest: the first cluster is nil")
+	case kind.Owner != first.kind.Owner || kind.ClusterScoped != first.kind.ClusterScoped:
+		return nil, fmt.Errorf("replicastest: the owners of the first cluster are of kind %s, and those of the Kind are of kind %s", first.kind.Owner, kind.Owner)
+	}
+	o.Clock = first.Clock
+	c, err := NewCluster(kind, o)
+	if err != nil {
+		return nil, err
+	}
+	c.owners, c.ending, c.beside = first.owners, first.ending, first.join(c)
+	return c, nil
+}
+
+func (c *Cluster[O, C]) join(other server) (first server) {
+	if c.beside != nil {
+		return c.beside.join(other)
+	}
+	c.others = append(c.others, other)
+	return c
+}
+
+// together returns the first cluster and those beside it. Call it on the first cluster.
+func (c *Cluster[O, C]) together() []server { return append([]server{c}, c.others...) }
 
 func newCluster[O Object[O], C Object[C]](kind controller.Kind[O, C], o Options) *Cluster[O, C] {
 	if o.Start.IsZero() {
@@ -145,16 +182,27 @@ type Event struct {
 	Message string
 }
 
-func (c *Cluster[O, C]) latest() uint64 { return c.version }
+func (c *Cluster[O, C]) latest() uint64 {
+	if c.beside != nil {
+		return c.beside.latest()
+	}
+	return c.version
+}
 
-func (c *insideCluster[O, C]) Version() uint64 { return c.version }
+func (c *insideCluster[O, C]) Version() uint64 { return (*Cluster[O, C])(c).latest() }
 
 func (c *Cluster[O, C]) newVersion() string {
+	if c.beside != nil {
+		return c.beside.newVersion()
+	}
 	c.version++
 	return strconv.FormatUint(c.version, 10)
 }
 
 func (c *Cluster[O, C]) newUID() types.UID {
+	if c.beside != nil {
+		return c.beside.newUID()
+	}
 	if c.counting {
 		c.counter++
 		return types.UID(fmt.Sprintf("%06d", c.counter))

@@ -60,6 +60,10 @@ func withPropagation[T Object[T]](obj T, policy metav1.DeletionPropagation) T {
 
 // collectLater schedules the garbage collector if there is something to collect.
 func (c *Cluster[O, C]) collectLater() {
+	if c.beside != nil {
+		c.beside.collectLater()
+		return
+	}
 	awake := slices.ContainsFunc(c.tasks, func(t task[O, C]) bool { return t.do == sweep })
 	if !awake && c.hasGarbage() {
 		c.later(c.timing.Garbage, task[O, C]{do: sweep})
@@ -74,10 +78,14 @@ func (c *Cluster[O, C]) seekOwners(child C) {
 }
 
 func (c *Cluster[O, C]) hasGarbage() bool {
-	return slices.ContainsFunc(c.owners.rows, isCollected[O]) || slices.ContainsFunc(c.children.rows, isCollected[C]) ||
-		slices.ContainsFunc(c.children.rows, func(child C) bool {
-			return child.GetDeletionTimestamp() == nil && len(c.absent(child)) > 0
-		})
+	return slices.ContainsFunc(c.owners.rows, isCollected[O]) || slices.ContainsFunc(c.together(), server.hasOrphans)
+}
+
+// hasOrphans reports whether the garbage collector has to change a child.
+func (c *Cluster[O, C]) hasOrphans() bool {
+	return slices.ContainsFunc(c.children.rows, func(child C) bool {
+		return isCollected(child) || child.GetDeletionTimestamp() == nil && len(c.absent(child)) > 0
+	})
 }
 
 // isCollected reports whether an object is being deleted and has a finalizer of the garbage
@@ -98,21 +106,37 @@ func (c *Cluster[O, C]) collectGarbage() {
 			c.collectOwner(owner)
 		}
 	}
+	for _, cluster := range c.together() {
+		cluster.collectChildren()
+	}
+	c.collectLater()
+}
+
+func (c *Cluster[O, C]) collectChildren() {
 	for _, child := range slices.Clone(c.children.rows) {
 		c.collectChild(child)
 	}
-	c.collectLater()
 }
 
 // collectOwner orphans or deletes the children of an owner. When all children are orphaned or
 // gone, collectOwner removes the garbage collector's finalizers from the owner.
 func (c *Cluster[O, C]) collectOwner(owner O) {
 	orphan, left := slices.Contains(owner.GetFinalizers(), metav1.FinalizerOrphanDependents), false
+	for _, cluster := range c.together() {
+		left = cluster.collectFrom(owner.GetUID(), orphan) || left
+	}
+	if !left {
+		c.owners.write(owner, withPropagation(owner, metav1.DeletePropagationBackground))
+	}
+}
+
+// collectFrom orphans or deletes the children of an owner, and reports whether any are left.
+func (c *Cluster[O, C]) collectFrom(owner types.UID, orphan bool) (left bool) {
 	for _, child := range slices.Clone(c.children.rows) {
 		switch {
-		case !refersTo(child, owner.GetUID()):
+		case !refersTo(child, owner):
 		case orphan:
-			c.disown(child, owner.GetUID())
+			c.disown(child, owner)
 		default:
 			left = true
 			if child.GetDeletionTimestamp() == nil {
@@ -120,9 +144,7 @@ func (c *Cluster[O, C]) collectOwner(owner O) {
 			}
 		}
 	}
-	if !left {
-		c.owners.write(owner, withPropagation(owner, metav1.DeletePropagationBackground))
-	}
+	return left
 }
 
 // collectChild deletes a child if all of the child's owners are gone. If only some owners are

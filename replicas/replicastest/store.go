@@ -49,8 +49,14 @@ type server interface {
 	newUID() types.UID
 	newVersion() string
 	changed(before, after metav1.Object)
-	collectLater()
 	latest() uint64
+	join(other server) (first server)
+
+	// These methods are the garbage collector. Call the first on any cluster. The first cluster calls the others.
+	collectLater()
+	hasOrphans() bool
+	collectFrom(owner types.UID, orphan bool) (left bool)
+	collectChildren()
 }
 
 // get returns the stored object itself. The object must be copied before it is passed to code
