@@ -24,6 +24,7 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/internal/telemetry"
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
@@ -221,7 +222,7 @@ func TestADeletionThatIsAnUpdate(t *testing.T) {
 			r.live = func() ([]*corev1.Pod, error) { return pods, nil }
 			pass, err := r.pass(t, late, pods...)
 			require.NoError(t, err)
-			require.Equal(t, 1, pass.LiveLists())
+			require.Equal(t, 1, telemetry.LiveLists(pass.Calls))
 			require.Len(t, *marked, 2)
 			assert.Equal(t, tt.again, (*marked)[0] == (*marked)[1], "%v", *marked)
 		})
