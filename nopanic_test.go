@@ -77,6 +77,7 @@ var functions = map[string][]any{
 	"expectations.SyncLive":                   {expectations.SyncLive[key, pod], expectations.SyncLive[key, mixed]},
 	"faults.Minute":                           {faults.Minute},
 	"handlers.New":                            {handlers.New[set, pod]},
+	"handlers.Renew":                          {handlers.Renew[set, pod]},
 	"ledger.RulesOf":                          {ledger.RulesOf[pod], ledger.RulesOf[mixed]},
 	"podrank.By":                              {podrank.By[pod, int]},
 	"podrank.ByComparison":                    {podrank.ByComparison[pod], podrank.ByComparison[mixed]},

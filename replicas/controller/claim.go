@@ -79,8 +79,10 @@ func (p *pass[O, C]) scaleClaimed(ctx context.Context) (replicas.Scale[C], bool)
 			return scale, false
 		}
 		p.claimedLive()
-		scale, err = replicas.ScaleTo(slices.Concat(p.Active, p.Ended), withFacts(p.spec, p.facts))
+		facts = p.facts
+		scale, err = replicas.ScaleTo(slices.Concat(p.Active, p.Ended), withFacts(p.spec, facts))
 	}
+	p.own = ownPlan[C]{slices.Concat(p.Active, p.Ended), facts, replicas.Plan[C]{Scale: scale}}
 	p.fails(err)
 	return scale, err == nil
 }

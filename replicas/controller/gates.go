@@ -125,6 +125,7 @@ const (
 	ListsBusy
 	RelatedFailed
 	OwnerUnread
+	InputsStale
 	AdoptionUndecided
 	AdoptionRefused
 	ReleaseFailed
@@ -255,6 +256,11 @@ var rows = [reasons]row{
 		name: "OwnerUnread", step: looks, stops: stopsScale, waits: true, isError: true, ofSpec: true, shortest: time.Second, longest: 5 * time.Minute,
 		ends: "a read succeeds", event: FailedOwner,
 		sentence: "the owner could not be read from the server",
+	},
+	InputsStale: {
+		name: "InputsStale", step: scales, stops: StopsDeletions, waits: true, ofSpec: true, shortest: 50 * time.Millisecond, longest: time.Minute,
+		ends:     "the plans agree, or the owner changes",
+		sentence: "Kind.SpecLive, which reads other objects from the server, deletes other children than Kind.Spec",
 	},
 	AdoptionUndecided: {
 		name: "AdoptionUndecided", step: claims, stops: StopsCreations, isError: true, ofSpec: true, shortest: 50 * time.Millisecond, longest: time.Minute,

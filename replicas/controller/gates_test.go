@@ -110,6 +110,7 @@ func TestEachGateAlone(t *testing.T) {
 		g.reason, g.stops, g.event = reason, stops, event
 		return g
 	}
+	template := false // whether another object exists that the gate InputsStale waits for
 	gates := []gate{
 		row(controller.OwnWriteNotSeen, all, "", gate{
 			begin: func(t *testing.T, r *podRig) podPass {
@@ -180,6 +181,13 @@ func TestEachGateAlone(t *testing.T) {
 		row(controller.OwnerUnread, controller.StopsCreations|controller.StopsDeletions, controller.FailedOwner, one(func(r *podRig) {
 			r.getOwner = func() (*appsv1.ReplicaSet, error) { return nil, timeout() }
 		}, func(r *podRig) { r.getOwner = func() (*appsv1.ReplicaSet, error) { return clone(r.owner), nil } })),
+		row(controller.InputsStale, controller.StopsDeletions, "", one(func(r *podRig) {
+			r.kind.SpecLive = func(_ context.Context, rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+				spec, err := replicas.ReplicaSetSpec(rs)
+				spec.Paused = !template
+				return spec, err
+			}
+		}, func(*podRig) { template = true })),
 		row(controller.AdoptionUndecided, controller.StopsCreations, controller.FailedAdopt, gate{
 			begin: func(t *testing.T, r *podRig) podPass {
 				t.Helper()

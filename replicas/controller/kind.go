@@ -47,11 +47,42 @@ type Kind[O, C Object] struct {
 	// returns a RefusedError, nothing is created or deleted. If Spec returns any other error, the Controller
 	// sends a FailedSpec event, and Sync returns the error so that the caller tries again.
 	//
-	// The result of Spec must depend only on the owner, including the owner's status. After a status write,
-	// the Controller calls Spec again with the updated owner. Another pass follows if the new result adopts,
-	// releases, creates or deletes other children than the earlier one, or another number of them. The same
-	// comparison decides whether a newer owner on the server wants something else. Required.
+	// Spec must be deterministic, and must depend only on the owner, including the owner's status, and on other
+	// objects as SpecLive says. After a status write, the Controller calls Spec again with the updated owner.
+	// Another pass follows if the new result adopts, releases, creates or deletes other children than the
+	// earlier one, or another number of them. The same comparison decides whether a newer owner on the server
+	// wants something else. Required.
 	Spec func(owner O) (replicas.Spec[C], error)
+
+	// SpecLive is the same function as Spec, but reads other objects from the server. Set SpecLive if Spec reads
+	// another object than the owner, such as a template, a class or the length of a queue: Spec reads it from a
+	// cache, which may be old. Before a pass deletes or discards children, it reads the owner from the server, and
+	// calls SpecLive with that owner. Unless the plan of this Spec deletes the same children, nothing is deleted,
+	// and Prepare is not called. The gate InputsStale then names both plans, and the pass comes again after 50 ms,
+	// doubling to a minute. So what is promised about deletions holds for the owner and for the other objects as
+	// they were when they were read. Adoptions and releases come before that, and like creations they follow Spec.
+	// A child may therefore be born by an old template, and is replaced later. If SpecLive is nil, the other
+	// objects may be as old in a deletion as the cache of Spec is.
+	//
+	// If the two functions differ for equal objects, nothing is ever deleted. A gate InputsStale that lasts for
+	// minutes is a sign of that, or of a cache that hangs, and its plans show which children are in dispute.
+	//
+	// SpecLive may block. Its ctx ends when the context of Sync ends, and after PrepareTimeout at the latest. After
+	// an error of SpecLive, nothing is created or deleted in this pass. The Controller sends a FailedReadOwner event,
+	// Sync returns the error, and the pass comes again after a second, doubling to five minutes (the gate
+	// OwnerUnread).
+	//
+	// The Controller does not watch other objects. Whoever changes one must get a pass for each owner that uses it,
+	// by a watch or by a source that ticks. In the module replicas/controllerruntime, the function Build of the
+	// Options adds them. Events of children are judged by the Spec of the owner's last pass.
+	//
+	// If another object does not exist, or a number is not known, return a Spec with Paused. The children then stay,
+	// and the status is written. Do not return an error, or the number 0 for one that is not known: children would
+	// be deleted for it. If an object cannot be read, return the error. Two things must come from the owner alone
+	// or be constant: Selector, because Cache.Children selects by it, and Finalizer. The owner's own children must
+	// not be an input of Spec. The cache lacks what the Controller knows of them, and shows it to Rules, Order and
+	// Prepare.
+	SpecLive func(ctx context.Context, owner O) (replicas.Spec[C], error)
 
 	// Status updates the status of an owner from the outcome of a pass. The argument owner is a copy, and
 	// Status must modify only the status of this copy. The Controller calls Status at the end of each pass

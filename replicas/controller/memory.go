@@ -77,13 +77,13 @@ type perGeneration struct {
 	refused string // the message of the last event about a refusal or an error of Kind.Spec
 }
 
-// nothingLeft is called when the owner needs no creation or deletion. It drops the holds for a full quota and
-// for Conflicts, so that the next such hold is short again. If the cause of a hold is a failed creation or
+// nothingLeft is called when the owner needs no creation or deletion. It drops the holds for a full quota,
+// for Conflicts and for other objects that a cache shows late, so that the next such hold is short again. If the cause of a hold is a failed creation or
 // deletion, a Retry-After or the deletion of a namespace, the hold is dropped only after it has expired.
 func (s *memory[C]) nothingLeft(now time.Time) {
 	maps.DeleteFunc(s.holds, func(k holdKey, h *hold) bool {
 		switch k.Reason {
-		case QuotaFull, Conflict, CreationInFlight:
+		case QuotaFull, Conflict, CreationInFlight, InputsStale:
 			return true
 		case NamespaceGoing, RetryAfter, CreationFailed, DeletionRetryAfter, DeletionFailed:
 			return h.remaining(now, "") <= 0

@@ -4,9 +4,11 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"time"
 
@@ -20,6 +22,7 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/internal/resourceversion"
 	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/handlers"
 )
 
 // wants determines the owner and the Spec that the pass uses, and reports whether the pass continues.
@@ -67,12 +70,19 @@ func (p *pass[O, C]) wants(ctx context.Context) bool {
 // specOf returns the Spec of an owner, with what the Controller fills in. A deleted owner with a finalizer
 // wants no children.
 func (p *pass[O, C]) specOf(owner O) (spec replicas.Spec[C], remembers bool, err error) {
-	if spec, err = p.kind.Spec(owner); err != nil {
+	spec, err = p.kind.Spec(owner)
+	// A template has changed and its owner has not. The handlers must not judge children by the Spec of before.
+	handlers.Renew(p.events, owner, spec, err)
+	if err != nil {
 		return spec, false, err
 	}
+	return spec, p.complete(&spec, owner), nil
+}
+
+func (p *pass[O, C]) complete(spec *replicas.Spec[C], owner O) (remembers bool) {
 	spec.Owner, spec.Kind = owner, p.kind.Owner
 	spec.Replicas = spec.Wanted()
-	return spec, p.rememberReadiness(&spec), nil
+	return p.rememberReadiness(spec)
 }
 
 // rememberReadiness sets the rules NotReadySince and Available in a Spec, if they are necessary. They use the
@@ -244,6 +254,7 @@ func (p *pass[O, C]) fetchOwner(ctx context.Context) (O, error) {
 	case err != nil || fresh.GetUID() != p.Owner.GetUID():
 		p.ownerGone()
 	default:
+		p.fresh = fresh
 		p.notOlder(fresh)
 	}
 	return fresh, err
@@ -309,7 +320,7 @@ func (p *pass[O, C]) unread(ctx context.Context, stops Stops, why error) error {
 func (p *pass[O, C]) ownerAgrees(ctx context.Context, planned, scale replicas.Scale[C]) (agreed replicas.Scale[C], ok bool) {
 	isShown := p.kind.Prepare != nil && deletes(planned)
 	if (isShown || deletes(scale)) && !p.mayDelete(ctx) {
-		if isShown {
+		if _, unread := p.state.holds[holdKey{OwnerUnread, specLive}]; isShown || unread {
 			return replicas.Scale[C]{}, false
 		}
 		scale.Delete, scale.Discard = nil, nil
@@ -324,13 +335,53 @@ func (p *pass[O, C]) ownerAgrees(ctx context.Context, planned, scale replicas.Sc
 func deletes[C Object](scale replicas.Scale[C]) bool { return len(scale.Delete)+len(scale.Discard) > 0 }
 
 // mayDelete reports whether the pass may delete children. This is the case if the owner on the server still
-// wants the same children as p.Owner. Without this check, an old spec that wants fewer children could cause
-// deletions.
+// wants the same children as p.Owner, and the other objects that the Spec reads do, too. Without this check, an old
+// spec that wants fewer children could cause deletions.
 func (p *pass[O, C]) mayDelete(ctx context.Context) bool {
+	if p.held(InputsStale, specLive, "", "") || p.held(OwnerUnread, specLive, "", "") {
+		return false
+	}
 	if !p.checkOwner(ctx, true) && p.ownerErr != nil {
 		p.scaleFails(StopsDeletions, p.ownerErr)
 	}
-	return p.ownerRead
+	return p.ownerRead && p.inputsAgree(ctx)
+}
+
+// specLive is the key of the holds that Kind.SpecLive causes. A read of the owner does not end them.
+const specLive = "SpecLive"
+
+// inputsAgree reports whether the plan of Kind.SpecLive deletes what the plan of Kind.Spec does.
+func (p *pass[O, C]) inputsAgree(ctx context.Context) bool {
+	if p.kind.SpecLive == nil {
+		return true
+	}
+	live, cancel := context.WithTimeoutCause(ctx, PrepareTimeout, errTooLong)
+	defer cancel()
+	var plan replicas.Plan[C]
+	spec, err := p.kind.SpecLive(live, p.fresh)
+	if err == nil {
+		p.complete(&spec, p.fresh)
+		plan, err = p.planAgain(spec)
+	}
+	switch {
+	case err != nil:
+		err = p.failure("Kind.SpecLive failed: %w", cmp.Or(context.Cause(live), err))
+		if ctx.Err() == nil {
+			p.sendEventOnce(OwnerUnread, err.Error())
+		}
+		p.holdCalls(OwnerUnread, specLive, "", err)
+		p.scaleFails(StopsDeletions, err)
+		p.fails(err)
+		return false
+	case reflect.DeepEqual(deletionsIn(p.own.plan.Scale), deletionsIn(plan.Scale)):
+		p.state.holds.end(specLive, OwnerUnread, InputsStale)
+		return true
+	}
+	// The cache has the template of a second ago, or the two functions differ and will never agree. A person can tell
+	// which of them it is by the plans.
+	p.state.holds.end(specLive, OwnerUnread)
+	p.holdCalls(InputsStale, specLive, "", fmt.Errorf("the plan of Spec: %v; the plan of SpecLive: %v", p.own.plan, plan))
+	return false
 }
 
 // checkOwner reads the owner, unless this pass has already done so, and reports whether the owner on the
@@ -407,27 +458,33 @@ func (p *pass[O, C]) samePlan(other O) bool {
 	if other.GetDeletionTimestamp() == nil && reflect.DeepEqual(was, now) { // functions are never equal
 		return true
 	}
+	plan, err := p.planAgain(spec)
+	return err == nil && reflect.DeepEqual(decisions(p.own.plan, p.spec), decisions(plan, spec))
+}
+
+// planAgain makes a plan by another Spec, from the same children and with the same facts.
+func (p *pass[O, C]) planAgain(spec replicas.Spec[C]) (replicas.Plan[C], error) {
 	facts, named := p.own.facts, 0
 	facts.Names = func(prefix string) string { // no child gets these names, so they need not be random
 		named++
 		return prefix + strconv.Itoa(named)
 	}
-	plan, err := replicas.Manage(p.own.children, withFacts(spec, facts))
-	return err == nil && reflect.DeepEqual(decisions(p.own.plan, p.spec), decisions(plan, spec))
+	return replicas.Manage(p.own.children, withFacts(spec, facts))
 }
 
 // decisions returns what a plan does.
 func decisions[C Object](plan replicas.Plan[C], spec replicas.Spec[C]) []any {
-	of := func(victims []replicas.Deletion[C]) (options []metav1.DeleteOptions) {
-		for _, v := range victims { // the preconditions name the child
-			options = append(options, v.Options)
-		}
-		return options
-	}
 	if spec.Slots == nil {
 		plan.Scale.Names = nil // they are random
 	}
-	return []any{plan.Blocked.Reason, plan.Scale.Create, plan.Scale.Names, of(plan.Scale.Delete), of(plan.Scale.Discard), idsIn(plan.Claims.Adopt), idsIn(plan.Claims.Release)}
+	return []any{plan.Blocked.Reason, plan.Scale.Create, plan.Scale.Names, deletionsIn(plan.Scale), idsIn(plan.Claims.Adopt), idsIn(plan.Claims.Release)}
+}
+
+func deletionsIn[C Object](scale replicas.Scale[C]) (options []metav1.DeleteOptions) {
+	for _, v := range slices.Concat(scale.Delete, scale.Discard) { // the preconditions name the child
+		options = append(options, v.Options)
+	}
+	return options
 }
 
 func idsIn[C Object](children []C) (ids []types.UID) {

@@ -84,6 +84,7 @@ type pass[O, C Object] struct {
 	ownerRead, ownerOld bool
 	ownerErr            error // of a read of the owner that failed, so that no other step of the pass tries it again
 	cacheIsOld          bool  // calls have shown that the cached owner is gone, or that others have changed it
+	fresh               O     // the owner as a read in this pass has shown it
 	remembers           bool  // whether the pass records the times at which children become ready, which their status does not contain
 
 	// left is the number of active children that have left since the last pass, until a read has confirmed that

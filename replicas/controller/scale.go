@@ -192,9 +192,11 @@ func (p *pass[O, C]) tellScaling(ctx context.Context, scale replicas.Scale[C]) {
 	inside.Scaling(ctx, p.Owner, p.notDoubted(scale), scale)
 }
 
+var errTooLong = fmt.Errorf("it took more than %v", PrepareTimeout)
+
 // prepare calls Kind.Prepare, and returns an error if Prepare panics.
 func (p *pass[O, C]) prepare(ctx context.Context, step *Step[C]) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, PrepareTimeout, fmt.Errorf("it took more than %v", PrepareTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, PrepareTimeout, errTooLong)
 	defer cancel()
 	err := slowstart.Run(ctx, 1, slowstart.Options{MaxParallel: 1, RecoverPanics: true}, func(ctx context.Context, _ int) error {
 		return p.kind.Prepare(ctx, p.Owner, step)

@@ -31,8 +31,8 @@ type view[C Object] struct {
 	isLive   bool // a live list of this pass has shown the children
 }
 
-// An ownPlan is the plan for the owner of the pass, with what it was made from. Claims, holds and Kind.Prepare
-// change none of it.
+// An ownPlan is the plan for the owner of the pass, with what it was made from. If claims lead to another plan, it is
+// that one. Holds and Kind.Prepare change none of it.
 type ownPlan[C Object] struct {
 	children []C
 	facts    replicas.Facts[C]

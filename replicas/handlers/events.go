@@ -27,7 +27,7 @@ import (
 type watcher[O, C Object] struct {
 	Config[O, C]
 	newest *newest
-	specs  sync.Map // a keptSpec by the expectations.Key of the owner, until the owner's DELETED event
+	specs  sync.Map // a *keptSpec by the expectations.Key of the owner, until the owner's DELETED event
 }
 
 func (w *watcher[O, C]) childAdded(obj any, q Enqueue) error {
@@ -248,7 +248,7 @@ func (e events[O, C]) ownedChanged(was, c C) {
 
 // onlyStatusChanges reports whether an update of an owned child can change only the
 // status of its owner.
-func (s keptSpec[C]) onlyStatusChanges(was, c C) bool {
+func (s *keptSpec[C]) onlyStatusChanges(was, c C) bool {
 	same := func(rule func(C) bool) bool { return rule == nil || rule(was) == rule(c) }
 	return s.err == nil && !s.limited && sameOwner(metav1.GetControllerOfNoCopy(was), metav1.GetControllerOfNoCopy(c)) &&
 		maps.Equal(was.GetLabels(), c.GetLabels()) && same(s.rules.Active) && same(s.rules.MustGo) && same(s.rules.MustStay) && same(s.rules.Ended)
@@ -304,24 +304,37 @@ func (w *watcher[O, C]) selectorOf(owner O) (labels.Selector, error) {
 // specOf returns the spec of the given version of the owner. It calls Kind.Spec once for each version, and
 // keeps the result. If the owner has no UID or no resourceVersion, or if Kind.Spec returns an error other
 // than a refusal, the result is not kept.
-func (w *watcher[O, C]) specOf(owner O) keptSpec[C] {
-	key, version := expectations.KeyOf(owner), owner.GetResourceVersion()
-	if is, ok := w.specs.Load(key); ok {
-		if kept, ok := is.(keptSpec[C]); ok && kept.resourceVersion == version {
-			return kept
-		}
+func (w *watcher[O, C]) specOf(owner O) *keptSpec[C] {
+	key := expectations.KeyOf(owner)
+	before, found := w.specs.Load(key)
+	if kept, ok := before.(*keptSpec[C]); ok && kept.resourceVersion == owner.GetResourceVersion() {
+		return kept
 	}
 	spec, err := w.Spec(owner)
-	kept := keptSpec[C]{resourceVersion: version, selector: spec.Selector, err: err}
+	kept := newKeptSpec(owner, spec, err)
+	switch { // while Spec was called, Renew may have been called with the Spec of a newer template
+	case !kept.mayStay(key):
+	case found:
+		w.specs.CompareAndSwap(key, before, kept)
+	default:
+		w.specs.LoadOrStore(key, kept)
+	}
+	return kept
+}
+
+func newKeptSpec[C Object](owner Object, spec replicas.Spec[C], err error) *keptSpec[C] {
+	kept := &keptSpec[C]{resourceVersion: owner.GetResourceVersion(), selector: spec.Selector, err: err}
 	if err == nil {
 		kept.minReady, kept.rules = time.Duration(spec.MinReadySeconds)*time.Second, spec.Rules.Complete()
 		kept.limited = spec.MaxDeletions != nil
 	}
-	var refused *replicas.RefusedError
-	if key.UID != "" && version != "" && (err == nil || errors.As(err, &refused)) {
-		w.specs.Store(key, kept)
-	}
 	return kept
+}
+
+// mayStay reports whether a spec may be kept.
+func (s *keptSpec[C]) mayStay(key expectations.Key) bool {
+	var refused *replicas.RefusedError
+	return key.UID != "" && s.resourceVersion != "" && (s.err == nil || errors.As(s.err, &refused))
 }
 
 func (e events[O, C]) wakeSelecting(orphan C) {
@@ -406,6 +419,26 @@ func unwrap[T any](obj any, convert func(any) (T, error)) (t T, isTombstone bool
 		err = fmt.Errorf("%w, in the tombstone of %q", err, wrapped.Key)
 	}
 	return t, true, err
+}
+
+// Renew replaces what handlers with these types keep of an owner's Spec by the result of another call of Spec. A loop
+// of your own calls it when it has called Spec for a pass, if the Spec reads other objects than the owner. They may
+// change without the owner, and the handlers then do not call Spec again. A Controller does so in each pass. For other
+// types, and for Handlers that New did not make, Renew does nothing.
+func Renew[O, C Object](h *Handlers, owner O, spec replicas.Spec[C], err error) {
+	if h == nil || object.IsNil(owner) {
+		return
+	}
+	w, ok := h.watcher.(*watcher[O, C])
+	if !ok {
+		return
+	}
+	key := expectations.KeyOf(owner)
+	if kept := newKeptSpec(owner, spec, err); kept.mayStay(key) {
+		w.specs.Store(key, kept)
+	} else {
+		w.specs.Delete(key)
+	}
 }
 
 // A keptSpec holds the parts of an owner's last spec that event handlers need. Parsing a selector takes fifty times

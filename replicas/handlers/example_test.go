@@ -48,6 +48,46 @@ func Example() {
 	// waiting before the event, satisfied after it
 }
 
+// The pods of this owner must go if their image is not that of a template, which is another object than the owner. When
+// the template has changed, the loop calls Spec for a pass, and Renew for the handlers. Without Renew, they would judge
+// pods by the old template, and the pass for a pod that need not go any more would wait for the StatusDelay.
+func ExampleRenew() {
+	rs := replicastest.NewReplicaSet("default", "web", 1)
+	rs.UID, rs.ResourceVersion = "uid-of-web", "1"
+	template := "web:1"
+	spec := func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+		s, err := replicas.ReplicaSetSpec(rs)
+		image := template
+		s.Rules.MustGo = func(p *corev1.Pod) bool { return p.Annotations["image"] != image }
+		return s, err
+	}
+	wake := func(owner types.NamespacedName, after time.Duration) { fmt.Println("wake", owner, "in", after) }
+	h, err := handlers.New(handlers.Config[*appsv1.ReplicaSet, *corev1.Pod]{
+		Owner: appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), Spec: spec, Owners: oneOwner{rs},
+		StatusDelay: time.Second, Enqueue: wake,
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	old := replicastest.NewPod(rs, "web-x7k2p")
+	changed := old.DeepCopy()
+	changed.ResourceVersion, changed.Annotations = "9", map[string]string{"image": "web:2"}
+	if err := h.ChildUpdated(old, changed); err != nil { // it must go as before
+		fmt.Println(err)
+	}
+
+	template = "web:2"
+	s, err := spec(rs)
+	handlers.Renew(h, rs, s, err)
+	if err := h.ChildUpdated(old, changed); err != nil { // it need not go any more
+		fmt.Println(err)
+	}
+	// Output:
+	// wake default/web in 1s
+	// wake default/web in 0s
+}
+
 // oneOwner is a cache with one ReplicaSet. In your program, use the cache of an informer instead.
 type oneOwner struct{ rs *appsv1.ReplicaSet }
 

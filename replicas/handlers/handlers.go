@@ -50,7 +50,8 @@ type Config[O, C Object] struct {
 	Owner         schema.GroupVersionKind
 	ClusterScoped bool
 	// Spec returns the Spec of an owner. The handlers use its Selector, MinReadySeconds, MaxDeletions and Rules. They
-	// call Spec once for each version of an owner, and keep the result until the owner's DELETED event.
+	// call Spec once for each version of an owner, and keep the result until the owner's DELETED event or a call of
+	// Renew.
 	Spec func(owner O) (replicas.Spec[C], error)
 	// Owners finds owners.
 	Owners OwnerCache[O]
