@@ -4,7 +4,9 @@
 package controller_test
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
@@ -341,4 +343,148 @@ func TestReplicationControllersInStories(t *testing.T) {
 		s.Always = map[string]func() error{"never more than eight": s.AtMost(8)}
 		s.AtEnd = map[string]func() error{"as many pods as wanted": s.AsWanted}
 	}))
+}
+
+// An otherObject is one that a Kind reads besides the owner. The server has it, and a cache shows it late. The value ""
+// means that it does not exist.
+type otherObject struct {
+	now          func() time.Time
+	wake         func()
+	cached, live string
+	lag          time.Duration
+	late         []shownLater
+	returns      time.Time // when somebody makes it again
+	reads        string    // what SpecLive has read in this pass
+	isRead       bool
+	changesLater string // what it becomes during the next deletion
+}
+
+type shownLater struct {
+	at    time.Time
+	value string
+}
+
+// becomes changes the object on the server. Events of a watch do not overtake each other.
+func (o *otherObject) becomes(value string) {
+	at := o.now().Add(o.lag)
+	if n := len(o.late); n > 0 && o.late[n-1].at.After(at) {
+		at = o.late[n-1].at
+	}
+	o.live, o.late = value, append(o.late, shownLater{at, value})
+	if o.returns = (time.Time{}); value == "" {
+		o.returns = o.now().Add(20 * time.Second)
+	}
+}
+
+func (o *otherObject) Due() (time.Time, bool) {
+	due := o.returns
+	if len(o.late) > 0 && (due.IsZero() || !o.late[0].at.After(due)) {
+		due = o.late[0].at
+	}
+	return due, !due.IsZero()
+}
+
+func (o *otherObject) Step() {
+	now := o.now()
+	if !o.returns.IsZero() && !o.returns.After(now) {
+		o.becomes("one")
+	}
+	for len(o.late) > 0 && !o.late[0].at.After(now) {
+		o.cached, o.late = o.late[0].value, o.late[1:]
+		o.wake()
+	}
+}
+
+// changed changes the object in the middle of a deletion, if that was ordered. It is called after each change of a child.
+func (o *otherObject) changed(deleting int) {
+	if value := o.changesLater; value != "" && deleting > 0 {
+		o.changesLater = ""
+		o.becomes(value)
+	}
+}
+
+// templateChanges are what users do to a template, in the place of changes of an owner.
+func templateChanges[O any](o *otherObject) []func(O) {
+	does := func(change func()) func(O) { return func(O) { change() } }
+	return []func(O){
+		does(func() { o.becomes("one") }),
+		does(func() { o.becomes("two") }),
+		does(func() { back := o.live; o.becomes("three"); o.becomes(back) }),
+		does(func() { o.becomes("") }),
+		does(func() { o.changesLater = "two" }),
+		does(func() { o.changesLater = "one" }),
+		does(func() { o.lag = 20 * time.Second }),
+		does(func() { o.lag = 0 }),
+	}
+}
+
+// judge returns an error if a pass deletes what the template does not want deleted, as SpecLive has read it in this pass.
+// The argument made is the template of a child that is deleted because it must go.
+func (o *otherObject) judge(deletes int, made []string) error {
+	read, value := o.isRead, o.reads
+	o.isRead = false
+	switch {
+	case deletes == 0:
+	case !read:
+		return errors.New("a pass deletes and has not read the template")
+	case value == "":
+		return errors.New("a pass deletes for a template that does not exist")
+	case slices.Contains(made, value):
+		return fmt.Errorf("a pass deletes children of the template %s, which is what it has read", value)
+	}
+	return nil
+}
+
+func TestTemplatesInStories(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, replicastest.Play(1, *stories, func(s *podStory) {
+		template := &otherObject{now: func() time.Time { return s.Cluster.Clock.Now() }, wake: s.Wake, cached: "one", live: "one"}
+		s.Kind = fromTemplates(func(_ context.Context, namespace, name string) (*corev1.PodTemplate, error) {
+			return templateOf(namespace, name, template.cached)
+		}, func(ctx context.Context, namespace, name string) (is *corev1.PodTemplate, err error) {
+			err = s.Call(ctx, replicastest.Call{Verb: "get", Kind: "PodTemplate"}, func() error {
+				template.reads, template.isRead = template.live, true
+				is, err = templateOf(namespace, name, template.live)
+				return err
+			})
+			return is, err
+		})
+		var broken error
+		s.Kind.Observe = func(_ context.Context, pass controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]) {
+			var images []string
+			for _, d := range pass.Scale.Delete {
+				if d.Replaced {
+					images = append(images, d.Object.Spec.Containers[0].Image)
+				}
+			}
+			broken = cmp.Or(broken, template.judge(len(pass.Scale.Delete), images))
+		}
+		s.Owner = replicastest.NewReplicaSet("default", "web", 3)
+		s.Changes = append(templateChanges[*appsv1.ReplicaSet](template), wants(2), wants(3), wants(4))
+		s.Parts = []replicastest.Part{template}
+		s.Always = map[string]func() error{
+			"nothing is deleted that the template wants": func() error { return broken },
+			// Four are wanted. A creation that was sent twice may take effect again when its child has been deleted.
+			"never more than five": s.AtMost(5),
+			"the template changes during a deletion": func() error {
+				template.changed(len(goingPods(s.Cluster.Children("default"))))
+				return nil
+			},
+		}
+		s.AtEnd = map[string]func() error{
+			"as many pods as wanted": s.AsWanted,
+			"each pod is of the template": func() error {
+				for _, pod := range s.Cluster.Children("default") {
+					if image := pod.Spec.Containers[0].Image; image != template.live {
+						return fmt.Errorf("%s has %s, want %s", pod.Name, image, template.live)
+					}
+				}
+				return nil
+			},
+		}
+	}))
+}
+
+func goingPods(pods []*corev1.Pod) []*corev1.Pod {
+	return slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return p.DeletionTimestamp == nil })
 }

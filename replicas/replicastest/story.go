@@ -15,6 +15,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/internal/object"
@@ -141,6 +142,14 @@ func (s *Story[O, C]) Call(ctx context.Context, call Call, effect func() error) 
 	})
 	s.check(s.Always)
 	return err
+}
+
+// Wake requests a pass for the Owner, as a watch does on another object that Kind.Spec reads. Before the first process
+// begins, Wake does nothing.
+func (s *Story[O, C]) Wake() {
+	if s.controller != nil {
+		s.controller.Worker.Wake(types.NamespacedName{Namespace: s.Owner.GetNamespace(), Name: s.Owner.GetName()}, 0)
+	}
 }
 
 func (s *Story[O, C]) play() error {
