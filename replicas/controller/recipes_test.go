@@ -16,8 +16,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -487,4 +492,308 @@ func TestTemplatesInStories(t *testing.T) {
 
 func goingPods(pods []*corev1.Pod) []*corev1.Pod {
 	return slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return p.DeletionTimestamp == nil })
+}
+
+// A warmPool keeps sandboxes ready that claims take, as agent-sandbox's SandboxWarmPool does. A sandbox is made from a
+// template, which is another object.
+type warmPool struct {
+	metav1.TypeMeta
+	metav1.ObjectMeta
+	Wanted int32
+	Status struct{ Replicas, Ready int32 }
+}
+
+func (p *warmPool) DeepCopy() *warmPool {
+	c := *p
+	p.DeepCopyInto(&c.ObjectMeta)
+	return &c
+}
+func (p *warmPool) DeepCopyObject() runtime.Object { return p.DeepCopy() }
+
+type sandbox struct {
+	metav1.TypeMeta
+	metav1.ObjectMeta
+	Template string
+	Status   struct{ Ready bool }
+}
+
+func (s *sandbox) DeepCopy() *sandbox {
+	c := *s
+	s.DeepCopyInto(&c.ObjectMeta)
+	return &c
+}
+func (s *sandbox) DeepCopyObject() runtime.Object { return s.DeepCopy() }
+
+// warmPools returns the Kind of warm pools. A sandbox that is being deleted holds its place until it has gone.
+func warmPools(cached, live func(context.Context) (template string, err error)) controller.Kind[*warmPool, *sandbox] {
+	group := schema.GroupVersion{Group: "example.com", Version: "v1"}
+	spec := func(ctx context.Context, p *warmPool, read func(context.Context) (string, error)) (replicas.Spec[*sandbox], error) {
+		own := labels.Set{"pool": p.Name}
+		template, err := read(ctx)
+		return replicas.Spec[*sandbox]{
+			Replicas: p.Wanted, Selector: own.AsSelector(), Paused: template == "",
+			New: func(string) (*sandbox, error) {
+				return &sandbox{ObjectMeta: metav1.ObjectMeta{Labels: own}, Template: template}, nil
+			},
+			Rules: replicas.Rules[*sandbox]{
+				Active:      func(*sandbox) bool { return true },
+				Ready:       func(s *sandbox) bool { return s.Status.Ready },
+				MustGo:      func(s *sandbox) bool { return s.Template != template },
+				ReadyWithin: 5 * time.Minute,
+			},
+		}, err
+	}
+	return controller.Kind[*warmPool, *sandbox]{
+		Owner: group.WithKind("SandboxWarmPool"), Child: group.WithKind("Sandbox"),
+		Spec: func(p *warmPool) (replicas.Spec[*sandbox], error) { return spec(context.Background(), p, cached) },
+		SpecLive: func(ctx context.Context, p *warmPool) (replicas.Spec[*sandbox], error) {
+			return spec(ctx, p, live)
+		},
+		Status: func(p *warmPool, o controller.Outcome[*sandbox]) error {
+			p.Status.Replicas, p.Status.Ready = o.Counts.Replicas, o.Counts.Ready
+			return nil
+		},
+		StatusOf: func(p *warmPool) any { return &p.Status },
+	}
+}
+
+// sandboxClaims take sandboxes out of a pool, some seconds after they are made.
+type sandboxClaims struct {
+	story *replicastest.Story[*warmPool, *sandbox]
+	at    time.Time
+	taken map[types.UID]bool
+}
+
+func (c *sandboxClaims) Due() (time.Time, bool) { return c.at, !c.at.IsZero() }
+
+func (c *sandboxClaims) Step() {
+	if c.at.After(c.story.Cluster.Clock.Now()) {
+		return
+	}
+	c.at = time.Time{}
+	for _, s := range c.story.Cluster.Children("default") {
+		if s.DeletionTimestamp != nil || c.taken[s.UID] {
+			continue
+		}
+		c.taken[s.UID] = true
+		_, _ = c.story.Cluster.EditChild(context.Background(), s.Namespace, s.Name, func(s *sandbox) {
+			yes := true
+			s.Labels = nil
+			s.OwnerReferences = []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Claim", Name: "c", UID: "claim", Controller: &yes}}
+		})
+		return
+	}
+}
+
+func TestWarmPoolsInStories(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, replicastest.Play(1, *stories, func(s *replicastest.Story[*warmPool, *sandbox]) {
+		now := func() time.Time { return s.Cluster.Clock.Now() }
+		template := &otherObject{now: now, wake: s.Wake, cached: "one", live: "one"}
+		claims := &sandboxClaims{story: s, taken: map[types.UID]bool{}}
+		s.Kind = warmPools(func(context.Context) (string, error) { return template.cached, nil }, func(ctx context.Context) (is string, err error) {
+			err = s.Call(ctx, replicastest.Call{Verb: "get", Kind: "Template"}, func() error {
+				is, template.reads, template.isRead = template.live, template.live, true
+				return nil
+			})
+			return is, err
+		})
+		var broken error
+		s.Kind.Observe = func(_ context.Context, pass controller.Pass[*warmPool, *sandbox]) {
+			var made []string
+			for _, d := range pass.Scale.Delete {
+				if d.Replaced {
+					made = append(made, d.Object.Template)
+				}
+			}
+			broken = cmp.Or(broken, template.judge(len(pass.Scale.Delete), made))
+		}
+		s.Ready = func(s *sandbox) { s.Status.Ready = true }
+		s.Owner = &warmPool{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "warm"}, Wanted: 3}
+		wants := func(n int32) func(*warmPool) { return func(p *warmPool) { p.Wanted = n } }
+		s.Changes = append(templateChanges[*warmPool](template), wants(1), wants(3), wants(4), func(*warmPool) { claims.at = now().Add(2 * time.Second) })
+		s.Parts = []replicastest.Part{template, claims}
+		s.Always = map[string]func() error{
+			"nothing is deleted that the template wants": func() error { return broken },
+			"a sandbox that was taken stays": func() error {
+				left := len(claims.taken)
+				for _, s := range s.Cluster.Children("default") {
+					left -= map[bool]int{true: 1}[claims.taken[s.UID] && s.DeletionTimestamp == nil]
+				}
+				if left > 0 {
+					return fmt.Errorf("%d are deleted", left)
+				}
+				return nil
+			},
+			"the template changes during a deletion": func() error {
+				going := 0
+				for _, s := range s.Cluster.Children("default") {
+					going += map[bool]int{true: 1}[s.DeletionTimestamp != nil]
+				}
+				template.changed(going)
+				return nil
+			},
+		}
+		s.AtEnd = map[string]func() error{
+			"as many as wanted, all of the template": func() error {
+				pool, err := s.Cluster.GetOwner(context.Background(), "default", "warm")
+				if err != nil {
+					return err
+				}
+				var kept []string
+				for _, s := range s.Cluster.Children("default") {
+					if !claims.taken[s.UID] {
+						kept = append(kept, s.Template)
+					}
+				}
+				if want := slices.Repeat([]string{template.live}, int(pool.Wanted)); !slices.Equal(kept, want) || pool.Status.Ready != pool.Wanted {
+					return fmt.Errorf("they are %v, and %d are ready, want %v", kept, pool.Status.Ready, want)
+				}
+				return nil
+			},
+		}
+	}))
+}
+
+// A scaledJob makes Jobs for the messages of a queue, as KEDA's ScaledJob does.
+type scaledJob struct {
+	metav1.TypeMeta
+	metav1.ObjectMeta
+	Max     int32
+	History int
+	Status  struct{ Running int32 }
+}
+
+func (s *scaledJob) DeepCopy() *scaledJob {
+	c := *s
+	s.DeepCopyInto(&c.ObjectMeta)
+	return &c
+}
+func (s *scaledJob) DeepCopyObject() runtime.Object { return s.DeepCopy() }
+
+func hasEnded(j *batchv1.Job) bool { return j.Status.CompletionTime != nil }
+
+// scaledJobs returns the Kind of ScaledJobs. Jobs that run are never deleted, and of those that have ended the newest
+// are kept. The result of queued is unknown while the queue cannot be reached, and then nothing is created or deleted:
+// if it were 0, Jobs would be deleted, and made again for the same messages.
+func scaledJobs(queued func() (n int32, known bool)) controller.Kind[*scaledJob, *batchv1.Job] {
+	group := schema.GroupVersion{Group: "example.com", Version: "v1"}
+	return controller.Kind[*scaledJob, *batchv1.Job]{
+		Owner: group.WithKind("ScaledJob"), Child: batchv1.SchemeGroupVersion.WithKind("Job"),
+		Spec: func(s *scaledJob) (replicas.Spec[*batchv1.Job], error) {
+			own := labels.Set{"scaledjob": s.Name}
+			n, known := queued()
+			return replicas.Spec[*batchv1.Job]{
+				Replicas: min(n, s.Max), Paused: !known, Selector: own.AsSelector(),
+				New: func(string) (*batchv1.Job, error) {
+					return &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Labels: own}}, nil
+				},
+				Rules: replicas.Rules[*batchv1.Job]{
+					Active:   func(j *batchv1.Job) bool { return j.DeletionTimestamp == nil && !hasEnded(j) },
+					MustStay: func(j *batchv1.Job) bool { return !hasEnded(j) },
+					Discard:  hasEnded,
+				},
+			}, nil
+		},
+		Prepare: func(_ context.Context, s *scaledJob, step *controller.Step[*batchv1.Job]) error {
+			slices.SortFunc(step.Discard, func(a, b replicas.Deletion[*batchv1.Job]) int {
+				return cmp.Or(a.Object.CreationTimestamp.Compare(b.Object.CreationTimestamp.Time), cmp.Compare(a.Object.Name, b.Object.Name))
+			})
+			step.Discard = step.Discard[:max(len(step.Discard)-s.History, 0)]
+			return nil
+		},
+		Status: func(s *scaledJob, o controller.Outcome[*batchv1.Job]) error {
+			s.Status.Running = o.Counts.Replicas
+			return nil
+		},
+		StatusOf: func(s *scaledJob) any { return &s.Status },
+	}
+}
+
+// A jobQueue is a queue with a poller, whose ticks wake the owner, and with Jobs that each take a message and end.
+type jobQueue struct {
+	story    *replicastest.Story[*scaledJob, *batchv1.Job]
+	messages int32
+	polled   int32
+	known    bool
+	next     time.Time
+	down     time.Time // until then the queue cannot be reached
+	began    map[types.UID]time.Time
+}
+
+const pollEvery, jobTakes = 20 * time.Second, 30 * time.Second
+
+func (q *jobQueue) Due() (time.Time, bool) { return q.next, true }
+
+func (q *jobQueue) Step() {
+	now := q.story.Cluster.Clock.Now()
+	if q.next.After(now) {
+		return
+	}
+	q.next = now.Add(pollEvery)
+	for _, j := range q.story.Cluster.Children("default") {
+		if began, ok := q.began[j.UID]; !ok {
+			q.began[j.UID] = now
+		} else if now.Sub(began) >= jobTakes && !hasEnded(j) {
+			_, _ = q.story.Cluster.EditChild(context.Background(), j.Namespace, j.Name, func(j *batchv1.Job) { j.Status.CompletionTime = &metav1.Time{Time: now} })
+			q.messages = max(q.messages-1, 0)
+		}
+	}
+	if q.known = !now.Before(q.down); q.known {
+		q.polled = q.messages
+	}
+	q.story.Wake()
+}
+
+func TestScaledJobsInStories(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, replicastest.Play(1, *stories, func(s *replicastest.Story[*scaledJob, *batchv1.Job]) {
+		queue := &jobQueue{story: s, began: map[types.UID]time.Time{}}
+		s.Kind = scaledJobs(func() (int32, bool) { return queue.polled, queue.known })
+		s.Owner = &scaledJob{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "mail"}, Max: 4, History: 2}
+		s.Changes = []func(*scaledJob){
+			func(*scaledJob) { queue.messages += 3 },
+			func(*scaledJob) { queue.messages += 9 },
+			func(*scaledJob) { queue.messages = 0 }, // somebody has emptied it
+			func(*scaledJob) { queue.down = s.Cluster.Clock.Now().Add(40 * time.Second) },
+			func(j *scaledJob) { j.Max = 2 },
+			func(j *scaledJob) { j.Max = 4 },
+		}
+		s.Parts = []replicastest.Part{queue}
+		running := map[types.UID]bool{}
+		s.Always = map[string]func() error{
+			"no job that runs is deleted": func() error {
+				is := map[types.UID]bool{}
+				for _, j := range s.Cluster.Children("default") {
+					if is[j.UID] = !hasEnded(j); j.DeletionTimestamp != nil && !hasEnded(j) {
+						return fmt.Errorf("%s is deleted", j.Name)
+					}
+				}
+				for id, was := range running {
+					if _, there := is[id]; was && !there {
+						return fmt.Errorf("the job %s is gone", id)
+					}
+				}
+				running = is
+				return nil
+			},
+			// A creation that was sent twice may take effect again when its Job has ended and was deleted.
+			"never more than four run, and one": func() error {
+				n := 0
+				for _, j := range s.Cluster.Children("default") {
+					n += map[bool]int{true: 1}[!hasEnded(j)]
+				}
+				if n > 5 {
+					return fmt.Errorf("%d run", n)
+				}
+				return nil
+			},
+		}
+		s.AtEnd = map[string]func() error{"the queue is empty, and at most two jobs are kept": func() error {
+			if jobs := s.Cluster.Children("default"); queue.messages > 0 || len(jobs) > 2 {
+				return fmt.Errorf("%d messages and %d jobs", queue.messages, len(jobs))
+			}
+			return nil
+		}}
+	}))
 }
