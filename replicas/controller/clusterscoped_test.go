@@ -119,6 +119,13 @@ func TestOwnersInNoNamespace(t *testing.T) {
 		assert.Len(t, pass.Created, 3, "those of that name in namespace b are others")
 		assert.Equal(t, 4, pass.InFlight)
 	})
+	t.Run("a panic of the client is told without its stack", func(t *testing.T) {
+		t.Parallel()
+		r := globalRig(1, "a")
+		r.create = func(int) error { panic("bug in the client") }
+		assert.Panics(t, func() { _, _ = r.pass(t, 0) })
+		assert.Equal(t, []string{`Warning Panicked controller: Pool "blue": a function of the Kind or the client panicked, and the log has the stack: bug in the client`}, r.events)
+	})
 	t.Run("W25 a delete without an answer is looked for in the child's namespace", func(t *testing.T) {
 		t.Parallel()
 		r := globalRig(0)

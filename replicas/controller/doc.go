@@ -56,8 +56,8 @@ package controller
 // Some rules are in other packages. Package replicas decides how many children there should be, and its
 // type Room limits the creations and deletions of a pass. Package ledger records the results of API calls
 // that the cache does not show yet. It also keeps track of requests that had no answer. Package slowstart
-// limits how fast children are created. Package handlers decides which owners an event wakes. A new kind of child or owner requires a new Kind, but no change in
-// this package.
+// limits how fast children are created. Package handlers decides which owners an event wakes. A new kind of
+// child or owner requires a new Kind, but no change in this package.
 //
 // The effect of a Conflict depends on the call. If a deletion fails with a Conflict, the pass sends no
 // further deletions, and the next pass plans from a live list (delete.go, holdChanged). If a status write
@@ -67,7 +67,7 @@ package controller
 // the stray again, and deletes it if it is still a stray (create.go, deleteStray).
 //
 // The type reconciler holds the state that outlives a pass and does not belong to one owner. This state
-// includes the failures of live lists, the term, the proofs of a restore and metrics. When the process ends, this state is lost.
+// includes the failures of live lists, the term, the proofs of a restore and the gates that stand. When the process ends, this state is lost.
 //
 // Some code is necessary only for caches that do not return their version, or for clients that are not
 // Versioners. In this package, an example is the case for caches without a version in the method count in

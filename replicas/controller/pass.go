@@ -192,7 +192,7 @@ func (p *pass[O, C]) panics(ctx context.Context) {
 		return
 	}
 	what := value
-	if call, ok := value.(*slowstart.Panic); ok {
+	for call, ok := what.(*slowstart.Panic); ok; call, ok = what.(*slowstart.Panic) { // of an owner in no namespace, one runs in another
 		what = call.Value
 	}
 	if !object.IsNil(p.Owner) {

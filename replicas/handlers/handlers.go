@@ -66,7 +66,7 @@ type Config[O, C Object] struct {
 	Listener[O, C]
 }
 
-// A Listener is told what events mean, before the handlers request passes. Several goroutines may call its functions
+// A Listener learns what events mean, before the handlers request passes. Several goroutines may call its functions
 // at the same time. A function that is nil is not called.
 type Listener[O, C Object] struct {
 	// ChildLeft is called when a child is being deleted, has another owner now, or left the cache. A loop with a ledger
@@ -86,7 +86,7 @@ type Listener[O, C Object] struct {
 	// OwnerLeft is called when the owner left the cache.
 	OwnerLeft func(owner expectations.Key)
 	// IsOwnWrite reports whether an update of an owner shows only what this process has written itself. Such an update
-	// wakes nobody.
+	// wakes no owner.
 	IsOwnWrite func(owner O) bool
 }
 
@@ -178,7 +178,7 @@ func New[O, C Object](config Config[O, C]) (*Handlers, error) {
 }
 
 // Newest returns the highest resourceVersion of a child in the events so far, or "" if there is none. A cache that
-// cannot tell its version has seen at least the child's change; see ledger.Snapshot.Newest.
+// does not report its version has seen at least the child's change; see ledger.Snapshot.Newest.
 func (h *Handlers) Newest() string {
 	if h == nil || h.newest == nil {
 		return ""

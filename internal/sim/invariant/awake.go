@@ -65,7 +65,7 @@ func (w *watcher) note(pass podPass) {
 		refused = pass.Generation
 	}
 	uid, generation := pass.Owner.UID, pass.Generation
-	if generation == 0 || isOwnerOld(pass) { // the pass did not read the owner, or did not use what it read
+	if generation == 0 || isOwnerOld(pass) && !pass.Observed { // the pass did not read the owner, or did not use what it read
 		uid, generation = w.last[pass.Name].uid, w.last[pass.Name].generation
 	}
 	w.last[pass.Name] = lastPass{

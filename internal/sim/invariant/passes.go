@@ -310,6 +310,9 @@ func (w *watcher) judgeHold(pass podPass) {
 	if !pass.HeldBack() || isOwnerOld(pass) || w.checker.BackOff || !is {
 		return
 	}
+	if cached, shown := w.controller.View.OwnerWatch.Get(rs.Namespace, rs.Name); shown && cached.ResourceVersion != rs.ResourceVersion {
+		return // the pass went on with the owner from the server, and passes with the cached one came between
+	}
 	if live, err := w.checker.cluster.GetOwner(context.Background(), rs.Namespace, rs.Name); err != nil || live.UID != rs.UID || live.Generation != pass.Generation {
 		return // the pass may be held back because the controller knows that the owner has changed
 	}
@@ -366,7 +369,7 @@ func gatesOf(pass podPass, reason controller.GateReason) (n int) {
 	return n
 }
 
-// isOwnerOld reports whether a pass waited because calls have shown that the cached owner is old or gone.
+// isOwnerOld reports whether a pass ended early because calls have shown that the cached owner is old or gone.
 func isOwnerOld(pass podPass) bool {
 	return gatesOf(pass, controller.OwnerStale)+gatesOf(pass, controller.OwnerGone) > 0
 }
@@ -376,7 +379,7 @@ func isOwnerOld(pass podPass) bool {
 func (w *watcher) judgeUnshown(pass podPass) {
 	now, rs := w.checker.cluster.Clock.Now(), pass.Owner
 	live, err := w.checker.cluster.GetOwner(context.Background(), rs.Namespace, rs.Name)
-	if !isOwnerOld(pass) || pass.Err != nil || err != nil || live.UID != rs.UID || w.checker.Skewed {
+	if !isOwnerOld(pass) || pass.Observed || pass.Err != nil || err != nil || live.UID != rs.UID || w.checker.Skewed {
 		delete(w.unshown, pass.Name)
 		return
 	}

@@ -38,14 +38,14 @@ type Versioner interface {
 	ServerChildrenVersion(ctx context.Context, namespace string) (string, error)
 }
 
-// A Cache tells its versions, as a controller.Cache does.
+// A Cache reports its versions, as a controller.Cache does.
 type Cache interface {
 	OwnersVersion() string
 	ChildrenVersion() string
 }
 
 // Guard wraps the client that makes the calls. It compares each list with earlier ones and with the cache, and after a
-// proof it makes no more changes: each of them returns the proof. If the argument client is a Versioner, the result is one,
+// proof each change returns the proof and is not sent. If the argument client is a Versioner, the result is one,
 // too. It is the client that calls may wrap, and a client that wraps another is usually no Versioner.
 func Guard[O, C Object](watch *Watch, calls, client Client[O, C], cache Cache) Client[O, C] {
 	g := guard[O, C]{calls, cache, watch}
