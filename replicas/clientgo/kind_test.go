@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,6 +50,19 @@ func pools() controller.Kind[*appsv1.Deployment, *corev1.ConfigMap] {
 		},
 		StatusOf: func(d *appsv1.Deployment) any { return &d.Status },
 	}
+}
+
+type podCalls = controller.Client[*appsv1.ReplicaSet, *corev1.Pod]
+
+// A counting client counts creations.
+type counting struct {
+	podCalls
+	made *atomic.Int32
+}
+
+func (c counting) Create(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
+	c.made.Add(1)
+	return c.podCalls.Create(ctx, pod)
 }
 
 // eventList collects events.
@@ -137,6 +151,15 @@ func TestAnyKind(t *testing.T) {
 		settle()
 		assert.Len(t, all(), 1)
 		assert.EqualValues(t, 1, status())
+	})
+
+	bubble(t, "its own client makes the calls", func(t inBubble) {
+		b := newBench(replicaSet("web", 2))
+		made := atomic.Int32{}
+		b.kind.Client = func(client podCalls) podCalls { return counting{client, &made} }
+		b.start(t)
+		assert.Len(t, b.allPods(), 2)
+		assert.EqualValues(t, 2, made.Load())
 	})
 
 	bubble(t, "A3 its events are recorded on the owner, which no scheme knows", func(t inBubble) {

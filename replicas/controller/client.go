@@ -48,29 +48,30 @@ type Client[O, C Object] interface {
 	// ErrResent. For example, client-go sends a request again after a Retry-After header. Use the function
 	// NoteResent, which adds ErrResent to the error if the request was sent more than once.
 	//
-	// Create may also make other objects; see Kind.Client. It must make them before the child, and under names that
-	// follow from the child's name, because a creation without an answer is repeated under the same name. That
-	// one of them exists already is no error, and AlreadyExists must not be returned for it, because the
-	// Controller would take the child's name for taken. If another request fails, return its error and do not
-	// create the child. If the error comes after the child's request, it must wrap ErrResent, because otherwise
-	// a Forbidden would mean that no child was created. An object that is made after the child is missing for
-	// ever if the process dies in between, so make such objects in Kind.Prepare.
+	// Create may also make other objects; see Kind.Client. It must make them before the child, under names that
+	// follow from the child's name, because a creation without an answer is repeated under the same name. An
+	// object that exists already is then no error. If another request fails, Create must return its error and
+	// not create the child. An AlreadyExists of another object must be translated, because the Controller would
+	// take the child's name for taken. An error after the child's request must wrap ErrResent, because otherwise
+	// a Forbidden would mean that no child was created. An object that belongs after the child is better made in
+	// Kind.Prepare, because it would be missing for ever if the process ended in between.
 	Create(ctx context.Context, child C) (C, error)
 	// Delete deletes the child, with the given options and their preconditions.
 	//
 	// Delete may send another request instead, such as an update that asks the child's own controller to remove
-	// the child; see Kind.Client. The request must carry the UID and the resourceVersion of opts.Preconditions.
-	// The preconditions may lack the resourceVersion if it is not known. A request without them may land late, on a child
-	// that has to stay by then. Delete must be harmless if it is repeated for the same child. The answers mean
-	// what they mean for a deletion, and the records are the same. Nil means that the child will go, NotFound that
-	// it is gone, Conflict that it has another version, and Forbidden, Invalid, BadRequest and MethodNotSupported
-	// that it stays. After any other error the request may have taken effect, or may still do so.
+	// the child; see Kind.Client. This request must carry the UID and, if it is set, the resourceVersion of
+	// opts.Preconditions. Otherwise a late request could reach a child that has to stay by then. A second request
+	// for the same child must do no harm. The answers mean what they mean for a deletion, and the Controller
+	// records them in the same way. Nil means that the child will go, NotFound that it is gone, Conflict that it
+	// is not the child of the preconditions any more, and Forbidden, Invalid, BadRequest or MethodNotSupported
+	// that it stays. After any other error, the request may have taken effect or may still do so. An error about
+	// another object must be none of these.
 	//
-	// If the request does not set the child's deletionTimestamp, the child still counts as active. Until the
-	// cache shows a deletionTimestamp or the child is gone, nothing is created or deleted for the owner (gate
-	// CallsNotSeen). If that takes longer than Options.ExpectationsTimeout, the children are listed live. A child that has
-	// no deletionTimestamp in this list counts as not deleted, and the request is sent again. The Rules
-	// should therefore choose a child that has received the request before all others, with Order or MustGo.
+	// If the request does not set the child's deletionTimestamp, the Controller waits for it. Until the cache
+	// shows a deletionTimestamp or the child is gone, nothing is created or deleted for the owner (the gate
+	// CallsNotSeen). After Options.ExpectationsTimeout, the children are listed live. A child that has no
+	// deletionTimestamp in this list counts as not deleted, and the next plan may choose another child as well.
+	// To prevent this, the Rules should name a child that has received the request, by Order or MustGo.
 	Delete(ctx context.Context, child C, opts metav1.DeleteOptions) error
 	// Patch sends the patch to the child itself, not to a subresource, and returns
 	// the whole child as the server stored it.

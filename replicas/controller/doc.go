@@ -24,17 +24,17 @@
 // # Two types of children
 //
 // If an owner has two types of children, such as pods and Services, write two Kinds and make a Controller of
-// each. Each has its own children, its own limits and, if necessary, its own Spec.Finalizer, so the owner
-// stays until the last child of both types is gone. Each Status must set only its own part of the status: a condition
-// of its own type, or fields of its own, but not the whole status. Only one of the two should write observedGeneration,
-// because readers take it to mean that the whole status is up to date. The other can set the ObservedGeneration of
-// its condition. A Kind with nothing to report leaves Status nil.
+// each. Each Kind has its own children, its own limits and its own Spec.Finalizer, so the owner can stay until
+// the last child of both types is gone. The Status of each Kind must set only its own part of the owner's
+// status, for example one condition, and never the whole status. Only one of them should set
+// observedGeneration, because its readers take the whole status to be up to date then. The other one can set
+// the ObservedGeneration of its condition. If a Kind has nothing to report, its Status is nil.
 //
-// A status write carries the resourceVersion of the owner, so neither Controller can overwrite what the other
-// has written. If the cache does not show the other's last write yet, the write is a Conflict, and the Controller
-// reads the owner and writes again. So a write of one costs the other at most a Conflict and a read, and
-// also a pass, because the owner has changed. With controllerruntime and clientgo, the second
-// Kind needs Options.Name.
+// A status write carries the resourceVersion of the owner, so neither Controller can undo what the other has
+// written. If the cache does not show the other's last write yet, the write is a Conflict, and the Controller
+// reads the owner and writes again. A write of one therefore costs the other a pass, because the owner has
+// changed, and at most one Conflict and one read. In the adapters replicas/clientgo and
+// replicas/controllerruntime, the second Kind needs Options.Name.
 package controller
 
 // The files of the package, for those who work on it:

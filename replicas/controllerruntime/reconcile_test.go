@@ -85,6 +85,36 @@ func TestReconcileOverAFakeClient(t *testing.T) {
 	assert.Len(t, f.events.Events, 4, "two created, two deleted")
 }
 
+// A named client is the Client of a Kind that gives each child an annotation.
+type named struct {
+	controller.Client[*WorkerPool, *Worker]
+}
+
+func (c named) Create(ctx context.Context, w *Worker) (*Worker, error) {
+	w.Annotations = map[string]string{"made": "by the operator"}
+	return c.Client.Create(ctx, w)
+}
+
+func TestTheClientOfTheKind(t *testing.T) {
+	t.Parallel()
+	f, kind := newFakeCluster(interceptor.Funcs{}, blue(3)), plainPools()
+	kind.Client = func(client controller.Client[*WorkerPool, *Worker]) controller.Client[*WorkerPool, *Worker] {
+		return named{client}
+	}
+	r, err := controllerruntime.New(f, kind, controllerruntime.Options{Name: t.Name()})
+	require.NoError(t, err)
+	_, err = r.Reconcile(t.Context(), request)
+	require.NoError(t, err)
+	workers := f.workers(t)
+	require.Len(t, workers, 3)
+	for _, w := range workers {
+		assert.Equal(t, "by the operator", w.Annotations["made"], w.Name)
+	}
+	kind.Client = func(controller.Client[*WorkerPool, *Worker]) controller.Client[*WorkerPool, *Worker] { return nil }
+	_, err = controllerruntime.New(f, kind, controllerruntime.Options{Name: t.Name()})
+	require.EqualError(t, err, "controller: kind WorkerPool: Client returned nil")
+}
+
 // If no event reports that a child was created or deleted, the next pass confirms the change from a list that it
 // reads from the cache.
 func TestSettledFromLists(t *testing.T) {
