@@ -93,7 +93,7 @@ func TestNewHandlersRefuses(t *testing.T) {
 	_, err := controllerruntime.NewHandlers(nil, plainPools(), &expectations.Store[expectations.Key]{})
 	require.EqualError(t, err, "controllerruntime: client is nil")
 	_, err = controllerruntime.NewHandlers(newFakeCluster(interceptor.Funcs{}).client, plainPools(), nil)
-	require.EqualError(t, err, "controller: kind WorkerPool: store is nil")
+	require.EqualError(t, err, "controllerruntime: store is nil")
 	strange := fake.NewClientBuilder().WithScheme(runtime.NewScheme()).Build()
 	_, err = controllerruntime.NewHandlers(strange, plainPools(), &expectations.Store[expectations.Key]{})
 	require.ErrorContains(t, err, "controllerruntime: the scheme does not know example.com/v1, Kind=WorkerPool")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/replicakit/replicakit/internal/follow"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/handlers"
 	"github.com/replicakit/replicakit/replicas/transport"
 )
 
@@ -45,14 +46,14 @@ func (r *Reconciler[O, C]) RateLimiter() workqueue.TypedRateLimiter[reconcile.Re
 // OwnerEvents returns the event handler for owners, for example for builder.Watches. For each event, the
 // handler adds the owner to the queue that it receives with the event.
 func (r *Reconciler[O, C]) OwnerEvents() handler.EventHandler {
-	made := r.made()
+	made := r.events()
 	return eventHandler(r.followed().Owners, made.OwnerAdded, made.OwnerUpdated, made.OwnerDeleted)
 }
 
 // ChildEvents returns the event handler for children, as OwnerEvents does for owners. If several
 // controllers use one Reconciler, either all of them or none of them must use ChildEvents.
 func (r *Reconciler[O, C]) ChildEvents() handler.EventHandler {
-	made := r.made()
+	made := r.events()
 	return eventHandler(r.followed().Children, made.ChildAdded, made.ChildUpdated, made.ChildDeleted)
 }
 
@@ -64,11 +65,18 @@ func (r *Reconciler[O, C]) followed() follow.Watches {
 	return r.watches
 }
 
-// made returns the controller of the Reconciler, or nil if New did not make the Reconciler. The event
-// methods of a nil controller return an error.
+// made returns the controller of the Reconciler, or nil if New did not make the Reconciler.
 func (r *Reconciler[O, C]) made() *controller.Controller {
 	if r == nil {
 		return nil
 	}
 	return r.controller
+}
+
+// events returns the handlers of the controller. The methods of nil Handlers return an error.
+func (r *Reconciler[O, C]) events() *handlers.Handlers {
+	if made := r.made(); made != nil {
+		return made.Handlers
+	}
+	return nil
 }
