@@ -45,6 +45,24 @@ func TestSeeds(t *testing.T) {
 	report(t, played, sum, time.Since(start))
 }
 
+// The workers of a pool are made from a template, which is another object: it changes, is changed back, is deleted, cannot
+// be read, its cache is late or hangs, and it changes while a deletion is under way. No pass deletes a worker that the
+// template wants, as it was read in this pass, and in the end all workers are of this template.
+func TestSeedsWithTemplates(t *testing.T) {
+	t.Parallel()
+	from, to := asked(t)
+	if *story != "" || from >= chaos.Templates {
+		return // TestSeeds plays the given story, or this seed
+	}
+	start := time.Now()
+	var sum chaos.Report
+	for seed := from; seed <= to; seed++ {
+		sum.Add(play(t, chaos.Templates+seed))
+	}
+	assert.NotZero(t, sum.Faults["template-pool"])
+	report(t, to-from+1, sum, time.Since(start))
+}
+
 // tellings is the maximum number of seeds with which each scene is played.
 const tellings = 12
 

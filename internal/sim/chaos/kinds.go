@@ -58,16 +58,19 @@ func ofUsers() map[string]kind {
 		"orphan-pool": {1, func(r *run, op Op) error { return r.ofPool(func(p *pools) error { return p.orphan(op) }) }},
 		"pool-calls":  {1, func(r *run, op Op) error { return r.ofPool(func(p *pools) error { p.fails(op); return nil }) }},
 		"pool-watch":  {1, func(r *run, op Op) error { return r.ofPool(func(p *pools) error { p.watches(op); return nil }) }},
-		"pool-user":   {2, func(r *run, op Op) error { return r.ofPool(func(p *pools) error { defer r.show(); return p.user(op) }) }},
-		"veto":        {2, func(r *run, op Op) error { return r.editOwner("web", annotated(vetoed, op.M < 6)) }},
-		"hold":        {2, func(r *run, op Op) error { return r.editPod(op.N, hold) }},
-		"unhold":      {2, func(r *run, op Op) error { return r.editPod(op.N, unhold) }},
-		"delete-pod":  {3, func(r *run, op Op) error { return r.deletePod(op.N, metav1.DeleteOptions{}) }},
-		"force":       {1, func(r *run, op Op) error { return r.deletePod(op.N, *metav1.NewDeleteOptions(0)) }},
-		"replace":     {2, func(r *run, op Op) error { return r.replacePod(op.N) }},
-		"reuse":       {1, func(r *run, op Op) error { return r.reuse(op.N) }},
-		"give":        {1, func(r *run, op Op) error { return r.give(r.pod(op.N).Name) }},
-		"orphan":      {3, func(r *run, _ Op) error { return r.createOrphan() }},
+		"template-pool": {0, func(r *run, op Op) error {
+			return r.ofPool(func(p *pools) error { defer r.show(); p.template.change(op); return nil })
+		}},
+		"pool-user":  {2, func(r *run, op Op) error { return r.ofPool(func(p *pools) error { defer r.show(); return p.user(op) }) }},
+		"veto":       {2, func(r *run, op Op) error { return r.editOwner("web", annotated(vetoed, op.M < 6)) }},
+		"hold":       {2, func(r *run, op Op) error { return r.editPod(op.N, hold) }},
+		"unhold":     {2, func(r *run, op Op) error { return r.editPod(op.N, unhold) }},
+		"delete-pod": {3, func(r *run, op Op) error { return r.deletePod(op.N, metav1.DeleteOptions{}) }},
+		"force":      {1, func(r *run, op Op) error { return r.deletePod(op.N, *metav1.NewDeleteOptions(0)) }},
+		"replace":    {2, func(r *run, op Op) error { return r.replacePod(op.N) }},
+		"reuse":      {1, func(r *run, op Op) error { return r.reuse(op.N) }},
+		"give":       {1, func(r *run, op Op) error { return r.give(r.pod(op.N).Name) }},
+		"orphan":     {3, func(r *run, _ Op) error { return r.createOrphan() }},
 		"delete-owner": {2, func(r *run, op Op) error {
 			policies := []metav1.DeletionPropagation{"", metav1.DeletePropagationOrphan, metav1.DeletePropagationForeground}
 			return r.DeleteOwner(r.ctx, r.shape.owners(), "web", policies[op.N%len(policies)])

@@ -4,6 +4,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -100,6 +101,7 @@ type pools struct {
 	most       int32 // the highest number of workers that the pool ever wanted
 	orphans    int32 // number of orphans ever created; the pool might create workers before it sees and adopts these orphans
 	author     author
+	template   *template // nil if the shape has no templates
 	err        error
 }
 
@@ -147,6 +149,10 @@ func newPools(clock *replicastest.Clock, shape shape) *pools {
 	p := &pools{shape: shape, author: author{cordoned: map[types.UID]bool{}}}
 	kind := poolKind(shape.slots, shape.discards)
 	kind.Prepare = p.author.prepare
+	if shape.templates {
+		p.template = &template{pools: p, clock: clock, cached: "a", live: "a", lag: lag}
+		kind = p.template.of(kind)
+	}
 	var err error
 	if p.Cluster, err = replicastest.NewCluster(kind, replicastest.Options{Clock: clock, Counting: true}); err != nil {
 		panic(err)
@@ -167,6 +173,9 @@ func (p *pools) start() {
 	p.controller.RememberWrites = p.shape.versions
 	p.inside = inside.Of[*inside.Controller[controller.Pass[*pool, *worker], *worker]](p.controller)
 	p.inside.Scaling = p.scaling
+	if p.template != nil {
+		p.controller.Client.Done = func(call replicastest.Call, _ error) { p.template.called(call) }
+	}
 }
 
 // changed is called after each change, and checks the workers. The number of workers must never
@@ -217,6 +226,10 @@ func (p *pools) scaling(owned []*worker) {
 		if !hasEnded(v.Object) {
 			p.err = fmt.Errorf("chaos: worker %s is discarded, but has not ended", v.Object.Name)
 		}
+	}
+	if p.template != nil {
+		p.err = cmp.Or(p.err, p.template.judge(owned, pass.Scale, int(pass.Owner.Spec.Replicas)))
+		return
 	}
 	if p.shape.slots {
 		for _, v := range pass.Scale.Delete {
@@ -338,6 +351,7 @@ func (p *pools) calm() {
 		}
 	}
 	p.author.isCalm = true
+	p.template.calm()
 	p.controller.Client.Fail()
 	p.controller.View.ChildWatch.Lag = lag
 	p.controller.View.ChildWatch.Relist()
@@ -360,6 +374,9 @@ func (p *pools) settled() error {
 		}
 	}
 	for _, w := range p.owned() {
+		if is := w.Annotations["template"]; p.template != nil && is != p.template.live {
+			return fmt.Errorf("chaos: worker %s of the pool has the template %q, want %q", w.Name, is, p.template.live)
+		}
 		if p.author.cordoned[w.UID] {
 			return fmt.Errorf("chaos: worker %s of the pool stays, but Prepare has not lifted its cordon", w.Name)
 		}
@@ -368,4 +385,156 @@ func (p *pools) settled() error {
 		return fmt.Errorf("chaos: the pool wants %d workers, owns %d of the %d that exist, and its status is %v", p.wanted, n, all, is.Status)
 	}
 	return nil
+}
+
+// A template is another object than the pool, from which the workers of the pool are made. The template "" does not
+// exist.
+type template struct {
+	*pools
+	clock        *replicastest.Clock
+	cached, live string
+	lag          time.Duration
+	hangs        bool   // the watch of templates
+	events       []seen // on their way to the cache
+	unread       int    // how many of the next reads fail
+	during       string // verb of the call during which the template changes; "" for none
+	becomes      string
+	read         *string // what SpecLive has read in this pass; nil before
+}
+
+// A seen is a change of the template that the cache shows at a given time.
+type seen struct {
+	at time.Time
+	is string
+}
+
+var errTemplate = errors.New("the template cannot be read")
+
+// of returns a Kind whose workers are made from the template.
+func (t *template) of(kind controller.Kind[*pool, *worker]) controller.Kind[*pool, *worker] {
+	plain := kind.Spec
+	spec := func(p *pool, is string) (replicas.Spec[*worker], error) {
+		s, err := plain(p)
+		s.Paused = is == ""
+		s.Rules.MustGo = func(w *worker) bool { return w.Annotations["template"] != is }
+		s.New = func(string) (*worker, error) {
+			return &worker{ObjectMeta: metav1.ObjectMeta{Labels: workers(), Annotations: map[string]string{"template": is}}}, nil
+		}
+		return s, err
+	}
+	kind.Spec = func(p *pool) (replicas.Spec[*worker], error) { return spec(p, t.cached) }
+	kind.SpecLive = func(_ context.Context, p *pool) (replicas.Spec[*worker], error) {
+		if t.unread > 0 {
+			t.unread--
+			return replicas.Spec[*worker]{}, errTemplate
+		}
+		is := t.live
+		t.read = &is
+		t.called(replicastest.Call{Verb: "read"})
+		return spec(p, is)
+	}
+	kind.Observe = func(context.Context, controller.Pass[*pool, *worker]) { t.read = nil }
+	return kind
+}
+
+// set changes the template on the server.
+func (t *template) set(is string) {
+	at := t.clock.Now().Add(t.lag)
+	if n := len(t.events); n > 0 && t.events[n-1].at.After(at) {
+		at = t.events[n-1].at
+	}
+	t.live, t.events = is, append(t.events, seen{at, is})
+}
+
+// change is what users, the watch and the server do to the template.
+func (t *template) change(op Op) {
+	if t == nil {
+		return
+	}
+	names := []string{"a", "b", "c"}
+	switch op.N % 8 {
+	case 0, 1:
+		t.set(names[op.M%3])
+	case 2: // changed, and changed back before any cache shows it
+		was := t.live
+		t.set(names[op.M%3])
+		t.set(was)
+	case 3:
+		t.set("")
+	case 4:
+		t.hangs = !t.hangs
+	case 5:
+		t.lag = lag + op.For
+	case 6: // changed while a deletion is under way: before or after the template is read, or between two calls
+		t.during, t.becomes = []string{"get", "read", "delete"}[op.M%3], names[op.M/3%3]
+	case 7:
+		t.unread = op.M
+	}
+}
+
+// called changes the template during a call of the pool's controller.
+func (t *template) called(call replicastest.Call) {
+	if t.during != "" && t.during == call.Verb {
+		t.during = ""
+		t.set(t.becomes)
+	}
+}
+
+// Due returns the time of the next event of the watch.
+func (t *template) Due() (time.Time, bool) {
+	if t.hangs || len(t.events) == 0 {
+		return time.Time{}, false
+	}
+	return t.events[0].at, true
+}
+
+// Step shows the next change to the cache, and wakes the pool.
+func (t *template) Step() {
+	if at, ok := t.Due(); !ok || at.After(t.clock.Now()) {
+		return
+	}
+	t.cached, t.events = t.events[0].is, t.events[1:]
+	t.controller.Worker.Wake(types.NamespacedName{Namespace: namespace, Name: "pool"}, 0)
+}
+
+// judge checks that a pass deletes only what the template wants deleted, as SpecLive has read it in this pass. A worker of
+// this template may go only if enough others of it stay.
+func (t *template) judge(owned []*worker, scale replicas.Scale[*worker], wanted int) error {
+	if len(scale.Delete)+len(scale.Discard) == 0 {
+		return nil
+	}
+	switch {
+	case t.read == nil:
+		return errors.New("chaos: a pass deletes workers, but has not read the template")
+	case *t.read == "":
+		return errors.New("chaos: a pass deletes workers of a template that does not exist")
+	}
+	good := func(w *worker) int {
+		if w.Annotations["template"] == *t.read {
+			return 1
+		}
+		return 0
+	}
+	stay, gone := 0, 0
+	for _, w := range owned {
+		stay += good(w)
+	}
+	for _, v := range scale.Delete {
+		if gone += good(v.Object); good(v.Object) > 0 && slices.Contains(t.slots(int32(wanted)), v.Object.Name) && t.shape.slots {
+			return fmt.Errorf("chaos: worker %s of the template %s is deleted, but its slot is wanted", v.Object.Name, *t.read)
+		}
+	}
+	if gone > 0 && stay-gone < wanted && !t.shape.slots {
+		return fmt.Errorf("chaos: %d of %d workers of the template %s are deleted, but %d are wanted", gone, stay, *t.read, wanted)
+	}
+	return nil
+}
+
+// calm ends all faults of the template.
+func (t *template) calm() {
+	if t == nil {
+		return
+	}
+	t.hangs, t.unread, t.lag, t.during = false, 0, lag, ""
+	t.set(cmp.Or(t.live, "a"))
 }

@@ -294,6 +294,9 @@ func (r *run) show() {
 	}
 	if r.pools != nil {
 		r.world.Parts = append(r.world.Parts, r.pools.Cluster, r.pools.controller)
+		if r.shape.templates {
+			r.world.Parts = append(r.world.Parts, r.pools.template)
+		}
 	}
 	if r.restless != nil {
 		r.world.Parts = append(r.world.Parts, r.restless)

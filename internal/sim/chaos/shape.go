@@ -32,13 +32,21 @@ type shape struct {
 	slots     bool          // the children of the pool have ordinals
 	discards  bool          // the pool discards children that have ended
 	within    time.Duration // Rules.ReadyWithin
+	templates bool          // the workers of the pool are made from a template, which is another object
 }
+
+// Templates is the first of the seeds whose shapes have templates. The shape of Templates + n is otherwise that of n,
+// with a pool, so that older seeds tell the same stories as before.
+const Templates = 720_720 << 20 // a multiple of the moduli in shapeOf
 
 func shapeOf(seed uint64) shape {
 	s := shape{
 		versions: seed%2 == 0, elsewhere: seed%8 == 1 || seed%8 == 4, backOff: seed%5 == 0,
 		ruled: seed%6 == 5 || seed%12 == 2, slow: seed%11 < 4, prepares: seed%13 < 6, anywhere: seed%10 == 3 || seed%20 == 6,
 		pools: seed%9 < 3, slots: seed%9 == 1 || seed%18 == 2, discards: seed%9 == 2,
+	}
+	if seed >= Templates {
+		s.pools, s.templates = true, true
 	}
 	if seed%3 == 0 {
 		s.burst = 3

@@ -72,29 +72,40 @@ func Parse(text string) (Story, error) {
 	return story, nil
 }
 
+// ofTemplates returns how often each operation is drawn in shapes with templates. Pods are not disturbed there.
+func ofTemplates() map[string]int {
+	return map[string]int{"template-pool": 6, "scale-pool": 3, "pool-user": 3, "pool-calls": 2, "pool-watch": 2, "orphan-pool": 1}
+}
+
 // length is the minimum number of operations in a generated story.
 const length = 60
 
 // Generate returns a random story for a seed. Time passes after each operation, except within a
 // scene.
 func Generate(seed uint64) Story {
-	r := rand.New(rand.NewPCG(seed, 1))
+	r, shape := rand.New(rand.NewPCG(seed, 1)), shapeOf(seed)
 	var all []string
 	for name, k := range kinds() {
-		if shapeOf(seed).pools && strings.Contains(name, "pool") { // in shapes without pools, these operations do nothing
+		if shape.pools && strings.Contains(name, "pool") { // in shapes without pools, these operations do nothing
 			k.weight *= 6
+		}
+		if shape.templates {
+			k.weight = ofTemplates()[name]
 		}
 		all = append(all, slices.Repeat([]string{name}, k.weight)...)
 	}
 	slices.Sort(all)
 	story := Story{{Do: "scale", N: r.IntN(8)}}
 	for len(story) < length {
-		if r.IntN(10) == 0 {
+		if r.IntN(10) == 0 && !shape.templates {
 			told := scenes()
 			story = append(story, told[r.IntN(len(told))].tell(r)...)
 		}
 		story = append(story, anyOp(all[r.IntN(len(all))], r),
 			Op{Do: "run", For: time.Duration(r.ExpFloat64() * float64(4*time.Second)).Truncate(time.Millisecond)})
+	}
+	if shape.templates {
+		return story
 	}
 	return beset(story, seed)
 }
