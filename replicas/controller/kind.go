@@ -61,7 +61,7 @@ type Kind[O, C Object] struct {
 	// and Prepare is not called. The gate InputsStale then names both plans, and the pass comes again after 50 ms,
 	// doubling to a minute. So what is promised about deletions holds for the owner and for the other objects as
 	// they were when they were read. Adoptions and releases come before that, and like creations they follow Spec.
-	// A child may therefore be born by an old template, and is replaced later. If SpecLive is nil, the other
+	// A child may therefore be made from an old template, and is replaced later. If SpecLive is nil, the other
 	// objects may be as old in a deletion as the cache of Spec is.
 	//
 	// If the two functions differ for equal objects, nothing is ever deleted. A gate InputsStale that lasts for

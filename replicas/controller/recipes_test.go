@@ -472,7 +472,7 @@ func TestTemplatesInStories(t *testing.T) {
 			// Four are wanted. A creation that was sent twice may take effect again when its child has been deleted.
 			"never more than five": s.AtMost(5),
 			"the template changes during a deletion": func() error {
-				template.changed(len(goingPods(s.Cluster.Children("default"))))
+				template.changed(countIf(s.Cluster.Children("default"), isGoing[*corev1.Pod]))
 				return nil
 			},
 		}
@@ -490,8 +490,15 @@ func TestTemplatesInStories(t *testing.T) {
 	}))
 }
 
-func goingPods(pods []*corev1.Pod) []*corev1.Pod {
-	return slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return p.DeletionTimestamp == nil })
+func isGoing[C metav1.Object](c C) bool { return c.GetDeletionTimestamp() != nil }
+
+func countIf[C any](children []C, is func(C) bool) (n int) {
+	for _, c := range children {
+		if is(c) {
+			n++
+		}
+	}
+	return n
 }
 
 // A warmPool keeps sandboxes ready that claims take, as agent-sandbox's SandboxWarmPool does. A sandbox is made from a
@@ -616,21 +623,14 @@ func TestWarmPoolsInStories(t *testing.T) {
 		s.Always = map[string]func() error{
 			"nothing is deleted that the template wants": func() error { return broken },
 			"a sandbox that was taken stays": func() error {
-				left := len(claims.taken)
-				for _, s := range s.Cluster.Children("default") {
-					left -= map[bool]int{true: 1}[claims.taken[s.UID] && s.DeletionTimestamp == nil]
-				}
-				if left > 0 {
-					return fmt.Errorf("%d are deleted", left)
+				stay := countIf(s.Cluster.Children("default"), func(s *sandbox) bool { return claims.taken[s.UID] && !isGoing(s) })
+				if stay < len(claims.taken) {
+					return fmt.Errorf("%d of %d stay", stay, len(claims.taken))
 				}
 				return nil
 			},
 			"the template changes during a deletion": func() error {
-				going := 0
-				for _, s := range s.Cluster.Children("default") {
-					going += map[bool]int{true: 1}[s.DeletionTimestamp != nil]
-				}
-				template.changed(going)
+				template.changed(countIf(s.Cluster.Children("default"), isGoing[*sandbox]))
 				return nil
 			},
 		}
@@ -779,11 +779,7 @@ func TestScaledJobsInStories(t *testing.T) {
 			},
 			// A creation that was sent twice may take effect again when its Job has ended and was deleted.
 			"never more than four run, and one": func() error {
-				n := 0
-				for _, j := range s.Cluster.Children("default") {
-					n += map[bool]int{true: 1}[!hasEnded(j)]
-				}
-				if n > 5 {
+				if n := countIf(s.Cluster.Children("default"), func(j *batchv1.Job) bool { return !hasEnded(j) }); n > 5 {
 					return fmt.Errorf("%d run", n)
 				}
 				return nil
