@@ -127,9 +127,9 @@ func (p *pass) manage() (ledger.View[*corev1.Pod], replicas.PodPlan, error) {
 	if err != nil {
 		return view, replicas.PodPlan{}, err
 	}
-	now := p.spec.Facts.Now
-	p.spec.Facts = p.known.InFlight()
-	p.spec.Facts.Now, p.spec.Facts.Names = now, func(prefix string) string { return prefix + p.Suffix() }
+	facts := &p.spec.Facts
+	facts.CreationsInFlight, facts.Taken, facts.DeletionsInFlight = p.known.InFlight()
+	facts.Names = func(prefix string) string { return prefix + p.Suffix() }
 	plan, err := replicas.Manage(view.Children, p.spec)
 	return view, plan, err
 }

@@ -114,9 +114,9 @@ func (l *controller) plan(view ledger.View[*corev1.Pod]) (replicas.PodPlan, erro
 	if err != nil {
 		return replicas.PodPlan{}, err
 	}
-	spec.Facts = l.known.InFlight()
-	spec.Facts.Now = time.Now()
-	spec.Facts.Names = func(prefix string) string {
+	facts := &spec.Facts
+	facts.CreationsInFlight, facts.Taken, facts.DeletionsInFlight = l.known.InFlight()
+	facts.Now, facts.Names = time.Now(), func(prefix string) string {
 		l.names++
 		return prefix + strconv.Itoa(l.names)
 	}

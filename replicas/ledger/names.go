@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/replicakit/replicakit/internal/backoff"
-	"github.com/replicakit/replicakit/replicas"
 )
 
 // MaxRequestAge is the time after which an unanswered request can no longer take effect. This package assumes
@@ -209,26 +208,26 @@ func (l *Ledger[C]) Open() []Name {
 	return slices.DeleteFunc(l.Names(), func(n Name) bool { return n.Holder == Replica })
 }
 
-// InFlight returns the calls with an unknown result, as the Facts of a replicas.Spec: they may have taken effect
-// already, or may still do so. The other Facts are zero. The caller owns the slices.
+// InFlight returns the calls with an unknown result, for the fields CreationsInFlight, Taken and DeletionsInFlight of
+// replicas.Facts. Such a call may have taken effect already, or may still do so. The caller owns the slices.
 //
-// Each name in the result of Open is either in CreationsInFlight, where the name that was sent last comes first, or in
-// Taken, because another object has it and so no creation with it can take effect now. DeletionsInFlight contains the
-// UIDs in the result of UnansweredCalls, in sorted order.
-func (l *Ledger[C]) InFlight() (facts replicas.Facts[C]) {
+// Each name in the result of Open is either in creations, where the name that was sent last comes first, or in taken,
+// because another object has it and so no creation with it can take effect now. The deletions are the UIDs in the result
+// of UnansweredCalls, in sorted order.
+func (l *Ledger[C]) InFlight() (creations, taken []string, deletions []types.UID) {
 	open := l.Open()
 	slices.SortStableFunc(open, func(a, b Name) int { return b.Sent.Compare(a.Sent) })
 	for _, n := range open {
 		if n.IsTaken() {
-			facts.Taken = append(facts.Taken, n.Name)
+			taken = append(taken, n.Name)
 		} else {
-			facts.CreationsInFlight = append(facts.CreationsInFlight, n.Name)
+			creations = append(creations, n.Name)
 		}
 	}
 	if calls := l.UnansweredCalls(); len(calls) > 0 {
-		facts.DeletionsInFlight = slices.Sorted(maps.Keys(calls))
+		deletions = slices.Sorted(maps.Keys(calls))
 	}
-	return facts
+	return creations, taken, deletions
 }
 
 func (l *Ledger[C]) find(name types.NamespacedName) *Name {

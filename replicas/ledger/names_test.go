@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
@@ -291,9 +290,10 @@ func TestInFlight(t *testing.T) {
 	known.NameHeld(named("web-3"), "y", ledger.Replica, false)
 	known.CallUnanswered("b", "", began)
 	known.CallUnanswered("a", "", began)
-	assert.Equal(t, replicas.Facts[kid]{
-		CreationsInFlight: []string{"web-4", "web-1"}, Taken: []string{"web-2"}, DeletionsInFlight: []types.UID{"a", "b"},
-	}, known.InFlight())
+	creations, taken, deletions := known.InFlight()
+	assert.Equal(t, []string{"web-4", "web-1"}, creations)
+	assert.Equal(t, []string{"web-2"}, taken)
+	assert.Equal(t, []types.UID{"a", "b"}, deletions)
 }
 
 // WasSent remembers each name that was sent, whatever has become of the creation. Names whose children are gone are
