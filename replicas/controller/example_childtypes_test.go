@@ -68,8 +68,8 @@ func memberServices(release release) controller.Kind[*appsv1.ReplicaSet, *corev1
 			if o.Counts.Replicas == o.Desired {
 				is.Status = corev1.ConditionTrue
 			}
-			conditions := slices.DeleteFunc(slices.Clone(rs.Status.Conditions), func(c appsv1.ReplicaSetCondition) bool { return c.Type == is.Type })
-			rs.Status.Conditions = append(conditions, is)
+			rs.Status.Conditions = slices.DeleteFunc(rs.Status.Conditions, func(c appsv1.ReplicaSetCondition) bool { return c.Type == is.Type })
+			rs.Status.Conditions = append(rs.Status.Conditions, is)
 			return nil
 		},
 		StatusOf: func(rs *appsv1.ReplicaSet) any { return &rs.Status },

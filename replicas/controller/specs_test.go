@@ -127,11 +127,11 @@ func newTemplated(want int32) *templated {
 	return r
 }
 
-// made returns ready pods that were made from a template.
-func made(rs *appsv1.ReplicaSet, n int, template string) []*corev1.Pod {
+// made returns ready pods that were made from the template "one".
+func made(rs *appsv1.ReplicaSet, n int) []*corev1.Pod {
 	pods := ready(rs, n)
 	for _, p := range pods {
-		p.Annotations = map[string]string{"template": template}
+		p.Annotations = map[string]string{"template": "one"}
 	}
 	return pods
 }
@@ -154,7 +154,7 @@ func TestTheTemplateIsReadBeforeChildrenAreDeleted(t *testing.T) {
 			t.Parallel()
 			r := newTemplated(2)
 			r.cached, r.live = tt.cached, tt.live
-			p, err := r.pass(t, 1, made(r.owner, 2, "one")...)
+			p, err := r.pass(t, 1, made(r.owner, 2)...)
 			require.NoError(t, err)
 			assert.Len(t, r.callsOf("delete"), tt.deletes)
 			gates := slices.DeleteFunc(p.Gates, func(g controller.Gate) bool { return g.Reason != controller.InputsStale })
@@ -176,7 +176,7 @@ func TestATemplateThatTheCacheDoesNotShow(t *testing.T) {
 	t.Parallel()
 	r := newTemplated(2)
 	r.cached, r.kind.Status = "two", nil
-	pods := made(r.owner, 2, "one")
+	pods := made(r.owner, 2)
 	at, wait := time.Duration(0), 50*time.Millisecond
 	for at < 10*time.Minute {
 		p, err := r.passAt(t, at, pods...)
@@ -221,7 +221,7 @@ func TestATemplateThatCannotBeRead(t *testing.T) {
 		return spec, err
 	}
 	r.live = "two"
-	pods := made(r.owner, 3, "one")
+	pods := made(r.owner, 3)
 	pods[0].Name = "web-0" // the others are in no slot, so one is to be created, and one to be deleted
 	for at, wait := time.Duration(0), time.Second; at < time.Hour; at, wait = at+wait, min(2*wait, 5*time.Minute) {
 		r.err = errors.New("no right to get templates")
@@ -260,7 +260,7 @@ func TestSpecLiveMayNotBlock(t *testing.T) {
 			return replicas.PodSpec{}, ctx.Err()
 		}
 		began := time.Now()
-		p, err := r.pass(t, 0, made(r.owner, 2, "one")...)
+		p, err := r.pass(t, 0, made(r.owner, 2)...)
 		require.ErrorContains(t, err, "Kind.SpecLive failed: it took more than 30s")
 		assert.Equal(t, controller.PrepareTimeout, time.Since(began))
 		assert.Equal(t, []controller.GateReason{controller.OwnerUnread}, reasonsOf(p.Gates))
@@ -273,7 +273,7 @@ func TestASpecLiveThatReturnsNoSpec(t *testing.T) {
 	t.Parallel()
 	r := newTemplated(1)
 	r.kind.SpecLive = func(context.Context, *appsv1.ReplicaSet) (replicas.PodSpec, error) { return replicas.PodSpec{}, nil }
-	p, err := r.pass(t, 0, made(r.owner, 2, "one")...)
+	p, err := r.pass(t, 0, made(r.owner, 2)...)
 	require.NoError(t, err, "trying again at once is useless")
 	require.ErrorContains(t, p.Err, `ReplicaSet "default/web": Kind.SpecLive failed: replicas: ReplicaSet "default/web": selector is nil`)
 	assert.Equal(t, time.Second, p.RequeueAfter)
@@ -288,7 +288,7 @@ func TestSpecLiveGetsTheOwnerThatWasRead(t *testing.T) {
 		rs.Annotations = web
 		return rs, nil
 	}
-	p, err := r.pass(t, 0, made(r.owner, 2, "one")...)
+	p, err := r.pass(t, 0, made(r.owner, 2)...)
 	require.NoError(t, err)
 	assert.Len(t, p.Deleted, 1)
 	assert.Equal(t, web, r.asked.Annotations)
@@ -301,7 +301,7 @@ func TestPrepareIsNotCalledWithAnOldTemplate(t *testing.T) {
 	prepared := 0
 	r.kind.Prepare = func(context.Context, *appsv1.ReplicaSet, *step) error { prepared++; return nil }
 	r.cached = "two"
-	pods := made(r.owner, 1, "one")
+	pods := made(r.owner, 1)
 	_, err := r.pass(t, 0, pods...)
 	require.NoError(t, err)
 	assert.Zero(t, prepared)
@@ -340,7 +340,7 @@ func TestEventsAreJudgedByTheTemplateOfTheLastPass(t *testing.T) {
 	r := newTemplated(1)
 	r.owner.ResourceVersion = "1"
 	r.opts.StatusDelay = time.Second
-	was := made(r.owner, 1, "one")[0]
+	was := made(r.owner, 1)[0]
 	cur := clone(was)
 	cur.ResourceVersion, cur.Annotations = "8", map[string]string{"template": "two"}
 	for _, want := range []struct {

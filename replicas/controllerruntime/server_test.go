@@ -11,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -264,7 +265,7 @@ func services() controller.Kind[*appsv1.ReplicaSet, *corev1.Service] {
 			}, err
 		},
 		Status: func(rs *appsv1.ReplicaSet, o controller.Outcome[*corev1.Service]) error {
-			rs.Status.Conditions = []appsv1.ReplicaSetCondition{{Type: "Services", Status: corev1.ConditionTrue, Message: fmt.Sprint(o.Counts.Replicas)}}
+			rs.Status.Conditions = []appsv1.ReplicaSetCondition{{Type: "Services", Status: corev1.ConditionTrue, Message: strconv.Itoa(int(o.Counts.Replicas))}}
 			return nil
 		},
 		StatusOf: func(rs *appsv1.ReplicaSet) any { return &rs.Status },
@@ -334,7 +335,7 @@ func TestTwoChildTypesOfOneOwner(t *testing.T) {
 		require.EventuallyWithT(t, func(collect *assert.CollectT) {
 			require.NoError(collect, c.Get(t.Context(), client.ObjectKeyFromObject(rs), rs))
 			require.Len(collect, rs.Status.Conditions, 1)
-			assert.Equal(collect, fmt.Sprint(n), rs.Status.Conditions[0].Message)
+			assert.Equal(collect, strconv.Itoa(int(n)), rs.Status.Conditions[0].Message)
 			assert.Len(collect, servicesOf(collect), int(n))
 			assert.Equal(collect, n, rs.Status.Replicas, "the pods' part is kept")
 		}, patience, tick)

@@ -29,7 +29,7 @@ type kind struct {
 // kinds returns all operations, keyed by name.
 func kinds() map[string]kind {
 	all := map[string]kind{"run": {0, func(r *run, op Op) error { return r.pass(op.For) }}}
-	for _, some := range []map[string]kind{ofUsers(), ofNodes(), ofControllers(), ofCalls(), ofHostile()} {
+	for _, some := range []map[string]kind{ofUsers(), ofPools(), ofNodes(), ofControllers(), ofCalls(), ofHostile()} {
 		maps.Copy(all, some)
 	}
 	return all
@@ -39,29 +39,21 @@ func kinds() map[string]kind {
 // webhooks.
 func ofUsers() map[string]kind {
 	return map[string]kind{
-		"scale":       {10, func(r *run, op Op) error { return r.editOwner("web", wanting(op.N)) }},
-		"scale-db":    {3, func(r *run, op Op) error { return r.editOwner("db", wanting(op.N%5)) }},
-		"select":      {2, func(r *run, op Op) error { return r.editOwner("web", selecting(op.N)) }},
-		"template":    {1, func(r *run, op Op) error { return r.editOwner("web", templated(op.N)) }},
-		"break-spec":  {1, func(r *run, op Op) error { return r.editOwner("web", broken(op.N)) }},
-		"mend-spec":   {2, func(r *run, _ Op) error { return r.editOwner("web", mended) }},
-		"must-go":     {1, func(r *run, op Op) error { return r.editPod(op.N, mark("go", op.M > 2)) }},
-		"must-stay":   {1, func(r *run, op Op) error { return r.editPod(op.N, mark("stay", op.M > 5)) }},
-		"min-ready":   {1, func(r *run, op Op) error { return r.editOwner("web", minReady(op.N)) }},
-		"relabel":     {3, func(r *run, op Op) error { r.relabelled = r.pod(op.N); return r.editPod(op.N, relabel(op.M)) }},
-		"back":        {2, func(r *run, _ Op) error { return r.labelBack() }},
-		"cost":        {1, func(r *run, op Op) error { return r.editPod(op.N, cost(op.M-6)) }},
-		"high-cost":   {1, func(r *run, op Op) error { return r.editPod(op.N, cost(12345*(op.M-6))) }},
-		"disown":      {3, func(r *run, op Op) error { return r.editPod(op.N, disowned) }},
-		"noted":       {1, func(r *run, op Op) error { return r.editOwner("web", noting(op.N%4)) }},
-		"scale-pool":  {1, func(r *run, op Op) error { return r.ofPool(func(p *pools) error { return p.scale(op.N) }) }},
-		"orphan-pool": {1, func(r *run, op Op) error { return r.ofPool(func(p *pools) error { return p.orphan(op) }) }},
-		"pool-calls":  {1, func(r *run, op Op) error { return r.ofPool(func(p *pools) error { p.fails(op); return nil }) }},
-		"pool-watch":  {1, func(r *run, op Op) error { return r.ofPool(func(p *pools) error { p.watches(op); return nil }) }},
-		"template-pool": {0, func(r *run, op Op) error {
-			return r.ofPool(func(p *pools) error { defer r.show(); p.template.change(op); return nil })
-		}},
-		"pool-user":  {2, func(r *run, op Op) error { return r.ofPool(func(p *pools) error { defer r.show(); return p.user(op) }) }},
+		"scale":      {10, func(r *run, op Op) error { return r.editOwner("web", wanting(op.N)) }},
+		"scale-db":   {3, func(r *run, op Op) error { return r.editOwner("db", wanting(op.N%5)) }},
+		"select":     {2, func(r *run, op Op) error { return r.editOwner("web", selecting(op.N)) }},
+		"template":   {1, func(r *run, op Op) error { return r.editOwner("web", templated(op.N)) }},
+		"break-spec": {1, func(r *run, op Op) error { return r.editOwner("web", broken(op.N)) }},
+		"mend-spec":  {2, func(r *run, _ Op) error { return r.editOwner("web", mended) }},
+		"must-go":    {1, func(r *run, op Op) error { return r.editPod(op.N, mark("go", op.M > 2)) }},
+		"must-stay":  {1, func(r *run, op Op) error { return r.editPod(op.N, mark("stay", op.M > 5)) }},
+		"min-ready":  {1, func(r *run, op Op) error { return r.editOwner("web", minReady(op.N)) }},
+		"relabel":    {3, func(r *run, op Op) error { r.relabelled = r.pod(op.N); return r.editPod(op.N, relabel(op.M)) }},
+		"back":       {2, func(r *run, _ Op) error { return r.labelBack() }},
+		"cost":       {1, func(r *run, op Op) error { return r.editPod(op.N, cost(op.M-6)) }},
+		"high-cost":  {1, func(r *run, op Op) error { return r.editPod(op.N, cost(12345*(op.M-6))) }},
+		"disown":     {3, func(r *run, op Op) error { return r.editPod(op.N, disowned) }},
+		"noted":      {1, func(r *run, op Op) error { return r.editOwner("web", noting(op.N%4)) }},
 		"veto":       {2, func(r *run, op Op) error { return r.editOwner("web", annotated(vetoed, op.M < 6)) }},
 		"hold":       {2, func(r *run, op Op) error { return r.editPod(op.N, hold) }},
 		"unhold":     {2, func(r *run, op Op) error { return r.editPod(op.N, unhold) }},
@@ -99,6 +91,20 @@ func ofUsers() map[string]kind {
 			return nil
 		}},
 		"restore": {1, func(r *run, _ Op) error { r.restore(); return nil }},
+	}
+}
+
+// ofPools returns the operations on the pools, which are owners of other children than pods.
+func ofPools() map[string]kind {
+	return map[string]kind{
+		"scale-pool":  {1, func(r *run, op Op) error { return r.ofPool(func(p *pools) error { return p.scale(op.N) }) }},
+		"orphan-pool": {1, func(r *run, op Op) error { return r.ofPool(func(p *pools) error { return p.orphan(op) }) }},
+		"pool-calls":  {1, func(r *run, op Op) error { return r.ofPool(func(p *pools) error { p.fails(op); return nil }) }},
+		"pool-watch":  {1, func(r *run, op Op) error { return r.ofPool(func(p *pools) error { p.watches(op); return nil }) }},
+		"template-pool": {0, func(r *run, op Op) error {
+			return r.ofPool(func(p *pools) error { defer r.show(); p.template.change(op); return nil })
+		}},
+		"pool-user": {2, func(r *run, op Op) error { return r.ofPool(func(p *pools) error { defer r.show(); return p.user(op) }) }},
 	}
 }
 

@@ -120,11 +120,13 @@ func ConsistencyStore(c *replicaset.ReplicaSetController) *Consistency {
 	return field[Consistency](c, "consistencyStore")
 }
 
-// Consistency, LastSyncRVGetter and ConsistencyError are types of Kubernetes' package consistency, which only
-// this file imports.
+// These are types of Kubernetes' package consistency, which only this file imports.
 type (
-	Consistency      = consistency.ConsistencyStore
+	// Consistency is the store that waits until the caches show the controller's own writes.
+	Consistency = consistency.ConsistencyStore
+	// LastSyncRVGetter is a cache that reports its version.
 	LastSyncRVGetter = consistency.LastSyncRVGetter
+	// ConsistencyError names what a cache does not show yet.
 	ConsistencyError = consistency.ConsistencyError
 )
 
