@@ -78,7 +78,8 @@ type Kind[O, C Object] struct {
 	//
 	// If another object does not exist, or a number is not known, return a Spec with Paused. The children then stay,
 	// and the status is written. Do not return an error, or the number 0 for one that is not known: children would
-	// be deleted for it. If an object cannot be read, return the error. Two things must come from the owner alone
+	// be deleted for it. If only New needs the object, as with a template, New may return a RefusedError in place of
+	// that, so the number can still shrink. If an object cannot be read, return the error. Two things must come from the owner alone
 	// or be constant: Selector, because Cache.Children selects by it, and Finalizer. The owner's own children must
 	// not be an input of Spec. The cache lacks what the Controller knows of them, and shows it to Rules, Order and
 	// Prepare.
