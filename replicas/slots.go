@@ -75,12 +75,12 @@ func (s *Spec[T]) wanted(objs []T) (is slots, err error) {
 // without an active child of the owner, the filter allows one orphan. Without slots, the filter is
 // nil, unless no orphan may be adopted.
 func (s *Spec[T]) mayAdopt(objs []T, wanted slots) func(T) bool {
-	owner := object.OwnerOf(s.Owner, s.Kind.GroupKind())
-	switch {
-	case s.NoAdoption:
-		return func(obj T) bool { return owner.Controls(obj) }
-	case s.Slots == nil:
+	if s.Slots == nil && !s.NoAdoption { // the usual case, which needs no function
 		return nil
+	}
+	owner := object.OwnerOf(s.Owner, s.Kind.GroupKind())
+	if s.NoAdoption {
+		return func(obj T) bool { return owner.Controls(obj) }
 	}
 	free, counts := wanted.held.Clone(), s.counts()
 	for _, obj := range objs {

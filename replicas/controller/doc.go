@@ -64,12 +64,14 @@ package controller
 // fails with a Conflict, the pass reads the owner from the server and writes the status again (status.go,
 // writeStatus). If a claim fails with a Conflict, a later pass repeats the claim (claim.go,
 // undecidedAdoptions and failedReleases). If the deletion of a stray fails with a Conflict, the pass reads
-// the stray again, and deletes it if it is still a stray (create.go, deleteStray).
+// the stray again, and deletes it if it is still a stray (create.go, deletePendingStrays).
 //
 // The type reconciler holds the state that outlives a pass and does not belong to one owner. This state
-// includes the failures of live lists, the term, the proofs of a restore and the gates that stand. When the process ends, this state is lost.
+// includes the live lists under way, the term, the proofs of a restore and the gates that stand. When the
+// process ends, this state is lost.
 //
 // Some code is necessary only for caches that do not return their version, or for clients that are not
 // Versioners. In this package, an example is the case for caches without a version in the method count in
-// status.go. In package ledger, examples are Snapshot.Newest, Ledger.passed and answer.cachedAs. If the cache of a new process stays behind, the live list for each owner is necessary
-// even if all versions are known (view.go, plan).
+// status.go. In package ledger, examples are Snapshot.Newest, Ledger.passed and answer.cachedAs. If the cache
+// of a new process stays behind, the live list for each owner is necessary even if all versions are known
+// (view.go, plan).

@@ -79,10 +79,10 @@ type Kind[O, C Object] struct {
 	// If another object does not exist, or a number is not known, return a Spec with Paused. The children then stay,
 	// and the status is written. Do not return an error, or the number 0 for one that is not known: children would
 	// be deleted for it. If only New needs the object, as with a template, New may return a RefusedError in place of
-	// that, so the number can still shrink. If an object cannot be read, return the error. Two things must come from the owner alone
-	// or be constant: Selector, because Cache.Children selects by it, and Finalizer. The owner's own children must
-	// not be an input of Spec. The cache lacks what the Controller knows of them, and shows it to Rules, Order and
-	// Prepare.
+	// that, so the number can still shrink. If an object cannot be read, return the error. Two things must come from
+	// the owner alone or be constant: Selector, because Cache.Children selects by it, and Finalizer. The owner's own
+	// children must not be an input of Spec, because the cache lacks what the Controller knows of them. Rules, Order
+	// and Prepare see them.
 	SpecLive func(ctx context.Context, owner O) (replicas.Spec[C], error)
 
 	// Status updates the status of an owner from the outcome of a pass. The argument owner is a copy, and

@@ -116,7 +116,7 @@ func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C], t
 	}
 	isPlanned := sets.New(scale.Names...).Has
 	due := filter(names, func(n ledger.Name) bool {
-		return n.CheckIn(now) <= 0 && (!isPlanned(n.Name) || !n.Sent.Before(p.Now)) // a later pass sends the others again
+		return n.NextCheck(now) <= 0 && (!isPlanned(n.Name) || !n.Sent.Before(p.Now)) // a later pass sends the others again
 	})
 	for _, name := range taken {
 		due = append(due, ledger.Name{NamespacedName: name})
@@ -142,7 +142,7 @@ func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C], t
 	}
 	for _, n := range known.Names() {
 		if !isPlanned(n.Name) {
-			wait(CreationInFlight, n.Name, n.CheckIn(now), all.Create > scale.Create && n.Holder == ledger.NoObject)
+			wait(CreationInFlight, n.Name, n.NextCheck(now), all.Create > scale.Create && n.Holder == ledger.NoObject)
 		}
 	}
 	for _, v := range p.unanswered() {

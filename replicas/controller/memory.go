@@ -78,8 +78,9 @@ type perGeneration struct {
 }
 
 // nothingLeft is called when the owner needs no creation or deletion. It drops the holds for a full quota,
-// for Conflicts and for other objects that a cache shows late, so that the next such hold is short again. If the cause of a hold is a failed creation or
-// deletion, a Retry-After or the deletion of a namespace, the hold is dropped only after it has expired.
+// for Conflicts and for other objects that a cache shows late, so that the next such hold is short again.
+// The hold after a failed creation or deletion, after a Retry-After, or while a namespace is being deleted is
+// dropped only when it has expired.
 func (s *memory[C]) nothingLeft(now time.Time) {
 	maps.DeleteFunc(s.holds, func(k holdKey, h *hold) bool {
 		switch k.Reason {

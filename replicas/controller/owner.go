@@ -71,8 +71,10 @@ func (p *pass[O, C]) wants(ctx context.Context) bool {
 // wants no children.
 func (p *pass[O, C]) specOf(owner O) (spec replicas.Spec[C], remembers bool, err error) {
 	spec, err = p.kind.Spec(owner)
-	// A template has changed and its owner has not. The handlers must not judge children by the Spec of before.
-	handlers.Renew(p.events, owner, spec, err)
+	if p.kind.SpecLive != nil {
+		// A template has changed and its owner has not. The handlers must not judge children by the Spec of before.
+		handlers.Renew(p.events, owner, spec, err)
+	}
 	if err != nil {
 		return spec, false, err
 	}

@@ -248,9 +248,9 @@ func (h *Handlers) OwnerAdded(obj any, q ...Enqueue) error {
 	return w.ownerAdded(obj, enqueue)
 }
 
-// OwnerUpdated wakes an owner, even if nothing changed, as in a resync, unless the update is an IsOwnWrite. If the UIDs differ, the owner was
-// deleted and created again with the same name. OwnerUpdated then forgets the old owner, as OwnerDeleted
-// does.
+// OwnerUpdated wakes an owner, even if nothing changed, as in a resync. But it wakes no owner if the update is one for
+// which Listener.IsOwnWrite returns true. If the UIDs differ, the owner was deleted and created again with the same
+// name. OwnerUpdated then forgets the old owner, as OwnerDeleted does.
 func (h *Handlers) OwnerUpdated(old, cur any, q ...Enqueue) error {
 	w, enqueue, err := h.target(q)
 	if err != nil {

@@ -222,7 +222,7 @@ func (b *book) names(names []ledger.Name) string {
 	bearers := []string{"nobody", "replica", "leaver", "stranger"}
 	var all []string
 	for _, n := range names {
-		text := fmt.Sprintf("%s %s, next look %v", n.Name, bearers[n.Holder], max(n.CheckIn(b.now), 0))
+		text := fmt.Sprintf("%s %s, next look %v", n.Name, bearers[n.Holder], max(n.NextCheck(b.now), 0))
 		if n.IsTaken() {
 			text += ", taken"
 		}

@@ -18,7 +18,8 @@
 //	view, err := known.View(start, snapshot, now)
 //	...                                          // if view.Stale: list live, Listed, View
 //	plan, err := replicas.Manage(view.Children, spec)
-//	...                                          // the calls: CreateSent, Created, Deleted, Observe, ObserveDeleted, CallUnanswered
+//	...                                          // the calls: CreateSent, Created, Deleted, CallUnanswered
+//	...                                          // what they show: Observe, ObserveDeleted
 //	known.Done()
 //
 // # Facts

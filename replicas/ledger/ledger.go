@@ -172,7 +172,8 @@ func (l *Ledger[C]) Deleted(id types.UID, now time.Time) {
 
 // ObserveDeleted records that a child no longer exists, as the answer to a call has shown. The parameter start is the
 // Moment at which the call began. If a live list that began later contains the child, the answer was wrong,
-// and the child counts again. The methods Deleted, ObserveDeleted, ObserveMissing, ObserveLeaving, CallUnanswered and CallAnswered ignore an empty UID.
+// and the child counts again. An empty UID is ignored, also by Deleted, ObserveMissing, ObserveLeaving,
+// CallUnanswered and CallAnswered.
 func (l *Ledger[C]) ObserveDeleted(start Moment, id types.UID, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -221,7 +221,7 @@ func (l *loop) create(missing int) {
 // parameter are not read, because the caller sends the creations with these names again.
 func (l *loop) lookForDue(again ...string) {
 	for _, n := range l.known.Names() {
-		if n.CheckIn(l.now) > 0 || slices.Contains(again, n.Name) {
+		if n.NextCheck(l.now) > 0 || slices.Contains(again, n.Name) {
 			continue
 		}
 		start := l.known.Start()

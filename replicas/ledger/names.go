@@ -59,11 +59,11 @@ func (n Name) IsTaken() bool { return n.Holder == OtherChild || n.Holder == Othe
 // lookup on the server that begins at this time or later then shows the final result.
 func (n Name) IsExpired(now time.Time) bool { return now.Sub(n.Sent) >= MaxRequestAge }
 
-// CheckIn returns the time to wait before the name is looked up on the server. If the result is 0 or
+// NextCheck returns the time to wait before the name is looked up on the server. If the result is 0 or
 // negative, look up the name now. If you send another creation with the same name before this lookup, the
 // lookup is not needed. While a Replica has the name, no other child can get the name. The lookup can then
 // wait until IsExpired returns true.
-func (n Name) CheckIn(now time.Time) time.Duration {
+func (n Name) NextCheck(now time.Time) time.Duration {
 	if n.Holder == Replica {
 		return max(expiresIn(n.Sent, now), n.look.Remaining(now))
 	}
@@ -249,7 +249,7 @@ func (l *Ledger[C]) drop(name types.NamespacedName) {
 }
 
 // resolve updates the field Holder of each Name from the children in a view. If no child in the view has
-// the name, resolve sets the field to NoObject. However, the value OtherObject is kept, because a OtherObject may
+// the name, resolve sets the field to NoObject. However, the value OtherObject is kept, because an OtherObject may
 // have the name even if it is missing from the view. Views do not always contain OtherObjects.
 func (l *Ledger[C]) resolve(children []C, rules Rules[C]) {
 	if len(l.names) == 0 {

@@ -8,21 +8,15 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas/ledger"
 	"github.com/replicakit/replicakit/selector"
 )
 
-// An Object is a controller.Object.
-type Object interface {
-	metav1.Object
-	runtime.Object
-}
-
-// A Client is a controller.Client. It is declared again because the controller imports this package.
-type Client[O, C Object] interface {
+// A Client is a controller.Client. It is declared again because the controller imports this package. If the two
+// differ, the controller does not compile.
+type Client[O, C metav1.Object] interface {
 	Create(ctx context.Context, child C) (C, error)
 	Delete(ctx context.Context, child C, opts metav1.DeleteOptions) error
 	Patch(ctx context.Context, child C, patch selector.Patch, opts metav1.PatchOptions) (C, error)
@@ -47,7 +41,7 @@ type Cache interface {
 // Guard wraps the client that makes the calls. It compares each list with earlier ones and with the cache, and after a
 // proof each change returns the proof and is not sent. If the argument client is a Versioner, the result is one,
 // too. It is the client that calls may wrap, and a client that wraps another is usually no Versioner.
-func Guard[O, C Object](watch *Watch, calls, client Client[O, C], cache Cache) Client[O, C] {
+func Guard[O, C metav1.Object](watch *Watch, calls, client Client[O, C], cache Cache) Client[O, C] {
 	g := guard[O, C]{calls, cache, watch}
 	if versioner, ok := client.(Versioner); ok {
 		return versionGuard[O, C]{g, versioner}
@@ -55,7 +49,7 @@ func Guard[O, C Object](watch *Watch, calls, client Client[O, C], cache Cache) C
 	return g
 }
 
-type guard[O, C Object] struct {
+type guard[O, C metav1.Object] struct {
 	Client[O, C]
 	cache Cache
 	watch *Watch
@@ -104,7 +98,7 @@ func (g guard[O, C]) PatchStatus(ctx context.Context, owner O, patch selector.Pa
 }
 
 // A versionGuard is a guard for a Client that is also a Versioner.
-type versionGuard[O, C Object] struct {
+type versionGuard[O, C metav1.Object] struct {
 	guard[O, C]
 	versioner Versioner
 }

@@ -130,7 +130,7 @@ func (r *Watch) NoticeOlder(is metav1.Object, shown string) error {
 
 // NoticeOlder compares children that the server returned with those that were known before. A restore is recorded, and
 // returned as an error, if one of them is older on the server.
-func NoticeOlder[C Object](r *Watch, known []C, found ...C) error {
+func NoticeOlder[C metav1.Object](r *Watch, known []C, found ...C) error {
 	isNil, live := object.NilOf[C](), make(map[types.UID]C, len(found))
 	for _, c := range found {
 		if !isNil(c) {
