@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -297,7 +298,8 @@ func (s *server) informer(resource string) cache.SharedIndexInformer {
 		WatchFuncWithContext: func(_ context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			w := &watcher{events: make(chan watch.Event, 10_000), stopped: make(chan struct{})}
+			w := &watcher{sent: make(chan watch.Event, 10_000), shown: make(chan watch.Event), stopped: make(chan struct{})}
+			go w.show(resource)
 			since, _ := strconv.Atoi(opts.ResourceVersion)
 			for _, event := range f.history {
 				// A controller may write between the list of its informer and the watch.
@@ -321,15 +323,39 @@ func (f *feed) list() *metav1.List {
 	return list
 }
 
-// A watcher never closes its channel, so a send after Stop does not panic.
+// A watcher never closes its channels, so a send after Stop does not panic.
 type watcher struct {
-	events  chan watch.Event
-	stopped chan struct{}
-	once    sync.Once
+	sent, shown chan watch.Event
+	stopped     chan struct{}
+	once        sync.Once
+}
+
+// show shows the events. Those of owners come a nanosecond of virtual time late, so a client has the answer of a status
+// write before the event of that write: now and then the event would come first and wake a pass.
+func (w *watcher) show(resource string) {
+	for {
+		select {
+		case event := <-w.sent:
+			if resource != pods {
+				select {
+				case <-time.After(time.Nanosecond):
+				case <-w.stopped:
+					return
+				}
+			}
+			select {
+			case w.shown <- event:
+			case <-w.stopped:
+				return
+			}
+		case <-w.stopped:
+			return
+		}
+	}
 }
 
 func (w *watcher) Stop()                          { w.once.Do(func() { close(w.stopped) }) }
-func (w *watcher) ResultChan() <-chan watch.Event { return w.events }
+func (w *watcher) ResultChan() <-chan watch.Event { return w.shown }
 
 // expire ends the watch with an error. A real server sends this error if its history no longer contains the
 // resourceVersion of the watch.
@@ -341,7 +367,7 @@ func (w *watcher) expire() {
 
 func (w *watcher) send(event watch.Event) {
 	select {
-	case w.events <- event:
+	case w.sent <- event:
 	case <-w.stopped:
 	}
 }
