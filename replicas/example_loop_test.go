@@ -128,7 +128,8 @@ func (p *pass) manage() (ledger.View[*corev1.Pod], replicas.PodPlan, error) {
 		return view, replicas.PodPlan{}, err
 	}
 	facts := &p.spec.Facts
-	facts.CreationsInFlight, facts.Taken, facts.DeletionsInFlight = p.known.InFlight()
+	calls := p.known.InFlight()
+	facts.CreationsInFlight, facts.Taken, facts.DeletionsInFlight = calls.Creations, calls.Taken, calls.Deletions
 	facts.Names = func(prefix string) string { return prefix + p.Suffix() }
 	plan, err := replicas.Manage(view.Children, p.spec)
 	return view, plan, err
@@ -236,7 +237,7 @@ func (p *pass) delete(ctx context.Context, scale replicas.PodScale) error {
 		case apierrors.IsConflict(err):
 			p.known.MarkStale() // the pod has changed since the cache saw it
 		case !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err):
-			p.known.CallUnanswered(victim.Object.UID, "", p.Now())
+			p.known.CallUnanswered(victim.Object.UID, ledger.Delete, "", p.Now())
 		}
 		return err
 	}).Err

@@ -32,18 +32,20 @@ type Plan[T metav1.Object] struct {
 	// owner really has, and use the result. After a failed adoption, Scale could delete a healthy
 	// child.
 	Scale Scale[T]
-	// Blocked says why the plan is blocked. The Scale of a blocked plan is zero, even if there are
-	// too few or too many children. If the plan is not blocked, Blocked is zero.
+	// Blocked says why the plan is blocked. The Scale of a blocked plan contains nothing to do, even
+	// if there are too few or too many children. Only its Outdated may be set. If the plan is not blocked, Blocked is zero.
 	Blocked Blocked
 }
 
-// IsZero reports whether the plan contains nothing to patch, create, delete or discard.
+// IsZero reports whether the plan contains nothing to patch, create, change, delete or discard.
 func (p Plan[T]) IsZero() bool {
 	return len(p.Claims.Adopt) == 0 && len(p.Claims.Release) == 0 && p.Scale.IsZero()
 }
 
-// IsZero reports whether the Scale contains nothing to create, delete or discard.
-func (s Scale[T]) IsZero() bool { return s.Create == 0 && len(s.Delete)+len(s.Discard) == 0 }
+// IsZero reports whether the Scale contains nothing to create, change, delete or discard.
+func (s Scale[T]) IsZero() bool {
+	return s.Create == 0 && len(s.Update)+len(s.Delete)+len(s.Discard) == 0
+}
 
 // String describes the plan in one line, with at most ten children from each list. Later releases
 // may change the wording, but not the JSON fields that MarshalJSON writes.
@@ -68,6 +70,9 @@ func (s Scale[T]) String() string {
 	var parts []string
 	if s.Create > 0 {
 		parts = append(parts, fmt.Sprintf("create %d", s.Create))
+	}
+	if n := len(s.Update); n > 0 {
+		parts = append(parts, fmt.Sprintf("change %d: %s", n, list(s.Update, func(c Change[T]) string { return nameOf(c.Object) })))
 	}
 	if len(s.Delete) > 0 {
 		parts = append(parts, fmt.Sprintf("delete %d: %s", len(s.Delete), list(s.Delete, func(d Deletion[T]) string {
@@ -134,6 +139,10 @@ func (s Scale[T]) MarshalJSON() ([]byte, error) {
 	for i, d := range s.Discard {
 		discard[i] = referenceTo(d.Object)
 	}
+	changed := make([]reference, len(s.Update))
+	for i, c := range s.Update {
+		changed[i] = referenceTo(c.Object)
+	}
 	victims := make([]victim, len(s.Delete))
 	for i, v := range s.Delete {
 		victims[i] = victim{
@@ -147,13 +156,15 @@ func (s Scale[T]) MarshalJSON() ([]byte, error) {
 	return marshal(struct {
 		Create   int         `json:"create"`
 		Names    []string    `json:"names,omitempty"`
+		Update   []reference `json:"update,omitempty"`
 		Delete   []victim    `json:"delete,omitempty"`
 		Discard  []reference `json:"discard,omitempty"`
 		Deferred int         `json:"deferred,omitempty"`
 		Kept     int         `json:"kept,omitempty"`
 		MustStay int         `json:"mustStay,omitempty"`
 		Doubled  []reference `json:"doubled,omitempty"`
-	}{s.Create, s.Names, victims, discard, s.Deferred, s.Kept, s.MustStay, references(s.Doubled)})
+		Outdated int         `json:"outdated,omitempty"`
+	}{s.Create, s.Names, changed, victims, discard, s.Deferred, s.Kept, s.MustStay, references(s.Doubled), s.Outdated})
 }
 
 // marshal returns the JSON encoding of v without escaping the character "<". An encoder that calls

@@ -81,7 +81,7 @@ func Manage[T metav1.Object](objs []T, spec Spec[T]) (Plan[T], error) {
 // parameter owned lists the owner's children. If a patch for Plan.Claims failed, call ScaleTo before you create or
 // delete anything, and use the result instead of Plan.Scale. ScaleTo ignores inactive children, unless they must be
 // discarded. ScaleTo does not check whether the owner controls the children. If Manage would return a blocked plan,
-// ScaleTo returns the zero Scale.
+// the Scale contains nothing to do.
 //
 // Spec.Selector, Spec.New and Spec.Template are needed only by Scale.New, which returns an error if
 // it cannot use them. A loop that builds its children by itself needs none of them. ScaleTo gives no

@@ -134,7 +134,8 @@ type rolling[T metav1.Object] struct {
 // number new until the child is gone.
 func (s *Spec[T]) roll(r Room[T], active, staying []T) Room[T] {
 	unavailable, surge, _ := s.rollout() // this cannot fail, because checkRollout has succeeded
-	available, _ := s.available()
+	rule, _ := s.available()
+	available := func(c T) bool { return !r.updating.Has(object.ID(c)) && rule(c) } // its change may land at any moment
 	roll := &rolling[T]{available: available}
 	wanted, old, fresh, mayGo, ready, oldUnready, freshUnready, mayGoUnready := int(s.Replicas), 0, 0, 0, 0, 0, 0, 0
 	var again []T // children whose deletion is in flight
@@ -154,6 +155,7 @@ func (s *Spec[T]) roll(r Room[T], active, staying []T) Room[T] {
 	roll.spare, roll.most = max(ready-least, 0), max(old+fresh-least-freshUnready, 0)
 	roll.surplus = min(max(fresh-wanted, 0), mayGo)
 	roll.again, roll.enough, roll.extra = fresh >= wanted, ready >= least, max(len(staying)-wanted-surge, 0)
+	r.Update = max(ready-(wanted-s.mayChange()), 0)
 	fromOld := min(oldUnready, roll.most)
 	fromOld += min(old-oldUnready, roll.most-fromOld, roll.spare)
 	fromNew := min(mayGoUnready, roll.surplus)
@@ -204,7 +206,7 @@ func (r *rolling[T]) clamp(room *Room[T], victims []Deletion[T]) []Deletion[T] {
 
 // checkReplaces returns an error if the limits of a rollout will never allow any replacement.
 func (s *Spec[T]) checkReplaces(room Room[T]) error {
-	if room.roll == nil || room.Create+room.Delete > 0 {
+	if room.roll == nil || room.must == 0 || room.Create+room.Delete > 0 {
 		return nil
 	}
 	if unavailable, surge, _ := s.rollout(); unavailable+surge == 0 {

@@ -22,18 +22,23 @@ type Room[T metav1.Object] struct {
 	// any other Scale, the limits may be lower. Call the method Clamp to enforce the right limits
 	// for any Scale.
 	Create, Delete int
+	// Update is the maximum number of available children that a Scale may change in place if it deletes none of them.
+	// Free changes, and those of unavailable children, are not limited. Without MaxUnavailable and MaxSurge, it is the
+	// number of active children.
+	Update int
 
 	places   int                 // the number of free places before the creations in flight are subtracted; see the method room
 	creating sets.Set[string]    // the names of creations in flight; each of these creations uses one of the free places
 	surplus  int                 // the number of children that are not being deleted, minus Replicas
 	deleting sets.Set[types.UID] // the UIDs of the children whose deletion is in flight
 	rules    Rules[T]
-	held     sets.Set[string] // the wanted slots that are not free; nil if Slots is not set
-	replaces bool             // whether all children that must go may be deleted now
-	must     int              // the number of children that must go
-	kept     int              // the number of children that must go but are kept, because another child is missing
-	stuck    int              // the number of surplus children that must stay
-	roll     *rolling[T]      // nil if no rollout limits the Room
+	held     sets.Set[string]    // the wanted slots that are not free; nil if Slots is not set
+	replaces bool                // whether all children that must go may be deleted now
+	must     int                 // the number of children that must go
+	kept     int                 // the number of children that must go but are kept, because another child is missing
+	stuck    int                 // the number of surplus children that must stay
+	roll     *rolling[T]         // nil if no rollout limits the Room
+	updating sets.Set[types.UID] // the UIDs of the children whose change is in flight
 }
 
 // RoomOf returns the Room of an owner. The parameter owned lists the owner's children. Inactive
@@ -117,7 +122,10 @@ func (s *Spec[T]) room(active []T, wanted slots) Room[T] {
 	} else if r.surplus < standIns {
 		r.kept = max(r.must-r.Delete, 0)
 	}
-	if s.rolls() && r.must > 0 {
+	if r.Update = len(active); len(s.Facts.UpdatesInFlight) > 0 {
+		r.updating = sets.New(s.Facts.UpdatesInFlight...)
+	}
+	if s.rolls() && (r.must > 0 || s.Update != nil || len(r.updating) > 0) {
 		return s.roll(r, active, staying)
 	}
 	return r
@@ -153,6 +161,7 @@ func (r *Room[T]) Clamp(scale Scale[T]) Scale[T] {
 		scale.Names = filter(scale.Names, func(name string) bool { return r.creating.Has(name) && take(&again) || take(&free) })
 		scale.Create = len(scale.Names)
 	}
+	defer func() { scale.Update = r.clampChanges(scale.Update, scale.Delete) }()
 	if r.roll != nil {
 		scale.Delete = r.roll.clamp(r, scale.Delete)
 		return scale

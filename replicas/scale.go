@@ -40,13 +40,20 @@ type Scale[T metav1.Object] struct {
 	// child is gone. Spec.BurstReplicas limits Discard separately from Create.
 	// Spec.MaxDeletions does not limit Discard, because discarded children are not replicas.
 	Discard []Deletion[T]
-	// Deferred is the number of creations, deletions and discards that must wait for a later plan
+	// Update contains the changes of children in place, in the order in which to make them: first those whose call is in
+	// flight, then those of unavailable children, and then in the order of deletion. Make them before you create or
+	// delete anything, and read the owner from the server before that. No child is in Update and in Delete.
+	Update []Change[T]
+	// Outdated is the number of active children that must go or need a change, whatever the limits. It is also set if
+	// the plan is blocked. The other children are up to date.
+	Outdated int
+	// Deferred is the number of creations, deletions, discards and changes that must wait for a later plan
 	// because of Spec.BurstReplicas or Spec.MaxDeletions. Make a new plan when the effects of this
 	// plan have been observed, or when Spec.MaxDeletions allows more deletions.
 	Deferred int
-	// Kept is the number of children that must go but are not deleted yet. They are kept while
-	// another child is missing or too few children are available. A child must go because of
-	// Rules.MustGo or Rules.ReadyWithin, or because it is outside the wanted slots. Make a new plan
+	// Kept is the number of children that must go but are not deleted yet, or need a change and are not
+	// changed yet. They are kept while another child is missing or too few children are available. A child
+	// must go because of Rules.MustGo or Rules.ReadyWithin, or because it is outside the wanted slots. Make a new plan
 	// when no child is missing any longer, or when more children are available.
 	Kept int
 	// MustStay is the number of surplus children that are kept because of Rules.MustStay.
@@ -128,7 +135,11 @@ func (s *Spec[T]) burst() int {
 //
 // An active child that is being deleted is not replaced before it is gone.
 func (s *Spec[T]) scale(owned, ended, objs []T, wanted slots) (Scale[T], Blocked, error) {
-	none := Scale[T]{}
+	changes, outdated, err := s.drift(owned)
+	if err != nil {
+		return Scale[T]{}, Blocked{}, err
+	}
+	none := Scale[T]{Outdated: outdated}
 	if blocked := s.blocked(); blocked.Reason != "" {
 		return none, blocked, nil
 	}
@@ -145,14 +156,14 @@ func (s *Spec[T]) scale(owned, ended, objs []T, wanted slots) (Scale[T], Blocked
 		limit = *s.MaxDeletions
 	}
 	create, remove, discard := 0, min(room.Delete, limit), min(len(ended), burst)
-	scale := Scale[T]{Deferred: room.Delete - remove + len(ended) - discard, Kept: room.kept, MustStay: room.stuck, Doubled: doubled}
+	scale := Scale[T]{Outdated: outdated, Deferred: room.Delete - remove + len(ended) - discard, Kept: room.kept, MustStay: room.stuck, Doubled: doubled}
 	// A number that is too high is not missing any child. But slot web-1 may be empty while web-4 is surplus. The
 	// creation must not wait for the deletion, which a webhook may refuse, nor the deletion for a full quota.
 	if remove == 0 || room.roll != nil || s.Slots != nil {
 		create = min(room.Create, burst)
 		scale.Deferred += room.Create - create
 	}
-	if s.Facts.Pending == expectations.Expired && (create+remove+discard > 0 || int(s.Replicas)-len(owned) != len(s.Facts.Undecided)) {
+	if s.Facts.Pending == expectations.Expired && (create+remove+discard+len(changes) > 0 || int(s.Replicas)-len(owned) != len(s.Facts.Undecided)) {
 		return none, Blocked{Reason: ViewIsStale}, nil
 	}
 	if remove > 0 {
@@ -168,6 +179,11 @@ func (s *Spec[T]) scale(owned, ended, objs []T, wanted slots) (Scale[T], Blocked
 		scale.Create = create
 		scale.maker = &maker[T]{owner: s.Owner, base: s.base(), kind: s.Kind, selector: s.Selector, template: s.Template, make: s.New, err: s.checkCreate()}
 	}
+	now, kept, deferred, err := s.changesNow(changes, scale.Delete, &room)
+	if err != nil {
+		return none, Blocked{}, err
+	}
+	scale.Update, scale.Kept, scale.Deferred = now, scale.Kept+kept, scale.Deferred+deferred
 	if len(s.Facts.CreationsInFlight)+len(s.Facts.DeletionsInFlight) > 0 { // if no call is in flight, the scale is already within the limits
 		scale = room.Clamp(scale)
 	}

@@ -130,6 +130,25 @@ type Spec[T metav1.Object] struct {
 	// child, so no client changes what is shared. In a loop of your own, copy a child before you
 	// change its maps, or before a client decodes the answer into it.
 	New func(name string) (T, error)
+	// Update returns the change that a child needs, or the zero Change. Set Update if children are changed in place, and
+	// not replaced. First see that Rules.Ready is false for a child that does not run its newest spec yet, for example
+	// because status.observedGeneration is below metadata.generation. Otherwise a changed child still counts as
+	// available, and MaxUnavailable limits nothing. replicastest.CheckUpdate checks that for a Kind.
+	//
+	// A change that is not Free makes its child unavailable. So MaxUnavailable limits such changes together with the
+	// deletions, which come first, and no plan lowers the number of available children below Replicas minus
+	// MaxUnavailable. A percentage that would be rounded to 0 is 1 for changes. If neither MaxUnavailable nor MaxSurge is
+	// set, all children are changed at once. BurstReplicas limits the changes of one plan. Children that must go are not
+	// changed, and those that must stay get only Free changes. If Rules.Active counts children that are being deleted,
+	// they are changed too. While the owner is paused or is being deleted, none is changed.
+	//
+	// Compare only what you own, best the hash of your template in a label. Update is called for each active child and
+	// each plan. It must return equal results for equal children, and must not modify the child. If another client or a
+	// default of the server undoes a change, Update returns it again; a Controller then makes it again after a minute,
+	// doubling to five, and says so. The Spec is refused with the reason InvalidChange if a Change cannot be made, and
+	// if it is not Free although MaxUnavailable is the number 0, or although the children are pods and Rules.Ready is
+	// nil.
+	Update func(child T) Change[T]
 	// MinReadySeconds is how many seconds a child must be ready before it counts as available.
 	// MinReadySeconds affects a plan only if MaxUnavailable or MaxSurge is set. A negative number
 	// is refused.
@@ -216,6 +235,9 @@ type Facts[T metav1.Object] struct {
 	// deletions before any others. A UID that belongs to no child is ignored. If a child has no
 	// UID, as with fake clients, use its namespace, "/" and its name instead of the UID.
 	DeletionsInFlight []types.UID
+	// UpdatesInFlight lists the UIDs of children that were changed by a call without an answer, which may still take
+	// effect. Such a child is not available, so its change is repeated free of charge. Free changes need not be listed.
+	UpdatesInFlight []types.UID
 	// Taken contains names that new children must not get. Each of them belongs to another object,
 	// or another object may still get it. The names of the objects in the list and in Undecided
 	// need not be repeated here.

@@ -22,6 +22,8 @@ import (
 type Patch struct {
 	Type types.PatchType // the content type of Data
 	Data []byte
+	// Subresource is the subresource to patch, such as "resize". If it is empty, the object itself is patched.
+	Subresource string
 }
 
 // AdoptPatch returns the patch that makes the owner the controller of the child, adds the

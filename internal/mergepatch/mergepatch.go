@@ -4,6 +4,8 @@
 // Package mergepatch makes and applies JSON merge patches (RFC 7386) of decoded JSON objects.
 package mergepatch
 
+import "reflect"
+
 // Between makes the patch that changes the first object into the second object. The patch contains every
 // field of the second object, and null for each field that exists only in the first object. Fields that did
 // not change are also in the patch, because the patched object may lack them. A field with the value null
@@ -43,4 +45,27 @@ func Apply(to, patch map[string]any) map[string]any {
 		}
 	}
 	return to
+}
+
+// Difference makes the patch that changes the first object into the second object. It contains only the fields that
+// differ, and shares values with the second object. A field with the value null counts as absent.
+func Difference(was, is map[string]any) map[string]any {
+	patch := map[string]any{}
+	for k, v := range is {
+		before, wasObject := was[k].(map[string]any)
+		now, isObject := v.(map[string]any)
+		switch {
+		case reflect.DeepEqual(was[k], v):
+		case wasObject && isObject:
+			patch[k] = Difference(before, now)
+		default:
+			patch[k] = v
+		}
+	}
+	for k, v := range was {
+		if v != nil && is[k] == nil {
+			patch[k] = nil
+		}
+	}
+	return patch
 }

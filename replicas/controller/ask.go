@@ -205,7 +205,7 @@ func (p *pass[O, C]) noteDeletion(start ledger.Moment, id types.UID, carried str
 		known.ObserveDeleted(start, id, now)
 		known.CallAnswered(id)
 	case hadNoAnswer(err):
-		known.CallUnanswered(id, carried, now)
+		known.CallUnanswered(id, ledger.Delete, carried, now)
 	}
 }
 

@@ -166,8 +166,9 @@ func (p *pass[O, C]) readCache(ctx context.Context) (ok bool) {
 func (p *pass[O, C]) setChildren(children []C) {
 	p.view.children = children
 	p.view.wanted = p.wantedSlots()
-	p.facts.CreationsInFlight, p.facts.Taken, p.facts.DeletionsInFlight = p.state.known.InFlight()
-	p.facts.Taken = append(p.takenNames(), p.facts.Taken...)
+	calls := p.state.known.InFlight()
+	p.facts.CreationsInFlight, p.facts.Taken = calls.Creations, append(p.takenNames(), calls.Taken...)
+	p.facts.DeletionsInFlight, p.facts.UpdatesInFlight = calls.Deletions, calls.Updates
 }
 
 // withFacts returns a Spec of the owner with what the pass knows. The Kind may have set Taken and Related.

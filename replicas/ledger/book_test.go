@@ -160,7 +160,7 @@ func (b *book) tell(command string, args []string) string {
 		b.Forget()
 	case "doubt":
 		id, version, _ := strings.Cut(args[0], "@")
-		b.CallUnanswered(uidOf(id), version, b.now)
+		b.CallUnanswered(uidOf(id), ledger.Delete, version, b.now)
 	case "sure":
 		b.CallAnswered(types.UID(args[0]))
 	case "sending":

@@ -99,7 +99,7 @@ func (l *controller) pass() (what string, err error) {
 	for _, victim := range plan.Scale.Delete {
 		began, uid := l.known.Start(), victim.Object.UID
 		if err := l.api.delete(uid); err != nil {
-			l.known.CallUnanswered(uid, "", now) // the deletion may still take effect, so later plans delete this pod before others
+			l.known.CallUnanswered(uid, ledger.Delete, "", now) // the deletion may still take effect, so later plans delete this pod before others
 			continue
 		}
 		l.known.ObserveDeleted(began, uid, now)
@@ -115,7 +115,8 @@ func (l *controller) plan(view ledger.View[*corev1.Pod]) (replicas.PodPlan, erro
 		return replicas.PodPlan{}, err
 	}
 	facts := &spec.Facts
-	facts.CreationsInFlight, facts.Taken, facts.DeletionsInFlight = l.known.InFlight()
+	calls := l.known.InFlight()
+	facts.CreationsInFlight, facts.Taken, facts.DeletionsInFlight = calls.Creations, calls.Taken, calls.Deletions
 	facts.Now, facts.Names = time.Now(), func(prefix string) string {
 		l.names++
 		return prefix + strconv.Itoa(l.names)

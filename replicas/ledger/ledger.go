@@ -73,11 +73,20 @@ const (
 	deleted
 )
 
-// A doubt is an unanswered delete call for a child. If the child has no unanswered delete call, the doubt is
-// zero.
+// A Verb says what an unanswered call about a child was to do.
+type Verb uint8
+
+// The verbs of CallUnanswered. Names of unanswered creations are recorded by CreateSent.
+const (
+	Delete Verb = 1 << iota
+	Update
+)
+
+// An unanswered holds the unanswered calls for a child. If there are none, it is zero.
 type unanswered struct {
-	version string    // the resourceVersion in the preconditions of the call; "" if none
-	sent    time.Time // when the call was last sent
+	verbs   Verb      // of the calls that may still take effect
+	version string    // the resourceVersion in the preconditions of the calls; "" if none, or if they differ
+	sent    time.Time // when the last of the calls was sent
 }
 
 func (d unanswered) any() bool { return !d.sent.IsZero() }
@@ -372,12 +381,12 @@ func (l *Ledger[C]) tidy(id types.UID, e *entry[C]) {
 	}
 }
 
-// CallUnanswered records a delete call that was sent and got no answer. The parameter version is the resourceVersion
-// in the preconditions of the call, or "" if there was none. The Ledger keeps this call until a view shows
-// that the child is missing, is being deleted, or is newer than the version in the preconditions. The
-// methods Deleted, CallAnswered and ExpireCalls also remove the call. The Ledger does not remove a delete call only
-// because time has passed.
-func (l *Ledger[C]) CallUnanswered(id types.UID, version string, now time.Time) {
+// CallUnanswered records a call about a child that was sent and got no answer: a deletion, or a change that makes the
+// child unavailable. The parameter version is the resourceVersion in the preconditions of the call, or "" if there was
+// none. The Ledger keeps this call until a view shows that the child is missing, is being deleted, or is newer than the
+// version in the preconditions. The methods Deleted, CallAnswered and ExpireCalls also remove the call. The Ledger does
+// not remove a call only because time has passed.
+func (l *Ledger[C]) CallUnanswered(id types.UID, verb Verb, version string, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if id == "" {
@@ -385,13 +394,13 @@ func (l *Ledger[C]) CallUnanswered(id types.UID, version string, now time.Time) 
 	}
 	e := l.entry(id)
 	if e.unanswered.any() && e.unanswered.version != version {
-		version = "" // either of the two delete calls may take effect
+		version = "" // either of the two calls may take effect
 	}
-	e.unanswered = unanswered{version, now}
+	e.unanswered = unanswered{e.unanswered.verbs | verb, version, now}
 }
 
-// CallAnswered removes the unanswered delete call for a child. Call CallAnswered if the child's deletion has taken effect,
-// or if no delete call for the child can still take effect.
+// CallAnswered removes the unanswered calls for a child. Call CallAnswered if one of them has taken effect, or if none
+// of them can any longer.
 func (l *Ledger[C]) CallAnswered(id types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -401,9 +410,9 @@ func (l *Ledger[C]) CallAnswered(id types.UID) {
 	}
 }
 
-// UnansweredCalls returns the delete calls that got no answer. The map contains the UID of each child and the time
-// at which the delete call was last sent. If the Ledger contains no unanswered delete call, the map is nil.
-// The caller owns the map.
+// UnansweredCalls returns the calls about children that got no answer. The map contains the UID of each child and the
+// time at which the last such call was sent. If the Ledger contains no such call, the map is nil. The caller owns the
+// map.
 func (l *Ledger[C]) UnansweredCalls() (sent map[types.UID]time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

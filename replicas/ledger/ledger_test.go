@@ -63,8 +63,8 @@ func TestBadInput(t *testing.T) {
 func TestLanded(t *testing.T) {
 	t.Parallel()
 	var known ledger.Ledger[kid]
-	known.CallUnanswered("a", "", began)
-	known.CallUnanswered("b", "", began.Add(1))
+	known.CallUnanswered("a", ledger.Delete, "", began)
+	known.CallUnanswered("b", ledger.Delete, "", began.Add(1))
 	known.ExpireCalls(began.Add(ledger.MaxRequestAge - 1))
 	assert.Len(t, known.UnansweredCalls(), 2)
 	known.ExpireCalls(began.Add(ledger.MaxRequestAge))
@@ -106,7 +106,7 @@ func TestNothingIsShared(t *testing.T) {
 	assert.Equal(t, []kid{kidOf("c@8!"), kidOf("b@9")}, items)
 
 	known.CreateSent(named("x"), began)
-	known.CallUnanswered("b", "", began)
+	known.CallUnanswered("b", ledger.Delete, "", began)
 	names, doubts := known.Names(), known.UnansweredCalls()
 	names[0].Name = "other"
 	delete(doubts, "b")
@@ -156,7 +156,7 @@ func TestManyGoroutines(t *testing.T) {
 				known.NameFree(name)
 				known.NameChecked(name, began, began)
 				known.CreateRejected(name)
-				known.CallUnanswered(id, "", began)
+				known.CallUnanswered(id, ledger.Delete, "", began)
 			})
 			all.Go(func() {
 				known.Names()

@@ -359,10 +359,10 @@ func (l *loop) delete(c kid) (goOn bool) {
 	switch {
 	case outcome == 4:
 		l.late = append(l.late, request{id: c.UID, version: version})
-		l.known.CallUnanswered(c.UID, version, l.now)
+		l.known.CallUnanswered(c.UID, ledger.Delete, version, l.now)
 		return true
 	case outcome == 1:
-		l.known.CallUnanswered(c.UID, version, l.now)
+		l.known.CallUnanswered(c.UID, ledger.Delete, version, l.now)
 		return true
 	case outcome == 5 && there: // another server answers NotFound
 		l.lied[c.UID] = true
@@ -379,7 +379,7 @@ func (l *loop) delete(c kid) (goOn bool) {
 	}
 	l.crossing()
 	if outcome == 3 {
-		l.known.CallUnanswered(c.UID, version, l.now)
+		l.known.CallUnanswered(c.UID, ledger.Delete, version, l.now)
 		return true
 	}
 	l.isGone(start, c.UID)

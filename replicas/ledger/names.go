@@ -4,7 +4,6 @@
 package ledger
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -208,26 +207,40 @@ func (l *Ledger[C]) Open() []Name {
 	return slices.DeleteFunc(l.Names(), func(n Name) bool { return n.Holder == Replica })
 }
 
-// InFlight returns the calls with an unknown result, for the fields CreationsInFlight, Taken and DeletionsInFlight of
-// replicas.Facts. Such a call may have taken effect already, or may still do so. The caller owns the slices.
-//
-// Each name in the result of Open is either in creations, where the name that was sent last comes first, or in taken,
-// because another object has it and so no creation with it can take effect now. The deletions are the UIDs in the result
-// of UnansweredCalls, in sorted order.
-func (l *Ledger[C]) InFlight() (creations, taken []string, deletions []types.UID) {
+// InFlight are the calls with an unknown result, in the form in which replicas.Facts needs them. Such a call may have
+// taken effect already, or may still do so.
+type InFlight struct {
+	// Each Name in the result of Open is either in Creations, where the name that was sent last comes first, or in
+	// Taken, because another object has it and so no creation with it can take effect now.
+	Creations, Taken []string
+	// Deletions and Updates are the UIDs in the result of UnansweredCalls, in sorted order, by the verb of the call.
+	Deletions, Updates []types.UID
+}
+
+// InFlight returns the calls with an unknown result. The caller owns the slices.
+func (l *Ledger[C]) InFlight() (calls InFlight) {
 	open := l.Open()
 	slices.SortStableFunc(open, func(a, b Name) int { return b.Sent.Compare(a.Sent) })
 	for _, n := range open {
 		if n.IsTaken() {
-			taken = append(taken, n.Name)
+			calls.Taken = append(calls.Taken, n.Name)
 		} else {
-			creations = append(creations, n.Name)
+			calls.Creations = append(calls.Creations, n.Name)
 		}
 	}
-	if calls := l.UnansweredCalls(); len(calls) > 0 {
-		deletions = slices.Sorted(maps.Keys(calls))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for id, e := range l.children {
+		if e.unanswered.verbs&Delete != 0 {
+			calls.Deletions = append(calls.Deletions, id)
+		}
+		if e.unanswered.verbs&Update != 0 {
+			calls.Updates = append(calls.Updates, id)
+		}
 	}
-	return creations, taken, deletions
+	slices.Sort(calls.Deletions)
+	slices.Sort(calls.Updates)
+	return calls
 }
 
 func (l *Ledger[C]) find(name types.NamespacedName) *Name {

@@ -288,9 +288,10 @@ func TestInFlight(t *testing.T) {
 	}
 	known.NameHeld(named("web-2"), "x", ledger.OtherObject, false)
 	known.NameHeld(named("web-3"), "y", ledger.Replica, false)
-	known.CallUnanswered("b", "", began)
-	known.CallUnanswered("a", "", began)
-	creations, taken, deletions := known.InFlight()
+	known.CallUnanswered("b", ledger.Delete, "", began)
+	known.CallUnanswered("a", ledger.Delete, "", began)
+	calls := known.InFlight()
+	creations, taken, deletions := calls.Creations, calls.Taken, calls.Deletions
 	assert.Equal(t, []string{"web-4", "web-1"}, creations)
 	assert.Equal(t, []string{"web-2"}, taken)
 	assert.Equal(t, []types.UID{"a", "b"}, deletions)
