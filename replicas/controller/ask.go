@@ -52,6 +52,9 @@ func (c Call) String() string {
 	switch sent := c.body.(type) {
 	case nil:
 	case selector.Patch:
+		if sent.Subresource != "" {
+			text += " " + sent.Subresource
+		}
 		text += " " + string(sent.Data)
 	default:
 		if options, err := json.Marshal(sent); err == nil {
@@ -75,19 +78,20 @@ var errNoAnswer = errors.New("the client did not return")
 
 // calls holds the record of all API calls of one pass. It is safe for concurrent use.
 type calls struct {
-	mu                   sync.Mutex
-	list                 []Call
-	creations, deletions allowance
+	mu                            sync.Mutex
+	list                          []Call
+	updates, creations, deletions allowance
 }
 
 // An allowance limits how many calls may be made. It consists of the limit (room) and the number of calls
 // requested so far (used).
 type allowance struct{ room, used int }
 
-// allow sets how many replicas the pass may still create and delete.
-func (c *calls) allow(creations, deletions int) {
+// allow sets how many replicas the pass may still change, create and delete.
+func (c *calls) allow(updates, creations, deletions int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.updates = allowance{room: updates}
 	c.creations, c.deletions = allowance{room: creations}, allowance{room: deletions}
 }
 
@@ -236,11 +240,17 @@ func (p *pass[O, C]) askPatch(ctx context.Context, start ledger.Moment, child C,
 	switch {
 	case apierrors.IsNotFound(err):
 		p.state.known.ObserveDeleted(start, object.ID(child), p.opts.Now())
-	case err != nil || object.IsNil(patched):
-	case nameOf(patched) != nameOf(child):
-		err = fmt.Errorf("the patch of %q was answered with %q", object.Name(child), object.Name(patched))
-	default:
+	case err == nil && !object.IsNil(patched):
 		p.believe(start, patched)
+	}
+	return patched, err
+}
+
+// sendUpdate sends a change. The answer must contain the child.
+func (p *pass[O, C]) sendUpdate(ctx context.Context, child C, patch selector.Patch) (C, error) {
+	patched, err := p.sendPatch(ctx, child, patch, metav1.PatchOptions{})
+	if err == nil && object.IsNil(patched) {
+		err = errNoObject
 	}
 	return patched, err
 }
@@ -251,6 +261,9 @@ func (p *pass[O, C]) sendPatch(ctx context.Context, child C, patch selector.Patc
 	call := newCall("Patch", child, patch)
 	call.dryRun = len(opts.DryRun) > 0
 	p.calls.record(call, p.opts.Now(), err)
+	if err == nil && !object.IsNil(patched) && nameOf(patched) != nameOf(child) {
+		err = fmt.Errorf("the patch of %q was answered with %q", object.Name(child), object.Name(patched))
+	}
 	return patched, err
 }
 

@@ -152,6 +152,8 @@ const (
 	FailedCreate     = "FailedCreate"      // Error creating: <error>
 	SuccessfulDelete = "SuccessfulDelete"  // Deleted pod: <name> (<criterion>: <values>). The part in parentheses is sent only for a criterion that Kubernetes does not have.
 	FailedDelete     = "FailedDelete"      // Error deleting: <error>
+	SuccessfulUpdate = "SuccessfulUpdate"  // Updated pod: <name>. Not sent for a Change that is Free.
+	FailedUpdate     = "FailedUpdate"      // Error updating <name>: <error>
 	FailedAdopt      = "FailedAdopt"       // Error adopting <name>: <error>. Sent once.
 	FailedRelease    = "FailedRelease"     // Error releasing <name>: <error>. Sent once.
 	DeletionsHeld    = "DeletionsHeld"     // Holding deletions for <time>: <why>. Sent once.

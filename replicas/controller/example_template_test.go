@@ -119,7 +119,7 @@ func ExampleKind_specLive() {
 	images()
 	// Output:
 	// web:1 web:1
-	// InputsStale stops deletions
+	// InputsStale stops deletions, updates
 	// web:1 web:1
 	// web:3 web:3
 }

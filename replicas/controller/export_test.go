@@ -84,7 +84,7 @@ func AskTwice(client Client[*appsv1.ReplicaSet, *corev1.Pod], owner *appsv1.Repl
 	p.spec.Selector, p.rules.Active = labels.Everything(), func(*corev1.Pod) bool { return true }
 	p.state = &memory[*corev1.Pod]{known: &ledger.Ledger[*corev1.Pod]{}}
 	start := p.state.known.Start()
-	p.calls.allow(1, 1)
+	p.calls.allow(0, 1, 1)
 	for range 2 {
 		_, err := p.askCreate(context.Background(), start, child)
 		errs = append(errs, err)

@@ -89,15 +89,17 @@ const (
 	StopsClaims Stops = 1 << iota
 	StopsCreations
 	StopsDeletions
+	StopsUpdates
 
-	stopsAll   = StopsClaims | StopsCreations | StopsDeletions
-	stopsScale = StopsCreations | StopsDeletions
+	stopsTaking = StopsDeletions | StopsUpdates
+	stopsScale  = StopsCreations | stopsTaking
+	stopsAll    = StopsClaims | stopsScale
 )
 
 // String lists the parts, for example "claims, creations, deletions".
 func (s Stops) String() string {
 	var parts []string
-	for i, part := range []string{"claims", "creations", "deletions"} {
+	for i, part := range []string{"claims", "creations", "deletions", "updates"} {
 		if s&(1<<i) != 0 {
 			parts = append(parts, part)
 		}
@@ -138,6 +140,8 @@ const (
 	DeletionRetryAfter
 	DeletionFailed
 	DeletionRefused
+	UpdateInFlight
+	UpdateFailed
 	LookFailed
 	CreationInFlight
 	HeldByPrepare
@@ -258,9 +262,9 @@ var rows = [reasons]row{
 		sentence: "the owner could not be read from the server",
 	},
 	InputsStale: {
-		name: "InputsStale", step: scales, stops: StopsDeletions, waits: true, ofSpec: true, shortest: 50 * time.Millisecond, longest: time.Minute,
+		name: "InputsStale", step: scales, stops: stopsTaking, waits: true, ofSpec: true, shortest: 50 * time.Millisecond, longest: time.Minute,
 		ends:     "the plans agree, or the owner changes",
-		sentence: "Kind.SpecLive, which reads other objects from the server, deletes other children than Kind.Spec",
+		sentence: "Kind.SpecLive, which reads other objects from the server, deletes or changes other children than Kind.Spec",
 	},
 	AdoptionUndecided: {
 		name: "AdoptionUndecided", step: claims, stops: StopsCreations, isError: true, ofSpec: true, shortest: 50 * time.Millisecond, longest: time.Minute,
@@ -288,9 +292,9 @@ var rows = [reasons]row{
 		sentence: "Rules.MustStay keeps surplus children",
 	},
 	MissingFirst: {
-		name: "MissingFirst", step: scales, stops: StopsDeletions, atOnce: true,
+		name: "MissingFirst", step: scales, stops: stopsTaking, atOnce: true,
 		ends:     "the missing children exist",
-		sentence: "children that must go, or are in no wanted slot, stay until the missing children are created and enough children are available",
+		sentence: "children that must go or be changed, or are in no wanted slot, stay as they are until the missing children are created and enough children are available",
 	},
 	MaxDeletions: {
 		name: "MaxDeletions", step: scales, stops: StopsDeletions, atOnce: true,
@@ -321,6 +325,16 @@ var rows = [reasons]row{
 		name: "DeletionRefused", step: scales, stops: StopsDeletions, isError: true,
 		ends:     "it is deleted, or may stay",
 		sentence: "the server refuses to delete a child, or does not answer",
+	},
+	UpdateInFlight: {
+		name: "UpdateInFlight", step: scales, stops: StopsUpdates,
+		ends:     "a read shows whether the call took effect",
+		sentence: "a child whose change had no answer counts as unavailable, so no other child is changed in its place",
+	},
+	UpdateFailed: {
+		name: "UpdateFailed", step: scales, stops: StopsUpdates, isError: true, ofSpec: true, shortest: 50 * time.Millisecond, longest: 5 * time.Minute,
+		ends: "it is changed, the owner changes, or after a Conflict the child", event: FailedUpdate,
+		sentence: "the server refused or undid the change of a child, or answered with a Conflict, a 500 or Retry-After",
 	},
 	LookFailed: {
 		name: "LookFailed", step: scales, shortest: time.Second, longest: time.Minute,

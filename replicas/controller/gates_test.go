@@ -26,16 +26,21 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/internal/telemetry"
+	"github.com/replicakit/replicakit/selector"
 )
 
 var update = flag.Bool("update", false, "write the tables of the pages anew")
 
 // withSpec applies a change to the results of Kind.Spec.
 func withSpec(r *podRig, change func(*replicas.PodSpec)) {
+	withSpecOf(r, func(_ *appsv1.ReplicaSet, spec *replicas.PodSpec) { change(spec) })
+}
+
+func withSpecOf(r *podRig, change func(*appsv1.ReplicaSet, *replicas.PodSpec)) {
 	was := r.kind.Spec
 	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 		spec, err := was(rs)
-		change(&spec)
+		change(rs, &spec)
 		return spec, err
 	}
 }
@@ -44,8 +49,9 @@ func withSpec(r *podRig, change func(*replicas.PodSpec)) {
 // for some reasons, in an event. A later pass shows that the gate ends.
 func TestEachGateAlone(t *testing.T) {
 	t.Parallel()
-	const all = controller.StopsClaims | controller.StopsCreations | controller.StopsDeletions
-	const scale = controller.StopsCreations | controller.StopsDeletions
+	const taking = controller.StopsDeletions | controller.StopsUpdates
+	const scale = controller.StopsCreations | taking
+	const all = controller.StopsClaims | scale
 	type gate struct {
 		reason controller.GateReason
 		stops  controller.Stops
@@ -178,10 +184,10 @@ func TestEachGateAlone(t *testing.T) {
 			r.settle()
 			r.related = func() ([]*corev1.Pod, error) { return nil, nil }
 		})),
-		row(controller.OwnerUnread, controller.StopsCreations|controller.StopsDeletions, controller.FailedOwner, one(func(r *podRig) {
+		row(controller.OwnerUnread, scale, controller.FailedOwner, one(func(r *podRig) {
 			r.getOwner = func() (*appsv1.ReplicaSet, error) { return nil, timeout() }
 		}, func(r *podRig) { r.getOwner = func() (*appsv1.ReplicaSet, error) { return clone(r.owner), nil } })),
-		row(controller.InputsStale, controller.StopsDeletions, "", one(func(r *podRig) {
+		row(controller.InputsStale, taking, "", one(func(r *podRig) {
 			r.kind.SpecLive = func(_ context.Context, rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 				spec, err := replicas.ReplicaSetSpec(rs)
 				spec.Paused = !template
@@ -251,7 +257,7 @@ func TestEachGateAlone(t *testing.T) {
 		row(controller.MustStay, controller.StopsDeletions, "", one(func(r *podRig) {
 			withSpec(r, func(s *replicas.PodSpec) { s.Rules.MustStay = func(*corev1.Pod) bool { return true } })
 		}, func(r *podRig) { *r.owner.Spec.Replicas = 4 })),
-		row(controller.MissingFirst, controller.StopsDeletions, "", one(func(r *podRig) {
+		row(controller.MissingFirst, taking, "", one(func(r *podRig) {
 			*r.owner.Spec.Replicas = 5
 			withSpec(r, func(s *replicas.PodSpec) { s.Rules.MustGo = func(p *corev1.Pod) bool { return p.Name == "web-000" } })
 		}, func(r *podRig) { r.settle(); *r.owner.Spec.Replicas = 4 })),
@@ -340,6 +346,50 @@ func TestEachGateAlone(t *testing.T) {
 				return pass(t, r, 2, four(r)...)
 			},
 		}),
+		row(controller.UpdateInFlight, controller.StopsUpdates, "", gate{
+			with: []controller.GateReason{controller.MissingFirst},
+			begin: func(t *testing.T, r *podRig) podPass {
+				t.Helper()
+				*r.owner.Spec.Replicas = 4
+				var stays string
+				withSpec(r, func(s *replicas.PodSpec) {
+					s.Rules.MustStay = func(p *corev1.Pod) bool { return p.Name == stays }
+					changesTo(s, "2", "limit=1")
+				})
+				pods := four(r)
+				r.get = func(name string) (*corev1.Pod, error) { return find(pods, name) }
+				r.change = func(*corev1.Pod, selector.Patch) (*corev1.Pod, error) { return nil, timeout() }
+				first := pass(t, r, 0, pods...)
+				stays = first.Scale.Update[0].Object.Name
+				return pass(t, r, 1, pods...)
+			},
+			end: func(t *testing.T, r *podRig) podPass {
+				t.Helper()
+				pods := four(r)
+				for _, p := range pods {
+					p.ResourceVersion, p.Annotations = "90", map[string]string{"template": "2"}
+				}
+				return pass(t, r, 2, pods...)
+			},
+		}),
+		row(controller.UpdateFailed, controller.StopsUpdates, "", one(func(r *podRig) {
+			*r.owner.Spec.Replicas = 4
+			withSpec(r, func(s *replicas.PodSpec) { changesTo(s, "2") })
+			r.change = func(p *corev1.Pod, _ selector.Patch) (*corev1.Pod, error) {
+				if p.Name == "web-000" {
+					return nil, conflict(p.Name)
+				}
+				changed := clone(p)
+				changed.ResourceVersion, changed.Annotations = "90", map[string]string{"template": "2"}
+				return changed, nil
+			}
+		}, func(r *podRig) {
+			r.change = func(p *corev1.Pod, _ selector.Patch) (*corev1.Pod, error) {
+				changed := clone(p)
+				changed.ResourceVersion, changed.Annotations = "90", map[string]string{"template": "2"}
+				return changed, nil
+			}
+		})),
 		row(controller.LookFailed, 0, controller.FailedLook, gate{
 			begin: func(t *testing.T, r *podRig) podPass {
 				t.Helper()

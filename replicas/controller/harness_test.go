@@ -59,6 +59,7 @@ type rig[O, C controller.Object] struct {
 	create      func(i int) error
 	remove      func(c C, opts metav1.DeleteOptions) error
 	patch       func(c C) error
+	change      func(c C, patch selector.Patch) (C, error) // answers merge patches if it is set
 	dryRun      func(c C) error
 	get         func(name string) (C, error)
 	live        func() ([]C, error)
@@ -239,6 +240,9 @@ func (r *rig[O, C]) Patch(_ context.Context, child C, patch selector.Patch, opts
 		return child, r.dryRun(child)
 	}
 	r.note(&r.calls, "patch %s %s", child.GetName(), patch.Data)
+	if r.change != nil && patch.Type == types.MergePatchType {
+		return r.change(child, patch)
+	}
 	if err := r.patch(child); err != nil || r.silent {
 		return *new(C), err
 	}

@@ -128,7 +128,7 @@ func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C], t
 	}))
 	now = p.opts.Now() // a list may have hung for half a minute
 	facts := p.facts
-	facts.CreationsInFlight, facts.DeletionsInFlight, facts.Names, facts.Related = nil, nil, nil, nil
+	facts.CreationsInFlight, facts.DeletionsInFlight, facts.UpdatesInFlight, facts.Names, facts.Related = nil, nil, nil, nil, nil
 	all, _ := replicas.ScaleTo(slices.Concat(p.Active, p.Ended), withFacts(p.spec, facts)) // the plan had no error
 	wait := func(reason GateReason, name string, next time.Duration, holds bool) {
 		if next = max(next, p.state.holds[holdKey{LookFailed, ""}].remaining(now, "")); next <= 0 {
@@ -145,13 +145,21 @@ func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C], t
 			wait(CreationInFlight, n.Name, n.NextCheck(now), all.Create > scale.Create && n.Holder == ledger.NoObject)
 		}
 	}
+	calls := known.InFlight()
+	deletions, updates := sets.New(calls.Deletions...), sets.New(calls.Updates...)
 	for _, v := range p.unanswered() {
-		wait(DeletionInFlight, v.child.GetName(), v.sent.Add(ledger.MaxRequestAge+1).Sub(now), len(all.Delete) > len(scale.Delete) && p.rules.Active(v.child))
+		id, name, next := object.ID(v.child), v.child.GetName(), v.sent.Add(ledger.MaxRequestAge+1).Sub(now)
+		if deletions.Has(id) {
+			wait(DeletionInFlight, name, next, len(all.Delete) > len(scale.Delete) && p.rules.Active(v.child))
+		}
+		if updates.Has(id) {
+			wait(UpdateInFlight, name, next, len(all.Update) > len(scale.Update))
+		}
 	}
 	return found, held
 }
 
-// An unanswered is a child whose delete call had no answer.
+// An unanswered is a child with a delete call or a change that had no answer.
 type unanswered[C Object] struct {
 	child C
 	sent  time.Time
@@ -201,7 +209,7 @@ func (p *pass[O, C]) lookFor(ctx context.Context, names []ledger.Name, deletions
 	}
 	for _, v := range deletions {
 		if f, ok := find(nameOf(v.child)); ok {
-			p.lookedForDeleted(look, v, f, began)
+			p.lookedForChild(look, v, f, began)
 		}
 	}
 	if failed == nil {
@@ -239,8 +247,8 @@ func (p *pass[O, C]) lookedForName(l look[C], n ledger.Name, f finding[C], found
 	}
 }
 
-// lookedForDeleted records what a look has found of a child whose delete call had no answer.
-func (p *pass[O, C]) lookedForDeleted(l look[C], v unanswered[C], f finding[C], began time.Time) {
+// lookedForChild records what a look has found of a child with a call that had no answer.
+func (p *pass[O, C]) lookedForChild(l look[C], v unanswered[C], f finding[C], began time.Time) {
 	known, id := p.state.known, object.ID(v.child)
 	switch {
 	case !f.there:
@@ -251,6 +259,7 @@ func (p *pass[O, C]) lookedForDeleted(l look[C], v unanswered[C], f finding[C], 
 	default:
 		if !p.viewHas(f.child) { // the child has changed, and may have another owner
 			p.believe(l.start, f.child)
+			p.again(1)
 		}
 		if f.child.GetDeletionTimestamp() == nil && began.Sub(v.sent) < ledger.MaxRequestAge {
 			return

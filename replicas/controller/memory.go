@@ -75,6 +75,8 @@ type memory[C Object] struct {
 // perGeneration is the part of the state that is dropped when the owner's generation changes.
 type perGeneration struct {
 	refused string // the message of the last event about a refusal or an error of Kind.Spec
+	// replace holds the IDs of children that must go, because the server refuses their change; see Change.OrReplace.
+	replace sets.Set[string]
 }
 
 // nothingLeft is called when the owner needs no creation or deletion. It drops the holds for a full quota,
@@ -84,7 +86,7 @@ type perGeneration struct {
 func (s *memory[C]) nothingLeft(now time.Time) {
 	maps.DeleteFunc(s.holds, func(k holdKey, h *hold) bool {
 		switch k.Reason {
-		case QuotaFull, Conflict, CreationInFlight, InputsStale:
+		case QuotaFull, Conflict, CreationInFlight, InputsStale, UpdateFailed:
 			return true
 		case NamespaceGoing, RetryAfter, CreationFailed, DeletionRetryAfter, DeletionFailed:
 			return h.remaining(now, "") <= 0

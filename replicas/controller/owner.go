@@ -84,6 +84,7 @@ func (p *pass[O, C]) specOf(owner O) (spec replicas.Spec[C], remembers bool, err
 func (p *pass[O, C]) complete(spec *replicas.Spec[C], owner O) (remembers bool) {
 	spec.Owner, spec.Kind = owner, p.kind.Owner
 	spec.Replicas = spec.Wanted()
+	p.mustReplace(spec)
 	return p.rememberReadiness(spec)
 }
 
@@ -316,16 +317,16 @@ func (p *pass[O, C]) unread(ctx context.Context, stops Stops, why error) error {
 	return p.failure("reading it before the number of children is changed: %w", why)
 }
 
-// ownerAgrees removes deletions and creations from scale if the owner on the server no longer wants the
+// ownerAgrees removes changes, deletions and creations from scale if the owner on the server no longer wants the
 // same children as p.Owner. It reads the owner only if necessary. The result ok reports whether
 // Kind.Prepare can be called with the plan.
 func (p *pass[O, C]) ownerAgrees(ctx context.Context, planned, scale replicas.Scale[C]) (agreed replicas.Scale[C], ok bool) {
-	isShown := p.kind.Prepare != nil && deletes(planned)
-	if (isShown || deletes(scale)) && !p.mayDelete(ctx) {
+	isShown := p.kind.Prepare != nil && takes(planned)
+	if (isShown || takes(scale)) && !p.mayTake(ctx) {
 		if _, unread := p.state.holds[holdKey{OwnerUnread, specLive}]; isShown || unread {
 			return replicas.Scale[C]{}, false
 		}
-		scale.Delete, scale.Discard = nil, nil
+		scale.Update, scale.Delete, scale.Discard = nil, nil, nil
 	}
 	if scale.Create > 0 {
 		scale.Create = p.mayCreate(ctx, scale.Create)
@@ -334,12 +335,15 @@ func (p *pass[O, C]) ownerAgrees(ctx context.Context, planned, scale replicas.Sc
 	return scale, true
 }
 
-func deletes[C Object](scale replicas.Scale[C]) bool { return len(scale.Delete)+len(scale.Discard) > 0 }
+// takes reports whether a scale deletes or changes children.
+func takes[C Object](scale replicas.Scale[C]) bool {
+	return len(scale.Update)+len(scale.Delete)+len(scale.Discard) > 0
+}
 
-// mayDelete reports whether the pass may delete children. This is the case if the owner on the server still
+// mayTake reports whether the pass may delete and change children. This is the case if the owner on the server still
 // wants the same children as p.Owner, and the other objects that the Spec reads do, too. Without this check, an old
-// spec that wants fewer children could cause deletions.
-func (p *pass[O, C]) mayDelete(ctx context.Context) bool {
+// spec that wants fewer children could cause deletions, or put children back to an old template.
+func (p *pass[O, C]) mayTake(ctx context.Context) bool {
 	if p.held(InputsStale, specLive, "", "") || p.held(OwnerUnread, specLive, "", "") {
 		return false
 	}
@@ -352,7 +356,7 @@ func (p *pass[O, C]) mayDelete(ctx context.Context) bool {
 // specLive is the key of the holds that Kind.SpecLive causes. A read of the owner does not end them.
 const specLive = "SpecLive"
 
-// inputsAgree reports whether the plan of Kind.SpecLive deletes what the plan of Kind.Spec does.
+// inputsAgree reports whether the plan of Kind.SpecLive deletes and changes what the plan of Kind.Spec does.
 func (p *pass[O, C]) inputsAgree(ctx context.Context) bool {
 	if p.kind.SpecLive == nil {
 		return true
@@ -375,7 +379,7 @@ func (p *pass[O, C]) inputsAgree(ctx context.Context) bool {
 		p.scaleFails(StopsDeletions, err)
 		p.fails(err)
 		return false
-	case reflect.DeepEqual(deletionsIn(p.own.plan.Scale), deletionsIn(plan.Scale)):
+	case reflect.DeepEqual(deletionsIn(p.own.plan.Scale), deletionsIn(plan.Scale)) && reflect.DeepEqual(patchesIn(p.own.plan.Scale), patchesIn(plan.Scale)):
 		p.state.holds.end(specLive, OwnerUnread, InputsStale)
 		return true
 	}
@@ -479,7 +483,7 @@ func decisions[C Object](plan replicas.Plan[C], spec replicas.Spec[C]) []any {
 	if spec.Slots == nil {
 		plan.Scale.Names = nil // they are random
 	}
-	return []any{plan.Blocked.Reason, plan.Scale.Create, plan.Scale.Names, deletionsIn(plan.Scale), idsIn(plan.Claims.Adopt), idsIn(plan.Claims.Release)}
+	return []any{plan.Blocked.Reason, plan.Scale.Create, plan.Scale.Names, deletionsIn(plan.Scale), patchesIn(plan.Scale), idsIn(plan.Claims.Adopt), idsIn(plan.Claims.Release)}
 }
 
 func deletionsIn[C Object](scale replicas.Scale[C]) (options []metav1.DeleteOptions) {

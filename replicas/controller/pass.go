@@ -120,15 +120,16 @@ func (p *pass[O, C]) run(ctx context.Context) {
 	}
 }
 
-// scale creates missing children, deletes surplus children, and discards children that have ended.
+// scale changes children in place, creates missing ones, deletes surplus ones, and discards those that have ended.
 func (p *pass[O, C]) scale(ctx context.Context, planned replicas.Scale[C]) {
 	if p.Waiting() && planned.IsZero() { // the pass does not know which children are missing or surplus
 		return
 	}
 	p.limits(planned)
 	p.left = max(p.state.active-len(p.Active)-len(p.Released), 0)
-	scale, made, gone := p.carryOut(ctx, planned)
+	scale, changed, made, gone := p.carryOut(ctx, planned)
 	found, held := p.lookForLost(ctx, scale, made.taken())
+	changed.conclude(found)
 	made.conclude(found)
 	gone.conclude(found)
 	if planned.IsZero() && !held {
@@ -140,20 +141,20 @@ func (p *pass[O, C]) scale(ctx context.Context, planned replicas.Scale[C]) {
 
 // carryOut makes the calls of a plan, and returns what is left of it. Each step may remove calls, and none adds
 // any.
-func (p *pass[O, C]) carryOut(ctx context.Context, planned replicas.Scale[C]) (scale replicas.Scale[C], made *creations[O, C], gone *deletions[O, C]) {
+func (p *pass[O, C]) carryOut(ctx context.Context, planned replicas.Scale[C]) (scale replicas.Scale[C], changed *updates[O, C], made *creations[O, C], gone *deletions[O, C]) {
 	if planned.IsZero() {
 		if !p.ownerOld {
 			_, err := p.callPrepare(ctx, planned, planned) // Prepare may undo what it began
 			p.fails(err)
 		}
-		return planned, nil, nil
+		return planned, nil, nil, nil
 	}
 	// A quota was full a second ago, and each event of a child brings a pass. Nothing is worth a read of the owner
 	// until there is something to send.
 	scale, newborns := p.notHeld(planned)
 	isHeld := scale.IsZero()
-	if isHeld && (p.ownerOld || deletes(planned) || p.kind.Prepare == nil) {
-		return planned, nil, nil
+	if isHeld && (p.ownerOld || takes(planned) || p.kind.Prepare == nil) {
+		return planned, nil, nil, nil
 	}
 	// The cached owner wants two, and a person has set it to five again. This must be known before Prepare, which
 	// may already drain the children that are to go.
@@ -164,16 +165,20 @@ func (p *pass[O, C]) carryOut(ctx context.Context, planned replicas.Scale[C]) (s
 		p.fails(err)
 	}
 	if isHeld {
-		return planned, nil, nil
+		return planned, nil, nil, nil
 	}
 	// The author may have removed any part of the plan, so what is left is counted once more, with all that may
 	// still land.
 	scale = p.clampToRoom(ctx, scale)
 	if scale.IsZero() {
-		return scale, nil, nil
+		return scale, nil, nil, nil
 	}
 	p.Scale = scale
 	p.tellScaling(ctx, scale)
+	// A change must not meet what the same pass does after it, and a refusal of it says nothing about the rest.
+	if len(scale.Update) > 0 {
+		changed = p.update(ctx, scale.Update)
+	}
 	// A rollout may take an old child only when there is another in its place. So creations go first, but a full
 	// quota bars no deletion, which may be what makes room in it.
 	if scale.Create > 0 {
@@ -182,7 +187,7 @@ func (p *pass[O, C]) carryOut(ctx context.Context, planned replicas.Scale[C]) (s
 	if victims := slices.Concat(scale.Delete, scale.Discard); len(victims) > 0 {
 		gone = p.delete(ctx, victims)
 	}
-	return scale, made, gone
+	return scale, changed, made, gone
 }
 
 // panics is deferred by sync. If the pass panics, it reports that and panics again.
@@ -267,7 +272,7 @@ type Pass[O, C Object] struct {
 	Name  types.NamespacedName
 	Owner O
 	Outcome[C]
-	// Scale lists the creations and deletions that the pass set out to make, without those that Kind.Prepare
+	// Scale lists the changes, creations and deletions that the pass set out to make, without those that Kind.Prepare
 	// removed. With Slots, MaxUnavailable or MaxSurge, Scale may contain both creations and deletions.
 	Scale replicas.Scale[C]
 	// Adopted and Released list the children that were patched successfully. Released also contains children
@@ -276,6 +281,9 @@ type Pass[O, C Object] struct {
 	// Created and Deleted list the children that were created and deleted successfully. If a creation returned
 	// an error but the child was then found on the server, Created contains this child, too.
 	Created, Deleted []C
+	// Changed lists the children that were changed in place, as the server returned them. If the answer was lost but
+	// the child was then found with the change, Changed contains it, too.
+	Changed []C
 	// Failed is the number of failed calls. If adoptions were not tried because the owner could not be
 	// checked or must not adopt, Failed also counts these adoptions. Skipped is the number of creations
 	// that slow start did not try after a failure.

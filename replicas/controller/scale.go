@@ -16,6 +16,7 @@ import (
 
 	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/internal/object"
+	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/ledger"
 	"github.com/replicakit/replicakit/slowstart"
@@ -38,6 +39,7 @@ func (p *pass[O, C]) notHeld(scale replicas.Scale[C]) (replicas.Scale[C], map[st
 	if len(scale.Delete)+len(scale.Discard) > 0 && p.deletionsHeld() {
 		scale.Delete, scale.Discard = nil, nil
 	}
+	scale.Update = p.updatesNotHeld(scale.Update)
 	scale.Delete, scale.Discard = p.notRefused(scale.Delete), p.notRefused(scale.Discard)
 	if scale.Create > 0 {
 		scale = p.postponeFailing(scale)
@@ -72,7 +74,7 @@ func (p *pass[O, C]) clampToRoom(ctx context.Context, scale replicas.Scale[C]) r
 		return replicas.Scale[C]{}
 	}
 	scale = room.Clamp(scale)
-	p.calls.allow(scale.Create, len(scale.Delete))
+	p.calls.allow(len(scale.Update), scale.Create, len(scale.Delete))
 	return scale
 }
 
@@ -145,6 +147,7 @@ func (p *pass[O, C]) callPrepare(ctx context.Context, planned, allowed replicas.
 	}
 	step := Step[C]{
 		Now: p.Now, Create: slices.Clone(planned.Names), Delete: slices.Clone(planned.Delete), Discard: slices.Clone(planned.Discard),
+		Update: slices.Clone(planned.Update),
 		Active: slices.Clone(p.notDoubted(planned)), Terminating: slices.Clone(p.Terminating),
 		InFlight: len(p.state.known.Open()) + len(p.state.known.UnansweredCalls()),
 		Later:    p.Scale.Kept + p.Scale.Deferred,
@@ -176,15 +179,11 @@ const unsureAgain = 2 * time.Minute
 // notDoubted returns the active children. A child is omitted if an earlier delete call for the child had no
 // answer, and scale does not delete the child again.
 func (p *pass[O, C]) notDoubted(scale replicas.Scale[C]) []C {
-	doubted := p.state.known.UnansweredCalls()
-	if len(doubted) == 0 {
+	if len(p.facts.DeletionsInFlight) == 0 {
 		return p.Active
 	}
-	victims := idsOf(scale.Delete)
-	return slices.DeleteFunc(slices.Clone(p.Active), func(c C) bool {
-		_, isDoubted := doubted[object.ID(c)]
-		return isDoubted && !victims.Has(object.ID(c))
-	})
+	doubted := sets.New(p.facts.DeletionsInFlight...).Difference(idsOf(scale.Delete))
+	return slices.DeleteFunc(slices.Clone(p.Active), func(c C) bool { return doubted.Has(object.ID(c)) })
 }
 
 // tellScaling reports to this library's own tests what the pass is about to create and delete.
@@ -226,6 +225,8 @@ func (s *Step[C]) check(planned replicas.Scale[C]) error {
 		why = "step.Delete: a child was added, or is listed twice"
 	case !areLess(s.Discard, planned.Discard):
 		why = "step.Discard: a child was added, or is listed twice"
+	case !areLess(changed(s.Update), changed(planned.Update)):
+		why = "step.Update: a child was added, or is listed twice"
 	case len(s.Create) > len(names.Intersection(sets.New(s.Create...))):
 		why = "step.Create: a name was added, or is listed twice"
 	default:
@@ -240,18 +241,23 @@ func (s *Step[C]) allowedOf(scale replicas.Scale[C]) replicas.Scale[C] {
 	scale.Names = filter(scale.Names, left.Has)
 	scale.Create = len(scale.Names)
 	scale.Delete, scale.Discard = keep(scale.Delete, s.Delete), keep(scale.Discard, s.Discard)
+	stays := idsOf(changed(s.Update))
+	scale.Update = filter(scale.Update, func(c replicas.Change[C]) bool { return stays.Has(object.ID(c.Object)) })
 	return scale
 }
 
 // leftOut compares two scales. The second scale contains a part of the first one. If the second scale has
 // fewer creations, the result includes StopsCreations. If the second scale has fewer entries in Delete or
-// Discard, the result includes StopsDeletions.
+// Discard, the result includes StopsDeletions, and if it has fewer changes, StopsUpdates.
 func leftOut[C Object](scale, less replicas.Scale[C]) (stops Stops) {
 	if less.Create < scale.Create {
 		stops = StopsCreations
 	}
 	if len(less.Delete) < len(scale.Delete) || len(less.Discard) < len(scale.Discard) {
 		stops |= StopsDeletions
+	}
+	if len(less.Update) < len(scale.Update) {
+		stops |= StopsUpdates
 	}
 	return stops
 }
@@ -262,6 +268,14 @@ func idsOf[C Object](deletions []replicas.Deletion[C]) sets.Set[types.UID] {
 		ids.Insert(object.ID(v.Object))
 	}
 	return ids
+}
+
+// changed returns the changed children, in the form of deletions.
+func changed[C Object](changes []replicas.Change[C]) (children []replicas.Deletion[C]) {
+	for _, c := range changes {
+		children = append(children, replicas.Deletion[C]{Victim: podrank.Victim[C]{Object: c.Object}})
+	}
+	return children
 }
 
 // areLess reports whether all deletions in the first list were planned. If a deletion is listed twice, the

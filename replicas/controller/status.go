@@ -38,6 +38,9 @@ type Outcome[C Object] struct {
 	// Active lists the children that were active before the pass created or deleted children. Terminating
 	// lists the children that are being deleted and are not active.
 	Active, Terminating []C
+	// Updated is the number of children in Active that need not go and need no change any more after this pass. If
+	// Spec.Update, Rules.MustGo and Rules.ReadyWithin are not set, these are all of them.
+	Updated int32
 	// Ended lists the children that have ended, because Rules.Failed or Rules.Discard returns true for them,
 	// and that were not being deleted before the pass. The pass that replaces such a child also deletes it. If
 	// the deletion fails, the child is in Ended again, so a status that counts all failures must know the UIDs
@@ -92,6 +95,12 @@ func (o Outcome[C]) Failure() status.Failure {
 func (p *pass[O, C]) report(ctx context.Context) {
 	var counted []C
 	p.Counts, counted = p.count()
+	p.Updated = int32(len(p.Active) - p.own.plan.Scale.Outdated)
+	for _, c := range p.Changed {
+		if object.IsNil(p.spec.Update(c).To) {
+			p.Updated++
+		}
+	}
 	if p.kind.Status != nil {
 		p.writeStatus(ctx, func(owner O) error { return p.kind.Status(owner, p.Outcome) })
 	}

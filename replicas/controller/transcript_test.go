@@ -4,6 +4,7 @@
 package controller_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -23,8 +24,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/replicakit/replicakit/internal/mergepatch"
 	"github.com/replicakit/replicakit/internal/sim/podtest"
+	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/selector"
+	"github.com/replicakit/replicakit/status"
 )
 
 // TestTranscripts plays the files testdata/*.txt. A line that begins with "== " starts a sub-test and contains its
@@ -40,6 +46,9 @@ import (
 // method scene.set.
 //
 //	wanted N              the owner wants N pods, in a new generation
+//	template N [OPTION...] the owner wants its pods changed in place to template N, in a new generation; the options are
+//	                      limit=N (MaxUnavailable), free, replace (OrReplace), list (the image is changed, too) and
+//	                      subresource=NAME
 //	owner gone            the owner no longer exists on the server
 //	owner deleted         the owner is being deleted on the server
 //	owner replaced        another owner has the name on the server
@@ -168,6 +177,12 @@ type hook struct {
 func newScene(t *testing.T) *scene {
 	t.Helper()
 	s := &scene{podRig: newRig(0), t: t}
+	s.change = s.changes
+	withSpecOf(s.podRig, func(rs *appsv1.ReplicaSet, spec *replicas.PodSpec) {
+		if words := strings.Fields(rs.Annotations["template"]); len(words) > 0 {
+			changesTo(spec, words[0], words[1:]...)
+		}
+	})
 	s.owned = s.owner
 	s.owned.ResourceVersion = s.next()
 	s.owner = clone(s.owned)
@@ -334,6 +349,72 @@ func (s *scene) patches(shown *corev1.Pod) error {
 	return nil
 }
 
+// changes answers the patch that changes a pod in place.
+func (s *scene) changes(shown *corev1.Pod, patch selector.Patch) (patched *corev1.Pod, err error) {
+	err = s.answer("change", shown.Name, func() error {
+		var fields map[string]any
+		require.NoError(s.t, json.Unmarshal(patch.Data, &fields))
+		meta, _ := fields["metadata"].(map[string]any)
+		p := s.find(shown.Name)
+		switch {
+		case p == nil:
+			return notFound(shown.Name)
+		case meta["uid"] != string(p.UID) || meta["resourceVersion"] != p.ResourceVersion:
+			return conflict(shown.Name)
+		}
+		text, err := json.Marshal(p)
+		require.NoError(s.t, err)
+		var is map[string]any
+		require.NoError(s.t, json.Unmarshal(text, &is))
+		text, err = json.Marshal(mergepatch.Apply(is, fields))
+		require.NoError(s.t, err)
+		patched = &corev1.Pod{}
+		require.NoError(s.t, json.Unmarshal(text, patched))
+		s.set(patched, s.webhook)
+		patched.ResourceVersion = s.next()
+		*p = *clone(patched)
+		return nil
+	})
+	return patched, err
+}
+
+// changesTo makes a spec change its pods in place. A pod is ready if it runs the template that it bears.
+func changesTo(spec *replicas.PodSpec, template string, options ...string) {
+	var change replicas.Change[*corev1.Pod]
+	withList := false
+	for _, option := range options {
+		switch key, value, _ := strings.Cut(option, "="); key {
+		case "limit":
+			limit := intstr.Parse(value)
+			spec.MaxUnavailable = &limit
+		case "free":
+			change.Free = true
+		case "replace":
+			change.OrReplace = true
+		case "subresource":
+			change.Subresource = value
+		case "list":
+			withList = true
+		}
+	}
+	spec.Update = func(p *corev1.Pod) replicas.Change[*corev1.Pod] {
+		to := clone(p)
+		metav1.SetMetaDataAnnotation(&to.ObjectMeta, "template", template)
+		if withList {
+			to.Spec.Containers[0].Image = "web:" + template
+		}
+		if apiequality.Semantic.DeepEqual(p, to) {
+			return replicas.Change[*corev1.Pod]{}
+		}
+		change := change
+		change.To = to
+		return change
+	}
+	spec.Rules.Ready = func(p *corev1.Pod) bool {
+		return status.IsPodReady(p) && p.Annotations["template"] == p.Annotations["runs"]
+	}
+}
+
 // do runs one command.
 func (s *scene) do(words []string) {
 	command, args := words[0], words[1:]
@@ -342,6 +423,12 @@ func (s *scene) do(words []string) {
 		n := int32(s.number(args[0])) //nolint:gosec // small
 		s.owned = clone(s.owned)
 		s.owned.Spec.Replicas, s.owned.ResourceVersion = &n, s.next()
+		s.owned.Generation++
+		s.showOwner()
+	case "template":
+		s.owned = clone(s.owned)
+		metav1.SetMetaDataAnnotation(&s.owned.ObjectMeta, "template", strings.Join(args, " "))
+		s.owned.ResourceVersion = s.next()
 		s.owned.Generation++
 		s.showOwner()
 	case "owner":
@@ -567,6 +654,12 @@ func (s *scene) set(p *corev1.Pod, attributes []string) {
 			p.Labels = nil
 		case "uid":
 			p.UID = types.UID(value)
+		case "template", "runs":
+			metav1.SetMetaDataAnnotation(&p.ObjectMeta, key, value)
+		case "image":
+			p.Spec.Containers = []corev1.Container{{Name: "main", Image: value, Env: []corev1.EnvVar{{Name: "MODE", Value: "fast"}}}}
+		case "blind": // as a cache that drops the environment
+			p.Spec.Containers[0].Env = nil
 		case "unscheduled":
 			p.Spec.NodeName = ""
 		case "finalizer":
@@ -688,7 +781,7 @@ func (s *scene) pass(always bool) {
 	for _, list := range []struct {
 		are  string
 		pods []*corev1.Pod
-	}{{"deleted", s.last.Deleted}, {"adopted", s.last.Adopted}, {"released", s.last.Released}} {
+	}{{"changed", s.last.Changed}, {"deleted", s.last.Deleted}, {"adopted", s.last.Adopted}, {"released", s.last.Released}} {
 		if len(list.pods) > 0 {
 			s.printed = append(s.printed, fmt.Sprintf("  %s: %s", list.are, strings.Join(names(list.pods), " ")))
 		}

@@ -326,7 +326,7 @@ func newKeptSpec[C Object](owner Object, spec replicas.Spec[C], err error) *kept
 	kept := &keptSpec[C]{resourceVersion: owner.GetResourceVersion(), selector: spec.Selector, err: err}
 	if err == nil {
 		kept.minReady, kept.rules = time.Duration(spec.MinReadySeconds)*time.Second, spec.Rules.Complete()
-		kept.limited = spec.MaxDeletions != nil
+		kept.limited = spec.MaxDeletions != nil || spec.Update != nil
 	}
 	return kept
 }
@@ -449,7 +449,7 @@ type keptSpec[C Object] struct {
 	err             error
 	minReady        time.Duration
 	rules           replicas.Rules[C]
-	limited         bool // MaxDeletions is set
+	limited         bool // MaxDeletions or Update is set, so a pass waits for children that become available
 }
 
 // newest holds the newest resourceVersion of any child in the events so far.

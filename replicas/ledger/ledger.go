@@ -162,7 +162,10 @@ func (l *Ledger[C]) observe(start Moment, c C, by call, now time.Time) error {
 	defer l.mu.Unlock()
 	id := idOf(c)
 	l.record(id, fact[C]{answer: answer[C]{there: true, child: c, version: c.GetResourceVersion(), at: start}}, now)
-	l.children[id].call = by
+	e := l.children[id]
+	if e.call = by; !e.unanswered.lasts(c) {
+		e.unanswered = unanswered{}
+	}
 	return nil
 }
 

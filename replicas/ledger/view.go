@@ -459,8 +459,8 @@ func (o *overlay[C]) suspect(lacking []*entry[C]) {
 // Split divides the active children of the last view into three lists, according to the facts that are
 // known now. The second list contains each child that was created but is not in the cache yet. The third
 // list contains each child that was deleted but is unchanged in the cache. Other children that are being
-// deleted or are gone are omitted. All remaining children are in the first list, which may be the same
-// slice as children.
+// deleted or are gone are omitted. All remaining children are in the first list in their newest known
+// state. This list may be the same slice as children.
 func (l *Ledger[C]) Split(children []C) (stay, come, leave []C) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -481,6 +481,8 @@ func (l *Ledger[C]) Split(children []C) (stay, come, leave []C) {
 		case e.fact.gone > 0, w.isMissing(), w.there && w.child.GetDeletionTimestamp() != nil, e.fact.isEmpty() && l.list.excludes(c):
 		case e.call == created:
 			come = append(come, c)
+		case w.there: // an answer of this pass, such as to a change
+			stay = append(stay, w.child)
 		default:
 			stay = append(stay, c)
 		}

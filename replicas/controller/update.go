@@ -1,0 +1,254 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"reflect"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/replicakit/replicakit/internal/joined"
+	"github.com/replicakit/replicakit/internal/object"
+	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/ledger"
+	"github.com/replicakit/replicakit/selector"
+	"github.com/replicakit/replicakit/slowstart"
+)
+
+// updates holds the state of the step of a pass that changes children.
+type updates[O, C Object] struct {
+	*pass[O, C]
+	each   []*update[C] // nil if slow start did not try it
+	result slowstart.Result
+}
+
+// An update is one change, with the answer to its patch.
+type update[C Object] struct {
+	replicas.Change[C]
+	patched C
+	err     error
+}
+
+// update changes children with slow start, because a change that is refused for one is usually refused for all.
+func (p *pass[O, C]) update(ctx context.Context, changes []replicas.Change[C]) *updates[O, C] {
+	u := &updates[O, C]{pass: p, each: make([]*update[C], len(changes))}
+	u.result = slowstart.Run(ctx, len(changes), slowstart.Options{MaxParallel: p.opts.MaxParallel}, func(ctx context.Context, i int) error {
+		e := &update[C]{Change: changes[i], err: errNoAnswer} // the client may panic
+		u.each[i] = e
+		e.patched, e.err = p.askUpdate(ctx, &e.Change)
+		if e.err == nil && !e.Free {
+			p.tellUpdated(e.patched)
+		}
+		if apierrors.IsConflict(e.err) || apierrors.IsNotFound(e.err) || errors.Is(e.err, errNotAsShown) {
+			return nil // it says nothing about the other children
+		}
+		return e.err
+	})
+	return u
+}
+
+// errNotAsShown is the error of a change that was not sent, because the child is not as the plan has seen it.
+var errNotAsShown = errors.New("the child has changed")
+
+// errSameAgain is the error of a change that the child needs again after it was made.
+var errSameAgain = errors.New("the server accepted the change, and the child needs the same change again: a webhook, a default or another client undoes it, or the cache drops what Update compares")
+
+// askUpdate sends a change, and records the answer in the ledger.
+func (p *pass[O, C]) askUpdate(ctx context.Context, c *replicas.Change[C]) (patched C, err error) {
+	if err := p.calls.take(&p.calls.updates, "change", object.Name(c.Object)); err != nil {
+		return patched, p.failure("%w", err)
+	}
+	start := p.state.known.Start()
+	if c.ReplacesList() {
+		// The cache drops the environment of each container to save memory. A list is sent whole, so a new image would
+		// have erased it. The change is therefore made from the child as the server has it.
+		if err := p.fromLive(ctx, start, c); err != nil {
+			return patched, err
+		}
+	}
+	patch, err := c.Patch()
+	if err != nil {
+		return patched, p.failure("%w", err)
+	}
+	start, err = p.state.known.Start(), errNoAnswer
+	defer func() { p.noteUpdate(start, *c, patched, err) }()
+	patched, err = p.sendUpdate(ctx, c.Object, patch)
+	return patched, err
+}
+
+// fromLive makes a change again from the child on the server.
+func (p *pass[O, C]) fromLive(ctx context.Context, start ledger.Moment, c *replicas.Change[C]) error {
+	live, there, err := p.read(ctx, nameOf(c.Object))
+	switch {
+	case err != nil:
+		return err
+	case !there || object.ID(live) != object.ID(c.Object):
+		p.state.known.ObserveDeleted(start, object.ID(c.Object), p.opts.Now())
+		return errNotAsShown
+	case live.GetResourceVersion() != c.Object.GetResourceVersion():
+		p.believe(start, live)
+		return errNotAsShown
+	}
+	change := p.spec.Update(live)
+	if object.IsNil(change.To) {
+		return errSameAgain
+	}
+	c.To, c.Object = change.To, live
+	return nil
+}
+
+// noteUpdate records the result of a change in the ledger. Of a Free change without an answer nothing is recorded,
+// because no other child waits for it.
+func (p *pass[O, C]) noteUpdate(start ledger.Moment, c replicas.Change[C], patched C, err error) {
+	known, now, id := p.state.known, p.opts.Now(), object.ID(c.Object)
+	switch {
+	case err == nil:
+		p.believe(start, patched)
+		known.CallAnswered(id) // an earlier call carried the version of before, and can no longer take effect
+	case apierrors.IsNotFound(err):
+		known.ObserveDeleted(start, id, now)
+		known.CallAnswered(id)
+	case hadNoAnswer(err) && !c.Free:
+		known.CallUnanswered(id, ledger.Update, c.Object.GetResourceVersion(), now)
+	}
+}
+
+func (p *pass[O, C]) tellUpdated(c C) {
+	p.event(corev1.EventTypeNormal, SuccessfulUpdate, "Updated "+p.childNoun()+": "+c.GetName())
+}
+
+// conclude decides what became of the changes without an answer, and reports the errors.
+func (u *updates[O, C]) conclude(found findings[C]) {
+	if u == nil {
+		return
+	}
+	var failures []error
+	for _, e := range u.each {
+		if e == nil {
+			continue
+		}
+		if f := found[nameOf(e.Object)]; f.there && hadNoAnswer(e.err) && object.ID(f.child) == object.ID(e.Object) && object.IsNil(u.spec.Update(f.child).To) {
+			e.patched, e.err = f.child, nil
+		}
+		if err := u.concludeOne(e); err != nil {
+			failures = append(failures, err)
+		}
+	}
+	if len(failures) == 0 && u.result.Skipped > 0 { // the context has ended
+		failures = []error{u.result.Err}
+	}
+	if len(failures) > 0 {
+		u.fails(u.failure("unable to update %s: %w", u.childResource.Resource, joined.Summary(joined.Errors(failures), failures)))
+	}
+}
+
+// concludeOne returns the error of a change that counts as an error of the pass.
+func (u *updates[O, C]) concludeOne(e *update[C]) error {
+	name := e.Object.GetName()
+	switch {
+	case e.err == nil && u.isUndone(e):
+		e.err = errSameAgain
+	case e.err == nil:
+		u.Changed = append(u.Changed, e.patched)
+		u.state.holds.end(name, UpdateFailed)
+		u.state.holds.end("", UpdateFailed)
+		return nil
+	case apierrors.IsNotFound(e.err), errors.Is(e.err, errNotAsShown):
+		u.again(1) // the ledger has what was found
+		return nil
+	case apierrors.IsConflict(e.err):
+		// A second try would need a read, and the child's next event brings a pass that has it.
+		u.holdUpdates(name, e.err, 50*time.Millisecond, time.Minute).version = e.Object.GetResourceVersion()
+		return nil
+	case apierrors.IsInvalid(e.err) && e.OrReplace:
+		if u.state.replace == nil {
+			u.state.replace = sets.New[string]()
+		}
+		u.state.replace.Insert(string(object.ID(e.Object)))
+		u.again(1)
+		return nil
+	}
+	u.Failed++
+	u.event(corev1.EventTypeWarning, FailedUpdate, "Error updating "+name+": "+e.err.Error())
+	switch {
+	case apierrors.IsInternalError(e.err) || serverDelay([]error{e.err}) > 0:
+		u.holdUpdates("", e.err, time.Second, time.Minute)
+	case isRefusal(e.err) || errors.Is(e.err, errSameAgain):
+		// A webhook took a label off again each time, and each event of a pod brought the next patch. So unlike after a
+		// Conflict, a newer child does not end the hold.
+		u.holdUpdates(name, e.err, time.Minute, 5*time.Minute)
+	}
+	return e.err
+}
+
+// isUndone reports whether the child needs the same change again. A child that now needs another one has come further.
+func (u *updates[O, C]) isUndone(e *update[C]) bool {
+	next := u.spec.Update(e.patched)
+	if object.IsNil(next.To) {
+		return false
+	}
+	next.Object = e.patched
+	return reflect.DeepEqual(withoutVersion(next), withoutVersion(e.Change))
+}
+
+// withoutVersion returns what a change does, whatever version of the child it was made from.
+func withoutVersion[C Object](c replicas.Change[C]) (fields map[string]any) {
+	patch, err := c.Patch()
+	if err == nil && json.Unmarshal(patch.Data, &fields) == nil {
+		meta, _ := fields["metadata"].(map[string]any)
+		delete(meta, "resourceVersion")
+	}
+	return map[string]any{c.Subresource: fields}
+}
+
+// holdUpdates delays the change of a child, or all changes if key is empty.
+func (p *pass[O, C]) holdUpdates(key string, why error, shortest, longest time.Duration) *hold {
+	h := p.state.holds.getOrAdd(UpdateFailed, key)
+	if h.Since.Before(p.Now) { // the first one in this pass
+		h.Double(p.opts.Now(), shortest, longest)
+	}
+	h.Wait, h.why, h.version = max(h.Wait, serverDelay([]error{why})), why, ""
+	p.gate(UpdateFailed, key, h.Wait, why)
+	return h
+}
+
+// updatesNotHeld returns the changes that no hold delays.
+func (p *pass[O, C]) updatesNotHeld(changes []replicas.Change[C]) []replicas.Change[C] {
+	if len(p.state.holds) == 0 || len(changes) == 0 {
+		return changes
+	}
+	if p.held(UpdateFailed, "", "", "") {
+		return nil
+	}
+	return filter(changes, func(c replicas.Change[C]) bool {
+		name := c.Object.GetName()
+		return !p.held(UpdateFailed, name, name, c.Object.GetResourceVersion())
+	})
+}
+
+// mustReplace adds to the rules that children must go whose change was refused.
+func (p *pass[O, C]) mustReplace(spec *replicas.Spec[C]) {
+	refused, mustGo := p.state.replace, spec.Rules.MustGo
+	if len(refused) == 0 || spec.Update == nil {
+		return
+	}
+	spec.Rules.MustGo = func(c C) bool {
+		return refused.Has(string(object.ID(c))) && !object.IsNil(spec.Update(c).To) || mustGo != nil && mustGo(c)
+	}
+}
+
+// patchesIn returns the patches of a plan, to compare it with another plan.
+func patchesIn[C Object](scale replicas.Scale[C]) (patches []selector.Patch) {
+	for _, c := range scale.Update {
+		patch, _ := c.Patch() // one that cannot be encoded fails when it is sent
+		patches = append(patches, patch)
+	}
+	return patches
+}
