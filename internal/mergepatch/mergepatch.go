@@ -10,12 +10,20 @@ import "reflect"
 // field of the second object, and null for each field that exists only in the first object. Fields that did
 // not change are also in the patch, because the patched object may lack them. A field with the value null
 // counts as absent. The patch shares values with the second object.
-func Between(was, is map[string]any) map[string]any {
+func Between(was, is map[string]any) map[string]any { return between(was, is, true) }
+
+// Difference is like Between, but the patch contains only the fields that differ.
+func Difference(was, is map[string]any) map[string]any { return between(was, is, false) }
+
+func between(was, is map[string]any, whole bool) map[string]any {
 	patch := map[string]any{}
 	for k, v := range is {
+		if !whole && reflect.DeepEqual(was[k], v) {
+			continue
+		}
 		before, _ := was[k].(map[string]any)
 		if now, isObject := v.(map[string]any); isObject {
-			v = Between(before, now)
+			v = between(before, now, whole)
 		}
 		patch[k] = v
 	}
@@ -45,27 +53,4 @@ func Apply(to, patch map[string]any) map[string]any {
 		}
 	}
 	return to
-}
-
-// Difference makes the patch that changes the first object into the second object. It contains only the fields that
-// differ, and shares values with the second object. A field with the value null counts as absent.
-func Difference(was, is map[string]any) map[string]any {
-	patch := map[string]any{}
-	for k, v := range is {
-		before, wasObject := was[k].(map[string]any)
-		now, isObject := v.(map[string]any)
-		switch {
-		case reflect.DeepEqual(was[k], v):
-		case wasObject && isObject:
-			patch[k] = Difference(before, now)
-		default:
-			patch[k] = v
-		}
-	}
-	for k, v := range was {
-		if v != nil && is[k] == nil {
-			patch[k] = nil
-		}
-	}
-	return patch
 }

@@ -49,16 +49,16 @@ type Kind[O, C Object] struct {
 	//
 	// Spec must be deterministic, and must depend only on the owner, including the owner's status, and on other
 	// objects as SpecLive says. After a status write, the Controller calls Spec again with the updated owner.
-	// Another pass follows if the new result adopts, releases, creates or deletes other children than the
-	// earlier one, or another number of them. The same comparison decides whether a newer owner on the server
+	// Another pass follows if the new result adopts, releases, changes, creates or deletes other children
+	// than the earlier one, or another number of them. The same comparison decides whether a newer owner on the server
 	// wants something else. Required.
 	Spec func(owner O) (replicas.Spec[C], error)
 
 	// SpecLive is the same function as Spec, but reads other objects from the server. Set SpecLive if Spec reads
 	// another object than the owner, such as a template, a class or the length of a queue: Spec reads it from a
-	// cache, which may be old. Before a pass deletes or discards children, it reads the owner from the server, and
-	// calls SpecLive with that owner. Unless the plan of this Spec deletes the same children, nothing is deleted,
-	// and Prepare is not called. The gate InputsStale then names both plans, and the pass comes again after 50 ms,
+	// cache, which may be old. Before a pass deletes, discards or changes children, it reads the owner from the server,
+	// and calls SpecLive with that owner. Unless the plan of this Spec deletes and changes the same children in the
+	// same way, none is deleted or changed, and Prepare is not called. The gate InputsStale then names both plans, and the pass comes again after 50 ms,
 	// doubling to a minute. So what is promised about deletions holds for the owner and for the other objects as
 	// they were when they were read. Adoptions and releases come before that, and like creations they follow Spec.
 	// A child may therefore be made from an old template, and is replaced later. If SpecLive is nil, the other
@@ -111,22 +111,22 @@ type Kind[O, C Object] struct {
 	// ".k8s.io", the type is strategic merge patch. For all other groups, the type is merge patch.
 	PatchType types.PatchType
 
-	// Prepare is a hook that the Controller calls in each pass before it creates or deletes anything. Prepare
+	// Prepare is a hook that the Controller calls in each pass before it changes, creates or deletes anything. Prepare
 	// chooses which part of the plan is carried out in this pass. For example, an operator can use Prepare to
 	// create volume claims, to cordon and drain nodes, to keep a quorum, or to postpone a deletion. If Prepare
 	// is nil, the whole plan is carried out.
 	//
-	// Prepare is called in each pass that has computed which children to create and delete, even if the plan
+	// Prepare is called in each pass that has computed which children to change, create and delete, even if the plan
 	// is empty. This allows Prepare to undo what it began for an earlier plan. For example, Prepare may have
 	// cordoned a child that an earlier plan listed for deletion. If step.Later is 0 and step.Delete does not
 	// contain the cordoned child, the child no longer has to be deleted. Prepare is not called if the pass
-	// must first wait for something, such as the cache. If the plan contains deletions, but earlier passes
-	// have postponed all calls in the plan, Prepare is not called either. If the plan contains deletions, the
-	// Controller first reads the owner from the server. If the read fails, or shows that the owner now wants
+	// must first wait for something, such as the cache. If the plan contains deletions or changes, but earlier
+	// passes have postponed all calls in the plan, Prepare is not called either. If the plan contains deletions or
+	// changes, the Controller first reads the owner from the server. If the read fails, or shows that the owner now wants
 	// something else, Prepare is not called.
 	//
-	// To prevent a creation or deletion in this pass, Prepare removes its entry from step.Create,
-	// step.Delete or step.Discard. Prepare may remove any entry, and may modify the lists in place. If
+	// To prevent a change, creation or deletion in this pass, Prepare removes its entry from step.Update,
+	// step.Create, step.Delete or step.Discard. Prepare may remove any entry, and may modify the lists in place. If
 	// Prepare adds an entry, nothing is created or deleted, and the Controller sends an InvalidStep event.
 	// The next pass plans the removed entries again. It runs when a child or the owner changes, or after
 	// the delay step.RequeueAfter. If Prepare returns an error or panics, nothing is created or deleted.
@@ -137,11 +137,7 @@ type Kind[O, C Object] struct {
 	// ends, and after PrepareTimeout at the latest. While Prepare blocks, only this owner and one worker
 	// are delayed. The other functions of a Kind must not block.
 	//
-	// In two cases, one pass may call Prepare more than once. If a deletion in this pass or an earlier one
-	// has met a Conflict, the pass lists the children live. It then calls Prepare again with the listed
-	// children and the remaining deletions. If the plan of a Spec with Slots contains deletions but no
-	// creations, and the pass deletes no active child, the pass may call Prepare again with a second plan.
-	// The second plan also creates the children of the missing slots.
+	// A pass calls Prepare at most once.
 	Prepare func(ctx context.Context, owner O, step *Step[C]) error
 
 	// Client returns the Client that makes all calls of the Controller. Its argument is the Client that was passed
@@ -197,8 +193,8 @@ type Step[C Object] struct {
 	Later int
 	// InFlight is the number of earlier creations and deletions that had no answer and may still take effect.
 	InFlight int
-	// Again is a delay that Prepare may set. After this delay, Prepare is called again, even if nothing has
-	// changed. If Again is 0, no such call is scheduled. A negative value is an error.
+	// RequeueAfter is a delay that Prepare may set. After this delay, Prepare is called again, even if nothing has
+	// changed. If it is 0, no such call is scheduled. A negative value is an error.
 	RequeueAfter time.Duration
 }
 

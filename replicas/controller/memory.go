@@ -76,7 +76,7 @@ type memory[C Object] struct {
 type perGeneration struct {
 	refused string // the message of the last event about a refusal or an error of Kind.Spec
 	// replace holds the IDs of children that must go, because the server refuses their change; see Change.OrReplace.
-	replace sets.Set[string]
+	replace sets.Set[types.UID]
 }
 
 // nothingLeft is called when the owner needs no creation or deletion. It drops the holds for a full quota,

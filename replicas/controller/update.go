@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/replicakit/replicakit/internal/joined"
@@ -169,9 +170,9 @@ func (u *updates[O, C]) concludeOne(e *update[C]) error {
 		return nil
 	case apierrors.IsInvalid(e.err) && e.OrReplace:
 		if u.state.replace == nil {
-			u.state.replace = sets.New[string]()
+			u.state.replace = sets.New[types.UID]()
 		}
-		u.state.replace.Insert(string(object.ID(e.Object)))
+		u.state.replace.Insert(object.ID(e.Object))
 		u.again(1)
 		return nil
 	}
@@ -240,7 +241,7 @@ func (p *pass[O, C]) mustReplace(spec *replicas.Spec[C]) {
 		return
 	}
 	spec.Rules.MustGo = func(c C) bool {
-		return refused.Has(string(object.ID(c))) && !object.IsNil(spec.Update(c).To) || mustGo != nil && mustGo(c)
+		return refused.Has(object.ID(c)) && !object.IsNil(spec.Update(c).To) || mustGo != nil && mustGo(c)
 	}
 }
 
