@@ -5,9 +5,7 @@ package controller
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"reflect"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -58,8 +56,8 @@ func (p *pass[O, C]) update(ctx context.Context, changes []replicas.Change[C]) *
 // errNotAsShown is the error of a change that was not sent, because the child is not as the plan has seen it.
 var errNotAsShown = errors.New("the child has changed")
 
-// errSameAgain is the error of a change that the child needs again after it was made.
-var errSameAgain = errors.New("the server accepted the change, and the child needs the same change again: a webhook, a default or another client undoes it, or the cache drops what Update compares")
+// errSameAgain is the error of a change that was made, and that the child needs again.
+var errSameAgain = errors.New("the server accepted the change, and the child needs it again: a webhook, a default or another client undoes it, or the cache drops what Update compares")
 
 // askUpdate sends a change, and records the answer in the ledger.
 func (p *pass[O, C]) askUpdate(ctx context.Context, c *replicas.Change[C]) (patched C, err error) {
@@ -189,24 +187,11 @@ func (u *updates[O, C]) concludeOne(e *update[C]) error {
 	return e.err
 }
 
-// isUndone reports whether the child needs the same change again. A child that now needs another one has come further.
+// isUndone reports whether the child needs a change of the same subresource again. A change has all that a child needs
+// there, so what it still needs was refused or taken back.
 func (u *updates[O, C]) isUndone(e *update[C]) bool {
 	next := u.spec.Update(e.patched)
-	if object.IsNil(next.To) {
-		return false
-	}
-	next.Object = e.patched
-	return reflect.DeepEqual(withoutVersion(next), withoutVersion(e.Change))
-}
-
-// withoutVersion returns what a change does, whatever version of the child it was made from.
-func withoutVersion[C Object](c replicas.Change[C]) (fields map[string]any) {
-	patch, err := c.Patch()
-	if err == nil && json.Unmarshal(patch.Data, &fields) == nil {
-		meta, _ := fields["metadata"].(map[string]any)
-		delete(meta, "resourceVersion")
-	}
-	return map[string]any{c.Subresource: fields}
+	return !object.IsNil(next.To) && next.Subresource == e.Subresource
 }
 
 // holdUpdates delays the change of a child, or all changes if key is empty.
