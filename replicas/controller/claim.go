@@ -31,7 +31,7 @@ const policyIsFinal = 5 * time.Minute
 
 // claim adopts and releases the children that the plan names, and returns what to create and delete next.
 // If the second result is false, the pass must create and delete nothing. If an orphan was not adopted, or
-// if the plan contains both adoptions and deletions, claim computes a new scale from the owner's current
+// if the plan contains adoptions beside deletions or changes, claim computes a new scale from the owner's current
 // children. If a claim fails, the claims that succeeded remain in effect (C13).
 func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (scale replicas.Scale[C], ok bool) {
 	claims, orphans := plan.Claims, plan.Claims.Adopt
@@ -61,7 +61,7 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (scale re
 	}
 	p.failedAdoptions(ctx, claimer, claimed)
 	asPlanned := len(p.Active) == len(claims.Owned)+len(orphans)
-	if plan.Blocked.Reason != "" || len(orphans) == 0 || asPlanned && len(plan.Scale.Delete) == 0 {
+	if plan.Blocked.Reason != "" || len(orphans) == 0 || asPlanned && !takes(plan.Scale) {
 		return plan.Scale, true
 	}
 	p.facts.Undecided = filter(orphans, func(c C) bool { return p.claimHold(AdoptionUndecided, c) != nil })
