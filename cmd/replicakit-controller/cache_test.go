@@ -172,6 +172,9 @@ func TestAnswersAreTrimmed(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "b", patched.Labels["a"])
 	assert.Empty(t, patched.Spec.Volumes)
+	_, err = pods.Patch(t.Context(), "p", types.MergePatchType, []byte(`{}`), metav1.PatchOptions{}, "resize")
+	require.NoError(t, err)
+	assert.Equal(t, "resize", client.Actions()[len(client.Actions())-1].GetSubresource())
 	other := pod.DeepCopy()
 	other.Name = "q"
 	created, err := pods.Create(t.Context(), other, metav1.CreateOptions{})

@@ -70,6 +70,24 @@ func TestPatchOptionsReachTheServer(t *testing.T) {
 	assert.Empty(t, asked)
 }
 
+// A patch of a subresource goes to the subresource, so the server refuses what a change of the pod itself may not do.
+func TestAPatchGoesToItsSubresource(t *testing.T) {
+	t.Parallel()
+	var asked []string
+	pods := clientTo(t, func(asking *url.URL) (int, string) {
+		asked = append(asked, asking.Path)
+		return http.StatusOK, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web-a","generation":2}}`
+	})
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-a"}}
+	for _, subresource := range []string{"", "resize", "status"} {
+		patched, err := pods.Patch(t.Context(), pod, selector.Patch{Type: types.MergePatchType, Data: []byte("{}"), Subresource: subresource}, metav1.PatchOptions{})
+		require.NoError(t, err)
+		assert.EqualValues(t, 2, patched.Generation)
+	}
+	const path = "/api/v1/namespaces/default/pods/web-a"
+	assert.Equal(t, []string{path, path + "/resize", path + "/status"}, asked)
+}
+
 func TestList(t *testing.T) {
 	t.Parallel()
 	page := func(version, next string, names ...string) string {

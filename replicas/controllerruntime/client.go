@@ -80,9 +80,11 @@ func (c caller[O, C]) Patch(ctx context.Context, child C, patch selector.Patch, 
 	if err != nil {
 		return answer, err
 	}
-	return answer, c.writer.Patch(ctx, answer, client.RawPatch(patch.Type, patch.Data), &client.PatchOptions{
-		DryRun: opts.DryRun, Force: opts.Force, FieldManager: opts.FieldManager,
-	})
+	raw, settings := client.RawPatch(patch.Type, patch.Data), client.PatchOptions{DryRun: opts.DryRun, Force: opts.Force, FieldManager: opts.FieldManager}
+	if patch.Subresource != "" {
+		return answer, c.writer.SubResource(patch.Subresource).Patch(ctx, answer, raw, &client.SubResourcePatchOptions{PatchOptions: settings})
+	}
+	return answer, c.writer.Patch(ctx, answer, raw, &settings)
 }
 
 func (c caller[O, C]) PatchStatus(ctx context.Context, owner O, patch selector.Patch) (O, error) {

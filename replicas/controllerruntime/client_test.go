@@ -291,6 +291,26 @@ func TestOptionsReachTheServer(t *testing.T) {
 	assert.Empty(t, stored.Labels["patched"])
 }
 
+// A patch of a subresource goes to the subresource, with the same options, and the answer is the whole child.
+func TestAPatchGoesToItsSubresource(t *testing.T) {
+	t.Parallel()
+	f, s := clusterOver(t, func(string, string, map[string]any) (int, any) {
+		w := orphan("stray")
+		w.Generation = 2
+		return http.StatusOK, w
+	})
+	c, err := controllerruntime.NewClient(f.client, f.live, plainPools())
+	require.NoError(t, err)
+	opts := metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}, FieldManager: "pools"}
+	for _, subresource := range []string{"", "resize", "status"} {
+		patched, err := c.Patch(t.Context(), orphan("stray"), selector.Patch{Type: types.MergePatchType, Data: []byte("{}"), Subresource: subresource}, opts)
+		require.NoError(t, err)
+		assert.EqualValues(t, 2, patched.Generation)
+	}
+	const path, query = "PATCH /apis/example.com/v1/namespaces/default/workers/stray", "?dryRun=All&fieldManager=pools {}"
+	assert.Equal(t, []string{path + query, path + "/resize" + query, path + "/status" + query}, s.requests)
+}
+
 // A deletion reaches the client with all options of the Spec, also those that client.DeleteOptions has no field for.
 func TestDeleteOptionsReachTheServer(t *testing.T) {
 	t.Parallel()

@@ -121,7 +121,11 @@ func (c client[O, C, OL, CL, OC, CC]) Patch(ctx context.Context, child C, patch 
 	if err != nil {
 		return patched, err
 	}
-	return children.Patch(ctx, child.GetName(), patch.Type, patch.Data, opts)
+	var subresources []string
+	if patch.Subresource != "" {
+		subresources = []string{patch.Subresource}
+	}
+	return children.Patch(ctx, child.GetName(), patch.Type, patch.Data, opts, subresources...)
 }
 
 func (c client[O, C, OL, CL, OC, CC]) Get(ctx context.Context, namespace, name string) (child C, err error) {

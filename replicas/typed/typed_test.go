@@ -329,8 +329,8 @@ func (c *podCalls) Delete(_ context.Context, name string, opts metav1.DeleteOpti
 	return c.err
 }
 
-func (c *podCalls) Patch(_ context.Context, name string, kind types.PatchType, data []byte, opts metav1.PatchOptions, _ ...string) (pod, error) {
-	*c.asked = append(*c.asked, name, kind, string(data), opts)
+func (c *podCalls) Patch(_ context.Context, name string, kind types.PatchType, data []byte, opts metav1.PatchOptions, sub ...string) (pod, error) {
+	*c.asked = append(*c.asked, name, kind, string(data), opts, sub)
 	return &corev1.Pod{}, c.err
 }
 
@@ -380,7 +380,12 @@ func TestClientMakesTheCalls(t *testing.T) {
 		"Patch": {func(c controller.Client[set, pod]) error {
 			_, err := c.Patch(ctx, child, selector.Patch{Type: types.MergePatchType, Data: []byte("{}")}, patches)
 			return err
-		}, []any{"web-a", types.MergePatchType, "{}", patches}},
+		}, []any{"web-a", types.MergePatchType, "{}", patches, []string(nil)}},
+		"Patch of a subresource": {func(c controller.Client[set, pod]) error {
+			patch := selector.Patch{Type: types.MergePatchType, Data: []byte("{}"), Subresource: "resize"}
+			_, err := c.Patch(ctx, child, patch, metav1.PatchOptions{})
+			return err
+		}, []any{"web-a", types.MergePatchType, "{}", metav1.PatchOptions{}, []string{"resize"}}},
 		"Get":      {func(c controller.Client[set, pod]) error { _, err := c.Get(ctx, "shop", "web-a"); return err }, []any{"web-a"}},
 		"GetOwner": {func(c controller.Client[set, pod]) error { _, err := c.GetOwner(ctx, "shop", "web"); return err }, []any{"web"}},
 		"PatchStatus": {func(c controller.Client[set, pod]) error {
