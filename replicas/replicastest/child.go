@@ -126,37 +126,47 @@ func (c *Cluster[O, C]) EditChild(ctx context.Context, namespace, name string, c
 func (c *Cluster[O, C]) updateChild(old C, change func(C)) (C, error) {
 	child, err := c.children.update(old, change)
 	if err == nil {
-		c.seekOwners(child)
+		c.changedChild(old, child)
 	}
 	return child, err
 }
 
-// patchChild patches the child with this namespace and name. The patch adopts or releases the
-// child. Custom resources accept only merge patches. Other children also accept strategic merge
-// patches. In a dry run, the patch is checked and Webhook is called, but nothing is stored.
+func (c *Cluster[O, C]) changedChild(old, child C) {
+	c.seekOwners(child)
+	if child.GetGeneration() != old.GetGeneration() {
+		c.life.changed(child)
+	}
+}
+
+// patchChild patches the child with this namespace and name, or a subresource of the child. A merge patch may change
+// anything. A strategic merge patch adopts or releases the child, and custom resources do not accept it. In a dry run,
+// the patch is checked and Webhook is called, but nothing is stored.
 func (c *Cluster[O, C]) patchChild(ctx context.Context, namespace, name string, patch selector.Patch, opts metav1.PatchOptions) (C, error) {
 	var none C
 	old, err := c.readChild(ctx, namespace, name)
 	if err != nil {
 		return none, err
 	}
-	change, err := c.parsePatch(patch)
+	change, err := c.children.parsePatch(patch, old)
 	if err != nil {
 		return none, err
 	}
-	if err := change.check(c.children.resource, old); err != nil {
+	if err := c.children.checkPatch(change, old); err != nil {
 		return none, err
 	}
 	if err := c.admit("patch", old); err != nil {
 		return none, err
 	}
-	apply := func(child C) { change.apply(child) }
-	if len(opts.DryRun) > 0 {
-		child := old.DeepCopy()
-		apply(child)
-		return copied(child, c.children.validate(child, old))
+	child, err := patched(change, old)
+	if err != nil {
+		return none, badPatch(patch, err)
 	}
-	return copied(c.updateChild(old, apply))
+	if err := c.children.prepare(child, old); err != nil || len(opts.DryRun) > 0 {
+		return copied(child, err)
+	}
+	child = c.children.write(old, child)
+	c.changedChild(old, child)
+	return child.DeepCopy(), nil
 }
 
 // DeleteChild starts the deletion of a child. DeleteChild returns the child's new resourceVersion,

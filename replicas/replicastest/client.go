@@ -84,6 +84,7 @@ type Call struct {
 	Verb                 string // create, delete, patch, get, list, or status for a patch of the owner's status
 	Kind                 string // kind of the child or owner, such as Pod
 	types.NamespacedName        // the name is empty for a list, and can be empty for a creation
+	Subresource          string // the subresource that a patch of a child is for; "" means the child itself
 	DryRun               bool
 	Limit                int // the maximum number of objects in a list; 0 means no maximum
 	// ResourceVersion is the resourceVersion in the preconditions of a deletion, or "" if the
@@ -207,7 +208,7 @@ func (c calls[O, C]) Delete(ctx context.Context, child C, opts metav1.DeleteOpti
 
 func (c calls[O, C]) Patch(ctx context.Context, child C, patch selector.Patch, opts metav1.PatchOptions) (C, error) {
 	call := c.cluster.children.callFor("patch", child)
-	call.DryRun = len(opts.DryRun) > 0
+	call.Subresource, call.DryRun = patch.Subresource, len(opts.DryRun) > 0
 	return do(ctx, c.Client, call, func(ctx context.Context, cluster *Cluster[O, C]) (C, error) {
 		return cluster.patchChild(ctx, call.Namespace, call.Name, patch, opts)
 	})

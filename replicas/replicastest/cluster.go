@@ -50,17 +50,18 @@ type Cluster[O Object[O], C Object[C]] struct {
 	Clock *Clock
 	// Events lists the events that controllers have sent, oldest first.
 	Events []Event
-	// Ready makes a child ready. Ready changes a copy of the child, and the cluster stores that
-	// copy. Ready is called once for each child, when the child has existed for Timing.StartUp. If
-	// the child is being deleted at that time, Ready is not called. If Ready is nil, children do
-	// not change after their creation. Ready is not called for pods, which become ready on nodes.
+	// Ready makes a child ready, as the child's own controller does. Ready changes a copy of the
+	// child, and the cluster stores that copy. Ready is called when the child has existed for
+	// Timing.StartUp, and again Timing.StartUp after each change of its spec. If the child is being
+	// deleted at that time, Ready is not called. If Ready is nil, children do not change by
+	// themselves. Ready is not called for pods, which become ready on nodes.
 	Ready func(child C)
 	// Mutate is called before Webhook for each child that is created through the API, and may
 	// change the child. Mutate may be nil.
 	Mutate func(child C)
-	// Webhook is called for each child that is created, patched or deleted through the API. If
-	// Webhook returns an error, the call fails with that error. Webhook must not change the child.
-	// If Webhook is nil, all calls are allowed.
+	// Webhook is called for each child that is created, patched or deleted through the API. The
+	// child of a patch is the child before the patch. If Webhook returns an error, the call fails
+	// with that error. Webhook must not change the child. If Webhook is nil, all calls are allowed.
 	Webhook func(verb string, child C) error
 	// Changed is called after each change of an object. If the object was created, the first
 	// argument is nil. If the object was removed, the second argument is nil. Changed must not
@@ -169,8 +170,12 @@ func newCluster[O Object[O], C Object[C]](kind controller.Kind[O, C], o Options)
 
 func newTable[T Object[T]](s server, kind schema.GroupVersionKind) *table[T] {
 	plural, _ := meta.UnsafeGuessKindToResource(kind)
-	_, arePods := any((*table[T])(nil)).(*table[*corev1.Pod])
-	return &table[T]{server: s, kind: kind.GroupKind(), resource: plural.GroupResource(), counts: !arePods}
+	return &table[T]{server: s, kind: kind.GroupKind(), resource: plural.GroupResource(), counts: hasGeneration(kind.GroupKind())}
+}
+
+// hasGeneration reports whether the server sets the generation of objects of a kind.
+func hasGeneration(kind schema.GroupKind) bool {
+	return kind.Group != "" || slices.Contains([]string{"Pod", "PodTemplate", "ReplicationController"}, kind.Kind)
 }
 
 // An Event is an event that a controller sent about an object.

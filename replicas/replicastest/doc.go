@@ -18,10 +18,11 @@
 // A cluster holds one kind of owners and one kind of children. NewPodCluster makes a cluster of
 // ReplicaSets and pods, and NewCluster makes a cluster of your own types. A cluster simulates the
 // garbage collector and an API server, with UIDs, resource versions, generations, finalizers,
-// preconditions, merge patches, quotas and webhooks. For pods, a cluster also simulates nodes, a
-// scheduler and kubelets. For other children, the function Cluster.Ready makes a child ready.
-// Unlike a real API server, a cluster has no CRD schemas, so it does not default, validate or
-// convert custom resources. To test defaults, validation or conversion, use a real API server.
+// preconditions, merge patches, subresources, quotas and webhooks. For pods, a cluster also
+// simulates nodes, a scheduler and kubelets. For other children, the function Cluster.Ready makes a
+// child ready. Unlike a real API server, a cluster has no CRD schemas, so it does not default,
+// validate or convert custom resources. To test defaults, validation or conversion, use a real API
+// server.
 //
 // The simulation is in memory, uses virtual time and starts no goroutine, so a test runs in the
 // same way each time. Only the functions that build objects are safe for concurrent use.

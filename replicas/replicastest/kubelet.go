@@ -31,6 +31,13 @@ func (c kubelets[O]) created(p *corev1.Pod) {
 	}
 }
 
+// changed creates the task of the kubelet. If the pod has not started yet, it will start with its newest spec.
+func (c kubelets[O]) changed(p *corev1.Pod) {
+	if p.Status.Phase == corev1.PodRunning {
+		c.doLater(c.timing.StartUp, start, p)
+	}
+}
+
 // resumed creates the tasks of the scheduler and the kubelet for a pod that was restored from a
 // backup.
 func (c kubelets[O]) resumed(p *corev1.Pod) {
@@ -139,7 +146,10 @@ func (c kubelets[O]) change(old *corev1.Pod, change func(p *corev1.Pod, at metav
 
 func becomeReady(p *corev1.Pod, at metav1.Time) {
 	p.Status.Phase = corev1.PodRunning
-	p.Status.StartTime = &at
+	p.Status.ObservedGeneration = p.Generation
+	if p.Status.StartTime == nil {
+		p.Status.StartTime = &at
+	}
 	p.Status.ContainerStatuses = nil
 	for _, container := range p.Spec.Containers {
 		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses,

@@ -41,6 +41,8 @@ type life[C any] interface {
 	prepare(child C)
 	// created is called for a new child, and creates its first task.
 	created(child C)
+	// changed is called for a child whose generation has changed, and creates the task of its own controller.
+	changed(child C)
 	// resumed is called for a child that was restored from a backup, and creates its tasks.
 	resumed(child C)
 	// isFinished reports whether a child no longer counts for quotas.
@@ -71,6 +73,8 @@ func (c objects[O, C]) created(child C) {
 		c.doLater(c.timing.StartUp, start, child)
 	}
 }
+
+func (c objects[O, C]) changed(child C) { c.created(child) }
 
 func (c objects[O, C]) resumed(child C) {
 	if child.GetDeletionTimestamp() == nil {
@@ -105,7 +109,7 @@ type job uint8
 
 const (
 	bind    job = iota // the scheduler finds a node for the pod
-	start              // the child becomes ready
+	start              // the child becomes ready, with its newest spec
 	kill               // the kubelet confirms that the pod has stopped
 	detect             // the loss of a node is detected
 	evict              // the pods of a lost node are deleted

@@ -71,11 +71,9 @@ func (c *Cluster[O, C]) EditOwner(ctx context.Context, namespace, name string, c
 	}
 	defer c.collectLater()
 	return copied(c.owners.update(old, func(owner O) {
-		generation := owner.GetGeneration()
 		if change != nil {
 			change(owner)
 		}
-		owner.SetGeneration(generation)
 		setStatus(owner, old.DeepCopy())
 	}))
 }

@@ -6,30 +6,37 @@ package replicastest
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/replicakit/replicakit/selector"
 )
 
-// A patch is a merge patch or a strategic merge patch. It contains only the fields that are needed
-// to adopt and release children.
+// A patch changes a child. A strategic merge patch can only adopt or release the child, so it contains only the fields
+// that are needed for this.
 type patch struct {
 	Metadata struct {
-		UID               *types.UID   `json:"uid"`
+		UID               types.UID    `json:"uid"`
 		ResourceVersion   string       `json:"resourceVersion"`
 		OwnerReferences   []ownerPatch `json:"ownerReferences"`
 		Finalizers        []string     `json:"finalizers"`
 		DeletedFinalizers []string     `json:"$deleteFromPrimitiveList/finalizers"`
 	} `json:"metadata"`
-	strategic bool
+	fields      map[string]any // what a merge patch changes; nil for a strategic merge patch
+	subresource string
 }
 
 type ownerPatch struct {
@@ -37,17 +44,36 @@ type ownerPatch struct {
 	Directive string `json:"$patch"`
 }
 
-func (c *Cluster[O, C]) parsePatch(from selector.Patch) (*patch, error) {
-	p := patch{strategic: from.Type == types.StrategicMergePatchType}
-	if !p.strategic && from.Type != types.MergePatchType || p.strategic && isCustom(c.children.kind) {
-		return nil, c.children.unsupported(from)
+func (t *table[T]) parsePatch(from selector.Patch, obj T) (*patch, error) {
+	p, strategic := patch{subresource: from.Subresource}, from.Type == types.StrategicMergePatchType
+	if !strategic && from.Type != types.MergePatchType || strategic && isCustom(t.kind) {
+		return nil, t.unsupported(from)
 	}
 	decoder := json.NewDecoder(bytes.NewReader(from.Data))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&p); err != nil {
+	if strategic {
+		decoder.DisallowUnknownFields()
+	}
+	err := decoder.Decode(&p)
+	if err == nil && !strategic {
+		err = decode(from.Data, &p.fields)
+	}
+	if err == nil && !strategic && p.fields == nil {
+		err = errors.New("it is null")
+	}
+	if err != nil {
 		return nil, badPatch(from, err)
 	}
+	if from.Subresource == "status" && part(obj, "Status") == nil {
+		return nil, apierrors.NewGenericServerResponse(http.StatusNotFound, "patch", t.resource, "", "", 0, false)
+	}
+	maps.DeleteFunc(p.fields, func(field string, _ any) bool { return isReset(field, from.Subresource) })
 	return &p, nil
+}
+
+// isReset reports whether the server ignores a field of a patch. Only a patch of the status changes the status, and such
+// a patch changes nothing else. Custom resources are assumed to have a status subresource.
+func isReset(field, subresource string) bool {
+	return strings.EqualFold(field, "status") != (subresource == "status")
 }
 
 func (t *table[T]) unsupported(patch selector.Patch) error {
@@ -64,31 +90,63 @@ func isCustom(kind schema.GroupKind) bool {
 	return strings.Contains(kind.Group, ".") && !strings.HasSuffix(kind.Group, ".k8s.io")
 }
 
-// check returns a Conflict if the patch contains a resourceVersion, and the object has another one.
-func (p *patch) check(resource schema.GroupResource, obj metav1.Object) error {
-	if version := p.Metadata.ResourceVersion; version != "" {
-		return checkWritten(resource, &metav1.ObjectMeta{ResourceVersion: version}, obj)
+// checkPatch returns a Conflict if the patch contains a resourceVersion, and the object has another one. As on an API
+// server, another UID alone is Invalid.
+func (t *table[T]) checkPatch(p *patch, obj T) error {
+	if err := checkWritten(t.resource, &metav1.ObjectMeta{ResourceVersion: p.Metadata.ResourceVersion}, obj); err != nil {
+		return err
+	}
+	if id := p.Metadata.UID; id != "" && id != obj.GetUID() {
+		return apierrors.NewInvalid(t.kind, obj.GetName(), field.ErrorList{
+			field.Invalid(field.NewPath("metadata", "uid"), id, validation.FieldImmutableErrorMsg),
+		})
 	}
 	return nil
 }
 
-// apply merges the patch into an object. If the UID in the patch differs from that of the object,
-// the later validation refuses the changed object.
-func (p *patch) apply(obj metav1.Object) {
-	if p.Metadata.UID != nil {
-		obj.SetUID(*p.Metadata.UID)
-	}
-	if p.strategic {
+// patched returns a changed copy of an object.
+func patched[T Object[T]](p *patch, old T) (T, error) {
+	obj := old.DeepCopy()
+	if p.fields == nil {
 		p.merge(obj)
-		return
+		return obj, nil
 	}
-	if p.Metadata.OwnerReferences != nil {
-		obj.SetOwnerReferences(nil)
-		p.mergeOwners(obj)
+	fields := maps.Clone(p.fields)
+	metadata, _ := fields["metadata"].(map[string]any)
+	if delete(fields, "metadata"); len(fields) > 0 {
+		if v := reflect.ValueOf(obj); v.Kind() == reflect.Pointer {
+			v.Elem().SetZero()
+		}
+		if err := mergeInto(obj, old, fields); err != nil {
+			return obj, err
+		}
+		// In JSON, times have whole seconds and no location.
+		obj.SetCreationTimestamp(old.GetCreationTimestamp())
+		obj.SetDeletionTimestamp(old.GetDeletionTimestamp())
+		if p.subresource != "status" {
+			setStatus(obj, old.DeepCopy())
+		}
 	}
-	if p.Metadata.Finalizers != nil {
-		obj.SetFinalizers(p.Metadata.Finalizers)
+	return obj, mergeMetadata(obj, metadata)
+}
+
+// mergeMetadata applies a JSON merge patch to the metadata of obj. As an API server does, it ignores changes of what
+// only the server sets. The metadata are set by their methods, because the type may lack the JSON tag of ObjectMeta.
+func mergeMetadata(obj metav1.Object, patch map[string]any) error {
+	if len(patch) == 0 {
+		return nil
 	}
+	var to metav1.ObjectMeta
+	if err := mergeInto(&to, meta.AsPartialObjectMetadata(obj).ObjectMeta, patch); err != nil {
+		return err
+	}
+	obj.SetName(to.Name)
+	obj.SetNamespace(to.Namespace)
+	obj.SetLabels(to.Labels)
+	obj.SetAnnotations(to.Annotations)
+	obj.SetOwnerReferences(to.OwnerReferences)
+	obj.SetFinalizers(to.Finalizers)
+	return nil
 }
 
 // merge applies a strategic merge patch. The patch adds entries to the object's lists, and removes

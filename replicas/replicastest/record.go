@@ -130,6 +130,9 @@ func (c Call) String() string {
 	if c.Name != "" {
 		text += "/" + c.Name
 	}
+	if c.Subresource != "" {
+		text += "/" + c.Subresource
+	}
 	if c.DryRun {
 		text += " (dry run)"
 	}

@@ -4,6 +4,7 @@
 package replicastest
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"reflect"
@@ -14,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -37,7 +39,7 @@ type table[T Object[T]] struct {
 	resource schema.GroupResource
 	owners   bool // the objects are owners, so their removal wakes the garbage collector
 	anywhere bool // owners are cluster-scoped, and children may be in any namespace or cluster-scoped
-	counts   bool // generations are incremented; false for pods, whose generation stays 0
+	counts   bool // the objects have a generation, unlike ConfigMaps and Services
 	rows     index[T]
 	streams  []*Stream[T]
 }
@@ -103,14 +105,23 @@ func (t *table[T]) isNamespaced(obj T) bool {
 func (t *table[T]) update(old T, change func(T)) (T, error) {
 	obj := old.DeepCopy()
 	change(obj)
-	if err := t.validate(obj, old); err != nil {
+	if err := t.prepare(obj, old); err != nil {
 		var none T
 		return none, err
 	}
-	if t.counts && !same(part(obj, "Spec"), part(old, "Spec")) {
+	return t.write(old, obj), nil
+}
+
+// prepare validates obj, which is a changed copy of old, as the API server does, and sets the generation of obj.
+func (t *table[T]) prepare(obj, old T) error {
+	if errs := validation.ValidateObjectMetaAccessorUpdate(obj, old, field.NewPath("metadata")); len(errs) > 0 {
+		return apierrors.NewInvalid(t.kind, obj.GetName(), errs)
+	}
+	obj.SetGeneration(old.GetGeneration())
+	if t.counts && !same(specOf(obj), specOf(old)) {
 		obj.SetGeneration(old.GetGeneration() + 1)
 	}
-	return t.write(old, obj), nil
+	return nil
 }
 
 // write stores obj, which is a changed copy of old, and returns the stored object. If obj is equal
@@ -139,13 +150,6 @@ func (t *table[T]) delete(old T, grace time.Duration) T {
 	obj.SetDeletionTimestamp(&at)
 	obj.SetDeletionGracePeriodSeconds(&seconds)
 	return t.write(old, obj)
-}
-
-func (t *table[T]) validate(obj, old T) error {
-	if errs := validation.ValidateObjectMetaAccessorUpdate(obj, old, field.NewPath("metadata")); len(errs) > 0 {
-		return apierrors.NewInvalid(t.kind, obj.GetName(), errs)
-	}
-	return nil
 }
 
 // isFinished reports whether the deletion of an object is complete. The grace period is then 0, and
@@ -186,6 +190,26 @@ func part(obj any, name string) any {
 	return nil
 }
 
+// specOf returns the part of an object whose changes the generation counts. If a type has no field Spec, these are all
+// fields but the metadata and the status, as for a custom resource.
+func specOf(obj any) any {
+	if u, ok := obj.(runtime.Unstructured); ok {
+		return u.UnstructuredContent()["spec"]
+	}
+	v := reflect.ValueOf(obj)
+	if spec := part(obj, "Spec"); spec != nil || v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
+		return spec
+	}
+	rest := reflect.New(v.Elem().Type())
+	rest.Elem().Set(v.Elem())
+	for _, name := range []string{"TypeMeta", "ObjectMeta", "Status"} {
+		if field := partOf(rest.Interface(), name); field.IsValid() && field.CanSet() {
+			field.SetZero()
+		}
+	}
+	return rest.Interface()
+}
+
 func partOf(obj any, name string) reflect.Value {
 	v := reflect.ValueOf(obj)
 	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
@@ -208,19 +232,35 @@ func patchStatus(obj any, patch map[string]any) error {
 	if !status.IsValid() || !status.CanSet() {
 		return nil
 	}
-	var is map[string]any
-	text, err := json.Marshal(status.Interface())
-	if err == nil {
-		err = json.Unmarshal(text, &is)
+	to := reflect.New(status.Type())
+	if err := mergeInto(to.Interface(), status.Interface(), patch); err != nil {
+		return err
 	}
-	if err == nil {
-		text, err = json.Marshal(mergepatch.Apply(is, patch))
-	}
+	status.Set(to.Elem())
+	return nil
+}
+
+// mergeInto applies a JSON merge patch to the JSON fields of from, and decodes the result into to, which is empty.
+func mergeInto(to, from any, patch map[string]any) error {
+	text, err := json.Marshal(from)
 	if err != nil {
 		return err
 	}
-	status.SetZero()
-	return json.Unmarshal(text, status.Addr().Interface())
+	var fields map[string]any
+	if err := decode(text, &fields); err != nil {
+		return err
+	}
+	if text, err = json.Marshal(mergepatch.Apply(fields, patch)); err != nil {
+		return err
+	}
+	return json.Unmarshal(text, to)
+}
+
+// decode decodes JSON. Numbers keep their digits, because a float64 has too few for an int64.
+func decode(text []byte, to any) error {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	return decoder.Decode(to)
 }
 
 func clearStatus(obj any) {
