@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	podstate "github.com/replicakit/replicakit/internal/pod"
@@ -26,6 +27,8 @@ func TestRestore(t *testing.T) {
 	createPod(t, c, pod("leaving"))
 	run(c, time.Second)
 	_, err := c.DeleteChild(t.Context(), namespace, "leaving", metav1.DeleteOptions{})
+	require.NoError(t, err)
+	_, err = c.EditChild(t.Context(), namespace, "ready", func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = new(int64) })
 	require.NoError(t, err)
 	view := c.NewView()
 	for view.ChildWatch.Pending() > 0 {
@@ -52,6 +55,7 @@ func TestRestore(t *testing.T) {
 	assert.Equal(t, []string{"new", "ready"}, names(c), "the kubelet ends what was being deleted")
 	for _, p := range c.Children(namespace) {
 		assert.True(t, podstate.IsReady(p), "the kubelet starts %s", p.Name)
+		assert.Equal(t, p.Generation, p.Status.ObservedGeneration, p.Name)
 	}
 	createPod(t, c, pod("another"))
 	assert.Greater(t, c.Version(), version)

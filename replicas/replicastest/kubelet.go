@@ -46,7 +46,7 @@ func (c kubelets[O]) resumed(p *corev1.Pod) {
 		c.doLater(p.DeletionTimestamp.Sub(c.Clock.Now()), kill, p)
 	case p.Spec.NodeName == "":
 		c.created(p)
-	case !pod.IsReady(p):
+	case !pod.IsReady(p) || p.Status.ObservedGeneration < p.Generation:
 		c.doLater(c.timing.StartUp, start, p)
 	}
 }
