@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -41,6 +42,8 @@ type Change[T metav1.Object] struct {
 	Subresource string
 	// Object is the child that was judged. A plan sets it.
 	Object T
+	// Recall is true if the change takes back the mark of Spec.Retire. A plan sets it.
+	Recall bool
 }
 
 // Patch returns the JSON merge patch that turns Object into To. It contains only what differs, and the UID and
@@ -129,7 +132,6 @@ func (s *Spec[T]) drift(active []T) (changes []Change[T], outdated int, err erro
 	if s.Rules.MustGo == nil && s.Update == nil {
 		return nil, 0, nil
 	}
-	isNil := object.NilOf[T]()
 	for _, c := range active {
 		if s.Rules.MustGo != nil && s.Rules.MustGo(c) {
 			outdated++
@@ -138,24 +140,34 @@ func (s *Spec[T]) drift(active []T) (changes []Change[T], outdated int, err erro
 		if s.Update == nil {
 			continue
 		}
-		change := s.Update(c)
-		if isNil(change.To) {
-			continue
+		change, needed, err := s.needed(c, s.Update(c))
+		if err == nil && needed {
+			err = s.checkBudget(c, change)
 		}
-		if any(change.To) == any(c) {
-			return nil, 0, s.refuseChange(c, "Update returned the child itself, and must return a changed copy")
-		}
-		if equality.Semantic.DeepEqual(change.To, c) { // an author may return a copy of each child
-			continue
-		}
-		if err := s.checkChange(c, change); err != nil {
+		switch {
+		case err != nil:
 			return nil, 0, err
+		case needed:
+			outdated++
+			changes = append(changes, change)
 		}
-		change.Object = c
-		outdated++
-		changes = append(changes, change)
 	}
 	return changes, outdated, nil
+}
+
+// needed completes a change of a child, and reports whether it changes anything. It returns an error if the child must
+// not be changed in this way.
+func (s *Spec[T]) needed(child T, change Change[T]) (Change[T], bool, error) {
+	switch {
+	case object.IsNil(change.To):
+		return change, false, nil
+	case any(change.To) == any(child):
+		return change, false, s.refuseChange(child, "To is the child itself, and must be a changed copy")
+	case reflect.DeepEqual(change.To, child): // an author may return a copy of each child
+		return change, false, nil
+	}
+	change.Object = child
+	return change, true, s.checkChange(child, change)
 }
 
 func (s *Spec[T]) refuseChange(child T, format string, args ...any) error {
@@ -176,8 +188,14 @@ func (s *Spec[T]) checkChange(child T, change Change[T]) error {
 		return s.refuseChange(child, "the selector %q does not match the labels %q", s.Selector, labels.Set(to.GetLabels()))
 	case strings.ContainsRune(change.Subresource, '/'):
 		return s.refuseChange(child, "subresource %q", change.Subresource)
+	}
+	return nil
+}
+
+// checkBudget returns an error if the limits of a rollout can never allow a change.
+func (s *Spec[T]) checkBudget(child T, change Change[T]) error {
+	switch {
 	case change.Free || !s.rolls():
-		return nil
 	case s.mayChange() == 0:
 		return s.refuseChange(child, "it makes the child unavailable, and maxUnavailable is 0")
 	case rulesOfPods[T]() != nil && s.Rules.Ready == nil && s.Rules.Available == nil:
@@ -197,6 +215,95 @@ func (s *Spec[T]) mayChange() int {
 	}
 	return unavailable
 }
+
+// mark gives each victim the change that asks it to leave.
+func (s *Spec[T]) mark(victims []Deletion[T]) error {
+	if s.Retire == nil {
+		return nil
+	}
+	for i := range victims {
+		child := victims[i].Object
+		change := s.Retire(child, true)
+		mark, needed, err := s.needed(child, change)
+		switch {
+		case err != nil:
+			return err
+		case needed:
+			victims[i].Mark = &mark
+		case !object.IsNil(change.To):
+			// It bears the mark, so the author drains it, and a delete call would not wait for that.
+			return s.refuseChange(child, "Retire has nothing to change, and Rules.Leaving does not report the child")
+		}
+	}
+	return nil
+}
+
+// marked selects the children that bear a mark which may be taken back. The function ours reports whether a child
+// belongs to the owner.
+func (s *Spec[T]) marked(objs []T, ours func(T) bool) (marked []T) {
+	if s.Retire == nil || s.isEnding() {
+		return nil
+	}
+	owner := object.OwnerOf(s.Owner, s.Kind.GroupKind())
+	return filter(objs, func(c T) bool {
+		return !isDeleted(c) && s.Rules.isLeaving(c) && owner.Reaches(c) && ours(c) && !s.Rules.Ended(c)
+	})
+}
+
+// recalls chooses the marked children to take back, and takes their places from the room. Those whose recall is in
+// flight come first, and then those that would have been deleted last.
+func (s *Spec[T]) recalls(marked []T, room *Room[T]) (recalls []Change[T], err error) {
+	byID, children := map[types.UID]Change[T]{}, []T(nil)
+	if len(marked) == 0 || room.missing <= 0 {
+		return nil, nil
+	}
+	for _, c := range marked {
+		if room.mustGo(c) || s.Slots != nil && room.isOut(c) {
+			continue // a child that must go would be marked again by the next plan
+		}
+		change, needed, err := s.needed(c, s.Retire(c, false))
+		if err != nil {
+			return nil, err
+		}
+		if needed {
+			change.Recall = true
+			byID[object.ID(c)] = change
+			children = append(children, c)
+		}
+	}
+	ranking := s.ranking(children)
+	ranking.MustGo, ranking.MustStay = nil, nil
+	if ranking.Order, err = s.orderAfter(podrank.First("not in flight", func(c T) bool { return !room.recalling.Has(object.ID(c)) })); err != nil {
+		return nil, err
+	}
+	victims := podrank.Select(children, len(children), ranking)
+	for i := len(victims) - 1; i >= 0 && len(recalls) < s.burst(); i-- {
+		recalls = append(recalls, byID[object.ID(victims[i].Object)])
+	}
+	recalls, _ = room.clampRecalls(recalls)
+	return recalls, nil
+}
+
+// clampRecalls returns the recalls that the room allows, and how many places they take.
+func (r *Room[T]) clampRecalls(changes []Change[T]) (recalls []Change[T], places int) {
+	again, left := r.missing, r.missing-len(r.recalling)
+	return filter(changes, func(c Change[T]) bool {
+		switch inFlight, active := r.recalling.Has(object.ID(c.Object)), r.isActive(c.Object); {
+		case !c.Recall || r.mustGo(c.Object):
+			return false
+		case inFlight:
+			return take(&again)
+		case !active && places >= r.places && r.held == nil || !take(&left):
+			return false
+		case !active && r.held == nil: // with slots, it stands in its own
+			places++
+		}
+		return true
+	}), places
+}
+
+// isActive reports whether a marked child counts as a replica.
+func (r *Room[T]) isActive(c T) bool { return r.rules.Active != nil && r.rules.Active(c) }
 
 // changesNow chooses the changes to make now. Those whose call is in flight come first, then those of unavailable
 // children, and then the order of deletion decides. The children in victims are not changed.
@@ -239,7 +346,7 @@ func (r *Room[T]) changeable(changes []Change[T], victims []Deletion[T]) []Chang
 		gone.Insert(object.ID(v.Object))
 	}
 	return filter(changes, func(c Change[T]) bool {
-		if isNil(c.Object) || isNil(c.To) || r.mustGo(c.Object) || !c.Free && r.mustStay(c.Object) {
+		if c.Recall || isNil(c.Object) || isNil(c.To) || r.mustGo(c.Object) || !c.Free && r.mustStay(c.Object) {
 			return false
 		}
 		id := object.ID(c.Object)

@@ -72,10 +72,18 @@ func (s Scale[T]) String() string {
 		parts = append(parts, fmt.Sprintf("create %d", s.Create))
 	}
 	if n := len(s.Update); n > 0 {
-		parts = append(parts, fmt.Sprintf("change %d: %s", n, list(s.Update, func(c Change[T]) string { return nameOf(c.Object) })))
+		parts = append(parts, fmt.Sprintf("change %d: %s", n, list(s.Update, func(c Change[T]) string {
+			if c.Recall {
+				return nameOf(c.Object) + " (recalled)"
+			}
+			return nameOf(c.Object)
+		})))
 	}
 	if len(s.Delete) > 0 {
 		parts = append(parts, fmt.Sprintf("delete %d: %s", len(s.Delete), list(s.Delete, func(d Deletion[T]) string {
+			if d.Mark != nil {
+				return fmt.Sprintf("%s (asked to leave: %s)", nameOf(d.Object), d.Explain())
+			}
 			return fmt.Sprintf("%s (%s)", nameOf(d.Object), d.Explain())
 		})))
 	}
@@ -151,6 +159,7 @@ func (s Scale[T]) MarshalJSON() ([]byte, error) {
 			Value:     v.Values.Victim,
 			Survivor:  v.Values.Survivor,
 			Reason:    v.Explain(),
+			Mark:      v.Mark != nil,
 		}
 	}
 	return marshal(struct {
@@ -189,6 +198,7 @@ type victim struct {
 	Value     string `json:"value,omitempty"`
 	Survivor  string `json:"survivor,omitempty"`
 	Reason    string `json:"reason"`
+	Mark      bool   `json:"mark,omitempty"`
 }
 
 func referenceTo(child metav1.Object) reference {

@@ -67,7 +67,10 @@ func Manage[T metav1.Object](objs []T, spec Spec[T]) (Plan[T], error) {
 	if err := spec.refuseRepeated(join(all, ended)); err != nil { // objects that the plan ignores may be listed twice
 		return Plan[T]{}, err
 	}
-	scale, blocked, err := spec.scale(owned, ended, objs, wanted)
+	marked := spec.marked(objs, func(obj T) bool {
+		return owner.Controls(obj) && spec.Selector.Matches(labels.Set(obj.GetLabels()))
+	})
+	scale, blocked, err := spec.scale(owned, ended, marked, objs, wanted)
 	if err == nil && scale.maker != nil {
 		err = scale.maker.err
 	}
@@ -107,7 +110,7 @@ func ScaleTo[T metav1.Object](owned []T, spec Spec[T]) (Scale[T], error) {
 	if err != nil {
 		return Scale[T]{}, err
 	}
-	scale, _, err := spec.scale(active, ended, owned, wanted)
+	scale, _, err := spec.scale(active, ended, spec.marked(owned, func(T) bool { return true }), owned, wanted)
 	return scale, err
 }
 
@@ -166,7 +169,7 @@ func (s *Spec[T]) active(objs []T) ([]T, error) {
 // counts builds the function that reports whether a child of the owner counts as a replica.
 func (s *Spec[T]) counts() func(T) bool {
 	namespace, isActive := s.Owner.GetNamespace(), s.Rules.active()
-	if s.Rules.Active == nil && s.Rules.NoneEnds() { // the usual case, where the fields of pods are read without method calls
+	if s.Rules.Active == nil && s.Rules.Leaving == nil && s.Rules.NoneEnds() { // the usual case, where the fields of pods are read without method calls
 		podCounts := func(p *corev1.Pod) bool {
 			return (namespace == "" || namespace == p.Namespace) && pod.IsActive(p)
 		}

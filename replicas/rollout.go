@@ -172,6 +172,7 @@ func (s *Spec[T]) roll(r Room[T], active, staying []T) Room[T] {
 	r.places = max(min(wanted-(len(active)-r.must), wanted+surge-len(active)), 0)
 	r.places -= min(r.places, len(s.Facts.Undecided))
 	r.Create = r.places
+	r.missing = wanted - (len(staying) - r.must) - len(s.Facts.Undecided) - len(r.creating)
 	return r
 }
 
@@ -237,5 +238,6 @@ func (s *Spec[T]) rolled(staying []T, n int, ranking podrank.Options[T], room Ro
 	for i := min(room.roll.extra, len(victims)); i < len(victims); i++ {
 		victims[i].Replaced = room.mustGo(victims[i].Object)
 	}
-	return victims[:min(n, len(victims))], nil
+	victims = victims[:min(n, len(victims))]
+	return victims, s.mark(victims)
 }

@@ -39,6 +39,10 @@ type Room[T metav1.Object] struct {
 	stuck    int                 // the number of surplus children that must stay
 	roll     *rolling[T]         // nil if no rollout limits the Room
 	updating sets.Set[types.UID] // the UIDs of the children whose change is in flight
+	// missing is how many staying children are missing that could be recalled or created. The recalls in flight, whose
+	// UIDs are in recalling, are not subtracted.
+	missing   int
+	recalling sets.Set[types.UID]
 }
 
 // RoomOf returns the Room of an owner. The parameter owned lists the owner's children. Inactive
@@ -64,7 +68,7 @@ func RoomOf[T metav1.Object](owned []T, spec Spec[T]) (Room[T], error) {
 	if err != nil {
 		return Room[T]{}, err
 	}
-	return spec.room(counted, wanted), nil
+	return spec.room(counted, spec.marked(owned, func(T) bool { return true }), wanted), nil
 }
 
 // room computes the Room of an owner with these active children. These rules apply:
@@ -89,7 +93,7 @@ func RoomOf[T metav1.Object](owned []T, spec Spec[T]) (Room[T], error) {
 //     children of other owners use no place. If the deletion of a child that must be discarded is
 //     in flight, this deletion is ignored. A deletion in flight is also ignored if the child
 //     belongs to another owner.
-func (s *Spec[T]) room(active []T, wanted slots) Room[T] {
+func (s *Spec[T]) room(active, marked []T, wanted slots) Room[T] {
 	staying := s.staying(active)
 	r := Room[T]{places: max(int(s.Replicas)-len(active), 0), surplus: len(staying) - int(s.Replicas), rules: s.Rules, held: wanted.held}
 	r.places -= min(r.places, len(s.Facts.Undecided)) // there may be more orphans than places
@@ -122,9 +126,25 @@ func (s *Spec[T]) room(active []T, wanted slots) Room[T] {
 	} else if r.surplus < standIns {
 		r.kept = max(r.must-r.Delete, 0)
 	}
+	r.missing = int(s.Replicas) - len(staying) - len(s.Facts.Undecided) - len(r.creating)
+	if s.Slots != nil {
+		r.missing = len(marked)
+	}
 	if r.Update = len(active); len(s.Facts.UpdatesInFlight) > 0 {
 		r.updating = sets.New(s.Facts.UpdatesInFlight...)
 	}
+	for _, c := range marked {
+		if id := object.ID(c); r.updating.Has(id) {
+			if r.recalling == nil {
+				r.recalling = sets.New[types.UID]()
+			}
+			r.recalling.Insert(id)
+			if !r.isActive(c) && s.Slots == nil {
+				r.places = max(r.places-1, 0) // it may have come back
+			}
+		}
+	}
+	r.Create = min(r.Create, r.places)
 	if s.rolls() && (r.must > 0 || s.Update != nil || len(r.updating) > 0) {
 		return s.roll(r, active, staying)
 	}
@@ -152,7 +172,8 @@ func (r *Room[T]) isOut(c T) bool { return !r.held.Has(c.GetName()) }
 // places are free, and no others. Scale.Discard does not change. Deletions of a nil object are
 // removed.
 func (r *Room[T]) Clamp(scale Scale[T]) Scale[T] {
-	again, free := r.places, max(r.places-len(r.creating), 0)
+	recalls, taken := r.clampRecalls(filter(scale.Update, func(c Change[T]) bool { return c.Recall && !object.IsNil(c.Object) && !object.IsNil(c.To) }))
+	again, free := r.places-taken, max(r.places-taken-len(r.creating), 0)
 	if scale.Names == nil {
 		scale.Create = min(scale.Create, free)
 	} else {
@@ -161,7 +182,8 @@ func (r *Room[T]) Clamp(scale Scale[T]) Scale[T] {
 		scale.Names = filter(scale.Names, func(name string) bool { return r.creating.Has(name) && take(&again) || take(&free) })
 		scale.Create = len(scale.Names)
 	}
-	defer func() { scale.Update = r.clampChanges(scale.Update, scale.Delete) }()
+	changes := scale.Update
+	defer func() { scale.Update = join(recalls, r.clampChanges(changes, scale.Delete)) }()
 	if r.roll != nil {
 		scale.Delete = r.roll.clamp(r, scale.Delete)
 		return scale

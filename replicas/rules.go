@@ -68,6 +68,12 @@ type Rules[T metav1.Object] struct {
 	// another time than before, the Controller starts to count again. It also does so when its
 	// process restarts.
 	NotReadySince func(T) time.Time
+	// Leaving reports whether a child bears the mark of Spec.Retire, or is on its way out in some other way than by a
+	// deletionTimestamp. A leaving child counts like one that is being deleted: if Active is nil, it is not active, so
+	// it is replaced at once. If Active returns true for it, it keeps its place until it is gone. Discard and Failed
+	// take precedence over Leaving, so they say when a leaving child is to be deleted. If Leaving is nil, only children
+	// with a deletionTimestamp are leaving.
+	Leaving func(T) bool
 	// Available reports whether a child is available. A rollout with Spec.MaxUnavailable or
 	// Spec.MaxSurge uses this result. If Available is nil, a child is available if it has been
 	// ready for at least Spec.MinReadySeconds. If Ready is also nil, the Ready condition of a pod
@@ -84,13 +90,15 @@ type Rules[T metav1.Object] struct {
 
 var podRules = Rules[*corev1.Pod]{Active: pod.IsActive, Ready: pod.IsReady, NotReadySince: pod.NotReadySince}
 
-// Complete returns a copy of the rules with the defaults of Active, Ready, NotReadySince and Order
-// filled in. In the result, Active returns false for children to discard. If MustGo, MustStay,
+// Complete returns a copy of the rules with the defaults of Active, Ready, NotReadySince, Leaving and Order
+// filled in. In the result, Active returns false for children to discard, and Leaving returns true for children with a
+// deletionTimestamp. If MustGo, MustStay,
 // Discard, Failed or Available is nil, it stays nil. For children that are not pods, Ready and
 // NotReadySince have no defaults and also stay nil. For pods, the zero Order stays zero, because it
 // already means Kubernetes' own order.
 func (r Rules[T]) Complete() Rules[T] {
-	r.Active = r.active()
+	leaving := r.Leaving
+	r.Active, r.Leaving = r.active(), func(child T) bool { return isDeleted(child) || leaving != nil && leaving(child) }
 	pods := rulesOfPods[T]()
 	if pods != nil && r.Ready == nil {
 		r.Ready = pods.Ready
@@ -148,10 +156,19 @@ func (r Rules[T]) activeOrDefault() func(T) bool {
 	if r.Active != nil {
 		return r.Active
 	}
+	active, leaving := isNotDeleted[T], r.Leaving
 	if pods := rulesOfPods[T](); pods != nil {
-		return pods.Active
+		active = pods.Active
 	}
-	return isNotDeleted[T]
+	if leaving == nil {
+		return active
+	}
+	return func(child T) bool { return active(child) && !leaving(child) }
+}
+
+// isLeaving reports whether a child is on its way out.
+func (r *Rules[T]) isLeaving(child T) bool {
+	return isDeleted(child) || r.Leaving != nil && r.Leaving(child)
 }
 
 // rulesOfPods returns the default rules for pods, or nil if the children are not pods.

@@ -40,8 +40,8 @@ type Scale[T metav1.Object] struct {
 	// child is gone. Spec.BurstReplicas limits Discard separately from Create.
 	// Spec.MaxDeletions does not limit Discard, because discarded children are not replicas.
 	Discard []Deletion[T]
-	// Update contains the changes of children in place, in the order in which to make them: first those whose call is in
-	// flight, then those of unavailable children, and then in the order of deletion. Make them before you create or
+	// Update contains the changes of children in place, in the order in which to make them: first the recalls, which take
+	// back the mark of Spec.Retire, then those whose call is in flight, then those of unavailable children, and then in the order of deletion. Make them before you create or
 	// delete anything, and read the owner from the server before that. No child is in Update and in Delete.
 	Update []Change[T]
 	// Outdated is the number of active children that must go or need a change, whatever the limits. It is also set if
@@ -68,7 +68,7 @@ type Scale[T metav1.Object] struct {
 }
 
 // A Deletion is a child to delete, with the options of the delete call.
-type Deletion[T any] struct {
+type Deletion[T metav1.Object] struct {
 	podrank.Victim[T]
 	// Options are Spec.DeleteOptions with the preconditions of the delete call. The UID precondition prevents the
 	// deletion of another child with the same name. The resourceVersion precondition prevents the
@@ -79,6 +79,9 @@ type Deletion[T any] struct {
 	//
 	// Differs from Kubernetes: its controllers delete pods by name, without preconditions.
 	Options metav1.DeleteOptions
+	// Mark is the change that asks the child to leave, if Spec.Retire returned one. Send its patch in place of the delete
+	// call. If Mark is nil, delete the child.
+	Mark *Change[T]
 	// Replaced is true if another child replaces this child. In this case, the child is not
 	// surplus, but must go because of Rules.MustGo or Rules.ReadyWithin. If Replaced is false for a
 	// child in Scale.Delete, the child is surplus.
@@ -112,13 +115,13 @@ func (s Scale[T]) New(i int) (T, error) {
 	return s.maker.child(i, s.Names)
 }
 
-// staying selects the active children that are not being deleted. If Rules.Active is nil, no active
-// child is being deleted, so the result is the whole list.
+// staying selects the active children that are not leaving. If Rules.Active is nil, no active
+// child is leaving, so the result is the whole list.
 func (s *Spec[T]) staying(active []T) []T {
-	if s.Rules.Active == nil || !slices.ContainsFunc(active, isDeleted[T]) {
+	if s.Rules.Active == nil || !slices.ContainsFunc(active, s.Rules.isLeaving) {
 		return active
 	}
-	return slices.DeleteFunc(slices.Clone(active), isDeleted[T])
+	return slices.DeleteFunc(slices.Clone(active), s.Rules.isLeaving)
 }
 
 func (s *Spec[T]) burst() int {
@@ -134,7 +137,7 @@ func (s *Spec[T]) burst() int {
 // name of an object in objs.
 //
 // An active child that is being deleted is not replaced before it is gone.
-func (s *Spec[T]) scale(owned, ended, objs []T, wanted slots) (Scale[T], Blocked, error) {
+func (s *Spec[T]) scale(owned, ended, marked, objs []T, wanted slots) (Scale[T], Blocked, error) {
 	changes, outdated, err := s.drift(owned)
 	if err != nil {
 		return Scale[T]{}, Blocked{}, err
@@ -147,10 +150,16 @@ func (s *Spec[T]) scale(owned, ended, objs []T, wanted slots) (Scale[T], Blocked
 	if err != nil {
 		return none, Blocked{}, err
 	}
-	room, burst := s.room(owned, wanted), s.burst()
+	room, burst := s.room(owned, marked, wanted), s.burst()
 	if err := s.checkReplaces(room); err != nil {
 		return none, Blocked{}, err
 	}
+	recalls, err := s.recalls(marked, &room)
+	if err != nil {
+		return none, Blocked{}, err
+	}
+	_, taken := room.clampRecalls(recalls)
+	places := max(room.Create-taken, 0)
 	limit := burst
 	if s.MaxDeletions != nil {
 		limit = *s.MaxDeletions
@@ -160,10 +169,10 @@ func (s *Spec[T]) scale(owned, ended, objs []T, wanted slots) (Scale[T], Blocked
 	// A number that is too high is not missing any child. But slot web-1 may be empty while web-4 is surplus. The
 	// creation must not wait for the deletion, which a webhook may refuse, nor the deletion for a full quota.
 	if remove == 0 || room.roll != nil || s.Slots != nil {
-		create = min(room.Create, burst)
-		scale.Deferred += room.Create - create
+		create = min(places, burst)
+		scale.Deferred += places - create
 	}
-	if s.Facts.Pending == expectations.Expired && (create+remove+discard+len(changes) > 0 || int(s.Replicas)-len(owned) != len(s.Facts.Undecided)) {
+	if s.Facts.Pending == expectations.Expired && (create+remove+discard+len(changes)+len(recalls) > 0 || int(s.Replicas)-len(owned) != len(s.Facts.Undecided)) {
 		return none, Blocked{Reason: ViewIsStale}, nil
 	}
 	if remove > 0 {
@@ -183,8 +192,8 @@ func (s *Spec[T]) scale(owned, ended, objs []T, wanted slots) (Scale[T], Blocked
 	if err != nil {
 		return none, Blocked{}, err
 	}
-	scale.Update, scale.Kept, scale.Deferred = now, scale.Kept+kept, scale.Deferred+deferred
-	if len(s.Facts.CreationsInFlight)+len(s.Facts.DeletionsInFlight) > 0 { // if no call is in flight, the scale is already within the limits
+	scale.Update, scale.Kept, scale.Deferred = join(recalls, now), scale.Kept+kept, scale.Deferred+deferred
+	if len(s.Facts.CreationsInFlight)+len(s.Facts.DeletionsInFlight)+len(room.recalling) > 0 { // if no call is in flight, the scale is already within the limits
 		scale = room.Clamp(scale)
 	}
 	return scale, Blocked{}, nil
@@ -213,7 +222,7 @@ func (s *Spec[T]) deletions(owned []T, n int, room Room[T]) ([]Deletion[T], erro
 	for i := max(room.surplus, 0); i < len(victims); i++ {
 		victims[i].Replaced = true
 	}
-	return victims, nil
+	return victims, s.mark(victims)
 }
 
 // discarded is the criterion in the Deletion of a child that has ended.

@@ -149,6 +149,22 @@ type Spec[T metav1.Object] struct {
 	// if it is not Free although MaxUnavailable is the number 0, or although the children are pods and Rules.Ready is
 	// nil.
 	Update func(child T) Change[T]
+	// Retire returns the change that asks a child to leave, or if leaves is false, the change that takes that back. Set
+	// Retire if children drain before they are deleted, or if their own controller deletes them. The plan then contains
+	// a mark in place of the delete call; see Deletion.Mark. If the result is zero, the child is deleted by a call, or
+	// cannot be taken back. Rules.Leaving must report the mark, and nothing else may be changed by it.
+	//
+	// A mark counts like a deletion: limits and order are the same, MustStay prevents it, and a marked child is replaced
+	// as Rules.Leaving says. Who deletes it at last is the child's own controller, or Rules.Discard ("it has drained").
+	// If fewer children stay than are wanted, a plan takes marks back before it creates a child, those first that would
+	// have been deleted last. A child that must go is never taken back. With Slots, a marked child keeps its slot until
+	// it is gone, so two hours of draining are two hours without a replacement. While the owner is drained by its
+	// Finalizer, its children are marked too.
+	//
+	// Put the reason of your request into the mark, and let Discard compare it: a mark that was left from an earlier
+	// request must not delete a member that has not drained for this one. The Spec is refused with the reason
+	// InvalidChange if Leaving is nil, or if a Change cannot be made.
+	Retire func(child T, leaves bool) Change[T]
 	// MinReadySeconds is how many seconds a child must be ready before it counts as available.
 	// MinReadySeconds affects a plan only if MaxUnavailable or MaxSurge is set. A negative number
 	// is refused.
@@ -237,6 +253,7 @@ type Facts[T metav1.Object] struct {
 	DeletionsInFlight []types.UID
 	// UpdatesInFlight lists the UIDs of children that were changed by a call without an answer, which may still take
 	// effect. Such a child is not available, so its change is repeated free of charge. Free changes need not be listed.
+	// A child that is leaving also holds a place, because its mark may have been taken back.
 	UpdatesInFlight []types.UID
 	// Taken contains names that new children must not get. Each of them belongs to another object,
 	// or another object may still get it. The names of the objects in the list and in Undecided
@@ -374,6 +391,8 @@ func (s *Spec[T]) checkScale() error {
 		return s.failure("base name %q: %w", s.BaseName, checkName(s.BaseName))
 	case s.Facts.Now.IsZero():
 		return s.failure("now is the zero time")
+	case s.Retire != nil && s.Rules.Leaving == nil:
+		return refuse(s.Owner, s.Kind, InvalidChange, "Retire is set, and Rules.Leaving is nil: nothing would tell a marked child")
 	}
 	if err := s.checkReadyWithin(); err != nil {
 		return err
@@ -430,7 +449,7 @@ func (s *Spec[T]) deletionsOnly() Spec[T] {
 	facts.Names, facts.Undecided, facts.CreationsInFlight, facts.Taken = nil, nil, nil, nil
 	return Spec[T]{
 		Owner: s.Owner, Finalizer: s.Finalizer, Kind: s.Kind, Selector: s.Selector,
-		Slots: s.Slots, Rules: rules, // for the order
+		Slots: s.Slots, Rules: rules, Retire: s.Retire, // for the order, and because children drain here, too
 		BurstReplicas: s.BurstReplicas, MaxDeletions: s.MaxDeletions, DeleteOptions: s.DeleteOptions,
 		Facts: facts,
 	}

@@ -29,6 +29,7 @@ type Rules[T metav1.Object] struct {
 	FullyLabeled func(T) bool // called for active children; if nil, all of them are fully labeled
 	Ready        func(T) bool // called for active children; if nil, none of them is ready
 	Available    func(T) bool // called for ready children; if nil, all of them are available
+	Terminating  func(T) bool // called for children that are not active; if nil, those with a deletionTimestamp are terminating
 }
 
 // Count returns the number of children in each state. The children can have any type. A child that
@@ -47,7 +48,7 @@ func Count[T metav1.Object](children []T, rules Rules[T]) (n Counts) {
 				n.Ready++
 				n.Available += one(rules.Available(child))
 			}
-		case child.GetDeletionTimestamp() != nil:
+		case rules.Terminating(child):
 			n.Terminating++
 		}
 	}
@@ -62,6 +63,7 @@ func (r Rules[T]) complete() Rules[T] {
 		FullyLabeled: orElse(r.FullyLabeled, yes),
 		Ready:        orElse(r.Ready, no),
 		Available:    orElse(r.Available, yes),
+		Terminating:  orElse(r.Terminating, func(child T) bool { return child.GetDeletionTimestamp() != nil }),
 	}
 }
 

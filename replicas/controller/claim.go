@@ -73,16 +73,16 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (scale re
 func (p *pass[O, C]) scaleClaimed(ctx context.Context) (replicas.Scale[C], bool) {
 	facts := p.facts
 	facts.Pending = pending[trusted]
-	scale, err := replicas.ScaleTo(slices.Concat(p.Active, p.Ended), withFacts(p.spec, facts))
+	scale, err := replicas.ScaleTo(slices.Concat(p.Active, p.Ended, p.Terminating), withFacts(p.spec, facts))
 	if err == nil && !scale.IsZero() && p.view.is == stale {
 		if !p.readLive(ctx) {
 			return scale, false
 		}
 		p.claimedLive()
 		facts = p.facts
-		scale, err = replicas.ScaleTo(slices.Concat(p.Active, p.Ended), withFacts(p.spec, facts))
+		scale, err = replicas.ScaleTo(slices.Concat(p.Active, p.Ended, p.Terminating), withFacts(p.spec, facts))
 	}
-	p.own = ownPlan[C]{slices.Concat(p.Active, p.Ended), facts, replicas.Plan[C]{Scale: scale}}
+	p.own = ownPlan[C]{slices.Concat(p.Active, p.Ended, p.Terminating), facts, replicas.Plan[C]{Scale: scale}}
 	p.fails(err)
 	return scale, err == nil
 }

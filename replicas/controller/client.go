@@ -153,6 +153,8 @@ const (
 	SuccessfulDelete = "SuccessfulDelete"  // Deleted pod: <name> (<criterion>: <values>). The part in parentheses is sent only for a criterion that Kubernetes does not have.
 	FailedDelete     = "FailedDelete"      // Error deleting: <error>
 	SuccessfulUpdate = "SuccessfulUpdate"  // Updated pod: <name>. Not sent for a Change that is Free.
+	SuccessfulRetire = "SuccessfulRetire"  // Asked <name> to leave: <criterion and values>
+	SuccessfulRecall = "SuccessfulRecall"  // Recalled pod: <name>. It was asked to leave, and is wanted again.
 	FailedUpdate     = "FailedUpdate"      // Error updating <name>: <error>
 	FailedAdopt      = "FailedAdopt"       // Error adopting <name>: <error>. Sent once.
 	FailedRelease    = "FailedRelease"     // Error releasing <name>: <error>. Sent once.

@@ -5,6 +5,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,7 +24,8 @@ import (
 // A victim is a child to delete, with the answer to its deletion.
 type victim[C Object] struct {
 	replicas.Deletion[C]
-	err error // the error of the delete call
+	patched C     // the answer to a mark
+	err     error // the error of the call
 }
 
 // deletions holds the state of the deletion step of a pass.
@@ -69,6 +71,9 @@ func (d *deletions[O, C]) conclude(found findings[C]) {
 		switch f, ok := found[nameOf(v.Object)]; {
 		case ok && (!f.there || object.ID(f.child) != object.ID(v.Object)):
 			d.isGone(v)
+		case ok && v.Mark != nil && d.leaves(f.child):
+			v.patched = f.child
+			d.isMarked(v)
 		case ok && f.child.GetDeletionTimestamp() != nil:
 			d.state.known.Deleted(object.ID(v.Object), d.opts.Now())
 			d.Deleted = append(d.Deleted, v.Object)
@@ -93,13 +98,30 @@ func (d *deletions[O, C]) isGone(v *victim[C]) {
 	d.noteDeleted(v.Deletion)
 }
 
+// isMarked is called for a child that was asked to leave.
+func (d *deletions[O, C]) isMarked(v *victim[C]) {
+	if !d.leaves(v.patched) { // it would be asked again by each pass
+		v.err = errSameAgain
+		d.holdUpdates(v.Object.GetName(), v.err, time.Minute, 5*time.Minute)
+		d.givesUp(v)
+		return
+	}
+	d.Retired = append(d.Retired, v.patched)
+	d.isGone(v)
+}
+
 // sendBatch deletes children in parallel.
 func (d *deletions[O, C]) sendBatch(ctx context.Context, batch []replicas.Deletion[C]) {
 	start, victims := d.state.known.Start(), make([]*victim[C], len(batch))
 	run := slowstart.Run(ctx, len(batch), d.allAtOnce(len(batch)), func(ctx context.Context, i int) error {
 		v := &victim[C]{Deletion: batch[i], err: errNoAnswer} // the client may panic
 		victims[i] = v
-		if v.err = d.askDelete(ctx, start, v.Object, v.Options); v.err == nil {
+		if v.Mark != nil {
+			v.patched, v.err = d.askMark(ctx, v.Mark)
+		} else {
+			v.err = d.askDelete(ctx, start, v.Object, v.Options)
+		}
+		if v.err == nil {
 			d.tellDeleted(v.Deletion) // sent immediately, because the other calls may take a long time
 		}
 		return nil
@@ -110,9 +132,13 @@ func (d *deletions[O, C]) sendBatch(ctx context.Context, batch []replicas.Deleti
 		}
 		d.answers = append(d.answers, v.err)
 		switch {
+		case v.err == nil && v.Mark != nil:
+			d.isMarked(v)
 		case v.err == nil:
 			d.Deleted = append(d.Deleted, v.Object)
 			d.isGone(v)
+		case errors.Is(v.err, errNotAsShown):
+			d.again(1)
 		case apierrors.IsNotFound(v.err):
 			d.isGone(v)
 		case apierrors.IsConflict(v.err):
@@ -149,6 +175,10 @@ func (d *deletions[O, C]) holdChanged(v *victim[C]) {
 // chosen by a criterion that Kubernetes does not have, the message also contains this criterion and its
 // values.
 func (p *pass[O, C]) tellDeleted(v replicas.Deletion[C]) {
+	if v.Mark != nil {
+		p.event(corev1.EventTypeNormal, SuccessfulRetire, "Asked "+v.Object.GetName()+" to leave: "+v.Explain())
+		return
+	}
 	text := "Deleted " + p.childNoun() + ": " + v.Object.GetName()
 	if names := criteria(p.spec.Rules.Order); slices.Contains(names, v.Criterion) && !slices.Contains(criteria(podrank.Kubernetes()), v.Criterion) {
 		text += " (" + v.Criterion + ": " + strings.TrimPrefix(v.Explain(), v.Criterion+" ") + ")"

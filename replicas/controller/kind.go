@@ -248,18 +248,21 @@ func ReplicationControllers() Kind[*corev1.ReplicationController, *corev1.Pod] {
 // status.
 func counting[C Object](rules replicas.Rules[C]) status.Rules[C] {
 	complete := rules.Complete()
-	return status.Rules[C]{Active: complete.Active, Ready: complete.Ready, Available: complete.Available}
+	return status.Rules[C]{Active: complete.Active, Ready: complete.Ready, Available: complete.Available, Terminating: terminatingBy(rules)}
 }
 
 // terminatingBy returns a function that reports whether a child counts as terminating. A child counts as
 // terminating if it is being deleted and is not active. A pod in phase Succeeded or Failed never counts as
 // terminating (T8).
-func terminatingBy[C Object](active func(C) bool) func(C) bool {
-	terminating := func(c C) bool { return c.GetDeletionTimestamp() != nil && !active(c) }
-	if pods, ok := any(status.IsPodTerminating).(func(C) bool); ok {
-		return func(c C) bool { return pods(c) && !active(c) }
+func terminatingBy[C Object](rules replicas.Rules[C]) func(C) bool {
+	is := rules.Complete()
+	pods, arePods := any(status.IsPodTerminating).(func(C) bool)
+	return func(c C) bool {
+		if arePods && c.GetDeletionTimestamp() != nil {
+			return pods(c) && !is.Active(c)
+		}
+		return is.Leaving(c) && !rules.Ended(c) && !is.Active(c)
 	}
-	return terminating
 }
 
 // lingers reports whether a child continues to exist after the server has accepted its deletion. This is

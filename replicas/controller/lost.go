@@ -129,7 +129,7 @@ func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C], t
 	now = p.opts.Now() // a list may have hung for half a minute
 	facts := p.facts
 	facts.CreationsInFlight, facts.DeletionsInFlight, facts.UpdatesInFlight, facts.Names, facts.Related = nil, nil, nil, nil, nil
-	all, _ := replicas.ScaleTo(slices.Concat(p.Active, p.Ended), withFacts(p.spec, facts)) // the plan had no error
+	all, _ := replicas.ScaleTo(slices.Concat(p.Active, p.Ended, p.Terminating), withFacts(p.spec, facts)) // the plan had no error
 	wait := func(reason GateReason, name string, next time.Duration, holds bool) {
 		if next = max(next, p.state.holds[holdKey{LookFailed, ""}].remaining(now, "")); next <= 0 {
 			next = p.spread(LookFailed.row().shortest) // the context ended before the look, or too many lists were under way
@@ -261,7 +261,7 @@ func (p *pass[O, C]) lookedForChild(l look[C], v unanswered[C], f finding[C], be
 			p.believe(l.start, f.child)
 			p.again(1)
 		}
-		if f.child.GetDeletionTimestamp() == nil && began.Sub(v.sent) < ledger.MaxRequestAge {
+		if !p.leaves(f.child) && began.Sub(v.sent) < ledger.MaxRequestAge {
 			return
 		}
 	}

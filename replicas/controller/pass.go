@@ -136,6 +136,10 @@ func (p *pass[O, C]) scale(ctx context.Context, planned replicas.Scale[C]) {
 		p.state.nothingLeft(p.Now)
 	}
 	active := len(p.Active) + len(p.Created) - len(p.activeOf(p.Deleted))
+	active -= len(p.Retired) - len(p.activeOf(p.Retired))
+	if p.spec.Rules.Active == nil { // they did not count while they were leaving
+		active += len(p.Recalled)
+	}
 	p.state.active = max(active, min(active+p.left, int(p.Desired)))
 }
 
@@ -226,7 +230,12 @@ func (p *pass[O, C]) controls(c C) bool {
 
 // isReplica reports whether a child is one of the owner's active children.
 func (p *pass[O, C]) isReplica(c C) bool {
-	return p.controls(c) && p.spec.Selector.Matches(labels.Set(c.GetLabels())) && p.rules.Active(c) && c.GetDeletionTimestamp() == nil
+	return p.controls(c) && p.spec.Selector.Matches(labels.Set(c.GetLabels())) && p.rules.Active(c) && !p.leaves(c)
+}
+
+// leaves reports whether a child is being deleted or bears the mark of Spec.Retire.
+func (p *pass[O, C]) leaves(c C) bool {
+	return c.GetDeletionTimestamp() != nil || p.spec.Rules.Leaving != nil && p.spec.Rules.Leaving(c)
 }
 
 func (p *pass[O, C]) event(eventType, reason, message string) {
@@ -284,6 +293,9 @@ type Pass[O, C Object] struct {
 	// Changed lists the children that were changed in place, as the server returned them. If the answer was lost but
 	// the child was then found with the change, Changed contains it, too.
 	Changed []C
+	// Retired lists the children that were asked to leave by the mark of Spec.Retire, and Recalled those whose mark was
+	// taken back, both as the server returned them.
+	Retired, Recalled []C
 	// Failed is the number of failed calls. If adoptions were not tried because the owner could not be
 	// checked or must not adopt, Failed also counts these adoptions. Skipped is the number of creations
 	// that slow start did not try after a failure.

@@ -68,7 +68,7 @@ func (p *pass[O, C]) clampToRoom(ctx context.Context, scale replicas.Scale[C]) r
 			}
 		}
 	}
-	room, err := replicas.RoomOf(p.Active, withFacts(p.spec, facts))
+	room, err := replicas.RoomOf(slices.Concat(p.Active, p.Terminating), withFacts(p.spec, facts))
 	if err != nil {
 		p.fails(err)
 		return replicas.Scale[C]{}
@@ -85,7 +85,7 @@ func (p *pass[O, C]) notRefused(deletions []replicas.Deletion[C]) []replicas.Del
 	}
 	return filter(deletions, func(v replicas.Deletion[C]) bool {
 		name := v.Object.GetName()
-		return !p.held(Conflict, name, name, v.Object.GetResourceVersion())
+		return !p.held(Conflict, name, name, v.Object.GetResourceVersion()) && (v.Mark == nil || !p.held(UpdateFailed, name, name, ""))
 	})
 }
 

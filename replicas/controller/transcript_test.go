@@ -48,7 +48,8 @@ import (
 //	wanted N              the owner wants N pods, in a new generation
 //	template N [OPTION...] the owner wants its pods changed in place to template N, in a new generation; the options are
 //	                      limit=N (MaxUnavailable), free, replace (OrReplace), list (the image is changed, too) and
-//	                      subresource=NAME
+//	                      subresource=NAME; retire means that pods are asked to leave by an annotation, and are
+//	                      discarded when they are drained, and keep means that such pods keep their place
 //	owner gone            the owner no longer exists on the server
 //	owner deleted         the owner is being deleted on the server
 //	owner replaced        another owner has the name on the server
@@ -395,7 +396,24 @@ func changesTo(spec *replicas.PodSpec, template string, options ...string) {
 			change.Subresource = value
 		case "list":
 			withList = true
+		case "retire":
+			spec.Retire = func(p *corev1.Pod, leaves bool) replicas.Change[*corev1.Pod] {
+				to := clone(p)
+				if delete(to.Annotations, "leave"); leaves {
+					metav1.SetMetaDataAnnotation(&to.ObjectMeta, "leave", "yes")
+				}
+				return replicas.Change[*corev1.Pod]{To: to}
+			}
+			spec.Rules.Leaving = func(p *corev1.Pod) bool { return p.Annotations["leave"] != "" }
+			spec.Rules.Discard = func(p *corev1.Pod) bool {
+				return p.Annotations["leave"] != "" && p.Annotations["drained"] != ""
+			}
+		case "keep":
+			spec.Rules.Active = func(*corev1.Pod) bool { return true }
 		}
+	}
+	if template == "-" {
+		return
 	}
 	spec.Update = func(p *corev1.Pod) replicas.Change[*corev1.Pod] {
 		to := clone(p)
@@ -654,7 +672,7 @@ func (s *scene) set(p *corev1.Pod, attributes []string) {
 			p.Labels = nil
 		case "uid":
 			p.UID = types.UID(value)
-		case "template", "runs":
+		case "template", "runs", "leave", "drained":
 			metav1.SetMetaDataAnnotation(&p.ObjectMeta, key, value)
 		case "image":
 			p.Spec.Containers = []corev1.Container{{Name: "main", Image: value, Env: []corev1.EnvVar{{Name: "MODE", Value: "fast"}}}}
@@ -781,7 +799,7 @@ func (s *scene) pass(always bool) {
 	for _, list := range []struct {
 		are  string
 		pods []*corev1.Pod
-	}{{"changed", s.last.Changed}, {"deleted", s.last.Deleted}, {"adopted", s.last.Adopted}, {"released", s.last.Released}} {
+	}{{"changed", s.last.Changed}, {"retired", s.last.Retired}, {"recalled", s.last.Recalled}, {"deleted", s.last.Deleted}, {"adopted", s.last.Adopted}, {"released", s.last.Released}} {
 		if len(list.pods) > 0 {
 			s.printed = append(s.printed, fmt.Sprintf("  %s: %s", list.are, strings.Join(names(list.pods), " ")))
 		}

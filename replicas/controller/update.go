@@ -6,6 +6,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -42,8 +43,8 @@ func (p *pass[O, C]) update(ctx context.Context, changes []replicas.Change[C]) *
 		e := &update[C]{Change: changes[i], err: errNoAnswer} // the client may panic
 		u.each[i] = e
 		e.patched, e.err = p.askUpdate(ctx, &e.Change)
-		if e.err == nil && !e.Free {
-			p.tellUpdated(e.patched)
+		if e.err == nil && !e.Free || e.err == nil && e.Recall {
+			p.tellUpdated(e.Change)
 		}
 		if apierrors.IsConflict(e.err) || apierrors.IsNotFound(e.err) || errors.Is(e.err, errNotAsShown) {
 			return nil // it says nothing about the other children
@@ -59,16 +60,33 @@ var errNotAsShown = errors.New("the child has changed")
 // errSameAgain is the error of a change that was made, and that the child needs again.
 var errSameAgain = errors.New("the server accepted the change, and the child needs it again: a webhook, a default or another client undoes it, or the cache drops what Update compares")
 
-// askUpdate sends a change, and records the answer in the ledger.
+// askUpdate sends a change or a recall, and records the answer in the ledger.
 func (p *pass[O, C]) askUpdate(ctx context.Context, c *replicas.Change[C]) (patched C, err error) {
 	if err := p.calls.take(&p.calls.updates, "change", object.Name(c.Object)); err != nil {
 		return patched, p.failure("%w", err)
 	}
+	if c.Recall {
+		return p.askChange(ctx, c, ledger.Update, func(live C) replicas.Change[C] { return p.spec.Retire(live, false) })
+	}
+	return p.askChange(ctx, c, ledger.Update, p.spec.Update)
+}
+
+// askMark asks a child to leave.
+func (p *pass[O, C]) askMark(ctx context.Context, c *replicas.Change[C]) (patched C, err error) {
+	if p.isReplica(c.Object) {
+		if err := p.calls.take(&p.calls.deletions, "mark", object.Name(c.Object)); err != nil {
+			return patched, p.failure("%w", err)
+		}
+	}
+	return p.askChange(ctx, c, ledger.Delete, func(live C) replicas.Change[C] { return p.spec.Retire(live, true) })
+}
+
+func (p *pass[O, C]) askChange(ctx context.Context, c *replicas.Change[C], verb ledger.Verb, again func(live C) replicas.Change[C]) (patched C, err error) {
 	start := p.state.known.Start()
 	if c.ReplacesList() {
 		// The cache drops the environment of each container to save memory. A list is sent whole, so a new image would
 		// have erased it. The change is therefore made from the child as the server has it.
-		if err := p.fromLive(ctx, start, c); err != nil {
+		if err := p.fromLive(ctx, start, c, again); err != nil {
 			return patched, err
 		}
 	}
@@ -77,13 +95,13 @@ func (p *pass[O, C]) askUpdate(ctx context.Context, c *replicas.Change[C]) (patc
 		return patched, p.failure("%w", err)
 	}
 	start, err = p.state.known.Start(), errNoAnswer
-	defer func() { p.noteUpdate(start, *c, patched, err) }()
+	defer func() { p.noteChange(start, *c, verb, patched, err) }()
 	patched, err = p.sendUpdate(ctx, c.Object, patch)
 	return patched, err
 }
 
 // fromLive makes a change again from the child on the server.
-func (p *pass[O, C]) fromLive(ctx context.Context, start ledger.Moment, c *replicas.Change[C]) error {
+func (p *pass[O, C]) fromLive(ctx context.Context, start ledger.Moment, c *replicas.Change[C], again func(live C) replicas.Change[C]) error {
 	live, there, err := p.read(ctx, nameOf(c.Object))
 	switch {
 	case err != nil:
@@ -95,7 +113,7 @@ func (p *pass[O, C]) fromLive(ctx context.Context, start ledger.Moment, c *repli
 		p.believe(start, live)
 		return errNotAsShown
 	}
-	change := p.spec.Update(live)
+	change := again(live)
 	if object.IsNil(change.To) {
 		return errSameAgain
 	}
@@ -103,9 +121,9 @@ func (p *pass[O, C]) fromLive(ctx context.Context, start ledger.Moment, c *repli
 	return nil
 }
 
-// noteUpdate records the result of a change in the ledger. Of a Free change without an answer nothing is recorded,
+// noteChange records the result of a change in the ledger. Of a Free change without an answer nothing is recorded,
 // because no other child waits for it.
-func (p *pass[O, C]) noteUpdate(start ledger.Moment, c replicas.Change[C], patched C, err error) {
+func (p *pass[O, C]) noteChange(start ledger.Moment, c replicas.Change[C], verb ledger.Verb, patched C, err error) {
 	known, now, id := p.state.known, p.opts.Now(), object.ID(c.Object)
 	switch {
 	case err == nil:
@@ -114,13 +132,17 @@ func (p *pass[O, C]) noteUpdate(start ledger.Moment, c replicas.Change[C], patch
 	case apierrors.IsNotFound(err):
 		known.ObserveDeleted(start, id, now)
 		known.CallAnswered(id)
-	case hadNoAnswer(err) && !c.Free:
-		known.CallUnanswered(id, ledger.Update, c.Object.GetResourceVersion(), now)
+	case hadNoAnswer(err) && (!c.Free || c.Recall || verb == ledger.Delete):
+		known.CallUnanswered(id, verb, c.Object.GetResourceVersion(), now)
 	}
 }
 
-func (p *pass[O, C]) tellUpdated(c C) {
-	p.event(corev1.EventTypeNormal, SuccessfulUpdate, "Updated "+p.childNoun()+": "+c.GetName())
+func (p *pass[O, C]) tellUpdated(c replicas.Change[C]) {
+	if c.Recall {
+		p.event(corev1.EventTypeNormal, SuccessfulRecall, "Recalled "+p.childNoun()+": "+c.Object.GetName())
+		return
+	}
+	p.event(corev1.EventTypeNormal, SuccessfulUpdate, "Updated "+p.childNoun()+": "+c.Object.GetName())
 }
 
 // conclude decides what became of the changes without an answer, and reports the errors.
@@ -133,7 +155,7 @@ func (u *updates[O, C]) conclude(found findings[C]) {
 		if e == nil {
 			continue
 		}
-		if f := found[nameOf(e.Object)]; f.there && hadNoAnswer(e.err) && object.ID(f.child) == object.ID(e.Object) && object.IsNil(u.spec.Update(f.child).To) {
+		if f := found[nameOf(e.Object)]; f.there && hadNoAnswer(e.err) && object.ID(f.child) == object.ID(e.Object) && u.isDone(e.Change, f.child) {
 			e.patched, e.err = f.child, nil
 		}
 		if err := u.concludeOne(e); err != nil {
@@ -152,10 +174,14 @@ func (u *updates[O, C]) conclude(found findings[C]) {
 func (u *updates[O, C]) concludeOne(e *update[C]) error {
 	name := e.Object.GetName()
 	switch {
-	case e.err == nil && u.isUndone(e):
+	case e.err == nil && !u.isDone(e.Change, e.patched):
 		e.err = errSameAgain
 	case e.err == nil:
-		u.Changed = append(u.Changed, e.patched)
+		if e.Recall {
+			u.Recalled = append(u.Recalled, e.patched)
+		} else {
+			u.Changed = append(u.Changed, e.patched)
+		}
 		u.state.holds.end(name, UpdateFailed)
 		u.state.holds.end("", UpdateFailed)
 		return nil
@@ -166,7 +192,7 @@ func (u *updates[O, C]) concludeOne(e *update[C]) error {
 		// A second try would need a read, and the child's next event brings a pass that has it.
 		u.holdUpdates(name, e.err, 50*time.Millisecond, time.Minute).version = e.Object.GetResourceVersion()
 		return nil
-	case apierrors.IsInvalid(e.err) && e.OrReplace:
+	case apierrors.IsInvalid(e.err) && e.OrReplace && !e.Recall:
 		if u.state.replace == nil {
 			u.state.replace = sets.New[types.UID]()
 		}
@@ -187,11 +213,14 @@ func (u *updates[O, C]) concludeOne(e *update[C]) error {
 	return e.err
 }
 
-// isUndone reports whether the child needs a change of the same subresource again. A change has all that a child needs
-// there, so what it still needs was refused or taken back.
-func (u *updates[O, C]) isUndone(e *update[C]) bool {
-	next := u.spec.Update(e.patched)
-	return !object.IsNil(next.To) && next.Subresource == e.Subresource
+// isDone reports whether a child no longer needs a change. A change has all that a child needs in one subresource, so
+// what it still needs there was refused or taken back.
+func (u *updates[O, C]) isDone(c replicas.Change[C], is C) bool {
+	if c.Recall {
+		return !u.leaves(is)
+	}
+	next := u.spec.Update(is)
+	return object.IsNil(next.To) || next.Subresource != c.Subresource
 }
 
 // holdUpdates delays the change of a child, or all changes if key is empty.
@@ -232,7 +261,13 @@ func (p *pass[O, C]) mustReplace(spec *replicas.Spec[C]) {
 
 // patchesIn returns the patches of a plan, to compare it with another plan.
 func patchesIn[C Object](scale replicas.Scale[C]) (patches []selector.Patch) {
-	for _, c := range scale.Update {
+	changes := slices.Clone(scale.Update)
+	for _, v := range scale.Delete {
+		if v.Mark != nil {
+			changes = append(changes, *v.Mark)
+		}
+	}
+	for _, c := range changes {
 		patch, _ := c.Patch() // one that cannot be encoded fails when it is sent
 		patches = append(patches, patch)
 	}

@@ -228,7 +228,7 @@ func (p *pass[O, C]) listLive(ctx context.Context) ([]C, error) {
 // terminating returns the owner's children that are being deleted and are not
 // active.
 func (p *pass[O, C]) terminating() (terminating []C) {
-	owner, isTerminating := object.OwnerOf(p.Owner, p.kind.Owner.GroupKind()), terminatingBy(p.rules.Active)
+	owner, isTerminating := object.OwnerOf(p.Owner, p.kind.Owner.GroupKind()), terminatingBy(p.spec.Rules)
 	for _, c := range p.view.children {
 		if isTerminating(c) && owner.Controls(c) && p.spec.Selector.Matches(labels.Set(c.GetLabels())) {
 			terminating = append(terminating, c)

@@ -251,7 +251,7 @@ func (e events[O, C]) ownedChanged(was, c C) {
 func (s *keptSpec[C]) onlyStatusChanges(was, c C) bool {
 	same := func(rule func(C) bool) bool { return rule == nil || rule(was) == rule(c) }
 	return s.err == nil && !s.limited && sameOwner(metav1.GetControllerOfNoCopy(was), metav1.GetControllerOfNoCopy(c)) &&
-		maps.Equal(was.GetLabels(), c.GetLabels()) && same(s.rules.Active) && same(s.rules.MustGo) && same(s.rules.MustStay) && same(s.rules.Ended)
+		maps.Equal(was.GetLabels(), c.GetLabels()) && same(s.rules.Active) && same(s.rules.Leaving) && same(s.rules.MustGo) && same(s.rules.MustStay) && same(s.rules.Ended)
 }
 
 func (e events[O, C]) ownerDeleted(owner O) {
