@@ -170,7 +170,7 @@ func (s *Spec[T]) roll(r Room[T], active, staying []T) Room[T] {
 		return r
 	}
 	r.places = max(min(wanted-(len(active)-r.must), wanted+surge-len(active)), 0)
-	r.places -= min(r.places, len(s.Facts.Undecided))
+	r.places -= min(r.places, len(s.Facts.Undecided)+r.returning)
 	r.Create = r.places
 	r.missing = wanted - (len(staying) - r.must) - len(s.Facts.Undecided) - len(r.creating)
 	return r

@@ -43,6 +43,7 @@ type Room[T metav1.Object] struct {
 	// UIDs are in recalling, are not subtracted.
 	missing   int
 	recalling sets.Set[types.UID]
+	returning int // the number of those in recalling that may become active, and so hold a place
 }
 
 // RoomOf returns the Room of an owner. The parameter owned lists the owner's children. Inactive
@@ -139,12 +140,11 @@ func (s *Spec[T]) room(active, marked []T, wanted slots) Room[T] {
 				r.recalling = sets.New[types.UID]()
 			}
 			r.recalling.Insert(id)
-			if !r.isActive(c) && s.Slots == nil {
-				r.places = max(r.places-1, 0) // it may have come back
-			}
+			r.returning += one(!r.isActive(c) && s.Slots == nil)
 		}
 	}
-	r.Create = min(r.Create, r.places)
+	r.places -= min(r.places, r.returning)
+	r.Create = r.places
 	if s.rolls() && (r.must > 0 || s.Update != nil || len(r.updating) > 0) {
 		return s.roll(r, active, staying)
 	}
