@@ -203,12 +203,14 @@ var kinds = map[string][]any{
 	"handlers.Handlers":                              {handlers.Handlers{}, *eventHandlers()},
 	"handlers.Listener":                              {handlers.Listener[set, pod]{}},
 	"ledger.Holder":                                  {ledger.Holder(200)},
+	"ledger.InFlight":                                {ledger.InFlight{}},
 	"ledger.Ledger":                                  {ledger.Ledger[pod]{}},
 	"ledger.List":                                    {ledger.List[pod]{}},
 	"ledger.Moment":                                  {ledger.Moment(1)},
 	"ledger.Name":                                    {ledger.Name{}},
 	"ledger.Rules":                                   {ledger.Rules[pod]{}, ledger.Rules[mixed]{}, ledger.RulesOf(&appsv1.ReplicaSet{}, schema.GroupKind{}, labels.Everything(), func(p pod) bool { return p.Name == "" })},
 	"ledger.Snapshot":                                {ledger.Snapshot[pod]{}},
+	"ledger.Verb":                                    {ledger.Verb(200)},
 	"ledger.View":                                    {ledger.View[pod]{}},
 	"podrank.ActivePods":                             {podrank.ActivePods{}},
 	"podrank.ActivePodsWithRanks":                    {podrank.ActivePodsWithRanks{}},
@@ -219,6 +221,7 @@ var kinds = map[string][]any{
 	"podrank.PodOptions":                             {podrank.PodOptions{}},
 	"podrank.Victim":                                 {podrank.Victim[pod]{}, podrank.Victim[mixed]{}},
 	"replicas.Blocked":                               {replicas.Blocked{}},
+	"replicas.Change":                                {replicas.Change[pod]{}, replicas.Change[mixed]{Object: &corev1.Pod{}, To: pod(nil)}, replicas.Change[mixed]{To: &appsv1.ReplicaSet{}}},
 	"replicas.Deletion":                              {replicas.Deletion[pod]{}, replicas.Deletion[mixed]{}},
 	"replicas.PodPlan":                               {replicas.PodPlan{}},
 	"replicas.Plan":                                  {replicas.Plan[mixed]{}},
@@ -264,9 +267,10 @@ var kinds = map[string][]any{
 	"typed.Cache":                                    {typed.Cache[set, pod]{}},
 }
 
-// roomy returns a Room that allows the deletion of children.
+// roomy returns a Room that allows the deletion and the change of children.
 func roomy() replicas.Room[mixed] {
 	spec := replicas.Spec[mixed]{Owner: &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "web"}}, Kind: appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), Facts: replicas.Facts[mixed]{Now: time.Unix(1, 0)}}
+	spec.Update = func(mixed) (none replicas.Change[mixed]) { return none }
 	room, _ := replicas.RoomOf([]mixed{&corev1.Pod{}, &corev1.Pod{}}, spec)
 	return room
 }

@@ -5,8 +5,8 @@ package replicas
 
 import "time"
 
-// Blocked says why a plan creates and deletes nothing. The zero value means that the plan is not
-// blocked.
+// Blocked says why a plan creates, changes and deletes nothing. The zero value means that the plan
+// is not blocked.
 type Blocked struct {
 	Reason BlockedReason `json:"reason"`
 	// Until holds the time when the expectation expires, if Reason is ExpectationsPending. Make a
@@ -23,7 +23,7 @@ func (b Blocked) String() string {
 	return string(b.Reason) + " until " + b.Until.UTC().Format(time.RFC3339)
 }
 
-// A BlockedReason says why a plan creates and deletes nothing.
+// A BlockedReason says why a plan creates, changes and deletes nothing.
 type BlockedReason string
 
 // The reasons of Plan.Blocked.
@@ -34,12 +34,12 @@ const (
 	// causes no event, so requeue the owner for the time in Blocked.Until.
 	ExpectationsPending BlockedReason = "expectations are pending"
 	// ViewIsStale means that the expectation has expired, so the cache may be stale. A stale view
-	// blocks every plan that would create, delete or discard a child. If the owner has the wrong
-	// number of children, a stale view also blocks a plan without creations, deletions and
-	// discards. To get the number of children, add the active children, the orphans in
-	// Claims.Adopt, and the number in Facts.Undecided. The number of children is wrong if it
-	// differs from Spec.Replicas. List the children from the API server instead of the cache. Then
-	// call Manage with the children from the API server, and set Facts.Pending to
+	// blocks every plan that would create, delete or discard a child, and every plan whose children
+	// need a change. If the owner has the wrong number of children, a stale view also blocks a plan
+	// without creations, deletions and discards. To get the number of children, add the active
+	// children, the orphans in Claims.Adopt, and the number in Facts.Undecided. The number of children
+	// is wrong if it differs from Spec.Replicas. List the children from the API server instead of the
+	// cache. Then call Manage with the children from the API server, and set Facts.Pending to
 	// expectations.Satisfied. If the list call fails, change nothing.
 	//
 	// Call expectations.SyncLive to correct the owner's record of expectations. The record then

@@ -3,7 +3,7 @@
 
 // Package replicas decides how to keep N pods, or N objects of any other type. Manage compares the
 // existing objects with the desired number and returns a plan. The plan says which objects to
-// adopt, release, create and delete.
+// adopt, release, create, change and delete.
 //
 //	spec, err := replicas.ReplicaSetSpec(rs)
 //	spec.Facts.Now = time.Now()

@@ -79,6 +79,6 @@ func ExampleSpec_slots() {
 	// Output:
 	// delete 1: default/web-1 (must go) [] <nil>
 	// create 1 [web-3] <nil>
-	// create 1; 1 kept until nothing is missing [web-1] <nil>
+	// create 1; 1 kept while others are missing or unavailable [web-1] <nil>
 	// delete 1: default/web-3 (must go) [] <nil>
 }

@@ -17,8 +17,8 @@ import (
 // children in its Claims.Owned and Claims.Adopt. Children that are inactive or being deleted are
 // omitted from the result. Explain does not check whether the owner controls the children.
 // Facts.Pending does not affect the result, and Spec.Replicas affects only which slots are wanted.
-// Explain returns the errors of ScaleTo, except those about new children, children to discard, and
-// rollouts that can never replace a child. If there are no children, the result is nil.
+// Explain returns the errors of ScaleTo, except those about new children, changes, children to
+// discard, and rollouts that can never replace a child. If there are no children, the result is nil.
 func Explain[T metav1.Object](owned []T, spec Spec[T]) ([]podrank.Victim[T], error) {
 	if err := spec.begin(); err != nil {
 		return nil, err

@@ -24,16 +24,17 @@ type PodPlan = Plan[*corev1.Pod]
 // objects. The zero Plan means that there is nothing to do.
 type Plan[T metav1.Object] struct {
 	// Claims says which children belong to the owner. Send the patches for the children in Adopt
-	// and Release BEFORE you create or delete anything. The children in Owned and Ignored need no
-	// API call.
+	// and Release BEFORE you create, change or delete anything. The children in Owned and Ignored
+	// need no API call.
 	Claims selector.Claims[T]
-	// Scale says what to create and delete AFTER all patches for Claims have succeeded. If one of
+	// Scale says what to create, change and delete AFTER all patches for Claims have succeeded. If one of
 	// these patches failed, do not use Scale. Instead, call ScaleTo with the children that the
 	// owner really has, and use the result. After a failed adoption, Scale could delete a healthy
 	// child.
 	Scale Scale[T]
 	// Blocked says why the plan is blocked. The Scale of a blocked plan contains nothing to do, even
-	// if there are too few or too many children. Only its Outdated may be set. If the plan is not blocked, Blocked is zero.
+	// if there are too few or too many children, and only its field Outdated may be set. If the plan is
+	// not blocked, Blocked is zero.
 	Blocked Blocked
 }
 
@@ -94,7 +95,7 @@ func (s Scale[T]) String() string {
 		parts = append(parts, "nothing to do")
 	}
 	if s.Kept > 0 {
-		parts = append(parts, fmt.Sprintf("%d kept until nothing is missing", s.Kept))
+		parts = append(parts, fmt.Sprintf("%d kept while others are missing or unavailable", s.Kept))
 	}
 	if s.MustStay > 0 {
 		parts = append(parts, fmt.Sprintf("%d surplus kept by MustStay", s.MustStay))

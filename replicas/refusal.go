@@ -12,8 +12,8 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// In errors from this package, RefusedError.Reason is one of these constants, InvalidRollout or
-// InvalidDeleteOptions.
+// In errors from this package, RefusedError.Reason is one of these constants, InvalidRollout,
+// InvalidChange or InvalidDeleteOptions.
 const (
 	InvalidSelector = "InvalidSelector"
 	InvalidReplicas = "InvalidReplicas"
@@ -28,7 +28,7 @@ const (
 // changes.
 type RefusedError struct {
 	// Reason is the CamelCase reason of the event that is reported on the owner. Reason is
-	// InvalidSelector, InvalidReplicas, InvalidTemplate, InvalidSlots, InvalidRollout,
+	// InvalidSelector, InvalidReplicas, InvalidTemplate, InvalidSlots, InvalidRollout, InvalidChange,
 	// InvalidDeleteOptions, or a reason of your own.
 	Reason string
 	// Err describes the mistake, and names the object and the field. If Err is nil, Reason is the

@@ -17,9 +17,9 @@ import (
 )
 
 // Manage computes a plan that gives the owner the children that spec describes. The plan says which
-// children to adopt, release and delete, and how many children to create. Manage makes no API calls
-// and does not change its arguments. The comments on Plan explain how to carry out a plan. Children
-// are pods or objects of any other type.
+// children to adopt, release, change and delete, and how many children to create. Manage makes no
+// API calls and does not change its arguments. The comments on Plan explain how to carry out a
+// plan. Children are pods or objects of any other type.
 //
 // The parameter objs lists the objects that can be children. Pass all objects of the children's
 // type in the owner's namespace. You may omit objects that another owner controls. Manage ignores
@@ -80,11 +80,11 @@ func Manage[T metav1.Object](objs []T, spec Spec[T]) (Plan[T], error) {
 	return Plan[T]{Claims: claims, Scale: scale, Blocked: blocked}, nil
 }
 
-// ScaleTo is the second half of Manage. It decides how many children to create or which children to delete. The
-// parameter owned lists the owner's children. If a patch for Plan.Claims failed, call ScaleTo before you create or
-// delete anything, and use the result instead of Plan.Scale. ScaleTo ignores inactive children, unless they must be
+// ScaleTo is the second half of Manage. It decides how many children to create, and which to change or delete. The
+// parameter owned lists the owner's children. If a patch for Plan.Claims failed, call ScaleTo before you create, change
+// or delete anything, and use the result instead of Plan.Scale. ScaleTo ignores inactive children, unless they must be
 // discarded. ScaleTo does not check whether the owner controls the children. If Manage would return a blocked plan,
-// the Scale contains nothing to do.
+// the Scale contains nothing to do, and only its field Outdated may be set.
 //
 // Spec.Selector, Spec.New and Spec.Template are needed only by Scale.New, which returns an error if
 // it cannot use them. A loop that builds its children by itself needs none of them. ScaleTo gives no

@@ -156,7 +156,7 @@ func TestRetire(t *testing.T) {
 		t.Parallel()
 		for why, change := range map[string]func(*replicas.Spec[guest]){
 			"Rules.Leaving is nil": func(s *replicas.Spec[guest]) { s.Rules.Leaving = nil },
-			`change of "default/web-a": metadata.name would become "default/other"`: func(s *replicas.Spec[guest]) {
+			`change of "default/web-a": metadata.name would become "other"`: func(s *replicas.Spec[guest]) {
 				s.Retire = func(m guest, _ bool) replicas.Change[guest] {
 					to := m.DeepCopy()
 					to.Name = "other"

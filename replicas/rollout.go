@@ -10,7 +10,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/internal/pod"
@@ -91,6 +93,13 @@ func (s *Spec[T]) available() (func(T) bool, error) {
 	return rules.Ready, nil
 }
 
+// availableBeside returns the function that is available, except that it returns false for children with a change in
+// flight, and for those that are being deleted.
+func (s *Spec[T]) availableBeside(updating sets.Set[types.UID]) func(T) bool {
+	rule, _ := s.available() // this cannot fail, because checkRollout has succeeded
+	return func(c T) bool { return !s.Rules.isLeaving(c) && !updating.Has(object.ID(c)) && rule(c) }
+}
+
 // checkRollout returns an error if MaxUnavailable or MaxSurge cannot be used, or if the rules do
 // not define which children are available.
 func (s *Spec[T]) checkRollout() error {
@@ -106,13 +115,12 @@ func (s *Spec[T]) checkRollout() error {
 
 // rolling holds the fields of a Room that only a rollout uses.
 type rolling[T metav1.Object] struct {
-	available func(T) bool
-	spare     int  // the number of available children that may be deleted
-	most      int  // how many of the children that must go may be deleted now
-	surplus   int  // how many surplus children may be deleted; children that must go are not counted
-	again     bool // whether enough new children exist; children whose deletion is in flight do not count
-	enough    bool // whether enough children are available; children whose deletion is in flight do not count
-	extra     int  // the number of children that are deleted without a replacement
+	spare   int  // the number of available children that may be deleted
+	most    int  // how many of the children that must go may be deleted now
+	surplus int  // how many surplus children may be deleted; children that must go are not counted
+	again   bool // whether enough new children exist; children whose deletion is in flight do not count
+	enough  bool // whether enough children are available; children whose deletion is in flight do not count
+	extra   int  // the number of children that are deleted without a replacement
 }
 
 // roll returns the Room for a rollout, which replaces the children that must go. Let R be the
@@ -134,13 +142,11 @@ type rolling[T metav1.Object] struct {
 // number new until the child is gone.
 func (s *Spec[T]) roll(r Room[T], active, staying []T) Room[T] {
 	unavailable, surge, _ := s.rollout() // this cannot fail, because checkRollout has succeeded
-	rule, _ := s.available()
-	available := func(c T) bool { return !r.updating.Has(object.ID(c)) && rule(c) } // its change may land at any moment
-	roll := &rolling[T]{available: available}
+	roll := &rolling[T]{}
 	wanted, old, fresh, mayGo, ready, oldUnready, freshUnready, mayGoUnready := int(s.Replicas), 0, 0, 0, 0, 0, 0, 0
 	var again []T // children whose deletion is in flight
 	for _, c := range staying {
-		must, isAvailable := r.mustGo(c), available(c)
+		must, isAvailable := r.mustGo(c), r.available(c)
 		if r.deleting.Has(object.ID(c)) {
 			again = append(again, c)
 			continue
@@ -155,7 +161,6 @@ func (s *Spec[T]) roll(r Room[T], active, staying []T) Room[T] {
 	roll.spare, roll.most = max(ready-least, 0), max(old+fresh-least-freshUnready, 0)
 	roll.surplus = min(max(fresh-wanted, 0), mayGo)
 	roll.again, roll.enough, roll.extra = fresh >= wanted, ready >= least, max(len(staying)-wanted-surge, 0)
-	r.Update = max(ready-(wanted-s.mayChange()), 0)
 	fromOld := min(oldUnready, roll.most)
 	fromOld += min(old-oldUnready, roll.most-fromOld, roll.spare)
 	fromNew := min(mayGoUnready, roll.surplus)
@@ -178,7 +183,7 @@ func (s *Spec[T]) roll(r Room[T], active, staying []T) Room[T] {
 
 // mayGoAgain reports whether the deletion in flight of the child c may be sent again.
 func (r *rolling[T]) mayGoAgain(room *Room[T], c T) bool {
-	return (room.mustGo(c) || r.again && room.mayGo(c)) && (r.enough || !r.available(c))
+	return (room.mustGo(c) || r.again && room.mayGo(c)) && (r.enough || !room.available(c))
 }
 
 // clamp returns the deletions that the room allows.
@@ -189,7 +194,7 @@ func (r *rolling[T]) clamp(room *Room[T], victims []Deletion[T]) []Deletion[T] {
 		if isNil(v.Object) {
 			return false
 		}
-		left, must, isAvailable := &surplus, room.mustGo(v.Object), r.available(v.Object)
+		left, must, isAvailable := &surplus, room.mustGo(v.Object), room.available(v.Object)
 		if must {
 			left = &most
 		}
@@ -226,7 +231,7 @@ func (s *Spec[T]) rolled(staying []T, n int, ranking podrank.Options[T], room Ro
 		if ready := s.Rules.Complete().Ready; ready != nil {
 			first = append(first, podrank.First("unready", func(c T) bool { return !ready(c) }))
 		}
-		first = append(first, podrank.First("unavailable", func(c T) bool { return !room.roll.available(c) }))
+		first = append(first, podrank.First("unavailable", func(c T) bool { return !room.available(c) }))
 	}
 	var err error
 	if ranking.Order, err = s.orderAfter(first...); err != nil {

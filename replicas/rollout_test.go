@@ -202,7 +202,7 @@ func TestRolloutsWithSlotsAndChildrenThatMustStay(t *testing.T) {
 			slots, is(slots, "web-0", "web-2", "web-3", "web-4"), "delete 2: default/web-4 (must go), default/web-3 (must go)",
 		},
 		"if none may be unavailable, a free slot is filled while nothing can go": {
-			tight, is(slots, "web-0", "web-2", "web-4"), "create 1; 1 kept until nothing is missing",
+			tight, is(slots, "web-0", "web-2", "web-4"), "create 1; 1 kept while others are missing or unavailable",
 		},
 		"a slot that is not wanted is no rollout that can replace nothing": {
 			tight, is(slots, "web-0", "web-1", "web-2", "web-3"), "delete 1: default/web-3 (must go)",

@@ -11,9 +11,10 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// A Room limits how many children may be created and deleted now. Within these limits, creations
-// never cause too many children, and deletions never cause too few, whether or not the calls in
-// flight succeed. RoomOf returns a Room, and docs/guarantee.md describes what a Room guarantees.
+// A Room limits how many children may be created, changed and deleted now. Within these limits,
+// creations never cause too many children, and deletions never cause too few. Changes and the
+// deletions of a rollout never leave too few available children. This holds whether or not the calls
+// in flight succeed. RoomOf returns a Room, and docs/guarantee.md describes what a Room guarantees.
 // The zero Room allows nothing. A Room is safe for concurrent use if the functions in Spec.Rules
 // are safe for concurrent use.
 type Room[T metav1.Object] struct {
@@ -22,9 +23,9 @@ type Room[T metav1.Object] struct {
 	// any other Scale, the limits may be lower. Call the method Clamp to enforce the right limits
 	// for any Scale.
 	Create, Delete int
-	// Update is the maximum number of available children that a Scale may change in place if it deletes none of them.
-	// Free changes, and those of unavailable children, are not limited. Without MaxUnavailable and MaxSurge, it is the
-	// number of active children.
+	// Update is the maximum number of available children that a Scale may change in place if it deletes no available
+	// child. Changes that are Free, and those of unavailable children, do not count. If neither MaxUnavailable nor
+	// MaxSurge is set, Update is the number of active children. If Spec.Update is nil, it is 0, and no change is allowed.
 	Update int
 
 	places   int                 // the number of free places before the creations in flight are subtracted; see the method room
@@ -32,13 +33,16 @@ type Room[T metav1.Object] struct {
 	surplus  int                 // the number of children that are not being deleted, minus Replicas
 	deleting sets.Set[types.UID] // the UIDs of the children whose deletion is in flight
 	rules    Rules[T]
-	held     sets.Set[string]    // the wanted slots that are not free; nil if Slots is not set
-	replaces bool                // whether all children that must go may be deleted now
-	must     int                 // the number of children that must go
-	kept     int                 // the number of children that must go but are kept, because another child is missing
-	stuck    int                 // the number of surplus children that must stay
-	roll     *rolling[T]         // nil if no rollout limits the Room
-	updating sets.Set[types.UID] // the UIDs of the children whose change is in flight
+	held     sets.Set[string] // the wanted slots that are not free; nil if Slots is not set
+	replaces bool             // whether all children that must go may be deleted now
+	must     int              // the number of children that must go
+	kept     int              // the number of children that must go but are kept, because another child is missing
+	stuck    int              // the number of surplus children that must stay
+	roll     *rolling[T]      // nil if no rollout limits the creations and deletions
+
+	updates   bool                // whether Spec.Update is set
+	updating  sets.Set[types.UID] // the UIDs of the children whose change is in flight
+	available func(T) bool        // whether a child is available and has no change in flight; nil if that limits nothing
 	// missing is how many staying children are missing that could be recalled or created. The recalls in flight, whose
 	// UIDs are in recalling, are not subtracted.
 	missing   int
@@ -61,6 +65,10 @@ func RoomOf[T metav1.Object](owned []T, spec Spec[T]) (Room[T], error) {
 	if err != nil {
 		return Room[T]{}, err
 	}
+	changes, _, err := spec.drift(active)
+	if err != nil {
+		return Room[T]{}, err
+	}
 	wanted, err := spec.wanted(owned)
 	if err != nil {
 		return Room[T]{}, err
@@ -69,7 +77,7 @@ func RoomOf[T metav1.Object](owned []T, spec Spec[T]) (Room[T], error) {
 	if err != nil {
 		return Room[T]{}, err
 	}
-	return spec.room(counted, spec.marked(owned, func(T) bool { return true }), wanted), nil
+	return spec.room(counted, spec.marked(owned, func(T) bool { return true }), wanted, changes), nil
 }
 
 // room computes the Room of an owner with these active children. These rules apply:
@@ -89,12 +97,15 @@ func RoomOf[T metav1.Object](owned []T, spec Spec[T]) (Room[T], error) {
 //     time. A child does not count as existing if its deletion is in flight and the child need not
 //     go. With slots, children outside the wanted slots must go, and only children in wanted slots
 //     count as existing.
-//   - With MaxUnavailable or MaxSurge, the method roll sets the limits.
+//   - With MaxUnavailable or MaxSurge, the method roll sets the limits, if a child must go or needs a
+//     change that is not Free. Otherwise surplus children are deleted as without these limits.
+//   - An available child may be changed if enough others stay available. A child with a change or a
+//     deletion in flight, or one that is being deleted, is not available.
 //   - Children that must stay are not deleted. Without slots, children that must be discarded and
 //     children of other owners use no place. If the deletion of a child that must be discarded is
 //     in flight, this deletion is ignored. A deletion in flight is also ignored if the child
 //     belongs to another owner.
-func (s *Spec[T]) room(active, marked []T, wanted slots) Room[T] {
+func (s *Spec[T]) room(active, marked []T, wanted slots, changes []Change[T]) Room[T] {
 	staying := s.staying(active)
 	r := Room[T]{places: max(int(s.Replicas)-len(active), 0), surplus: len(staying) - int(s.Replicas), rules: s.Rules, held: wanted.held}
 	r.places -= min(r.places, len(s.Facts.Undecided)) // there may be more orphans than places
@@ -131,7 +142,10 @@ func (s *Spec[T]) room(active, marked []T, wanted slots) Room[T] {
 	if s.Slots != nil {
 		r.missing = len(marked)
 	}
-	if r.Update = len(active); len(s.Facts.UpdatesInFlight) > 0 {
+	if s.Update != nil {
+		r.updates, r.Update = true, len(active)
+	}
+	if len(s.Facts.UpdatesInFlight) > 0 {
 		r.updating = sets.New(s.Facts.UpdatesInFlight...)
 	}
 	for _, c := range marked {
@@ -145,7 +159,14 @@ func (s *Spec[T]) room(active, marked []T, wanted slots) Room[T] {
 	}
 	r.places -= min(r.places, r.returning)
 	r.Create = r.places
-	if s.rolls() && (r.must > 0 || s.Update != nil || len(r.updating) > 0) {
+	if !s.rolls() || r.must == 0 && len(r.updating) == 0 && !r.updates {
+		return r
+	}
+	r.available = s.availableBeside(r.updating)
+	if r.updates {
+		s.limitChanges(&r, staying)
+	}
+	if r.must > 0 || len(r.updating) > 0 || r.takesAway(changes) {
 		return s.roll(r, active, staying)
 	}
 	return r
@@ -165,12 +186,12 @@ func (r *Room[T]) mustStay(c T) bool { return r.rules.MustStay != nil && r.rules
 // every child.
 func (r *Room[T]) isOut(c T) bool { return !r.held.Has(c.GetName()) }
 
-// Clamp removes from a Scale the creations and deletions that the Room does not allow. If the Room
-// allows a call in flight to be repeated, Clamp keeps the repeated call without counting it. Calls
-// that are not in flight are kept in the order of the Scale, until a limit of the Room is reached.
-// If more creations are in flight than places are free, Clamp keeps as many repeated creations as
-// places are free, and no others. Scale.Discard does not change. Deletions of a nil object are
-// removed.
+// Clamp removes from a Scale the creations, changes and deletions that the Room does not allow. If the
+// Room allows a call in flight to be repeated, Clamp keeps the repeated call without counting it.
+// Calls that are not in flight are kept in the order of the Scale, until a limit of the Room is
+// reached. Deletions come before changes. If more creations are in flight than places are free, Clamp
+// keeps as many repeated creations as places are free, and no others. Scale.Discard does not change.
+// Changes and deletions of a nil object are removed, and so are changes to nil.
 func (r *Room[T]) Clamp(scale Scale[T]) Scale[T] {
 	recalls, taken := r.clampRecalls(filter(scale.Update, func(c Change[T]) bool { return c.Recall && !object.IsNil(c.Object) && !object.IsNil(c.To) }))
 	again, free := r.places-taken, max(r.places-taken-len(r.creating), 0)
@@ -182,26 +203,30 @@ func (r *Room[T]) Clamp(scale Scale[T]) Scale[T] {
 		scale.Names = filter(scale.Names, func(name string) bool { return r.creating.Has(name) && take(&again) || take(&free) })
 		scale.Create = len(scale.Names)
 	}
-	changes := scale.Update
-	defer func() { scale.Update = join(recalls, r.clampChanges(changes, scale.Delete)) }()
+	scale.Delete = r.clampDeletions(scale.Delete)
+	scale.Update = join(recalls, r.clampChanges(scale.Update, scale.Delete))
+	return scale
+}
+
+// clampDeletions returns the deletions that the room allows.
+func (r *Room[T]) clampDeletions(victims []Deletion[T]) []Deletion[T] {
 	if r.roll != nil {
-		scale.Delete = r.roll.clamp(r, scale.Delete)
-		return scale
+		return r.roll.clamp(r, victims)
 	}
 	var surplus, replaced []Deletion[T]
 	isNil := object.NilOf[T]()
 	if left := r.surplus - len(r.deleting); left >= 0 {
-		surplus = filter(scale.Delete, func(v Deletion[T]) bool {
+		surplus = filter(victims, func(v Deletion[T]) bool {
 			return !isNil(v.Object) && r.mayGo(v.Object) && (r.deleting.Has(object.ID(v.Object)) || take(&left))
 		})
 	}
 	if r.replaces {
-		replaced = filter(scale.Delete, func(v Deletion[T]) bool { return !isNil(v.Object) && r.mustGo(v.Object) })
+		replaced = filter(victims, func(v Deletion[T]) bool { return !isNil(v.Object) && r.mustGo(v.Object) })
 	}
-	if scale.Delete = surplus; len(replaced) >= len(surplus) {
-		scale.Delete = replaced
+	if len(replaced) >= len(surplus) {
+		return replaced
 	}
-	return scale
+	return surplus
 }
 
 // take subtracts one from the number that its argument points to. It reports whether the number was

@@ -6,6 +6,7 @@ package replicas
 import (
 	"fmt"
 	"slices"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,10 +19,11 @@ import (
 // A PodScale is a Scale for pods.
 type PodScale = Scale[*corev1.Pod]
 
-// A Scale says which children to create and delete, so that the owner has the desired number of
-// children. Only a plan with Spec.Slots, Spec.MaxUnavailable or Spec.MaxSurge can contain both
-// creations and deletions. If a plan contains both, create before you delete, and delete even if the
-// creations fail. Discard may be set together with Create or Delete.
+// A Scale says which children to create, change and delete, so that the owner has the desired number
+// of children, and each of them is as it should be. Only a plan with Spec.Slots, Spec.MaxUnavailable
+// or Spec.MaxSurge can contain both creations and deletions. If a plan contains both, create before
+// you delete, and delete even if the creations fail. Update and Discard may be set together with
+// Create or Delete.
 type Scale[T metav1.Object] struct {
 	// Create is the number of children to create. Call New to build each child. Record the
 	// expectation BEFORE the first create call, and use slow start for these calls.
@@ -40,28 +42,33 @@ type Scale[T metav1.Object] struct {
 	// child is gone. Spec.BurstReplicas limits Discard separately from Create.
 	// Spec.MaxDeletions does not limit Discard, because discarded children are not replicas.
 	Discard []Deletion[T]
-	// Update contains the changes of children in place, in the order in which to make them: first the recalls, which take
-	// back the mark of Spec.Retire, then those whose call is in flight, then those of unavailable children, and then in the order of deletion. Make them before you create or
-	// delete anything, and read the owner from the server before that. No child is in Update and in Delete.
+	// Update contains the children to change in place, in the order in which to change them. The recalls come first,
+	// which take back the mark of Spec.Retire, and then those with a change in flight. If MaxUnavailable or MaxSurge is
+	// set, other unavailable children follow. All others are in the order of deletion. Read the owner from the server
+	// first, because an old template would undo a newer one. Change the children before you create or delete others. No
+	// child is both in Update and in Delete.
 	Update []Change[T]
-	// Outdated is the number of active children that must go or need a change, whatever the limits. It is also set if
-	// the plan is blocked. The other children are up to date.
+	// Outdated is the number of active children that need a change, or must go because of Rules.MustGo or
+	// Rules.ReadyWithin. Neither limits nor MustStay make this number smaller, and it is also set if the plan is blocked.
+	// All other active children are up to date.
 	Outdated int
 	// Deferred is the number of creations, deletions, discards and changes that must wait for a later plan
 	// because of Spec.BurstReplicas or Spec.MaxDeletions. Make a new plan when the effects of this
 	// plan have been observed, or when Spec.MaxDeletions allows more deletions.
 	Deferred int
-	// Kept is the number of children that must go but are not deleted yet, or need a change and are not
-	// changed yet. They are kept while another child is missing or too few children are available. A child
-	// must go because of Rules.MustGo or Rules.ReadyWithin, or because it is outside the wanted slots. Make a new plan
-	// when no child is missing any longer, or when more children are available.
+	// Kept is the number of children that must go or need a change, and are neither deleted nor changed
+	// yet. They are kept while another child is missing or too few children are available. A child must
+	// go because of Rules.MustGo or Rules.ReadyWithin, or because it is outside the wanted slots. A child
+	// that must stay does not count. Make a new plan when no child is missing any longer, or when more
+	// children are available.
 	Kept int
 	// MustStay is the number of surplus children that are kept because of Rules.MustStay.
 	MustStay int
 	// Doubled contains children that share a wanted slot with an older child of the owner, sorted by
 	// name and namespace. This is possible if the owner is in no namespace, and its children are in
 	// several. Anyone who may create such objects can make a second one. Children in Doubled do not
-	// count, and no child of such a slot is deleted or replaced. The other slots are not affected.
+	// count, and no child of such a slot is deleted or replaced. Such a child gets only Free changes.
+	// The other slots are not affected.
 	Doubled []T
 
 	maker *maker[T] // nil if nothing is created
@@ -131,8 +138,8 @@ func (s *Spec[T]) burst() int {
 	return s.BurstReplicas
 }
 
-// scale decides how many children to create and which children to delete. If nothing may be created
-// or deleted, scale returns the reason as a Blocked. The list owned contains only active children,
+// scale decides how many children to create and which children to change and delete. If nothing may
+// be created, changed or deleted, scale returns the reason as a Blocked. The list owned contains only active children,
 // each of them once. The argument ended contains the children to discard. No new child gets the
 // name of an object in objs.
 //
@@ -142,21 +149,23 @@ func (s *Spec[T]) scale(owned, ended, marked, objs []T, wanted slots) (Scale[T],
 	if err != nil {
 		return Scale[T]{}, Blocked{}, err
 	}
-	none := Scale[T]{Outdated: outdated}
 	if blocked := s.blocked(); blocked.Reason != "" {
-		return none, blocked, nil
+		return Scale[T]{Outdated: outdated}, blocked, nil
 	}
 	owned, doubled, err := s.fitSlots(owned, wanted)
 	if err != nil {
-		return none, Blocked{}, err
+		return Scale[T]{}, Blocked{}, err
 	}
-	room, burst := s.room(owned, marked, wanted), s.burst()
+	room, burst := s.room(owned, marked, wanted, changes), s.burst()
 	if err := s.checkReplaces(room); err != nil {
-		return none, Blocked{}, err
+		return Scale[T]{}, Blocked{}, err
+	}
+	if len(changes) > 0 && s.Facts.Related != nil {
+		s.Facts.Related = sync.OnceValue(s.Facts.Related) // for the order of the deletions, and of the changes
 	}
 	recalls, err := s.recalls(marked, &room)
 	if err != nil {
-		return none, Blocked{}, err
+		return Scale[T]{}, Blocked{}, err
 	}
 	_, taken := room.clampRecalls(recalls)
 	places := max(room.Create-taken, 0)
@@ -173,26 +182,29 @@ func (s *Spec[T]) scale(owned, ended, marked, objs []T, wanted slots) (Scale[T],
 		scale.Deferred += places - create
 	}
 	if s.Facts.Pending == expectations.Expired && (create+remove+discard+len(changes)+len(recalls) > 0 || int(s.Replicas)-len(owned) != len(s.Facts.Undecided)) {
-		return none, Blocked{Reason: ViewIsStale}, nil
+		return Scale[T]{Outdated: outdated}, Blocked{Reason: ViewIsStale}, nil
 	}
 	if remove > 0 {
 		if scale.Delete, err = s.deletions(owned, remove, room); err != nil {
-			return none, Blocked{}, err
+			return Scale[T]{}, Blocked{}, err
 		}
 	}
 	scale.Discard = s.discards(ended[:discard])
 	if create > 0 {
 		if scale.Names, err = s.names(create, wanted.free, objs); err != nil {
-			return none, Blocked{}, err
+			return Scale[T]{}, Blocked{}, err
 		}
 		scale.Create = create
 		scale.maker = &maker[T]{owner: s.Owner, base: s.base(), kind: s.Kind, selector: s.Selector, template: s.Template, make: s.New, err: s.checkCreate()}
 	}
-	now, kept, deferred, err := s.changesNow(changes, scale.Delete, &room)
-	if err != nil {
-		return none, Blocked{}, err
+	if len(changes) > 0 {
+		now, kept, deferred, err := s.changesNow(owned, changes, scale.Delete, room)
+		if err != nil {
+			return Scale[T]{}, Blocked{}, err
+		}
+		scale.Update, scale.Kept, scale.Deferred = now, scale.Kept+kept, scale.Deferred+deferred
 	}
-	scale.Update, scale.Kept, scale.Deferred = join(recalls, now), scale.Kept+kept, scale.Deferred+deferred
+	scale.Update = join(recalls, scale.Update)
 	if len(s.Facts.CreationsInFlight)+len(s.Facts.DeletionsInFlight)+len(room.recalling) > 0 { // if no call is in flight, the scale is already within the limits
 		scale = room.Clamp(scale)
 	}

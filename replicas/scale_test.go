@@ -282,7 +282,7 @@ func TestAPlanSaysWhatIsKept(t *testing.T) {
 	s := step{have: 2, must: 1, want: 3}
 	plan, err := replicas.Manage(s.children(), s.spec())
 	require.NoError(t, err)
-	assert.Equal(t, "create 1; 1 kept until nothing is missing", plan.String())
+	assert.Equal(t, "create 1; 1 kept while others are missing or unavailable", plan.String())
 	text, err := json.Marshal(plan.Scale)
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"create":1,"kept":1,"outdated":1}`, string(text))

@@ -68,8 +68,8 @@ type Spec[T metav1.Object] struct {
 	// BaseName is the part before the "-" in the names of new children. If BaseName is empty, the
 	// owner's name is used. If it is not empty and not a legal object name, the Spec is refused.
 	BaseName string
-	// Paused means that nothing is created or deleted. The plan still contains Claims, and its
-	// Blocked has the reason Paused. A Controller still writes the status. An owner that is being
+	// Paused means that nothing is created, changed or deleted. The plan still contains Claims, and
+	// its Blocked has the reason Paused. A Controller still writes the status. An owner that is being
 	// deleted is never paused; see Finalizer.
 	Paused bool
 	// Replicas is the desired number of active children. A negative number is refused.
@@ -130,24 +130,32 @@ type Spec[T metav1.Object] struct {
 	// child, so no client changes what is shared. In a loop of your own, copy a child before you
 	// change its maps, or before a client decodes the answer into it.
 	New func(name string) (T, error)
-	// Update returns the change that a child needs, or the zero Change. Set Update if children are changed in place, and
-	// not replaced. First see that Rules.Ready is false for a child that does not run its newest spec yet, for example
-	// because status.observedGeneration is below metadata.generation. Otherwise a changed child still counts as
-	// available, and MaxUnavailable limits nothing. replicastest.CheckUpdate checks that for a Kind.
+	// Update returns the change that a child needs, or the zero Change. Set Update if children are changed in place and
+	// not replaced. If it is nil, no child is changed.
 	//
-	// A change that is not Free makes its child unavailable. So MaxUnavailable limits such changes together with the
-	// deletions, which come first, and no plan lowers the number of available children below Replicas minus
-	// MaxUnavailable. A percentage that would be rounded to 0 is 1 for changes. If neither MaxUnavailable nor MaxSurge is
-	// set, all children are changed at once. BurstReplicas limits the changes of one plan. Children that must go are not
-	// changed, and those that must stay get only Free changes. If Rules.Active counts children that are being deleted,
-	// they are changed too. While the owner is paused or is being deleted, none is changed.
+	// First make sure that Rules.Ready returns false for a child that does not run its newest spec yet, for example
+	// because its status.observedGeneration is below its metadata.generation. Otherwise a child that was just changed
+	// still counts as available, and MaxUnavailable limits nothing. replicastest.CheckUpdate tests this for a Kind.
 	//
-	// Compare only what you own, best the hash of your template in a label. Update is called for each active child and
-	// each plan. It must return equal results for equal children, and must not modify the child. If another client or a
-	// default of the server undoes a change, Update returns it again; a Controller then makes it again after a minute,
-	// doubling to five, and says so. The Spec is refused with the reason InvalidChange if a Change cannot be made, and
-	// if it is not Free although MaxUnavailable is the number 0, or although the children are pods and Rules.Ready is
-	// nil.
+	// A change that is not Free makes its child unavailable, so MaxUnavailable limits these changes together with the
+	// deletions, which come first. While a child needs such a change, no plan lowers the number of available children
+	// below Replicas minus MaxUnavailable. A percentage that would be rounded down to 0 is 1 for changes. If neither
+	// MaxUnavailable nor MaxSurge is set, all children are changed at once. BurstReplicas limits the changes of one plan,
+	// too.
+	//
+	// Children that must go are not changed, and Update is not called if Rules.MustGo returns true. Children that must
+	// stay get only Free changes. A child that is being deleted is changed only if Rules.Active counts it. While the
+	// owner is paused or is being deleted, no child is changed.
+	//
+	// Compare only what you own, preferably the hash of your template in a label. Update is called for each active
+	// child and each plan. It must return equal results for equal children, and must not modify the child. If another
+	// client, a webhook or a default of the server undoes a change, Update returns the same change again. A Controller
+	// reports that in an event, and makes the change again after a minute, and later after up to five.
+	//
+	// The Spec is refused with the reason InvalidChange if a Change cannot be made. It is also refused if a change is
+	// not Free and can never be made, because MaxUnavailable is the number 0, or only MaxSurge is set. If the children
+	// are pods and one of the two limits is set, the Spec is refused if a change is not Free and neither Rules.Ready nor
+	// Rules.Available is set.
 	Update func(child T) Change[T]
 	// Retire returns the change that asks a child to leave, or if leaves is false, the change that takes that back. Set
 	// Retire if children drain before they are deleted, or if their own controller deletes them. The plan then contains
@@ -169,8 +177,8 @@ type Spec[T metav1.Object] struct {
 	// MinReadySeconds affects a plan only if MaxUnavailable or MaxSurge is set. A negative number
 	// is refused.
 	MinReadySeconds int32
-	// BurstReplicas is the maximum number of children that one plan creates or discards, and also of
-	// those that it deletes unless MaxDeletions is set. Later plans do the rest of the work. If
+	// BurstReplicas is the maximum number of children that one plan creates, changes or discards, and
+	// also of those that it deletes unless MaxDeletions is set. Later plans do the rest of the work. If
 	// BurstReplicas is 0, DefaultBurstReplicas is used. A negative number is refused.
 	BurstReplicas int
 	// MaxDeletions is the maximum number of children that one plan deletes, in place of
@@ -180,11 +188,11 @@ type Spec[T metav1.Object] struct {
 	// nothing may be deleted now. A negative number is refused.
 	MaxDeletions *int
 	// MaxUnavailable and MaxSurge limit a rollout, which replaces the children that must go because
-	// of Rules.MustGo or Rules.ReadyWithin. A plan of a rollout never lowers the number of
-	// available children below Replicas minus MaxUnavailable. It never raises the number of all
-	// children above Replicas plus MaxSurge, with one exception. If Slots is set and a plan may not
-	// delete any child, the plan may fill one empty slot, even if the owner then has more than
-	// Replicas children. Each of the two limits is a number or a percentage of Replicas. As in a
+	// of Rules.MustGo or Rules.ReadyWithin, and makes the changes that Update returns. A plan of a
+	// rollout never lowers the number of available children below Replicas minus MaxUnavailable. It
+	// never raises the number of all children above Replicas plus MaxSurge, with one exception. If
+	// Slots is set and a plan may not delete any child, the plan may fill one empty slot, even if the
+	// owner then has more than Replicas children. Each of the two limits is a number or a percentage of Replicas. As in a
 	// Deployment, a percentage in MaxUnavailable is rounded down, and a percentage in MaxSurge is
 	// rounded up. If both limits are 0 after rounding, and at least one of them is a percentage,
 	// one child may be unavailable.
@@ -251,9 +259,11 @@ type Facts[T metav1.Object] struct {
 	// deletions before any others. A UID that belongs to no child is ignored. If a child has no
 	// UID, as with fake clients, use its namespace, "/" and its name instead of the UID.
 	DeletionsInFlight []types.UID
-	// UpdatesInFlight lists the UIDs of children that were changed by a call without an answer, which may still take
-	// effect. Such a child is not available, so its change is repeated free of charge. Free changes need not be listed.
-	// A child that is leaving also holds a place, because its mark may have been taken back.
+	// UpdatesInFlight lists the UIDs of children whose change got no response and may still take effect. Such a child
+	// does not count as available. So if it still needs a change, the plan repeats the change before all others, even if
+	// no available child may be changed now. A child that is leaving also holds a place, because its mark may have been
+	// taken back. Changes that are Free need not be listed. A UID that belongs to no child is ignored. If a child has no
+	// UID, see DeletionsInFlight.
 	UpdatesInFlight []types.UID
 	// Taken contains names that new children must not get. Each of them belongs to another object,
 	// or another object may still get it. The names of the objects in the list and in Undecided
@@ -264,22 +274,23 @@ type Facts[T metav1.Object] struct {
 	// Kubernetes' own order deletes a pod sooner if more related pods are active on its node. If
 	// Related is nil or returns no children, this criterion is skipped. If it returns children, the
 	// owned children are counted too. A child whose UID is in both lists is counted once. A plan
-	// that deletes children calls Related once, and other plans do not call Related.
+	// that deletes children, or whose children need a change, calls Related once. Other plans do not
+	// call Related.
 	Related func() []T
 	// Pending and PendingFor are the results of expectations.Store.State for the owner. Call State
 	// BEFORE you list the children. If Pending is expectations.Waiting, a plan contains Claims, but
-	// creates and deletes nothing.
+	// creates, changes and deletes nothing.
 	//
-	// If Pending is expectations.Expired, a plan that would create or delete something is blocked
-	// with the reason ViewIsStale. A plan is also blocked if the owner has the wrong number of
-	// children. To get the number of children, add the active children, the orphans in
-	// Claims.Adopt, and those in Undecided. The number of children is wrong if it
-	// differs from Replicas. The number of children can be wrong even if the plan creates and
+	// If Pending is expectations.Expired, a plan that would create or delete something is blocked with
+	// the reason ViewIsStale, and so is a plan whose children need a change. A plan is also blocked if
+	// the owner has the wrong number of children. To get the number of children, add the active
+	// children, the orphans in Claims.Adopt, and those in Undecided. The number of children is wrong
+	// if it differs from Replicas. The number of children can be wrong even if the plan creates and
 	// deletes nothing. For example, MaxDeletions or MustStay may prevent the deletion of surplus
-	// children. If the number of children is right, a plan without creations, deletions and
-	// discards is not blocked by ViewIsStale. But a stale list may contain the right number of
-	// children by chance. So if Pending is Expired, list the children from the API server even if
-	// the plan is empty. You may skip this list call if the cached list already shows all
+	// children. If the number of children is right and none needs a change, a plan without creations,
+	// deletions and discards is not blocked by ViewIsStale. But a stale list may contain the right
+	// number of children by chance. So if Pending is Expired, list the children from the API server
+	// even if the plan is empty. You may skip this list call if the cached list already shows all
 	// outstanding changes that expectations.Store.Get returns.
 	Pending    expectations.State
 	PendingFor time.Duration
@@ -533,7 +544,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// blocked returns the reason why nothing may be created or deleted. If there is no such reason, the
+// blocked returns the reason why nothing may be created, changed or deleted. If there is no such reason, the
 // result is the zero Blocked. The owner's deletion is checked first, because it cannot be undone.
 func (s *Spec[T]) blocked() Blocked {
 	switch {

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/replicakit/replicakit/internal/sim/podtest"
 	"github.com/replicakit/replicakit/replicas"
@@ -171,6 +172,57 @@ func TestManageAgreesWithItsTwin(t *testing.T) {
 		assert.ElementsMatch(t, adopt, uids(plan.Claims.Adopt), "seed %d", seed)
 		assert.ElementsMatch(t, release, uids(plan.Claims.Release), "seed %d", seed)
 		assert.Equal(t, surplus, len(plan.Scale.Delete)-plan.Scale.Create, "seed %d", seed)
+	}
+}
+
+// If Update returns no change, a plan is the one without Update, with and without limits, slots and calls in flight.
+func TestUpdateThatChangesNothing(t *testing.T) {
+	t.Parallel()
+	updates := []func(*corev1.Pod) replicas.Change[*corev1.Pod]{
+		func(*corev1.Pod) replicas.Change[*corev1.Pod] { return replicas.Change[*corev1.Pod]{} },
+		func(p *corev1.Pod) replicas.Change[*corev1.Pod] {
+			return replicas.Change[*corev1.Pod]{To: p.DeepCopy()}
+		},
+	}
+	two, some := intstr.FromInt32(2), intstr.FromString("20%")
+	for seed := range uint64(100) {
+		rs := replicaSet(int32(seed % 40))
+		pods := fleet(rs, 30, seed)
+		spec := specOf(t, rs)
+		spec.Facts.Related = func() []*corev1.Pod { return pods }
+		spec.Rules.MustGo = func(p *corev1.Pod) bool { return seed%3 > 0 && p.Spec.NodeName == "node-1" }
+		if seed%2 > 0 {
+			spec.MaxUnavailable, spec.MaxSurge = &two, &some
+		}
+		want, err := replicas.Manage(pods, spec)
+		require.NoError(t, err)
+		for _, update := range updates {
+			spec.Update = update
+			plan, err := replicas.Manage(pods, spec)
+			require.NoError(t, err)
+			require.Equal(t, want, plan, "seed %d", seed)
+		}
+	}
+	for seed := range uint64(1000) {
+		for _, slots := range []bool{false, true} {
+			plan := func(update func(*worker) replicas.Change[*worker]) replicas.Scale[*worker] {
+				c := newCrowd(seed, slots) // anew, because its names are counted
+				c.spec.New, c.spec.Update = nil, update
+				if seed%3 > 0 {
+					c.spec.MaxUnavailable = &two
+					c.spec.Rules.Ready = func(w *worker) bool { return w.CreationTimestamp.Minute()%2 == 0 }
+				}
+				scale, err := replicas.ScaleTo(c.children, c.spec)
+				require.NoError(t, err)
+				return scale
+			}
+			want := plan(nil)
+			require.Equal(t, want, plan(func(*worker) replicas.Change[*worker] { return replicas.Change[*worker]{Free: true} }), "seed %d", seed)
+			require.Equal(t, want, plan(func(w *worker) replicas.Change[*worker] {
+				to := *w
+				return replicas.Change[*worker]{To: &to}
+			}), "seed %d", seed)
+		}
 	}
 }
 

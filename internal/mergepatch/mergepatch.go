@@ -23,7 +23,11 @@ func between(was, is map[string]any, whole bool) map[string]any {
 		}
 		before, _ := was[k].(map[string]any)
 		if now, isObject := v.(map[string]any); isObject {
-			v = between(before, now, whole)
+			fields := between(before, now, whole)
+			if !whole && before != nil && len(fields) == 0 { // a null in the one is absent in the other
+				continue
+			}
+			v = fields
 		}
 		patch[k] = v
 	}
