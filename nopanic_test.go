@@ -121,6 +121,7 @@ var functions = map[string][]any{
 	"replicas.ReplicationControllerSpec":      {replicas.ReplicationControllerSpec},
 	"replicas.RoomOf":                         {replicas.RoomOf[pod], replicas.RoomOf[mixed]},
 	"replicas.ScaleTo":                        {replicas.ScaleTo[pod], replicas.ScaleTo[mixed]},
+	"replicastest.CheckUpdate":                {replicastest.CheckUpdate[set, pod]},
 	"replicastest.Crashes":                    {replicastest.Crashes},
 	"replicastest.Lost":                       {replicastest.Lost},
 	"replicastest.NewPodCluster":              {replicastest.NewPodCluster},

@@ -55,7 +55,7 @@ func NewPod(rs *appsv1.ReplicaSet, name string) *corev1.Pod {
 		p.ObjectMeta, p.Spec = template.ObjectMeta, template.Spec
 		p = ownedBy(p, rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))
 	}
-	p.Name, p.UID, p.ResourceVersion, p.CreationTimestamp = name, types.UID("uid-"+name), "1", since
+	p.Name, p.UID, p.ResourceVersion, p.Generation, p.CreationTimestamp = name, types.UID("uid-"+name), "1", 1, since
 	p.Spec.NodeName = "node-1"
 	becomeReady(p, since)
 	return p

@@ -84,8 +84,8 @@ type Cluster[O Object[O], C Object[C]] struct {
 	nodeSkew time.Duration // how far the clocks of the nodes are ahead of Clock
 	tasks    []task[O, C]
 	clients  int            // the number of clients of the cluster
-	beside   server         // the cluster that this one was made beside; nil for the first cluster
-	others   []server       // the clusters that were made beside the first cluster
+	beside   server         // the cluster that this one was made next to; nil for the first cluster
+	others   []server       // the clusters that were made next to the first cluster
 	landing  *landing[O, C] // the late call that is taking effect at the moment; nil if there is none
 	hidden
 }
@@ -137,7 +137,7 @@ func (c *Cluster[O, C]) join(other server) (first server) {
 	return c
 }
 
-// together returns the first cluster and those beside it. Call it on the first cluster.
+// together returns the first cluster and those next to it. Call it on the first cluster.
 func (c *Cluster[O, C]) together() []server { return append([]server{c}, c.others...) }
 
 func newCluster[O Object[O], C Object[C]](kind controller.Kind[O, C], o Options) *Cluster[O, C] {

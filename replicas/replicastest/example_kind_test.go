@@ -12,13 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// fleets returns the Kind of the example.
+// fleets returns the Kind of the examples. A new image is set in the Runners that exist.
 func fleets() controller.Kind[*Fleet, *Runner] {
 	version := schema.GroupVersion{Group: "example.com", Version: "v1"}
 	return controller.Kind[*Fleet, *Runner]{
@@ -29,8 +30,19 @@ func fleets() controller.Kind[*Fleet, *Runner] {
 			return replicas.Spec[*Runner]{
 				Replicas: f.Spec.Replicas,
 				Selector: set.AsSelector(),
-				New:      func(string) (*Runner, error) { return &Runner{ObjectMeta: metav1.ObjectMeta{Labels: set}}, nil },
-				Rules:    replicas.Rules[*Runner]{Ready: func(r *Runner) bool { return r.Status.Ready }},
+				New: func(string) (*Runner, error) {
+					return &Runner{ObjectMeta: metav1.ObjectMeta{Labels: set}, Spec: RunnerSpec{Image: f.Spec.Image}}, nil
+				},
+				Update: func(r *Runner) (change replicas.Change[*Runner]) {
+					if r.Spec.Image != f.Spec.Image {
+						change.To = r.DeepCopy()
+						change.To.Spec.Image = f.Spec.Image
+					}
+					return change
+				},
+				Rules: replicas.Rules[*Runner]{Ready: func(r *Runner) bool {
+					return r.Status.Ready && r.Status.ObservedGeneration >= r.Generation
+				}},
 			}, nil
 		},
 		Status: func(f *Fleet, o controller.Outcome[*Runner]) error {
@@ -48,7 +60,7 @@ func ExampleNewCluster() {
 		fmt.Println(err)
 		return
 	}
-	cluster.Ready = func(r *Runner) { r.Status.Ready = true }
+	cluster.Ready = func(r *Runner) { r.Status.Ready, r.Status.ObservedGeneration = true, r.Generation }
 	c := cluster.NewController()
 	world := &replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, c}}
 	ctx := context.Background()
@@ -68,6 +80,38 @@ func ExampleNewCluster() {
 	// ready 1 of 1
 }
 
+// A new image makes a Runner unready until the Runner's own controller has seen it. Without the comparison of
+// generations in Rules.Ready, all Runners would be changed at once, although MaxUnavailable is 1.
+func ExampleCheckUpdate() {
+	one := intstr.FromInt32(1)
+	kind := fleets()
+	kind.Spec = func(f *Fleet) (replicas.Spec[*Runner], error) {
+		spec, err := fleets().Spec(f)
+		spec.MaxUnavailable = &one
+		return spec, err
+	}
+	old := &Fleet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "ci"}, Spec: FleetSpec{Replicas: 3, Image: "one"}}
+	updated := old.DeepCopy()
+	updated.Spec.Image = "two"
+	runner := &Runner{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "ci-a", Generation: 1, Labels: map[string]string{"fleet": "ci"}},
+		Spec:       RunnerSpec{Image: "one"},
+		Status:     RunnerStatus{Ready: true, ObservedGeneration: 1},
+	}
+	fmt.Println(replicastest.CheckUpdate(kind, old, updated, runner))
+
+	careful := kind.Spec
+	kind.Spec = func(f *Fleet) (replicas.Spec[*Runner], error) {
+		spec, err := careful(f)
+		spec.Rules.Ready = func(r *Runner) bool { return r.Status.Ready }
+		return spec, err
+	}
+	fmt.Println(replicastest.CheckUpdate(kind, old, updated, runner))
+	// Output:
+	// <nil>
+	// replicastest: Runner "default/ci-a": Rules.Ready is still true after the change of spec.image="two", although the child's own controller has not seen it, so MaxUnavailable would limit nothing: let it be false while status.observedGeneration is below metadata.generation
+}
+
 // Fleet and the types below are the API of the example. controller-gen can generate their methods.
 type Fleet struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -78,7 +122,8 @@ type Fleet struct {
 }
 
 type FleetSpec struct {
-	Replicas int32 `json:"replicas"`
+	Replicas int32  `json:"replicas"`
+	Image    string `json:"image,omitempty"`
 }
 
 type FleetStatus struct {
@@ -89,11 +134,17 @@ type Runner struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
+	Spec   RunnerSpec   `json:"spec,omitzero"`
 	Status RunnerStatus `json:"status,omitzero"`
 }
 
+type RunnerSpec struct {
+	Image string `json:"image,omitempty"`
+}
+
 type RunnerStatus struct {
-	Ready bool `json:"ready,omitempty"`
+	Ready              bool  `json:"ready,omitempty"`
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 }
 
 func (f *Fleet) DeepCopy() *Fleet {

@@ -7,11 +7,14 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,7 +22,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
+	podstate "github.com/replicakit/replicakit/internal/pod"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/replicastest"
@@ -49,7 +54,10 @@ type worker struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
 	Spec   struct{ Image string }
-	Status struct{ Ready bool }
+	Status struct {
+		Ready              bool
+		ObservedGeneration int64
+	}
 }
 
 func (w *worker) DeepCopy() *worker {
@@ -299,6 +307,189 @@ func TestPodsOfAnOwnKind(t *testing.T) {
 		assert.Equal(t, corev1.PodRunning, p.Status.Phase)
 		assert.NotEmpty(t, p.Spec.NodeName)
 	}
+}
+
+// painted is a Kind whose workers get the image of their pool in place. Each function changes its Spec.
+func painted(edits ...func(p *pool, spec *replicas.Spec[*worker])) controller.Kind[*pool, *worker] {
+	kind := pools()
+	kind.Spec = func(p *pool) (replicas.Spec[*worker], error) {
+		spec, err := pools().Spec(p)
+		limit := intstr.FromString("10%")
+		spec.MaxUnavailable = &limit
+		spec.Rules.Ready = func(w *worker) bool { return w.Status.Ready && w.Status.ObservedGeneration >= w.Generation }
+		spec.Update = func(w *worker) (c replicas.Change[*worker]) {
+			if w.Spec.Image != p.Spec.Image {
+				c.To = w.DeepCopy()
+				c.To.Spec.Image = p.Spec.Image
+			}
+			return c
+		}
+		for _, edit := range edits {
+			edit(p, &spec)
+		}
+		return spec, err
+	}
+	return kind
+}
+
+// changes is a function for painted. It changes what Update returns if that is not the zero Change.
+func changes(edit func(p *pool, c *replicas.Change[*worker])) func(*pool, *replicas.Spec[*worker]) {
+	return func(p *pool, spec *replicas.Spec[*worker]) {
+		update := spec.Update
+		spec.Update = func(w *worker) replicas.Change[*worker] {
+			c := update(w)
+			if c.To != nil {
+				edit(p, &c)
+			}
+			return c
+		}
+	}
+}
+
+func TestCheckUpdate(t *testing.T) {
+	t.Parallel()
+	type spec = replicas.Spec[*worker]
+	type change = replicas.Change[*worker]
+	old, updated := &pool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"}}, &pool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"}}
+	old.Spec.Replicas, old.Spec.Image, updated.Spec.Replicas, updated.Spec.Image = 3, "one", 3, "two"
+	w := &worker{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "a", Generation: 1, Labels: map[string]string{"app": "web"}}}
+	w.Spec.Image, w.Status.Ready, w.Status.ObservedGeneration = "one", true, 1
+	ready := func(rule func(p *pool, w *worker) bool) func(*pool, *spec) {
+		return func(p *pool, s *spec) { s.Rules.Ready = func(w *worker) bool { return rule(p, w) } }
+	}
+	isReady := ready(func(_ *pool, w *worker) bool { return w.Status.Ready })
+	labelled := func(p *pool, s *spec) { // the change is one of a label, which has no generation
+		s.Update = func(w *worker) (c change) {
+			if p.Spec.Image == "two" && w.Labels["image"] == "" {
+				c.To = w.DeepCopy()
+				c.To.Labels["image"] = p.Spec.Image
+			}
+			return c
+		}
+	}
+	calls := 0
+	for name, tt := range map[string]struct {
+		edits []func(*pool, *spec)
+		want  string // "" means no error
+	}{
+		"it is kept":                            {nil, ""},
+		"it is kept in slots, by a paused pool": {[]func(*pool, *spec){func(_ *pool, s *spec) { s.Slots, s.Paused, s.Replicas = replicas.Ordinals("web"), true, 0 }}, ""},
+		"it is kept by Available":               {[]func(*pool, *spec){func(_ *pool, s *spec) { s.Rules.Available, s.Rules.Ready, s.MinReadySeconds = s.Rules.Ready, nil, 7 }}, ""},
+		"a label makes nothing unavailable":     {[]func(*pool, *spec){labelled, changes(func(_ *pool, c *change) { c.Free = true })}, ""},
+		"the child's status tells what it runs": {[]func(*pool, *spec){labelled, ready(func(_ *pool, w *worker) bool { return w.Labels["image"] == "" })}, ""},
+		"a mark in the status": {[]func(*pool, *spec){changes(func(p *pool, c *change) { c.To.Spec.Image, c.To.Status.Ready, c.Subresource = "one", false, "status" }),
+			func(_ *pool, s *spec) {
+				update := s.Update
+				s.Update = func(w *worker) (c change) {
+					if w.Status.Ready {
+						c = update(w)
+					}
+					return c
+				}
+			}}, ""},
+
+		"Ready does not look": {[]func(*pool, *spec){isReady},
+			`Rules.Ready is still true after the change of Spec.Image="two", although the child's own controller has not seen it, so MaxUnavailable would limit nothing: let it be false while status.observedGeneration is below metadata.generation`},
+		"Available does not look": {[]func(*pool, *spec){func(_ *pool, s *spec) { s.Rules.Available = func(w *worker) bool { return w.Status.Ready } }},
+			`Rules.Available is still true after the change of Spec.Image="two"`},
+		"a label has no generation": {[]func(*pool, *spec){labelled},
+			`metadata.generation stays the same, so let the child's controller report in its status what it has seen, and compare that`},
+		"Ready compares with the owner": {[]func(*pool, *spec){ready(func(p *pool, w *worker) bool { return w.Spec.Image == p.Spec.Image })},
+			`for the updated owner, Rules.Ready is false before the change, and unavailable children are changed without a limit: compare the child's status with the child, not with the owner`},
+		"Ready is never true": {[]func(*pool, *spec){ready(func(*pool, *worker) bool { return false })},
+			`for the old owner, Rules.Ready is false: pass a child that has become ready`},
+		"Ready is nil": {[]func(*pool, *spec){func(_ *pool, s *spec) { s.Rules.Ready = nil }},
+			`for the old owner, Rules.Ready is nil, so no child is ever ready`},
+		"a Free change makes it unready": {[]func(*pool, *spec){changes(func(_ *pool, c *change) { c.Free = true })},
+			`the change of Spec.Image="two" is Free, but Rules.Ready is false after it: do not set Free`},
+		"the old owner wants another": {[]func(*pool, *spec){func(p *pool, _ *spec) { p.Spec.Image = "three" }},
+			`for the old owner, Update changes Spec.Image="three": pass a child that is as this owner wants it`},
+		"Update is nil": {[]func(*pool, *spec){func(_ *pool, s *spec) { s.Update = nil }},
+			`for the updated owner, Update returns no change: pass an owner that wants another child`},
+		"Update returns a copy": {[]func(*pool, *spec){func(_ *pool, s *spec) { s.Update = func(w *worker) change { return change{To: w.DeepCopy()} } }},
+			`for the updated owner, Update returns no change`},
+		"Update returns the child": {[]func(*pool, *spec){func(_ *pool, s *spec) { s.Update = func(w *worker) change { return change{To: w} } }},
+			`for the old owner, Update returns the child itself: return the zero Change or a changed copy`},
+		"Update modifies the child": {[]func(*pool, *spec){func(p *pool, s *spec) {
+			s.Update = func(w *worker) (c change) { w.Spec.Image = p.Spec.Image; return c }
+		}}, `for the updated owner, Update modifies the child: change a copy`},
+		"Update counts": {[]func(*pool, *spec){changes(func(_ *pool, c *change) { calls++; c.To.Labels["calls"] = strconv.Itoa(calls) })},
+			`for the updated owner, Update returns different changes for equal children`},
+		"Update sets the status": {[]func(*pool, *spec){func(p *pool, s *spec) {
+			s.Update = func(w *worker) (c change) {
+				if p.Spec.Image == "two" && w.Status.Ready {
+					c.To = w.DeepCopy()
+					c.To.Status.Ready = false
+				}
+				return c
+			}
+		}}, `after the change, Update changes Status.Ready=false again: a patch of the child leaves its status as it is, and one of the subresource "status" changes nothing else`},
+		"another name":   {[]func(*pool, *spec){changes(func(_ *pool, c *change) { c.To.Name = "b" })}, `metadata.name would become "default/b"`},
+		"the number 0":   {[]func(*pool, *spec){func(_ *pool, s *spec) { *s.MaxUnavailable = intstr.FromInt32(0) }}, `maxUnavailable is 0`},
+		"it must go":     {[]func(*pool, *spec){func(_ *pool, s *spec) { s.Rules.MustGo = func(*worker) bool { return true } }}, `a plan for the updated owner does not make the change of Spec.Image="two" (delete 1: default/a`},
+		"it has ended":   {[]func(*pool, *spec){func(_ *pool, s *spec) { s.Rules.Active = func(*worker) bool { return false } }}, `Rules.Active must be true`},
+		"a long label":   {[]func(*pool, *spec){changes(func(_ *pool, c *change) { c.To.Labels["hash"] = strings.Repeat("a", 64) })}, `the server refuses the change of Spec.Image="two"`},
+		"a bad selector": {[]func(*pool, *spec){func(_ *pool, s *spec) { s.Selector = labels.SelectorFromSet(labels.Set{"app": "other"}) }}, `the selector "app=other" does not match`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			was := [3]any{old.DeepCopy(), updated.DeepCopy(), w.DeepCopy()}
+			err := replicastest.CheckUpdate(painted(tt.edits...), old.DeepCopy(), updated.DeepCopy(), w)
+			if tt.want == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, tt.want)
+				assert.ErrorContains(t, err, `replicastest: Worker "default/a": `)
+			}
+			assert.Equal(t, was, [3]any{old, updated, w})
+		})
+	}
+	for want, err := range map[string]error{
+		"replicastest: the kind has no Spec": replicastest.CheckUpdate(controller.Kind[*pool, *worker]{}, old, updated, w),
+		"replicastest: an owner is nil":      errors.Join(replicastest.CheckUpdate(painted(), nil, updated, w), replicastest.CheckUpdate(painted(), old, nil, w)),
+		"replicastest: the child is nil":     replicastest.CheckUpdate(painted(), old, updated, nil),
+	} {
+		require.Error(t, err)
+		assert.Equal(t, want, strings.Split(err.Error(), "\n")[0])
+		assert.NotContains(t, err.Error(), "%!")
+	}
+	refuses := painted()
+	refuses.Spec = func(p *pool) (s replicas.Spec[*worker], err error) {
+		if p.Spec.Image == "two" {
+			return s, errors.New("no such image")
+		}
+		return painted().Spec(p)
+	}
+	require.EqualError(t, replicastest.CheckUpdate(refuses, old, updated, w), `replicastest: Worker "default/a": the Spec of the updated owner: no such image`)
+	gone := updated.DeepCopy()
+	gone.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
+	assert.ErrorContains(t, replicastest.CheckUpdate(painted(), old, gone, w), `a plan for the updated owner does not make the change of Spec.Image="two" (nothing to do)`)
+}
+
+// A pod's Ready condition does not show whether the pod runs its newest spec, but its observedGeneration does.
+func TestCheckUpdateOfPods(t *testing.T) {
+	t.Parallel()
+	kind := controller.ReplicaSets()
+	var ready func(*corev1.Pod) bool
+	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+		spec, err := replicas.ReplicaSetSpec(rs)
+		spec.Rules.Ready = ready
+		spec.Update = func(p *corev1.Pod) (c replicas.Change[*corev1.Pod]) {
+			if image := rs.Spec.Template.Spec.Containers[0].Image; p.Spec.Containers[0].Image != image {
+				c.To = p.DeepCopy()
+				c.To.Spec.Containers[0].Image = image
+			}
+			return c
+		}
+		return spec, err
+	}
+	old := replicastest.NewReplicaSet("default", "web", 3)
+	old.Spec.Template.Spec.Containers = []corev1.Container{{Name: "web", Image: "one"}}
+	updated := old.DeepCopy()
+	updated.Spec.Template.Spec.Containers[0].Image = "two"
+	p := replicastest.NewPod(old, "web-a")
+	require.ErrorContains(t, replicastest.CheckUpdate(kind, old, updated, p), `Rules.Ready is still true after the change of spec.containers=[{"image":"two",`)
+	ready = func(p *corev1.Pod) bool { return podstate.IsReady(p) && p.Status.ObservedGeneration >= p.Generation }
+	require.NoError(t, replicastest.CheckUpdate(kind, old, updated, p))
 }
 
 func TestAKindThatCanNeverWork(t *testing.T) {

@@ -74,7 +74,7 @@ func (t *table[T]) get(namespace, name string) (T, error) {
 // create stores obj as a new object. After the call, obj must not be modified.
 func (t *table[T]) create(obj T) (T, error) {
 	var none T
-	if errs := validation.ValidateObjectMetaAccessor(obj, t.isNamespaced(obj), validation.NameIsDNSSubdomain, field.NewPath("metadata")); len(errs) > 0 {
+	if errs := t.faults(obj); len(errs) > 0 {
 		return none, apierrors.NewInvalid(t.kind, obj.GetName(), errs)
 	}
 	if _, taken := t.rows.get(obj.GetNamespace(), obj.GetName()); taken {
@@ -89,6 +89,11 @@ func (t *table[T]) create(obj T) (T, error) {
 	}
 	t.store(obj)
 	return obj, nil
+}
+
+// faults returns what is wrong with the metadata of an object.
+func (t *table[T]) faults(obj T) field.ErrorList {
+	return validation.ValidateObjectMetaAccessor(obj, t.isNamespaced(obj), validation.NameIsDNSSubdomain, field.NewPath("metadata"))
 }
 
 // isNamespaced reports whether an object must be in a namespace. If isNamespaced returns false, the
@@ -114,7 +119,7 @@ func (t *table[T]) update(old T, change func(T)) (T, error) {
 
 // prepare validates obj, which is a changed copy of old, as the API server does, and sets the generation of obj.
 func (t *table[T]) prepare(obj, old T) error {
-	if errs := validation.ValidateObjectMetaAccessorUpdate(obj, old, field.NewPath("metadata")); len(errs) > 0 {
+	if errs := append(t.faults(obj), validation.ValidateObjectMetaAccessorUpdate(obj, old, field.NewPath("metadata"))...); len(errs) > 0 {
 		return apierrors.NewInvalid(t.kind, obj.GetName(), errs)
 	}
 	obj.SetGeneration(old.GetGeneration())

@@ -33,7 +33,7 @@ func TestFleetsInStories(t *testing.T) {
 	require.NoError(t, replicastest.Play(1, 60, func(s *replicastest.Story[*Fleet, *Runner]) {
 		s.Kind = fleets()
 		s.Owner = &Fleet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "ci"}, Spec: FleetSpec{Replicas: 3}}
-		s.Ready = func(r *Runner) { r.Status.Ready = true }
+		s.Ready = func(r *Runner) { r.Status.Ready, r.Status.ObservedGeneration = true, r.Generation }
 		s.Changes = []func(*Fleet){wants(1), wants(3), wants(7)}
 		s.Deletes = true
 		s.Always = map[string]func() error{"never more than seven": s.AtMost(7), "never fewer than one": s.AtLeast(1)}
