@@ -12,9 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/replicakit/replicakit/internal/sim/podtest"
 	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/selector"
 )
 
 // metric returns the value of the sample with this name and this state or reason.
@@ -66,6 +68,29 @@ func TestMetrics(t *testing.T) {
 		require.NoError(t, err)
 		assert.InDelta(t, 2, r.metric(t, "children_deleted_total", ""), 0)
 		assert.InDelta(t, 1, r.metric(t, "failed_passes_total", ""), 0, "not the second one")
+	})
+	t.Run("a change counts once the server has taken it", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(2)
+		spec := r.kind.Spec
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+			s, err := spec(rs)
+			changesTo(&s, "2")
+			return s, err
+		}
+		r.change = func(p *corev1.Pod, _ selector.Patch) (*corev1.Pod, error) {
+			if p.Name == "web-001" {
+				return nil, forbidden(p.Name, "policy")
+			}
+			changed := clone(p)
+			metav1.SetMetaDataAnnotation(&changed.ObjectMeta, "template", "2")
+			return changed, nil
+		}
+		_, err := r.pass(t, 0, versioned(podsOf(r.owner, 2))...)
+		require.Error(t, err)
+		assert.InDelta(t, 1, r.metric(t, "children_changed_total", ""), 0)
+		assert.InDelta(t, 1, r.metric(t, "child_errors_total", ""), 0)
+		assert.InDelta(t, 1, r.metric(t, "gated_owners", "UpdateFailed"), 0)
 	})
 	t.Run("an owner is in a state until a pass finds it is not, or it is gone", func(t *testing.T) {
 		t.Parallel()

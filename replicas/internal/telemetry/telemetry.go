@@ -83,12 +83,13 @@ func counters[O, C controller.Object]() []counter[O, C] {
 	return []counter[O, C]{
 		{"children_created_total", "Children created.", func(p *pass) int { return len(p.Created) }},
 		{"children_deleted_total", "Children deleted.", func(p *pass) int { return len(p.Deleted) }},
-		{"child_errors_total", "Creations, deletions, adoptions and releases of children that failed.", func(p *pass) int { return p.Failed }},
+		{"children_changed_total", "Children changed in place.", func(p *pass) int { return len(p.Changed) }},
+		{"child_errors_total", "Creations, deletions, changes, adoptions and releases of children that failed.", func(p *pass) int { return p.Failed }},
 		{"delete_conflicts_total", "Deletes that met a Conflict, because the child had changed or a webhook refused them.", func(p *pass) int { return Conflicts(p.Calls) }},
 		{"live_lists_total", "Live lists of an owner's children, because the cache was old, deletes met a Conflict, or answers were lost.", func(p *pass) int { return LiveLists(p.Calls) }},
 		{"live_reads_total", "Live reads of a child, to see whether a failed call took effect.", func(p *pass) int { return LiveReads(p.Calls) }},
 		{"failed_passes_total", "Passes that ended in an error and are tried again.", func(p *pass) int { return oneIf(p.Err != nil && !isRefused(p.Err)) }},
-		{"backed_off_passes_total", "Passes that did not create or delete because an earlier pass had put off these calls.", func(p *pass) int { return oneIf(p.HeldBack()) }},
+		{"backed_off_passes_total", "Passes that did not create, delete or change because an earlier pass had put off these calls.", func(p *pass) int { return oneIf(p.HeldBack()) }},
 		{"refused_passes_total", "Passes that could not act on the owner's spec.", func(p *pass) int { return oneIf(isRefused(p.Err)) }},
 	}
 }
