@@ -252,7 +252,7 @@ func (p prober) remove(ctx context.Context, name string, uid types.UID) error {
 		case err != nil:
 			return err
 		case !isAnyProbe(found):
-			// Somebody's ReplicaSet is named like the lease, or somebody scaled the probe up. Its pods are alive.
+			// Another ReplicaSet is named like the lease, or a person scaled the probe up. Its pods are alive.
 			return errNoProbe
 		}
 		uid, version, propagation := found.GetUID(), found.GetResourceVersion(), metav1.DeletePropagationBackground

@@ -25,7 +25,7 @@ type watchedLock struct {
 	// function may be nil.
 	missing func(context.Context) bool
 	leading bool
-	trouble *leaseTrouble // nil means that nobody asks
+	trouble *leaseTrouble // may be nil
 }
 
 // A leaseTrouble holds the error of the last read or write of the lease. The zero value holds none.
