@@ -84,6 +84,8 @@ func counters[O, C controller.Object]() []counter[O, C] {
 		{"children_created_total", "Children created.", func(p *pass) int { return len(p.Created) }},
 		{"children_deleted_total", "Children deleted.", func(p *pass) int { return len(p.Deleted) }},
 		{"children_changed_total", "Children changed in place.", func(p *pass) int { return len(p.Changed) }},
+		{"children_retired_total", "Children asked to leave.", func(p *pass) int { return len(p.Retired) }},
+		{"children_recalled_total", "Children that were asked to leave, and were taken back.", func(p *pass) int { return len(p.Recalled) }},
 		{"child_errors_total", "Creations, deletions, changes, adoptions and releases of children that failed.", func(p *pass) int { return p.Failed }},
 		{"delete_conflicts_total", "Deletes that met a Conflict, because the child had changed or a webhook refused them.", func(p *pass) int { return Conflicts(p.Calls) }},
 		{"live_lists_total", "Live lists of an owner's children, because the cache was old, deletes met a Conflict, or answers were lost.", func(p *pass) int { return LiveLists(p.Calls) }},

@@ -66,7 +66,7 @@ func TestNamesOfMetrics(t *testing.T) {
 		families[s.Name] = about
 	}
 	listed := []string{
-		"sync_duration_seconds", "children_created_total", "children_deleted_total", "children_changed_total", "child_errors_total", "delete_conflicts_total", "live_lists_total",
+		"sync_duration_seconds", "children_created_total", "children_deleted_total", "children_changed_total", "children_retired_total", "children_recalled_total", "child_errors_total", "delete_conflicts_total", "live_lists_total",
 		"live_reads_total", "failed_passes_total", "backed_off_passes_total", "refused_passes_total", "owners",
 		"gated_owners", "gate_duration_seconds",
 	}
