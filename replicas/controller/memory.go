@@ -86,8 +86,10 @@ type perGeneration struct {
 func (s *memory[C]) nothingLeft(now time.Time) {
 	maps.DeleteFunc(s.holds, func(k holdKey, h *hold) bool {
 		switch k.Reason {
-		case QuotaFull, Conflict, CreationInFlight, InputsStale, UpdateFailed:
+		case QuotaFull, Conflict, CreationInFlight, InputsStale:
 			return true
+		case UpdateFailed:
+			return h.remaining(now, "") < -changesApart
 		case NamespaceGoing, RetryAfter, CreationFailed, DeletionRetryAfter, DeletionFailed:
 			return h.remaining(now, "") <= 0
 		}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/replicakit/replicakit/internal/backoff"
 	"github.com/replicakit/replicakit/internal/joined"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas"
@@ -182,8 +183,8 @@ func (u *updates[O, C]) concludeOne(e *update[C]) error {
 		} else {
 			u.Changed = append(u.Changed, e.patched)
 		}
-		u.state.holds.end(name, UpdateFailed)
 		u.state.holds.end("", UpdateFailed)
+		u.holdRepeated(name)
 		return nil
 	case apierrors.IsNotFound(e.err), errors.Is(e.err, errNotAsShown):
 		u.again(1) // the ledger has what was found
@@ -212,6 +213,22 @@ func (u *updates[O, C]) concludeOne(e *update[C]) error {
 	}
 	return e.err
 }
+
+// holdRepeated delays the next change of a child that was changed before. A second client wrote its own value each
+// second, and after each of its writes the child needed the same change again.
+func (u *updates[O, C]) holdRepeated(name string) {
+	now := u.opts.Now()
+	switch h := u.state.holds.getOrAdd(UpdateFailed, name); {
+	case h.Remaining(now) < -changesApart:
+		*h = hold{Hold: backoff.Hold{Since: now}}
+	default:
+		h.Double(now, time.Second, 5*time.Minute)
+		h.why, h.version = errSameAgain, ""
+	}
+}
+
+// changesApart is how long a child must be left as it is, so that its next change is a new one.
+const changesApart = 10 * time.Minute
 
 // isDone reports whether a child no longer needs a change. A change has all that a child needs in one subresource, so
 // what it still needs there was refused or taken back.
